@@ -1,0 +1,420 @@
+//! What can be typed: one definition, from which help, man pages and completions are made.
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+
+const EXIT_CODES: &str = "Exit codes:
+  0  all done, nothing wrong
+  1  compared, and the two sides differ
+  2  wrong usage or configuration, or a refused loss: nothing was changed
+  3  finished, but some entries failed, lost an attribute or were withheld
+  4  finished; only entries are missing that vanished or changed at the source
+  5  stopped by a limit that was given (--max-errors, --max-duration)
+  6  temporary trouble: the same job is running already
+  7  integrity failure: what was written does not read back equal
+  8  could not go on
+  9  waits for a human decision
+  128+N  ended by signal N";
+
+const COPY_EXAMPLES: &str = "Examples:
+  dmover copy run42 /scratch/           copy the tree into /scratch, keeping everything
+  dmover copy -T run42 /scratch/copy    copy it as exactly that name
+  dmover copy -n -i --exclude '*.tmp' a b
+                                        say what would be done, change nothing
+Interrupted? The same command goes on where it stopped, to the same place.";
+
+/// Moves file trees as fast as the hardware allows, and tells the truth about it.
+#[derive(Debug, Parser)]
+#[command(name = "dmover", version, about, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(propagate_version = true, disable_help_subcommand = false)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Copy files and trees, completely and safely
+    ///
+    /// Copies SOURCE to DEST, or several SOURCEs into the directory DEST, as cp does: into DEST if it
+    /// is a directory, else as DEST. Everything is kept: modes, owners, times, links, holes, extended
+    /// attributes, ACLs, flags and project ids. What is equal already is skipped.
+    #[command(after_help = COPY_EXAMPLES)]
+    Copy(Box<CopyArgs>),
+    /// Show what the file systems at PATHs can do
+    ///
+    /// Makes a few entries in a directory of its own inside each PATH, looks what the file system made
+    /// of them, and removes them again.
+    Doctor(DoctorArgs),
+    /// Show the configuration that is in force
+    Config(ConfigArgs),
+}
+
+/// Arguments of `copy`.
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    /// Sources, then the destination
+    #[arg(value_name = "SOURCE… DEST", value_hint = clap::ValueHint::AnyPath)]
+    pub paths: Vec<OsString>,
+    /// Where entries go
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Which entries take part
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+    /// What is kept
+    #[command(flatten)]
+    pub fidelity: FidelityArgs,
+    /// How it is written
+    #[command(flatten)]
+    pub writing: WritingArgs,
+    /// Bounds
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// What is shown
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Where things are kept
+    #[command(flatten)]
+    pub state: StateArgs,
+}
+
+/// Where entries go.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Destination")]
+pub struct TargetArgs {
+    /// Copy all SOURCEs into this directory
+    #[arg(short = 't', long, value_name = "DIR")]
+    pub target_directory: Option<OsString>,
+    /// Copy to exactly DEST, also if it is a directory
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    pub no_target_directory: bool,
+}
+
+/// Which entries take part.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Selection")]
+pub struct SelectionArgs {
+    /// Copy only the paths below SOURCE that FILE lists ('-': standard input)
+    #[arg(long, value_name = "FILE", conflicts_with = "read_stdin")]
+    pub files_from: Option<OsString>,
+    /// Names in lists end with NUL instead of a newline
+    #[arg(short = '0', long, visible_alias = "null")]
+    pub from0: bool,
+    /// Copy 'SOURCE DEST [RANGES]' lines from standard input, URI-escaped, ranges START-END
+    #[arg(long)]
+    pub read_stdin: bool,
+    /// Copy only bytes from this offset of one file
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub offset: Option<u64>,
+    /// Copy only so many bytes of one file
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub length: Option<u64>,
+    /// Write them at this offset of the destination (default: the same as in the source)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub dst_offset: Option<u64>,
+    /// Take part even if a later rule excludes it; the first rule that matches wins
+    #[arg(long, value_name = "GLOB")]
+    pub include: Vec<String>,
+    /// Leave out what matches; a leading slash anchors at SOURCE, a trailing one means directories
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// Read include rules from a file, one a line
+    #[arg(long, value_name = "FILE")]
+    pub include_from: Vec<OsString>,
+    /// Read exclude rules from a file, one a line
+    #[arg(long, value_name = "FILE")]
+    pub exclude_from: Vec<OsString>,
+    /// Skip smaller files
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub min_size: Option<u64>,
+    /// Skip larger files
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_size: Option<u64>,
+    /// Skip files last written before this time ('2026-01-31T12:00:00Z', or '7d' ago)
+    #[arg(long, value_name = "TIME")]
+    pub newer: Option<String>,
+    /// Skip files last written at or after this time
+    #[arg(long, value_name = "TIME")]
+    pub older: Option<String>,
+    /// Do not enter other file systems
+    #[arg(short = 'x', long)]
+    pub one_file_system: bool,
+    /// Follow all symbolic links of the source
+    #[arg(short = 'L', long)]
+    pub dereference: bool,
+    /// Follow symbolic links given as SOURCE
+    #[arg(long)]
+    pub dereference_args: bool,
+}
+
+/// What is kept.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Fidelity")]
+pub struct FidelityArgs {
+    /// Keep everything (this is the default)
+    #[arg(short, long)]
+    pub archive: bool,
+    /// Copy directories with what is in them (this is the default)
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Keep hard links (this is the default)
+    #[arg(short = 'H', long)]
+    pub hard_links: bool,
+    /// Keep ACLs (this is the default)
+    #[arg(short = 'A', long)]
+    pub acls: bool,
+    /// Keep extended attributes (this is the default)
+    #[arg(short = 'X', long)]
+    pub xattrs: bool,
+    /// Keep just these, and refuse a destination that cannot hold them: mode, owner, times, links,
+    /// xattr, acl, flags, project, all
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub preserve: Vec<String>,
+    /// Do not keep these
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub no_preserve: Vec<String>,
+    /// Losses that do not count as failures: xattr, acl, capability, flags, project, times, mode,
+    /// owner, links, all
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub allow_loss: Vec<String>,
+    /// Whether runs of zeroes become holes (auto: where the source has holes)
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenArg::Auto)]
+    pub sparse: WhenArg,
+    /// Whether blocks are shared with the source (auto: where the file system can)
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenArg::Auto)]
+    pub reflink: WhenArg,
+    /// Map owners: FROM:TO[:COUNT], comma-separated ids, first match wins
+    #[arg(long, value_name = "MAP", value_delimiter = ',')]
+    pub usermap: Vec<String>,
+    /// Map groups: FROM:TO[:COUNT]
+    #[arg(long, value_name = "MAP", value_delimiter = ',')]
+    pub groupmap: Vec<String>,
+    /// Leave the closed permissions of files that are being written
+    #[arg(long)]
+    pub skip_chmod: bool,
+}
+
+/// How it is written.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Writing")]
+pub struct WritingArgs {
+    /// What happens to existing entries that differ
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = OverwriteArg::Changed)]
+    pub overwrite: OverwriteArg,
+    /// Replace only what is older than the source (as --overwrite=older)
+    #[arg(short = 'u', long, conflicts_with_all = ["overwrite", "no_clobber"])]
+    pub update: bool,
+    /// Leave everything that exists alone (as --overwrite=never)
+    #[arg(long, conflicts_with = "overwrite")]
+    pub no_clobber: bool,
+    /// Keep what is replaced under a backup name: simple or numbered
+    #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true,
+        default_missing_value = "simple", conflicts_with = "no_clobber")]
+    pub backup: Option<BackupArg>,
+    /// What simple backup names end with
+    #[arg(long, value_name = "SUFFIX", default_value = "~")]
+    pub suffix: OsString,
+    /// Write into existing files instead of replacing them
+    #[arg(long, conflicts_with = "backup")]
+    pub inplace: bool,
+    /// Cut files larger than this into chunks of this size (0: never; default: by size)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub split_size: Option<u64>,
+    /// Flush every file before it gets its times
+    #[arg(long)]
+    pub fsync: bool,
+    /// Say what would be done, change nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+/// Bounds.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitArgs {
+    /// Operations in flight (default: by the processors)
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Memory for buffers and queues
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
+    pub memory: u64,
+    /// Bytes of content per second
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub bwlimit: Option<u64>,
+    /// Entries per second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub ops_limit: Option<u64>,
+    /// Stop after so many failed entries
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_errors: Option<u64>,
+    /// Stop after this time ('90s', '1h30m')
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_duration: Option<u64>,
+}
+
+/// What is shown.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Print each change in rsync's 11 columns
+    #[arg(short, long)]
+    pub itemize: bool,
+    /// Print each entry by a template: %i itemized, %n name, %a action, %t type, %l bytes, %e seconds,
+    /// %0 NUL, %% percent; a newline follows unless it ends with %0
+    #[arg(long, value_name = "TEMPLATE", conflicts_with_all = ["itemize", "json"])]
+    pub format: Option<String>,
+    /// Print one JSON object a line; the last one is the summary
+    #[arg(long, conflicts_with = "itemize")]
+    pub json: bool,
+    /// Say more (repeat for more)
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// No progress and no summary (twice: no messages either)
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub quiet: u8,
+    /// When progress is shown
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ProgressArg::Auto)]
+    pub progress: ProgressArg,
+    /// Without a terminal, print a progress line this often (0: never)
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]
+    pub stats: u64,
+    /// Sizes as exact numbers of bytes
+    #[arg(long, conflicts_with = "si")]
+    pub bytes: bool,
+    /// Sizes in powers of 1000
+    #[arg(long)]
+    pub si: bool,
+    /// Write the log to this file
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<OsString>,
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormatArg::Text)]
+    pub log_format: LogFormatArg,
+    /// Print the job that these arguments make, as JSON, and do nothing
+    #[arg(long)]
+    pub print_job: bool,
+}
+
+/// Where things are kept.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Configuration and state")]
+pub struct StateArgs {
+    /// Where jobs are remembered (default: $DMOVER_STATE_DIR, /var/lib/dmover for root, else
+    /// $XDG_STATE_HOME/dmover)
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<OsString>,
+    /// Where lists that exceed the memory go (default: the state directory)
+    #[arg(long, value_name = "DIR")]
+    pub spill_dir: Option<OsString>,
+    /// Read this configuration file instead of the usual ones
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<OsString>,
+    /// Read no configuration file
+    #[arg(long, conflicts_with = "config")]
+    pub no_config: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Directories to look at
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<OsString>,
+    /// Print one JSON object a path
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `config`.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// What to do with it
+    #[command(subcommand)]
+    pub action: ConfigAction,
+}
+
+/// What `config` can do.
+#[derive(Debug, Subcommand)]
+pub enum ConfigAction {
+    /// Print the defaults of 'copy' that come from files and the environment
+    Show {
+        /// Say where each comes from
+        #[arg(long)]
+        origin: bool,
+        /// Read this configuration file instead of the usual ones
+        #[arg(long, value_name = "FILE")]
+        config: Option<OsString>,
+    },
+}
+
+/// `auto`, `always`, `never`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum WhenArg {
+    /// Where it gains something.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What is overwritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OverwriteArg {
+    /// What differs in type, size or time.
+    Changed,
+    /// Everything.
+    Always,
+    /// Nothing.
+    Never,
+    /// What is older than the source.
+    Older,
+}
+
+/// Kinds of backups.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum BackupArg {
+    /// One, named by the suffix.
+    Simple,
+    /// As many as there are versions.
+    Numbered,
+}
+
+/// When progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProgressArg {
+    /// On a terminal.
+    Auto,
+    /// Also without one.
+    Always,
+    /// Never.
+    Never,
+    /// As JSON lines on standard error.
+    Json,
+}
+
+/// Formats of the log.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum LogFormatArg {
+    /// Plain text.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    dmover_model::units::parse_size(text)
+}
+
+fn positive_size(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("has to be more than 0".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn duration(text: &str) -> Result<u64, String> {
+    dmover_model::units::parse_duration_ms(text)
+}

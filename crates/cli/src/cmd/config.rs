@@ -1,0 +1,27 @@
+//! `dmover config`.
+use std::process::ExitCode;
+
+use crate::args::{ConfigAction, ConfigArgs};
+use crate::config::{ParseError, show};
+use crate::print::{failure, line};
+
+pub(crate) fn run(args: &ConfigArgs) -> ExitCode {
+    let ConfigAction::Show { origin, config } = &args.action;
+    let shown = match show(config.as_ref()) {
+        Ok(shown) => shown,
+        Err(ParseError::Config(message)) => {
+            failure(&message, "correct the configuration file");
+            return ExitCode::from(dmover_model::ExitCode::Usage.code());
+        }
+        Err(ParseError::Clap(error)) => {
+            failure(error.to_string().trim(), "correct the variable or the file");
+            return ExitCode::from(dmover_model::ExitCode::Usage.code());
+        }
+    };
+    for setting in shown {
+        let value = toml::Value::String(setting.value);
+        let from = if *origin { format!("  # {}", setting.origin) } else { String::new() };
+        line(&format!("{} = {value}{from}", setting.key));
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,207 @@
+//! `dmover copy`.
+use clap::ArgMatches;
+use dmover_engine::{
+    Control, Fatal, Job, JobReport, JobState, StateDirectory, StopReason, layout, run_job,
+};
+use dmover_model::{ExitCode as Code, JobSpec};
+use dmover_observe::{Counters, LogFormat, Monitor, start_log};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crate::args::{CopyArgs, LogFormatArg, OutputArgs, StateArgs};
+use crate::config::environment;
+use crate::print::json::JsonPrinter;
+use crate::print::progress::Progress;
+use crate::print::text::TextPrinter;
+use crate::print::{Sizes, failure, line};
+use crate::{list, signals, spec};
+
+pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
+    let Some(matches) = matches else { return exit(Code::Usage) };
+    let spec = match spec::job_spec(args, matches) {
+        Ok(spec) => spec,
+        Err(unusable) => {
+            failure(&unusable.message, unusable.hint);
+            return exit(Code::Usage);
+        }
+    };
+    if args.output.print_job {
+        return print_job(&spec);
+    }
+    if let Err(message) = open_log(&args.output) {
+        failure(&message, "name another --log-file, or correct $DMOVER_LOG");
+        return exit(Code::Usage);
+    }
+    let list = match list::read(&spec) {
+        Ok(list) => list,
+        Err(message) => {
+            failure(&message, "correct the list; nothing was copied");
+            return exit(Code::Usage);
+        }
+    };
+    // Umask and limits belong to the process, so they are set once, before any thread.
+    let umask = dmover_sys::process::clear_umask();
+    dmover_sys::process::raise_open_files();
+    let control = Arc::new(Control::default());
+    let counters = Arc::new(Counters::default());
+    let printer = Printer::new(&args.output, Arc::clone(&counters), Arc::clone(&control));
+    if let Err(error) = listen(&control, &printer) {
+        failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+        return exit(Code::Fatal);
+    }
+    let state = state_directory(&args.state).map(StateDirectory::new);
+    let spill_directory = spill_directory(&args.state, state.as_ref());
+    let job = Job {
+        spec,
+        list,
+        state,
+        spill_directory,
+        monitor: printer.monitor(),
+        counters,
+        control,
+        layout: Arc::new(layout::DefaultLayout),
+        umask,
+    };
+    let result = run_job(job);
+    printer.end(&result);
+    match &result {
+        Ok(report) => end(report),
+        Err(error) => exit(error.exit_code()),
+    }
+}
+
+fn exit(code: Code) -> ExitCode {
+    ExitCode::from(code.code())
+}
+
+fn end(report: &JobReport) -> ExitCode {
+    match report.state {
+        JobState::Stopped(StopReason::Signal(signal)) => signals::raise_again(signal),
+        _ => exit(report.exit_code()),
+    }
+}
+
+fn print_job(spec: &JobSpec) -> ExitCode {
+    match serde_json::to_string_pretty(spec) {
+        Ok(text) => {
+            line(&text);
+            exit(Code::Done)
+        }
+        Err(error) => {
+            failure(&error.to_string(), "report this as a fault of dmover");
+            exit(Code::Fatal)
+        }
+    }
+}
+
+fn open_log(args: &OutputArgs) -> Result<(), String> {
+    let filter = environment("DMOVER_LOG").map(|f| f.to_string_lossy().into_owned());
+    let wanted = filter.is_some() || args.log_file.is_some() || args.verbose > 1;
+    if !wanted {
+        return Ok(());
+    }
+    let file = match &args.log_file {
+        None => None,
+        Some(path) => {
+            let mut options = std::fs::OpenOptions::new();
+            let opened = options.create(true).append(true).open(path);
+            let shown = path.to_string_lossy();
+            Some(opened.map_err(|e| format!("cannot open the log file '{shown}': {e}"))?)
+        }
+    };
+    let format = match args.log_format {
+        LogFormatArg::Text => LogFormat::Text,
+        LogFormatArg::Json => LogFormat::Json,
+    };
+    let level = match args.verbose {
+        0 | 1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    start_log(file, format, filter.as_deref().unwrap_or(level))
+}
+
+/// `--state-dir` and its variable, `/var/lib/dmover` for root, else the XDG state directory.
+fn state_directory(args: &StateArgs) -> Option<PathBuf> {
+    if let Some(directory) = &args.state_dir {
+        return Some(PathBuf::from(directory));
+    }
+    if dmover_sys::process::effective_uid() == 0 {
+        return Some(PathBuf::from("/var/lib/dmover"));
+    }
+    let xdg = environment("XDG_STATE_HOME").map(PathBuf::from);
+    let home = |home: OsString| PathBuf::from(home).join(".local/state");
+    Some(xdg.or_else(|| environment("HOME").map(home))?.join("dmover"))
+}
+
+fn spill_directory(args: &StateArgs, state: Option<&StateDirectory>) -> PathBuf {
+    match (&args.spill_dir, state) {
+        (Some(directory), _) => PathBuf::from(directory),
+        (None, Some(state)) => state.path().to_owned(),
+        (None, None) => std::env::temp_dir(),
+    }
+}
+
+fn listen(control: &Arc<Control>, printer: &Printer) -> std::io::Result<()> {
+    let (status, parked) = (printer.progress.clone(), printer.progress.clone());
+    let quiet = printer.quiet;
+    signals::listen(
+        Arc::clone(control),
+        move || status.status_line(),
+        move |signal| {
+            if !quiet {
+                parked.say(&format!(
+                    "dmover: signal {signal}: finishing what is in hand; once more to drop it"
+                ));
+            }
+        },
+    )
+}
+
+/// Text or JSON, with progress beside it.
+struct Printer {
+    progress: Arc<Progress>,
+    kind: Kind,
+    quiet: bool,
+}
+
+enum Kind {
+    Text(Arc<TextPrinter>),
+    Json(Arc<JsonPrinter>),
+}
+
+impl Printer {
+    fn new(args: &OutputArgs, counters: Arc<Counters>, control: Arc<Control>) -> Self {
+        let sizes = Sizes::new(args.bytes, args.si);
+        let progress = Progress::start(args, sizes, counters);
+        let kind = if args.json {
+            Kind::Json(Arc::new(JsonPrinter::new(control)))
+        } else {
+            let progress = Arc::clone(&progress);
+            Kind::Text(Arc::new(TextPrinter::new(args, sizes, progress, control)))
+        };
+        Self { progress, kind, quiet: args.quiet > 0 }
+    }
+
+    fn monitor(&self) -> Arc<dyn Monitor> {
+        match &self.kind {
+            Kind::Text(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
+            Kind::Json(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
+        }
+    }
+
+    fn end(&self, result: &Result<JobReport, Fatal>) {
+        self.progress.end();
+        match (&self.kind, result) {
+            (Kind::Text(printer), Ok(report)) => printer.summary(report),
+            (Kind::Json(printer), Ok(report)) => printer.summary(report),
+            (Kind::Json(printer), Err(error)) => {
+                printer.fatal(error);
+                failure(&error.to_string(), &error.hint());
+            }
+            (Kind::Text(_), Err(error)) => failure(&error.to_string(), &error.hint()),
+        }
+    }
+}

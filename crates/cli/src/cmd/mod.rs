@@ -1,0 +1,4 @@
+//! One file a verb.
+pub(crate) mod config;
+pub(crate) mod copy;
+pub(crate) mod doctor;

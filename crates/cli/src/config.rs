@@ -1,0 +1,190 @@
+//! Defaults from configuration files and the environment, laid under the command line.
+//!
+//! Flags win over `DMOVER_<FLAG>`, which wins over the user's file, which wins over the system's file.
+use clap::{Arg, ArgMatches, Command};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The file for all users of a host.
+const SYSTEM_FILE: &str = "/etc/dmover/config.toml";
+
+/// Why the command line could not be understood.
+#[derive(Debug)]
+pub(crate) enum ParseError {
+    /// clap's own words (also help and version).
+    Clap(clap::Error),
+    /// A configuration file is wrong.
+    Config(String),
+}
+
+/// A value from a file.
+#[derive(Debug, Clone)]
+struct Setting {
+    values: Vec<String>,
+    file: PathBuf,
+}
+
+type Settings = BTreeMap<String, Setting>;
+
+/// Reads an environment variable; the only place that does.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Parses the command line over the defaults of files and environment.
+pub(crate) fn parse(arguments: Vec<OsString>) -> Result<ArgMatches, ParseError> {
+    let settings = read_files(&arguments)?;
+    command_over(&settings).try_get_matches_from(arguments).map_err(ParseError::Clap)
+}
+
+/// The command with every default that files and environment give.
+fn command_over(settings: &Settings) -> Command {
+    crate::command().mut_subcommand("copy", |copy| copy.mut_args(|arg| overlay(arg, settings)))
+}
+
+fn overlay(arg: Arg, settings: &Settings) -> Arg {
+    let Some(long) = arg.get_long().map(str::to_owned) else { return arg };
+    if matches!(long.as_str(), "help" | "version" | "config" | "no-config") {
+        return arg;
+    }
+    let arg = arg.env(variable_of(&long)).hide_env(true);
+    match settings.get(&long) {
+        Some(setting) => arg.default_values(setting.values.clone()),
+        None => arg,
+    }
+}
+
+/// `--bwlimit` is `DMOVER_BWLIMIT`.
+fn variable_of(long: &str) -> String {
+    format!("DMOVER_{}", long.replace('-', "_").to_uppercase())
+}
+
+fn read_files(arguments: &[OsString]) -> Result<Settings, ParseError> {
+    let mut settings = Settings::new();
+    let (explicit, none) = chosen(arguments);
+    if none {
+        return Ok(settings);
+    }
+    if let Some(file) = explicit {
+        merge(&mut settings, PathBuf::from(file), true)?;
+        return Ok(settings);
+    }
+    merge(&mut settings, PathBuf::from(SYSTEM_FILE), false)?;
+    let home = environment("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| environment("HOME").map(|home| PathBuf::from(home).join(".config")));
+    if let Some(home) = home {
+        merge(&mut settings, home.join("dmover/config.toml"), false)?;
+    }
+    Ok(settings)
+}
+
+/// The values of `--config` and `--no-config`, which decide what is parsed at all.
+fn chosen(arguments: &[OsString]) -> (Option<OsString>, bool) {
+    use std::os::unix::ffi::OsStrExt;
+    let mut file = None;
+    let mut none = false;
+    let mut rest = arguments.iter().take_while(|a| *a != "--");
+    while let Some(argument) = rest.next() {
+        if argument == "--no-config" {
+            none = true;
+        } else if argument == "--config" {
+            file = rest.next().cloned();
+        } else if let Some(value) = argument.as_bytes().strip_prefix(b"--config=") {
+            file = Some(std::ffi::OsStr::from_bytes(value).to_owned());
+        }
+    }
+    (file, none)
+}
+
+fn merge(settings: &mut Settings, file: PathBuf, required: bool) -> Result<(), ParseError> {
+    let fail = |what: &str| ParseError::Config(format!("{}: {what}", file.display()));
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && !required => return Ok(()),
+        Err(e) => return Err(fail(&e.to_string())),
+    };
+    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| fail(&e.to_string()))?;
+    for (section, content) in table {
+        let toml::Value::Table(content) = content else {
+            return Err(fail(&format!("'{section}' stands outside a section such as [copy]")));
+        };
+        if section != "copy" {
+            return Err(fail(&format!("unknown section '[{section}]' (there is [copy])")));
+        }
+        for (key, value) in content {
+            let values = words(&value).ok_or_else(|| fail(&format!("'{key}' has no plain value")))?;
+            check_key(&key).map_err(|e| fail(&e))?;
+            settings.insert(key, Setting { values, file: file.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn words(value: &toml::Value) -> Option<Vec<String>> {
+    Some(match value {
+        toml::Value::String(text) => vec![text.clone()],
+        toml::Value::Integer(number) => vec![number.to_string()],
+        toml::Value::Boolean(yes) => vec![yes.to_string()],
+        toml::Value::Array(items) => {
+            items.iter().map(words).collect::<Option<Vec<_>>>()?.concat()
+        }
+        _ => return None,
+    })
+}
+
+fn check_key(key: &str) -> Result<(), String> {
+    let command = crate::command();
+    let copy = command.find_subcommand("copy");
+    let known: Vec<&str> =
+        copy.into_iter().flat_map(Command::get_arguments).filter_map(Arg::get_long).collect();
+    if known.contains(&key) {
+        return Ok(());
+    }
+    let near = known.into_iter().max_by(|a, b| {
+        strsim::jaro_winkler(a, key).total_cmp(&strsim::jaro_winkler(b, key))
+    });
+    Err(format!("unknown key '{key}' (did you mean '{}'?)", near.unwrap_or_default()))
+}
+
+/// One line of `dmover config show`.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub key: String,
+    pub value: String,
+    pub origin: String,
+}
+
+/// Every default of `copy` that is in force.
+pub(crate) fn show(file: Option<&OsString>) -> Result<Vec<Shown>, ParseError> {
+    let mut arguments: Vec<OsString> = vec!["dmover".into(), "copy".into()];
+    if let Some(file) = file {
+        arguments.extend(["--config".into(), file.clone()]);
+    }
+    let settings = read_files(&arguments)?;
+    let command = command_over(&settings);
+    let matches = command.clone().try_get_matches_from(["dmover", "copy"]);
+    let matches = matches.map_err(ParseError::Clap)?;
+    let Some((_, copy)) = matches.subcommand() else { return Ok(Vec::new()) };
+    let arguments = command.find_subcommand("copy").into_iter().flat_map(Command::get_arguments);
+    let mut shown = Vec::new();
+    for arg in arguments {
+        let Some(long) = arg.get_long().filter(|l| !matches!(*l, "help" | "version")) else {
+            continue;
+        };
+        let values = copy.get_raw(arg.get_id().as_str());
+        let value: Vec<String> =
+            values.into_iter().flatten().map(|v| v.to_string_lossy().into_owned()).collect();
+        let origin = match copy.value_source(arg.get_id().as_str()) {
+            Some(clap::parser::ValueSource::EnvVariable) => format!("${}", variable_of(long)),
+            _ => match settings.get(long) {
+                Some(setting) => setting.file.display().to_string(),
+                None => "default".into(),
+            },
+        };
+        shown.push(Shown { key: long.into(), value: value.join(","), origin });
+    }
+    Ok(shown)
+}

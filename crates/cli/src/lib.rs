@@ -1,0 +1,48 @@
+//! The command line of dmover: arguments become one `JobSpec`, printers show what the engine tells.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cmd;
+mod config;
+mod list;
+mod print;
+mod quote;
+mod signals;
+mod spec;
+
+use clap::{CommandFactory, FromArgMatches};
+use std::process::ExitCode;
+
+pub use args::{Cli, Verb};
+use print::failure;
+
+/// The whole command line as clap sees it; help, man pages, completions and the reference come from it.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let matches = match config::parse(std::env::args_os().collect()) {
+        Ok(matches) => matches,
+        Err(config::ParseError::Clap(error)) => {
+            // clap's own rule: help and version go to standard output with 0, errors to stderr with 2.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+        Err(config::ParseError::Config(message)) => {
+            failure(&message, "correct the configuration file, or leave it out by --no-config");
+            return ExitCode::from(dmover_model::ExitCode::Usage.code());
+        }
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    let verb_matches = matches.subcommand().map(|(_, sub)| sub);
+    match cli.verb {
+        Verb::Copy(args) => cmd::copy::run(&args, verb_matches),
+        Verb::Doctor(args) => cmd::doctor::run(&args),
+        Verb::Config(args) => cmd::config::run(&args),
+    }
+}

@@ -1,0 +1,142 @@
+//! JSON lines for scripts; `docs/scripting.md` describes every field.
+use base64::Engine as _;
+use dmover_engine::{Control, Fatal, JobReport, JobState, StopReason};
+use dmover_model::{Event, PathBytes};
+use dmover_observe::{Counter, Monitor};
+use serde_json::{Map, Value, json};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The version of the lines that this program writes.
+const SCHEMA: u32 = 1;
+
+/// Prints events as JSON lines.
+pub(crate) struct JsonPrinter {
+    control: Arc<Control>,
+}
+
+impl Monitor for JsonPrinter {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Start { job, targets, dry_run } => {
+                let targets: Vec<Value> = targets.iter().map(path_value).collect();
+                let fields = json!({"job": job.0, "targets": targets, "dry_run": dry_run});
+                self.print("start", None, fields);
+            }
+            Event::Item(item) => {
+                let fields = json!({
+                    "action": item.action, "kind": item.kind, "bytes": item.bytes,
+                    "elapsed_s": item.elapsed_us as f64 / 1e6, "itemized": item.itemized,
+                });
+                self.print("item", Some(&item.path), fields);
+            }
+            Event::Error(error) => {
+                let fields = json!({
+                    "class": error.class, "operation": error.operation, "side": error.side,
+                    "errno": error.errno, "attempt": error.attempt, "message": error.to_string(),
+                    "advice": error.class.advice(),
+                });
+                self.print("error", Some(&error.path), fields);
+            }
+            Event::Loss { path, kind, detail, allowed } => {
+                let fields = json!({"kind": kind, "detail": detail, "allowed": allowed});
+                self.print("loss", Some(path), fields);
+            }
+            Event::Note { path, note } => self.print("note", Some(path), json!({"note": note})),
+            Event::Paused { reason } => self.print("paused", None, json!({"reason": reason})),
+        }
+    }
+
+    fn wants_items(&self) -> bool {
+        true
+    }
+}
+
+impl JsonPrinter {
+    pub fn new(control: Arc<Control>) -> Self {
+        Self { control }
+    }
+
+    fn print(&self, kind: &str, path: Option<&PathBytes>, fields: Value) {
+        let mut object = Map::new();
+        object.insert("type".into(), kind.into());
+        object.insert("schema".into(), SCHEMA.into());
+        object.insert("time".into(), jiff::Timestamp::now().to_string().into());
+        if let Some(path) = path {
+            object.extend(path_fields(&path.to_path()));
+        }
+        if let Value::Object(fields) = fields {
+            object.extend(fields);
+        }
+        let mut text = Value::Object(object).to_string();
+        text.push('\n');
+        let mut out = std::io::stdout().lock();
+        if let Err(error) = out.write_all(text.as_bytes())
+            && error.kind() == std::io::ErrorKind::BrokenPipe
+        {
+            self.control.stop(StopReason::Signal(signal_hook::consts::SIGPIPE));
+        }
+    }
+
+    /// The last line of a job that ran.
+    pub fn summary(&self, report: &JobReport) {
+        let mut fields = Map::new();
+        let (state, reason) = match report.state {
+            JobState::Finished => ("finished", Value::Null),
+            JobState::Stopped(StopReason::Systemic(class)) => ("paused", class.word().into()),
+            JobState::Stopped(StopReason::Signal(n)) => ("stopped", format!("signal {n}").into()),
+            JobState::Stopped(StopReason::Errors) => ("stopped", "max_errors".into()),
+            JobState::Stopped(StopReason::Duration) => ("stopped", "max_duration".into()),
+        };
+        let code = match report.state {
+            JobState::Stopped(StopReason::Signal(n)) => 128 + n,
+            _ => report.exit_code().code().into(),
+        };
+        fields.insert("job".into(), report.job.0.clone().into());
+        fields.insert("state".into(), state.into());
+        fields.insert("reason".into(), reason);
+        fields.insert("exit_code".into(), code.into());
+        fields.insert("elapsed_s".into(), report.elapsed.as_secs_f64().into());
+        fields.insert("peak_memory_bytes".into(), report.peak_memory_bytes.into());
+        fields.insert("spilled".into(), report.spilled.into());
+        for counter in Counter::ALL {
+            fields.insert(counter.name().into(), report.counters.get(*counter).into());
+        }
+        let by_class = report.errors.iter().map(|(c, n)| (c.word().to_owned(), (*n).into()));
+        fields.insert("errors_by_class".into(), Value::Object(by_class.collect()));
+        let by_kind = report.losses.iter().map(|(k, n)| (k.word().to_owned(), (*n).into()));
+        fields.insert("losses_by_kind".into(), Value::Object(by_kind.collect()));
+        let slowest = report.slowest.iter().map(|slow| {
+            let mut entry: Map<_, _> = path_fields(&slow.path.to_path()).collect();
+            entry.insert("elapsed_s".into(), (slow.elapsed_us as f64 / 1e6).into());
+            entry.insert("bytes".into(), slow.bytes.into());
+            Value::Object(entry)
+        });
+        fields.insert("slowest".into(), slowest.collect());
+        self.print("summary", None, Value::Object(fields));
+    }
+
+    /// The last line of a job that could not run.
+    pub fn fatal(&self, error: &Fatal) {
+        let code = error.exit_code().code();
+        let fields = json!({"message": error.to_string(), "hint": error.hint(), "exit_code": code});
+        self.print("fatal", None, fields);
+    }
+}
+
+/// A path as text, and in base64 as well if the text cannot hold it.
+pub(crate) fn path_fields(path: &Path) -> impl Iterator<Item = (String, Value)> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = path.as_os_str().as_bytes();
+    let exact = std::str::from_utf8(bytes).is_err().then(|| {
+        let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+        ("path_b64".to_owned(), Value::from(text))
+    });
+    let lossy = ("path".to_owned(), Value::from(String::from_utf8_lossy(bytes).into_owned()));
+    std::iter::once(lossy).chain(exact)
+}
+
+fn path_value(path: &PathBytes) -> Value {
+    Value::Object(path_fields(&path.to_path()).collect())
+}

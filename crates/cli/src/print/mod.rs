@@ -1,0 +1,82 @@
+//! The only door to standard output and standard error.
+#![allow(clippy::print_stderr)]
+use dmover_model::units;
+use std::io::Write;
+
+pub(crate) mod json;
+pub(crate) mod progress;
+pub(crate) mod text;
+
+/// How sizes are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sizes {
+    /// Powers of 1024.
+    Iec,
+    /// Powers of 1000.
+    Si,
+    /// Plain numbers.
+    Exact,
+}
+
+impl Sizes {
+    pub fn new(exact: bool, si: bool) -> Self {
+        match (exact, si) {
+            (true, _) => Self::Exact,
+            (_, true) => Self::Si,
+            _ => Self::Iec,
+        }
+    }
+
+    pub fn show(self, bytes: u64) -> String {
+        match self {
+            Self::Iec => units::format_iec(bytes),
+            Self::Si => units::format_si(bytes),
+            Self::Exact => format!("{bytes} B"),
+        }
+    }
+}
+
+/// Prints a line of data. A reader that has gone away is no error here.
+pub(crate) fn line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));
+}
+
+/// Prints why nothing could be done, and what to do.
+pub(crate) fn failure(message: &str, hint: &str) {
+    eprintln!("dmover: error: {message}");
+    if !hint.is_empty() {
+        eprintln!("  hint: {hint}");
+    }
+}
+
+/// A count with its noun, in the right number.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(count), if count == 1 { one } else { many })
+}
+
+/// `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(counted(1, "file", "files"), "1 file");
+    }
+}

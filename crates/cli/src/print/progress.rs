@@ -1,0 +1,163 @@
+//! Progress for eyes: two lines on a terminal, a plain line now and then without one.
+use dmover_model::units;
+use dmover_observe::{Counter, Counters};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{Sizes, grouped};
+use crate::args::{OutputArgs, ProgressArg};
+
+/// Shows how a job goes on, until it is ended.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    counters: Arc<Counters>,
+    sizes: Sizes,
+    started: Instant,
+    json: bool,
+    ended: AtomicBool,
+    /// Bytes and time of the last look, for the present rate.
+    last_bytes: AtomicU64,
+    last_ms: AtomicU64,
+}
+
+impl Progress {
+    /// Starts to show progress as the arguments want it.
+    pub fn start(args: &OutputArgs, sizes: Sizes, counters: Arc<Counters>) -> Arc<Self> {
+        let terminal = dmover_sys::process::stderr_is_terminal()
+            && crate::config::environment("TERM").is_none_or(|term| term != "dumb");
+        let wanted = match args.progress {
+            ProgressArg::Auto | ProgressArg::Json => args.quiet == 0,
+            ProgressArg::Always => true,
+            ProgressArg::Never => false,
+        };
+        let draws = wanted && terminal && args.progress != ProgressArg::Json;
+        let target =
+            if draws { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("{msg}") {
+            bar.set_style(style);
+        }
+        let progress = Arc::new(Self {
+            bar,
+            counters,
+            sizes,
+            started: Instant::now(),
+            json: args.progress == ProgressArg::Json,
+            ended: AtomicBool::new(false),
+            last_bytes: AtomicU64::new(0),
+            last_ms: AtomicU64::new(0),
+        });
+        let every = if draws { Duration::from_millis(100) } else { Duration::from_millis(args.stats) };
+        if wanted && !every.is_zero() {
+            let shown = Arc::clone(&progress);
+            // A thread that cannot be had costs only the progress.
+            let _ = std::thread::Builder::new()
+                .name("progress".into())
+                .spawn(move || shown.run(draws, every));
+        }
+        progress
+    }
+
+    fn run(&self, draws: bool, every: Duration) {
+        let mut next = every;
+        while !self.ended.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(100).min(every));
+            if draws {
+                self.bar.set_message(format!("{}\n{}", self.first_line(), self.second_line()));
+            } else if self.started.elapsed() >= next {
+                next += every;
+                self.status_line();
+            }
+        }
+    }
+
+    /// One line that says how things stand, also on SIGUSR1.
+    pub fn status_line(&self) {
+        if self.ended.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.json {
+            self.say(&self.json_line());
+        } else {
+            self.say(&format!("dmover: {}; {}", self.first_line(), self.second_line()));
+        }
+    }
+
+    /// Prints a line on standard error beside the progress.
+    #[allow(clippy::print_stderr)]
+    pub fn say(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("{text}"));
+    }
+
+    /// No more progress.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.bar.finish_and_clear();
+    }
+
+    fn done(&self) -> (u64, u64) {
+        let get = |counter| self.counters.get(counter);
+        let entries = [
+            Counter::FilesCopied,
+            Counter::DirectoriesCreated,
+            Counter::SymlinksCopied,
+            Counter::SpecialsCopied,
+            Counter::HardLinksCreated,
+            Counter::EntriesSkipped,
+        ];
+        let bytes = get(Counter::BytesCopied) + get(Counter::BytesShared);
+        (entries.into_iter().map(get).sum(), bytes)
+    }
+
+    fn first_line(&self) -> String {
+        let (entries, bytes) = self.done();
+        let skipped = self.counters.get(Counter::BytesSkipped);
+        format!(
+            "copied {} of {} found, {}/s now, {}/s mean",
+            self.sizes.show(bytes),
+            self.sizes.show(self.counters.get(Counter::BytesFound).max(bytes + skipped) - skipped),
+            self.sizes.show(self.rate_now(bytes)),
+            self.sizes.show(self.mean(bytes)),
+        ) + &format!("; {} entries", grouped(entries))
+    }
+
+    fn second_line(&self) -> String {
+        let get = |counter| self.counters.get(counter);
+        format!(
+            "{} elapsed, {} found, {} skipped, {} errors, {} retries",
+            units::format_duration(self.started.elapsed().as_secs()),
+            grouped(get(Counter::EntriesFound)),
+            grouped(get(Counter::EntriesSkipped)),
+            grouped(get(Counter::Errors)),
+            grouped(get(Counter::Retries)),
+        )
+    }
+
+    fn mean(&self, bytes: u64) -> u64 {
+        (bytes as f64 / self.started.elapsed().as_secs_f64().max(0.001)) as u64
+    }
+
+    /// The rate since the last look that is at least a second old.
+    fn rate_now(&self, bytes: u64) -> u64 {
+        let now_ms = self.started.elapsed().as_millis() as u64;
+        let (last, last_ms) =
+            (self.last_bytes.load(Ordering::Relaxed), self.last_ms.load(Ordering::Relaxed));
+        let passed_ms = now_ms.saturating_sub(last_ms).max(1);
+        if passed_ms > 1000 {
+            self.last_bytes.store(bytes, Ordering::Relaxed);
+            self.last_ms.store(now_ms, Ordering::Relaxed);
+        }
+        bytes.saturating_sub(last) * 1000 / passed_ms
+    }
+
+    fn json_line(&self) -> String {
+        let fields = self.counters.snapshot();
+        let mut object = serde_json::Map::new();
+        object.insert("type".into(), "status".into());
+        object.insert("elapsed_s".into(), self.started.elapsed().as_secs_f64().into());
+        object.extend(fields.iter().map(|(c, value)| (c.name().to_owned(), value.into())));
+        serde_json::Value::Object(object).to_string()
+    }
+}

@@ -1,0 +1,297 @@
+//! Words for people: errors and losses as they come, a summary at the end.
+use dmover_engine::{Control, JobReport, JobState, StopReason};
+use dmover_model::{
+    EntryError, Event, ExitCode, Item, LossKind, Note, Operation, PathBytes, units,
+};
+use dmover_observe::{Counter, Monitor};
+use std::io::Write;
+use std::sync::Arc;
+
+use super::progress::Progress;
+use super::{Sizes, counted, grouped};
+use crate::args::OutputArgs;
+use crate::quote::quoted;
+
+/// Prints events as text.
+pub(crate) struct TextPrinter {
+    itemize: bool,
+    template: Option<String>,
+    verbose: u8,
+    quiet: u8,
+    sizes: Sizes,
+    progress: Arc<Progress>,
+    control: Arc<Control>,
+}
+
+impl Monitor for TextPrinter {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Start { targets, .. } if self.verbose > 0 => {
+                for target in targets {
+                    self.say(&format!("dmover: copying to {}", quoted(&target.0)));
+                }
+            }
+            Event::Item(item) => self.item(item),
+            Event::Error(error) if self.quiet < 2 => self.say(&error_line(error)),
+            Event::Loss { path, kind, detail, allowed } => {
+                let shown = if *allowed { self.verbose > 0 } else { self.quiet < 2 };
+                if shown {
+                    self.say(&loss_line(path, *kind, detail));
+                }
+            }
+            Event::Note { path, note } if self.verbose > 0 => {
+                self.say(&format!("dmover: note: {}: {}", quoted(&path.0), note_words(*note)));
+            }
+            Event::Paused { reason } => self.say(&format!("dmover: paused: {reason}")),
+            _ => {}
+        }
+    }
+
+    fn wants_items(&self) -> bool {
+        self.itemize || self.template.is_some()
+    }
+}
+
+impl TextPrinter {
+    pub fn new(
+        args: &OutputArgs,
+        sizes: Sizes,
+        progress: Arc<Progress>,
+        control: Arc<Control>,
+    ) -> Self {
+        Self {
+            itemize: args.itemize,
+            template: args.format.clone(),
+            verbose: args.verbose,
+            quiet: args.quiet,
+            sizes,
+            progress,
+            control,
+        }
+    }
+
+    fn say(&self, text: &str) {
+        self.progress.say(text);
+    }
+
+    fn item(&self, item: &Item) {
+        let bytes = match &self.template {
+            Some(template) => expand(template, item),
+            None => format!("{} {}\n", item.itemized, shown(&item.path)).into_bytes(),
+        };
+        let mut out = std::io::stdout().lock();
+        if let Err(error) = out.write_all(&bytes)
+            && error.kind() == std::io::ErrorKind::BrokenPipe
+        {
+            self.control.stop(StopReason::Signal(signal_hook::consts::SIGPIPE));
+        }
+    }
+
+    /// The last words on a job.
+    pub fn summary(&self, report: &JobReport) {
+        if self.quiet > 0 {
+            return;
+        }
+        for line in summary_lines(report, self.sizes, self.verbose > 0) {
+            self.say(&line);
+        }
+    }
+}
+
+/// Names on a terminal and in a pipe alike are quoted when odd; `-0` templates give raw bytes.
+fn shown(path: &PathBytes) -> String {
+    quoted(&path.0)
+}
+
+fn expand(template: &str, item: &Item) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut chars = template.chars();
+    let mut newline = true;
+    while let Some(c) = chars.next() {
+        newline = true;
+        if c != '%' {
+            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            continue;
+        }
+        match chars.next() {
+            Some('i') => out.extend_from_slice(item.itemized.as_bytes()),
+            Some('n') => out.extend_from_slice(&item.path.0),
+            Some('a') => out.extend_from_slice(action_word(item.action).as_bytes()),
+            Some('t') => out.extend_from_slice(item.kind.word().as_bytes()),
+            Some('l') => out.extend_from_slice(item.bytes.to_string().as_bytes()),
+            Some('e') => {
+                out.extend_from_slice(format!("{:.6}", item.elapsed_us as f64 / 1e6).as_bytes());
+            }
+            Some('0') => {
+                out.push(0);
+                newline = false;
+            }
+            Some('%') => out.push(b'%'),
+            Some(other) => out.extend_from_slice(format!("%{other}").as_bytes()),
+            None => out.push(b'%'),
+        }
+    }
+    if newline {
+        out.push(b'\n');
+    }
+    out
+}
+
+pub(crate) fn action_word(action: dmover_model::Action) -> &'static str {
+    use dmover_model::Action as A;
+    match action {
+        A::Created => "created",
+        A::Replaced => "replaced",
+        A::Updated => "updated",
+        A::Linked => "linked",
+        A::Skipped => "skipped",
+        A::Excluded => "excluded",
+    }
+}
+
+pub(crate) fn error_line(error: &EntryError) -> String {
+    let path = quoted(&error.path.0);
+    let doing = match error.operation {
+        Operation::Attempt | Operation::Check => String::new(),
+        operation => format!("cannot {} ", operation.words()),
+    };
+    let attempts =
+        if error.attempt > 1 { format!(", {} attempts", error.attempt) } else { String::new() };
+    format!("dmover: error: {doing}{path}: {error} [{}{attempts}]", error.class.word())
+}
+
+fn loss_line(path: &PathBytes, kind: LossKind, detail: &str) -> String {
+    format!("dmover: lost: {}: {} {detail}", quoted(&path.0), kind.word())
+}
+
+fn note_words(note: Note) -> &'static str {
+    match note {
+        Note::OwnerNotKept => "the owner may not be set without privilege",
+        Note::SetIdDropped => "set-id bits dropped, because the owner was not kept",
+        Note::PrivilegedAttribute => "an attribute needs privilege and was left out",
+        Note::LeftoverRemoved => "removed, left by an interrupted run",
+        Note::TemporarySkipped => "a temporary of dmover, skipped",
+        Note::SystemAttribute => "an attribute of the system was not carried over",
+        Note::SourceAtimeTouched => "its access time could not be protected",
+    }
+}
+
+fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String> {
+    let get = |counter| report.counters.get(counter);
+    let seconds = report.elapsed.as_secs_f64().max(0.001);
+    let bytes = get(Counter::BytesCopied) + get(Counter::BytesShared);
+    let mut lines = vec![headline(report)];
+    lines.push(format!(
+        "  copied      {}, {}, {}; {} in {} ({}/s)",
+        counted(get(Counter::FilesCopied), "file", "files"),
+        counted(get(Counter::DirectoriesCreated), "directory", "directories"),
+        counted(
+            get(Counter::SymlinksCopied)
+                + get(Counter::SpecialsCopied)
+                + get(Counter::HardLinksCreated),
+            "link or special",
+            "links and specials"
+        ),
+        sizes.show(bytes),
+        units::format_duration(report.elapsed.as_secs()),
+        sizes.show((bytes as f64 / seconds) as u64),
+    ));
+    let skipped = get(Counter::EntriesSkipped);
+    if skipped > 0 {
+        let size = sizes.show(get(Counter::BytesSkipped));
+        lines.push(format!("  equal       {} ({size}) left alone", counted(skipped, "entry", "entries")));
+    }
+    let more = [
+        (Counter::EntriesReplaced, "  replaced    "),
+        (Counter::EntriesExcluded, "  excluded    "),
+        (Counter::LeftoversRemoved, "  leftovers   "),
+        (Counter::TemporariesSkipped, "  temporaries "),
+        (Counter::OwnersNotKept, "  owners      "),
+        (Counter::SetIdsDropped, "  set-id bits "),
+    ];
+    for (counter, label) in more {
+        if get(counter) > 0 {
+            lines.push(format!("{label}{} ({})", grouped(get(counter)), counter_words(counter)));
+        }
+    }
+    lines.extend(trouble_lines(report));
+    if verbose {
+        lines.extend(slowest_lines(report, sizes));
+    }
+    lines
+}
+
+fn counter_words(counter: Counter) -> String {
+    counter.describe().trim().trim_end_matches('.').to_lowercase()
+}
+
+fn headline(report: &JobReport) -> String {
+    let code = report.exit_code();
+    let words = match (report.state, code) {
+        (JobState::Finished, ExitCode::Done) => "done".into(),
+        (JobState::Finished, ExitCode::SourceMoved) => {
+            "finished; some entries vanished or changed at the source".into()
+        }
+        (JobState::Finished, _) => "finished, but not everything arrived".to_owned(),
+        (JobState::Stopped(StopReason::Signal(signal)), _) => format!("stopped by signal {signal}"),
+        (JobState::Stopped(StopReason::Errors), _) => "stopped by --max-errors".into(),
+        (JobState::Stopped(StopReason::Duration), _) => "stopped by --max-duration".into(),
+        (JobState::Stopped(StopReason::Systemic(class)), _) => {
+            format!("paused: every entry fails alike ({}): {}", class.word(), class.advice())
+        }
+    };
+    format!("dmover: {words}")
+}
+
+fn trouble_lines(report: &JobReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (class, count) in &report.errors {
+        lines.push(format!("  {:<11} {}: {}", class.word(), grouped(*count), class.advice()));
+    }
+    for (kind, count) in &report.losses {
+        let what = counted(*count, "entry", "entries");
+        lines.push(format!("  lost {:<6} on {what}: accept it by --allow-loss={0}", kind.word()));
+    }
+    if let JobState::Stopped(_) = report.state {
+        lines.push(format!("  go on with  {}", resume_command()));
+    }
+    lines
+}
+
+/// The very command that was typed: running it again goes on, to the same place.
+fn resume_command() -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let words: Vec<String> = std::env::args_os().map(|word| quoted(word.as_bytes())).collect();
+    words.join(" ")
+}
+
+fn slowest_lines(report: &JobReport, sizes: Sizes) -> Vec<String> {
+    let slow = report.slowest.iter().map(|slow| {
+        let seconds = slow.elapsed_us as f64 / 1e6;
+        let rate = sizes.show((slow.bytes as f64 / seconds.max(1e-6)) as u64);
+        format!("  slowest     {seconds:.3} s  {rate}/s  {}", quoted(&slow.path.0))
+    });
+    let memory = sizes.show(report.peak_memory_bytes);
+    slow.chain([format!("  memory      {memory} at most")]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmover_model::{Action, EntryKind};
+
+    #[test]
+    fn templates_expand_and_can_end_with_nul() {
+        let item = Item {
+            path: PathBytes(b"a\xffb".to_vec()),
+            action: Action::Created,
+            kind: EntryKind::File,
+            bytes: 12,
+            elapsed_us: 1_500_000,
+            itemized: ">f+++++++++".into(),
+        };
+        assert_eq!(expand("%n%0", &item), b"a\xffb\0");
+        assert_eq!(expand("%i %l %a 100%%", &item), b">f+++++++++ 12 created 100%\n");
+        assert_eq!(expand("%e %q", &item), b"1.500000 %q\n");
+    }
+}

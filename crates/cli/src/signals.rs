@@ -1,0 +1,34 @@
+//! Signals: the first INT, TERM or HUP parks the job, the second drops it; USR1 asks for a status line.
+use dmover_engine::{Control, StopReason};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+use std::sync::Arc;
+
+/// Listens until the process ends.
+pub fn listen(
+    control: Arc<Control>,
+    status: impl Fn() + Send + 'static,
+    parked: impl Fn(i32) + Send + 'static,
+) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in &mut signals {
+            match signal {
+                SIGUSR1 => status(),
+                _ if control.is_stopping() => control.stop_now(StopReason::Signal(signal)),
+                _ => {
+                    parked(signal);
+                    control.stop(StopReason::Signal(signal));
+                }
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Ends the process by the signal itself, so that a shell sees what happened.
+pub fn raise_again(signal: i32) -> std::process::ExitCode {
+    // This does not come back for the signals listened to; the code is for the case that it does.
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
+    std::process::ExitCode::from(128u8.wrapping_add(signal as u8))
+}

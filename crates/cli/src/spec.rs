@@ -1,0 +1,372 @@
+//! From what was typed to what is meant: the one place where arguments become a [`JobSpec`].
+use clap::ArgMatches;
+use dmover_model::{
+    Attribute, AttributeSet, Backup, ByteRange, CopyPolicy, FilterRule, FollowLinks, IdRule,
+    JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite, PathBytes, RangeCopy, Selection,
+    TargetMode, Timestamp, Verb, When, units,
+};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::args::{
+    BackupArg, CopyArgs, FidelityArgs, LimitArgs, OverwriteArg, SelectionArgs, WhenArg, WritingArgs,
+};
+
+/// Arguments that do not make a job.
+#[derive(Debug)]
+pub(crate) struct Unusable {
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub hint: &'static str,
+}
+
+fn unusable(message: impl Into<String>, hint: &'static str) -> Unusable {
+    Unusable { message: message.into(), hint }
+}
+
+/// The job that `args` mean.
+pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec, Unusable> {
+    let (sources, destination, target_mode) = paths(args)?;
+    let spec = JobSpec {
+        schema: JobSpec::SCHEMA,
+        verb: Verb::Copy,
+        sources,
+        destination,
+        target_mode,
+        selection: selection(&args.selection, matches)?,
+        policy: policy(args)?,
+        limits: limits(&args.limits),
+    };
+    check_range(args, &spec)?;
+    Ok(spec)
+}
+
+type Paths = (Vec<PathBytes>, PathBytes, TargetMode);
+
+fn paths(args: &CopyArgs) -> Result<Paths, Unusable> {
+    let hint = "usage: dmover copy [OPTIONS] SOURCE… DEST (see 'dmover copy -h')";
+    let mut paths: Vec<PathBytes> =
+        args.paths.iter().map(|p| PathBytes::from(p.as_os_str())).collect();
+    for path in &paths {
+        refuse_remote(path)?;
+    }
+    if args.selection.read_stdin {
+        return match paths.first() {
+            None => Ok((Vec::new(), PathBytes::default(), TargetMode::Auto)),
+            Some(_) => Err(unusable("--read-stdin takes its paths from standard input", hint)),
+        };
+    }
+    if let Some(directory) = &args.target.target_directory {
+        if paths.is_empty() {
+            return Err(unusable("no SOURCE given", hint));
+        }
+        return Ok((paths, PathBytes::from(directory.as_os_str()), TargetMode::Into));
+    }
+    let destination = match (paths.len(), paths.pop()) {
+        (0, _) | (_, None) => return Err(unusable("no SOURCE and no DEST given", hint)),
+        (1, Some(only)) => {
+            let shown = only.to_path().display().to_string();
+            return Err(unusable(format!("no DEST given after '{shown}'"), hint));
+        }
+        (_, Some(last)) => last,
+    };
+    if args.selection.files_from.is_some() && paths.len() != 1 {
+        return Err(unusable("--files-from takes exactly one SOURCE and one DEST", hint));
+    }
+    let as_is = args.target.no_target_directory;
+    let mode = if as_is { TargetMode::As } else { TargetMode::Auto };
+    Ok((paths, destination, mode))
+}
+
+/// `host:path` means another machine, as in rsync and scp; this version copies on one machine only.
+fn refuse_remote(path: &PathBytes) -> Result<(), Unusable> {
+    let colon = path.0.iter().position(|b| *b == b':');
+    let slash = path.0.iter().position(|b| *b == b'/').unwrap_or(usize::MAX);
+    match colon {
+        Some(colon) if colon < slash && colon > 0 => Err(unusable(
+            format!("'{}' names another machine, which is not possible yet", path.to_path().display()),
+            "write ./ before a local name that contains a colon",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn selection(args: &SelectionArgs, matches: &ArgMatches) -> Result<Selection, Unusable> {
+    let list = match (&args.files_from, args.read_stdin) {
+        (Some(file), _) => Some((PathBytes::from(file.as_os_str()), false)),
+        (None, true) => Some((PathBytes(b"-".to_vec()), true)),
+        (None, false) => None,
+    };
+    let follow = match (args.dereference, args.dereference_args) {
+        (true, _) => FollowLinks::Always,
+        (false, true) => FollowLinks::Arguments,
+        _ => FollowLinks::Never,
+    };
+    let time = |text: &Option<String>, flag| text.as_deref().map(|t| time(t, flag)).transpose();
+    if let (Some(min), Some(max)) = (args.min_size, args.max_size)
+        && min > max
+    {
+        return Err(unusable("--min-size is larger than --max-size", "swap the two"));
+    }
+    Ok(Selection {
+        list: list.map(|(path, pairs)| ListFile { path, nul: args.from0, pairs }),
+        rules: rules(args, matches)?,
+        min_size_bytes: args.min_size,
+        max_size_bytes: args.max_size,
+        newer_than: time(&args.newer, "--newer")?,
+        older_than: time(&args.older, "--older")?,
+        one_file_system: args.one_file_system,
+        follow,
+    })
+}
+
+/// All rules in the order in which they were typed, since the first match wins.
+fn rules(args: &SelectionArgs, matches: &ArgMatches) -> Result<Vec<FilterRule>, Unusable> {
+    let mut ordered: Vec<(usize, Vec<FilterRule>)> = Vec::new();
+    let indices = |id: &str| matches.indices_of(id).into_iter().flatten().collect::<Vec<_>>();
+    for (id, include, patterns) in
+        [("include", true, &args.include), ("exclude", false, &args.exclude)]
+    {
+        for (at, pattern) in indices(id).into_iter().zip(patterns) {
+            ordered.push((at, vec![FilterRule { include, pattern: pattern.clone() }]));
+        }
+    }
+    for (id, include, files) in
+        [("include_from", true, &args.include_from), ("exclude_from", false, &args.exclude_from)]
+    {
+        for (at, file) in indices(id).into_iter().zip(files) {
+            ordered.push((at, rules_of_file(file, include)?));
+        }
+    }
+    ordered.sort_by_key(|(at, _)| *at);
+    Ok(ordered.into_iter().flat_map(|(_, rules)| rules).collect())
+}
+
+fn rules_of_file(file: &OsString, include: bool) -> Result<Vec<FilterRule>, Unusable> {
+    let text = std::fs::read_to_string(file).map_err(|e| {
+        let shown = file.to_string_lossy();
+        unusable(format!("cannot read the rules in '{shown}': {e}"), "check the file")
+    })?;
+    let lines = text.lines().map(str::trim_end);
+    let patterns = lines.filter(|l| !l.is_empty() && !l.starts_with('#') && !l.starts_with(';'));
+    Ok(patterns.map(|p| FilterRule { include, pattern: p.to_owned() }).collect())
+}
+
+/// An instant: RFC 3339, a date, or a duration ago.
+fn time(text: &str, flag: &str) -> Result<Timestamp, Unusable> {
+    if let Ok(ms) = units::parse_duration_ms(text) {
+        let ago = std::time::Duration::from_millis(ms);
+        let then = std::time::SystemTime::now() - ago;
+        let since = then.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        return Ok(Timestamp {
+            seconds: since.as_secs() as i64,
+            nanoseconds: since.subsec_nanos(),
+        });
+    }
+    let instant = text.parse::<jiff::Timestamp>().ok().or_else(|| {
+        let local = text.parse::<jiff::civil::DateTime>().ok()?;
+        local.to_zoned(jiff::tz::TimeZone::system()).ok().map(|z| z.timestamp())
+    });
+    let Some(instant) = instant else {
+        return Err(unusable(
+            format!("{flag} '{text}' is not a time"),
+            "write 2026-01-31, 2026-01-31T12:00:00Z, or a duration ago such as 7d",
+        ));
+    };
+    let nanoseconds = instant.as_nanosecond();
+    Ok(Timestamp {
+        seconds: nanoseconds.div_euclid(1_000_000_000) as i64,
+        nanoseconds: nanoseconds.rem_euclid(1_000_000_000) as u32,
+    })
+}
+
+fn policy(args: &CopyArgs) -> Result<CopyPolicy, Unusable> {
+    let (preserve, demanded) = preserve(&args.fidelity)?;
+    let writing = &args.writing;
+    Ok(CopyPolicy {
+        preserve,
+        demanded,
+        allow_loss: losses(&args.fidelity.allow_loss)?,
+        overwrite: overwrite(writing),
+        backup: writing.backup.map(|how| Backup {
+            numbered: matches!(how, BackupArg::Numbered),
+            suffix: writing.suffix.as_bytes().to_vec(),
+        }),
+        inplace: writing.inplace,
+        range: range(&args.selection),
+        split_bytes: writing.split_size,
+        sparse: when(args.fidelity.sparse),
+        reflink: when(args.fidelity.reflink),
+        fsync: writing.fsync,
+        skip_chmod: args.fidelity.skip_chmod,
+        dry_run: writing.dry_run,
+        user_map: id_rules(&args.fidelity.usermap, "--usermap")?,
+        group_map: id_rules(&args.fidelity.groupmap, "--groupmap")?,
+    })
+}
+
+fn overwrite(args: &WritingArgs) -> Overwrite {
+    match args.overwrite {
+        _ if args.no_clobber => Overwrite::Never,
+        _ if args.update => Overwrite::Older,
+        OverwriteArg::Changed => Overwrite::Changed,
+        OverwriteArg::Always => Overwrite::Always,
+        OverwriteArg::Never => Overwrite::Never,
+        OverwriteArg::Older => Overwrite::Older,
+    }
+}
+
+fn when(value: WhenArg) -> When {
+    match value {
+        WhenArg::Auto => When::Auto,
+        WhenArg::Always => When::Always,
+        WhenArg::Never => When::Never,
+    }
+}
+
+fn preserve(args: &FidelityArgs) -> Result<(AttributeSet, AttributeSet), Unusable> {
+    let parse = |words: &[String], flag: &str| -> Result<AttributeSet, Unusable> {
+        let mut set = AttributeSet::NONE;
+        for word in words {
+            match Attribute::parse(word) {
+                Some(attribute) => set.insert(attribute),
+                None if word == "all" => set = AttributeSet::all(),
+                None => {
+                    let hint = "choose from mode, owner, times, links, xattr, acl, flags, project, all";
+                    return Err(unusable(format!("{flag}: unknown attribute '{word}'"), hint));
+                }
+            }
+        }
+        Ok(set)
+    };
+    let demanded = parse(&args.preserve, "--preserve")?;
+    let dropped = parse(&args.no_preserve, "--no-preserve")?;
+    let mut kept = if args.preserve.is_empty() { AttributeSet::all() } else { demanded };
+    let mut demanded = demanded;
+    for attribute in dropped.iter() {
+        kept.remove(attribute);
+        demanded.remove(attribute);
+    }
+    Ok((kept, demanded))
+}
+
+fn losses(words: &[String]) -> Result<LossSet, Unusable> {
+    let mut set = LossSet::NONE;
+    for word in words {
+        match LossKind::parse(word) {
+            Some(kind) => set.insert(kind),
+            None if word == "all" => set = LossSet::all(),
+            None => {
+                let hint = "choose from xattr, acl, capability, flags, project, times, mode, owner, \
+                            links, all";
+                return Err(unusable(format!("--allow-loss: unknown kind '{word}'"), hint));
+            }
+        }
+    }
+    Ok(set)
+}
+
+fn id_rules(words: &[String], flag: &str) -> Result<Vec<IdRule>, Unusable> {
+    words
+        .iter()
+        .map(|word| {
+            let mut numbers = word.split(':').map(str::parse::<u32>);
+            let mut next = || numbers.next().and_then(Result::ok);
+            let (from, to) = (next(), next());
+            let count = if word.matches(':').count() == 1 { Some(1) } else { next() };
+            match (from, to, count, word.matches(':').count()) {
+                (Some(from), Some(to), Some(count), 1 | 2) => Ok(IdRule { from, to, count }),
+                _ => Err(unusable(
+                    format!("{flag}: '{word}' is not FROM:TO or FROM:TO:COUNT"),
+                    "use numbers, for example 1000:5000 or 1000:5000:100",
+                )),
+            }
+        })
+        .collect()
+}
+
+fn range(args: &SelectionArgs) -> Option<RangeCopy> {
+    if args.offset.is_none() && args.length.is_none() && args.dst_offset.is_none() {
+        return None;
+    }
+    let start = args.offset.unwrap_or(0);
+    let end = args.length.map_or(u64::MAX, |length| start.saturating_add(length));
+    let ranges = vec![ByteRange { start, end }];
+    Some(RangeCopy { ranges, destination_offset: args.dst_offset })
+}
+
+fn check_range(args: &CopyArgs, spec: &JobSpec) -> Result<(), Unusable> {
+    if spec.policy.range.is_none() {
+        return Ok(());
+    }
+    let hint = "--offset, --length and --dst-offset copy part of one file";
+    if spec.selection.list.is_some() || spec.sources.len() != 1 {
+        return Err(unusable("a range needs exactly one SOURCE", hint));
+    }
+    let source = spec.sources[0].to_path();
+    if args.paths.first().is_some_and(|_| source.is_dir()) {
+        return Err(unusable(format!("'{}' is a directory", source.display()), hint));
+    }
+    Ok(())
+}
+
+fn limits(args: &LimitArgs) -> Limits {
+    Limits {
+        threads: args.threads.unwrap_or(0).into(),
+        bytes_per_s: args.bwlimit,
+        operations_per_s: args.ops_limit,
+        errors_max: args.max_errors,
+        duration_max_ms: args.max_duration,
+        memory_bytes: args.memory,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::FromArgMatches;
+
+    fn spec(line: &str) -> Result<JobSpec, Unusable> {
+        let matches = crate::command().try_get_matches_from(line.split_whitespace()).unwrap();
+        let cli = crate::Cli::from_arg_matches(&matches).unwrap();
+        let (_, sub) = matches.subcommand().unwrap();
+        let crate::Verb::Copy(args) = cli.verb else { panic!("not copy") };
+        job_spec(&args, sub)
+    }
+
+    #[test]
+    fn rules_keep_the_order_of_the_command_line() {
+        let spec = spec("dmover copy --exclude a --include b --exclude c x y").unwrap();
+        let rules: Vec<_> =
+            spec.selection.rules.iter().map(|r| (r.include, r.pattern.as_str())).collect();
+        assert_eq!(rules, [(false, "a"), (true, "b"), (false, "c")]);
+    }
+
+    #[test]
+    fn preserve_narrows_and_demands_and_no_preserve_drops() {
+        let all = spec("dmover copy a b").unwrap().policy;
+        assert_eq!((all.preserve, all.demanded), (AttributeSet::all(), AttributeSet::NONE));
+        let some = spec("dmover copy --preserve=mode,acl --no-preserve=acl a b").unwrap().policy;
+        let mode: AttributeSet = [Attribute::Mode].into_iter().collect();
+        assert_eq!((some.preserve, some.demanded), (mode, mode));
+        assert!(spec("dmover copy --preserve=colour a b").is_err());
+    }
+
+    #[test]
+    fn id_maps_take_two_or_three_numbers() {
+        let policy = spec("dmover copy --usermap 1:2,10:20:5 a b").unwrap().policy;
+        assert_eq!(policy.user_map[0], IdRule { from: 1, to: 2, count: 1 });
+        assert_eq!(policy.user_map[1], IdRule { from: 10, to: 20, count: 5 });
+        for bad in ["1", "a:b", "1:2:3:4", "1:2:x"] {
+            assert!(spec(&format!("dmover copy --usermap {bad} a b")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_colon_before_the_first_slash_names_another_machine() {
+        assert!(spec("dmover copy host:a b").is_err());
+        assert!(spec("dmover copy ./host:a b").is_ok());
+        assert!(spec("dmover copy a/b:c d").is_ok());
+    }
+}

@@ -1,0 +1,224 @@
+//! The apply half: takes planned entries and makes them so at the destination.
+//!
+//! It gets batches of descriptor-free records with the decision for each; content comes from the
+//! source half only when an entry needs it. Every entry is retried, timed, counted and reported here.
+use dmover_model::{
+    Action, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Item, Metadata, Operation, Side,
+};
+use dmover_observe::Counter;
+use dmover_plan::decide::Decision;
+use dmover_plan::{itemize, retry};
+use dmover_sys::{directory, stat};
+use std::time::{Duration, Instant};
+
+use crate::context::entry_error;
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+
+/// A record with the decision that `plan` took on it.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// The entry.
+    pub record: EntryRecord,
+    /// What it needs.
+    pub decision: Decision,
+    /// What stands at the destination.
+    pub existing: Option<Metadata>,
+}
+
+/// What bringing one entry over moved.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Moved {
+    pub bytes: u64,
+}
+
+impl Mover<'_> {
+    /// Applies a batch of planned entries of one directory.
+    pub(crate) fn apply(&mut self, level: &Level, batch: Vec<Planned>) {
+        for planned in batch {
+            if self.engine.control.is_stopping() {
+                let path = level.target_path(planned.record.destination_name().as_bytes());
+                self.engine.error(crate::context::Engine::cancelled(path));
+                continue;
+            }
+            self.apply_one(level, planned);
+            self.lease.extend();
+        }
+    }
+
+    /// Brings one entry over, with retries; answers whether it is in place afterwards.
+    pub(crate) fn apply_one(&mut self, level: &Level, mut planned: Planned) -> bool {
+        let engine = self.engine;
+        let started = Instant::now();
+        for attempt in 1.. {
+            let result = self.attempt(level, &planned);
+            let Err(mut error) = result.and_then(|moved| {
+                self.account(level, &planned, moved, started);
+                Ok(())
+            }) else {
+                return true;
+            };
+            error.attempt = attempt;
+            let delay = retry::delay_ms(&error, attempt);
+            let Some(delay_ms) = delay.filter(|_| !engine.control.is_stopping()) else {
+                engine.error(error);
+                return false;
+            };
+            engine.count(Counter::Retries);
+            tracing::debug!(?error, delay_ms, "trying again");
+            std::thread::sleep(Duration::from_millis(delay_ms));
+            match self.look_again(level, &planned.record) {
+                Ok(Some(fresh)) => planned = fresh,
+                Ok(None) => return true,
+                Err(error) => {
+                    engine.error(EntryError { attempt, ..error });
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    fn attempt(&mut self, level: &Level, planned: &Planned) -> Result<Moved, EntryError> {
+        let record = &planned.record;
+        if let Decision::Refuse(class, words) = planned.decision {
+            let path = level.target_path(record.destination_name().as_bytes());
+            let operation = Operation::Create;
+            return Err(EntryError::plain(Side::Destination, operation, class, path, words));
+        }
+        if planned.decision == Decision::Skip {
+            return Ok(Moved::default());
+        }
+        let target = match &level.target {
+            Some(target) if !self.engine.spec.policy.dry_run => target,
+            _ => return Ok(self.would_move(record)),
+        };
+        self.check_lease(level, record.destination_name().as_bytes())?;
+        let result = match record.metadata.kind {
+            EntryKind::File => self.bring_file(level, target, record, planned.decision),
+            _ => self.bring_other(level, target, record, planned.decision),
+        };
+        result.map_err(|e| self.explain(level, target, planned, e))
+    }
+
+    fn would_move(&self, record: &EntryRecord) -> Moved {
+        Moved { bytes: if record.metadata.kind == EntryKind::File { record.metadata.size } else { 0 } }
+    }
+
+    /// A name that was absent and is taken now: a rival entry, or the same name in another case.
+    fn explain(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        planned: &Planned,
+        mut error: EntryError,
+    ) -> EntryError {
+        const EEXIST: i32 = 17;
+        let create = error.operation == Operation::Create && planned.decision == Decision::Create;
+        if error.errno == EEXIST && create {
+            error.class = if target.folds_case { ErrorClass::NameClash } else { ErrorClass::Busy };
+            error.path = level.target_path(planned.record.destination_name().as_bytes());
+            if target.folds_case {
+                "another entry has this name in another case".clone_into(&mut error.detail);
+            }
+        }
+        error
+    }
+
+    /// Before anything that cannot be taken back: is this task still ours?
+    pub(crate) fn check_lease(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
+        if self.lease.holds() {
+            return Ok(());
+        }
+        let path = if name.is_empty() { level.own_target_path() } else { level.target_path(name) };
+        let words = "this mover lost its lease";
+        let (side, class) = (Side::Destination, ErrorClass::Fenced);
+        Err(EntryError::plain(side, Operation::Attempt, class, path, words))
+    }
+
+    /// Keeps the version that is about to be replaced under its backup name.
+    pub(crate) fn back_up(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        name: &[u8],
+    ) -> Result<(), EntryError> {
+        let Some(backup) = &self.engine.spec.policy.backup else { return Ok(()) };
+        let fail = |e| entry_error(Side::Destination, Operation::Backup, level.target_path(name), e);
+        let mut number = 0u64;
+        loop {
+            number += 1;
+            let mut kept = name.to_vec();
+            if backup.numbered {
+                kept.extend_from_slice(format!(".~{number}~").as_bytes());
+            } else {
+                kept.extend_from_slice(&backup.suffix);
+            }
+            // A link keeps the old version reachable at every instant; rename comes after it.
+            match directory::hard_link(&target.fd, name, &target.fd, &kept) {
+                Ok(()) => return Ok(()),
+                Err(error) if stat::is_absent(error) => return Ok(()),
+                Err(dmover_sys::Errno::EXIST) if backup.numbered => {}
+                Err(dmover_sys::Errno::EXIST) => {
+                    directory::unlink(&target.fd, &kept).map_err(fail)?;
+                }
+                Err(dmover_sys::Errno::PERM | dmover_sys::Errno::OPNOTSUPP) => {
+                    return directory::rename(&target.fd, name, &kept).map_err(fail);
+                }
+                Err(error) => return Err(fail(error)),
+            }
+        }
+    }
+
+    /// Counts, times and tells what was done with an entry.
+    pub(crate) fn account(
+        &mut self,
+        level: &Level,
+        planned: &Planned,
+        moved: Moved,
+        started: Instant,
+    ) {
+        let engine = self.engine;
+        let (kind, record) = (planned.record.metadata.kind, &planned.record);
+        let action = match planned.decision {
+            Decision::Skip => Action::Skipped,
+            Decision::UpdateInPlace => Action::Updated,
+            Decision::Replace => Action::Replaced,
+            _ => Action::Created,
+        };
+        if action == Action::Skipped {
+            engine.count(Counter::EntriesSkipped);
+            if kind == EntryKind::File {
+                engine.add(Counter::BytesSkipped, record.metadata.size);
+            }
+        } else {
+            engine.count(counter_of(kind));
+            engine.progress();
+        }
+        self.spent.entries += 1;
+        self.spent.bytes += moved.bytes;
+        let elapsed_us = started.elapsed().as_micros() as u64;
+        let path = || level.source_path(record.name.as_bytes());
+        engine.slowest.note(elapsed_us, moved.bytes, path);
+        if engine.monitor.wants_items() {
+            let old = planned.existing.as_ref();
+            engine.monitor.event(&Event::Item(Item {
+                path: path(),
+                action,
+                kind,
+                bytes: moved.bytes,
+                elapsed_us,
+                itemized: itemize::columns(action, &record.metadata, old),
+            }));
+        }
+    }
+}
+
+fn counter_of(kind: EntryKind) -> Counter {
+    match kind {
+        EntryKind::File => Counter::FilesCopied,
+        EntryKind::Directory => Counter::DirectoriesCreated,
+        EntryKind::Symlink => Counter::SymlinksCopied,
+        _ => Counter::SpecialsCopied,
+    }
+}

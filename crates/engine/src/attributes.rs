@@ -1,0 +1,518 @@
+//! Everything about an entry that is not its content: read at the source, set at the destination in
+//! the order that keeps it (owner, attributes, ACL, capability, mode, times, flags).
+use dmover_model::{
+    Attribute, EntryError, EntryKind, ErrorClass, LossKind, Metadata, Note, Operation, PathBytes,
+    Side, Timestamp,
+};
+use dmover_sys::flags::{self, Flags, Project};
+use dmover_sys::xattr::{self, Held};
+use dmover_sys::{BorrowedFd, Errno, set, stat};
+use std::sync::atomic::Ordering;
+
+use crate::capability::Facts;
+use crate::context::{Engine, entry_error};
+use crate::level::{ACCESS_ACL, DEFAULT_ACL};
+
+/// What a source entry has beyond its `stat`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Attributes {
+    /// Extended attributes, ACLs and capabilities included, system ones left out.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub flags: Flags,
+    pub project: Project,
+}
+
+/// Names or prefixes of attributes that belong to a file system or a security module. Copying them
+/// blindly would be wrong at best: labels and signatures are made anew at the destination, and layouts
+/// have an option of their own.
+const NEVER_COPIED: &[&[u8]] = &[
+    b"security.selinux",
+    b"security.ima",
+    b"security.evm",
+    b"security.apparmor",
+    b"security.SMACK64",
+    b"trusted.overlay.",
+    b"trusted.lov",
+    b"trusted.lma",
+    b"trusted.lmv",
+    b"trusted.link",
+    b"trusted.fid",
+    b"trusted.som",
+    b"trusted.dmv",
+    b"trusted.hsm",
+    b"trusted.version",
+    b"lustre.",
+    b"trusted.SGI_ACL_",
+    b"system.cifs",
+    b"system.ntfs",
+];
+
+fn is_never_copied(name: &[u8]) -> bool {
+    NEVER_COPIED.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// An entry at the destination whose attributes are being set.
+#[derive(Clone, Copy)]
+pub(crate) struct Object<'a> {
+    pub fd: BorrowedFd<'a>,
+    pub held: Held,
+    pub kind: EntryKind,
+    pub facts: &'a Facts,
+    /// The directory and name, for the one call that needs them on old kernels.
+    pub place: Option<(BorrowedFd<'a>, &'a [u8])>,
+    pub path: &'a dyn Fn() -> PathBytes,
+}
+
+impl Object<'_> {
+    fn fail(&self, operation: Operation, error: Errno) -> EntryError {
+        entry_error(Side::Destination, operation, (self.path)(), error)
+    }
+}
+
+impl Engine {
+    fn keeps(&self, attribute: Attribute) -> bool {
+        self.spec.policy.preserve.has(attribute)
+    }
+
+    /// Reads what the policy wants to keep.
+    pub(crate) fn read_attributes(
+        &self,
+        fd: BorrowedFd<'_>,
+        held: Held,
+        facts: &Facts,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<Attributes, EntryError> {
+        let fail = |e| entry_error(Side::Source, Operation::ReadXattr, shown(), e);
+        let mut attributes = Attributes::default();
+        let wanted = self.keeps(Attribute::Xattr) || self.keeps(Attribute::Acl);
+        if wanted && !facts.is(&facts.no_xattr) {
+            match xattr::list(fd, held).map_err(fail)? {
+                None => facts.no_xattr.store(true, Ordering::Relaxed),
+                Some(names) => {
+                    for name in names {
+                        if let Some(value) = self.read_xattr(fd, held, &name, shown)? {
+                            attributes.xattrs.push((name, value));
+                        }
+                    }
+                }
+            }
+        }
+        if held == Held::Pinned {
+            return Ok(attributes);
+        }
+        if self.keeps(Attribute::Flags) && !facts.is(&facts.no_flags) {
+            match flags::get(fd).map_err(fail)? {
+                Some(bits) => attributes.flags = bits & flags::CARRIED,
+                None => facts.no_flags.store(true, Ordering::Relaxed),
+            }
+        }
+        if self.keeps(Attribute::Project) && !facts.is(&facts.no_project) {
+            match flags::project(fd).map_err(fail)? {
+                Some(project) => attributes.project = project,
+                None => facts.no_project.store(true, Ordering::Relaxed),
+            }
+        }
+        Ok(attributes)
+    }
+
+    fn read_xattr(
+        &self,
+        fd: BorrowedFd<'_>,
+        held: Held,
+        name: &[u8],
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<Option<Vec<u8>>, EntryError> {
+        let is_acl = name == ACCESS_ACL || name == DEFAULT_ACL;
+        let kept = if is_acl { self.keeps(Attribute::Acl) } else { self.keeps(Attribute::Xattr) };
+        if !kept {
+            return Ok(None);
+        }
+        if is_never_copied(name) {
+            self.note(Note::SystemAttribute, shown);
+            return Ok(None);
+        }
+        xattr::get(fd, held, name)
+            .map_err(|e| entry_error(Side::Source, Operation::ReadXattr, shown(), e))
+    }
+
+    /// Before the first byte: project id and the flags that only count on an empty file, and no ACL
+    /// that the parent's default would have given.
+    pub(crate) fn prepare(
+        &self,
+        object: Object<'_>,
+        attributes: &Attributes,
+        inherited_acl: bool,
+    ) -> Result<(), EntryError> {
+        if inherited_acl && self.keeps(Attribute::Acl) {
+            for name in [ACCESS_ACL, DEFAULT_ACL] {
+                if name == ACCESS_ACL || object.kind == EntryKind::Directory {
+                    xattr::remove(object.fd, object.held, name)
+                        .map_err(|e| object.fail(Operation::SetXattr, e))?;
+                }
+            }
+        }
+        self.set_project(object, attributes)?;
+        let early = attributes.flags & (flags::NOCOW | flags::COMPRESS);
+        if early != 0 {
+            self.set_flags(object, early, early)?;
+        }
+        Ok(())
+    }
+
+    fn set_project(&self, object: Object<'_>, attributes: &Attributes) -> Result<(), EntryError> {
+        let facts = object.facts;
+        if !self.keeps(Attribute::Project) {
+            return Ok(());
+        }
+        let wanted = attributes.project;
+        if wanted == Project::default() && facts.is(&facts.no_project) {
+            return Ok(());
+        }
+        let now = flags::project(object.fd).map_err(|e| object.fail(Operation::SetFlags, e))?;
+        match now {
+            Some(now) if now == wanted => return Ok(()),
+            Some(_) => match flags::set_project(object.fd, wanted) {
+                Ok(true) => return Ok(()),
+                Ok(false) | Err(Errno::PERM) => {}
+                Err(error) => return Err(object.fail(Operation::SetFlags, error)),
+            },
+            None => facts.no_project.store(true, Ordering::Relaxed),
+        }
+        if wanted != Project::default() {
+            self.loss(LossKind::Project, (object.path)(), format!("project id {}", wanted.id));
+        }
+        Ok(())
+    }
+
+    /// Sets the flags in `mask` to those in `wanted`.
+    fn set_flags(
+        &self,
+        object: Object<'_>,
+        wanted: Flags,
+        mask: Flags,
+    ) -> Result<(), EntryError> {
+        let fail = |e| object.fail(Operation::SetFlags, e);
+        let Some(now) = flags::get(object.fd).map_err(fail)? else {
+            object.facts.no_flags.store(true, Ordering::Relaxed);
+            if wanted != 0 {
+                self.loss(LossKind::Flags, (object.path)(), flag_words(wanted));
+            }
+            return Ok(());
+        };
+        let new = (now & !mask) | wanted;
+        if new == now {
+            return Ok(());
+        }
+        match flags::set(object.fd, new) {
+            Ok(true) => {
+                let got = flags::get(object.fd).map_err(fail)?.unwrap_or(0);
+                let lost = wanted & !got;
+                if lost != 0 {
+                    self.loss(LossKind::Flags, (object.path)(), flag_words(lost));
+                }
+                Ok(())
+            }
+            Ok(false) => self.set_flags_singly(object, now, wanted, mask),
+            Err(Errno::PERM) if !self.privilege.privileged => {
+                self.note(Note::PrivilegedAttribute, object.path);
+                Ok(())
+            }
+            Err(error) => Err(fail(error)),
+        }
+    }
+
+    /// A file system refuses a set of flags for one that it does not know; the others still count.
+    fn set_flags_singly(
+        &self,
+        object: Object<'_>,
+        mut now: Flags,
+        wanted: Flags,
+        mask: Flags,
+    ) -> Result<(), EntryError> {
+        for bit in (0..32).map(|shift| 1 << shift).filter(|bit| mask & bit != 0) {
+            let new = (now & !bit) | (wanted & bit);
+            if new == now {
+                continue;
+            }
+            match flags::set(object.fd, new) {
+                Ok(true) => now = new,
+                Ok(false) if wanted & bit != 0 => {
+                    self.loss(LossKind::Flags, (object.path)(), flag_words(bit));
+                }
+                Ok(false) => {}
+                Err(error) => return Err(object.fail(Operation::SetFlags, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The very last step: flags that would forbid every other one.
+    pub(crate) fn set_late_flags(
+        &self,
+        object: Object<'_>,
+        attributes: &Attributes,
+    ) -> Result<(), EntryError> {
+        let facts = object.facts;
+        if !self.keeps(Attribute::Flags) || (attributes.flags == 0 && facts.is(&facts.no_flags)) {
+            return Ok(());
+        }
+        let late = flags::CARRIED & !(flags::NOCOW | flags::COMPRESS);
+        self.set_flags(object, attributes.flags & late, late)
+    }
+
+    /// Owner, extended attributes, ACL, capability and mode, in this order. `now` is what the object
+    /// has at present; what is equal already costs no call.
+    pub(crate) fn set_attributes(
+        &self,
+        object: Object<'_>,
+        source: &Metadata,
+        attributes: &Attributes,
+        now: &Metadata,
+    ) -> Result<(), EntryError> {
+        let owner_kept = self.set_owner(object, source, now)?;
+        self.set_xattrs(object, attributes)?;
+        self.set_mode(object, source, now, owner_kept)
+    }
+
+    /// Whether the object now has the owner and group that it should have.
+    fn set_owner(
+        &self,
+        object: Object<'_>,
+        source: &Metadata,
+        now: &Metadata,
+    ) -> Result<bool, EntryError> {
+        let (uid, gid) = (self.ids.user(source.uid), self.ids.group(source.gid));
+        if (uid, gid) == (now.uid, now.gid) {
+            return Ok(true);
+        }
+        if !self.keeps(Attribute::Owner) {
+            return Ok(false);
+        }
+        match set::owner(object.fd, Some(uid), Some(gid)) {
+            Ok(()) => return Ok(true),
+            Err(Errno::PERM | Errno::INVAL) if !self.privilege.privileged => {}
+            Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.loss(LossKind::Owner, (object.path)(), format!("owner {uid}:{gid}"));
+                return Ok(false);
+            }
+            Err(error) => return Err(object.fail(Operation::SetOwner, error)),
+        }
+        // A user may at least give an own file to a group that the user belongs to.
+        if gid != now.gid && uid == now.uid && set::owner(object.fd, None, Some(gid)).is_ok() {
+            return Ok(true);
+        }
+        if gid != now.gid && uid != now.uid {
+            let _ = set::owner(object.fd, None, Some(gid));
+        }
+        self.note(Note::OwnerNotKept, object.path);
+        Ok(false)
+    }
+
+    fn set_xattrs(&self, object: Object<'_>, attributes: &Attributes) -> Result<(), EntryError> {
+        // A capability goes last: setting anything else may clear it.
+        let is_capability = |name: &[u8]| name == b"security.capability";
+        let (late, early): (Vec<_>, Vec<_>) =
+            attributes.xattrs.iter().partition(|(name, _)| is_capability(name));
+        for (name, value) in early.into_iter().chain(late) {
+            self.set_xattr(object, name, value)?;
+        }
+        // An existing directory may have an ACL that the source does not have.
+        if object.kind == EntryKind::Directory && self.keeps(Attribute::Acl) {
+            for acl in [ACCESS_ACL, DEFAULT_ACL] {
+                let wanted = attributes.xattrs.iter().any(|(name, _)| name == acl);
+                if !wanted && self.has_xattr(object, acl)? {
+                    xattr::remove(object.fd, object.held, acl)
+                        .map_err(|e| object.fail(Operation::SetXattr, e))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn has_xattr(&self, object: Object<'_>, name: &[u8]) -> Result<bool, EntryError> {
+        let facts = object.facts;
+        if facts.is(&facts.no_xattr) {
+            return Ok(false);
+        }
+        let value = xattr::get(object.fd, object.held, name);
+        Ok(value.map_err(|e| object.fail(Operation::SetXattr, e))?.is_some())
+    }
+
+    fn set_xattr(
+        &self,
+        object: Object<'_>,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), EntryError> {
+        let is_acl = name == ACCESS_ACL || name == DEFAULT_ACL;
+        let mapped = (is_acl && !self.ids.is_identity()).then(|| self.ids.posix_acl(value)).flatten();
+        let value = mapped.as_deref().unwrap_or(value);
+        // Equal already, as on every rerun: nothing is written, so no change time moves.
+        if object.kind == EntryKind::Directory
+            && let Ok(Some(now)) = xattr::get(object.fd, object.held, name)
+            && now == value
+        {
+            return Ok(());
+        }
+        let kind = match name {
+            b"security.capability" => LossKind::Capability,
+            _ if is_acl || name.starts_with(b"system.nfs4") => LossKind::Acl,
+            _ => LossKind::Xattr,
+        };
+        match xattr::set(object.fd, object.held, name, value) {
+            Ok(()) => Ok(()),
+            Err(Errno::PERM | Errno::ACCESS) if !self.privilege.privileged => {
+                self.note(Note::PrivilegedAttribute, object.path);
+                Ok(())
+            }
+            Err(error) if self.is_loss(object, error) => {
+                let detail = format!("{} ({error})", String::from_utf8_lossy(name));
+                self.loss(kind, (object.path)(), detail);
+                Ok(())
+            }
+            Err(error) => Err(object.fail(Operation::SetXattr, error)),
+        }
+    }
+
+    /// Whether a refusal means that the file system cannot hold this attribute.
+    fn is_loss(&self, object: Object<'_>, error: Errno) -> bool {
+        match error {
+            Errno::OPNOTSUPP | Errno::NOSYS | Errno::TOOBIG | Errno::RANGE | Errno::INVAL => true,
+            Errno::PERM => true,
+            // ext4 says "no space" when the attribute does not fit into its one block.
+            Errno::NOSPC => {
+                stat::file_system(object.fd).is_ok_and(|fs| fs.available_bytes > 1 << 20)
+            }
+            _ => false,
+        }
+    }
+
+    fn set_mode(
+        &self,
+        object: Object<'_>,
+        source: &Metadata,
+        now: &Metadata,
+        owner_kept: bool,
+    ) -> Result<(), EntryError> {
+        const SET_ID: u32 = 0o6000;
+        if object.kind == EntryKind::Symlink || self.spec.policy.skip_chmod {
+            return Ok(());
+        }
+        let mut mode = if self.keeps(Attribute::Mode) {
+            source.mode
+        } else {
+            source.mode & 0o777 & !self.privilege.umask
+        };
+        if !owner_kept && mode & SET_ID != 0 {
+            mode &= !SET_ID;
+            self.note(Note::SetIdDropped, object.path);
+        }
+        let now = self.present_mode(object, now, source)?;
+        if now == mode {
+            return Ok(());
+        }
+        let result = match object.held {
+            Held::Open => set::mode(object.fd, mode),
+            Held::Pinned => set::mode_pinned(object.fd, mode),
+        };
+        match result {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) if self.privilege.privileged => {
+                self.loss(LossKind::Mode, (object.path)(), format!("mode {mode:04o}"));
+                Ok(())
+            }
+            Err(error) => Err(object.fail(Operation::SetMode, error)),
+        }
+    }
+
+    /// The mode at present: changing the owner clears set-id bits, and an ACL rewrites the group's.
+    fn present_mode(
+        &self,
+        object: Object<'_>,
+        now: &Metadata,
+        source: &Metadata,
+    ) -> Result<u32, EntryError> {
+        let untouched = (now.uid, now.gid) == (source.uid, source.gid) && now.mode & 0o6000 == 0;
+        if untouched && object.kind == EntryKind::File {
+            return Ok(now.mode);
+        }
+        let found = stat::stat_fd(object.fd).map_err(|e| object.fail(Operation::Stat, e))?;
+        Ok(found.mode & 0o7777)
+    }
+
+    /// The last write but the flags.
+    pub(crate) fn set_times(
+        &self,
+        object: Object<'_>,
+        source: &Metadata,
+    ) -> Result<(), EntryError> {
+        if !self.keeps(Attribute::Times) {
+            return Ok(());
+        }
+        let pair = |t: Timestamp| Some((t.seconds, t.nanoseconds));
+        let (atime, mtime) = (pair(source.atime), pair(source.mtime));
+        let set = |atime, mtime| match (object.held, object.place) {
+            (Held::Pinned, Some((parent, name))) => {
+                set::times_pinned(object.fd, parent, name, atime, mtime)
+            }
+            _ => set::times(object.fd, atime, mtime),
+        };
+        let mut result = set(atime, mtime);
+        if result == Err(Errno::OVERFLOW) {
+            // Most file systems clamp silently; those that refuse are clamped here.
+            let clamp = |t: Timestamp| Some((t.seconds.clamp(i32::MIN.into(), i32::MAX.into()), 0));
+            result = set(clamp(source.atime), clamp(source.mtime));
+        }
+        result.map_err(|e| object.fail(Operation::SetTimes, e))?;
+        self.check_times(object, source)
+    }
+
+    /// File systems cut times silently, to their steps and to their range.
+    fn check_times(&self, object: Object<'_>, source: &Metadata) -> Result<(), EntryError> {
+        let usual = |t: Timestamp| (0..1 << 31).contains(&t.seconds);
+        let facts = object.facts;
+        let in_range = usual(source.mtime) && usual(source.atime);
+        let fits = |t: Timestamp| t.truncated(facts.granularity_ns()) == t;
+        let known = facts.granularity_is_known() || source.mtime.nanoseconds == 0;
+        if in_range && known && fits(source.mtime) && fits(source.atime) {
+            return Ok(());
+        }
+        let found = stat::stat_fd(object.fd).map_err(|e| object.fail(Operation::Stat, e))?;
+        let got = self.mounts.metadata(&found);
+        if in_range {
+            facts.learn_granularity(source.mtime, got.mtime);
+        }
+        if got.mtime != source.mtime || got.atime != source.atime {
+            let words = format!(
+                "times became {}.{:09} and {}.{:09}",
+                got.atime.seconds, got.atime.nanoseconds, got.mtime.seconds, got.mtime.nanoseconds
+            );
+            self.loss(LossKind::Times, (object.path)(), words);
+        }
+        Ok(())
+    }
+
+    /// Whether `error` concerns this very run and not the entry: the job is being stopped.
+    pub(crate) fn cancelled(path: PathBytes) -> EntryError {
+        let class = ErrorClass::Cancelled;
+        let words = "stopped before it was done";
+        EntryError::plain(Side::Destination, Operation::Attempt, class, path, words)
+    }
+}
+
+fn flag_words(bits: Flags) -> String {
+    const WORDS: &[(Flags, &str)] = &[
+        (0x4, "compress"),
+        (0x8, "sync"),
+        (0x10, "immutable"),
+        (0x20, "append-only"),
+        (0x40, "nodump"),
+        (0x80, "noatime"),
+        (0x8000, "notail"),
+        (0x10000, "dirsync"),
+        (0x20000, "topdir"),
+        (flags::NOCOW, "nocow"),
+    ];
+    let words: Vec<&str> = WORDS.iter().filter(|(b, _)| bits & b != 0).map(|(_, w)| *w).collect();
+    format!("flags {}", words.join(", "))
+}

@@ -1,0 +1,163 @@
+//! What all movers of one job in one process share.
+use dmover_model::{
+    EntryError, ErrorClass, Event, JobSpec, LossKind, Note, Operation, PathBytes, RootId, Side,
+};
+use dmover_observe::{Counter, Counters, Monitor, Slowest};
+use dmover_plan::breaker::Breaker;
+use dmover_plan::filter::Filter;
+use dmover_plan::idmap::IdentityMap;
+use dmover_plan::temporary::TemporaryNames;
+use dmover_sys::Errno;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use crate::capability::CapabilityCache;
+use crate::control::{Control, StopReason};
+use crate::layout::LayoutHook;
+use crate::limits::RateLimits;
+use crate::mounts::MountTable;
+use crate::root::Root;
+
+/// Who this process is and what it may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Privilege {
+    /// It may set any owner and ignores permission bits.
+    pub privileged: bool,
+    pub uid: u32,
+    /// The creation mask that the person had, for entries whose mode is not preserved.
+    pub umask: u32,
+}
+
+/// Errors and losses of a job by kind, for the report.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Tally {
+    pub errors: BTreeMap<ErrorClass, u64>,
+    pub losses: BTreeMap<LossKind, u64>,
+}
+
+/// The shared state of a job.
+pub struct Engine {
+    pub(crate) spec: JobSpec,
+    pub(crate) roots: RwLock<Vec<Arc<Root>>>,
+    pub(crate) monitor: Arc<dyn Monitor>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) slowest: Slowest,
+    pub(crate) filter: Filter,
+    pub(crate) ids: IdentityMap,
+    pub(crate) mounts: MountTable,
+    pub(crate) capabilities: CapabilityCache,
+    pub(crate) temporaries: TemporaryNames,
+    pub(crate) control: Arc<Control>,
+    pub(crate) limits: RateLimits,
+    pub(crate) privilege: Privilege,
+    pub(crate) layout: Arc<dyn LayoutHook>,
+    pub(crate) threads: usize,
+    pub(crate) buffer_bytes: usize,
+    pub(crate) started: Instant,
+    pub(crate) breaker: Mutex<Breaker>,
+    pub(crate) tally: Mutex<Tally>,
+    pub(crate) next_temporary: AtomicU64,
+    /// Identities of the destination roots, never to be entered as a source.
+    pub(crate) forbidden: RwLock<Vec<dmover_model::Identity>>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    pub(crate) fn root(&self, id: RootId) -> Arc<Root> {
+        let roots = self.roots.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&roots[id.0 as usize])
+    }
+
+    pub(crate) fn add_root(&self, root: Root) -> RootId {
+        let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
+        roots.push(Arc::new(root));
+        RootId(roots.len() as u32 - 1)
+    }
+
+    pub(crate) fn count(&self, counter: Counter) {
+        self.counters.count(counter);
+    }
+
+    pub(crate) fn add(&self, counter: Counter, amount: u64) {
+        self.counters.add(counter, amount);
+    }
+
+    pub(crate) fn temporary_name(&self) -> dmover_model::Name {
+        self.temporaries.name(self.next_temporary.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// An entry has failed for good.
+    pub(crate) fn error(&self, error: EntryError) {
+        if error.class == ErrorClass::Cancelled {
+            self.count(Counter::NotAttempted);
+        } else {
+            self.count(Counter::Errors);
+            if error.class.source_moved_on() && error.side == Side::Source {
+                self.count(Counter::SourceErrors);
+            }
+        }
+        *lock(&self.tally).errors.entry(error.class).or_default() += 1;
+        let class = error.class;
+        tracing::warn!(path = ?error.path, operation = ?error.operation, class = class.word(),
+            errno = error.errno, attempt = error.attempt, "entry failed");
+        self.monitor.event(&Event::Error(error));
+        if let Some(class) = lock(&self.breaker).failure(class) {
+            self.control.stop(StopReason::Systemic(class));
+        }
+        let most = self.spec.limits.errors_max;
+        if most.is_some_and(|most| self.counters.get(Counter::Errors) >= most.max(1)) {
+            self.control.stop(StopReason::Errors);
+        }
+    }
+
+    /// Content was moved, so the trouble is not systemic.
+    pub(crate) fn progress(&self) {
+        lock(&self.breaker).success();
+    }
+
+    pub(crate) fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
+        self.count(match note {
+            Note::OwnerNotKept => Counter::OwnersNotKept,
+            Note::SetIdDropped => Counter::SetIdsDropped,
+            Note::PrivilegedAttribute => Counter::PrivilegedAttributes,
+            Note::LeftoverRemoved => Counter::LeftoversRemoved,
+            Note::TemporarySkipped => Counter::TemporariesSkipped,
+            Note::SystemAttribute | Note::SourceAtimeTouched => Counter::SystemAttributes,
+        });
+        self.monitor.event(&Event::Note { path: path(), note });
+    }
+
+    pub(crate) fn loss(&self, kind: LossKind, path: PathBytes, detail: impl Into<String>) {
+        let allowed = self.spec.policy.allow_loss.has(kind);
+        self.count(if allowed { Counter::LossesAllowed } else { Counter::Losses });
+        *lock(&self.tally).losses.entry(kind).or_default() += 1;
+        self.monitor.event(&Event::Loss { path, kind, detail: detail.into(), allowed });
+    }
+
+    pub(crate) fn is_forbidden(&self, identity: dmover_model::Identity) -> bool {
+        self.forbidden.read().unwrap_or_else(PoisonError::into_inner).contains(&identity)
+    }
+}
+
+/// An error of a system call on an entry.
+pub(crate) fn entry_error(
+    side: Side,
+    operation: Operation,
+    path: PathBytes,
+    error: Errno,
+) -> EntryError {
+    let errno = error.raw_os_error();
+    let class = ErrorClass::from_errno(errno, side);
+    EntryError { side, operation, path, class, errno, detail: String::new(), attempt: 1 }
+}

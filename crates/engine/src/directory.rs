@@ -1,0 +1,243 @@
+//! Directories: made closed, filled, and given their metadata when nothing is left below them.
+use dmover_model::{
+    DirectoryRef, EntryError, EntryKind, ErrorClass, Identity, Metadata, Note, Operation, Side,
+};
+use dmover_observe::Counter;
+use dmover_plan::temporary::is_temporary;
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, set, stat};
+
+use crate::attributes::Object;
+use crate::context::{Engine, entry_error};
+use crate::level::{Level, SourceDirectory, TargetDirectory};
+use crate::mover::Mover;
+
+impl Mover<'_> {
+    /// Opens the destination directory `name`, or makes it; `None` in a dry run where it is missing.
+    ///
+    /// `parent` is the open directory that holds it, and whether it hands an ACL down.
+    pub(crate) fn make_target(
+        &mut self,
+        parent: &OwnedFd,
+        inherits_acl: bool,
+        name: &[u8],
+        source: &Metadata,
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+    ) -> Result<Option<TargetDirectory>, EntryError> {
+        let engine = self.engine;
+        let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
+        match self.open_target_directory(parent, name) {
+            Ok(fd) => {
+                let target = engine.target_directory(fd, false, shown)?;
+                self.remove_leftovers(&target, shown)?;
+                return Ok(Some(target));
+            }
+            Err(error) if stat::is_absent(error) => {}
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                let words = "something that is not a directory stands at the destination";
+                let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+                let operation = Operation::MakeDirectory;
+                return Err(EntryError::plain(side, operation, class, shown(), words));
+            }
+            Err(error) => return Err(fail(Operation::Open, error)),
+        }
+        if engine.spec.policy.dry_run {
+            engine.count(Counter::DirectoriesCreated);
+            return Ok(None);
+        }
+        let mode = if engine.privilege.privileged { source.mode & 0o700 } else { 0o700 };
+        directory::make_directory(parent, name, mode)
+            .map_err(|e| fail(Operation::MakeDirectory, e))?;
+        let fd = path::open_directory_below(parent, name).map_err(|e| fail(Operation::Open, e))?;
+        let target = engine.target_directory(fd, true, shown)?;
+        // Between mkdir and open somebody may have put another directory here.
+        let own = target.facts.is_own(target.metadata.uid, engine.privilege.uid);
+        if !own || target.metadata.links > 2 {
+            let words = "another directory stands here now";
+            let (side, class) = (Side::Destination, ErrorClass::Escaped);
+            return Err(EntryError::plain(side, Operation::Check, class, shown(), words));
+        }
+        engine.count(Counter::DirectoriesCreated);
+        if inherits_acl {
+            let object = directory_object(&target, shown);
+            engine.prepare(object, &crate::attributes::Attributes::default(), true)?;
+        }
+        Ok(Some(target))
+    }
+
+    /// Without privilege, an own directory that is closed to its owner is opened up first.
+    fn open_target_directory(&self, parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let privilege = self.engine.privilege;
+        match path::open_directory_below(parent, name) {
+            Err(Errno::ACCESS) if !privilege.privileged && !self.engine.spec.policy.dry_run => {
+                let pinned = path::pin_at(parent, name)?;
+                let found = stat::stat_fd(&pinned)?;
+                let is_directory = found.mode & 0o170_000 == 0o040_000;
+                if found.uid != privilege.uid || !is_directory {
+                    return Err(Errno::ACCESS);
+                }
+                set::mode_pinned(&pinned, found.mode & 0o7777 | 0o700)?;
+                path::open_directory_below(parent, name)
+            }
+            result => result,
+        }
+    }
+
+    /// Removes what an interrupted run of this job left in a directory that existed before.
+    pub(crate) fn remove_leftovers(
+        &mut self,
+        target: &TargetDirectory,
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+    ) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let identity = target.metadata.identity;
+        if engine.spec.policy.dry_run || self.cleaned == Some(identity) {
+            return Ok(());
+        }
+        self.cleaned = Some(identity);
+        let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
+        let mut found = Vec::new();
+        // A descriptor of its own, so that the position of `target` stays at the start.
+        let fd = path::open_directory_at(&target.fd, c".").map_err(|e| fail(Operation::Open, e))?;
+        self.reader
+            .read(&fd, |name, _| -> Result<bool, Errno> {
+                if is_temporary(name) && engine.temporaries.is_leftover(name) {
+                    found.push(name.to_vec());
+                }
+                Ok(true)
+            })
+            .map_err(|e| fail(Operation::ReadDirectory, e))?;
+        for name in found {
+            match directory::unlink(&target.fd, &name) {
+                Ok(()) => engine.note(Note::LeftoverRemoved, || {
+                    shown().join(&dmover_model::TreePath::root().join(&name))
+                }),
+                Err(error) if stat::is_absent(error) => {}
+                Err(error) => return Err(fail(Operation::Unlink, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives directories their final metadata, in the order in which they are named.
+    pub(crate) fn run_finish(&mut self, directories: &[DirectoryRef]) {
+        for directory in directories {
+            if self.engine.control.is_over() {
+                return;
+            }
+            let result =
+                self.engine.open_level(directory).and_then(|level| self.finish_directory(&level));
+            if let Err(error) = result {
+                self.engine.error(error);
+            }
+            self.lease.extend();
+        }
+    }
+
+    /// The directory's own metadata: everything below it is done.
+    pub(crate) fn finish_directory(&self, level: &Level) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let Some(target) = &level.target else { return Ok(()) };
+        if !level.root.is_directory || engine.spec.policy.dry_run {
+            return Ok(());
+        }
+        self.check_lease(level, b"")?;
+        let source = &level.source;
+        let shown = || level.own_target_path();
+        let source_shown = || level.own_source_path();
+        let attributes =
+            engine.read_attributes(source.fd.as_fd(), Held::Open, &source.facts, &source_shown)?;
+        let found = stat::stat_fd(&target.fd)
+            .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
+        let now = engine.mounts.metadata(&found);
+        let object = directory_object(target, &shown);
+        engine.prepare(object, &attributes, false)?;
+        engine.set_attributes(object, &source.metadata, &attributes, &now)?;
+        if now.mtime != source.metadata.mtime || now.atime != source.metadata.atime {
+            engine.set_times(object, &source.metadata)?;
+        }
+        engine.set_late_flags(object, &attributes)
+    }
+
+    /// Opens a source directory below `level` and the one that belongs to it at the destination.
+    pub(crate) fn enter(&mut self, level: &Level, name: &[u8]) -> Result<Level, EntryError> {
+        let engine = self.engine;
+        let shown = || level.source_path(name);
+        let source = self.enter_source(level, name)?;
+        engine.count(Counter::EntriesFound);
+        self.spent.entries += 1;
+        let ancestors = cycle_free(engine, level, &source)?;
+        let target = match &level.target {
+            None => {
+                engine.count(Counter::DirectoriesCreated);
+                None
+            }
+            Some(above) => {
+                let target_shown = || level.target_path(name);
+                let acl = above.default_acl;
+                self.make_target(&above.fd, acl, name, &source.metadata, &target_shown)?
+            }
+        };
+        if target.is_none() && !engine.spec.policy.dry_run {
+            let words = "its directory is missing at the destination";
+            let class = ErrorClass::Other;
+            let side = Side::Destination;
+            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+        }
+        let path = level.path.join(name);
+        let root = std::sync::Arc::clone(&level.root);
+        Ok(Level { root_id: level.root_id, root, path, source, target, ancestors })
+    }
+
+    fn enter_source(&self, level: &Level, name: &[u8]) -> Result<SourceDirectory, EntryError> {
+        let engine = self.engine;
+        let shown = || level.source_path(name);
+        let opened = if engine.follows_links() {
+            path::open_directory_following(&level.source.fd, name)
+        } else {
+            path::open_directory_below(&level.source.fd, name)
+        };
+        let fd = opened.map_err(|e| entry_error(Side::Source, Operation::Open, shown(), e))?;
+        let source = engine.source_directory(fd, shown)?;
+        if engine.is_forbidden(source.metadata.identity) {
+            let words = "the destination lies inside the source";
+            let (side, class) = (Side::Source, ErrorClass::SelfCopy);
+            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+        }
+        Ok(source)
+    }
+}
+
+/// The ancestors of a directory, or an error if a followed link leads back to one of them.
+fn cycle_free(
+    engine: &Engine,
+    level: &Level,
+    source: &SourceDirectory,
+) -> Result<Vec<Identity>, EntryError> {
+    if !engine.follows_links() {
+        return Ok(Vec::new());
+    }
+    let mut ancestors = level.ancestors.clone();
+    ancestors.push(level.source.metadata.identity);
+    if ancestors.contains(&source.metadata.identity) {
+        let words = "a symbolic link leads back to a directory above";
+        let (side, class) = (Side::Source, ErrorClass::SelfCopy);
+        let path = level.own_source_path();
+        return Err(EntryError::plain(side, Operation::Open, class, path, words));
+    }
+    Ok(ancestors)
+}
+
+pub(crate) fn directory_object<'a>(
+    target: &'a TargetDirectory,
+    shown: &'a dyn Fn() -> dmover_model::PathBytes,
+) -> Object<'a> {
+    Object {
+        fd: target.fd.as_fd(),
+        held: Held::Open,
+        kind: EntryKind::Directory,
+        facts: &target.facts,
+        place: None,
+        path: shown,
+    }
+}

@@ -1,0 +1,426 @@
+//! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
+use dmover_model::{
+    Budget, EntryError, ErrorClass, Event, JobSpec, Operation, PathBytes, RangeCopy,
+    ScanNames, Side, TaskKind, TreePath,
+};
+use dmover_observe::{Counter, Counters, Monitor, Slowest};
+use dmover_plan::coordinator::{Command, Coordinator, Input};
+use dmover_plan::filter::Filter;
+use dmover_plan::idmap::IdentityMap;
+use dmover_plan::temporary::TemporaryNames;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::capability::{CapabilityCache, probe};
+use crate::context::{Engine, Privilege, lock};
+use crate::control::{Control, StopReason};
+use crate::error::Fatal;
+use crate::layout::LayoutHook;
+use crate::ledger::{Ledger, SpillLedger};
+use crate::limits::RateLimits;
+use crate::list::root_ref;
+use crate::mounts::MountTable;
+use crate::mover::run_mover;
+use crate::queue::{LocalQueue, Queue, Reported};
+use crate::report::{JobReport, JobState};
+use crate::root::{Placement, Resolver, Root};
+use crate::state::{StateDirectory, job_id};
+
+/// A mover in this process that makes no progress for so long has lost its task.
+const LEASE: Duration = Duration::from_secs(600);
+/// What one task may spend. Half a second keeps outcomes flowing and a stop quick.
+const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
+/// Names of linked inodes in one task.
+const LINK_NAMES: usize = 512;
+/// Directories in one finishing task.
+const DIRTY_DIRECTORIES: usize = 512;
+/// After a hard stop, a mover that hangs in a system call is not waited for any longer than this.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Everything a job needs to run in this process.
+pub struct Job {
+    /// What to do.
+    pub spec: JobSpec,
+    /// Paths or pairs of `spec.selection.list`, read and checked.
+    pub list: JobList,
+    /// Where the job's state is kept; `None`: nowhere, so nothing is remembered or locked.
+    pub state: Option<StateDirectory>,
+    /// Where the ledger spills to.
+    pub spill_directory: PathBuf,
+    /// Who watches.
+    pub monitor: Arc<dyn Monitor>,
+    /// The counters to use.
+    pub counters: Arc<Counters>,
+    /// The switch to stop it.
+    pub control: Arc<Control>,
+    /// Chooses layouts.
+    pub layout: Arc<dyn LayoutHook>,
+    /// The creation mask of the person.
+    pub umask: u32,
+}
+
+/// Source, destination and ranges of one line of a batch list.
+pub type Pair = (PathBytes, PathBytes, Option<RangeCopy>);
+
+/// The content of a list file.
+#[derive(Debug, Default)]
+pub enum JobList {
+    /// There is no list.
+    #[default]
+    None,
+    /// Paths below the source.
+    Paths(Vec<TreePath>),
+    /// Pairs of source and destination.
+    Pairs(Vec<Pair>),
+}
+
+/// Runs a job to its end or until it is stopped.
+///
+/// # Errors
+/// What keeps it from starting (nothing was changed then) or from going on.
+pub fn run_job(job: Job) -> Result<JobReport, Fatal> {
+    let id = job_id(&job.spec)?;
+    let dry_run = job.spec.policy.dry_run;
+    let locked = job.state.as_ref().filter(|_| !dry_run);
+    let _lock = locked.map(|state| state.lock(&id)).transpose()?;
+    let destination = job.spec.destination.to_path();
+    let remembered = job.state.as_ref().and_then(|s| s.placement(&id, &destination));
+    let mounts = MountTable::default();
+    let privileged = dmover_sys::process::is_privileged();
+    let resolver = Resolver { spec: &job.spec, mounts: &mounts, remembered, privileged };
+    let (roots, placement) = match &job.list {
+        JobList::Pairs(_) => (Vec::new(), Placement::As),
+        _ => resolver.resolve()?,
+    };
+    refuse_what_cannot_be_held(&job.spec, &roots)?;
+    if let Some(state) = locked {
+        // The first record says nothing about the destination's identity: it may be made by this run.
+        remember(state, &id, placement, &destination);
+    }
+    let targets = roots.iter().map(|r| r.destination.display.clone()).collect();
+    job.monitor.event(&Event::Start { job: id.clone(), targets, dry_run });
+    let mut run = Run::new(&job, id.clone(), mounts, roots, privileged)?;
+    let result = run.run(&job.list);
+    if let Some(state) = locked {
+        remember(state, &id, placement, &destination);
+    }
+    result?;
+    Ok(run.report(id))
+}
+
+fn remember(
+    state: &StateDirectory,
+    id: &dmover_model::JobId,
+    placement: Placement,
+    destination: &std::path::Path,
+) {
+    if let Err(error) = state.remember(id, placement, destination) {
+        tracing::warn!(%error, "how the destination was meant cannot be remembered");
+    }
+}
+
+/// Attributes that were named on the command line must be possible at the destination.
+fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Result<(), Fatal> {
+    if spec.policy.demanded.is_empty() || spec.policy.dry_run {
+        return Ok(());
+    }
+    for root in roots {
+        let display = root.destination.display.to_path();
+        let parent = &root.destination.parent;
+        let name = root.destination.name.as_ref();
+        // An existing destination may be a mount of its own.
+        let place = name
+            .and_then(|n| dmover_sys::path::open_directory_below(parent, n.as_bytes()).ok());
+        use dmover_sys::AsFd;
+        let place = place.as_ref().map_or_else(|| parent.as_fd(), AsFd::as_fd);
+        let can = probe(place).map_err(|e| {
+            let reason = std::io::Error::from(e);
+            Fatal::refused(
+                format!("cannot find out what '{}' can hold: {reason}", display.display()),
+                "leave out --preserve, or check permissions",
+            )
+        })?;
+        let missing: Vec<&str> = spec
+            .policy
+            .demanded
+            .iter()
+            .filter(|a| !can.attributes.has(*a) && !may_be_noted(*a))
+            .map(dmover_model::Attribute::word)
+            .collect();
+        if !missing.is_empty() {
+            return Err(Fatal::refused(
+                format!("'{}' cannot hold: {}", display.display(), missing.join(", ")),
+                "drop them by --no-preserve, or choose another destination ('dmover doctor' tells \
+                 what a file system can do)",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Without privilege an owner that may not be set is a note, not a refusal.
+fn may_be_noted(attribute: dmover_model::Attribute) -> bool {
+    attribute == dmover_model::Attribute::Owner && !dmover_sys::process::is_privileged()
+}
+
+struct Run {
+    engine: Arc<Engine>,
+    queue: Arc<LocalQueue>,
+    coordinator: Coordinator,
+    ledger: SpillLedger,
+    movers: Vec<JoinHandle<()>>,
+    finished: bool,
+}
+
+impl Run {
+    fn new(
+        job: &Job,
+        id: dmover_model::JobId,
+        mounts: MountTable,
+        roots: Vec<Root>,
+        privileged: bool,
+    ) -> Result<Self, Fatal> {
+        let spec = &job.spec;
+        let uid = dmover_sys::process::effective_uid();
+        let filter = Filter::new(&spec.selection)
+            .map_err(|e| Fatal::refused(e.to_string(), "see 'dmover help copy' for patterns"))?;
+        let threads = thread_count(spec);
+        let memory = spec.limits.memory_bytes.max(8 << 20) as usize;
+        // Half for buffers, a quarter for the ledger, the rest for tasks in flight.
+        let buffer_bytes = (memory / 2 / threads).clamp(64 << 10, 1 << 20);
+        let engine = Arc::new(Engine {
+            spec: spec.clone(),
+            roots: RwLock::new(roots.into_iter().map(Arc::new).collect()),
+            monitor: Arc::clone(&job.monitor),
+            counters: Arc::clone(&job.counters),
+            slowest: Slowest::default(),
+            filter,
+            ids: IdentityMap::new(spec.policy.user_map.clone(), spec.policy.group_map.clone()),
+            mounts,
+            capabilities: CapabilityCache::default(),
+            temporaries: TemporaryNames::new(&id, dmover_sys::process::random_u64()),
+            control: Arc::clone(&job.control),
+            limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
+            privilege: Privilege { privileged, uid, umask: job.umask },
+            layout: Arc::clone(&job.layout),
+            threads,
+            buffer_bytes,
+            started: Instant::now(),
+            breaker: Mutex::default(),
+            tally: Mutex::default(),
+            next_temporary: AtomicU64::new(0),
+            forbidden: RwLock::default(),
+        });
+        Ok(Self {
+            engine,
+            queue: Arc::new(LocalQueue::new(LEASE)),
+            coordinator: Coordinator::new(threads * 4, BUDGET),
+            ledger: SpillLedger::new(&job.spill_directory, memory / 4),
+            movers: Vec::new(),
+            finished: false,
+        })
+    }
+
+    fn run(&mut self, list: &JobList) -> Result<(), Fatal> {
+        for number in 0..self.engine.threads {
+            let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
+            let name = format!("mover-{number}");
+            let mover = std::thread::Builder::new()
+                .name(name)
+                .spawn(move || run_mover(&engine, &*queue))
+                .map_err(Fatal::Thread)?;
+            self.movers.push(mover);
+        }
+        let result = self.feed(Input::Start(first_tasks(list, &self.engine))).and_then(|()| {
+            while !self.finished {
+                self.turn()?;
+            }
+            self.tell_unlinked()
+        });
+        self.queue.close();
+        for mover in self.movers.drain(..) {
+            // One that hangs in a system call would keep us for ever.
+            if (!self.engine.control.is_over() || mover.is_finished()) && mover.join().is_err() {
+                tracing::error!("a mover thread ended in a panic");
+            }
+        }
+        result
+    }
+
+    /// One round: hear what movers said, look at clocks and switches.
+    fn turn(&mut self) -> Result<(), Fatal> {
+        let reports = self.queue.reports(Duration::from_millis(100));
+        for report in reports {
+            match report {
+                Reported::Partial(task, outcome) => self.feed(Input::Report(task, outcome))?,
+                Reported::Done(task, outcome) => self.feed(Input::Done(task, outcome))?,
+            }
+        }
+        for task in self.queue.expired() {
+            self.engine.count(Counter::LeasesExpired);
+            self.feed(Input::Expired(task))?;
+        }
+        let control = Arc::clone(&self.engine.control);
+        if let Some(most) = self.engine.spec.limits.duration_max_ms
+            && self.engine.started.elapsed().as_millis() as u64 >= most
+        {
+            control.stop(StopReason::Duration);
+        }
+        if self.movers.iter().all(JoinHandle::is_finished) {
+            let reason = "every mover thread has ended".into();
+            return Err(Fatal::Thread(std::io::Error::other::<String>(reason)));
+        }
+        if control.is_stopping() {
+            self.feed(Input::Stop)?;
+            if control.has_been_over_for(PATIENCE) {
+                self.finished = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands an input to the coordinator and carries out everything that follows from it.
+    fn feed(&mut self, input: Input) -> Result<(), Fatal> {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let mut publish = Vec::new();
+            for command in self.coordinator.handle(input) {
+                match command {
+                    Command::Publish(task) => publish.push(task),
+                    Command::Shelve(tasks) => self.ledger.shelve(tasks)?,
+                    Command::Unshelve(most) => {
+                        inputs.push_back(Input::Unshelved(self.ledger.unshelve(most)?));
+                    }
+                    Command::RecordLinks(names) => self.ledger.record_links(names)?,
+                    Command::RecordDirty(dirty) => self.ledger.record_dirty(dirty)?,
+                    Command::FetchLinks => {
+                        inputs.push_back(Input::Links(self.ledger.take_links(LINK_NAMES)?));
+                    }
+                    Command::FetchDirty => {
+                        let dirty = self.ledger.take_dirty(DIRTY_DIRECTORIES)?;
+                        inputs.push_back(Input::Dirty(dirty));
+                    }
+                    Command::Withdraw => {
+                        inputs.extend(self.queue.withdraw().into_iter().map(Input::Withdrawn));
+                    }
+                    Command::Abandon(kind) => self.tell_abandoned(&kind),
+                    Command::Finished => self.finished = true,
+                }
+            }
+            if !publish.is_empty() {
+                self.queue.publish(publish);
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the part of the tree that a stopped job has not attempted.
+    fn tell_abandoned(&self, kind: &TaskKind) {
+        let below = |d: &dmover_model::DirectoryRef| {
+            self.engine.root(d.root).destination.display.join(&d.path)
+        };
+        let many = |n: usize| format!("{n} entries of this directory were not attempted");
+        let (path, words) = match kind {
+            TaskKind::Scan { directory, names: ScanNames::Listed(names) } => {
+                (below(directory), many(names.len()))
+            }
+            TaskKind::Scan { directory, .. } => (below(directory), "not attempted".into()),
+            TaskKind::Open { file, .. } => {
+                let name = file.destination_name.as_bytes();
+                let root = self.engine.root(file.directory.root);
+                (root.destination_path(&file.directory.path, name), "not attempted".into())
+            }
+            TaskKind::Pairs(pairs) => match pairs.first() {
+                Some((_, destination, _)) => {
+                    let more = pairs.len() - 1;
+                    (destination.clone(), format!("this and {more} more were not attempted"))
+                }
+                None => return,
+            },
+            TaskKind::Links(groups) => {
+                return groups.iter().for_each(|g| self.tell_group(g));
+            }
+            // Directories stay closed until the next run; chunks are told by their file.
+            TaskKind::Finish(_) | TaskKind::Chunk(_) | TaskKind::Seal(_) => return,
+        };
+        self.tell_not_attempted(path, &words);
+    }
+
+    fn tell_not_attempted(&self, path: PathBytes, words: &str) {
+        let (side, class) = (Side::Destination, ErrorClass::Cancelled);
+        self.engine.error(EntryError::plain(side, Operation::Attempt, class, path, words));
+    }
+
+    fn tell_group(&self, group: &dmover_model::LinkGroup) {
+        for file in std::iter::once(&group.first).chain(&group.rest) {
+            let root = self.engine.root(file.directory.root);
+            let name = file.destination_name.as_bytes();
+            let path = root.destination_path(&file.directory.path, name);
+            self.tell_not_attempted(path, "not attempted");
+        }
+    }
+
+    /// Linked names that were waiting for their phase when the job was stopped.
+    fn tell_unlinked(&mut self) -> Result<(), Fatal> {
+        if !self.engine.control.is_stopping() {
+            return Ok(());
+        }
+        loop {
+            let supply = self.ledger.take_links(LINK_NAMES)?;
+            supply.groups.iter().for_each(|g| self.tell_group(g));
+            if supply.exhausted {
+                return Ok(());
+            }
+        }
+    }
+
+    fn report(&self, job: dmover_model::JobId) -> JobReport {
+        let engine = &self.engine;
+        let tally = lock(&engine.tally).clone();
+        JobReport {
+            job,
+            state: engine.control.reason().map_or(JobState::Finished, JobState::Stopped),
+            counters: engine.counters.snapshot(),
+            errors: tally.errors,
+            losses: tally.losses,
+            slowest: engine.slowest.list(),
+            elapsed: engine.started.elapsed(),
+            peak_memory_bytes: dmover_sys::process::peak_memory_bytes(),
+            spilled: self.ledger.has_spilled(),
+        }
+    }
+}
+
+/// Twice the processors, within bounds: enough to hide latency a little, not enough to thrash.
+fn thread_count(spec: &JobSpec) -> usize {
+    match spec.limits.threads {
+        0 => std::thread::available_parallelism().map_or(2, |n| n.get() * 2).clamp(2, 16),
+        threads => threads,
+    }
+}
+
+fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
+    const SHARD: usize = 1000;
+    let roots = engine.roots.read().map_or(0, |r| r.len() as u32);
+    let all_roots = || (0..roots).map(dmover_model::RootId);
+    match list {
+        JobList::None => all_roots()
+            .map(|root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root })
+            .collect(),
+        JobList::Paths(paths) => all_roots()
+            .flat_map(|root| {
+                paths.chunks(SHARD).map(move |shard| TaskKind::Scan {
+                    directory: root_ref(root),
+                    names: ScanNames::Paths(shard.to_vec()),
+                })
+            })
+            .collect(),
+        JobList::Pairs(pairs) => {
+            pairs.chunks(SHARD).map(|shard| TaskKind::Pairs(shard.to_vec())).collect()
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What keeps a whole job from running. Errors of single entries are data, see `dmover_model`.
+use dmover_model::ExitCode;
+use std::path::PathBuf;
+
+/// A job could not start or could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fatal {
+    /// The arguments do not make a job; nothing was changed.
+    #[error("{message}")]
+    Refused {
+        /// What is wrong, naming the path.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
+    /// Another run holds the lock.
+    #[error("the same job is running already (lock {})", lock.display())]
+    Locked {
+        /// The lock file.
+        lock: PathBuf,
+    },
+    /// The ledger cannot be written or read.
+    #[error("cannot use the spill file {}: {reason}", path.display())]
+    Ledger {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a mover thread: {0}")]
+    Thread(std::io::Error),
+}
+
+impl Fatal {
+    /// A refusal with a hint.
+    pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Refused { message: message.into(), hint: hint.into() }
+    }
+
+    /// The exit code that fits.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Refused { .. } => ExitCode::Usage,
+            Self::Locked { .. } => ExitCode::Temporary,
+            Self::Ledger { .. } | Self::Thread(_) => ExitCode::Fatal,
+        }
+    }
+
+    /// What a person can do.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Refused { hint, .. } => hint.clone(),
+            Self::Locked { .. } => "wait for the other run, or stop it first".into(),
+            Self::Ledger { .. } => "name a directory with space by --spill-dir".into(),
+            Self::Thread(_) => "use fewer threads (-j)".into(),
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Regular files: content under the final or a temporary name, then everything else, times last.
+use dmover_model::{
+    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, RangeCopy, Side, When,
+};
+use dmover_observe::Counter;
+use dmover_plan::decide::Decision;
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, path, stat};
+
+use crate::apply::Moved;
+use crate::attributes::{Attributes, Object};
+use crate::content::{Holes, Transfer};
+use crate::context::{Engine, entry_error};
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+
+/// What the source half supplies for one file: its content and what belongs to it.
+///
+/// Locally the content is a descriptor, so that copies inside the kernel stay possible.
+pub(crate) struct Supply {
+    pub fd: OwnedFd,
+    pub metadata: Metadata,
+    pub attributes: Attributes,
+}
+
+/// A file at the destination that is not done yet. Unless it is kept, it is removed again.
+pub(crate) struct Unfinished<'a> {
+    pub target: &'a TargetDirectory,
+    pub fd: OwnedFd,
+    pub name: Vec<u8>,
+    pub metadata: Metadata,
+    armed: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.remove();
+        }
+    }
+}
+
+impl<'a> Unfinished<'a> {
+    pub fn new(
+        engine: &Engine,
+        target: &'a TargetDirectory,
+        fd: OwnedFd,
+        name: &[u8],
+    ) -> Result<Self, Errno> {
+        let metadata = engine.mounts.metadata(&stat::stat_fd(&fd)?);
+        Ok(Self { target, fd, name: name.to_vec(), metadata, armed: true })
+    }
+
+    /// Removes the name if it still stands for this very file.
+    fn remove(&self) {
+        let own = stat::stat_fd(&self.fd);
+        let there = stat::stat_at(&self.target.fd, &self.name, false);
+        let same = own.is_ok_and(|own| {
+            there.is_ok_and(|there| (there.device, there.inode) == (own.device, own.inode))
+        });
+        if same && let Err(error) = directory::unlink(&self.target.fd, &self.name) {
+            tracing::warn!(%error, name = ?String::from_utf8_lossy(&self.name),
+                "a file that was not finished stays behind; the next run removes it");
+        }
+    }
+
+    /// Leaves the name alone whatever happens: it belongs to a task that is still to come.
+    pub fn disarm(&mut self) {
+        self.armed = false;
+    }
+
+    /// Gives the file up: its name goes when this is dropped.
+    pub fn arm(&mut self) {
+        self.armed = true;
+    }
+
+    /// Closes the file and leaves it where it is. A late error of close(2) removes it.
+    pub fn keep(mut self) -> Result<(), Errno> {
+        let closed = self.fd.try_clone().map_or(Ok(()), file::close);
+        match closed {
+            Ok(()) => {
+                self.armed = false;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Engine {
+    /// Opens a source file and reads what belongs to it.
+    pub(crate) fn supply(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+    ) -> Result<Supply, EntryError> {
+        let shown = || level.source_path(record.name.as_bytes());
+        let fail = |operation, e| entry_error(Side::Source, operation, shown(), e);
+        let fd = path::open_file_at(&level.source.fd, record.name.as_bytes(), self.follows_links())
+            .map_err(|e| fail(Operation::Open, e))?;
+        let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+        let metadata = self.mounts.metadata(&found);
+        let same = metadata.identity == record.metadata.identity;
+        if metadata.kind != EntryKind::File || !same {
+            let words = "another file stands here now";
+            let class = ErrorClass::Changed;
+            return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
+        }
+        let facts = &level.source.facts;
+        let attributes = self.read_attributes(fd.as_fd(), Held::Open, facts, &shown)?;
+        Ok(Supply { fd, metadata, attributes })
+    }
+
+    /// The version after reading has to be the one before.
+    pub(crate) fn check_version(
+        &self,
+        level: &Level,
+        name: &[u8],
+        fd: impl AsFd,
+        before: &Metadata,
+    ) -> Result<(), EntryError> {
+        let shown = || level.source_path(name);
+        let found = stat::stat_fd(fd)
+            .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
+        if self.mounts.metadata(&found).same_version(before) {
+            return Ok(());
+        }
+        let words = "the file changed while it was read";
+        let class = ErrorClass::Changed;
+        Err(EntryError::plain(Side::Source, Operation::Check, class, shown(), words))
+    }
+
+    /// The permission bits of a file that is being written: closed to group and others.
+    ///
+    /// Without privilege the owner has to be able to write, or attributes could not be set.
+    pub(crate) fn closed_mode(&self, source: &Metadata) -> u32 {
+        if self.privilege.privileged { source.mode & 0o700 } else { 0o600 }
+    }
+
+    /// Metadata in order, flushing before the times where a crash could otherwise leave a file that
+    /// looks complete and is not.
+    pub(crate) fn finish_file(
+        &self,
+        file: &Unfinished<'_>,
+        source: &Metadata,
+        attributes: &Attributes,
+        flush: bool,
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+    ) -> Result<(), EntryError> {
+        let object = self.file_object(file, shown);
+        self.set_attributes(object, source, attributes, &file.metadata)?;
+        if flush || self.spec.policy.fsync {
+            file::sync_data(&file.fd)
+                .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
+        }
+        self.set_times(object, source)
+    }
+
+    pub(crate) fn file_object<'o>(
+        &self,
+        file: &'o Unfinished<'_>,
+        shown: &'o dyn Fn() -> dmover_model::PathBytes,
+    ) -> Object<'o> {
+        Object {
+            fd: file.fd.as_fd(),
+            held: Held::Open,
+            kind: EntryKind::File,
+            facts: &file.target.facts,
+            place: None,
+            path: shown,
+        }
+    }
+}
+
+impl Mover<'_> {
+    /// Creates an empty file, closed to everybody else, with what only counts on an empty file.
+    pub(crate) fn create_file<'t>(
+        &self,
+        level: &Level,
+        target: &'t TargetDirectory,
+        name: &[u8],
+        supply: &Supply,
+    ) -> Result<Unfinished<'t>, EntryError> {
+        let engine = self.engine;
+        let shown = || level.target_path(name);
+        let fail = |e| entry_error(Side::Destination, Operation::Create, shown(), e);
+        let mode = engine.closed_mode(&supply.metadata);
+        let fd = file::create_new(&target.fd, name, mode).map_err(fail)?;
+        let file = Unfinished::new(engine, target, fd, name).map_err(fail)?;
+        let object = engine.file_object(&file, &shown);
+        engine.prepare(object, &supply.attributes, target.default_acl)?;
+        engine.layout.place(file.fd.as_fd(), &supply.metadata).map_err(fail)?;
+        Ok(file)
+    }
+
+    /// Brings a whole file over in one go.
+    pub(crate) fn bring_file(
+        &mut self,
+        level: &Level,
+        target: &TargetDirectory,
+        record: &EntryRecord,
+        decision: Decision,
+    ) -> Result<Moved, EntryError> {
+        let engine = self.engine;
+        if level.root.range.is_some() || decision == Decision::UpdateInPlace {
+            return self.write_into(level, target, record, decision);
+        }
+        let supply = engine.supply(level, record)?;
+        let last = record.destination_name().as_bytes();
+        let temporary = (decision == Decision::Replace).then(|| engine.temporary_name());
+        let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
+        let file = self.create_file(level, target, name, &supply)?;
+        let (bytes, presized) = self.fill(level, record, &supply, &file)?;
+        engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
+        let shown = || level.target_path(last);
+        let flush = presized || temporary.is_some();
+        engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;
+        self.settle(level, file, last, &supply.attributes)?;
+        Ok(Moved { bytes })
+    }
+
+    /// Copies the content; answers the bytes moved and whether the size was set before the data.
+    fn fill(
+        &mut self,
+        level: &Level,
+        record: &EntryRecord,
+        supply: &Supply,
+        file: &Unfinished<'_>,
+    ) -> Result<(u64, bool), EntryError> {
+        let engine = self.engine;
+        let size = supply.metadata.size;
+        if size == 0 {
+            return Ok((0, false));
+        }
+        let source_path = || level.source_path(record.name.as_bytes());
+        let target_path = || level.target_path(record.destination_name().as_bytes());
+        let transfer = Transfer {
+            source: supply.fd.as_fd(),
+            destination: file.fd.as_fd(),
+            source_mount: supply.metadata.identity.mount,
+            facts: &file.target.facts,
+            source_path: &source_path,
+            target_path: &target_path,
+            lease: self.lease,
+        };
+        if engine.share(transfer, size)? {
+            return Ok((size, false));
+        }
+        if engine.spec.policy.reflink == When::Always {
+            let words = "the blocks cannot be shared with the source";
+            let (side, class) = (Side::Destination, ErrorClass::Unsupported);
+            return Err(EntryError::plain(side, Operation::Write, class, target_path(), words));
+        }
+        let holes = engine.holes(&supply.metadata);
+        if holes != Holes::Fill {
+            file::set_size(&file.fd, size).map_err(|e| {
+                entry_error(Side::Destination, Operation::Allocate, target_path(), e)
+            })?;
+        }
+        let range = ByteRange { start: 0, end: size };
+        let bytes = engine.copy_range(transfer, range, 0, holes, self.buffer)?;
+        Ok((bytes, holes != Holes::Fill))
+    }
+
+    /// Puts a finished file under its final name, then sets the flags that would forbid it.
+    pub(crate) fn settle(
+        &self,
+        level: &Level,
+        mut file: Unfinished<'_>,
+        last: &[u8],
+        attributes: &Attributes,
+    ) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let shown = || level.target_path(last);
+        if file.name != last {
+            self.check_lease(level, last)?;
+            self.back_up(level, file.target, last)?;
+            directory::rename(&file.target.fd, &file.name, last)
+                .map_err(|e| entry_error(Side::Destination, Operation::Rename, shown(), e))?;
+            file.name = last.to_vec();
+            engine.count(Counter::EntriesReplaced);
+        }
+        engine.set_late_flags(engine.file_object(&file, &shown), attributes)?;
+        file.keep().map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))
+    }
+
+    /// Writes into an existing file (`--inplace`), or ranges of one (`--offset`, batch lists).
+    fn write_into(
+        &mut self,
+        level: &Level,
+        target: &TargetDirectory,
+        record: &EntryRecord,
+        decision: Decision,
+    ) -> Result<Moved, EntryError> {
+        let engine = self.engine;
+        let supply = engine.supply(level, record)?;
+        let last = record.destination_name().as_bytes();
+        let shown = || level.target_path(last);
+        let source_path = || level.source_path(record.name.as_bytes());
+        let existing = decision != Decision::Create;
+        let fd = if existing {
+            self.open_existing(level, target, last, &supply.metadata)?
+        } else {
+            file::create_new(&target.fd, last, engine.closed_mode(&supply.metadata))
+                .map_err(|e| entry_error(Side::Destination, Operation::Create, shown(), e))?
+        };
+        self.check_lease(level, last)?;
+        let mut file = Unfinished::new(engine, target, fd, last)
+            .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
+        // What stood there before is never removed; its times will show that it is incomplete.
+        file.armed = !existing;
+        let transfer = Transfer {
+            source: supply.fd.as_fd(),
+            destination: file.fd.as_fd(),
+            source_mount: supply.metadata.identity.mount,
+            facts: &target.facts,
+            source_path: &source_path,
+            target_path: &shown,
+            lease: self.lease,
+        };
+        let size = supply.metadata.size;
+        let mut bytes = 0;
+        for (range, to) in ranges(level.root.range.as_ref(), size) {
+            bytes += engine.copy_range(transfer, range, to, Holes::Fill, self.buffer)?;
+        }
+        let partial = level.root.range.is_some();
+        if existing && !partial {
+            file::set_size(&file.fd, size)
+                .map_err(|e| entry_error(Side::Destination, Operation::Allocate, shown(), e))?;
+        }
+        engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
+        if partial && existing {
+            // Only some bytes are the source's, so its times and mode would lie.
+            file.armed = false;
+            file::sync_data(&file.fd)
+                .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
+        } else {
+            engine.finish_file(&file, &supply.metadata, &supply.attributes, true, &shown)?;
+            let object = engine.file_object(&file, &shown);
+            engine.set_late_flags(object, &supply.attributes)?;
+        }
+        file.keep().map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
+        Ok(Moved { bytes })
+    }
+
+    fn open_existing(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        last: &[u8],
+        source: &Metadata,
+    ) -> Result<OwnedFd, EntryError> {
+        let shown = || level.target_path(last);
+        let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
+        let fd = file::open_for_writing(&target.fd, last).map_err(fail)?;
+        let found = self.engine.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
+        let foreign = found.kind != EntryKind::File || found.links != 1;
+        if foreign || found.identity == source.identity {
+            let words = "something else stands here now";
+            let class = ErrorClass::Escaped;
+            let side = Side::Destination;
+            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+        }
+        Ok(fd)
+    }
+}
+
+/// Ranges of the source, clipped to its size, and where each goes.
+fn ranges(wanted: Option<&RangeCopy>, size: u64) -> Vec<(ByteRange, u64)> {
+    let Some(wanted) = wanted else {
+        return vec![(ByteRange { start: 0, end: size }, 0)];
+    };
+    let clip = |r: &ByteRange| ByteRange { start: r.start.min(size), end: r.end.min(size) };
+    let first = wanted.ranges.first().map_or(0, |r| r.start);
+    let to = |start: u64| match wanted.destination_offset {
+        Some(offset) => offset + start.saturating_sub(first),
+        None => start,
+    };
+    let ranges = wanted.ranges.iter().map(clip).filter(|r| !r.is_empty());
+    ranges.map(|r| (r, to(r.start))).collect()
+}

@@ -1,0 +1,278 @@
+//! Large files: one open, chunks on as many movers as are free, one seal.
+use dmover_model::{
+    ByteRange, ChunkTask, EntryError, ErrorClass, FileRef, LargeFile, NewNode, NewTask, Operation,
+    Parent, SealTask, Side, TaskKind,
+};
+use dmover_observe::Counter;
+use dmover_plan::decide::Decision;
+use dmover_plan::{chunk, retry};
+use dmover_sys::{AsFd, file, stat};
+use std::time::Instant;
+
+use crate::apply::{Moved, Planned};
+use crate::content::Transfer;
+use crate::context::entry_error;
+use crate::file::{Supply, Unfinished};
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+
+impl Mover<'_> {
+    /// Begins a large file.
+    pub(crate) fn run_open(&mut self, file: &FileRef, round: u32) {
+        if let Err(mut error) = self.open_large(file, round) {
+            error.attempt = round;
+            self.engine.error(error);
+        }
+    }
+
+    fn open_large(&mut self, file: &FileRef, round: u32) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let level = engine.open_level(&file.directory)?;
+        let record = self.look(&level, &file.name)?;
+        let Some(planned) = self.plan_record(&level, record) else { return Ok(()) };
+        let wanted = matches!(planned.decision, Decision::Create | Decision::Replace);
+        let is_file = planned.record.metadata.kind == dmover_model::EntryKind::File;
+        let Some(target) = level.target.as_ref().filter(|_| wanted && is_file) else {
+            // Something else by now: equal, refused, or of another type.
+            self.apply(&level, vec![planned]);
+            self.hand_on_as_inherited();
+            return Ok(());
+        };
+        let supply = engine.supply(&level, &planned.record)?;
+        let temporary = engine.temporary_name();
+        let unfinished = self.create_file(&level, target, temporary.as_bytes(), &supply)?;
+        if self.share_whole(&level, file, &supply, &unfinished)? {
+            return self.end_shared(&level, &planned, &supply, unfinished);
+        }
+        let size = supply.metadata.size;
+        let shown = || level.target_path(file.destination_name.as_bytes());
+        let fail = |e| entry_error(Side::Destination, Operation::Allocate, shown(), e);
+        file::set_size(&unfinished.fd, size).map_err(fail)?;
+        let large = LargeFile {
+            file: file.clone(),
+            temporary,
+            temporary_identity: unfinished.metadata.identity,
+            version: supply.metadata.version(),
+            round,
+            opened_ms: engine.started.elapsed().as_millis() as u64,
+        };
+        let policy = &engine.spec.policy;
+        let chunk_bytes = chunk::chunk_bytes(size, engine.threads, policy.split_bytes);
+        unfinished
+            .keep()
+            .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
+        self.report_chunks(large, size, chunk_bytes.unwrap_or(size.max(1)));
+        Ok(())
+    }
+
+    /// Tasks that came up in a task without a frame of its own.
+    pub(crate) fn hand_on_as_inherited(&mut self) {
+        let parent = Parent::Inherited;
+        let kinds = std::mem::take(&mut self.deferred);
+        self.outcome.tasks.extend(kinds.into_iter().map(|kind| NewTask { parent, kind }));
+    }
+
+    fn report_chunks(&mut self, large: LargeFile, size: u64, chunk_bytes: u64) {
+        let seal = SealTask { large: large.clone(), failure: None };
+        let finish = TaskKind::Seal(Box::new(seal));
+        let number = self.report(NewNode { parent: Parent::Inherited, finish });
+        for range in chunk::chunks(size, chunk_bytes) {
+            let kind = TaskKind::Chunk(Box::new(ChunkTask { large: large.clone(), range }));
+            self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
+        }
+    }
+
+    fn share_whole(
+        &self,
+        level: &Level,
+        file: &FileRef,
+        supply: &Supply,
+        unfinished: &Unfinished<'_>,
+    ) -> Result<bool, EntryError> {
+        let source_path = || level.source_path(file.name.as_bytes());
+        let target_path = || level.target_path(file.destination_name.as_bytes());
+        let transfer = Transfer {
+            source: supply.fd.as_fd(),
+            destination: unfinished.fd.as_fd(),
+            source_mount: supply.metadata.identity.mount,
+            facts: &unfinished.target.facts,
+            source_path: &source_path,
+            target_path: &target_path,
+            lease: self.lease,
+        };
+        self.engine.share(transfer, supply.metadata.size)
+    }
+
+    fn end_shared(
+        &mut self,
+        level: &Level,
+        planned: &Planned,
+        supply: &Supply,
+        unfinished: Unfinished<'_>,
+    ) -> Result<(), EntryError> {
+        let started = Instant::now();
+        let (record, size) = (&planned.record, supply.metadata.size);
+        let name = record.name.as_bytes();
+        self.engine.check_version(level, name, &supply.fd, &supply.metadata)?;
+        self.end_file(level, record.destination_name().as_bytes(), supply, unfinished)?;
+        self.account(level, planned, Moved { bytes: size }, started);
+        Ok(())
+    }
+
+    /// Metadata, flush, final name.
+    fn end_file(
+        &self,
+        level: &Level,
+        last: &[u8],
+        supply: &Supply,
+        unfinished: Unfinished<'_>,
+    ) -> Result<(), EntryError> {
+        let shown = || level.target_path(last);
+        let (metadata, attributes) = (&supply.metadata, &supply.attributes);
+        self.engine.finish_file(&unfinished, metadata, attributes, true, &shown)?;
+        self.settle(level, unfinished, last, attributes)
+    }
+
+    /// Copies one chunk. A failure is for the seal to judge.
+    pub(crate) fn run_chunk(&mut self, task: &ChunkTask) {
+        match self.copy_chunk(task) {
+            Ok(()) => {
+                self.engine.count(Counter::ChunksCopied);
+                self.engine.progress();
+            }
+            Err(error) => self.outcome.chunk_failure = Some(Box::new(error)),
+        }
+    }
+
+    fn copy_chunk(&mut self, task: &ChunkTask) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let large = &task.large;
+        let level = engine.open_level(&large.file.directory)?;
+        let target = self.target_of(&level, large)?;
+        let supply = self.supply_version(&level, large)?;
+        let unfinished = self.open_temporary(&level, target, large)?;
+        let source_path = || level.source_path(large.file.name.as_bytes());
+        let target_path = || level.target_path(large.file.destination_name.as_bytes());
+        let transfer = Transfer {
+            source: supply.fd.as_fd(),
+            destination: unfinished.fd.as_fd(),
+            source_mount: supply.metadata.identity.mount,
+            facts: &target.facts,
+            source_path: &source_path,
+            target_path: &target_path,
+            lease: self.lease,
+        };
+        let holes = engine.holes(&supply.metadata);
+        let ByteRange { start, .. } = task.range;
+        let copied = engine.copy_range(transfer, task.range, start, holes, self.buffer);
+        let checked = copied.and_then(|_| {
+            let name = large.file.name.as_bytes();
+            engine.check_version(&level, name, &supply.fd, &supply.metadata)
+        });
+        let closed = unfinished.keep();
+        checked?;
+        closed.map_err(|e| entry_error(Side::Destination, Operation::Close, target_path(), e))
+    }
+
+    fn target_of<'l>(
+        &self,
+        level: &'l Level,
+        large: &LargeFile,
+    ) -> Result<&'l TargetDirectory, EntryError> {
+        level.target.as_ref().ok_or_else(|| {
+            let path = level.target_path(large.file.destination_name.as_bytes());
+            let class = ErrorClass::Other;
+            let words = "its directory is missing";
+            EntryError::plain(Side::Destination, Operation::Open, class, path, words)
+        })
+    }
+
+    /// Opens the source and demands the version that the file was begun with.
+    fn supply_version(&self, level: &Level, large: &LargeFile) -> Result<Supply, EntryError> {
+        let record = self.look(level, &large.file.name)?;
+        let supply = self.engine.supply(level, &record)?;
+        if supply.metadata.version() == large.version {
+            return Ok(supply);
+        }
+        let path = level.source_path(large.file.name.as_bytes());
+        let words = "the file changed while it was copied";
+        let class = ErrorClass::Changed;
+        Err(EntryError::plain(Side::Source, Operation::Check, class, path, words))
+    }
+
+    fn open_temporary<'t>(
+        &self,
+        level: &Level,
+        target: &'t TargetDirectory,
+        large: &LargeFile,
+    ) -> Result<Unfinished<'t>, EntryError> {
+        let shown = || level.target_path(large.file.destination_name.as_bytes());
+        let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
+        let name = large.temporary.as_bytes();
+        let fd = file::open_for_writing(&target.fd, name).map_err(fail)?;
+        let mut unfinished = Unfinished::new(self.engine, target, fd, name).map_err(fail)?;
+        unfinished.disarm();
+        if unfinished.metadata.identity == large.temporary_identity {
+            return Ok(unfinished);
+        }
+        let words = "another file stands in place of the temporary";
+        let class = ErrorClass::Escaped;
+        Err(EntryError::plain(Side::Destination, Operation::Open, class, shown(), words))
+    }
+
+    /// Ends a large file: all its chunks have settled.
+    pub(crate) fn run_seal(&mut self, task: &SealTask) {
+        let result = match &task.failure {
+            None => self.seal(&task.large),
+            Some(error) => Err((**error).clone()),
+        };
+        let Err(mut error) = result else { return };
+        self.remove_temporary(&task.large);
+        let large = &task.large;
+        error.attempt = large.round;
+        if error.path.0.is_empty() {
+            let root = self.engine.root(large.file.directory.root);
+            let last = large.file.destination_name.as_bytes();
+            error.path = root.destination_path(&large.file.directory.path, last);
+        }
+        let again = error.retryable() || error.class == ErrorClass::Fenced;
+        let stopping = self.engine.control.is_stopping();
+        if again && large.round < retry::ATTEMPTS_MAX && !stopping {
+            self.engine.count(Counter::Retries);
+            let kind = TaskKind::Open { file: large.file.clone(), round: large.round + 1 };
+            self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        } else {
+            self.engine.error(error);
+        }
+    }
+
+    fn seal(&mut self, large: &LargeFile) -> Result<(), EntryError> {
+        let level = self.engine.open_level(&large.file.directory)?;
+        let target = self.target_of(&level, large)?;
+        let supply = self.supply_version(&level, large)?;
+        let unfinished = self.open_temporary(&level, target, large)?;
+        let record = self.look(&level, &large.file.name)?;
+        let last = large.file.destination_name.as_bytes();
+        let existing = stat::stat_at(&target.fd, last, false).ok();
+        let existing = existing.map(|found| self.engine.mounts.metadata(&found));
+        let decision = if existing.is_some() { Decision::Replace } else { Decision::Create };
+        self.end_file(&level, last, &supply, unfinished)?;
+        let planned = Planned { record, decision, existing };
+        let elapsed = std::time::Duration::from_millis(large.opened_ms);
+        let opened = self.engine.started + elapsed;
+        self.account(&level, &planned, Moved { bytes: supply.metadata.size }, opened);
+        Ok(())
+    }
+
+    fn remove_temporary(&self, large: &LargeFile) {
+        let removed = self.engine.open_level(&large.file.directory).and_then(|level| {
+            let target = self.target_of(&level, large)?;
+            let mut unfinished = self.open_temporary(&level, target, large)?;
+            unfinished.arm();
+            Ok(())
+        });
+        if let Err(error) = removed {
+            tracing::warn!(?error, "a temporary stays behind; the next run removes it");
+        }
+    }
+}

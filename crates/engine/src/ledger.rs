@@ -1,0 +1,249 @@
+//! What a job must remember beyond memory: link groups, directories to finish again, shelved tasks.
+//!
+//! Small jobs never touch a disk: everything stays in memory until a threshold, and moves to an SQLite
+//! file from then on. The file is scratch: it is unlinked as soon as it is open.
+use dmover_model::{DirectoryRef, FileRef, LinkGroup, LinkName, TreePath};
+use dmover_plan::coordinator::{LinkSupply, Shelved};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::error::Fatal;
+
+mod spill;
+use spill::Spill;
+
+/// Where a job keeps what exceeds memory.
+pub trait Ledger: Send {
+    /// Keeps tasks for later.
+    fn shelve(&mut self, tasks: Vec<Shelved>) -> Result<(), Fatal>;
+    /// Gives back up to `most` tasks, the newest first.
+    fn unshelve(&mut self, most: usize) -> Result<Vec<Shelved>, Fatal>;
+    /// Remembers names of linked inodes.
+    fn record_links(&mut self, names: Vec<LinkName>) -> Result<(), Fatal>;
+    /// Gives back link groups, each once, `most` names or one name of a large group at least.
+    fn take_links(&mut self, most: usize) -> Result<LinkSupply, Fatal>;
+    /// Remembers directories that have to be finished again.
+    fn record_dirty(&mut self, directories: Vec<DirectoryRef>) -> Result<(), Fatal>;
+    /// Gives back up to `most` of them, deepest first, each once.
+    fn take_dirty(&mut self, most: usize) -> Result<Vec<DirectoryRef>, Fatal>;
+}
+
+/// Deepest first, then by place, so that equal directories meet.
+type DirtyKey = (std::cmp::Reverse<usize>, u32, TreePath);
+/// Names of one inode meet, in the order of their paths.
+type LinkKey = (u32, u64, u32, TreePath, Vec<u8>);
+
+fn dirty_key(directory: &DirectoryRef) -> DirtyKey {
+    let depth = std::cmp::Reverse(directory.path.depth());
+    (depth, directory.root.0, directory.path.clone())
+}
+
+fn link_key(name: &LinkName) -> LinkKey {
+    let (file, id) = (&name.file, name.identity);
+    let place = &file.directory;
+    (id.mount.0, id.inode, place.root.0, place.path.clone(), file.name.as_bytes().to_vec())
+}
+
+/// The ledger of a job that does not have to survive the process.
+#[derive(Debug)]
+pub struct SpillLedger {
+    directory: PathBuf,
+    memory_bytes: usize,
+    used_bytes: usize,
+    tasks: Vec<Shelved>,
+    links: BTreeMap<LinkKey, LinkName>,
+    dirty: BTreeMap<DirtyKey, DirectoryRef>,
+    spill: Option<Spill>,
+    /// The group that the last supply did not finish.
+    open_group: Option<(LinkName, u64)>,
+}
+
+/// A rough size of a record in memory, its path aside.
+const RECORD_BYTES: usize = 300;
+
+impl SpillLedger {
+    /// Keeps up to about `memory_bytes` in memory and spills into `directory` beyond that.
+    pub fn new(directory: &Path, memory_bytes: usize) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            memory_bytes,
+            used_bytes: 0,
+            tasks: Vec::new(),
+            links: BTreeMap::new(),
+            dirty: BTreeMap::new(),
+            spill: None,
+            open_group: None,
+        }
+    }
+
+    /// Whether a spill file is in use.
+    pub fn has_spilled(&self) -> bool {
+        self.spill.is_some()
+    }
+
+    /// Moves everything to the file once memory is full.
+    fn charge(&mut self, bytes: usize) -> Result<(), Fatal> {
+        self.used_bytes += bytes;
+        if self.used_bytes <= self.memory_bytes {
+            return Ok(());
+        }
+        self.used_bytes = 0;
+        let spill = match &mut self.spill {
+            Some(spill) => spill,
+            None => self.spill.insert(Spill::create(&self.directory)?),
+        };
+        spill.put(
+            std::mem::take(&mut self.tasks),
+            std::mem::take(&mut self.links).into_values(),
+            std::mem::take(&mut self.dirty).into_values(),
+        )
+    }
+
+    fn next_link(&mut self) -> Result<Option<LinkName>, Fatal> {
+        let Some(spill) = &mut self.spill else {
+            return Ok(self.links.pop_first().map(|(_, name)| name));
+        };
+        // Once anything has spilled, all names have to be merged in the file's order.
+        if !self.links.is_empty() {
+            let links = std::mem::take(&mut self.links);
+            spill.put(Vec::new(), links.into_values(), std::iter::empty())?;
+        }
+        spill.next_link()
+    }
+
+    fn peek_same(&mut self, of: &LinkName) -> Result<Option<LinkName>, Fatal> {
+        let next = self.next_link()?;
+        if let Some(next) = &next
+            && next.identity != of.identity
+        {
+            self.put_back(next.clone())?;
+            return Ok(None);
+        }
+        Ok(next)
+    }
+
+    fn put_back(&mut self, name: LinkName) -> Result<(), Fatal> {
+        match &mut self.spill {
+            Some(spill) => spill.put_back(name),
+            None => {
+                self.links.insert(link_key(&name), name);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Ledger for SpillLedger {
+    fn shelve(&mut self, tasks: Vec<Shelved>) -> Result<(), Fatal> {
+        let bytes = tasks.iter().map(task_bytes).sum();
+        self.tasks.extend(tasks);
+        self.charge(bytes)
+    }
+
+    fn unshelve(&mut self, most: usize) -> Result<Vec<Shelved>, Fatal> {
+        let keep = self.tasks.len().saturating_sub(most);
+        let mut taken: Vec<Shelved> = self.tasks.drain(keep..).rev().collect();
+        let freed: usize = taken.iter().map(task_bytes).sum();
+        self.used_bytes = self.used_bytes.saturating_sub(freed);
+        if taken.len() < most
+            && let Some(spill) = &mut self.spill
+        {
+            taken.extend(spill.take_tasks(most - taken.len())?);
+        }
+        Ok(taken)
+    }
+
+    fn record_links(&mut self, names: Vec<LinkName>) -> Result<(), Fatal> {
+        let mut bytes = 0;
+        for name in names {
+            bytes += RECORD_BYTES + 2 * name.file.directory.path.as_bytes().len();
+            self.links.insert(link_key(&name), name);
+        }
+        self.charge(bytes)
+    }
+
+    fn take_links(&mut self, most: usize) -> Result<LinkSupply, Fatal> {
+        let mut supply = LinkSupply::default();
+        let mut names = 0;
+        while names < most && !supply.continues {
+            let (first, done) = match self.open_group.take() {
+                Some((first, done)) => (first, done),
+                None => match self.next_link()? {
+                    Some(name) => (name, 0),
+                    None => {
+                        supply.exhausted = true;
+                        break;
+                    }
+                },
+            };
+            let mut rest: Vec<FileRef> = Vec::new();
+            while rest.len() < most
+                && let Some(name) = self.peek_same(&first)?
+            {
+                rest.push(name.file);
+            }
+            names += rest.len() + 1;
+            supply.continues = rest.len() >= most;
+            let so_far = done + rest.len() as u64;
+            let file = first.file.clone();
+            supply.groups.push(LinkGroup {
+                first: file,
+                rest,
+                first_is_done: done > 0,
+                names: so_far + 1,
+            });
+            if supply.continues {
+                self.open_group = Some((first, so_far));
+            }
+        }
+        Ok(supply)
+    }
+
+    fn record_dirty(&mut self, directories: Vec<DirectoryRef>) -> Result<(), Fatal> {
+        let mut bytes = 0;
+        for directory in directories {
+            let size = RECORD_BYTES + 2 * directory.path.as_bytes().len();
+            if self.dirty.insert(dirty_key(&directory), directory).is_none() {
+                bytes += size;
+            }
+        }
+        self.charge(bytes)
+    }
+
+    fn take_dirty(&mut self, most: usize) -> Result<Vec<DirectoryRef>, Fatal> {
+        if let Some(spill) = &mut self.spill {
+            let dirty = std::mem::take(&mut self.dirty);
+            spill.put(Vec::new(), std::iter::empty(), dirty.into_values())?;
+            return spill.take_dirty(most);
+        }
+        let mut seen = BTreeSet::new();
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some((key, directory)) = self.dirty.pop_first()
+        {
+            if seen.insert(key) {
+                taken.push(directory);
+            }
+        }
+        Ok(taken)
+    }
+}
+
+fn task_bytes(task: &Shelved) -> usize {
+    use dmover_model::{ScanNames, TaskKind};
+    let inner = match &task.kind {
+        TaskKind::Scan { names: ScanNames::Listed(names), .. } => {
+            names.iter().map(|n| n.as_bytes().len() + 32).sum()
+        }
+        TaskKind::Scan { names: ScanNames::Paths(paths), .. } => {
+            paths.iter().map(|p| p.as_bytes().len() + 40).sum()
+        }
+        TaskKind::Pairs(pairs) => pairs.iter().map(|(a, b, _)| a.0.len() + b.0.len() + 80).sum(),
+        _ => 0,
+    };
+    RECORD_BYTES + inner
+}
+
+#[cfg(test)]
+#[path = "ledger/tests.rs"]
+mod tests;

@@ -1,0 +1,158 @@
+//! The SQLite file behind a ledger that has outgrown memory.
+use dmover_model::{DirectoryRef, LinkName};
+use dmover_plan::coordinator::{NodeId, Shelved};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::path::{Path, PathBuf};
+
+use crate::error::Fatal;
+
+const SCHEMA: &str = "
+    PRAGMA journal_mode = OFF;
+    PRAGMA synchronous = OFF;
+    PRAGMA locking_mode = EXCLUSIVE;
+    PRAGMA cache_size = -4096;
+    CREATE TABLE task (id INTEGER PRIMARY KEY, node INTEGER, body BLOB NOT NULL);
+    CREATE TABLE link (
+        mount INTEGER, inode INTEGER, root INTEGER, path BLOB, name BLOB, body BLOB NOT NULL,
+        PRIMARY KEY (mount, inode, root, path, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE dirty (
+        depth INTEGER, root INTEGER, path BLOB, body BLOB NOT NULL,
+        PRIMARY KEY (depth, root, path)
+    ) WITHOUT ROWID;
+";
+
+#[derive(Debug)]
+pub(super) struct Spill {
+    path: PathBuf,
+    database: Connection,
+}
+
+impl Spill {
+    pub fn create(directory: &Path) -> Result<Self, Fatal> {
+        let path = directory.join(format!("dmover-spill-{:016x}", dmover_sys::process::random_u64()));
+        let fail = |e: &dyn std::fmt::Display| Fatal::Ledger {
+            path: path.clone(),
+            reason: e.to_string(),
+        };
+        let database = Connection::open(&path).map_err(|e| fail(&e))?;
+        database.execute_batch(SCHEMA).map_err(|e| fail(&e))?;
+        // Nobody else needs the name, and no crash can leave the file behind.
+        if let Some(name) = path.file_name() {
+            use std::os::unix::ffi::OsStrExt;
+            let parent = dmover_sys::path::open_directory(directory).map_err(|e| fail(&e))?;
+            dmover_sys::directory::unlink(&parent, name.as_bytes()).map_err(|e| fail(&e))?;
+        }
+        Ok(Self { path, database })
+    }
+
+    fn fail(&self, error: &dyn std::fmt::Display) -> Fatal {
+        Fatal::Ledger { path: self.path.clone(), reason: error.to_string() }
+    }
+
+    pub fn put(
+        &mut self,
+        tasks: Vec<Shelved>,
+        links: impl Iterator<Item = LinkName>,
+        dirty: impl Iterator<Item = DirectoryRef>,
+    ) -> Result<(), Fatal> {
+        let path = self.path.clone();
+        let transaction = self.database.transaction().map_err(|e| ledger_error(&path, &e))?;
+        insert_tasks(&transaction, tasks).map_err(|e| ledger_error(&path, &e))?;
+        insert_links(&transaction, links).map_err(|e| ledger_error(&path, &e))?;
+        insert_dirty(&transaction, dirty).map_err(|e| ledger_error(&path, &e))?;
+        transaction.commit().map_err(|e| ledger_error(&path, &e))
+    }
+
+    pub fn take_tasks(&mut self, most: usize) -> Result<Vec<Shelved>, Fatal> {
+        let sql = "DELETE FROM task WHERE id IN (SELECT id FROM task ORDER BY id DESC LIMIT ?1) \
+                   RETURNING id, node, body";
+        let run = |database: &Connection| -> rusqlite::Result<Vec<(i64, Option<i64>, Vec<u8>)>> {
+            let mut statement = database.prepare_cached(sql)?;
+            let limit = i64::try_from(most).unwrap_or(i64::MAX);
+            let rows = statement.query_map([limit], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
+            rows.collect()
+        };
+        let mut rows = run(&self.database).map_err(|e| self.fail(&e))?;
+        rows.sort_unstable_by_key(|(id, ..)| std::cmp::Reverse(*id));
+        rows.into_iter()
+            .map(|(_, node, body)| {
+                let kind = postcard::from_bytes(&body).map_err(|e| self.fail(&e))?;
+                Ok(Shelved { node: node.map(|n| NodeId(n as u64)), kind })
+            })
+            .collect()
+    }
+
+    pub fn next_link(&mut self) -> Result<Option<LinkName>, Fatal> {
+        let sql = "DELETE FROM link WHERE (mount, inode, root, path, name) = \
+                   (SELECT mount, inode, root, path, name FROM link LIMIT 1) RETURNING body";
+        let run = |database: &Connection| -> rusqlite::Result<Option<Vec<u8>>> {
+            database.prepare_cached(sql)?.query_row([], |r| r.get(0)).optional()
+        };
+        let body = run(&self.database).map_err(|e| self.fail(&e))?;
+        body.map(|b| postcard::from_bytes(&b).map_err(|e| self.fail(&e))).transpose()
+    }
+
+    pub fn put_back(&mut self, name: LinkName) -> Result<(), Fatal> {
+        self.put(Vec::new(), std::iter::once(name), std::iter::empty())
+    }
+
+    pub fn take_dirty(&mut self, most: usize) -> Result<Vec<DirectoryRef>, Fatal> {
+        let sql = "DELETE FROM dirty WHERE (depth, root, path) IN (SELECT depth, root, path \
+                   FROM dirty ORDER BY depth DESC, root, path LIMIT ?1) RETURNING depth, body";
+        let run = |database: &Connection| -> rusqlite::Result<Vec<(i64, Vec<u8>)>> {
+            let mut statement = database.prepare_cached(sql)?;
+            let rows = statement.query_map([most as i64], |r| Ok((r.get(0)?, r.get(1)?)))?;
+            rows.collect()
+        };
+        let mut rows = run(&self.database).map_err(|e| self.fail(&e))?;
+        rows.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
+        rows.iter().map(|(_, b)| postcard::from_bytes(b).map_err(|e| self.fail(&e))).collect()
+    }
+}
+
+fn ledger_error(path: &Path, error: &dyn std::fmt::Display) -> Fatal {
+    Fatal::Ledger { path: path.to_owned(), reason: error.to_string() }
+}
+
+type Boxed<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn insert_tasks(database: &Connection, tasks: Vec<Shelved>) -> Boxed<()> {
+    let mut insert = database.prepare_cached("INSERT INTO task (node, body) VALUES (?1, ?2)")?;
+    for task in tasks {
+        let node = task.node.map(|n| n.0 as i64);
+        insert.execute(params![node, postcard::to_stdvec(&task.kind)?])?;
+    }
+    Ok(())
+}
+
+fn insert_links(database: &Connection, links: impl Iterator<Item = LinkName>) -> Boxed<()> {
+    let sql = "INSERT OR REPLACE INTO link VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let mut insert = database.prepare_cached(sql)?;
+    for name in links {
+        let place = &name.file.directory;
+        insert.execute(params![
+            name.identity.mount.0,
+            name.identity.inode as i64,
+            place.root.0,
+            place.path.as_bytes(),
+            name.file.name.as_bytes(),
+            postcard::to_stdvec(&name)?
+        ])?;
+    }
+    Ok(())
+}
+
+fn insert_dirty(database: &Connection, dirty: impl Iterator<Item = DirectoryRef>) -> Boxed<()> {
+    let sql = "INSERT OR REPLACE INTO dirty VALUES (?1, ?2, ?3, ?4)";
+    let mut insert = database.prepare_cached(sql)?;
+    for directory in dirty {
+        insert.execute(params![
+            directory.path.depth() as i64,
+            directory.root.0,
+            directory.path.as_bytes(),
+            postcard::to_stdvec(&directory)?
+        ])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+use super::*;
+use dmover_model::{Identity, MountId, Name, RootId, TaskKind};
+use dmover_plan::coordinator::NodeId;
+
+fn directory(path: &str) -> DirectoryRef {
+    DirectoryRef {
+        root: RootId(0),
+        path: TreePath::new(path.as_bytes()).unwrap(),
+        source: Identity::default(),
+        destination: Identity::default(),
+        ancestors: Vec::new(),
+    }
+}
+
+fn link(inode: u64, dir: &str, name: &str) -> LinkName {
+    let name = Name::new(name.as_bytes()).unwrap();
+    let file = FileRef { directory: directory(dir), name: name.clone(), destination_name: name };
+    LinkName { identity: Identity { mount: MountId(0), inode }, file }
+}
+
+/// Every test runs in memory, spilled from the first record on, and spilling in the middle.
+fn for_each_size(test: impl Fn(&mut SpillLedger)) {
+    let dir = tempfile::tempdir().unwrap();
+    for memory in [usize::MAX, 0, 3000] {
+        test(&mut SpillLedger::new(dir.path(), memory));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a spill file has a name");
+    }
+}
+
+#[test]
+fn tasks_come_back_last_in_first_out() {
+    for_each_size(|ledger| {
+        for i in 0..40 {
+            let kind = TaskKind::Finish(vec![directory(&format!("d{i}"))]);
+            ledger.shelve(vec![Shelved { node: Some(NodeId(i)), kind }]).unwrap();
+        }
+        let mut order = Vec::new();
+        loop {
+            let tasks = ledger.unshelve(7).unwrap();
+            if tasks.is_empty() {
+                break;
+            }
+            order.extend(tasks.iter().map(|t| t.node.unwrap().0));
+        }
+        assert_eq!(order, (0..40).rev().collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn every_name_of_an_inode_comes_back_in_one_chain_of_groups() {
+    for_each_size(|ledger| {
+        for i in 0..50u64 {
+            let name = link(i % 5, &format!("dir{}", i % 7), &format!("n{i}"));
+            ledger.record_links(vec![name]).unwrap();
+        }
+        let mut names = BTreeMap::<String, usize>::new();
+        let mut groups = 0;
+        loop {
+            let supply = ledger.take_links(4).unwrap();
+            for group in &supply.groups {
+                groups += usize::from(!group.first_is_done);
+                let firsts = if group.first_is_done { None } else { Some(&group.first) };
+                for file in firsts.into_iter().chain(&group.rest) {
+                    *names.entry(format!("{:?}", file.name)).or_default() += 1;
+                }
+            }
+            if supply.exhausted {
+                break;
+            }
+        }
+        assert_eq!(groups, 5);
+        assert_eq!(names.len(), 50);
+        assert!(names.values().all(|n| *n == 1), "{names:?}");
+    });
+}
+
+#[test]
+fn dirty_directories_come_deepest_first_and_once() {
+    for_each_size(|ledger| {
+        for path in ["a", "a/b/c", "a", "x/y", "a/b/c", ""] {
+            ledger.record_dirty(vec![directory(path)]).unwrap();
+        }
+        let mut order = Vec::new();
+        loop {
+            let batch = ledger.take_dirty(2).unwrap();
+            if batch.is_empty() {
+                break;
+            }
+            order.extend(batch.into_iter().map(|d| format!("{:?}", d.path)));
+        }
+        assert_eq!(order, ["\"a/b/c\"", "\"x/y\"", "\"a\"", "\"\""]);
+    });
+}

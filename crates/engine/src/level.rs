@@ -1,0 +1,226 @@
+//! One directory on both sides, open: what the scan reads from and the apply half writes into.
+use dmover_model::{
+    DirectoryRef, EntryError, ErrorClass, Identity, Metadata, Operation, PathBytes, RootId, Side,
+    TreePath,
+};
+use dmover_sys::xattr::Held;
+use dmover_sys::{OwnedFd, flags, path, set, stat, xattr};
+use std::sync::Arc;
+
+use crate::capability::Facts;
+use crate::context::{Engine, entry_error};
+use crate::root::Root;
+
+/// A source directory, open for reading.
+#[derive(Debug)]
+pub(crate) struct SourceDirectory {
+    pub fd: OwnedFd,
+    /// As it was when it was opened, before anything was read.
+    pub metadata: Metadata,
+    pub facts: Arc<Facts>,
+}
+
+/// A destination directory, open for creating entries.
+#[derive(Debug)]
+pub(crate) struct TargetDirectory {
+    pub fd: OwnedFd,
+    pub metadata: Metadata,
+    pub facts: Arc<Facts>,
+    /// Made by this very task, so that no name can be in it yet.
+    pub fresh: bool,
+    /// New entries inherit an ACL that their source does not have.
+    pub default_acl: bool,
+    /// Names that differ only in case are the same name.
+    pub folds_case: bool,
+}
+
+/// A directory on both sides.
+#[derive(Debug)]
+pub(crate) struct Level {
+    pub root_id: RootId,
+    pub root: Arc<Root>,
+    pub path: TreePath,
+    pub source: SourceDirectory,
+    /// `None` only in a dry run, where the directory would have to be made first.
+    pub target: Option<TargetDirectory>,
+    /// Source directories above, kept only where links are followed.
+    pub ancestors: Vec<Identity>,
+}
+
+impl Level {
+    pub fn source_path(&self, name: &[u8]) -> PathBytes {
+        self.root.source_path(&self.path, name)
+    }
+
+    pub fn target_path(&self, name: &[u8]) -> PathBytes {
+        self.root.destination_path(&self.path, name)
+    }
+
+    /// The directory's own path at the source.
+    pub fn own_source_path(&self) -> PathBytes {
+        self.root.source.display.join(&self.path)
+    }
+
+    /// The directory's own path at the destination.
+    pub fn own_target_path(&self) -> PathBytes {
+        self.root.destination.display.join(&self.path)
+    }
+
+    /// How tasks name this directory.
+    pub fn reference(&self) -> DirectoryRef {
+        let destination = self.target.as_ref().map(|t| t.metadata.identity).unwrap_or_default();
+        DirectoryRef {
+            root: self.root_id,
+            path: self.path.clone(),
+            source: self.source.metadata.identity,
+            destination,
+            ancestors: self.ancestors.clone(),
+        }
+    }
+}
+
+impl Engine {
+    /// Opens the directory that a task names, on both sides, and checks that it is still the same.
+    pub(crate) fn open_level(&self, at: &DirectoryRef) -> Result<Level, EntryError> {
+        self.open_level_in(self.root(at.root), at)
+    }
+
+    /// The same for a root that is not in the job's table.
+    pub(crate) fn open_level_in(
+        &self,
+        root: Arc<Root>,
+        at: &DirectoryRef,
+    ) -> Result<Level, EntryError> {
+        let source = self.open_source(&root, &at.path)?;
+        let shown = || root.source.display.join(&at.path);
+        self.check_identity(Side::Source, source.metadata.identity, at.source, shown)?;
+        let target = self.open_target(&root, &at.path, at.destination)?;
+        Ok(Level {
+            root_id: at.root,
+            root,
+            path: at.path.clone(),
+            source,
+            target,
+            ancestors: at.ancestors.clone(),
+        })
+    }
+
+    fn check_identity(
+        &self,
+        side: Side,
+        is: Identity,
+        expected: Identity,
+        shown: impl FnOnce() -> PathBytes,
+    ) -> Result<(), EntryError> {
+        if is == expected {
+            return Ok(());
+        }
+        let words = "another directory stands here now";
+        Err(EntryError::plain(side, Operation::Open, ErrorClass::Escaped, shown(), words))
+    }
+
+    fn open_source(&self, root: &Root, at: &TreePath) -> Result<SourceDirectory, EntryError> {
+        let shown = || root.source.display.join(at);
+        let relative = if root.is_directory { root.source.relative(at) } else { Vec::new() };
+        let opened = if self.follows_links() {
+            // Links were asked to be followed, so a path may lead through them.
+            path::open_directory_each(&root.source.parent, &relative)
+        } else {
+            path::open_directory_below(&root.source.parent, &relative)
+        };
+        let fd = opened.map_err(|e| entry_error(Side::Source, Operation::Open, shown(), e))?;
+        self.source_directory(fd, shown)
+    }
+
+    pub(crate) fn follows_links(&self) -> bool {
+        self.spec.selection.follow == dmover_model::FollowLinks::Always
+    }
+
+    /// Takes note of a source directory that was just opened.
+    pub(crate) fn source_directory(
+        &self,
+        fd: OwnedFd,
+        shown: impl Fn() -> PathBytes,
+    ) -> Result<SourceDirectory, EntryError> {
+        let found = stat::stat_fd(&fd)
+            .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
+        let metadata = self.mounts.metadata(&found);
+        let facts = self.capabilities.facts(metadata.identity.mount, &fd);
+        if facts.pseudo {
+            let words = "a file system without storage is not copied; leave it out with -x";
+            let class = ErrorClass::Unsupported;
+            return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
+        }
+        Ok(SourceDirectory { fd, metadata, facts })
+    }
+
+    fn open_target(
+        &self,
+        root: &Root,
+        at: &TreePath,
+        expected: Identity,
+    ) -> Result<Option<TargetDirectory>, EntryError> {
+        let shown = || root.destination.display.join(at);
+        let relative = if root.is_directory { root.destination.relative(at) } else { Vec::new() };
+        match path::open_directory_below(&root.destination.parent, &relative) {
+            Err(error) if stat::is_absent(error) && self.spec.policy.dry_run => Ok(None),
+            Err(error) => Err(entry_error(Side::Destination, Operation::Open, shown(), error)),
+            Ok(fd) => {
+                let target = self.target_directory(fd, false, shown)?;
+                if expected != Identity::default() {
+                    let is = target.metadata.identity;
+                    self.check_identity(Side::Destination, is, expected, shown)?;
+                }
+                Ok(Some(target))
+            }
+        }
+    }
+
+    /// Takes note of a destination directory that was just opened or made.
+    pub(crate) fn target_directory(
+        &self,
+        fd: OwnedFd,
+        fresh: bool,
+        shown: impl Fn() -> PathBytes,
+    ) -> Result<TargetDirectory, EntryError> {
+        let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
+        let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+        let metadata = self.mounts.metadata(&found);
+        let facts = self.capabilities.facts(metadata.identity.mount, &fd);
+        let mut target = TargetDirectory {
+            fd,
+            metadata,
+            facts,
+            fresh,
+            default_acl: false,
+            folds_case: false,
+        };
+        target.folds_case = target.facts.case_insensitive;
+        if !fresh {
+            let acl = xattr::get(&target.fd, Held::Open, DEFAULT_ACL);
+            target.default_acl = acl.is_ok_and(|acl| acl.is_some());
+            self.open_up(&target).map_err(|e| fail(Operation::SetMode, e))?;
+        }
+        if !target.facts.is(&target.facts.no_flags) {
+            let bits = flags::get(&target.fd).ok().flatten().unwrap_or(0);
+            target.folds_case |= bits & flags::CASEFOLD != 0;
+        }
+        Ok(target)
+    }
+
+    /// Without privilege, an own directory that is closed to its owner has to be opened up to be
+    /// filled; finishing it sets the mode of the source again.
+    fn open_up(&self, target: &TargetDirectory) -> dmover_sys::Result<()> {
+        let own = target.metadata.uid == self.privilege.uid;
+        let closed = target.metadata.mode & 0o300 != 0o300;
+        if self.privilege.privileged || !own || !closed || self.spec.policy.dry_run {
+            return Ok(());
+        }
+        set::mode(&target.fd, target.metadata.mode | 0o700)
+    }
+}
+
+/// The attribute that holds a directory's default ACL.
+pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+/// The attribute that holds an access ACL.
+pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";

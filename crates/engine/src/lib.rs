@@ -1,0 +1,41 @@
+//! The engine: source half, plan, apply half, and what drives them.
+//!
+//! A job runs as one *coordinator* (a state machine of `dmover-plan`, driven by [`run_job`]) and a number
+//! of *movers* (threads here) that lease tasks from a [`queue::Queue`]. The *source half* ([`scan`])
+//! reads directories and hands batches of descriptor-free records, with what `plan` decided for each, to
+//! the *apply half* ([`apply`]). The library prints nothing: it tells a
+//! [`Monitor`](dmover_observe::Monitor) and counts.
+#![forbid(unsafe_code)]
+
+pub mod apply;
+mod attributes;
+pub mod capability;
+mod content;
+mod context;
+mod control;
+mod directory;
+mod driver;
+mod error;
+mod file;
+mod large;
+pub mod layout;
+pub mod ledger;
+mod level;
+mod limits;
+mod links;
+mod list;
+mod mounts;
+mod mover;
+mod other;
+pub mod queue;
+mod report;
+mod root;
+pub mod scan;
+mod state;
+
+pub use context::Engine;
+pub use control::{Control, StopReason};
+pub use driver::{Job, JobList, Pair, run_job};
+pub use error::Fatal;
+pub use report::{JobReport, JobState};
+pub use state::{StateDirectory, job_id};

@@ -1,0 +1,57 @@
+//! The limits on rates that a person gave, shared by all movers.
+use dmover_plan::rate::TokenBucket;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::control::Control;
+
+/// Rate limits of one job.
+#[derive(Debug)]
+pub(crate) struct RateLimits {
+    started: Instant,
+    bytes: Option<Mutex<TokenBucket>>,
+    operations: Option<Mutex<TokenBucket>>,
+}
+
+impl RateLimits {
+    pub fn new(bytes_per_s: Option<u64>, operations_per_s: Option<u64>) -> Self {
+        let bucket = |rate: Option<u64>| rate.map(|r| Mutex::new(TokenBucket::new(r, 0)));
+        Self {
+            started: Instant::now(),
+            bytes: bucket(bytes_per_s),
+            operations: bucket(operations_per_s),
+        }
+    }
+
+    /// Waits until `amount` bytes may be moved.
+    pub fn bytes(&self, amount: u64, control: &Control) {
+        self.wait(self.bytes.as_ref(), amount, control);
+    }
+
+    /// Waits until one more entry may be worked on.
+    pub fn operation(&self, control: &Control) {
+        self.wait(self.operations.as_ref(), 1, control);
+    }
+
+    /// The largest block that keeps the rate smooth: an eighth of a second's worth.
+    pub fn block_bytes(&self, block: usize, bytes_per_s: Option<u64>) -> usize {
+        bytes_per_s.map_or(block, |rate| block.min((rate / 8).max(4096) as usize))
+    }
+
+    fn wait(&self, bucket: Option<&Mutex<TokenBucket>>, amount: u64, control: &Control) {
+        let Some(bucket) = bucket else { return };
+        let wait_ns = {
+            let now = self.started.elapsed().as_nanos() as u64;
+            let mut bucket = bucket.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            bucket.take(amount, now)
+        };
+        let until = Instant::now() + Duration::from_nanos(wait_ns);
+        // In slices, so that a stop is heard.
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if control.is_stopping() || left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Hard links: names of one inode at the source become names of one inode at the destination.
+//!
+//! This is a phase after the tree has been scanned, when all names of an inode are known. The first
+//! name carries the content, the others are linked to it; a group is looked at as a whole, so that a
+//! replaced file takes all its names along.
+use dmover_model::{
+    Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, FileRef, Identity, Item,
+    LinkGroup, LossKind, Metadata, NewNode, NewTask, Operation, Parent, Side, TaskKind,
+};
+use dmover_observe::Counter;
+use dmover_plan::{chunk, itemize};
+use dmover_sys::{Errno, directory, stat};
+
+use crate::context::entry_error;
+use crate::level::Level;
+use crate::mover::Mover;
+
+/// The name that others are linked to, in its directory.
+struct Anchor<'a> {
+    level: &'a Level,
+    name: &'a [u8],
+    identity: Identity,
+    metadata: Metadata,
+}
+
+impl Mover<'_> {
+    /// Runs a links task.
+    pub(crate) fn run_links(&mut self, groups: &[LinkGroup]) {
+        for group in groups {
+            if self.engine.control.is_stopping() {
+                self.give_up(group);
+                continue;
+            }
+            self.link_group(group);
+            self.lease.extend();
+        }
+    }
+
+    fn give_up(&self, group: &LinkGroup) {
+        for file in std::iter::once(&group.first).chain(&group.rest) {
+            let root = self.engine.root(file.directory.root);
+            let last = file.destination_name.as_bytes();
+            let path = root.destination_path(&file.directory.path, last);
+            self.engine.error(crate::context::Engine::cancelled(path));
+        }
+    }
+
+    fn link_group(&mut self, group: &LinkGroup) {
+        let result = self.first_of(group);
+        let level = match result {
+            Ok(Some(level)) => level,
+            Ok(None) => return,
+            Err(error) => {
+                self.engine.error(error);
+                return self.fail_rest(group);
+            }
+        };
+        let first = &group.first;
+        let anchor = match self.anchor(&level, first) {
+            Ok(anchor) => anchor,
+            Err(error) => {
+                self.engine.error(error);
+                return self.fail_rest(group);
+            }
+        };
+        for file in &group.rest {
+            self.link_name(file, &anchor);
+            self.lease.extend();
+        }
+    }
+
+    /// Brings the first name over; `None` if it is large and goes ahead as a file of its own.
+    fn first_of(&mut self, group: &LinkGroup) -> Result<Option<Level>, EntryError> {
+        let level = self.engine.open_level(&group.first.directory)?;
+        if group.first_is_done {
+            return Ok(Some(level));
+        }
+        let record = self.look(&level, &group.first.name)?;
+        let large = record.metadata.kind == EntryKind::File && self.is_worth_splitting(&record.metadata);
+        if large {
+            let mut rest = group.clone();
+            rest.first_is_done = true;
+            let finish = TaskKind::Links(vec![rest]);
+            let number = self.report(NewNode { parent: Parent::Inherited, finish });
+            let kind = TaskKind::Open { file: group.first.clone(), round: 1 };
+            self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
+            self.outcome.dirty.push(group.first.directory.clone());
+            return Ok(None);
+        }
+        self.engine.count(Counter::EntriesFound);
+        let before = self.present(&level, &group.first);
+        let Some(planned) = self.plan_record(&level, record) else { return Ok(None) };
+        self.apply_one(&level, planned);
+        self.hand_on_as_inherited();
+        if self.present(&level, &group.first) != before {
+            self.outcome.dirty.push(group.first.directory.clone());
+        }
+        Ok(Some(level))
+    }
+
+    /// Whether a file is cut into chunks: by what it allocates, so that holes do not count.
+    pub(crate) fn is_worth_splitting(&self, metadata: &Metadata) -> bool {
+        let policy = &self.engine.spec.policy;
+        let size = metadata.size.min(metadata.blocks.saturating_mul(512).max(1));
+        chunk::chunk_bytes(size, self.engine.threads, policy.split_bytes).is_some()
+    }
+
+    fn present(&self, level: &Level, file: &FileRef) -> Option<stat::Stat> {
+        let target = level.target.as_ref()?;
+        stat::stat_at(&target.fd, file.destination_name.as_bytes(), false).ok()
+    }
+
+    fn anchor<'l>(&self, level: &'l Level, file: &'l FileRef) -> Result<Anchor<'l>, EntryError> {
+        let name = file.destination_name.as_bytes();
+        let fail = |e| {
+            entry_error(Side::Destination, Operation::Link, level.target_path(name), e)
+        };
+        let target = level.target.as_ref().ok_or_else(|| fail(Errno::NOENT))?;
+        let found = stat::stat_at(&target.fd, name, false).map_err(fail)?;
+        let metadata = self.engine.mounts.metadata(&found);
+        Ok(Anchor { level, name, identity: metadata.identity, metadata })
+    }
+
+    /// The first name failed, so its other names cannot be linked.
+    fn fail_rest(&self, group: &LinkGroup) {
+        for file in &group.rest {
+            let root = self.engine.root(file.directory.root);
+            let last = file.destination_name.as_bytes();
+            let path = root.destination_path(&file.directory.path, last);
+            let words = "the first name of this file could not be brought over";
+            let (side, class) = (Side::Destination, ErrorClass::Other);
+            self.engine.error(EntryError::plain(side, Operation::Link, class, path, words));
+        }
+    }
+
+    fn link_name(&mut self, file: &FileRef, anchor: &Anchor<'_>) {
+        self.engine.count(Counter::EntriesFound);
+        let result = self.engine.open_level(&file.directory).and_then(|level| {
+            let kept = self.link_one(&level, file, anchor)?;
+            Ok((level, kept))
+        });
+        match result {
+            Err(error) => self.engine.error(error),
+            Ok((level, Linked::Already)) => {
+                self.engine.count(Counter::EntriesSkipped);
+                self.tell_link(&level, file, anchor, Action::Skipped);
+            }
+            Ok((level, Linked::New)) => {
+                self.engine.count(Counter::HardLinksCreated);
+                self.mark_dirty(&file.directory);
+                self.tell_link(&level, file, anchor, Action::Linked);
+            }
+            Ok((level, Linked::Impossible(error))) => self.copy_instead(&level, file, error),
+        }
+    }
+
+    fn mark_dirty(&mut self, directory: &DirectoryRef) {
+        if self.outcome.dirty.last() != Some(directory) {
+            self.outcome.dirty.push(directory.clone());
+        }
+    }
+
+    fn link_one(
+        &mut self,
+        level: &Level,
+        file: &FileRef,
+        anchor: &Anchor<'_>,
+    ) -> Result<Linked, EntryError> {
+        let engine = self.engine;
+        let last = file.destination_name.as_bytes();
+        let fail = |operation, e| {
+            entry_error(Side::Destination, operation, level.target_path(last), e)
+        };
+        let (Some(target), Some(from)) = (&level.target, &anchor.level.target) else {
+            return Err(fail(Operation::Link, Errno::NOENT));
+        };
+        let existing = match stat::stat_at(&target.fd, last, false) {
+            Ok(found) => Some(engine.mounts.metadata(&found)),
+            Err(error) if stat::is_absent(error) => None,
+            Err(error) => return Err(fail(Operation::Stat, error)),
+        };
+        match &existing {
+            Some(old) if old.identity == anchor.identity => return Ok(Linked::Already),
+            Some(old) if old.kind == EntryKind::Directory => {
+                let words = "a directory stands at the destination";
+                let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+                let path = level.target_path(last);
+                return Err(EntryError::plain(side, Operation::Link, class, path, words));
+            }
+            Some(_) if self.keeps_existing() => return Ok(Linked::Already),
+            _ => {}
+        }
+        self.check_lease(level, last)?;
+        let temporary = existing.is_some().then(|| engine.temporary_name());
+        let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
+        match directory::hard_link(&from.fd, anchor.name, &target.fd, name) {
+            Ok(()) => {}
+            Err(
+                error @ (Errno::MLINK | Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS),
+            ) => return Ok(Linked::Impossible(error)),
+            Err(error) => return Err(fail(Operation::Link, error)),
+        }
+        // The anchor is named, not held: somebody may have swapped it just now.
+        let made = stat::stat_at(&target.fd, name, false).map_err(|e| fail(Operation::Stat, e))?;
+        if engine.mounts.identity(&made) != anchor.identity {
+            directory::unlink(&target.fd, name).map_err(|e| fail(Operation::Unlink, e))?;
+            let words = "another file stood in place of the one to link to";
+            let (side, class) = (Side::Destination, ErrorClass::Escaped);
+            let path = level.target_path(last);
+            return Err(EntryError::plain(side, Operation::Link, class, path, words));
+        }
+        if temporary.is_some() {
+            self.back_up(level, target, last)?;
+            directory::rename(&target.fd, name, last).map_err(|e| fail(Operation::Rename, e))?;
+        }
+        Ok(Linked::New)
+    }
+
+    fn keeps_existing(&self) -> bool {
+        self.engine.spec.policy.overwrite == dmover_model::Overwrite::Never
+    }
+
+    /// The destination cannot link here: a second file with the same content, and a loss.
+    fn copy_instead(&mut self, level: &Level, file: &FileRef, error: Errno) {
+        let record = match self.look(level, &file.name) {
+            Ok(record) => record,
+            Err(error) => return self.engine.error(error),
+        };
+        let Some(planned) = self.plan_record(level, record) else { return };
+        let path = level.target_path(file.destination_name.as_bytes());
+        if self.apply_one(level, planned) {
+            self.engine.loss(LossKind::Links, path, format!("a second file ({error})"));
+            self.mark_dirty(&file.directory);
+        }
+        self.hand_on_as_inherited();
+    }
+
+    fn tell_link(&self, level: &Level, file: &FileRef, anchor: &Anchor<'_>, action: Action) {
+        if self.engine.monitor.wants_items() {
+            self.engine.monitor.event(&Event::Item(Item {
+                path: level.source_path(file.name.as_bytes()),
+                action,
+                kind: anchor.metadata.kind,
+                bytes: 0,
+                elapsed_us: 0,
+                itemized: itemize::columns(action, &anchor.metadata, None),
+            }));
+        }
+    }
+}
+
+enum Linked {
+    New,
+    Already,
+    Impossible(Errno),
+}

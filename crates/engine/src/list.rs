@@ -1,0 +1,152 @@
+//! Entries named by a list: paths below the source, or pairs of source and destination.
+use dmover_model::{
+    DirectoryRef, EntryError, Identity, Name, NewTask, Operation, Parent, PathBytes, RangeCopy,
+    RootId, ScanNames, Side, TaskKind, TreePath,
+};
+use std::sync::Arc;
+
+use crate::context::entry_error;
+use crate::level::Level;
+use crate::mover::Mover;
+use crate::root::{Resolver, Root};
+
+impl Mover<'_> {
+    /// Brings over paths below the root, making the directories on the way.
+    pub(crate) fn scan_paths(&mut self, root: RootId, paths: Vec<TreePath>) {
+        let top = match self.open_root(root) {
+            Ok(top) => top,
+            Err(error) => return self.engine.error(error),
+        };
+        self.outcome.dirty.push(top.reference());
+        // The directories on the way to the last path; lists come mostly in order.
+        let mut stack: Vec<Level> = vec![top];
+        let mut names: Vec<Name> = Vec::new();
+        for path in paths {
+            let Some((directory, name)) = path.split_last() else {
+                // The root itself was named: everything.
+                if let Err(error) = self.hand_on_everything(&stack[0]) {
+                    self.engine.error(error);
+                }
+                continue;
+            };
+            if stack[stack.len() - 1].path != directory {
+                self.hand_on_names(&stack, &mut names);
+                if let Err(error) = self.go_to(&mut stack, &directory) {
+                    self.engine.error(error);
+                    continue;
+                }
+            }
+            names.extend(Name::new(name).ok());
+            self.lease.extend();
+        }
+        self.hand_on_names(&stack, &mut names);
+    }
+
+    /// The usual task for names of one directory does the rest.
+    fn hand_on_names(&mut self, stack: &[Level], names: &mut Vec<Name>) {
+        if !names.is_empty() {
+            let directory = stack[stack.len() - 1].reference();
+            let names = ScanNames::Listed(std::mem::take(names));
+            let kind = TaskKind::Scan { directory, names };
+            self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        }
+    }
+
+    /// Makes `directory` the last one of the stack.
+    fn go_to(&mut self, stack: &mut Vec<Level>, directory: &TreePath) -> Result<(), EntryError> {
+        while stack.len() > 1 && !is_above(&stack[stack.len() - 1].path, directory) {
+            stack.pop();
+        }
+        let known = stack[stack.len() - 1].path.depth();
+        for component in directory.components().skip(known) {
+            let level = self.enter(&stack[stack.len() - 1], component)?;
+            self.outcome.dirty.push(level.reference());
+            stack.push(level);
+        }
+        Ok(())
+    }
+
+    fn hand_on_everything(&mut self, top: &Level) -> Result<(), EntryError> {
+        let fd = dmover_sys::path::open_directory_at(&top.source.fd, c".").map_err(|e| {
+            entry_error(Side::Source, Operation::Open, top.own_source_path(), e)
+        })?;
+        let mut names = Vec::new();
+        let read = self.reader.read(&fd, |name, _| {
+            names.extend(Name::new(name).ok());
+            Ok::<_, dmover_sys::Errno>(true)
+        });
+        read.map_err(|e| {
+            entry_error(Side::Source, Operation::ReadDirectory, top.own_source_path(), e)
+        })?;
+        let kind = TaskKind::Scan { directory: top.reference(), names: ScanNames::Listed(names) };
+        self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        Ok(())
+    }
+
+    /// Brings over single pairs of a batch list.
+    pub(crate) fn run_pairs(&mut self, pairs: &[(PathBytes, PathBytes, Option<RangeCopy>)]) {
+        for (source, destination, range) in pairs {
+            if self.engine.control.is_stopping() {
+                self.engine.error(crate::context::Engine::cancelled(destination.clone()));
+                continue;
+            }
+            let resolver = Resolver {
+                spec: &self.engine.spec,
+                mounts: &self.engine.mounts,
+                remembered: None,
+                privileged: false,
+            };
+            match resolver.pair(source, destination, range.clone()) {
+                Ok(root) => self.bring_pair(root),
+                Err(error) => {
+                    let class = dmover_model::ErrorClass::Other;
+                    let path = source.clone();
+                    let words = error.to_string();
+                    let error =
+                        EntryError::plain(Side::Source, Operation::Attempt, class, path, words);
+                    self.engine.error(error);
+                }
+            }
+            self.lease.extend();
+        }
+    }
+}
+
+impl Mover<'_> {
+    /// A small file is done here and now; whatever makes tasks of its own needs a root in the table.
+    fn bring_pair(&mut self, root: Root) {
+        if self.is_simple(&root) {
+            if let Err(error) = self.scan_single(Arc::new(root), RootId(u32::MAX)) {
+                self.engine.error(error);
+            }
+            return;
+        }
+        let directory = root_ref(self.engine.add_root(root));
+        let kind = TaskKind::Scan { directory, names: ScanNames::Root };
+        self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+    }
+
+    fn is_simple(&self, root: &Root) -> bool {
+        let Some(name) = &root.source.name else { return false };
+        let found = dmover_sys::stat::stat_at(&root.source.parent, name.as_bytes(), true);
+        let metadata = found.ok().map(|found| self.engine.mounts.metadata(&found));
+        metadata.is_some_and(|m| m.links == 1 && !self.is_worth_splitting(&m))
+    }
+}
+
+/// The task reference of a whole root.
+pub(crate) fn root_ref(root: RootId) -> DirectoryRef {
+    DirectoryRef {
+        root,
+        path: TreePath::root(),
+        source: Identity::default(),
+        destination: Identity::default(),
+        ancestors: Vec::new(),
+    }
+}
+
+fn is_above(upper: &TreePath, lower: &TreePath) -> bool {
+    let (upper, lower) = (upper.as_bytes(), lower.as_bytes());
+    upper.is_empty()
+        || lower.strip_prefix(upper).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}

@@ -1,0 +1,95 @@
+//! A mover: leases tasks, runs them, reports.
+use dmover_model::{Identity, NewNode, Outcome, Task, TaskKind};
+use dmover_observe::Counter;
+use dmover_sys::directory::DirectoryReader;
+use std::time::{Duration, Instant};
+
+use crate::context::Engine;
+use crate::queue::{Lease, Queue};
+
+/// What a task has used so far.
+#[derive(Debug)]
+pub(crate) struct Spent {
+    pub entries: u64,
+    pub bytes: u64,
+    since: Instant,
+}
+
+/// One task in the hands of one thread.
+pub(crate) struct Mover<'a> {
+    pub engine: &'a Engine,
+    pub queue: &'a dyn Queue,
+    pub lease: &'a Lease,
+    pub buffer: &'a mut [u8],
+    pub reader: &'a mut DirectoryReader,
+    /// What will be reported next.
+    pub outcome: Outcome,
+    /// Tasks found on the way that have to hang on the directory being worked on.
+    pub deferred: Vec<TaskKind>,
+    pub spent: Spent,
+    /// The directory that was last searched for leftovers.
+    pub cleaned: Option<Identity>,
+    /// Nodes reported in this lease.
+    nodes: usize,
+}
+
+impl Mover<'_> {
+    /// Adds a node to the report and answers its number within this task.
+    pub fn report(&mut self, node: NewNode) -> usize {
+        self.outcome.nodes.push(node);
+        self.nodes += 1;
+        self.nodes - 1
+    }
+
+    /// Sends what there is to report, so that others can start on it.
+    pub fn flush(&mut self) {
+        if !self.outcome.is_empty() {
+            self.queue.report(self.lease, std::mem::take(&mut self.outcome));
+        }
+    }
+
+    pub fn budget_is_spent(&self) -> bool {
+        let budget = &self.lease.task.budget;
+        self.spent.entries >= budget.entries
+            || self.spent.bytes >= budget.bytes
+            || self.spent.since.elapsed() >= Duration::from_millis(budget.time_ms)
+    }
+
+    fn run(&mut self, task: &Task) {
+        match &task.kind {
+            TaskKind::Scan { directory, names } => self.run_scan(directory, names.clone()),
+            TaskKind::Open { file, round } => self.run_open(file, *round),
+            TaskKind::Chunk(chunk) => self.run_chunk(chunk),
+            TaskKind::Seal(seal) => self.run_seal(seal),
+            TaskKind::Links(groups) => self.run_links(groups),
+            TaskKind::Finish(directories) => self.run_finish(directories),
+            TaskKind::Pairs(pairs) => self.run_pairs(pairs),
+        }
+    }
+}
+
+/// Works until the queue is closed.
+pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue) {
+    let mut buffer = vec![0; engine.buffer_bytes];
+    let mut reader = DirectoryReader::default();
+    while !queue.is_closed() {
+        for lease in queue.lease(1, Duration::from_millis(500)) {
+            let mut mover = Mover {
+                engine,
+                queue,
+                lease: &lease,
+                buffer: &mut buffer,
+                reader: &mut reader,
+                outcome: Outcome::default(),
+                deferred: Vec::new(),
+                spent: Spent { entries: 0, bytes: 0, since: Instant::now() },
+                cleaned: None,
+                nodes: 0,
+            };
+            mover.run(&lease.task);
+            let outcome = std::mem::take(&mut mover.outcome);
+            engine.count(Counter::TasksDone);
+            queue.complete(&lease, outcome);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Symbolic links, FIFOs, sockets and device nodes.
+use dmover_model::{EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, Side};
+use dmover_observe::Counter;
+use dmover_plan::decide::Decision;
+use dmover_sys::directory::{self, NodeType};
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, OwnedFd, path, stat};
+
+use crate::apply::Moved;
+use crate::attributes::{Attributes, Object};
+use crate::context::{Engine, entry_error};
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+
+impl Engine {
+    /// Reads the extended attributes of a source entry that is not opened.
+    fn pinned_attributes(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+    ) -> Result<(OwnedFd, Attributes), EntryError> {
+        let shown = || level.source_path(record.name.as_bytes());
+        let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
+        let pinned = path::pin_at(&level.source.fd, record.name.as_bytes()).map_err(fail)?;
+        let found = self.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?);
+        if found.identity != record.metadata.identity {
+            let words = "another entry stands here now";
+            let (side, class) = (Side::Source, ErrorClass::Changed);
+            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+        }
+        let facts = &level.source.facts;
+        let attributes = self.read_attributes(pinned.as_fd(), Held::Pinned, facts, &shown)?;
+        Ok((pinned, attributes))
+    }
+}
+
+impl Mover<'_> {
+    /// Brings over an entry without content of its own.
+    pub(crate) fn bring_other(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        record: &EntryRecord,
+        decision: Decision,
+    ) -> Result<Moved, EntryError> {
+        let engine = self.engine;
+        let (_pinned, attributes) = engine.pinned_attributes(level, record)?;
+        let last = record.destination_name().as_bytes();
+        let temporary = (decision == Decision::Replace).then(|| engine.temporary_name());
+        let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
+        self.make(level, target, record, name)?;
+        let done = self.dress(level, target, record, name, &attributes);
+        let settled = done.and_then(|()| self.put_in_place(level, target, name, last));
+        if let Err(error) = settled {
+            // What is half done must not stay; that it stays is told by the error below.
+            let _ = directory::unlink(&target.fd, name);
+            return Err(error);
+        }
+        Ok(Moved { bytes: 0 })
+    }
+
+    fn make(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        record: &EntryRecord,
+        name: &[u8],
+    ) -> Result<(), EntryError> {
+        let node = match record.metadata.kind {
+            EntryKind::Fifo => Some(NodeType::Fifo),
+            EntryKind::Socket => Some(NodeType::Socket),
+            EntryKind::CharDevice => Some(NodeType::CharacterDevice),
+            EntryKind::BlockDevice => Some(NodeType::BlockDevice),
+            _ => None,
+        };
+        let result = match node {
+            Some(node) => {
+                let mode = self.engine.closed_mode(&record.metadata);
+                directory::make_node(&target.fd, name, node, mode, record.metadata.device)
+            }
+            None => {
+                let content = record.symlink.as_deref().unwrap_or_default();
+                directory::make_symlink(content, &target.fd, name)
+            }
+        };
+        result.map_err(|e| {
+            let shown = level.target_path(record.destination_name().as_bytes());
+            entry_error(Side::Destination, Operation::Create, shown, e)
+        })
+    }
+
+    /// Sets the attributes of an entry that was just made, after a check that it is the one.
+    fn dress(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        record: &EntryRecord,
+        name: &[u8],
+        attributes: &Attributes,
+    ) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let shown = || level.target_path(record.destination_name().as_bytes());
+        let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
+        let pinned = path::pin_at(&target.fd, name).map_err(fail)?;
+        let now = engine.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?);
+        let own = target.facts.is_own(now.uid, engine.privilege.uid);
+        if !own || !is_alike(&now, &record.metadata) {
+            let words = "something else stands here now";
+            let (side, class) = (Side::Destination, ErrorClass::Escaped);
+            return Err(EntryError::plain(side, Operation::Check, class, shown(), words));
+        }
+        let object = Object {
+            fd: pinned.as_fd(),
+            held: Held::Pinned,
+            kind: record.metadata.kind,
+            facts: &target.facts,
+            place: Some((target.fd.as_fd(), name)),
+            path: &shown,
+        };
+        if target.default_acl && record.metadata.kind != EntryKind::Symlink {
+            engine.prepare_pinned(object)?;
+        }
+        engine.set_attributes(object, &record.metadata, attributes, &now)?;
+        engine.set_times(object, &record.metadata)
+    }
+
+    fn put_in_place(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        name: &[u8],
+        last: &[u8],
+    ) -> Result<(), EntryError> {
+        if name == last {
+            return Ok(());
+        }
+        self.check_lease(level, last)?;
+        self.back_up(level, target, last)?;
+        directory::rename(&target.fd, name, last).map_err(|e| {
+            entry_error(Side::Destination, Operation::Rename, level.target_path(last), e)
+        })?;
+        self.engine.count(Counter::EntriesReplaced);
+        Ok(())
+    }
+}
+
+/// Whether an entry is of the type that was just made and has one name.
+fn is_alike(now: &Metadata, wanted: &Metadata) -> bool {
+    now.kind == wanted.kind && now.links == 1 && now.device == wanted.device
+}
+
+impl Engine {
+    fn prepare_pinned(&self, object: Object<'_>) -> Result<(), EntryError> {
+        use crate::level::ACCESS_ACL;
+        dmover_sys::xattr::remove(object.fd, object.held, ACCESS_ACL).map_err(|e| {
+            entry_error(Side::Destination, Operation::SetXattr, (object.path)(), e)
+        })
+    }
+}

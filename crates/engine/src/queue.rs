@@ -1,0 +1,285 @@
+//! The queue between coordinator and movers, as a trait, and its in-process form.
+//!
+//! The trait is synchronous and batched, so that one on a message broker fits it as well. A lease
+//! has a deadline that the mover extends by making progress; a mover that hangs loses it, and fences
+//! itself before anything that cannot be taken back.
+use dmover_model::{Outcome, Task, TaskId};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// A task in the hands of a mover.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    /// The task.
+    pub task: Task,
+    /// How often it was handed out, counting from 1.
+    pub attempt: u32,
+    deadline: Deadline,
+}
+
+/// When a lease runs out, on a monotonic clock, shared between its holder and the queue.
+#[derive(Debug, Clone)]
+struct Deadline {
+    origin: Instant,
+    at_ms: Arc<AtomicU64>,
+    length_ms: u64,
+}
+
+impl Deadline {
+    fn now_ms(&self) -> u64 {
+        self.origin.elapsed().as_millis() as u64
+    }
+}
+
+impl Lease {
+    /// Progress was made (bytes or entries moved): the lease holds for its full length from now on,
+    /// unless it has run out already.
+    pub fn extend(&self) {
+        if self.holds() {
+            let until = self.deadline.now_ms() + self.deadline.length_ms;
+            self.deadline.at_ms.fetch_max(until, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the mover still holds the task. Asked before every rename, unlink, seal and chunk.
+    pub fn holds(&self) -> bool {
+        self.deadline.now_ms() < self.deadline.at_ms.load(Ordering::SeqCst)
+    }
+}
+
+/// What a mover said of a task.
+#[derive(Debug)]
+pub enum Reported {
+    /// More to come.
+    Partial(TaskId, Outcome),
+    /// The task has ended.
+    Done(TaskId, Outcome),
+}
+
+/// Tasks one way, outcomes the other.
+pub trait Queue: Send + Sync {
+    /// Hands tasks to whichever mover comes first; the newest go first.
+    fn publish(&self, tasks: Vec<Task>);
+
+    /// Takes up to `most` tasks, waiting for the first; empty after the wait or when closed.
+    fn lease(&self, most: usize, wait: Duration) -> Vec<Lease>;
+
+    /// Reports in the middle of a task.
+    fn report(&self, lease: &Lease, outcome: Outcome);
+
+    /// Ends a task. An outcome of a lease that has run out is dropped.
+    fn complete(&self, lease: &Lease, outcome: Outcome);
+
+    /// Takes what movers have said, waiting for the first.
+    fn reports(&self, wait: Duration) -> Vec<Reported>;
+
+    /// Takes back tasks whose lease ran out.
+    fn expired(&self) -> Vec<Task>;
+
+    /// Takes back tasks that nobody has leased.
+    fn withdraw(&self) -> Vec<Task>;
+
+    /// Whether movers wait for work and there is none.
+    fn is_hungry(&self) -> bool;
+
+    /// No more tasks will come.
+    fn close(&self);
+
+    /// Whether it was closed.
+    fn is_closed(&self) -> bool;
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ready: Vec<Task>,
+    leased: HashMap<TaskId, Lease>,
+    attempts: HashMap<TaskId, u32>,
+    reports: Vec<Reported>,
+    waiting: usize,
+    closed: bool,
+}
+
+/// The queue inside one process.
+#[derive(Debug)]
+pub struct LocalQueue {
+    state: Mutex<State>,
+    work: Condvar,
+    said: Condvar,
+    origin: Instant,
+    lease_ms: u64,
+}
+
+impl LocalQueue {
+    /// A queue whose leases run out after `lease` without progress.
+    pub fn new(lease: Duration) -> Self {
+        Self {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            said: Condvar::new(),
+            origin: Instant::now(),
+            lease_ms: lease.as_millis() as u64,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Whether this very lease, and not a later one of the same task, is the valid one.
+    fn is_current(state: &State, lease: &Lease) -> bool {
+        state.leased.get(&lease.task.id).is_some_and(|l| l.attempt == lease.attempt)
+    }
+}
+
+impl Queue for LocalQueue {
+    fn publish(&self, tasks: Vec<Task>) {
+        let mut state = self.state();
+        state.ready.extend(tasks);
+        drop(state);
+        self.work.notify_all();
+    }
+
+    fn lease(&self, most: usize, wait: Duration) -> Vec<Lease> {
+        let mut state = self.state();
+        if state.ready.is_empty() && !state.closed {
+            state.waiting += 1;
+            let wake = |s: &mut State| s.ready.is_empty() && !s.closed;
+            let (guard, _) = self
+                .work
+                .wait_timeout_while(state, wait, wake)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = guard;
+            state.waiting -= 1;
+        }
+        let keep = state.ready.len().saturating_sub(most);
+        let tasks: Vec<Task> = state.ready.drain(keep..).rev().collect();
+        let mut leases = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let attempt = state.attempts.get(&task.id).copied().unwrap_or(0) + 1;
+            let until = self.origin.elapsed().as_millis() as u64 + self.lease_ms;
+            let deadline = Deadline {
+                origin: self.origin,
+                at_ms: Arc::new(AtomicU64::new(until)),
+                length_ms: self.lease_ms,
+            };
+            let lease = Lease { task, attempt, deadline };
+            state.leased.insert(lease.task.id, lease.clone());
+            leases.push(lease);
+        }
+        leases
+    }
+
+    fn report(&self, lease: &Lease, outcome: Outcome) {
+        let mut state = self.state();
+        if Self::is_current(&state, lease) {
+            state.reports.push(Reported::Partial(lease.task.id, outcome));
+            drop(state);
+            self.said.notify_one();
+        }
+    }
+
+    fn complete(&self, lease: &Lease, outcome: Outcome) {
+        let mut state = self.state();
+        if Self::is_current(&state, lease) {
+            state.leased.remove(&lease.task.id);
+            state.attempts.remove(&lease.task.id);
+            state.reports.push(Reported::Done(lease.task.id, outcome));
+            drop(state);
+            self.said.notify_one();
+        }
+    }
+
+    fn reports(&self, wait: Duration) -> Vec<Reported> {
+        let state = self.state();
+        let (mut state, _) = self
+            .said
+            .wait_timeout_while(state, wait, |s| s.reports.is_empty())
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        std::mem::take(&mut state.reports)
+    }
+
+    fn expired(&self) -> Vec<Task> {
+        let mut state = self.state();
+        let over: Vec<TaskId> =
+            state.leased.iter().filter(|(_, l)| !l.holds()).map(|(id, _)| *id).collect();
+        let lost: Vec<Lease> = over.iter().filter_map(|id| state.leased.remove(id)).collect();
+        state.attempts.extend(lost.iter().map(|l| (l.task.id, l.attempt)));
+        lost.into_iter().map(|l| l.task).collect()
+    }
+
+    fn withdraw(&self) -> Vec<Task> {
+        std::mem::take(&mut self.state().ready)
+    }
+
+    fn is_hungry(&self) -> bool {
+        let state = self.state();
+        state.waiting > 0 && state.ready.is_empty()
+    }
+
+    fn close(&self) {
+        self.state().closed = true;
+        self.work.notify_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmover_model::{Budget, TaskKind};
+
+    fn task(id: u64) -> Task {
+        let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
+        Task { id: TaskId(id), kind: TaskKind::Finish(Vec::new()), budget }
+    }
+
+    #[test]
+    fn the_newest_task_goes_first() {
+        let queue = LocalQueue::new(Duration::from_secs(9));
+        queue.publish(vec![task(1), task(2)]);
+        queue.publish(vec![task(3)]);
+        let ids: Vec<u64> =
+            queue.lease(9, Duration::ZERO).iter().map(|l| l.task.id.0).collect();
+        assert_eq!(ids, [3, 2, 1]);
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_is_given_to_another_and_its_outcome_dropped() {
+        let queue = LocalQueue::new(Duration::ZERO);
+        queue.publish(vec![task(1)]);
+        let old = queue.lease(1, Duration::ZERO).remove(0);
+        assert!(!old.holds(), "a lease of no length has run out");
+        old.extend();
+        assert!(!old.holds(), "a lost lease cannot be extended");
+        let back = queue.expired();
+        assert_eq!(back.len(), 1);
+        queue.publish(back);
+        queue.complete(&old, Outcome::default());
+        assert!(queue.reports(Duration::ZERO).is_empty());
+        let new = queue.lease(1, Duration::ZERO).remove(0);
+        assert_eq!(new.attempt, 2);
+        queue.complete(&old, Outcome::default());
+        assert!(queue.reports(Duration::ZERO).is_empty(), "the old holder speaks for nobody");
+        queue.complete(&new, Outcome::default());
+        assert_eq!(queue.reports(Duration::ZERO).len(), 1);
+    }
+
+    #[test]
+    fn hunger_needs_someone_who_waits() {
+        let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)));
+        assert!(!queue.is_hungry());
+        let other = Arc::clone(&queue);
+        let mover = std::thread::spawn(move || other.lease(1, Duration::from_secs(60)));
+        while !queue.is_hungry() {
+            std::thread::yield_now();
+        }
+        queue.publish(vec![task(1)]);
+        assert_eq!(mover.join().unwrap().len(), 1);
+        assert!(!queue.is_hungry());
+    }
+}

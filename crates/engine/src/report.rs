@@ -1,0 +1,60 @@
+//! What became of a job.
+use dmover_model::{ErrorClass, ExitCode, JobId, LossKind};
+use dmover_observe::{Counter, Slow, Snapshot};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::control::StopReason;
+
+/// How a job stands at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobState {
+    /// Every task has ended.
+    Finished,
+    /// It was stopped; the same command goes on.
+    Stopped(StopReason),
+}
+
+/// The end of a job, in numbers.
+#[derive(Debug, Clone)]
+pub struct JobReport {
+    /// Which job.
+    pub job: JobId,
+    /// How it stands.
+    pub state: JobState,
+    /// All counters.
+    pub counters: Snapshot,
+    /// Failed entries by class.
+    pub errors: BTreeMap<ErrorClass, u64>,
+    /// Lost attributes by kind, accepted ones included.
+    pub losses: BTreeMap<LossKind, u64>,
+    /// The slowest entries.
+    pub slowest: Vec<Slow>,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+    /// Peak resident memory of the process in bytes.
+    pub peak_memory_bytes: u64,
+    /// Whether the ledger had to use its file.
+    pub spilled: bool,
+}
+
+impl JobReport {
+    /// The exit code; a signal is for the caller to re-raise.
+    pub fn exit_code(&self) -> ExitCode {
+        let get = |counter| self.counters.get(counter);
+        let mut code = ExitCode::Done;
+        if get(Counter::SourceErrors) > 0 {
+            code = ExitCode::SourceMoved;
+        }
+        let own = get(Counter::Errors) > get(Counter::SourceErrors);
+        if own || get(Counter::Losses) > 0 || get(Counter::NotAttempted) > 0 {
+            code = ExitCode::Partial;
+        }
+        match self.state {
+            // 3 and 4 speak of jobs that were finished.
+            JobState::Stopped(StopReason::Errors | StopReason::Duration) => ExitCode::Limit,
+            JobState::Stopped(_) => code.merge(ExitCode::Partial),
+            JobState::Finished => code,
+        }
+    }
+}

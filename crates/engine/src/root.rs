@@ -1,0 +1,430 @@
+//! From what a person typed to pinned directories: the roots of a job, and the checks before it starts.
+use dmover_model::{
+    EntryKind, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, RangeCopy, TargetMode,
+    TreePath,
+};
+use dmover_plan::overlap::{FileSystemPath, MountLine, on_file_system, parse_mountinfo};
+use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Fatal;
+use crate::mounts::MountTable;
+
+/// One end of a root: a pinned directory and a name in it, or the pinned directory itself.
+#[derive(Debug)]
+pub(crate) struct RootSide {
+    pub parent: OwnedFd,
+    /// `None`: the root entry is `parent` itself.
+    pub name: Option<Name>,
+    /// The root entry as a person would type it.
+    pub display: PathBytes,
+}
+
+impl RootSide {
+    /// Bytes of the path from `parent` to a path below the root entry.
+    pub fn relative(&self, below: &TreePath) -> Vec<u8> {
+        match &self.name {
+            None => below.as_bytes().to_vec(),
+            Some(name) if below.is_root() => name.as_bytes().to_vec(),
+            Some(name) => [name.as_bytes(), b"/", below.as_bytes()].concat(),
+        }
+    }
+}
+
+/// A source entry and the place where it goes.
+#[derive(Debug)]
+pub(crate) struct Root {
+    pub source: RootSide,
+    pub destination: RootSide,
+    /// The file system of the source entry, for `--one-file-system`.
+    pub mount: MountId,
+    /// The source is a directory: paths of tasks start there. Otherwise the root entry is a single
+    /// name, and the empty path means the directories that hold it.
+    pub is_directory: bool,
+    /// Only these ranges of the file.
+    pub range: Option<RangeCopy>,
+}
+
+impl Root {
+    /// An entry of the source as a person would type it.
+    pub fn source_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
+        if self.is_directory { self.source.display.join(&directory.join(name)) } else { self.source.display.clone() }
+    }
+
+    /// An entry of the destination as a person would type it.
+    pub fn destination_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
+        if self.is_directory { self.destination.display.join(&directory.join(name)) } else { self.destination.display.clone() }
+    }
+}
+
+/// A path that was typed, taken apart and pinned.
+#[derive(Debug)]
+struct Argument {
+    parent: OwnedFd,
+    name: Option<Name>,
+    /// The path without links, as far as it exists.
+    canonical: PathBuf,
+    display: PathBytes,
+    /// It ended with a slash: the name has to be a directory.
+    slash: bool,
+}
+
+fn refuse(display: &PathBytes, what: &str, hint: &str) -> Fatal {
+    Fatal::refused(format!("'{}': {what}", display.to_path().display()), hint)
+}
+
+fn refuse_errno(display: &PathBytes, doing: &str, error: Errno, hint: &str) -> Fatal {
+    let reason = std::io::Error::from(error);
+    Fatal::refused(format!("cannot {doing} '{}': {reason}", display.to_path().display()), hint)
+}
+
+impl Argument {
+    /// Pins the directory that holds what `typed` names.
+    fn new(typed: &PathBytes) -> Result<Self, Fatal> {
+        let bytes = &typed.0;
+        if bytes.is_empty() {
+            return Err(Fatal::refused("a path is empty", "name a file or directory"));
+        }
+        let trimmed = bytes.iter().rposition(|b| *b != b'/').map_or(&b"/"[..], |i| &bytes[..=i]);
+        let slash = trimmed.len() < bytes.len() && trimmed != b"/";
+        let at = trimmed.iter().rposition(|b| *b == b'/');
+        let (parent, last) = match at {
+            _ if trimmed == b"/" => (&b"/"[..], &b""[..]),
+            None => (&b"."[..], trimmed),
+            Some(0) => (&b"/"[..], &trimmed[1..]),
+            Some(at) => (&trimmed[..at], &trimmed[at + 1..]),
+        };
+        let whole = matches!(last, b"" | b"." | b"..");
+        let open = if whole { trimmed } else { parent };
+        let directory = path::open_directory(Path::new(OsStr::from_bytes(open)))
+            .map_err(|e| refuse_errno(typed, "open the directory of", e, "check the path"))?;
+        let mut canonical = mount::path_of(&directory)
+            .ok_or_else(|| refuse(typed, "cannot be resolved", "is /proc mounted?"))?;
+        let name = (!whole).then(|| Name::new(last)).transpose();
+        let name = name.map_err(|e| refuse(typed, &e.to_string(), "check the path"))?;
+        if let Some(name) = &name {
+            canonical.push(OsStr::from_bytes(name.as_bytes()));
+        }
+        Ok(Self { parent: directory, name, canonical, display: typed.clone(), slash })
+    }
+
+    /// What stands there, if anything does.
+    fn stat(&self, follow: bool) -> Result<Option<stat::Stat>, Errno> {
+        let result = match &self.name {
+            None => stat::stat_fd(&self.parent),
+            Some(name) => stat::stat_at(&self.parent, name.as_bytes(), follow || self.slash),
+        };
+        match result {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if stat::is_absent(error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the directory it names, following a link as the person means it.
+    fn open_directory(&self) -> Result<OwnedFd, Errno> {
+        match &self.name {
+            None => path::open_directory_at(&self.parent, c"."),
+            Some(name) => path::open_directory_following(&self.parent, name.as_bytes()),
+        }
+    }
+}
+
+/// The canonical paths that make up a job's identity: sources first, destination last.
+pub(crate) fn canonical_paths(spec: &JobSpec) -> Result<Vec<PathBuf>, Fatal> {
+    let all = spec.sources.iter().chain(std::iter::once(&spec.destination));
+    all.filter(|p| !p.0.is_empty()).map(|p| Argument::new(p).map(|a| a.canonical)).collect()
+}
+
+/// Where the entries of a job go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    Inside,
+    As,
+}
+
+/// Resolves every source of the job and checks it against the destination.
+pub(crate) struct Resolver<'a> {
+    pub spec: &'a JobSpec,
+    pub mounts: &'a MountTable,
+    /// What an earlier run of the same command decided.
+    pub remembered: Option<Placement>,
+    pub privileged: bool,
+}
+
+impl Resolver<'_> {
+    /// The roots of the job and how the destination was meant.
+    pub fn resolve(&self) -> Result<(Vec<Root>, Placement), Fatal> {
+        let destination = &self.spec.destination;
+        let placement = self.placement(destination)?;
+        let mut roots: Vec<(Root, PathBuf)> = Vec::new();
+        for source in &self.spec.sources {
+            let (root, target) = self.root(source, destination, placement)?;
+            let clash = roots.iter().find(|(_, other)| *other == target);
+            if let Some((other, _)) = clash {
+                if other.source.display == root.source.display {
+                    continue; // named twice
+                }
+                let what = format!(
+                    "and '{}' have the same target '{}'",
+                    other.source.display.to_path().display(),
+                    target.display()
+                );
+                return Err(refuse(source, &what, "copy them into different directories"));
+            }
+            roots.push((root, target));
+        }
+        Ok((roots.into_iter().map(|(root, _)| root).collect(), placement))
+    }
+
+    /// One source and destination of a batch list, with cp's rule for existing directories.
+    pub fn pair(
+        &self,
+        source: &PathBytes,
+        destination: &PathBytes,
+        range: Option<RangeCopy>,
+    ) -> Result<Root, Fatal> {
+        let placement = self.placement_of(destination, 1)?;
+        let (root, _) = self.root(source, destination, placement)?;
+        Ok(Root { range, ..root })
+    }
+
+    fn placement(&self, destination: &PathBytes) -> Result<Placement, Fatal> {
+        if self.spec.selection.list.is_some() {
+            return Ok(Placement::As); // contents to contents, as rsync --files-from
+        }
+        match self.remembered {
+            Some(placement) if self.spec.target_mode == TargetMode::Auto => Ok(placement),
+            _ => self.placement_of(destination, self.spec.sources.len()),
+        }
+    }
+
+    fn placement_of(&self, destination: &PathBytes, sources: usize) -> Result<Placement, Fatal> {
+        let argument = Argument::new(destination)?;
+        let directory = argument.open_directory().is_ok();
+        match self.spec.target_mode {
+            TargetMode::As if sources > 1 => {
+                let hint = "use -t DIR, or copy one source at a time";
+                Err(refuse(destination, "one name cannot take several sources", hint))
+            }
+            TargetMode::As => Ok(Placement::As),
+            TargetMode::Into if directory => Ok(Placement::Inside),
+            TargetMode::Into => {
+                let hint = "create the directory, or use -T to copy to that name";
+                Err(refuse(destination, "is not an existing directory", hint))
+            }
+            TargetMode::Auto if directory => Ok(Placement::Inside),
+            TargetMode::Auto if sources > 1 => {
+                let hint = "with several sources the destination has to be an existing directory";
+                Err(refuse(destination, "is not an existing directory", hint))
+            }
+            TargetMode::Auto => Ok(Placement::As),
+        }
+    }
+
+    fn root(
+        &self,
+        source: &PathBytes,
+        destination: &PathBytes,
+        placement: Placement,
+    ) -> Result<(Root, PathBuf), Fatal> {
+        let source = Argument::new(source)?;
+        let follow = self.spec.selection.follow != FollowLinks::Never;
+        let found = source
+            .stat(follow)
+            .map_err(|e| refuse_errno(&source.display, "look at", e, "check the path"))?
+            .ok_or_else(|| refuse(&source.display, "no such file or directory", "check the path"))?;
+        let metadata = self.mounts.metadata(&found);
+        self.check_readable(&source, &metadata)?;
+        let target = self.target(&source, destination, placement)?;
+        self.check_target(&source, &metadata, &target)?;
+        let target_path = target.canonical.clone();
+        let source = self.pin_source(source, &metadata)?;
+        let destination =
+            RootSide { parent: target.parent, name: target.name, display: target.display };
+        let is_directory = metadata.kind == EntryKind::Directory;
+        let range = self.spec.policy.range.clone();
+        let mount = metadata.identity.mount;
+        let root = Root { source, destination, mount, is_directory, range };
+        Ok((root, target_path))
+    }
+
+    /// The place of one source at the destination.
+    fn target(
+        &self,
+        source: &Argument,
+        destination: &PathBytes,
+        placement: Placement,
+    ) -> Result<Argument, Fatal> {
+        let typed = Argument::new(destination)?;
+        let opened = typed.open_directory();
+        match placement {
+            Placement::As => match opened {
+                // An existing directory is entered here, so that a link to it that a person typed
+                // is followed once and never again.
+                Ok(directory) if self.enters_links(&typed) => self.inside(typed, directory, None),
+                _ => Ok(typed),
+            },
+            Placement::Inside => {
+                let directory = opened
+                    .map_err(|e| refuse_errno(destination, "enter", e, "check the destination"))?;
+                self.inside(typed, directory, source.name.clone())
+            }
+        }
+    }
+
+    fn enters_links(&self, typed: &Argument) -> bool {
+        self.spec.selection.list.is_some() || typed.name.is_none() || typed.slash
+    }
+
+    fn inside(
+        &self,
+        typed: Argument,
+        directory: OwnedFd,
+        name: Option<Name>,
+    ) -> Result<Argument, Fatal> {
+        let mut canonical = mount::path_of(&directory)
+            .ok_or_else(|| refuse(&typed.display, "cannot be resolved", "is /proc mounted?"))?;
+        let mut display = typed.display.clone();
+        if let Some(name) = &name {
+            canonical.push(OsStr::from_bytes(name.as_bytes()));
+            display = display.join(&TreePath::root().join(name.as_bytes()));
+        }
+        Ok(Argument { parent: directory, name, canonical, display, slash: false })
+    }
+
+    fn check_readable(&self, source: &Argument, metadata: &Metadata) -> Result<(), Fatal> {
+        let follow = self.spec.selection.follow != FollowLinks::Never;
+        let result = match metadata.kind {
+            EntryKind::Directory => source.open_directory().map(drop),
+            EntryKind::File => match &source.name {
+                Some(name) => {
+                    path::open_file_at(&source.parent, name.as_bytes(), follow).map(drop)
+                }
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        };
+        let hint = "run as its owner or as root, or check the path";
+        result.map_err(|e| refuse_errno(&source.display, "read", e, hint))
+    }
+
+    fn check_target(
+        &self,
+        source: &Argument,
+        metadata: &Metadata,
+        target: &Argument,
+    ) -> Result<(), Fatal> {
+        let existing = target
+            .stat(false)
+            .map_err(|e| refuse_errno(&target.display, "look at", e, "check the destination"))?;
+        let place = stat::file_system(&target.parent);
+        if place.is_ok_and(|fs| fs.read_only) && !self.spec.policy.dry_run {
+            let hint = "remount it read-write, or choose another destination";
+            return Err(refuse(&target.display, "is on a read-only file system", hint));
+        }
+        match existing.map(|found| self.mounts.metadata(&found)) {
+            Some(old) => self.check_existing(source, metadata, target, &old)?,
+            None => self.check_writable(target)?,
+        }
+        if metadata.kind == EntryKind::Directory {
+            self.check_overlap(source, target)?;
+        }
+        Ok(())
+    }
+
+    fn check_existing(
+        &self,
+        source: &Argument,
+        metadata: &Metadata,
+        target: &Argument,
+        old: &Metadata,
+    ) -> Result<(), Fatal> {
+        let ranges = self.spec.policy.range.is_some();
+        if old.identity == metadata.identity && !ranges {
+            let what = format!("and '{}' are the same", target.display.to_path().display());
+            return Err(refuse(&source.display, &what, "choose another destination"));
+        }
+        let (new_dir, old_dir) =
+            (metadata.kind == EntryKind::Directory, old.kind == EntryKind::Directory);
+        if new_dir && !old_dir {
+            let what = format!("is a {}, and a directory cannot replace it", old.kind.word());
+            return Err(refuse(&target.display, &what, "move it away, or name another destination"));
+        }
+        if !new_dir && old_dir {
+            let what = "is a directory, and a file cannot replace it";
+            return Err(refuse(&target.display, what, "leave out -T to copy into it"));
+        }
+        Ok(())
+    }
+
+    fn check_writable(&self, target: &Argument) -> Result<(), Fatal> {
+        if self.spec.policy.dry_run || directory::is_writable(&target.parent) {
+            return Ok(());
+        }
+        let what = "no permission to create it in its directory";
+        Err(refuse(&target.display, what, "choose another destination, or ask for permission"))
+    }
+
+    /// The destination must not lie inside the source nor contain it, whatever mount it is seen by.
+    fn check_overlap(&self, source: &Argument, target: &Argument) -> Result<(), Fatal> {
+        let mounts = parse_mountinfo(&mount::mountinfo());
+        let source_dir = source
+            .open_directory()
+            .map_err(|e| refuse_errno(&source.display, "read", e, "check the path"))?;
+        let source_path = mount::path_of(&source_dir).unwrap_or_else(|| source.canonical.clone());
+        let one = self.spec.selection.one_file_system;
+        let from = place(&source_dir, &source_path, &mounts);
+        let to = place(&target.parent, &target.canonical, &mounts);
+        let same_device = from.as_ref().zip(to.as_ref()).is_some_and(|(a, b)| a.device == b.device);
+        let inside_by_name = target.canonical.starts_with(&source_path) && (same_device || !one);
+        let inside = from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from.contains(to));
+        if inside || inside_by_name {
+            let what = format!("lies inside the source '{}'", source.display.to_path().display());
+            let hint = "choose a destination outside the source";
+            return Err(refuse(&target.display, &what, hint));
+        }
+        let around = from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| to.contains(from));
+        if around || source_path.starts_with(&target.canonical) {
+            let what = format!("contains the source '{}'", source.display.to_path().display());
+            return Err(refuse(&target.display, &what, "choose a destination beside the source"));
+        }
+        Ok(())
+    }
+
+    /// Pins the source, where possible through a mount of its own that never touches access times.
+    fn pin_source(&self, source: Argument, metadata: &Metadata) -> Result<RootSide, Fatal> {
+        let (mut parent, mut name) = (source.parent, source.name);
+        let follow = self.spec.selection.follow != FollowLinks::Never || source.slash;
+        if metadata.kind == EntryKind::Directory
+            && let Some(entry) = &name
+        {
+            let opened = if follow {
+                path::open_directory_following(&parent, entry.as_bytes())
+            } else {
+                path::open_directory_below(&parent, entry.as_bytes())
+            };
+            parent =
+                opened.map_err(|e| refuse_errno(&source.display, "read", e, "check the path"))?;
+            name = None;
+        }
+        if self.privileged
+            && let Some(quiet) = mount::quiet_clone(&parent)
+        {
+            parent = quiet;
+        }
+        Ok(RootSide { parent, name, display: source.display })
+    }
+}
+
+fn place(
+    object: &OwnedFd,
+    canonical: &Path,
+    mounts: &[MountLine],
+) -> Option<FileSystemPath> {
+    let id = stat::mount_id(object)?;
+    let device = stat::stat_fd(object).ok()?.device;
+    on_file_system(canonical, mounts.iter().find(|m| m.id == id)?, device)
+}

@@ -1,0 +1,613 @@
+//! The source half: reads directories, plans each entry, goes down depth first within the budget, and
+//! hands back what exceeds it.
+use dmover_model::{
+    Action, Attribute, DirectoryRef, EntryError, EntryKind, EntryRecord, Event, FileRef, Item,
+    LinkName, Name, NewNode, NewTask, Note, Operation, Parent, ScanNames, Side, TaskKind,
+};
+use dmover_observe::Counter;
+use dmover_plan::decide::{Decision, Existing, decide};
+use dmover_plan::temporary::is_temporary;
+use dmover_plan::itemize;
+use dmover_sys::directory::{self, TypeHint};
+use dmover_sys::{Errno, path, stat};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::apply::Planned;
+use crate::context::entry_error;
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+use crate::root::Root;
+
+/// Entries that are planned before they are applied: enough to amortise, little to hold.
+const BATCH: usize = 128;
+/// Names in one shard of a directory that is too large for one task.
+const SHARD_NAMES: usize = 2048;
+/// Bytes of names in one shard, so that a task stays a small message.
+const SHARD_BYTES: usize = 128 << 10;
+/// Open directories on the way down; deeper trees continue in a task of their own.
+const DEPTH_MAX: usize = 100;
+
+/// A directory that is being worked on, with the directories in it that are still to do.
+struct Frame {
+    level: Level,
+    directories: VecDeque<Name>,
+    node: FrameNode,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FrameNode {
+    /// It belongs to whoever issued this task, who will also finish it.
+    Inherited,
+    /// It is finished here as soon as nothing is left below it.
+    OnTheSpot,
+    /// It was reported as the n-th node; the coordinator has it finished.
+    Reported(usize),
+}
+
+impl Mover<'_> {
+    /// Runs a scan task.
+    pub(crate) fn run_scan(&mut self, at: &DirectoryRef, names: ScanNames) {
+        let result = match names {
+            ScanNames::Root => self.scan_root(at),
+            ScanNames::Listed(names) => self.scan_names(at, names),
+            ScanNames::Paths(paths) => {
+                self.scan_paths(at.root, paths);
+                Ok(())
+            }
+        };
+        if let Err(error) = result {
+            self.engine.error(error);
+        }
+    }
+
+    fn scan_names(&mut self, at: &DirectoryRef, names: Vec<Name>) -> Result<(), EntryError> {
+        let level = self.engine.open_level(at)?;
+        let node = FrameNode::Inherited;
+        let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
+        self.take_names(&mut frames, names);
+        self.descend(frames);
+        Ok(())
+    }
+
+    /// The root of a tree: a directory is entered, anything else is a single entry.
+    fn scan_root(&mut self, at: &DirectoryRef) -> Result<(), EntryError> {
+        let root = self.engine.root(at.root);
+        if !root.is_directory {
+            return self.scan_single(root, at.root);
+        }
+        let level = self.open_root(at.root)?;
+        if self.engine.monitor.wants_items() {
+            self.tell_directory(&level);
+        }
+        let frame =
+            Frame { level, directories: VecDeque::new(), node: FrameNode::OnTheSpot };
+        let mut frames = vec![frame];
+        self.read_directory(&mut frames);
+        self.descend(frames);
+        Ok(())
+    }
+
+    /// Opens the root directory of a tree on both sides, making it at the destination.
+    pub(crate) fn open_root(&mut self, id: dmover_model::RootId) -> Result<Level, EntryError> {
+        let engine = self.engine;
+        let root = engine.root(id);
+        let shown = || root.source.display.clone();
+        let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
+        let fd = path::open_directory_at(&root.source.parent, c".").map_err(fail)?;
+        let source = engine.source_directory(fd, shown)?;
+        engine.count(Counter::EntriesFound);
+        let target_shown = || root.destination.display.clone();
+        let target_fail = |e| entry_error(Side::Destination, Operation::Open, target_shown(), e);
+        let (parent, name) = (&root.destination.parent, &root.destination.name);
+        let target = match name {
+            Some(name) => {
+                let acl = self.hands_down_acl(parent);
+                self.make_target(parent, acl, name.as_bytes(), &source.metadata, &target_shown)?
+            }
+            None => {
+                let fd = path::open_directory_at(parent, c".").map_err(target_fail)?;
+                Some(engine.target_directory(fd, false, target_shown)?)
+            }
+        };
+        if let Some(target) = &target {
+            let mut forbidden =
+                engine.forbidden.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            forbidden.push(target.metadata.identity);
+        }
+        let path = dmover_model::TreePath::root();
+        let root = Arc::clone(&root);
+        Ok(Level { root_id: id, root, path, source, target, ancestors: Vec::new() })
+    }
+
+    fn hands_down_acl(&self, parent: &dmover_sys::OwnedFd) -> bool {
+        let acl = dmover_sys::xattr::get(
+            parent,
+            dmover_sys::xattr::Held::Open,
+            crate::level::DEFAULT_ACL,
+        );
+        acl.is_ok_and(|acl| acl.is_some())
+    }
+
+    /// Brings over a root that is a single entry.
+    pub(crate) fn scan_single(
+        &mut self,
+        root: Arc<Root>,
+        id: dmover_model::RootId,
+    ) -> Result<(), EntryError> {
+        let at = DirectoryRef {
+            root: id,
+            path: dmover_model::TreePath::root(),
+            source: self.identity_of(&root.source.parent, Side::Source)?,
+            destination: self.identity_of(&root.destination.parent, Side::Destination)?,
+            ancestors: Vec::new(),
+        };
+        let Some(name) = root.source.name.clone() else { return Ok(()) };
+        let level = self.engine.open_level_in(root, &at)?;
+        if let Some(target) = &level.target {
+            let shown = || level.own_target_path();
+            self.remove_leftovers(target, &shown)?;
+        }
+        let node = FrameNode::Inherited;
+        let mut frames = [Frame { level, directories: VecDeque::new(), node }];
+        self.take_names(&mut frames, vec![name]);
+        Ok(())
+    }
+
+    fn identity_of(
+        &self,
+        fd: &dmover_sys::OwnedFd,
+        side: Side,
+    ) -> Result<dmover_model::Identity, EntryError> {
+        let found = stat::stat_fd(fd)
+            .map_err(|e| entry_error(side, Operation::Stat, dmover_model::PathBytes::default(), e))?;
+        Ok(self.engine.mounts.identity(&found))
+    }
+
+    /// Goes down into the directories of the frames, deepest first, until nothing is left or the
+    /// budget is spent; what is left then goes back as tasks.
+    fn descend(&mut self, mut frames: Vec<Frame>) {
+        while !frames.is_empty() {
+            let depth = frames.len();
+            let top = &mut frames[depth - 1];
+            let Some(name) = top.directories.pop_front() else {
+                self.leave(&mut frames);
+                continue;
+            };
+            if self.must_hand_back(depth) {
+                let index = depth - 1;
+                frames[index].directories.push_front(name);
+                self.hand_back(&mut frames, index);
+                continue;
+            }
+            match self.enter(&frames[depth - 1].level, name.as_bytes()) {
+                Ok(level) => {
+                    let other_mount = level.source.metadata.identity.mount != level.root.mount;
+                    if self.engine.monitor.wants_items() {
+                        self.tell_directory(&level);
+                    }
+                    let node = FrameNode::OnTheSpot;
+                    frames.push(Frame { level, directories: VecDeque::new(), node });
+                    if !(other_mount && self.engine.spec.selection.one_file_system) {
+                        self.read_directory(&mut frames);
+                    }
+                }
+                Err(error) => self.engine.error(error),
+            }
+            self.share_with_the_idle(&mut frames);
+        }
+    }
+
+    fn must_hand_back(&self, depth: usize) -> bool {
+        self.engine.control.is_stopping() || depth >= DEPTH_MAX || self.budget_is_spent()
+    }
+
+    /// The topmost directory has nothing left to go into.
+    fn leave(&mut self, frames: &mut Vec<Frame>) {
+        let Some(frame) = frames.pop() else { return };
+        if frame.node == FrameNode::OnTheSpot
+            && !self.engine.control.is_over()
+            && let Err(error) = self.finish_directory(&frame.level)
+        {
+            self.engine.error(error);
+        }
+    }
+
+    /// Gives the directories that are left in one frame back to the coordinator.
+    fn hand_back(&mut self, frames: &mut [Frame], index: usize) {
+        let directories: Vec<Name> = frames[index].directories.drain(..).collect();
+        let parent = self.report_node(frames, index);
+        for shard in shards(directories) {
+            let directory = frames[index].level.reference();
+            let kind = TaskKind::Scan { directory, names: ScanNames::Listed(shard) };
+            self.outcome.tasks.push(NewTask { parent, kind });
+        }
+    }
+
+    /// Makes sure that the coordinator knows a frame and all frames above it.
+    fn report_node(&mut self, frames: &mut [Frame], index: usize) -> Parent {
+        let mut parent = Parent::Inherited;
+        for frame in &mut frames[..=index] {
+            parent = match frame.node {
+                FrameNode::Inherited => Parent::Inherited,
+                FrameNode::Reported(number) => Parent::New(number),
+                FrameNode::OnTheSpot => {
+                    let finish = TaskKind::Finish(vec![frame.level.reference()]);
+                    let number = self.report(NewNode { parent, finish });
+                    frame.node = FrameNode::Reported(number);
+                    Parent::New(number)
+                }
+            };
+        }
+        parent
+    }
+
+    /// Movers without work get the highest directories that are left: the largest pieces.
+    fn share_with_the_idle(&mut self, frames: &mut [Frame]) {
+        if !self.queue.is_hungry() {
+            return;
+        }
+        let Some(index) = frames.iter().position(|f| !f.directories.is_empty()) else { return };
+        let count = frames[index].directories.len().div_ceil(2);
+        let keep = frames[index].directories.split_off(count);
+        // Half of what is left, cut into several tasks so that every idle mover gets one.
+        let given: Vec<Name> = std::mem::replace(&mut frames[index].directories, keep).into();
+        let parent = self.report_node(frames, index);
+        let pieces = self.engine.threads.clamp(1, given.len());
+        for piece in given.chunks(given.len().div_ceil(pieces)) {
+            for shard in shards(piece.to_vec()) {
+                let directory = frames[index].level.reference();
+                let kind = TaskKind::Scan { directory, names: ScanNames::Listed(shard) };
+                self.outcome.tasks.push(NewTask { parent, kind });
+            }
+        }
+        self.flush();
+    }
+
+    /// Reads the topmost frame's directory, bringing entries over as their names come.
+    fn read_directory(&mut self, frames: &mut Vec<Frame>) {
+        let Some(frame) = frames.last_mut() else { return };
+        let shown = frame.level.own_source_path();
+        let result = self.read_batches(frames);
+        self.hand_on_deferred(frames);
+        if let Err(error) = result {
+            self.engine.error(entry_error(Side::Source, Operation::ReadDirectory, shown, error));
+        }
+    }
+
+    fn read_batches(&mut self, frames: &mut [Frame]) -> Result<(), Errno> {
+        let index = frames.len() - 1;
+        let mut reader = std::mem::take(self.reader);
+        let fd = path::open_directory_at(&frames[index].level.source.fd, c".");
+        let mut names: Vec<Name> = Vec::with_capacity(BATCH);
+        let mut shard_bytes = 0;
+        let result = fd.and_then(|fd| {
+            reader.read(&fd, |name, hint| -> Result<bool, Errno> {
+                let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
+                if hint == TypeHint::Directory && !self.looks_at_directories() {
+                    frames[index].directories.push_back(name);
+                } else {
+                    shard_bytes += name.as_bytes().len() + 8;
+                    names.push(name);
+                }
+                let spent = self.budget_is_spent() || self.engine.control.is_stopping();
+                let most = if spent { SHARD_NAMES } else { BATCH };
+                if names.len() >= most || shard_bytes >= SHARD_BYTES {
+                    let batch = std::mem::replace(&mut names, Vec::with_capacity(BATCH));
+                    shard_bytes = 0;
+                    self.take_or_shard(frames, batch);
+                }
+                if frames[index].directories.len() >= SHARD_NAMES {
+                    self.hand_back(frames, index);
+                    self.flush();
+                }
+                Ok(true)
+            })
+        });
+        *self.reader = reader;
+        self.take_or_shard(frames, names);
+        result.map(drop)
+    }
+
+    /// Directory entries whose type is known from getdents need no look of their own, unless a rule
+    /// has to be asked about them.
+    fn looks_at_directories(&self) -> bool {
+        self.engine.filter.has_rules() || self.engine.follows_links()
+    }
+
+    /// Brings names over now, or hands them back as a shard once the budget is spent.
+    fn take_or_shard(&mut self, frames: &mut [Frame], names: Vec<Name>) {
+        let index = frames.len() - 1;
+        if names.is_empty() {
+            return;
+        }
+        if !(self.budget_is_spent() || self.engine.control.is_stopping()) {
+            self.take_names(frames, names);
+            return;
+        }
+        let parent = self.report_node(frames, index);
+        let directory = frames[index].level.reference();
+        let kind = TaskKind::Scan { directory, names: ScanNames::Listed(names) };
+        self.outcome.tasks.push(NewTask { parent, kind });
+        self.flush();
+    }
+
+    /// Plans and applies names of one directory; directories among them are kept for later.
+    fn take_names(&mut self, frames: &mut [Frame], names: Vec<Name>) {
+        let Some(frame) = frames.last_mut() else { return };
+        let mut batch = Vec::with_capacity(names.len().min(BATCH));
+        for name in names {
+            if let Some(planned) = self.plan_name(&frame.level, &name, &mut frame.directories) {
+                batch.push(planned);
+            }
+            if batch.len() >= BATCH {
+                self.apply(&frame.level, std::mem::take(&mut batch));
+            }
+        }
+        self.apply(&frame.level, batch);
+        self.hand_on_deferred(frames);
+    }
+
+    /// Large files and surprises become tasks that hang on the topmost directory.
+    fn hand_on_deferred(&mut self, frames: &mut [Frame]) {
+        if self.deferred.is_empty() {
+            return;
+        }
+        let parent = self.report_node(frames, frames.len() - 1);
+        let kinds = std::mem::take(&mut self.deferred);
+        self.outcome.tasks.extend(kinds.into_iter().map(|kind| NewTask { parent, kind }));
+        self.flush();
+    }
+
+    /// Looks at one name on both sides and decides. `None`: there is nothing more to do for it here.
+    fn plan_name(
+        &mut self,
+        level: &Level,
+        name: &Name,
+        directories: &mut VecDeque<Name>,
+    ) -> Option<Planned> {
+        let engine = self.engine;
+        if is_temporary(name.as_bytes()) {
+            engine.note(Note::TemporarySkipped, || level.source_path(name.as_bytes()));
+            return None;
+        }
+        engine.limits.operation(&engine.control);
+        let record = match self.look(level, name) {
+            Ok(record) => record,
+            Err(error) => {
+                engine.error(error);
+                return None;
+            }
+        };
+        if !self.is_admitted(level, &record) {
+            return None;
+        }
+        if record.metadata.kind == EntryKind::Directory {
+            // Counted when it is entered: a directory that is handed back is looked at again.
+            directories.push_back(name.clone());
+            return None;
+        }
+        engine.count(Counter::EntriesFound);
+        match record.metadata.kind {
+            EntryKind::File => engine.add(Counter::BytesFound, record.metadata.size),
+            _ => {}
+        }
+        if self.is_for_the_link_phase(level, &record) {
+            let file = file_ref(level, &record);
+            self.outcome.links.push(LinkName { identity: record.metadata.identity, file });
+            return None;
+        }
+        let planned = self.plan_record(level, record)?;
+        if self.is_large(level, &planned) {
+            let file = file_ref(level, &planned.record);
+            let kind = TaskKind::Open { file, round: 1 };
+            self.deferred.push(kind);
+            return None;
+        }
+        Some(planned)
+    }
+
+    fn is_admitted(&self, level: &Level, record: &EntryRecord) -> bool {
+        let engine = self.engine;
+        let root_entry = !level.root.is_directory;
+        let path = level.path.join(record.name.as_bytes());
+        if root_entry || engine.filter.admits(path.as_bytes(), &record.metadata) {
+            return true;
+        }
+        engine.count(Counter::EntriesExcluded);
+        if engine.monitor.wants_items() {
+            engine.monitor.event(&Event::Item(Item {
+                path: level.source_path(record.name.as_bytes()),
+                action: Action::Excluded,
+                kind: record.metadata.kind,
+                bytes: 0,
+                elapsed_us: 0,
+                itemized: itemize::columns(Action::Excluded, &record.metadata, None),
+            }));
+        }
+        false
+    }
+
+    fn is_for_the_link_phase(&self, level: &Level, record: &EntryRecord) -> bool {
+        let policy = &self.engine.spec.policy;
+        record.is_hard_linked()
+            && policy.preserve.has(Attribute::Links)
+            && level.root.range.is_none()
+            && !policy.dry_run
+            && !self.engine.follows_links()
+    }
+
+    fn is_large(&self, level: &Level, planned: &Planned) -> bool {
+        let policy = &self.engine.spec.policy;
+        let metadata = &planned.record.metadata;
+        let whole = matches!(planned.decision, Decision::Create | Decision::Replace)
+            && metadata.kind == EntryKind::File
+            && level.root.range.is_none()
+            && !policy.dry_run;
+        whole && self.is_worth_splitting(metadata)
+    }
+
+    /// The record of a source entry.
+    pub(crate) fn look(&self, level: &Level, name: &Name) -> Result<EntryRecord, EntryError> {
+        let engine = self.engine;
+        let shown = || level.source_path(name.as_bytes());
+        let follow = engine.follows_links()
+            || (!level.root.is_directory
+                && engine.spec.selection.follow != dmover_model::FollowLinks::Never);
+        let found = stat::stat_at(&level.source.fd, name.as_bytes(), follow)
+            .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
+        let metadata = engine.mounts.metadata(&found);
+        let symlink = (metadata.kind == EntryKind::Symlink)
+            .then(|| directory::read_symlink(&level.source.fd, name.as_bytes()))
+            .transpose()
+            .map_err(|e| {
+                // EINVAL: it is no link any more.
+                let error = if e == Errno::INVAL { Errno::LOOP } else { e };
+                entry_error(Side::Source, Operation::ReadLink, shown(), error)
+            })?;
+        let renamed = if level.root.is_directory {
+            None
+        } else {
+            level.root.destination.name.clone().filter(|n| n != name)
+        };
+        Ok(EntryRecord { name: name.clone(), renamed, metadata, symlink })
+    }
+
+    /// A fresh look at an entry after a failed attempt. `None`: it was passed on elsewhere.
+    pub(crate) fn look_again(
+        &mut self,
+        level: &Level,
+        record: &EntryRecord,
+    ) -> Result<Option<Planned>, EntryError> {
+        let fresh = self.look(level, &record.name)?;
+        if fresh.metadata.kind == EntryKind::Directory {
+            // It was something else when it was scanned. Going down is for a task of its own.
+            let directory = level.reference();
+            let names = ScanNames::Listed(vec![record.name.clone()]);
+            self.deferred.push(TaskKind::Scan { directory, names });
+            return Ok(None);
+        }
+        let existing = self.existing(level, &fresh, true)?;
+        Ok(Some(self.decide(level, fresh, existing)))
+    }
+
+    /// Plans a record; `None` if the look at the destination failed (and was reported).
+    pub(crate) fn plan_record(&mut self, level: &Level, record: EntryRecord) -> Option<Planned> {
+        match self.existing(level, &record, false) {
+            Ok(existing) => Some(self.decide(level, record, existing)),
+            Err(error) => {
+                self.engine.error(error);
+                None
+            }
+        }
+    }
+
+    fn decide(
+        &self,
+        level: &Level,
+        record: EntryRecord,
+        existing: Option<(dmover_model::Metadata, Option<Vec<u8>>)>,
+    ) -> Planned {
+        let granularity_ns = level.target.as_ref().map_or(1, |t| t.facts.granularity_ns());
+        let view = existing.as_ref().map(|(metadata, symlink)| Existing {
+            metadata,
+            symlink: symlink.as_deref(),
+            granularity_ns,
+        });
+        let mut decision = decide(&record, view, &self.engine.spec.policy);
+        let name = record.destination_name().as_bytes();
+        let replaces = matches!(decision, Decision::Replace | Decision::UpdateInPlace);
+        if replaces && level.target.as_ref().is_some_and(|t| t.folds_case && !self.is_exact(t, name)) {
+            let words = "another entry has this name in another case";
+            decision = Decision::Refuse(dmover_model::ErrorClass::NameClash, words);
+        }
+        if level.root.range.is_some() && decision == Decision::Replace {
+            decision = Decision::UpdateInPlace;
+        }
+        Planned { record, decision, existing: existing.map(|(metadata, _)| metadata) }
+    }
+
+    /// What stands at the destination under the entry's name.
+    fn existing(
+        &mut self,
+        level: &Level,
+        record: &EntryRecord,
+        again: bool,
+    ) -> Result<Option<(dmover_model::Metadata, Option<Vec<u8>>)>, EntryError> {
+        let Some(target) = level.target.as_ref().filter(|t| again || !t.fresh) else {
+            return Ok(None);
+        };
+        let name = record.destination_name().as_bytes();
+        let fail = |operation, e| {
+            entry_error(Side::Destination, operation, level.target_path(name), e)
+        };
+        let metadata = match stat::stat_at(&target.fd, name, false) {
+            Ok(found) => self.engine.mounts.metadata(&found),
+            Err(error) if stat::is_absent(error) => return Ok(None),
+            Err(error) => return Err(fail(Operation::Stat, error)),
+        };
+        let both_links =
+            metadata.kind == EntryKind::Symlink && record.metadata.kind == EntryKind::Symlink;
+        let symlink = both_links
+            .then(|| directory::read_symlink(&target.fd, name))
+            .transpose()
+            .map_err(|e| fail(Operation::ReadLink, e))?;
+        Ok(Some((metadata, symlink)))
+    }
+
+    /// Whether a directory that ignores case holds exactly this name.
+    fn is_exact(&self, target: &TargetDirectory, wanted: &[u8]) -> bool {
+        let mut exact = false;
+        let read = path::open_directory_at(&target.fd, c".").and_then(|fd| {
+            directory::DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {
+                exact |= name == wanted;
+                Ok(!exact)
+            })
+        });
+        // Unreadable: in doubt nothing is replaced.
+        read.is_ok() && exact
+    }
+
+    fn tell_directory(&self, level: &Level) {
+        let action = match &level.target {
+            Some(target) if !target.fresh => Action::Skipped,
+            _ => Action::Created,
+        };
+        let old = level.target.as_ref().filter(|t| !t.fresh).map(|t| &t.metadata);
+        self.engine.monitor.event(&Event::Item(Item {
+            path: level.own_source_path(),
+            action,
+            kind: EntryKind::Directory,
+            bytes: 0,
+            elapsed_us: 0,
+            itemized: itemize::columns(action, &level.source.metadata, old),
+        }));
+    }
+}
+
+/// How tasks name an entry of a level.
+pub(crate) fn file_ref(level: &Level, record: &EntryRecord) -> FileRef {
+    FileRef {
+        directory: level.reference(),
+        name: record.name.clone(),
+        destination_name: record.destination_name().clone(),
+    }
+}
+
+/// Cuts a list of names into shards that fit into a task.
+fn shards(names: Vec<Name>) -> Vec<Vec<Name>> {
+    let mut shards = vec![Vec::new()];
+    let mut bytes = 0;
+    for name in names {
+        bytes += name.as_bytes().len() + 8;
+        if let Some(last) = shards.last_mut() {
+            last.push(name);
+            if last.len() >= SHARD_NAMES || bytes >= SHARD_BYTES {
+                shards.push(Vec::new());
+                bytes = 0;
+            }
+        }
+    }
+    shards.retain(|s| !s.is_empty());
+    shards
+}

@@ -1,0 +1,121 @@
+//! What a job leaves behind between runs: its lock and how its destination was meant.
+//!
+//! All of it may be deleted at any time; then the same command only forgets whether the destination
+//! meant "inside" or "as".
+use dmover_model::{JobId, JobSpec, percent_encode};
+use dmover_sys::{OwnedFd, file};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::Fatal;
+use crate::root::{Placement, canonical_paths};
+
+/// Derives the id of a job from its verb, sources and destination, so that the same command finds the
+/// leftovers and the decisions of its earlier runs.
+///
+/// # Errors
+/// A path that cannot be resolved.
+pub fn job_id(spec: &JobSpec) -> Result<JobId, Fatal> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"dmover job 1\0copy\0");
+    for path in canonical_paths(spec)? {
+        hasher.update(path.as_os_str().as_bytes());
+        hasher.update(b"\0");
+    }
+    if let Some(list) = &spec.selection.list {
+        hasher.update(&list.path.0);
+    }
+    let digest = hasher.finalize().to_hex();
+    Ok(JobId(digest.as_str()[..12].to_owned()))
+}
+
+/// A directory that keeps the state of jobs.
+#[derive(Debug, Clone)]
+pub struct StateDirectory {
+    path: PathBuf,
+}
+
+/// The lock of one job; it goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct JobLock {
+    _file: OwnedFd,
+}
+
+impl StateDirectory {
+    /// Uses `path`, which is created when first needed.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn job(&self, job: &JobId) -> PathBuf {
+        self.path.join("jobs").join(&job.0)
+    }
+
+    /// Takes the lock of a job, creating its directory.
+    pub(crate) fn lock(&self, job: &JobId) -> Result<JobLock, Fatal> {
+        let directory = self.job(job);
+        let fail = |error: &std::io::Error| {
+            Fatal::refused(
+                format!("cannot use the state directory {}: {error}", self.path.display()),
+                "name another one by --state-dir or $DMOVER_STATE_DIR",
+            )
+        };
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&directory).map_err(|e| fail(&e))?;
+        let path = directory.join("lock");
+        let mut options = std::fs::OpenOptions::new();
+        let lock = options.create(true).append(true).mode(0o600).open(&path);
+        let lock = OwnedFd::from(lock.map_err(|e| fail(&e))?);
+        match file::try_lock(&lock) {
+            Ok(true) => Ok(JobLock { _file: lock }),
+            Ok(false) => Err(Fatal::Locked { lock: path }),
+            Err(error) => Err(fail(&error.into())),
+        }
+    }
+
+    /// How an earlier run of the job meant the destination, if that still holds.
+    ///
+    /// The destination has to be the very directory that the earlier run made; one that was put
+    /// there since is a new situation.
+    pub(crate) fn placement(&self, job: &JobId, destination: &Path) -> Option<Placement> {
+        let text = std::fs::read_to_string(self.job(job).join("placement")).ok()?;
+        let mut words = text.split_whitespace();
+        let (word, identity) = (words.next()?, words.next());
+        let now = std::fs::metadata(destination).ok();
+        let same = match (identity, now) {
+            (Some(was), Some(now)) => was == format!("{}:{}", now.dev(), now.ino()),
+            _ => true,
+        };
+        match word {
+            "as" if same => Some(Placement::As),
+            "inside" if same => Some(Placement::Inside),
+            _ => None,
+        }
+    }
+
+    /// Remembers the decision; called again at the end, when the destination exists.
+    pub(crate) fn remember(
+        &self,
+        job: &JobId,
+        placement: Placement,
+        destination: &Path,
+    ) -> std::io::Result<()> {
+        let word = if placement == Placement::As { "as" } else { "inside" };
+        let identity = std::fs::metadata(destination)
+            .map(|m| format!("{}:{}", m.dev(), m.ino()))
+            .unwrap_or_default();
+        let name = percent_encode(destination.as_os_str().as_bytes());
+        let directory = self.job(job);
+        let temporary = directory.join("placement.new");
+        let mut file = std::fs::File::create(&temporary)?;
+        writeln!(file, "{word} {identity}\n# {name}")?;
+        std::fs::rename(temporary, directory.join("placement"))
+    }
+}

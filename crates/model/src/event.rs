@@ -1,0 +1,101 @@
+//! What a job tells those who watch it. Text, JSON and tests are all fed from this one enum.
+use serde::{Deserialize, Serialize};
+
+use crate::{EntryError, EntryKind, JobId, LossKind, PathBytes};
+
+/// What was done with one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It was not there and is now.
+    Created,
+    /// Another version or type stood there and was replaced.
+    Replaced,
+    /// It was written into the existing file.
+    Updated,
+    /// A hard link to an entry that was copied.
+    Linked,
+    /// It was equal already.
+    Skipped,
+    /// A rule or the policy left it out.
+    Excluded,
+}
+
+/// One entry that was dealt with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// Path at the source.
+    pub path: PathBytes,
+    /// What was done.
+    pub action: Action,
+    /// Type of the entry.
+    pub kind: EntryKind,
+    /// Bytes of content moved.
+    pub bytes: u64,
+    /// Time it took in microseconds.
+    pub elapsed_us: u64,
+    /// The 11 columns of rsync's itemize format.
+    pub itemized: String,
+}
+
+/// Things worth saying that are no failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Note {
+    /// Without privilege the owner could not be kept.
+    OwnerNotKept,
+    /// Set-id bits were dropped because the owner could not be kept.
+    SetIdDropped,
+    /// Without privilege an attribute such as a capability could not be set.
+    PrivilegedAttribute,
+    /// A leftover of an interrupted run was removed.
+    LeftoverRemoved,
+    /// A temporary of this or another run was met in the source and skipped.
+    TemporarySkipped,
+    /// The file system's own attribute was not carried over (SELinux, IMA, Lustre).
+    SystemAttribute,
+    /// The source's access time could not be protected.
+    SourceAtimeTouched,
+}
+
+/// One thing that happened in a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "type")]
+pub enum Event {
+    /// The job begins.
+    Start {
+        /// Its id.
+        job: JobId,
+        /// Where the entries go, after the decision between inside and as.
+        targets: Vec<PathBytes>,
+        /// Whether nothing is written.
+        dry_run: bool,
+    },
+    /// An entry was dealt with.
+    Item(Item),
+    /// An entry failed.
+    Error(EntryError),
+    /// An entry arrived without an attribute.
+    Loss {
+        /// Path at the destination.
+        path: PathBytes,
+        /// What was lost.
+        kind: LossKind,
+        /// In words.
+        detail: String,
+        /// Accepted by `--allow-loss`.
+        allowed: bool,
+    },
+    /// Something worth saying.
+    Note {
+        /// About which path.
+        path: PathBytes,
+        /// What.
+        note: Note,
+    },
+    /// The job stops taking new work.
+    Paused {
+        /// In words.
+        reason: String,
+    },
+}

@@ -1,0 +1,67 @@
+//! Exit codes: one enum for all verbs, with the rule for what wins when several apply.
+use serde::{Deserialize, Serialize};
+
+/// How a verb ended. `docs/scripting.md` lists the same table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ExitCode {
+    /// All done, nothing wrong.
+    Done = 0,
+    /// Compared, and the two sides differ.
+    Different = 1,
+    /// Wrong usage or configuration, or a refused loss: nothing was changed.
+    Usage = 2,
+    /// Finished, but some entries failed, lost an attribute or were withheld.
+    Partial = 3,
+    /// Finished; only entries are missing that vanished or changed at the source.
+    SourceMoved = 4,
+    /// Stopped by a limit that was given, such as `--max-errors`.
+    Limit = 5,
+    /// Temporary trouble, such as a lock that another run holds.
+    Temporary = 6,
+    /// What was written does not read back equal.
+    Integrity = 7,
+    /// Could not go on.
+    Fatal = 8,
+    /// Waits for a human decision.
+    Waiting = 9,
+}
+
+impl ExitCode {
+    /// The number for the shell.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The stronger of two, in the order 8, 7, 9, 3, 6, 5, 4, 1, 0; usage errors end a run at once.
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        if self.rank() >= other.rank() { self } else { other }
+    }
+
+    fn rank(self) -> u8 {
+        match self {
+            Self::Usage => 9,
+            Self::Fatal => 8,
+            Self::Integrity => 7,
+            Self::Waiting => 6,
+            Self::Partial => 5,
+            Self::Temporary => 4,
+            Self::Limit => 3,
+            Self::SourceMoved => 2,
+            Self::Different => 1,
+            Self::Done => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ExitCode::{Done, Limit, Partial, SourceMoved};
+
+    #[test]
+    fn the_worse_one_wins() {
+        assert_eq!(SourceMoved.merge(Partial), Partial);
+        assert_eq!(Limit.merge(SourceMoved), Limit);
+        assert_eq!(Done.merge(Done), Done);
+    }
+}

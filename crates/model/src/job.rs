@@ -1,0 +1,141 @@
+//! One request: a verb, its trees and its policy. It is what `--print-job` shows.
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use crate::{CopyPolicy, PathBytes, Timestamp};
+
+/// Names a job: twelve hexadecimal digits derived from its verb, sources and destination, so that
+/// the same command is the same job.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct JobId(pub String);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a job does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    /// Copy trees.
+    Copy,
+}
+
+/// How the destination path is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetMode {
+    /// As `cp` does it: inside an existing directory, else as that name.
+    #[default]
+    Auto,
+    /// Inside this directory (`-t`).
+    Into,
+    /// As exactly this name (`-T`).
+    As,
+}
+
+/// Which symbolic links of the source are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FollowLinks {
+    /// None: links are copied as links.
+    #[default]
+    Never,
+    /// Only those given on the command line.
+    Arguments,
+    /// All.
+    Always,
+}
+
+/// One include or exclude rule; the first that matches decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilterRule {
+    /// Include instead of exclude.
+    pub include: bool,
+    /// The glob. A leading slash anchors it at the root of the transfer, a trailing one matches
+    /// directories only, and without an inner slash it matches the last component.
+    pub pattern: String,
+}
+
+/// A file that lists what to copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListFile {
+    /// Where it is; `-` is standard input.
+    pub path: PathBytes,
+    /// Names end with NUL instead of a newline.
+    pub nul: bool,
+    /// `SRC DST RANGES` lines as `mcp --read-stdin` takes them, instead of names below the source.
+    pub pairs: bool,
+}
+
+/// Which entries take part.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Selection {
+    /// Names come from a list instead of a scan.
+    pub list: Option<ListFile>,
+    /// Include and exclude rules in order.
+    pub rules: Vec<FilterRule>,
+    /// Skip files smaller than this many bytes.
+    pub min_size_bytes: Option<u64>,
+    /// Skip files larger than this many bytes.
+    pub max_size_bytes: Option<u64>,
+    /// Skip files last written before this time.
+    pub newer_than: Option<Timestamp>,
+    /// Skip files last written at or after this time.
+    pub older_than: Option<Timestamp>,
+    /// Do not enter other file systems.
+    pub one_file_system: bool,
+    /// Symbolic links to follow.
+    pub follow: FollowLinks,
+}
+
+/// Bounds on what a job may use.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Limits {
+    /// Concurrent operations; 0 chooses.
+    pub threads: usize,
+    /// Bytes of file content per second.
+    pub bytes_per_s: Option<u64>,
+    /// Entries per second.
+    pub operations_per_s: Option<u64>,
+    /// Stop after this many failed entries.
+    pub errors_max: Option<u64>,
+    /// Stop after this many milliseconds.
+    pub duration_max_ms: Option<u64>,
+    /// Memory for buffers and queues in bytes.
+    pub memory_bytes: u64,
+}
+
+/// One request, complete and serialisable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// Version of this format.
+    pub schema: u32,
+    /// What to do.
+    pub verb: Verb,
+    /// Source paths; empty only for lists of pairs.
+    pub sources: Vec<PathBytes>,
+    /// Destination path; empty only for lists of pairs.
+    pub destination: PathBytes,
+    /// How the destination is meant.
+    pub target_mode: TargetMode,
+    /// Which entries take part.
+    pub selection: Selection,
+    /// How they are copied.
+    pub policy: CopyPolicy,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl JobSpec {
+    /// The version of the format that this program writes.
+    pub const SCHEMA: u32 = 1;
+}

@@ -1,0 +1,34 @@
+//! The vocabulary of dmover: plain data that every other crate speaks, and no I/O at all.
+//!
+//! A *job* is one request; it is cut into *tasks* that movers lease; a mover answers each with an
+//! *outcome*. An *entry* is one name in a tree. See `ARCHITECTURE.md` for the whole picture.
+#![forbid(unsafe_code)]
+
+mod entry;
+mod error;
+mod escape;
+mod event;
+mod exit;
+mod job;
+mod name;
+mod policy;
+mod task;
+pub mod units;
+
+pub use entry::{EntryKind, EntryRecord, Identity, Metadata, MountId, Timestamp, Version};
+pub use error::{EntryError, ErrorClass, Operation, Side};
+pub use escape::{percent_decode, percent_encode};
+pub use event::{Action, Event, Item, Note};
+pub use exit::ExitCode;
+pub use job::{
+    FilterRule, FollowLinks, JobId, JobSpec, Limits, ListFile, Selection, TargetMode, Verb,
+};
+pub use name::{Name, NameError, PathBytes, TreePath};
+pub use policy::{
+    Attribute, AttributeSet, Backup, ByteRange, CopyPolicy, IdRule, LossKind, LossSet, Overwrite,
+    RangeCopy, When,
+};
+pub use task::{
+    Budget, ChunkTask, DirectoryRef, FileRef, LargeFile, LinkGroup, LinkName, NewNode, NewTask,
+    Outcome, Parent, RootId, ScanNames, SealTask, Task, TaskId, TaskKind,
+};

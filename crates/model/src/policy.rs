@@ -1,0 +1,245 @@
+//! How a job copies: what is kept, what is replaced, and which losses are accepted.
+use serde::{Deserialize, Serialize};
+
+macro_rules! word_set {
+    ($(#[$doc:meta])* $enum:ident, $set:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $enum { $($(#[$vdoc])* $variant),* }
+
+        impl $enum {
+            /// Every value, in the order of the documentation.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+            /// The word on the command line and in JSON.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),* }
+            }
+            /// The value that `word` names.
+            pub fn parse(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|v| v.word() == word)
+            }
+        }
+
+        /// A set of these.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+        pub struct $set(u16);
+
+        impl $set {
+            /// The empty set.
+            pub const NONE: Self = Self(0);
+            /// Every member.
+            pub fn all() -> Self {
+                $enum::ALL.iter().copied().collect()
+            }
+            /// Whether `value` is a member.
+            pub fn has(self, value: $enum) -> bool {
+                self.0 & (1 << value as u16) != 0
+            }
+            /// Whether there is no member.
+            pub fn is_empty(self) -> bool {
+                self.0 == 0
+            }
+            /// Adds a member.
+            pub fn insert(&mut self, value: $enum) {
+                self.0 |= 1 << value as u16;
+            }
+            /// Removes a member.
+            pub fn remove(&mut self, value: $enum) {
+                self.0 &= !(1 << value as u16);
+            }
+            /// The members, in order.
+            pub fn iter(self) -> impl Iterator<Item = $enum> {
+                $enum::ALL.iter().copied().filter(move |v| self.has(*v))
+            }
+        }
+        impl FromIterator<$enum> for $set {
+            fn from_iter<I: IntoIterator<Item = $enum>>(values: I) -> Self {
+                let mut set = Self::NONE;
+                values.into_iter().for_each(|v| set.insert(v));
+                set
+            }
+        }
+    };
+}
+
+word_set! {
+    /// An attribute of an entry that `--preserve` can name.
+    Attribute, AttributeSet {
+        /// Permission bits, set-id bits and the sticky bit.
+        Mode = "mode",
+        /// Owner and group.
+        Owner = "owner",
+        /// Access and modification time.
+        Times = "times",
+        /// Hard links within what is copied.
+        Links = "links",
+        /// Extended attributes, including capabilities.
+        Xattr = "xattr",
+        /// POSIX access and default ACLs.
+        Acl = "acl",
+        /// Inode flags (`chattr`).
+        Flags = "flags",
+        /// Project id and project inheritance.
+        Project = "project",
+    }
+}
+
+word_set! {
+    /// A kind of attribute loss, for counting and for `--allow-loss`.
+    LossKind, LossSet {
+        /// An extended attribute.
+        Xattr = "xattr",
+        /// An ACL.
+        Acl = "acl",
+        /// A file capability.
+        Capability = "capability",
+        /// An inode flag.
+        Flags = "flags",
+        /// A project id.
+        Project = "project",
+        /// A time outside the range or below the granularity of the destination.
+        Times = "times",
+        /// Permission bits that the destination does not keep.
+        Mode = "mode",
+        /// An owner that the destination does not keep.
+        Owner = "owner",
+        /// A hard link that had to become a second file.
+        Links = "links",
+    }
+}
+
+/// What happens to a destination entry that exists and differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overwrite {
+    /// Replace it unless type, size and modification time are equal.
+    #[default]
+    Changed,
+    /// Replace it even if it looks equal.
+    Always,
+    /// Leave whatever exists alone.
+    Never,
+    /// Replace it only if the source is newer.
+    Older,
+}
+
+/// `auto`, `always` or `never`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// Where it is possible and gains something.
+    #[default]
+    Auto,
+    /// Demanded.
+    Always,
+    /// Forbidden.
+    Never,
+}
+
+/// How the old version of a replaced entry is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backup {
+    /// Numbered backups (`name.~1~`) instead of one with the suffix.
+    pub numbered: bool,
+    /// Appended to the name, `~` by default.
+    pub suffix: Vec<u8>,
+}
+
+/// A range of bytes in one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ByteRange {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+}
+
+impl ByteRange {
+    /// Number of bytes.
+    pub fn len(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether it holds no byte.
+    pub fn is_empty(self) -> bool {
+        self.end <= self.start
+    }
+}
+
+/// `--offset`, `--length` and `--dst-offset`: only part of one file is copied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeCopy {
+    /// Ranges of the source; an end of `u64::MAX` means the end of the file.
+    pub ranges: Vec<ByteRange>,
+    /// Where the first source byte goes; `None` keeps each range's own offset.
+    pub destination_offset: Option<u64>,
+}
+
+/// One rule of the identity map: ids `from .. from + count` become `to ..`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdRule {
+    /// First source id.
+    pub from: u32,
+    /// Its destination id.
+    pub to: u32,
+    /// How many consecutive ids the rule covers.
+    pub count: u32,
+}
+
+/// How entries are copied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyPolicy {
+    /// Attributes to carry over.
+    pub preserve: AttributeSet,
+    /// Attributes that were named explicitly: a destination that cannot hold them is refused.
+    pub demanded: AttributeSet,
+    /// Losses that do not count as failures.
+    pub allow_loss: LossSet,
+    /// What happens to existing entries that differ.
+    pub overwrite: Overwrite,
+    /// Backups of replaced entries.
+    pub backup: Option<Backup>,
+    /// Write into existing files instead of replacing them.
+    pub inplace: bool,
+    /// Only these ranges of one file.
+    pub range: Option<RangeCopy>,
+    /// Files of at least this size are cut into chunks of this size; `None` chooses by size.
+    pub split_bytes: Option<u64>,
+    /// Whether runs of zeroes become holes.
+    pub sparse: When,
+    /// Whether blocks may be shared with the source.
+    pub reflink: When,
+    /// Flush every file before it gets its times.
+    pub fsync: bool,
+    /// Keep the closed permission bits used during the copy.
+    pub skip_chmod: bool,
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Owner mapping, first match wins.
+    pub user_map: Vec<IdRule>,
+    /// Group mapping, first match wins.
+    pub group_map: Vec<IdRule>,
+}
+
+impl Default for CopyPolicy {
+    fn default() -> Self {
+        Self {
+            preserve: AttributeSet::all(),
+            demanded: AttributeSet::NONE,
+            allow_loss: LossSet::NONE,
+            overwrite: Overwrite::Changed,
+            backup: None,
+            inplace: false,
+            range: None,
+            split_bytes: None,
+            sparse: When::Auto,
+            reflink: When::Auto,
+            fsync: false,
+            skip_chmod: false,
+            dry_run: false,
+            user_map: Vec::new(),
+            group_map: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Tasks and outcomes: what the coordinator hands out and what a mover answers.
+//!
+//! Everything here can be sent over a wire. A task may run twice, also at the same time, without
+//! harm; see "Invariants" in `ARCHITECTURE.md`.
+use serde::{Deserialize, Serialize};
+
+use crate::{ByteRange, EntryError, Identity, Metadata, Name, RangeCopy, TreePath, Version};
+
+/// Number of a task within its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskId(pub u64);
+
+/// Index of a source/destination pair in the job's table of roots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RootId(pub u32);
+
+/// What a task may spend before it has to give the rest back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Milliseconds.
+    pub time_ms: u64,
+}
+
+/// A directory on both sides, as it was when the task was made; it is checked when re-opened.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DirectoryRef {
+    /// Which root it belongs to.
+    pub root: RootId,
+    /// Where it is below that root.
+    pub path: TreePath,
+    /// The source directory.
+    pub source: Identity,
+    /// The destination directory.
+    pub destination: Identity,
+    /// Source directories above it, kept only where symbolic links are followed (to find cycles).
+    pub ancestors: Vec<Identity>,
+}
+
+/// One file on both sides.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FileRef {
+    /// The directory that holds it.
+    pub directory: DirectoryRef,
+    /// Name at the source.
+    pub name: Name,
+    /// Name at the destination.
+    pub destination_name: Name,
+}
+
+/// Names in one directory that a mover has to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScanNames {
+    /// The root entry itself, in the directory that holds it.
+    Root,
+    /// These names: a shard of a large directory, or directories that were left over.
+    Listed(Vec<Name>),
+    /// These paths below the root, from a list file.
+    Paths(Vec<TreePath>),
+}
+
+/// A large file on its way: opened once, written in chunks, sealed once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LargeFile {
+    /// Which file.
+    pub file: FileRef,
+    /// The temporary that is being filled.
+    pub temporary: Name,
+    /// The temporary's identity.
+    pub temporary_identity: Identity,
+    /// The version that every chunk has to come from.
+    pub version: Version,
+    /// How often this file was started, counting from 1.
+    pub round: u32,
+    /// Milliseconds since the job began when it was opened.
+    pub opened_ms: u64,
+}
+
+/// One chunk of a large file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkTask {
+    /// The file.
+    pub large: LargeFile,
+    /// The bytes to copy.
+    pub range: ByteRange,
+}
+
+/// The end of a large file: check, set metadata, put it in place, or give it up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealTask {
+    /// The file.
+    pub large: LargeFile,
+    /// What went wrong with a chunk, filled in by the coordinator.
+    pub failure: Option<Box<EntryError>>,
+}
+
+/// One name of an inode that has several.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LinkName {
+    /// The inode at the source.
+    pub identity: Identity,
+    /// Which name of it.
+    pub file: FileRef,
+}
+
+/// Names of one inode, to become one inode at the destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkGroup {
+    /// The name that carries the content; the others are linked to it.
+    pub first: FileRef,
+    /// The other names.
+    pub rest: Vec<FileRef>,
+    /// The first name was done by an earlier task of the same group.
+    pub first_is_done: bool,
+    /// Names that the group has in all, this task's and others'.
+    pub names: u64,
+}
+
+/// What a task asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaskKind {
+    /// Look at names of a directory and bring them over, going down within the budget.
+    Scan {
+        /// The directory; for `ScanNames::Root` and `Paths` only its root counts.
+        directory: DirectoryRef,
+        /// Which names.
+        names: ScanNames,
+    },
+    /// Begin a large file: create the temporary and cut it into chunks.
+    Open {
+        /// The file.
+        file: FileRef,
+        /// How often it was begun, counting from 1.
+        round: u32,
+    },
+    /// Copy one chunk of a large file.
+    Chunk(Box<ChunkTask>),
+    /// Finish a large file.
+    Seal(Box<SealTask>),
+    /// Bring over inodes with several names.
+    Links(Vec<LinkGroup>),
+    /// Give directories their final metadata, deepest first.
+    Finish(Vec<DirectoryRef>),
+    /// Copy single entries named in a batch list: source, destination, ranges.
+    Pairs(Vec<(crate::PathBytes, crate::PathBytes, Option<RangeCopy>)>),
+}
+
+/// A unit of work that one mover leases.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Its number.
+    pub id: TaskId,
+    /// What to do.
+    pub kind: TaskKind,
+    /// What it may spend.
+    pub budget: Budget,
+}
+
+/// What a new task or node hangs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Parent {
+    /// Whatever the reporting task hangs on.
+    Inherited,
+    /// The n-th node that this task has reported, counting from 0 over all its reports.
+    New(usize),
+}
+
+/// Something that ends when everything below it has ended: a directory or a large file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewNode {
+    /// What it hangs on.
+    pub parent: Parent,
+    /// The task that ends it.
+    pub finish: TaskKind,
+}
+
+/// A task that a mover gives back to be handed out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewTask {
+    /// What it hangs on.
+    pub parent: Parent,
+    /// What to do.
+    pub kind: TaskKind,
+}
+
+/// What a mover reports about a task. Nodes come before the tasks that hang on them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Directories and large files that could not be finished on the spot.
+    pub nodes: Vec<NewNode>,
+    /// Work that exceeded the budget.
+    pub tasks: Vec<NewTask>,
+    /// Names of inodes that have several.
+    pub links: Vec<LinkName>,
+    /// Directories that were changed after they were finished.
+    pub dirty: Vec<DirectoryRef>,
+    /// Why a chunk failed; the seal decides what becomes of the file.
+    pub chunk_failure: Option<Box<EntryError>>,
+}
+
+impl Outcome {
+    /// Whether there is nothing to report but the end.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+            && self.tasks.is_empty()
+            && self.links.is_empty()
+            && self.dirty.is_empty()
+            && self.chunk_failure.is_none()
+    }
+}
+
+impl Metadata {
+    /// Whether two looks at a file saw the same version of it.
+    pub fn same_version(&self, other: &Self) -> bool {
+        self.version() == other.version()
+    }
+}

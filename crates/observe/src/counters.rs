@@ -1,0 +1,128 @@
+//! Counters of a job, fed from all threads.
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal),* $(,)?) => {
+        /// One counter. Text, JSON and tests read them all from here.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Counter { $($(#[doc = $doc])* $variant),* }
+        impl Counter {
+            /// Every counter, in the order of the documentation.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+            /// The field name in JSON.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+            /// What it counts.
+            pub fn describe(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),*)),* }
+            }
+        }
+    };
+}
+counters! {
+    /// Entries met at the source, of any type.
+    EntriesFound = "entries_found",
+    /// Bytes of content of the regular files met.
+    BytesFound = "bytes_found",
+    /// Regular files brought over.
+    FilesCopied = "files_copied",
+    /// Directories made.
+    DirectoriesCreated = "directories_created",
+    /// Symbolic links brought over.
+    SymlinksCopied = "symlinks_copied",
+    /// FIFOs, sockets and device nodes brought over.
+    SpecialsCopied = "specials_copied",
+    /// Further names linked to a file that was copied.
+    HardLinksCreated = "hard_links_created",
+    /// Bytes of content written, holes not counted.
+    BytesCopied = "bytes_copied",
+    /// Bytes of content that share blocks with the source instead of being written.
+    BytesShared = "bytes_shared",
+    /// Entries that were equal already, or that the policy keeps.
+    EntriesSkipped = "entries_skipped",
+    /// Bytes of content of skipped regular files.
+    BytesSkipped = "bytes_skipped",
+    /// Entries left out by a rule.
+    EntriesExcluded = "entries_excluded",
+    /// Entries replaced because another version or type stood there.
+    EntriesReplaced = "entries_replaced",
+    /// Entries that failed.
+    Errors = "errors",
+    /// Failed entries that only the source is to blame for: vanished or changing.
+    SourceErrors = "source_errors",
+    /// Entries or parts of the tree that were not attempted.
+    NotAttempted = "not_attempted",
+    /// Attempts that were repeated.
+    Retries = "retries",
+    /// Attributes that did not arrive and were not accepted by `--allow-loss`.
+    Losses = "losses",
+    /// Attributes that did not arrive and were accepted.
+    LossesAllowed = "losses_allowed",
+    /// Owners or groups that may not be set without privilege.
+    OwnersNotKept = "owners_not_kept",
+    /// Set-id bits dropped because the owner was not kept.
+    SetIdsDropped = "set_ids_dropped",
+    /// Attributes that need privilege and were left out.
+    PrivilegedAttributes = "privileged_attributes",
+    /// Attributes of the file system itself that are never carried over.
+    SystemAttributes = "system_attributes",
+    /// Leftovers of an interrupted run that were removed.
+    LeftoversRemoved = "leftovers_removed",
+    /// Temporaries met at the source and skipped.
+    TemporariesSkipped = "temporaries_skipped",
+    /// Chunks of large files copied.
+    ChunksCopied = "chunks_copied",
+    /// Tasks that movers have ended.
+    TasksDone = "tasks_done",
+    /// Tasks whose lease ran out.
+    LeasesExpired = "leases_expired",
+}
+
+/// The counters of one job.
+#[derive(Debug)]
+pub struct Counters([AtomicU64; Counter::ALL.len()]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Counters {
+    /// Adds one.
+    pub fn count(&self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    /// Adds `amount`.
+    pub fn add(&self, counter: Counter, amount: u64) {
+        self.0[counter as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// The present value.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0[counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// All present values.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(std::array::from_fn(|i| self.0[i].load(Ordering::Relaxed)))
+    }
+}
+
+/// The values of all counters at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot([u64; Counter::ALL.len()]);
+
+impl Snapshot {
+    /// The value of one counter.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0[counter as usize]
+    }
+
+    /// Names and values, in the order of the documentation.
+    pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> {
+        Counter::ALL.iter().map(|c| (*c, self.get(*c)))
+    }
+}

@@ -1,0 +1,32 @@
+//! What a job counts and tells: one documented enum of counters, a trait for those who watch, and the
+//! set-up of the log. Nothing here prints.
+#![forbid(unsafe_code)]
+
+mod counters;
+mod log;
+mod slowest;
+
+pub use counters::{Counter, Counters, Snapshot};
+pub use log::{LogFormat, start_log};
+pub use slowest::{Slow, Slowest};
+
+use dmover_model::Event;
+
+/// Someone who watches a job: a terminal, a JSON stream, a test.
+pub trait Monitor: Send + Sync {
+    /// Something happened.
+    fn event(&self, event: &Event);
+
+    /// Whether an [`Event::Item`] for every entry is wanted; if not, none is built.
+    fn wants_items(&self) -> bool {
+        false
+    }
+}
+
+/// Watches nothing.
+#[derive(Debug, Default)]
+pub struct NoMonitor;
+
+impl Monitor for NoMonitor {
+    fn event(&self, _event: &Event) {}
+}

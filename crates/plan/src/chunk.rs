@@ -1,0 +1,68 @@
+//! Cutting large files into chunks.
+use dmover_model::ByteRange;
+
+const MIB: u64 = 1 << 20;
+/// Below this, the two extra tasks and the flush of a split file cost more than a second mover gains.
+const SPLIT_AT_LEAST: u64 = 128 * MIB;
+const CHUNK_AT_LEAST: u64 = 64 * MIB;
+/// Bounds the tasks that one file can make, whatever its size.
+const CHUNKS_MAX: u64 = 1024;
+
+/// The chunk size for a file, or `None` if one task shall copy it whole.
+pub fn chunk_bytes(size: u64, threads: usize, demanded: Option<u64>) -> Option<u64> {
+    let (threshold, chunk) = match demanded {
+        Some(0) => return None,
+        Some(bytes) => (bytes.saturating_add(1), bytes),
+        None if threads < 2 => return None,
+        None => (SPLIT_AT_LEAST, CHUNK_AT_LEAST),
+    };
+    if size < threshold {
+        return None;
+    }
+    let at_least = size.div_ceil(CHUNKS_MAX);
+    // Whole MiB keep chunk borders on block and stripe borders, unless smaller chunks were asked for.
+    Some(if chunk >= at_least { chunk } else { at_least.div_ceil(MIB) * MIB })
+}
+
+/// The chunks of a file of `size` bytes, in order and without gap.
+pub fn chunks(size: u64, chunk_bytes: u64) -> impl Iterator<Item = ByteRange> {
+    assert!(chunk_bytes > 0, "a chunk holds at least one byte");
+    (0..size.div_ceil(chunk_bytes)).map(move |i| ByteRange {
+        start: i * chunk_bytes,
+        end: ((i + 1) * chunk_bytes).min(size),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn chunks_cover_the_file_once(size in 0u64..1 << 50, chunk in (1u64 << 40)..1 << 50) {
+            let mut next = 0;
+            for range in chunks(size, chunk) {
+                prop_assert_eq!(range.start, next);
+                prop_assert!(!range.is_empty() && range.len() <= chunk);
+                next = range.end;
+            }
+            prop_assert_eq!(next, size);
+        }
+
+        #[test]
+        fn no_file_makes_too_many_chunks(size in 0u64..1 << 60, threads in 1usize..64) {
+            if let Some(bytes) = chunk_bytes(size, threads, None) {
+                prop_assert!(size.div_ceil(bytes) <= CHUNKS_MAX);
+                prop_assert!(bytes >= CHUNK_AT_LEAST);
+            }
+        }
+    }
+
+    #[test]
+    fn an_explicit_size_decides() {
+        assert_eq!(chunk_bytes(10 * MIB, 1, Some(MIB)), Some(MIB));
+        assert_eq!(chunk_bytes(MIB, 8, Some(MIB)), None);
+        assert_eq!(chunk_bytes(u64::MAX / 2, 8, Some(0)), None);
+    }
+}

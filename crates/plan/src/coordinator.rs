@@ -1,0 +1,400 @@
+//! The coordinator as a state machine: events in, commands out.
+//!
+//! It owns one job. It knows which tasks are out, which directories and large files wait for them
+//! (*nodes*), and in which phase the job is. A node ends with a task of its own as soon as nothing
+//! below it is left, so directories get their times last and deepest first, and a large file is
+//! sealed when its chunks have settled. What exceeds the window goes to the ledger (the *shelf*) and
+//! comes back last in, first out: depth first, so that memory follows depth and not the tree.
+use dmover_model::{
+    Budget, DirectoryRef, EntryError, ErrorClass, LinkGroup, LinkName, NewNode, NewTask, Operation,
+    Outcome, Parent, PathBytes, Side, Task, TaskId, TaskKind,
+};
+use std::collections::HashMap;
+
+/// Names a node: a directory or large file that ends when everything below it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u64);
+
+/// A task that waits in the ledger, with the node it hangs on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shelved {
+    /// What it hangs on.
+    pub node: Option<NodeId>,
+    /// What to do.
+    pub kind: TaskKind,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// The job begins with these tasks.
+    Start(Vec<TaskKind>),
+    /// A mover reports in the middle of a task.
+    Report(TaskId, Outcome),
+    /// A mover has ended a task.
+    Done(TaskId, Outcome),
+    /// The lease of a task ran out; the queue has taken it back.
+    Expired(Task),
+    /// The queue gave back a task that nobody had leased, after a stop.
+    Withdrawn(Task),
+    /// The ledger answers [`Command::Unshelve`].
+    Unshelved(Vec<Shelved>),
+    /// The ledger answers [`Command::FetchLinks`].
+    Links(LinkSupply),
+    /// The ledger answers [`Command::FetchDirty`]; empty when there are no more.
+    Dirty(Vec<DirectoryRef>),
+    /// Take no new work; what is not begun is given up.
+    Stop,
+}
+
+/// Link groups from the ledger.
+#[derive(Debug, Default)]
+pub struct LinkSupply {
+    /// The groups.
+    pub groups: Vec<LinkGroup>,
+    /// The last group goes on, so that its rest has to wait for this task.
+    pub continues: bool,
+    /// There are no more.
+    pub exhausted: bool,
+}
+
+/// What the driver has to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Put a task on the queue.
+    Publish(Task),
+    /// Keep tasks in the ledger.
+    Shelve(Vec<Shelved>),
+    /// Give back up to so many shelved tasks, the newest first.
+    Unshelve(usize),
+    /// Remember names of linked inodes.
+    RecordLinks(Vec<LinkName>),
+    /// Remember directories to finish again.
+    RecordDirty(Vec<DirectoryRef>),
+    /// Give back link groups.
+    FetchLinks,
+    /// Give back dirty directories, deepest first.
+    FetchDirty,
+    /// Take back from the queue what nobody has leased.
+    Withdraw,
+    /// This will not be attempted.
+    Abandon(TaskKind),
+    /// Every task has ended.
+    Finished,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: Option<NodeId>,
+    /// Tasks and nodes that hang on it, and the task that reported it.
+    holds: u64,
+    finish: TaskKind,
+    failure: Option<Box<EntryError>>,
+}
+
+#[derive(Debug)]
+struct Flight {
+    node: Option<NodeId>,
+    /// Nodes this task has reported; they stay open as long as it may report more below them.
+    reported: Vec<NodeId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Tree,
+    Links,
+    Dirty,
+    Finished,
+}
+
+/// The state of one job.
+#[derive(Debug)]
+pub struct Coordinator {
+    window: usize,
+    budget: Budget,
+    next_task: u64,
+    next_node: u64,
+    flights: HashMap<TaskId, Flight>,
+    nodes: HashMap<NodeId, Node>,
+    shelf: u64,
+    phase: Phase,
+    /// An answer of the ledger is outstanding.
+    fetching: bool,
+    /// The next link groups continue one that is still being worked on.
+    serial: bool,
+    links_exhausted: bool,
+    stopping: bool,
+    ended: bool,
+}
+
+impl Coordinator {
+    /// A coordinator that keeps at most about `window` tasks on the queue.
+    pub fn new(window: usize, budget: Budget) -> Self {
+        Self {
+            window: window.max(1),
+            budget,
+            next_task: 0,
+            next_node: 0,
+            flights: HashMap::new(),
+            nodes: HashMap::new(),
+            shelf: 0,
+            phase: Phase::Tree,
+            fetching: false,
+            serial: false,
+            links_exhausted: false,
+            stopping: false,
+            ended: false,
+        }
+    }
+
+    /// Tasks that are out or on the shelf.
+    pub fn pending(&self) -> u64 {
+        self.flights.len() as u64 + self.shelf
+    }
+
+    /// Takes in what happened and answers what to do, in order.
+    pub fn handle(&mut self, input: Input) -> Vec<Command> {
+        let mut out = Vec::new();
+        match input {
+            Input::Start(kinds) => self.add(kinds.into_iter().map(|k| (None, k)), &mut out),
+            Input::Report(task, outcome) => self.take_outcome(task, outcome, &mut out),
+            Input::Done(task, outcome) => {
+                self.take_outcome(task, outcome, &mut out);
+                self.end_flight(task, &mut out);
+            }
+            Input::Expired(task) => self.expired(task, &mut out),
+            Input::Withdrawn(task) => {
+                if let Some(flight) = self.flights.get(&task.id) {
+                    let node = flight.node;
+                    self.abandon(node, task.kind, &mut out);
+                    self.end_flight(task.id, &mut out);
+                }
+            }
+            Input::Unshelved(tasks) => {
+                self.fetching = false;
+                self.shelf -= tasks.len() as u64;
+                for task in tasks {
+                    self.publish(task.node, task.kind, &mut out);
+                }
+            }
+            Input::Links(supply) => self.take_links(supply, &mut out),
+            Input::Dirty(directories) => self.take_dirty(directories, &mut out),
+            Input::Stop => {
+                if !self.stopping {
+                    self.stopping = true;
+                    out.push(Command::Withdraw);
+                }
+            }
+        }
+        self.advance(&mut out);
+        out
+    }
+
+    fn take_outcome(&mut self, task: TaskId, outcome: Outcome, out: &mut Vec<Command>) {
+        let Some(flight) = self.flights.get(&task) else { return };
+        let inherited = flight.node;
+        for NewNode { parent, finish } in outcome.nodes {
+            let parent = self.resolve(task, inherited, parent);
+            self.hold(parent);
+            let id = NodeId(self.next_node);
+            self.next_node += 1;
+            self.nodes.insert(id, Node { parent, holds: 1, finish, failure: None });
+            if let Some(flight) = self.flights.get_mut(&task) {
+                flight.reported.push(id);
+            }
+        }
+        if let (Some(failure), Some(node)) =
+            (outcome.chunk_failure, inherited.and_then(|n| self.nodes.get_mut(&n)))
+        {
+            node.failure.get_or_insert(failure);
+        }
+        if !outcome.links.is_empty() {
+            out.push(Command::RecordLinks(outcome.links));
+        }
+        if !outcome.dirty.is_empty() {
+            out.push(Command::RecordDirty(outcome.dirty));
+        }
+        let tasks: Vec<_> = outcome
+            .tasks
+            .into_iter()
+            .map(|NewTask { parent, kind }| (self.resolve(task, inherited, parent), kind))
+            .collect();
+        self.add(tasks.into_iter(), out);
+    }
+
+    fn resolve(&self, task: TaskId, inherited: Option<NodeId>, parent: Parent) -> Option<NodeId> {
+        match parent {
+            Parent::Inherited => inherited,
+            Parent::New(index) => {
+                self.flights.get(&task).and_then(|f| f.reported.get(index)).copied().or(inherited)
+            }
+        }
+    }
+
+    fn hold(&mut self, node: Option<NodeId>) {
+        if let Some(node) = node.and_then(|n| self.nodes.get_mut(&n)) {
+            node.holds += 1;
+        }
+    }
+
+    /// Publishes as far as the window allows and shelves the rest.
+    fn add(
+        &mut self,
+        tasks: impl Iterator<Item = (Option<NodeId>, TaskKind)>,
+        out: &mut Vec<Command>,
+    ) {
+        let mut shelved = Vec::new();
+        for (node, kind) in tasks {
+            self.hold(node);
+            if self.stopping || self.flights.len() < self.window {
+                self.publish(node, kind, out);
+            } else {
+                shelved.push(Shelved { node, kind });
+            }
+        }
+        if !shelved.is_empty() {
+            self.shelf += shelved.len() as u64;
+            out.push(Command::Shelve(shelved));
+        }
+    }
+
+    /// Hands out a task whose hold on `node` exists already.
+    fn publish(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
+        // A large file that was begun is always sealed, so that its temporary is removed.
+        if self.stopping && !matches!(kind, TaskKind::Seal(_)) {
+            self.abandon(node, kind, out);
+            self.release(node, out);
+            return;
+        }
+        let id = TaskId(self.next_task);
+        self.next_task += 1;
+        self.flights.insert(id, Flight { node, reported: Vec::new() });
+        out.push(Command::Publish(Task { id, kind, budget: self.budget }));
+    }
+
+    fn abandon(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
+        if matches!(kind, TaskKind::Chunk(_)) {
+            self.fail_node(node, ErrorClass::Cancelled, "the job was stopped");
+        } else {
+            out.push(Command::Abandon(kind));
+        }
+    }
+
+    fn fail_node(&mut self, node: Option<NodeId>, class: ErrorClass, words: &str) {
+        if let Some(node) = node.and_then(|n| self.nodes.get_mut(&n)) {
+            node.failure.get_or_insert_with(|| {
+                let (side, path) = (Side::Destination, PathBytes::default());
+                Box::new(EntryError::plain(side, Operation::Write, class, path, words))
+            });
+        }
+    }
+
+    /// A chunk is never leased twice: whoever held it may still be writing. Its file is taken again
+    /// with a fresh temporary. Every other task can be repeated as it is.
+    fn expired(&mut self, task: Task, out: &mut Vec<Command>) {
+        let Some(flight) = self.flights.get(&task.id) else { return };
+        if matches!(task.kind, TaskKind::Chunk(_)) {
+            let node = flight.node;
+            self.fail_node(node, ErrorClass::Fenced, "a mover lost its lease on a chunk");
+            self.end_flight(task.id, out);
+        } else {
+            out.push(Command::Publish(task));
+        }
+    }
+
+    fn end_flight(&mut self, task: TaskId, out: &mut Vec<Command>) {
+        if let Some(flight) = self.flights.remove(&task) {
+            // Children first: the reporting task's own node closes after what it reported.
+            for node in flight.reported.into_iter().rev() {
+                self.release(Some(node), out);
+            }
+            self.release(flight.node, out);
+        }
+    }
+
+    fn release(&mut self, mut next: Option<NodeId>, out: &mut Vec<Command>) {
+        while let Some(id) = next {
+            let Some(node) = self.nodes.get_mut(&id) else { return };
+            node.holds -= 1;
+            if node.holds > 0 {
+                return;
+            }
+            let Some(mut node) = self.nodes.remove(&id) else { return };
+            if let TaskKind::Seal(seal) = &mut node.finish {
+                seal.failure = node.failure.take();
+            }
+            if self.stopping && !matches!(node.finish, TaskKind::Seal(_)) {
+                // The directory stays closed until the next run finishes it.
+                next = node.parent;
+                continue;
+            }
+            // The finishing task inherits the node's hold on its parent.
+            self.publish(node.parent, node.finish, out);
+            return;
+        }
+    }
+
+    fn take_links(&mut self, supply: LinkSupply, out: &mut Vec<Command>) {
+        self.fetching = false;
+        self.serial = supply.continues;
+        self.links_exhausted = supply.exhausted;
+        if !supply.groups.is_empty() {
+            self.publish(None, TaskKind::Links(supply.groups), out);
+        }
+    }
+
+    fn take_dirty(&mut self, directories: Vec<DirectoryRef>, out: &mut Vec<Command>) {
+        self.fetching = false;
+        if directories.is_empty() {
+            self.phase = Phase::Finished;
+        } else {
+            self.publish(None, TaskKind::Finish(directories), out);
+        }
+    }
+
+    /// Keeps the window full and changes the phase when the present one has run dry.
+    fn advance(&mut self, out: &mut Vec<Command>) {
+        if self.fetching {
+            return;
+        }
+        let room = self.window.saturating_sub(self.flights.len());
+        if self.shelf > 0 && (room > 0 || self.stopping) {
+            self.fetching = true;
+            let most = if self.stopping { usize::MAX } else { room };
+            out.push(Command::Unshelve(most.min(self.shelf as usize)));
+            return;
+        }
+        let idle = self.flights.is_empty() && self.shelf == 0;
+        if idle && !self.ended && (self.stopping || self.phase == Phase::Finished) {
+            self.ended = true;
+            self.phase = Phase::Finished;
+            out.push(Command::Finished);
+            return;
+        }
+        match self.phase {
+            Phase::Tree if idle => {
+                debug_assert!(self.nodes.is_empty(), "a node without tasks below it is finished");
+                self.phase = Phase::Links;
+                self.advance(out);
+            }
+            Phase::Links if self.links_exhausted && idle => {
+                self.phase = Phase::Dirty;
+                self.advance(out);
+            }
+            Phase::Links if !self.links_exhausted && room > 0 && (!self.serial || idle) => {
+                self.fetching = true;
+                out.push(Command::FetchLinks);
+            }
+            // One batch at a time keeps the order from the deepest directory up.
+            Phase::Dirty if idle => {
+                self.fetching = true;
+                out.push(Command::FetchDirty);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "coordinator_tests.rs"]
+mod tests;

@@ -1,0 +1,189 @@
+//! What one entry needs, from what is known of both sides.
+use dmover_model::{CopyPolicy, EntryKind, EntryRecord, ErrorClass, Metadata, Overwrite};
+
+/// What to do with one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing stands there: make it under its final name.
+    Create,
+    /// Something else stands there: make it under a temporary name and rename.
+    Replace,
+    /// Write into the file that stands there.
+    UpdateInPlace,
+    /// A directory: go down.
+    Descend,
+    /// It is equal, or the policy keeps what stands there.
+    Skip,
+    /// It cannot be done.
+    Refuse(ErrorClass, &'static str),
+}
+
+/// What the destination has under the entry's name.
+#[derive(Debug, Clone, Copy)]
+pub struct Existing<'a> {
+    /// Its metadata.
+    pub metadata: &'a Metadata,
+    /// Its content if it is a symbolic link.
+    pub symlink: Option<&'a [u8]>,
+    /// The steps in which its file system keeps times, in nanoseconds.
+    pub granularity_ns: u32,
+}
+
+/// Decides what `source` needs under `policy`.
+pub fn decide(
+    source: &EntryRecord,
+    existing: Option<Existing<'_>>,
+    policy: &CopyPolicy,
+) -> Decision {
+    let Some(existing) = existing else {
+        let directory = source.metadata.kind == EntryKind::Directory;
+        return if directory { Decision::Descend } else { Decision::Create };
+    };
+    let old = existing.metadata;
+    match (source.metadata.kind, old.kind) {
+        (EntryKind::Directory, EntryKind::Directory) => return Decision::Descend,
+        (EntryKind::Directory, _) => {
+            let words = "a directory cannot replace something that is not one";
+            return Decision::Refuse(ErrorClass::TypeConflict, words);
+        }
+        (_, EntryKind::Directory) => {
+            let words = "a directory stands at the destination";
+            return Decision::Refuse(ErrorClass::TypeConflict, words);
+        }
+        _ => {}
+    }
+    match policy.overwrite {
+        Overwrite::Never => return Decision::Skip,
+        Overwrite::Older if is_not_older(source, existing) => return Decision::Skip,
+        Overwrite::Changed | Overwrite::Older if is_equal(source, existing) => {
+            return Decision::Skip;
+        }
+        _ => {}
+    }
+    let may_write_into = source.metadata.kind == EntryKind::File
+        && old.kind == EntryKind::File
+        && old.links == 1
+        && old.identity != source.metadata.identity;
+    if policy.inplace && policy.backup.is_none() && may_write_into {
+        Decision::UpdateInPlace
+    } else {
+        Decision::Replace
+    }
+}
+
+/// The quick check: type, size and modification time, plus what is free to compare.
+pub fn is_equal(source: &EntryRecord, existing: Existing<'_>) -> bool {
+    let (new, old) = (&source.metadata, existing.metadata);
+    let content = match new.kind {
+        EntryKind::File => new.size == old.size,
+        EntryKind::Symlink => source.symlink.as_deref() == existing.symlink,
+        EntryKind::CharDevice | EntryKind::BlockDevice => new.device == old.device,
+        EntryKind::Fifo | EntryKind::Socket | EntryKind::Directory => true,
+    };
+    let step = existing.granularity_ns;
+    // Flags are the only thing set after the times; a run killed in between must be seen.
+    let flags = (new.immutable && !old.immutable) || (new.append_only && !old.append_only);
+    new.kind == old.kind
+        && content
+        && !flags
+        && new.mtime.truncated(step) == old.mtime.truncated(step)
+}
+
+fn is_not_older(source: &EntryRecord, existing: Existing<'_>) -> bool {
+    let step = existing.granularity_ns;
+    existing.metadata.mtime.truncated(step) >= source.metadata.mtime.truncated(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmover_model::{Identity, MountId, Name, Timestamp};
+
+    fn record(kind: EntryKind) -> EntryRecord {
+        let time = Timestamp { seconds: 100, nanoseconds: 123_456_789 };
+        EntryRecord {
+            name: Name::new(*b"x").unwrap(),
+            renamed: None,
+            symlink: None,
+            metadata: Metadata {
+                kind,
+                mode: 0o644,
+                uid: 0,
+                gid: 0,
+                size: 10,
+                blocks: 8,
+                links: 1,
+                device: (0, 0),
+                identity: Identity { mount: MountId(0), inode: 7 },
+                atime: time,
+                mtime: time,
+                ctime: time,
+                immutable: false,
+                append_only: false,
+            },
+        }
+    }
+
+    fn run(new: &EntryRecord, old: &Metadata, policy: &CopyPolicy) -> Decision {
+        decide(new, Some(Existing { metadata: old, symlink: None, granularity_ns: 1 }), policy)
+    }
+
+    #[test]
+    fn equal_means_type_size_and_time() {
+        let new = record(EntryKind::File);
+        let mut old = new.metadata.clone();
+        old.identity.inode = 8;
+        let policy = CopyPolicy::default();
+        assert_eq!(run(&new, &old, &policy), Decision::Skip);
+        old.mtime.nanoseconds += 1;
+        assert_eq!(run(&new, &old, &policy), Decision::Replace);
+        let coarse = Existing { metadata: &old, symlink: None, granularity_ns: 1_000_000_000 };
+        assert_eq!(decide(&new, Some(coarse), &policy), Decision::Skip);
+        old.size += 1;
+        assert_eq!(decide(&new, Some(Existing { metadata: &old, ..coarse }), &policy), Decision::Replace);
+    }
+
+    #[test]
+    fn a_lost_immutable_flag_is_not_equal() {
+        let mut new = record(EntryKind::File);
+        let old = new.metadata.clone();
+        new.metadata.immutable = true;
+        assert_eq!(run(&new, &old, &CopyPolicy::default()), Decision::Replace);
+    }
+
+    #[test]
+    fn in_place_never_touches_an_inode_with_other_names_or_the_source_itself() {
+        let new = record(EntryKind::File);
+        let policy =
+            CopyPolicy { inplace: true, overwrite: Overwrite::Always, ..CopyPolicy::default() };
+        let mut old = new.metadata.clone();
+        assert_eq!(run(&new, &old, &policy), Decision::Replace, "same inode as the source");
+        old.identity.inode = 8;
+        assert_eq!(run(&new, &old, &policy), Decision::UpdateInPlace);
+        old.links = 2;
+        assert_eq!(run(&new, &old, &policy), Decision::Replace, "another name would change");
+    }
+
+    #[test]
+    fn update_and_no_clobber_keep_what_is_there() {
+        let new = record(EntryKind::File);
+        let mut old = new.metadata.clone();
+        old.size = 3;
+        let never = CopyPolicy { overwrite: Overwrite::Never, ..CopyPolicy::default() };
+        let older = CopyPolicy { overwrite: Overwrite::Older, ..CopyPolicy::default() };
+        assert_eq!(run(&new, &old, &never), Decision::Skip);
+        assert_eq!(run(&new, &old, &older), Decision::Skip);
+        old.mtime.seconds -= 1;
+        assert_eq!(run(&new, &old, &older), Decision::Replace);
+    }
+
+    #[test]
+    fn directories_and_files_do_not_replace_each_other() {
+        let (file, dir) = (record(EntryKind::File), record(EntryKind::Directory));
+        let policy = CopyPolicy::default();
+        assert!(matches!(run(&file, &dir.metadata, &policy), Decision::Refuse(..)));
+        assert!(matches!(run(&dir, &file.metadata, &policy), Decision::Refuse(..)));
+        assert_eq!(run(&dir, &dir.metadata, &policy), Decision::Descend);
+        assert_eq!(decide(&dir, None, &policy), Decision::Descend);
+    }
+}

@@ -1,0 +1,98 @@
+//! Mapping of owners and groups, also inside POSIX ACLs.
+use dmover_model::IdRule;
+
+/// Maps user and group ids by tables of ranges; an id that no rule names stays as it is.
+#[derive(Debug, Clone, Default)]
+pub struct IdentityMap {
+    users: Vec<IdRule>,
+    groups: Vec<IdRule>,
+}
+
+impl IdentityMap {
+    /// A map of these rules; the first that covers an id decides.
+    pub fn new(users: Vec<IdRule>, groups: Vec<IdRule>) -> Self {
+        Self { users, groups }
+    }
+
+    /// Whether every id stays as it is.
+    pub fn is_identity(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty()
+    }
+
+    /// The destination's user id.
+    pub fn user(&self, id: u32) -> u32 {
+        map(&self.users, id)
+    }
+
+    /// The destination's group id.
+    pub fn group(&self, id: u32) -> u32 {
+        map(&self.groups, id)
+    }
+
+    /// Maps the ids in the value of a `system.posix_acl_*` attribute.
+    ///
+    /// The format (linux/posix_acl_xattr.h): a 4-byte version, then entries of tag (2 bytes),
+    /// permissions (2) and id (4), little endian. `None` if the value is not of that form.
+    pub fn posix_acl(&self, value: &[u8]) -> Option<Vec<u8>> {
+        const VERSION: u32 = 2;
+        const TAG_USER: u16 = 0x02;
+        const TAG_GROUP: u16 = 0x08;
+        let (version, entries) = value.split_at_checked(4)?;
+        if version != VERSION.to_le_bytes() || entries.len() % 8 != 0 {
+            return None;
+        }
+        let mut mapped = value.to_vec();
+        for entry in mapped[4..].chunks_exact_mut(8) {
+            let tag = u16::from_le_bytes([entry[0], entry[1]]);
+            let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+            let new = match tag {
+                TAG_USER => self.user(id),
+                TAG_GROUP => self.group(id),
+                _ => id,
+            };
+            entry[4..].copy_from_slice(&new.to_le_bytes());
+        }
+        Some(mapped)
+    }
+}
+
+fn map(rules: &[IdRule], id: u32) -> u32 {
+    rules
+        .iter()
+        .find(|r| id.checked_sub(r.from).is_some_and(|offset| offset < r.count))
+        .map_or(id, |r| r.to.wrapping_add(id - r.from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> IdentityMap {
+        let users = vec![
+            IdRule { from: 1000, to: 5000, count: 10 },
+            IdRule { from: 0, to: 65534, count: 1 },
+        ];
+        IdentityMap::new(users, vec![IdRule { from: 100, to: 200, count: 1 }])
+    }
+
+    #[test]
+    fn ranges_map_and_the_rest_stays() {
+        let map = table();
+        assert_eq!((map.user(1009), map.user(1010), map.user(0)), (5009, 1010, 65534));
+        assert_eq!((map.group(100), map.group(101)), (200, 101));
+    }
+
+    #[test]
+    fn acl_entries_are_mapped_by_their_tag() {
+        let entry = |tag: u16, id: u32| {
+            [&tag.to_le_bytes()[..], &7u16.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let acl = |user, group| {
+            let all = [2u32.to_le_bytes().to_vec(), entry(1, u32::MAX), entry(2, user), entry(8, group)];
+            all.concat()
+        };
+        assert_eq!(table().posix_acl(&acl(1001, 100)), Some(acl(5001, 200)));
+        assert_eq!(table().posix_acl(b"\x02\0\0\0junk"), None);
+        assert_eq!(table().posix_acl(b""), None);
+    }
+}

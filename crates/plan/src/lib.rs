@@ -1,0 +1,14 @@
+//! Pure decisions: no I/O, no clock, no threads. Time and randomness are arguments.
+#![forbid(unsafe_code)]
+
+pub mod breaker;
+pub mod chunk;
+pub mod coordinator;
+pub mod decide;
+pub mod filter;
+pub mod idmap;
+pub mod itemize;
+pub mod overlap;
+pub mod rate;
+pub mod retry;
+pub mod temporary;

@@ -1,0 +1,97 @@
+//! Finds a destination that lies inside a source, also through bind mounts.
+use std::path::{Path, PathBuf};
+
+/// Where a path lies on its file system, independent of where that is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSystemPath {
+    /// The device number of the file system.
+    pub device: u64,
+    /// The path from the file system's own root.
+    pub path: PathBuf,
+}
+
+impl FileSystemPath {
+    /// Whether `other` is this very place or lies below it.
+    pub fn contains(&self, other: &Self) -> bool {
+        self.device == other.device && other.path.starts_with(&self.path)
+    }
+}
+
+/// One line of `/proc/self/mountinfo`, see proc_pid_mountinfo(5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountLine {
+    /// The mount's id, as `statx` reports it.
+    pub id: u64,
+    /// The directory of the file system that is mounted there.
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// The type of the file system.
+    pub file_system: String,
+}
+
+/// Parses mountinfo; lines that do not fit are left out.
+pub fn parse_mountinfo(text: &[u8]) -> Vec<MountLine> {
+    text.split(|b| *b == b'\n').filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<MountLine> {
+    let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+    let dash = fields.iter().position(|f| *f == b"-")?;
+    Some(MountLine {
+        id: std::str::from_utf8(fields.first()?).ok()?.parse().ok()?,
+        root: unescape(fields.get(3)?),
+        mount_point: unescape(fields.get(4)?),
+        file_system: String::from_utf8_lossy(fields.get(dash + 1)?).into_owned(),
+    })
+}
+
+/// Blanks, newlines and backslashes are written as three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut at = 0;
+    while at < field.len() {
+        let octal = (field[at] == b'\\')
+            .then(|| field.get(at + 1..at + 4))
+            .flatten()
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(octal.unwrap_or(field[at]));
+        at += if octal.is_some() { 4 } else { 1 };
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
+/// Translates a canonical path into the file system's own, given its mount and device.
+pub fn on_file_system(canonical: &Path, mount: &MountLine, device: u64) -> Option<FileSystemPath> {
+    let below = canonical.strip_prefix(&mount.mount_point).ok()?;
+    Some(FileSystemPath { device, path: mount.root.join(below) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bind_mount_is_seen_through() {
+        let text = b"22 1 8:1 / /src rw - ext4 /dev/sda1 rw\n\
+                     23 1 8:1 /sub\\040dir /mnt/bind rw shared:1 - ext4 /dev/sda1 rw\n";
+        let mounts = parse_mountinfo(text);
+        assert_eq!(mounts[1].file_system, "ext4");
+        let source = on_file_system(Path::new("/src"), &mounts[0], 5).unwrap();
+        let inside = on_file_system(Path::new("/mnt/bind/out"), &mounts[1], 5).unwrap();
+        assert_eq!(inside.path, Path::new("/sub dir/out"));
+        assert!(source.contains(&inside));
+        assert!(!inside.contains(&source));
+        let elsewhere = FileSystemPath { device: 6, path: inside.path.clone() };
+        assert!(!source.contains(&elsewhere));
+    }
+
+    #[test]
+    fn a_common_prefix_of_a_name_is_no_overlap() {
+        let at = |p: &str| FileSystemPath { device: 1, path: p.into() };
+        assert!(!at("/data").contains(&at("/data2/x")));
+        assert!(at("/data").contains(&at("/data")));
+    }
+}

@@ -1,0 +1,73 @@
+//! Names of temporaries: recognisable, unique for each run, never too long.
+use dmover_model::{JobId, Name};
+
+const PREFIX: &[u8] = b".dmover-";
+const JOB_DIGITS: usize = 12;
+const RUN_DIGITS: usize = 16;
+const NUMBER_DIGITS: usize = 16;
+
+/// Names one run's temporaries: `.dmover-<job>-<run>-<number>`, 54 bytes.
+///
+/// The run (which stands for the attempt: no two runs and no two rounds of a file share one name)
+/// tells the leftovers of an interrupted run from the files that this one is writing.
+#[derive(Debug, Clone)]
+pub struct TemporaryNames {
+    job: String,
+    run: String,
+}
+
+impl TemporaryNames {
+    /// Names for run number `run` of `job`.
+    pub fn new(job: &JobId, run: u64) -> Self {
+        assert_eq!(job.0.len(), JOB_DIGITS, "a job id has twelve digits");
+        Self { job: job.0.clone(), run: format!("{run:016x}") }
+    }
+
+    /// The temporary with this number.
+    pub fn name(&self, number: u64) -> Name {
+        let text = format!(".dmover-{}-{}-{number:016x}", self.job, self.run);
+        Name::new(text.into_bytes()).expect("digits and dashes make a valid name")
+    }
+
+    /// Whether `name` was left behind by another run of the same job.
+    pub fn is_leftover(&self, name: &[u8]) -> bool {
+        parse(name).is_some_and(|(job, run)| job == self.job.as_bytes() && run != self.run.as_bytes())
+    }
+}
+
+/// Whether `name` is a temporary of any run of any job.
+pub fn is_temporary(name: &[u8]) -> bool {
+    parse(name).is_some()
+}
+
+fn parse(name: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut fields = name.strip_prefix(PREFIX)?.split(|b| *b == b'-');
+    let mut field = |digits: usize| {
+        fields.next().filter(|f| f.len() == digits && f.iter().all(u8::is_ascii_hexdigit))
+    };
+    let (job, run, _) = (field(JOB_DIGITS)?, field(RUN_DIGITS)?, field(NUMBER_DIGITS)?);
+    fields.next().is_none().then_some((job, run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_other_runs_of_the_same_job_are_leftovers() {
+        let job = JobId("0123456789ab".into());
+        let (old, new) = (TemporaryNames::new(&job, 1), TemporaryNames::new(&job, 2));
+        let other = TemporaryNames::new(&JobId("ffffffffffff".into()), 1);
+        assert!(new.is_leftover(old.name(7).as_bytes()));
+        assert!(!new.is_leftover(new.name(7).as_bytes()));
+        assert!(!new.is_leftover(other.name(7).as_bytes()));
+        assert!(is_temporary(other.name(u64::MAX).as_bytes()));
+    }
+
+    #[test]
+    fn a_users_own_file_is_not_taken_for_one() {
+        for name in [&b".dmover-notes"[..], b".dmover-0123456789ab-1-2", b"dmover", b".dmover-"] {
+            assert!(!is_temporary(name));
+        }
+    }
+}

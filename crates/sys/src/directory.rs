@@ -1,0 +1,168 @@
+//! Reading, making and changing directories.
+use rustix::fs::{AtFlags, Mode, RawDir, RenameFlags};
+use std::mem::MaybeUninit;
+
+use crate::path::c_name;
+use crate::{AsFd, BorrowedFd, Errno, Result, retry};
+
+/// The type of a directory entry as getdents64(2) hints at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TypeHint {
+    /// A directory.
+    Directory,
+    /// Anything else that is known.
+    Other,
+    /// The file system does not say.
+    Unknown,
+}
+
+/// Reads the names of a directory in the order of the file system, `.` and `..` left out.
+///
+/// One buffer, allocated once; no cookie of the directory ever leaves this reader.
+#[derive(Debug)]
+pub struct DirectoryReader {
+    buffer: Vec<MaybeUninit<u8>>,
+}
+
+impl Default for DirectoryReader {
+    fn default() -> Self {
+        // 128 KiB: about 3,000 names a call; larger gains nothing measurable on ext4 and xfs.
+        Self { buffer: vec![MaybeUninit::uninit(); 128 << 10] }
+    }
+}
+
+impl DirectoryReader {
+    /// Calls `each` with every name until it answers `false`; answers whether the end was reached.
+    pub fn read<E: From<Errno>>(
+        &mut self,
+        directory: impl AsFd,
+        mut each: impl FnMut(&[u8], TypeHint) -> std::result::Result<bool, E>,
+    ) -> std::result::Result<bool, E> {
+        let mut reader = RawDir::new(directory.as_fd(), &mut self.buffer);
+        while let Some(entry) = reader.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let hint = match entry.file_type() {
+                rustix::fs::FileType::Directory => TypeHint::Directory,
+                rustix::fs::FileType::Unknown => TypeHint::Unknown,
+                _ => TypeHint::Other,
+            };
+            if !each(name, hint)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// mkdirat(2).
+pub fn make_directory(parent: impl AsFd, name: &[u8], mode: u32) -> Result<()> {
+    let name = c_name(name)?;
+    retry(|| rustix::fs::mkdirat(parent.as_fd(), &*name, Mode::from_raw_mode(mode)))
+}
+
+/// symlinkat(2).
+pub fn make_symlink(content: &[u8], parent: impl AsFd, name: &[u8]) -> Result<()> {
+    let (content, name) = (c_name(content)?, c_name(name)?);
+    retry(|| rustix::fs::symlinkat(&*content, parent.as_fd(), &*name))
+}
+
+/// readlinkat(2) with a buffer that grows as needed.
+pub fn read_symlink(parent: impl AsFd, name: &[u8]) -> Result<Vec<u8>> {
+    let name = c_name(name)?;
+    retry(|| rustix::fs::readlinkat(parent.as_fd(), &*name, Vec::with_capacity(256)))
+        .map(std::ffi::CString::into_bytes)
+}
+
+/// What mknodat(2) makes for us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeType {
+    /// A named pipe.
+    Fifo,
+    /// A UNIX-domain socket that nobody listens on.
+    Socket,
+    /// A character device.
+    CharacterDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+/// mknodat(2) for FIFOs, sockets and devices; `device` is the major and minor number.
+pub fn make_node(
+    parent: impl AsFd,
+    name: &[u8],
+    node: NodeType,
+    mode: u32,
+    device: (u32, u32),
+) -> Result<()> {
+    let name = c_name(name)?;
+    let file_type = match node {
+        NodeType::Fifo => rustix::fs::FileType::Fifo,
+        NodeType::Socket => rustix::fs::FileType::Socket,
+        NodeType::CharacterDevice => rustix::fs::FileType::CharacterDevice,
+        NodeType::BlockDevice => rustix::fs::FileType::BlockDevice,
+    };
+    let number = rustix::fs::makedev(device.0, device.1);
+    let mode = Mode::from_raw_mode(mode);
+    retry(|| rustix::fs::mknodat(parent.as_fd(), &*name, file_type, mode, number))
+}
+
+/// A hard link to a name, itself if it is a symbolic link.
+pub fn hard_link(
+    old_parent: impl AsFd,
+    old_name: &[u8],
+    new_parent: impl AsFd,
+    new_name: &[u8],
+) -> Result<()> {
+    let (old_name, new_name) = (c_name(old_name)?, c_name(new_name)?);
+    retry(|| {
+        let (old, new) = (old_parent.as_fd(), new_parent.as_fd());
+        rustix::fs::linkat(old, &*old_name, new, &*new_name, AtFlags::empty())
+    })
+}
+
+/// renameat(2) within one directory.
+pub fn rename(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result<()> {
+    let (old_name, new_name) = (c_name(old_name)?, c_name(new_name)?);
+    let parent = parent.as_fd();
+    retry(|| rustix::fs::renameat(parent, &*old_name, parent, &*new_name))
+}
+
+/// Swaps two names of one directory (`RENAME_EXCHANGE`).
+pub fn exchange(parent: impl AsFd, one: &[u8], other: &[u8]) -> Result<()> {
+    let (one, other) = (c_name(one)?, c_name(other)?);
+    let parent = parent.as_fd();
+    retry(|| {
+        rustix::fs::renameat_with(parent, &*one, parent, &*other, RenameFlags::EXCHANGE)
+    })
+}
+
+/// Removes a name that is not a directory.
+pub fn unlink(parent: impl AsFd, name: &[u8]) -> Result<()> {
+    let name = c_name(name)?;
+    retry(|| rustix::fs::unlinkat(parent.as_fd(), &*name, AtFlags::empty()))
+}
+
+/// Removes an empty directory.
+pub fn remove_directory(parent: impl AsFd, name: &[u8]) -> Result<()> {
+    let name = c_name(name)?;
+    retry(|| rustix::fs::unlinkat(parent.as_fd(), &*name, AtFlags::REMOVEDIR))
+}
+
+/// Forces the names of a directory to storage.
+pub fn sync(directory: BorrowedFd<'_>) -> Result<()> {
+    retry(|| rustix::fs::fsync(directory))
+}
+
+/// Whether the process may create names in a directory.
+pub fn is_writable(directory: impl AsFd) -> bool {
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    retry(|| rustix::fs::accessat(directory.as_fd(), c".", access, AtFlags::EACCESS)).is_ok()
+}

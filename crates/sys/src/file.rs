@@ -1,0 +1,114 @@
+//! Creating, reading, writing and flushing regular files.
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
+use std::num::NonZeroU64;
+
+use crate::path::c_name;
+use crate::{AsFd, Errno, OwnedFd, Result, retry, supported};
+
+/// Creates a file that must not exist yet, open for reading and writing.
+pub fn create_new(parent: impl AsFd, name: &[u8], mode: u32) -> Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+    open_with(parent, name, flags, mode)
+}
+
+/// Opens an existing regular file for writing; a FIFO does not make it wait.
+pub fn open_for_writing(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
+    open_with(parent, name, OFlags::RDWR | OFlags::NONBLOCK, 0)
+}
+
+fn open_with(parent: impl AsFd, name: &[u8], flags: OFlags, mode: u32) -> Result<OwnedFd> {
+    let name = c_name(name)?;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(mode);
+    retry(|| rustix::fs::openat(parent.as_fd(), &*name, flags, mode))
+}
+
+/// pread(2); fewer bytes than asked for is normal.
+pub fn read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    retry(|| rustix::io::pread(file.as_fd(), &mut *buffer, offset))
+}
+
+/// Writes all of `buffer`, going on after short writes.
+pub fn write_all_at(file: impl AsFd, mut buffer: &[u8], mut offset: u64) -> Result<()> {
+    while !buffer.is_empty() {
+        let written = retry(|| rustix::io::pwrite(file.as_fd(), buffer, offset))?;
+        if written == 0 {
+            return Err(Errno::IO);
+        }
+        buffer = &buffer[written..];
+        offset += written as u64;
+    }
+    Ok(())
+}
+
+/// ftruncate(2).
+pub fn set_size(file: impl AsFd, size: u64) -> Result<()> {
+    retry(|| rustix::fs::ftruncate(file.as_fd(), size))
+}
+
+/// Reserves space without changing the size; `false` where the file system cannot.
+pub fn reserve(file: impl AsFd, size: u64) -> Result<bool> {
+    let call = retry(|| rustix::fs::fallocate(file.as_fd(), FallocateFlags::KEEP_SIZE, 0, size));
+    Ok(supported(call)?.is_some())
+}
+
+/// Makes a range a hole; `false` where the file system cannot.
+pub fn punch_hole(file: impl AsFd, offset: u64, length: u64) -> Result<bool> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let call = retry(|| rustix::fs::fallocate(file.as_fd(), flags, offset, length));
+    Ok(supported(call)?.is_some())
+}
+
+/// The next range of data at or after `offset` (SEEK_DATA, SEEK_HOLE).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataRange {
+    /// From here to there is data.
+    Data(u64, u64),
+    /// There is no more data.
+    End,
+    /// The file system does not say where data is.
+    Unknown,
+}
+
+/// Finds data with lseek(2).
+pub fn next_data(file: impl AsFd, offset: u64) -> Result<DataRange> {
+    let seek = |to| retry(|| rustix::fs::seek(file.as_fd(), to));
+    match seek(SeekFrom::Data(offset)) {
+        Ok(start) => Ok(DataRange::Data(start, seek(SeekFrom::Hole(start))?)),
+        Err(Errno::NXIO) => Ok(DataRange::End),
+        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(DataRange::Unknown),
+        Err(error) => Err(error),
+    }
+}
+
+/// Forces content and size to storage.
+pub fn sync_data(file: impl AsFd) -> Result<()> {
+    retry(|| rustix::fs::fdatasync(file.as_fd()))
+}
+
+/// Tells the kernel that the file is read once, from front to back.
+pub fn advise_sequential(file: impl AsFd, length: u64) {
+    // Advice only: nothing depends on it, so a refusal is of no interest.
+    let _ = rustix::fs::fadvise(file.as_fd(), 0, NonZeroU64::new(length), Advice::Sequential);
+}
+
+/// Closes a file and hears the late errors that NFS and FUSE report only here.
+pub fn close(file: OwnedFd) -> Result<()> {
+    use std::os::fd::IntoRawFd;
+    #[allow(unsafe_code)]
+    // SAFETY: the descriptor is owned and given up here, so nothing else uses it afterwards.
+    match unsafe { rustix::io::try_close(file.into_raw_fd()) } {
+        // Linux has released the descriptor even when close(2) is interrupted.
+        Err(Errno::INTR) => Ok(()),
+        result => result,
+    }
+}
+
+/// Takes an exclusive advisory lock without waiting; `false` if somebody else holds it.
+pub fn try_lock(file: impl AsFd) -> Result<bool> {
+    match retry(|| rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,37 @@
+//! The kernel boundary: every system call and ioctl that dmover makes, as thin safe functions on
+//! borrowed descriptors. It is the only crate with `unsafe`.
+//!
+//! "The kernel or file system does not have this" is a value (`Ok(None)` or `false`), so that callers
+//! fall back; every other error keeps its number. Interrupted calls are repeated here, once for all.
+#![deny(unsafe_code)]
+
+pub mod copy;
+pub mod directory;
+pub mod file;
+pub mod flags;
+pub mod mount;
+pub mod path;
+pub mod process;
+pub mod set;
+pub mod stat;
+pub mod xattr;
+
+pub use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+pub use rustix::io::Errno;
+
+/// The result of a system call.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+/// Repeats a call that a signal or an interruptible file system interrupted.
+pub(crate) fn retry<T>(call: impl FnMut() -> Result<T>) -> Result<T> {
+    rustix::io::retry_on_intr(call)
+}
+
+/// Turns the errors that mean "not here" into `None`.
+pub(crate) fn supported<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL | Errno::XDEV) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

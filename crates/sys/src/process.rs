@@ -1,0 +1,65 @@
+//! The process itself: privilege, limits, the creation mask.
+use rustix::process::{Resource, Rlimit};
+use std::ffi::CString;
+use std::os::fd::AsRawFd;
+
+use crate::BorrowedFd;
+
+/// The effective user id.
+pub fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether the process may give files away (CAP_CHOWN) and read and write whatever it likes
+/// (CAP_DAC_OVERRIDE), as root usually may. A root without capabilities, as in many containers,
+/// counts as an ordinary user.
+pub fn is_privileged() -> bool {
+    use rustix::thread::CapabilitySet;
+    let needed = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
+/// Clears the creation mask once, so that every mode is exactly the one asked for, and answers the
+/// old mask.
+pub fn clear_umask() -> u32 {
+    rustix::process::umask(rustix::fs::Mode::empty()).as_raw_mode()
+}
+
+/// Raises the soft limit of open files to the hard one and answers it.
+pub fn raise_open_files() -> u64 {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // A refusal leaves the old limit, which is answered below.
+    let _ = rustix::process::setrlimit(Resource::Nofile, wanted);
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The path in /proc that stands for an open descriptor.
+pub(crate) fn descriptor_path(object: BorrowedFd<'_>) -> CString {
+    CString::new(format!("/proc/self/fd/{}", object.as_raw_fd())).expect("digits hold no NUL")
+}
+
+/// Random bytes from the kernel, for names that nobody can guess.
+pub fn random_u64() -> u64 {
+    let mut bytes = [0u8; 8];
+    if rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).is_ok() {
+        return u64::from_ne_bytes(bytes);
+    }
+    // Sandboxes may forbid getrandom(2); time and pid still tell runs apart.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanoseconds = now.map_or(0, |d| d.as_nanos() as u64);
+    nanoseconds ^ (u64::from(std::process::id()) << 40)
+}
+
+/// The peak resident set size of this process in bytes (getrusage(2)).
+pub fn peak_memory_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find(|l| l.starts_with("VmHWM:"));
+    let kib = line.and_then(|l| l.split_whitespace().nth(1)).and_then(|n| n.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Whether standard error is a terminal.
+pub fn stderr_is_terminal() -> bool {
+    rustix::termios::isatty(rustix::stdio::stderr())
+}

@@ -1,0 +1,180 @@
+//! Metadata of entries and file systems.
+use rustix::fs::{AtFlags, FileType, StatxFlags};
+use std::sync::OnceLock;
+
+use crate::path::c_name;
+use crate::{AsFd, BorrowedFd, Errno, Result, retry};
+
+/// What statx(2) says, with plain numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// Device number of the file system (not of a device node).
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Number of names.
+    pub links: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// 512-byte blocks.
+    pub blocks: u64,
+    /// Major and minor number of a device node.
+    pub node_device: (u32, u32),
+    /// Seconds and nanoseconds of the last access.
+    pub atime: (i64, u32),
+    /// Of the last write.
+    pub mtime: (i64, u32),
+    /// Of the last change.
+    pub ctime: (i64, u32),
+    /// `STATX_ATTR_*` bits that are set, 0 where the kernel does not say.
+    pub attributes: u64,
+}
+
+/// `STATX_ATTR_IMMUTABLE`.
+pub const ATTRIBUTE_IMMUTABLE: u64 = 0x10;
+/// `STATX_ATTR_APPEND`.
+pub const ATTRIBUTE_APPEND: u64 = 0x20;
+
+impl Stat {
+    /// The type bits.
+    pub fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+}
+
+fn has_statx() -> bool {
+    static PRESENT: OnceLock<bool> = OnceLock::new();
+    *PRESENT.get_or_init(|| {
+        let mask = StatxFlags::BASIC_STATS;
+        retry(|| rustix::fs::statx(rustix::fs::CWD, c".", AtFlags::empty(), mask)).is_ok()
+    })
+}
+
+/// Metadata of a name, itself if it is a symbolic link unless `follow`.
+pub fn stat_at(parent: impl AsFd, name: &[u8], follow: bool) -> Result<Stat> {
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    stat_with(parent.as_fd(), &c_name(name)?, flags)
+}
+
+/// Metadata of an open object, also of one that is only pinned.
+pub fn stat_fd(object: impl AsFd) -> Result<Stat> {
+    stat_with(object.as_fd(), c"", AtFlags::EMPTY_PATH)
+}
+
+fn stat_with(base: BorrowedFd<'_>, name: &std::ffi::CStr, flags: AtFlags) -> Result<Stat> {
+    if has_statx() {
+        let mask = StatxFlags::BASIC_STATS;
+        let st = retry(|| rustix::fs::statx(base, name, flags, mask))?;
+        let time = |t: rustix::fs::StatxTimestamp| (t.tv_sec, t.tv_nsec);
+        return Ok(Stat {
+            device: rustix::fs::makedev(st.stx_dev_major, st.stx_dev_minor),
+            inode: st.stx_ino,
+            mode: u32::from(st.stx_mode),
+            links: u64::from(st.stx_nlink),
+            uid: st.stx_uid,
+            gid: st.stx_gid,
+            size: st.stx_size,
+            blocks: st.stx_blocks,
+            node_device: (st.stx_rdev_major, st.stx_rdev_minor),
+            atime: time(st.stx_atime),
+            mtime: time(st.stx_mtime),
+            ctime: time(st.stx_ctime),
+            attributes: st.stx_attributes.bits(),
+        });
+    }
+    let st = retry(|| rustix::fs::statat(base, name, flags))?;
+    Ok(Stat {
+        device: st.st_dev,
+        inode: st.st_ino,
+        mode: st.st_mode,
+        links: st.st_nlink as u64,
+        uid: st.st_uid,
+        gid: st.st_gid,
+        size: st.st_size as u64,
+        blocks: st.st_blocks as u64,
+        node_device: (rustix::fs::major(st.st_rdev), rustix::fs::minor(st.st_rdev)),
+        atime: (st.st_atime, st.st_atime_nsec as u32),
+        mtime: (st.st_mtime, st.st_mtime_nsec as u32),
+        ctime: (st.st_ctime, st.st_ctime_nsec as u32),
+        attributes: 0,
+    })
+}
+
+/// The id of the mount an open object was reached through (`STATX_MNT_ID`, Linux 5.8).
+pub fn mount_id(object: impl AsFd) -> Option<u64> {
+    let mask = StatxFlags::MNT_ID;
+    let st = rustix::fs::statx(object.as_fd(), c"", AtFlags::EMPTY_PATH, mask).ok()?;
+    (st.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(st.stx_mnt_id)
+}
+
+/// Memory and offset alignment for direct I/O (`STATX_DIOALIGN`, Linux 6.1); `None` if unknown.
+pub fn direct_io_alignment(file: impl AsFd) -> Option<(u32, u32)> {
+    let mask = StatxFlags::from_bits_retain(0x2000);
+    let st = rustix::fs::statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, mask).ok()?;
+    (st.stx_dio_mem_align > 0).then_some((st.stx_dio_mem_align, st.stx_dio_offset_align))
+}
+
+/// What fstatfs(2) says of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSystem {
+    /// The magic number of its type, see statfs(2).
+    pub magic: i64,
+    /// Bytes that an unprivileged user may still use.
+    pub available_bytes: u64,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Free inodes, 0 where they are made as needed.
+    pub free_inodes: u64,
+    /// Longest name in bytes.
+    pub name_max: u64,
+    /// Whether it is mounted read-only.
+    pub read_only: bool,
+}
+
+/// fstatfs(2).
+pub fn file_system(object: impl AsFd) -> Result<FileSystem> {
+    let st = retry(|| rustix::fs::fstatvfs(object.as_fd()))?;
+    let fs = retry(|| rustix::fs::fstatfs(object.as_fd()))?;
+    Ok(FileSystem {
+        #[allow(clippy::unnecessary_cast)] // the width differs between C libraries
+        magic: fs.f_type as i64,
+        available_bytes: st.f_bavail.saturating_mul(st.f_frsize),
+        size_bytes: st.f_blocks.saturating_mul(st.f_frsize),
+        free_inodes: st.f_ffree,
+        name_max: st.f_namemax,
+        read_only: st.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
+    })
+}
+
+/// A known name for a file system's magic number, from linux/magic.h and the file systems' sources.
+pub fn file_system_name(magic: i64) -> Option<&'static str> {
+    Some(match magic & 0xffff_ffff {
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683e => "btrfs",
+        0x0102_1994 => "tmpfs",
+        0x6573_5546 => "fuse",
+        0x794c_7630 => "overlay",
+        0x6969 => "nfs",
+        0x0bd0_0bd0 => "lustre",
+        0x4d44 => "vfat",
+        0x2011_bab0 => "exfat",
+        0x2fc1_2fc1 => "zfs",
+        0xf15f => "ecryptfs",
+        0xff53_4d42 => "cifs",
+        0x4750_4653 => "gpfs",
+        0x7366_746e => "ntfs",
+        _ => return None,
+    })
+}
+
+/// Whether an error of a stat means that nothing is there.
+pub fn is_absent(error: Errno) -> bool {
+    error == Errno::NOENT
+}

@@ -1,0 +1,94 @@
+//! Extended attributes of open and pinned objects.
+//!
+//! A pinned object (`O_PATH`: symbolic links, FIFOs, sockets, devices) is reached through its entry in
+//! /proc/self/fd, which leads to that very object and follows nothing further.
+use rustix::fs::XattrFlags;
+
+use crate::path::c_name;
+use crate::process::descriptor_path;
+use crate::{AsFd, Errno, Result, retry};
+
+/// How an object is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Open for reading or writing.
+    Open,
+    /// Only pinned (`O_PATH`).
+    Pinned,
+}
+
+/// The names of all attributes; `None` if the file system has none at all.
+pub fn list(object: impl AsFd, held: Held) -> Result<Option<Vec<Vec<u8>>>> {
+    let path = descriptor_path(object.as_fd());
+    let buffer = grow(|buffer| {
+        retry(|| match held {
+            Held::Open => rustix::fs::flistxattr(object.as_fd(), &mut *buffer),
+            Held::Pinned => rustix::fs::listxattr(&*path, &mut *buffer),
+        })
+    });
+    match buffer {
+        Ok(names) => {
+            let names = names.split(|b| *b == 0).filter(|n| !n.is_empty());
+            Ok(Some(names.map(<[u8]>::to_vec).collect()))
+        }
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The value of an attribute; `None` if it is not there (any more) or not supported.
+pub fn get(object: impl AsFd, held: Held, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let (path, name) = (descriptor_path(object.as_fd()), c_name(name)?);
+    let value = grow(|buffer| {
+        retry(|| match held {
+            Held::Open => rustix::fs::fgetxattr(object.as_fd(), &*name, &mut *buffer),
+            Held::Pinned => rustix::fs::getxattr(&*path, &*name, &mut *buffer),
+        })
+    });
+    match value {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Calls `fill` with a larger buffer until the value fits; values may grow between two calls.
+fn grow(mut fill: impl FnMut(&mut Vec<u8>) -> Result<usize>) -> Result<Vec<u8>> {
+    let mut size = 1024;
+    loop {
+        let mut buffer = vec![0; size];
+        match fill(&mut buffer) {
+            Ok(used) => {
+                buffer.truncate(used);
+                return Ok(buffer);
+            }
+            // 64 KiB is the kernel's limit for values and name lists alike (XATTR_SIZE_MAX).
+            Err(Errno::RANGE) if size < 128 << 10 => size *= 4,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Sets an attribute.
+pub fn set(object: impl AsFd, held: Held, name: &[u8], value: &[u8]) -> Result<()> {
+    let name = c_name(name)?;
+    let path = descriptor_path(object.as_fd());
+    retry(|| match held {
+        Held::Open => rustix::fs::fsetxattr(object.as_fd(), &*name, value, XattrFlags::empty()),
+        Held::Pinned => rustix::fs::setxattr(&*path, &*name, value, XattrFlags::empty()),
+    })
+}
+
+/// Removes an attribute; one that is not there or not supported is fine.
+pub fn remove(object: impl AsFd, held: Held, name: &[u8]) -> Result<()> {
+    let name = c_name(name)?;
+    let path = descriptor_path(object.as_fd());
+    let call = retry(|| match held {
+        Held::Open => rustix::fs::fremovexattr(object.as_fd(), &*name),
+        Held::Pinned => rustix::fs::removexattr(&*path, &*name),
+    });
+    match call {
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        result => result,
+    }
+}

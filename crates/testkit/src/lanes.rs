@@ -1,0 +1,139 @@
+//! Lanes: the promises of the program as seeded experiments that can run any number of times.
+//!
+//! A lane takes a range of seeds. Each seed is one experiment: what fails is told with its seed and the command
+//! that repeats it, and the lane goes on. `cargo xtask soak NAME` runs them in full, the tests of the command-line
+//! program run a sample.
+
+pub mod check;
+pub mod lines;
+pub mod run;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// How a lane is run.
+#[derive(Clone, Debug)]
+pub struct LaneOptions {
+    /// The program under test.
+    pub program: PathBuf,
+    /// The first seed.
+    pub seed: u64,
+    /// How many seeds, each one more than the last.
+    pub seeds: u64,
+    /// Size of what is measured, relative to the full bar; only some lanes have one.
+    pub scale: f64,
+    /// A line on standard error for each seed.
+    pub verbose: bool,
+}
+
+impl LaneOptions {
+    /// One run of the first `seeds` seeds at full size.
+    pub fn new(program: PathBuf, seeds: u64) -> Self {
+        Self { program, seed: 1, seeds, scale: 1.0, verbose: false }
+    }
+
+    fn range(&self) -> std::ops::Range<u64> {
+        self.seed..self.seed + self.seeds
+    }
+}
+
+/// What a lane found.
+#[derive(Clone, Debug, Default)]
+pub struct LaneReport {
+    /// Name of the lane.
+    pub name: String,
+    /// What was done and seen, by name.
+    pub counts: BTreeMap<String, u64>,
+    /// What went wrong, each with its seed.
+    pub failures: Vec<String>,
+}
+
+impl LaneReport {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Adds to a count.
+    pub fn add(&mut self, count: &str, amount: u64) {
+        *self.counts.entry(count.to_owned()).or_default() += amount;
+    }
+
+    /// Keeps the largest value of a measurement.
+    pub fn most(&mut self, measurement: &str, value: u64) {
+        let known = self.counts.entry(measurement.to_owned()).or_default();
+        *known = (*known).max(value);
+    }
+
+    /// A count; 0 if nothing was counted.
+    pub fn count(&self, count: &str) -> u64 {
+        self.counts.get(count).copied().unwrap_or(0)
+    }
+
+    /// Panics with what went wrong, or if nothing was done.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        assert!(self.failures.is_empty(), "{self}");
+        assert!(!self.counts.is_empty(), "lane {} did nothing", self.name);
+    }
+
+    /// Runs one experiment for each seed, and keeps what fails with the way to repeat it.
+    fn each_seed(
+        &mut self,
+        options: &LaneOptions,
+        mut experiment: impl FnMut(u64, &mut Self) -> Result<Vec<String>>,
+    ) {
+        for seed in options.range() {
+            let failures = experiment(seed, self).unwrap_or_else(|error| vec![format!("{error:#}")]);
+            self.add("seeds", 1);
+            if options.verbose || !failures.is_empty() {
+                let words = if failures.is_empty() { "good" } else { "FAILED" };
+                tell(&format!("{} seed {seed}: {words}", self.name));
+            }
+            if !failures.is_empty() {
+                let message = format!(
+                    "seed {seed} (repeat by: cargo xtask soak {} --seed {seed})\n  {}",
+                    self.name,
+                    failures.join("\n  ")
+                );
+                tell(&message);
+                self.failures.push(message);
+            }
+        }
+    }
+}
+
+impl fmt::Display for LaneReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.name)?;
+        for (name, count) in &self.counts {
+            write!(f, " {name}={count}")?;
+        }
+        write!(f, " failures={}", self.failures.len())?;
+        for failure in &self.failures {
+            write!(f, "\n{failure}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a line to standard error, past the test harness, so that a killed run still told its seed.
+fn tell(line: &str) {
+    // Nobody may be listening; the report says it again.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// The random sequence of one seed of a lane.
+fn rng(lane: &str, seed: u64) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let stream = lane.bytes().fold(0_u64, |hash, byte| {
+        hash.wrapping_mul(31).wrapping_add(u64::from(byte))
+    });
+    rng.set_stream(stream);
+    rng
+}

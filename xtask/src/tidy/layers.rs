@@ -1,0 +1,146 @@
+//! Which crate may know which: dependencies point down only.
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::process::Command;
+
+use super::Finding;
+
+/// A crate of ours, and those of ours that it may use.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("dmover-model", &[]),
+    ("dmover-sys", &["dmover-model"]),
+    ("dmover-plan", &["dmover-model"]),
+    ("dmover-observe", &["dmover-model"]),
+    ("dmover-engine", &["dmover-sys", "dmover-plan", "dmover-observe", "dmover-model"]),
+    (
+        "dmover-cli",
+        &["dmover-engine", "dmover-plan", "dmover-sys", "dmover-observe", "dmover-model"],
+    ),
+    // What judges dmover shares no code with it.
+    ("dmover-testkit", &[]),
+    ("xtask", &["dmover-cli", "dmover-observe", "dmover-model", "dmover-testkit"]),
+];
+
+/// Tests of every crate may use this one; nothing that ships may.
+const TEST_ONLY: &str = "dmover-testkit";
+
+/// File I/O runs on threads; an async runtime may come in with the crates of the network edge only.
+const ASYNC: &[&str] = &["tokio", "async-std", "async-executor", "smol", "futures", "mio"];
+
+/// What cargo knows of the workspace.
+pub fn metadata() -> Result<Value> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(crate::root())
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).context("cargo metadata is not JSON")
+}
+
+/// Checks every dependency of every workspace member.
+pub fn check(metadata: &Value) -> Result<Vec<Finding>> {
+    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
+    let names: Vec<&str> = packages.iter().filter_map(|p| p["name"].as_str()).collect();
+    let mut findings = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().context("a package has no name")?;
+        let manifest = package["manifest_path"].as_str().unwrap_or_default();
+        let manifest = relative(manifest);
+        let Some((_, allowed)) = ALLOWED.iter().find(|(of, _)| *of == name) else {
+            let what = format!("crate {name} has no place in the layers: see xtask/src/tidy/layers.rs");
+            findings.push(Finding::of_tree(&manifest, what));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().context("no dependencies")? {
+            let on = dependency["name"].as_str().unwrap_or_default();
+            let for_tests = dependency["kind"] == "dev";
+            let ours = names.contains(&on);
+            let permitted = allowed.contains(&on) || (for_tests && on == TEST_ONLY);
+            if ours && !permitted {
+                let what = format!("{name} must not depend on {on}: dependencies point down only");
+                findings.push(Finding::of_tree(&manifest, what));
+            }
+            if ASYNC.iter().any(|a| on == *a || on.starts_with(&format!("{a}-"))) {
+                let what = format!("{name} must not depend on {on}: file I/O runs on threads");
+                findings.push(Finding::of_tree(&manifest, what));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// A manifest's path from the root of the repository.
+fn relative(manifest: &str) -> String {
+    let root = crate::root();
+    let path = std::path::Path::new(manifest);
+    path.strip_prefix(&root).unwrap_or(path).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The findings in a workspace of all known crates, where `from` depends on `on`.
+    fn findings(from: &str, on: &str, kind: Option<&str>) -> Vec<String> {
+        let packages: Vec<Value> = ALLOWED
+            .iter()
+            .map(|(name, _)| {
+                let dependencies = if *name == from {
+                    json!([{ "name": on, "kind": kind }])
+                } else {
+                    json!([])
+                };
+                json!({ "name": name, "manifest_path": "Cargo.toml", "dependencies": dependencies })
+            })
+            .collect();
+        let found = check(&json!({ "packages": packages })).unwrap();
+        found.into_iter().map(|f| f.to_string()).collect()
+    }
+
+    #[test]
+    fn arrows_point_down() {
+        assert!(findings("dmover-cli", "dmover-engine", None).is_empty());
+        assert!(findings("dmover-engine", "serde", None).is_empty());
+        for (from, on) in [
+            ("dmover-engine", "dmover-cli"),
+            ("dmover-plan", "dmover-sys"),
+            ("dmover-model", "dmover-plan"),
+            ("dmover-testkit", "dmover-engine"),
+        ] {
+            assert_eq!(findings(from, on, None).len(), 1, "{from} -> {on}");
+            assert_eq!(findings(from, on, Some("dev")).len(), 1, "{from} -> {on} for tests");
+        }
+    }
+
+    #[test]
+    fn the_testkit_is_for_tests() {
+        assert!(findings("dmover-plan", "dmover-testkit", Some("dev")).is_empty());
+        assert!(findings("xtask", "dmover-testkit", None).is_empty());
+        assert_eq!(findings("dmover-cli", "dmover-testkit", None).len(), 1);
+        assert_eq!(findings("dmover-cli", "dmover-testkit", Some("build")).len(), 1);
+    }
+
+    #[test]
+    fn no_async_runtime() {
+        assert_eq!(findings("dmover-engine", "tokio", None).len(), 1);
+        assert_eq!(findings("dmover-cli", "tokio-util", None).len(), 1);
+    }
+
+    #[test]
+    fn a_new_crate_needs_a_place() {
+        let package = json!({ "name": "dmover-new", "manifest_path": "x", "dependencies": [] });
+        let found = check(&json!({ "packages": [package] })).unwrap();
+        assert!(found[0].to_string().contains("no place in the layers"));
+    }
+
+    #[test]
+    fn the_table_has_no_cycle() {
+        let place = |name: &str| ALLOWED.iter().position(|(n, _)| *n == name).unwrap();
+        for (name, allowed) in ALLOWED {
+            assert!(allowed.iter().all(|on| place(on) < place(name)), "{name}");
+        }
+    }
+}
