@@ -1,1 +1,68 @@
-fn main(){}
+//! Developer commands: `cargo xtask --help`.
+#![forbid(unsafe_code)]
+// These are programs for developers: they print, and the house rules on printing are for dmover.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod dist;
+mod docs;
+mod manuals;
+mod reference;
+mod soak;
+mod tidy;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Developer commands of dmover.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Xtask {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check the house rules: layers, lengths, banned calls, changelog, links
+    Tidy,
+    /// Write the man pages into DIR
+    Man {
+        /// Made if it is not there
+        dir: PathBuf,
+    },
+    /// Write the completions of bash, fish and zsh into DIR
+    Completions {
+        /// Made if it is not there
+        dir: PathBuf,
+    },
+    /// Write the reference pages in docs/ that are made from code
+    Docs {
+        /// Change nothing; fail if a committed page differs
+        #[arg(long)]
+        check: bool,
+    },
+    /// Run a test with many seeds, and print the result as a row of docs/testing.md
+    Soak(soak::SoakArgs),
+    /// Build the static release archive into dist/
+    Dist,
+}
+
+fn main() -> Result<()> {
+    match Xtask::parse().command {
+        Command::Tidy => tidy::run(),
+        Command::Man { dir } => manuals::man(&dir),
+        Command::Completions { dir } => manuals::completions(&dir),
+        Command::Docs { check } => docs::run(check),
+        Command::Soak(args) => soak::run(&args),
+        Command::Dist => dist::run(),
+    }
+}
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    // Without cargo, as scripts start it, the place of the build tells.
+    let here = manifest.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+    here.parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
+}

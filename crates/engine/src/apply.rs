@@ -15,6 +15,8 @@ use crate::context::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
+const EPERM: i32 = 1;
+
 /// A record with the decision that `plan` took on it.
 #[derive(Debug, Clone)]
 pub struct Planned {
@@ -59,7 +61,8 @@ impl Mover<'_> {
                 return true;
             };
             error.attempt = attempt;
-            let delay = retry::delay_ms(&error, attempt);
+            let lifted = error.errno == EPERM && self.lift_directory(level);
+            let delay = if lifted { Some(0) } else { retry::delay_ms(&error, attempt) };
             let Some(delay_ms) = delay.filter(|_| !engine.control.is_stopping()) else {
                 engine.error(error);
                 return false;
@@ -77,6 +80,13 @@ impl Mover<'_> {
             }
         }
         false
+    }
+
+    /// A directory that an earlier run has made immutable is opened up again.
+    pub(crate) fn lift_directory(&self, level: &Level) -> bool {
+        use dmover_sys::AsFd;
+        let source = &level.source.metadata;
+        level.target.as_ref().is_some_and(|t| self.engine.lift_flags(t.fd.as_fd(), source))
     }
 
     fn attempt(&mut self, level: &Level, planned: &Planned) -> Result<Moved, EntryError> {
@@ -193,6 +203,9 @@ impl Mover<'_> {
             }
         } else {
             engine.count(counter_of(kind));
+            if planned.existing.is_some() {
+                engine.count(Counter::EntriesReplaced);
+            }
             engine.progress();
         }
         self.spent.entries += 1;

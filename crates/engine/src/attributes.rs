@@ -260,6 +260,18 @@ impl Engine {
         self.set_flags(object, attributes.flags & late, late)
     }
 
+    /// Takes the immutable and append-only flags away where the source has them too, so that an
+    /// interrupted or later run can go on with what an earlier one had finished. Finishing the object
+    /// sets them again. Answers whether there was anything to take away.
+    pub(crate) fn lift_flags(&self, fd: BorrowedFd<'_>, source: &Metadata) -> bool {
+        const LOCKS: Flags = flags::IMMUTABLE | flags::APPEND;
+        if !(source.immutable || source.append_only) || !self.keeps(Attribute::Flags) {
+            return false;
+        }
+        let now = flags::get(fd).ok().flatten().unwrap_or(0);
+        now & LOCKS != 0 && flags::set(fd, now & !LOCKS).unwrap_or(false)
+    }
+
     /// Owner, extended attributes, ACL, capability and mode, in this order. `now` is what the object
     /// has at present; what is equal already costs no call.
     pub(crate) fn set_attributes(
@@ -514,5 +526,5 @@ fn flag_words(bits: Flags) -> String {
         (flags::NOCOW, "nocow"),
     ];
     let words: Vec<&str> = WORDS.iter().filter(|(b, _)| bits & b != 0).map(|(_, w)| *w).collect();
-    format!("flags {}", words.join(", "))
+    words.join(", ")
 }

@@ -175,7 +175,13 @@ impl Mover<'_> {
             Some(above) => {
                 let target_shown = || level.target_path(name);
                 let acl = above.default_acl;
-                self.make_target(&above.fd, acl, name, &source.metadata, &target_shown)?
+                let made = self.make_target(&above.fd, acl, name, &source.metadata, &target_shown);
+                match made {
+                    Err(error) if error.errno == 1 && self.lift_directory(level) => {
+                        self.make_target(&above.fd, acl, name, &source.metadata, &target_shown)?
+                    }
+                    made => made?,
+                }
             }
         };
         if target.is_none() && !engine.spec.policy.dry_run {

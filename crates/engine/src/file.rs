@@ -2,7 +2,6 @@
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, RangeCopy, Side, When,
 };
-use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, path, stat};
@@ -278,7 +277,6 @@ impl Mover<'_> {
             directory::rename(&file.target.fd, &file.name, last)
                 .map_err(|e| entry_error(Side::Destination, Operation::Rename, shown(), e))?;
             file.name = last.to_vec();
-            engine.count(Counter::EntriesReplaced);
         }
         engine.set_late_flags(engine.file_object(&file, &shown), attributes)?;
         file.keep().map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))

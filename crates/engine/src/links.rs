@@ -9,8 +9,10 @@ use dmover_model::{
 };
 use dmover_observe::Counter;
 use dmover_plan::{chunk, itemize};
-use dmover_sys::{Errno, directory, stat};
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, stat};
 
+use crate::attributes::{Attributes, Object};
 use crate::context::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
@@ -63,9 +65,45 @@ impl Mover<'_> {
                 return self.fail_rest(group);
             }
         };
+        // An immutable inode takes no further name, so its flags have to wait for the last one.
+        let held = self.unlock(&anchor);
         for file in &group.rest {
             self.link_name(file, &anchor);
             self.lease.extend();
+        }
+        if let Some((fd, attributes)) = held {
+            self.lock_again(&anchor, &fd, &attributes);
+        }
+    }
+
+    fn unlock(&self, anchor: &Anchor<'_>) -> Option<(OwnedFd, Attributes)> {
+        let engine = self.engine;
+        let locked = anchor.metadata.immutable || anchor.metadata.append_only;
+        let target = anchor.level.target.as_ref()?;
+        if !locked || anchor.metadata.kind != EntryKind::File {
+            return None;
+        }
+        let fd = path::open_file_at(&target.fd, anchor.name, false).ok()?;
+        let found = stat::stat_fd(&fd).ok()?;
+        let same = engine.mounts.identity(&found) == anchor.identity;
+        let flags = dmover_sys::flags::get(&fd).ok().flatten()? & dmover_sys::flags::CARRIED;
+        (same && engine.lift_flags(fd.as_fd(), &anchor.metadata))
+            .then(|| (fd, Attributes { flags, ..Attributes::default() }))
+    }
+
+    fn lock_again(&self, anchor: &Anchor<'_>, fd: &OwnedFd, attributes: &Attributes) {
+        let Some(target) = &anchor.level.target else { return };
+        let shown = || anchor.level.target_path(anchor.name);
+        let object = Object {
+            fd: fd.as_fd(),
+            held: Held::Open,
+            kind: EntryKind::File,
+            facts: &target.facts,
+            place: None,
+            path: &shown,
+        };
+        if let Err(error) = self.engine.set_late_flags(object, attributes) {
+            self.engine.error(error);
         }
     }
 
@@ -193,10 +231,22 @@ impl Mover<'_> {
         self.check_lease(level, last)?;
         let temporary = existing.is_some().then(|| engine.temporary_name());
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
-        match directory::hard_link(&from.fd, anchor.name, &target.fd, name) {
+        let link = || directory::hard_link(&from.fd, anchor.name, &target.fd, name);
+        let linked = match link() {
+            Err(Errno::PERM) if self.lift_directory(level) => {
+                self.mark_dirty(&file.directory);
+                link()
+            }
+            linked => linked,
+        };
+        match linked {
             Ok(()) => {}
             Err(
-                error @ (Errno::MLINK | Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS),
+                error @ (Errno::MLINK
+                | Errno::XDEV
+                | Errno::PERM
+                | Errno::OPNOTSUPP
+                | Errno::NOSYS),
             ) => return Ok(Linked::Impossible(error)),
             Err(error) => return Err(fail(Operation::Link, error)),
         }

@@ -1,6 +1,5 @@
 //! Symbolic links, FIFOs, sockets and device nodes.
 use dmover_model::{EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, Side};
-use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_sys::directory::{self, NodeType};
 use dmover_sys::xattr::Held;
@@ -138,9 +137,7 @@ impl Mover<'_> {
         self.back_up(level, target, last)?;
         directory::rename(&target.fd, name, last).map_err(|e| {
             entry_error(Side::Destination, Operation::Rename, level.target_path(last), e)
-        })?;
-        self.engine.count(Counter::EntriesReplaced);
-        Ok(())
+        })
     }
 }
 

@@ -1,0 +1,97 @@
+//! Reference pages made from code: what the program says of itself cannot differ from what it does.
+use anyhow::{Context, Result, bail};
+use dmover_model::{ErrorClass, ExitCode};
+use dmover_observe::Counter;
+use std::fmt::Write;
+
+use crate::reference;
+
+/// Writes the pages, or compares them with what is committed.
+pub fn run(check: bool) -> Result<()> {
+    let mut stale = Vec::new();
+    for (path, text) in pages() {
+        let file = crate::root().join(path);
+        if !check {
+            std::fs::write(&file, text).with_context(|| format!("cannot write {path}"))?;
+        } else if std::fs::read_to_string(&file).ok().as_deref() != Some(text.as_str()) {
+            stale.push(path);
+        }
+    }
+    if !stale.is_empty() {
+        bail!("differ from the code: {}; run 'cargo xtask docs'", stale.join(", "));
+    }
+    Ok(())
+}
+
+fn pages() -> Vec<(&'static str, String)> {
+    vec![
+        ("docs/cli.md", reference::command_line(dmover_cli::command())),
+        ("docs/counters.md", counters()),
+        ("docs/errors.md", errors()),
+    ]
+}
+
+/// The first lines of a page.
+pub fn heading(title: &str) -> String {
+    format!("<!-- made by 'cargo xtask docs'; do not edit -->\n# {title}\n\n")
+}
+
+fn counters() -> String {
+    let mut page = heading("Counters");
+    page.push_str(
+        "Everything that a job counts. The summary, the progress line and JSON (`counters` in `status` \
+         and\n`summary`) take their numbers from here; sizes are bytes.\n\n\
+         | counter | what it counts |\n|---|---|\n",
+    );
+    for counter in Counter::ALL {
+        row(&mut page, &[&format!("`{}`", counter.name()), counter.describe()]);
+    }
+    page
+}
+
+fn errors() -> String {
+    let mut page = heading("Error classes");
+    page.push_str(
+        "An entry that fails is named with the class of its failure; a bad entry never stops a job. In \
+         JSON the\nword is the field `class` of an `error`.\n\n\
+         | class | retried at once | stops the job when frequent | ends with | what to do |\n\
+         |---|---|---|---|---|\n",
+    );
+    for class in ErrorClass::ALL {
+        let yes = |answer: bool| if answer { "yes" } else { "" };
+        let code = if class.source_moved_on() { ExitCode::SourceMoved } else { ExitCode::Partial };
+        let cells = [
+            &format!("`{}`", class.word()),
+            yes(class.retryable(0)),
+            yes(class.systemic()),
+            &code.code().to_string(),
+            class.advice(),
+        ];
+        row(&mut page, &cells);
+    }
+    page
+}
+
+fn row(page: &mut String, cells: &[&str]) {
+    let cells: Vec<String> = cells.iter().map(|cell| cell.trim().replace('|', "\\|")).collect();
+    writeln!(page, "| {} |", cells.join(" | ")).expect("a string takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_and_class_has_a_row() {
+        assert_eq!(counters().matches("\n| `").count(), Counter::ALL.len());
+        assert_eq!(errors().matches("\n| `").count(), ErrorClass::ALL.len());
+        assert!(errors().contains("| `vanished` |"));
+    }
+
+    #[test]
+    fn a_bar_does_not_end_a_cell() {
+        let mut page = String::new();
+        row(&mut page, &["a|b", " c"]);
+        assert_eq!(page, "| a\\|b | c |\n");
+    }
+}

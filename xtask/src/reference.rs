@@ -1,0 +1,171 @@
+//! The reference of the command line in Markdown.
+use clap::{Arg, ArgAction, Command};
+use std::fmt::Write;
+
+use crate::docs::heading;
+
+/// The page for a whole program: its verbs, their arguments, defaults and environment variables.
+pub fn command_line(mut command: Command) -> String {
+    command.build();
+    let mut page = heading("Command line");
+    page.push_str(&describe(&command));
+    page.push_str("| verb | what it does |\n|---|---|\n");
+    for verb in verbs(&command) {
+        let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+        write(&mut page, format_args!("| [`{0}`](#{0}) | {1} |\n", verb.get_name(), cell(&about)));
+    }
+    page.push('\n');
+    for verb in verbs(&command) {
+        write(&mut page, format_args!("## {}\n\n", verb.get_name()));
+        page.push_str(&describe(verb));
+        arguments(&mut page, verb);
+        after(&mut page, verb);
+    }
+    after(&mut page, &command);
+    // One empty line at most between blocks and none at the end, as an editor would leave it.
+    while page.contains("\n\n\n") {
+        page = page.replace("\n\n\n", "\n\n");
+    }
+    page.trim_end().to_owned() + "\n"
+}
+
+fn verbs(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+}
+
+/// The description, then the usage line.
+fn describe(command: &Command) -> String {
+    let about = command.get_long_about().or(command.get_about());
+    let about = about.map(ToString::to_string).unwrap_or_default();
+    // Rendering asks for a mutable command, but changes nothing that is shown.
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").trim();
+    format!("{}\n\n```text\n{usage}\n```\n\n", about.trim())
+}
+
+/// The arguments, under the headings that `--help` has.
+fn arguments(page: &mut String, command: &Command) {
+    let all: Vec<&Arg> = command.get_arguments().filter(|arg| !arg.is_hide_set()).collect();
+    let mut headings: Vec<Option<&str>> = Vec::new();
+    for arg in &all {
+        if !headings.contains(&arg.get_help_heading()) {
+            headings.push(arg.get_help_heading());
+        }
+    }
+    for heading in headings {
+        write(page, format_args!("### {}: {}\n\n", command.get_name(), heading.unwrap_or("general")));
+        page.push_str("| argument | meaning |\n|---|---|\n");
+        for arg in all.iter().filter(|arg| arg.get_help_heading() == heading) {
+            write(page, format_args!("| {} | {} |\n", signature(arg), meaning(arg)));
+        }
+        page.push('\n');
+    }
+}
+
+/// The spellings and the value, as code.
+fn signature(arg: &Arg) -> String {
+    let mut spellings = Vec::new();
+    spellings.extend(arg.get_short().map(|short| format!("-{short}")));
+    spellings.extend(arg.get_visible_short_aliases().into_iter().flatten().map(|s| format!("-{s}")));
+    spellings.extend(arg.get_long().map(|long| format!("--{long}")));
+    spellings.extend(arg.get_visible_aliases().into_iter().flatten().map(|a| format!("--{a}")));
+    let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+    let names = arg.get_value_names().unwrap_or_default();
+    let value = names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(" ");
+    if arg.is_positional() {
+        let dots = if arg.get_num_args().is_some_and(|n| n.max_values() > 1) { "…" } else { "" };
+        return format!("`{value}{dots}`");
+    }
+    if takes_value && let Some(last) = spellings.last_mut() {
+        let optional = arg.get_num_args().is_some_and(|n| n.min_values() == 0);
+        let joined = if optional { format!("[={value}]") } else { format!("={value}") };
+        // A flag without a long name is followed by a blank.
+        let joined = if last.starts_with("--") { joined } else { format!(" {value}") };
+        last.push_str(&joined);
+    }
+    spellings.iter().map(|spelling| format!("`{spelling}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The help, then values, default and environment variable.
+fn meaning(arg: &Arg) -> String {
+    let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string);
+    let mut parts = vec![cell(&help.unwrap_or_default())];
+    if !matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) {
+        return parts.remove(0);
+    }
+    let code = |words: Vec<String>| {
+        words.iter().map(|word| format!("`{}`", cell(word))).collect::<Vec<_>>().join(", ")
+    };
+    let values = arg.get_possible_values();
+    let values: Vec<String> =
+        values.iter().filter(|v| !v.is_hide_set()).map(|v| v.get_name().to_owned()).collect();
+    if !values.is_empty() && !arg.is_hide_possible_values_set() {
+        parts.push(format!("Values: {}", code(values)));
+    }
+    let defaults = arg.get_default_values().iter().map(|v| v.to_string_lossy().into_owned());
+    let defaults: Vec<String> = defaults.collect();
+    if !defaults.is_empty() && !arg.is_hide_default_value_set() {
+        parts.push(format!("Default: {}", code(defaults)));
+    }
+    if let Some(variable) = arg.get_env() {
+        parts.push(format!("Environment: `{}`", variable.to_string_lossy()));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join("<br>")
+}
+
+/// What stands below the arguments in `--help`.
+fn after(page: &mut String, command: &Command) {
+    let text = command.get_after_long_help().or(command.get_after_help());
+    if let Some(text) = text {
+        write(page, format_args!("```text\n{}\n```\n\n", text.to_string().trim_end()));
+    }
+}
+
+/// Text that fits into a table.
+fn cell(text: &str) -> String {
+    text.trim().replace('|', "\\|").replace("\n\n", "<br>").replace('\n', " ")
+}
+
+fn write(page: &mut String, text: std::fmt::Arguments<'_>) {
+    page.write_fmt(text).expect("a string takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> String {
+        let jobs = Arg::new("jobs").short('j').long("jobs").value_name("N").default_value("4");
+        let mode = Arg::new("mode").long("mode").value_parser(["a", "b"]).env("TEST_MODE").help("x|y");
+        let quiet = Arg::new("quiet").short('q').action(ArgAction::Count).help("Say less");
+        let paths = Arg::new("paths").value_name("PATH").num_args(1..);
+        let limits = jobs.help("How many\nat once").help_heading("Limits");
+        let verb = Command::new("copy").about("Copy things").args([limits, mode, quiet, paths]);
+        let hidden = Command::new("secret").hide(true);
+        let command = Command::new("tool").about("Does it").after_help("Exit codes:\n  0  done");
+        command_line(command.subcommand(verb).subcommand(hidden))
+    }
+
+    #[test]
+    fn arguments_are_listed_with_what_they_take() {
+        let page = page();
+        for line in [
+            "| [`copy`](#copy) | Copy things |",
+            "### copy: Limits",
+            "| `-j`, `--jobs=<N>` | How many at once<br>Default: `4` |",
+            "| `--mode=<mode>` | x\\|y<br>Values: `a`, `b`<br>Environment: `TEST_MODE` |",
+            "| `-q` | Say less |",
+            "| `<PATH>…` |  |",
+            "Exit codes:\n  0  done",
+        ] {
+            assert!(page.contains(line), "no {line:?} in\n{page}");
+        }
+    }
+
+    #[test]
+    fn hidden_verbs_stay_hidden() {
+        assert!(!page().contains("secret"));
+        assert!(page().ends_with("```\n"));
+    }
+}
