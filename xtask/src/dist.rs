@@ -41,7 +41,8 @@ pub fn run() -> Result<()> {
 }
 
 fn need_musl_gcc() -> Result<()> {
-    let found = Command::new("musl-gcc").arg("--version").output().is_ok_and(|o| o.status.success());
+    let found =
+        Command::new("musl-gcc").arg("--version").output().is_ok_and(|o| o.status.success());
     ensure!(
         found,
         "musl-gcc is missing: it compiles the C parts against musl\n\
@@ -77,8 +78,8 @@ fn build() -> Result<PathBuf> {
     ensure!(output.status.success(), "the build failed");
     let text = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let executables = messages.filter_map(|m| m["executable"].as_str().map(PathBuf::from));
-    executables.last().context("cargo built no program")
+    let mut executables = messages.filter_map(|m| m["executable"].as_str().map(PathBuf::from));
+    executables.next_back().context("cargo built no program")
 }
 
 /// Asks the loader's own tool, and starts the program once.
@@ -113,7 +114,8 @@ fn third_party(metadata: &Value) -> Result<String> {
         writeln!(text, "Licence: {}\n", word("license"))?;
         let directory = Path::new(package["manifest_path"].as_str().unwrap_or_default()).parent();
         for file in directory.map(licence_files).transpose()?.unwrap_or_default() {
-            let bytes = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let bytes =
+                std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
             text.push_str(String::from_utf8_lossy(&bytes).trim_end());
             text.push_str("\n\n");
         }
@@ -163,7 +165,11 @@ fn pack(dist: &Path, name: &str) -> Result<PathBuf> {
     let epoch = std::env::var("SOURCE_DATE_EPOCH").unwrap_or_else(|_| "0".to_owned());
     let mut tar = Command::new("tar");
     tar.current_dir(dist).args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
-    tar.args(["--mode=u+rwX,go+rX,go-w", &format!("--mtime=@{epoch}"), "--use-compress-program=gzip -9n"]);
+    tar.args([
+        "--mode=u+rwX,go+rX,go-w",
+        &format!("--mtime=@{epoch}"),
+        "--use-compress-program=gzip -9n",
+    ]);
     run_command(tar.arg("-cf").arg(&archive).arg(name))?;
     let sums = Command::new("sha256sum").current_dir(dist).arg(format!("{name}.tar.gz")).output();
     let sums = sums.context("cannot run sha256sum")?;
@@ -223,7 +229,8 @@ mod tests {
 
     #[test]
     fn build_tools_and_tests_are_not_linked() {
-        let dependency = |name: &str, kind: Value| json!({ "pkg": name, "dep_kinds": [{ "kind": kind }] });
+        let dependency =
+            |name: &str, kind: Value| json!({ "pkg": name, "dep_kinds": [{ "kind": kind }] });
         let metadata = json!({
             "packages": [{ "name": PACKAGE, "id": "cli" }],
             "resolve": { "nodes": [

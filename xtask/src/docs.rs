@@ -1,6 +1,6 @@
 //! Reference pages made from code: what the program says of itself cannot differ from what it does.
 use anyhow::{Context, Result, bail};
-use dmover_model::{ErrorClass, ExitCode};
+use dmover_model::ErrorClass;
 use dmover_observe::Counter;
 use std::fmt::Write;
 
@@ -53,18 +53,19 @@ fn errors() -> String {
     let mut page = heading("Error classes");
     page.push_str(
         "An entry that fails is named with the class of its failure; a bad entry never stops a job. In \
-         JSON the\nword is the field `class` of an `error`.\n\n\
-         | class | retried at once | stops the job when frequent | ends with | what to do |\n\
+         JSON the\nword is the field `class` of an `error`. Interrupted calls and time-outs are retried whatever the \
+         class.\n\n\
+         | class | retried at once | pauses the job when frequent | only the source's doing (exit code 4) \
+         | what to do |\n\
          |---|---|---|---|---|\n",
     );
     for class in ErrorClass::ALL {
         let yes = |answer: bool| if answer { "yes" } else { "" };
-        let code = if class.source_moved_on() { ExitCode::SourceMoved } else { ExitCode::Partial };
         let cells = [
             &format!("`{}`", class.word()),
             yes(class.retryable(0)),
             yes(class.systemic()),
-            &code.code().to_string(),
+            yes(class.source_moved_on()),
             class.advice(),
         ];
         row(&mut page, &cells);

@@ -13,6 +13,7 @@ mod tidy;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Developer commands of dmover.
 #[derive(Debug, Parser)]
@@ -48,8 +49,18 @@ enum Command {
     Dist,
 }
 
-fn main() -> Result<()> {
-    match Xtask::parse().command {
+fn main() -> ExitCode {
+    match run(Xtask::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::Tidy => tidy::run(),
         Command::Man { dir } => manuals::man(&dir),
         Command::Completions { dir } => manuals::completions(&dir),
@@ -59,10 +70,10 @@ fn main() -> Result<()> {
     }
 }
 
-/// The root of the repository.
+/// The root of the repository, from the package that cargo runs or else the current directory.
 fn root() -> PathBuf {
-    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    // Without cargo, as scripts start it, the place of the build tells.
-    let here = manifest.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
-    here.parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
+    let start = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let start = start.or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+    let root = start.ancestors().find(|directory| directory.join("xtask/Cargo.toml").is_file());
+    root.unwrap_or(&start).to_owned()
 }

@@ -46,32 +46,38 @@ fn describe(command: &Command) -> String {
 /// The arguments, under the headings that `--help` has.
 fn arguments(page: &mut String, command: &Command) {
     let all: Vec<&Arg> = command.get_arguments().filter(|arg| !arg.is_hide_set()).collect();
-    let mut headings: Vec<Option<&str>> = Vec::new();
+    let mut headings: Vec<&str> = Vec::new();
     for arg in &all {
-        if !headings.contains(&arg.get_help_heading()) {
-            headings.push(arg.get_help_heading());
+        if !headings.contains(&heading_of(arg)) {
+            headings.push(heading_of(arg));
         }
     }
     for heading in headings {
-        write(page, format_args!("### {}: {}\n\n", command.get_name(), heading.unwrap_or("general")));
-        page.push_str("| argument | meaning |\n|---|---|\n");
-        for arg in all.iter().filter(|arg| arg.get_help_heading() == heading) {
+        write(page, format_args!("### {heading}\n\n| argument | meaning |\n|---|---|\n"));
+        for arg in all.iter().filter(|arg| heading_of(arg) == heading) {
             write(page, format_args!("| {} | {} |\n", signature(arg), meaning(arg)));
         }
         page.push('\n');
     }
 }
 
+fn heading_of(arg: &Arg) -> &str {
+    arg.get_help_heading().unwrap_or(if arg.is_positional() { "Arguments" } else { "Options" })
+}
+
 /// The spellings and the value, as code.
 fn signature(arg: &Arg) -> String {
     let mut spellings = Vec::new();
     spellings.extend(arg.get_short().map(|short| format!("-{short}")));
-    spellings.extend(arg.get_visible_short_aliases().into_iter().flatten().map(|s| format!("-{s}")));
+    spellings
+        .extend(arg.get_visible_short_aliases().into_iter().flatten().map(|s| format!("-{s}")));
     spellings.extend(arg.get_long().map(|long| format!("--{long}")));
     spellings.extend(arg.get_visible_aliases().into_iter().flatten().map(|a| format!("--{a}")));
     let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
-    let names = arg.get_value_names().unwrap_or_default();
-    let value = names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(" ");
+    let value = match arg.get_value_names() {
+        Some(names) => names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(" "),
+        None => format!("<{}>", arg.get_id()),
+    };
     if arg.is_positional() {
         let dots = if arg.get_num_args().is_some_and(|n| n.max_values() > 1) { "…" } else { "" };
         return format!("`{value}{dots}`");
@@ -137,7 +143,8 @@ mod tests {
 
     fn page() -> String {
         let jobs = Arg::new("jobs").short('j').long("jobs").value_name("N").default_value("4");
-        let mode = Arg::new("mode").long("mode").value_parser(["a", "b"]).env("TEST_MODE").help("x|y");
+        let mode =
+            Arg::new("mode").long("mode").value_parser(["a", "b"]).env("TEST_MODE").help("x|y");
         let quiet = Arg::new("quiet").short('q').action(ArgAction::Count).help("Say less");
         let paths = Arg::new("paths").value_name("PATH").num_args(1..);
         let limits = jobs.help("How many\nat once").help_heading("Limits");
@@ -152,7 +159,7 @@ mod tests {
         let page = page();
         for line in [
             "| [`copy`](#copy) | Copy things |",
-            "### copy: Limits",
+            "### Limits",
             "| `-j`, `--jobs=<N>` | How many at once<br>Default: `4` |",
             "| `--mode=<mode>` | x\\|y<br>Values: `a`, `b`<br>Environment: `TEST_MODE` |",
             "| `-q` | Say less |",

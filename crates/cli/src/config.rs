@@ -4,7 +4,7 @@
 use clap::{Arg, ArgMatches, Command};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The file for all users of a host.
 const SYSTEM_FILE: &str = "/etc/dmover/config.toml";
@@ -68,15 +68,15 @@ fn read_files(arguments: &[OsString]) -> Result<Settings, ParseError> {
         return Ok(settings);
     }
     if let Some(file) = explicit {
-        merge(&mut settings, PathBuf::from(file), true)?;
+        merge(&mut settings, Path::new(&file), true)?;
         return Ok(settings);
     }
-    merge(&mut settings, PathBuf::from(SYSTEM_FILE), false)?;
+    merge(&mut settings, Path::new(SYSTEM_FILE), false)?;
     let home = environment("XDG_CONFIG_HOME")
         .map(PathBuf::from)
         .or_else(|| environment("HOME").map(|home| PathBuf::from(home).join(".config")));
     if let Some(home) = home {
-        merge(&mut settings, home.join("dmover/config.toml"), false)?;
+        merge(&mut settings, &home.join("dmover/config.toml"), false)?;
     }
     Ok(settings)
 }
@@ -99,9 +99,9 @@ fn chosen(arguments: &[OsString]) -> (Option<OsString>, bool) {
     (file, none)
 }
 
-fn merge(settings: &mut Settings, file: PathBuf, required: bool) -> Result<(), ParseError> {
+fn merge(settings: &mut Settings, file: &Path, required: bool) -> Result<(), ParseError> {
     let fail = |what: &str| ParseError::Config(format!("{}: {what}", file.display()));
-    let text = match std::fs::read_to_string(&file) {
+    let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && !required => return Ok(()),
         Err(e) => return Err(fail(&e.to_string())),
@@ -115,9 +115,10 @@ fn merge(settings: &mut Settings, file: PathBuf, required: bool) -> Result<(), P
             return Err(fail(&format!("unknown section '[{section}]' (there is [copy])")));
         }
         for (key, value) in content {
-            let values = words(&value).ok_or_else(|| fail(&format!("'{key}' has no plain value")))?;
+            let values =
+                words(&value).ok_or_else(|| fail(&format!("'{key}' has no plain value")))?;
             check_key(&key).map_err(|e| fail(&e))?;
-            settings.insert(key, Setting { values, file: file.clone() });
+            settings.insert(key, Setting { values, file: file.to_owned() });
         }
     }
     Ok(())
@@ -128,9 +129,7 @@ fn words(value: &toml::Value) -> Option<Vec<String>> {
         toml::Value::String(text) => vec![text.clone()],
         toml::Value::Integer(number) => vec![number.to_string()],
         toml::Value::Boolean(yes) => vec![yes.to_string()],
-        toml::Value::Array(items) => {
-            items.iter().map(words).collect::<Option<Vec<_>>>()?.concat()
-        }
+        toml::Value::Array(items) => items.iter().map(words).collect::<Option<Vec<_>>>()?.concat(),
         _ => return None,
     })
 }
@@ -143,9 +142,9 @@ fn check_key(key: &str) -> Result<(), String> {
     if known.contains(&key) {
         return Ok(());
     }
-    let near = known.into_iter().max_by(|a, b| {
-        strsim::jaro_winkler(a, key).total_cmp(&strsim::jaro_winkler(b, key))
-    });
+    let near = known
+        .into_iter()
+        .max_by(|a, b| strsim::jaro_winkler(a, key).total_cmp(&strsim::jaro_winkler(b, key)));
     Err(format!("unknown key '{key}' (did you mean '{}'?)", near.unwrap_or_default()))
 }
 

@@ -53,7 +53,9 @@ fn pair(line: &[u8]) -> Result<Pair, String> {
     let (source, destination, ranges) = match fields[..] {
         [source, destination] => (source, destination, None),
         [source, destination, ranges] => (source, destination, Some(byte_ranges(ranges)?)),
-        _ => return Err("expected SOURCE DEST [RANGES], with blanks in names escaped as %20".into()),
+        _ => {
+            return Err("expected SOURCE DEST [RANGES], with blanks in names escaped as %20".into());
+        }
     };
     let path = |field: &[u8]| PathBytes(percent_decode(field));
     let range = ranges.map(|ranges| RangeCopy { ranges, destination_offset: None });

@@ -22,7 +22,8 @@ pub fn quoted(path: &[u8]) -> String {
 }
 
 fn is_plain(c: char) -> bool {
-    let direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let direction =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     !(c.is_control() || direction)
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec,
         policy: policy(args)?,
         limits: limits(&args.limits),
     };
-    check_range(args, &spec)?;
+    check_range(&spec)?;
     Ok(spec)
 }
 
@@ -85,7 +85,10 @@ fn refuse_remote(path: &PathBytes) -> Result<(), Unusable> {
     let slash = path.0.iter().position(|b| *b == b'/').unwrap_or(usize::MAX);
     match colon {
         Some(colon) if colon < slash && colon > 0 => Err(unusable(
-            format!("'{}' names another machine, which is not possible yet", path.to_path().display()),
+            format!(
+                "'{}' names another machine, which is not possible yet",
+                path.to_path().display()
+            ),
             "write ./ before a local name that contains a colon",
         )),
         _ => Ok(()),
@@ -233,7 +236,8 @@ fn preserve(args: &FidelityArgs) -> Result<(AttributeSet, AttributeSet), Unusabl
                 Some(attribute) => set.insert(attribute),
                 None if word == "all" => set = AttributeSet::all(),
                 None => {
-                    let hint = "choose from mode, owner, times, links, xattr, acl, flags, project, all";
+                    let hint =
+                        "choose from mode, owner, times, links, xattr, acl, flags, project, all";
                     return Err(unusable(format!("{flag}: unknown attribute '{word}'"), hint));
                 }
             }
@@ -296,7 +300,7 @@ fn range(args: &SelectionArgs) -> Option<RangeCopy> {
     Some(RangeCopy { ranges, destination_offset: args.dst_offset })
 }
 
-fn check_range(args: &CopyArgs, spec: &JobSpec) -> Result<(), Unusable> {
+fn check_range(spec: &JobSpec) -> Result<(), Unusable> {
     if spec.policy.range.is_none() {
         return Ok(());
     }
@@ -305,7 +309,7 @@ fn check_range(args: &CopyArgs, spec: &JobSpec) -> Result<(), Unusable> {
         return Err(unusable("a range needs exactly one SOURCE", hint));
     }
     let source = spec.sources[0].to_path();
-    if args.paths.first().is_some_and(|_| source.is_dir()) {
+    if dmover_sys::path::open_directory(&source).is_ok() {
         return Err(unusable(format!("'{}' is a directory", source.display()), hint));
     }
     Ok(())

@@ -54,11 +54,12 @@ impl Mover<'_> {
         let started = Instant::now();
         for attempt in 1.. {
             let result = self.attempt(level, &planned);
-            let Err(mut error) = result.and_then(|moved| {
-                self.account(level, &planned, moved, started);
-                Ok(())
-            }) else {
-                return true;
+            let mut error = match result {
+                Ok(moved) => {
+                    self.account(level, &planned, moved, started);
+                    return true;
+                }
+                Err(error) => error,
             };
             error.attempt = attempt;
             let lifted = error.errno == EPERM && self.lift_directory(level);
@@ -112,7 +113,9 @@ impl Mover<'_> {
     }
 
     fn would_move(&self, record: &EntryRecord) -> Moved {
-        Moved { bytes: if record.metadata.kind == EntryKind::File { record.metadata.size } else { 0 } }
+        Moved {
+            bytes: if record.metadata.kind == EntryKind::File { record.metadata.size } else { 0 },
+        }
     }
 
     /// A name that was absent and is taken now: a rival entry, or the same name in another case.
@@ -154,7 +157,8 @@ impl Mover<'_> {
         name: &[u8],
     ) -> Result<(), EntryError> {
         let Some(backup) = &self.engine.spec.policy.backup else { return Ok(()) };
-        let fail = |e| entry_error(Side::Destination, Operation::Backup, level.target_path(name), e);
+        let fail =
+            |e| entry_error(Side::Destination, Operation::Backup, level.target_path(name), e);
         let mut number = 0u64;
         loop {
             number += 1;

@@ -185,12 +185,7 @@ impl Engine {
     }
 
     /// Sets the flags in `mask` to those in `wanted`.
-    fn set_flags(
-        &self,
-        object: Object<'_>,
-        wanted: Flags,
-        mask: Flags,
-    ) -> Result<(), EntryError> {
+    fn set_flags(&self, object: Object<'_>, wanted: Flags, mask: Flags) -> Result<(), EntryError> {
         let fail = |e| object.fail(Operation::SetFlags, e);
         let Some(now) = flags::get(object.fd).map_err(fail)? else {
             object.facts.no_flags.store(true, Ordering::Relaxed);
@@ -350,14 +345,10 @@ impl Engine {
         Ok(value.map_err(|e| object.fail(Operation::SetXattr, e))?.is_some())
     }
 
-    fn set_xattr(
-        &self,
-        object: Object<'_>,
-        name: &[u8],
-        value: &[u8],
-    ) -> Result<(), EntryError> {
+    fn set_xattr(&self, object: Object<'_>, name: &[u8], value: &[u8]) -> Result<(), EntryError> {
         let is_acl = name == ACCESS_ACL || name == DEFAULT_ACL;
-        let mapped = (is_acl && !self.ids.is_identity()).then(|| self.ids.posix_acl(value)).flatten();
+        let mapped =
+            (is_acl && !self.ids.is_identity()).then(|| self.ids.posix_acl(value)).flatten();
         let value = mapped.as_deref().unwrap_or(value);
         // Equal already, as on every rerun: nothing is written, so no change time moves.
         if object.kind == EntryKind::Directory

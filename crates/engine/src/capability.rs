@@ -2,7 +2,9 @@
 //! refusals.
 use dmover_model::{Attribute, AttributeSet, MountId, Timestamp};
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, copy, directory, file, flags, set, stat, xattr};
+use dmover_sys::{
+    AsFd, BorrowedFd, Errno, OwnedFd, copy, directory, file, flags, set, stat, xattr,
+};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -57,7 +59,7 @@ impl Facts {
         match STEPS.into_iter().find(|step| wanted.truncated(*step) == got) {
             Some(step) => {
                 // A time that happens to be a multiple of a step says nothing about smaller ones.
-                if step > 1 || wanted.nanoseconds % 100 != 0 {
+                if step > 1 || !wanted.nanoseconds.is_multiple_of(100) {
                     self.granularity_ns.store(step, Ordering::Relaxed);
                 }
                 true
@@ -243,7 +245,8 @@ impl Probe {
         let blocks = stat::stat_fd(&self.file).map_or(u64::MAX, |s| s.blocks);
         found.add_bool("holes_kept", sparse && blocks.saturating_mul(512) < SIZE);
         let other = file::create_new(&self.directory, b"clone", 0o600).ok();
-        let cloned = other.as_ref().is_some_and(|o| copy::clone_file(&self.file, o).unwrap_or(false));
+        let cloned =
+            other.as_ref().is_some_and(|o| copy::clone_file(&self.file, o).unwrap_or(false));
         found.add_bool("reflink", cloned);
         let copied = other.as_ref().is_some_and(|o| {
             matches!(copy::copy_range(&self.file, SIZE / 2, o, 0, 4096), Ok(Some(_)))
@@ -272,8 +275,7 @@ impl Probe {
 }
 
 /// `cap_net_raw=ep` in the format of linux/capability.h, revision 2.
-const CAPABILITY: [u8; 20] =
-    [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// An access ACL with one named user: version 2, then tag, permissions and id of each entry.
 const ACL: [u8; 44] = [

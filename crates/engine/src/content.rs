@@ -155,8 +155,8 @@ impl Engine {
             let most = self.limits.block_bytes(buffer.len(), limit) as u64;
             let block = &mut buffer[..left.min(most) as usize];
             self.limits.bytes(block.len() as u64, &self.control);
-            let read = file::read_at(transfer.source, block, at)
-                .map_err(|e| transfer.read_error(e))?;
+            let read =
+                file::read_at(transfer.source, block, at).map_err(|e| transfer.read_error(e))?;
             if read == 0 {
                 return Err(transfer.shrunk());
             }

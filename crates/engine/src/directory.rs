@@ -166,7 +166,7 @@ impl Mover<'_> {
         let source = self.enter_source(level, name)?;
         engine.count(Counter::EntriesFound);
         self.spent.entries += 1;
-        let ancestors = cycle_free(engine, level, &source)?;
+        let ancestors = cycle_free(engine, level, name, &source)?;
         let target = match &level.target {
             None => {
                 engine.count(Counter::DirectoriesCreated);
@@ -218,6 +218,7 @@ impl Mover<'_> {
 fn cycle_free(
     engine: &Engine,
     level: &Level,
+    name: &[u8],
     source: &SourceDirectory,
 ) -> Result<Vec<Identity>, EntryError> {
     if !engine.follows_links() {
@@ -228,7 +229,7 @@ fn cycle_free(
     if ancestors.contains(&source.metadata.identity) {
         let words = "a symbolic link leads back to a directory above";
         let (side, class) = (Side::Source, ErrorClass::SelfCopy);
-        let path = level.own_source_path();
+        let path = level.source_path(name);
         return Err(EntryError::plain(side, Operation::Open, class, path, words));
     }
     Ok(ancestors)

@@ -1,13 +1,14 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
-    Budget, EntryError, ErrorClass, Event, JobSpec, Operation, PathBytes, RangeCopy,
-    ScanNames, Side, TaskKind, TreePath,
+    Budget, EntryError, ErrorClass, Event, JobSpec, Operation, PathBytes, RangeCopy, ScanNames,
+    Side, TaskKind, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
 use dmover_plan::filter::Filter;
 use dmover_plan::idmap::IdentityMap;
 use dmover_plan::temporary::TemporaryNames;
+use dmover_sys::AsFd;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -31,7 +32,7 @@ use crate::root::{Placement, Resolver, Root};
 use crate::state::{StateDirectory, job_id};
 
 /// A mover in this process that makes no progress for so long has lost its task.
-const LEASE: Duration = Duration::from_secs(600);
+const LEASE: Duration = Duration::from_mins(10);
 /// What one task may spend. Half a second keeps outcomes flowing and a stop quick.
 const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
 /// Names of linked inodes in one task.
@@ -82,7 +83,7 @@ pub enum JobList {
 ///
 /// # Errors
 /// What keeps it from starting (nothing was changed then) or from going on.
-pub fn run_job(job: Job) -> Result<JobReport, Fatal> {
+pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let id = job_id(&job.spec)?;
     let dry_run = job.spec.policy.dry_run;
     let locked = job.state.as_ref().filter(|_| !dry_run);
@@ -103,7 +104,7 @@ pub fn run_job(job: Job) -> Result<JobReport, Fatal> {
     }
     let targets = roots.iter().map(|r| r.destination.display.clone()).collect();
     job.monitor.event(&Event::Start { job: id.clone(), targets, dry_run });
-    let mut run = Run::new(&job, id.clone(), mounts, roots, privileged)?;
+    let mut run = Run::new(job, &id, mounts, roots, privileged)?;
     let result = run.run(&job.list);
     if let Some(state) = locked {
         remember(state, &id, placement, &destination);
@@ -133,9 +134,8 @@ fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Result<(), Fata
         let parent = &root.destination.parent;
         let name = root.destination.name.as_ref();
         // An existing destination may be a mount of its own.
-        let place = name
-            .and_then(|n| dmover_sys::path::open_directory_below(parent, n.as_bytes()).ok());
-        use dmover_sys::AsFd;
+        let place =
+            name.and_then(|n| dmover_sys::path::open_directory_below(parent, n.as_bytes()).ok());
         let place = place.as_ref().map_or_else(|| parent.as_fd(), AsFd::as_fd);
         let can = probe(place).map_err(|e| {
             let reason = std::io::Error::from(e);
@@ -179,7 +179,7 @@ struct Run {
 impl Run {
     fn new(
         job: &Job,
-        id: dmover_model::JobId,
+        id: &dmover_model::JobId,
         mounts: MountTable,
         roots: Vec<Root>,
         privileged: bool,
@@ -202,7 +202,7 @@ impl Run {
             ids: IdentityMap::new(spec.policy.user_map.clone(), spec.policy.group_map.clone()),
             mounts,
             capabilities: CapabilityCache::default(),
-            temporaries: TemporaryNames::new(&id, dmover_sys::process::random_u64()),
+            temporaries: TemporaryNames::new(id, dmover_sys::process::random_u64()),
             control: Arc::clone(&job.control),
             limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
             privilege: Privilege { privileged, uid, umask: job.umask },

@@ -1,6 +1,7 @@
 //! Regular files: content under the final or a temporary name, then everything else, times last.
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, RangeCopy, Side, When,
+    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, RangeCopy,
+    Side, When,
 };
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
@@ -88,14 +89,10 @@ impl<'a> Unfinished<'a> {
 
 impl Engine {
     /// Opens a source file and reads what belongs to it.
-    pub(crate) fn supply(
-        &self,
-        level: &Level,
-        record: &EntryRecord,
-    ) -> Result<Supply, EntryError> {
+    pub(crate) fn supply(&self, level: &Level, record: &EntryRecord) -> Result<Supply, EntryError> {
         let shown = || level.source_path(record.name.as_bytes());
         let fail = |operation, e| entry_error(Side::Source, operation, shown(), e);
-        let fd = path::open_file_at(&level.source.fd, record.name.as_bytes(), self.follows_links())
+        let fd = path::open_file_at(&level.source.fd, record.name.as_bytes(), self.follows(level))
             .map_err(|e| fail(Operation::Open, e))?;
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         let metadata = self.mounts.metadata(&found);

@@ -61,7 +61,7 @@ impl Mover<'_> {
         unfinished
             .keep()
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
-        self.report_chunks(large, size, chunk_bytes.unwrap_or(size.max(1)));
+        self.report_chunks(&large, size, chunk_bytes.unwrap_or(size.max(1)));
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl Mover<'_> {
         self.outcome.tasks.extend(kinds.into_iter().map(|kind| NewTask { parent, kind }));
     }
 
-    fn report_chunks(&mut self, large: LargeFile, size: u64, chunk_bytes: u64) {
+    fn report_chunks(&mut self, large: &LargeFile, size: u64, chunk_bytes: u64) {
         let seal = SealTask { large: large.clone(), failure: None };
         let finish = TaskKind::Seal(Box::new(seal));
         let number = self.report(NewNode { parent: Parent::Inherited, finish });

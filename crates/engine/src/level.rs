@@ -136,6 +136,13 @@ impl Engine {
         self.spec.selection.follow == dmover_model::FollowLinks::Always
     }
 
+    /// Whether a symbolic link in this directory is followed: all are, or it is the argument itself.
+    pub(crate) fn follows(&self, level: &Level) -> bool {
+        let argument = !level.root.is_directory
+            && self.spec.selection.follow != dmover_model::FollowLinks::Never;
+        self.follows_links() || argument
+    }
+
     /// Takes note of a source directory that was just opened.
     pub(crate) fn source_directory(
         &self,
@@ -187,14 +194,8 @@ impl Engine {
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         let metadata = self.mounts.metadata(&found);
         let facts = self.capabilities.facts(metadata.identity.mount, &fd);
-        let mut target = TargetDirectory {
-            fd,
-            metadata,
-            facts,
-            fresh,
-            default_acl: false,
-            folds_case: false,
-        };
+        let mut target =
+            TargetDirectory { fd, metadata, facts, fresh, default_acl: false, folds_case: false };
         target.folds_case = target.facts.case_insensitive;
         if !fresh {
             let acl = xattr::get(&target.fd, Held::Open, DEFAULT_ACL);

@@ -24,6 +24,7 @@ mod level;
 mod limits;
 mod links;
 mod list;
+mod look;
 mod mounts;
 mod mover;
 mod other;

@@ -114,7 +114,8 @@ impl Mover<'_> {
             return Ok(Some(level));
         }
         let record = self.look(&level, &group.first.name)?;
-        let large = record.metadata.kind == EntryKind::File && self.is_worth_splitting(&record.metadata);
+        let large =
+            record.metadata.kind == EntryKind::File && self.is_worth_splitting(&record.metadata);
         if large {
             let mut rest = group.clone();
             rest.first_is_done = true;
@@ -125,7 +126,6 @@ impl Mover<'_> {
             self.outcome.dirty.push(group.first.directory.clone());
             return Ok(None);
         }
-        self.engine.count(Counter::EntriesFound);
         let before = self.present(&level, &group.first);
         let Some(planned) = self.plan_record(&level, record) else { return Ok(None) };
         self.apply_one(&level, planned);
@@ -150,9 +150,7 @@ impl Mover<'_> {
 
     fn anchor<'l>(&self, level: &'l Level, file: &'l FileRef) -> Result<Anchor<'l>, EntryError> {
         let name = file.destination_name.as_bytes();
-        let fail = |e| {
-            entry_error(Side::Destination, Operation::Link, level.target_path(name), e)
-        };
+        let fail = |e| entry_error(Side::Destination, Operation::Link, level.target_path(name), e);
         let target = level.target.as_ref().ok_or_else(|| fail(Errno::NOENT))?;
         let found = stat::stat_at(&target.fd, name, false).map_err(fail)?;
         let metadata = self.engine.mounts.metadata(&found);
@@ -172,7 +170,6 @@ impl Mover<'_> {
     }
 
     fn link_name(&mut self, file: &FileRef, anchor: &Anchor<'_>) {
-        self.engine.count(Counter::EntriesFound);
         let result = self.engine.open_level(&file.directory).and_then(|level| {
             let kept = self.link_one(&level, file, anchor)?;
             Ok((level, kept))
@@ -206,9 +203,8 @@ impl Mover<'_> {
     ) -> Result<Linked, EntryError> {
         let engine = self.engine;
         let last = file.destination_name.as_bytes();
-        let fail = |operation, e| {
-            entry_error(Side::Destination, operation, level.target_path(last), e)
-        };
+        let fail =
+            |operation, e| entry_error(Side::Destination, operation, level.target_path(last), e);
         let (Some(target), Some(from)) = (&level.target, &anchor.level.target) else {
             return Err(fail(Operation::Link, Errno::NOENT));
         };
@@ -242,11 +238,8 @@ impl Mover<'_> {
         match linked {
             Ok(()) => {}
             Err(
-                error @ (Errno::MLINK
-                | Errno::XDEV
-                | Errno::PERM
-                | Errno::OPNOTSUPP
-                | Errno::NOSYS),
+                error
+                @ (Errno::MLINK | Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS),
             ) => return Ok(Linked::Impossible(error)),
             Err(error) => return Err(fail(Operation::Link, error)),
         }

@@ -67,9 +67,8 @@ impl Mover<'_> {
     }
 
     fn hand_on_everything(&mut self, top: &Level) -> Result<(), EntryError> {
-        let fd = dmover_sys::path::open_directory_at(&top.source.fd, c".").map_err(|e| {
-            entry_error(Side::Source, Operation::Open, top.own_source_path(), e)
-        })?;
+        let fd = dmover_sys::path::open_directory_at(&top.source.fd, c".")
+            .map_err(|e| entry_error(Side::Source, Operation::Open, top.own_source_path(), e))?;
         let mut names = Vec::new();
         let read = self.reader.read(&fd, |name, _| {
             names.extend(Name::new(name).ok());

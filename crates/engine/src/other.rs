@@ -149,8 +149,7 @@ fn is_alike(now: &Metadata, wanted: &Metadata) -> bool {
 impl Engine {
     fn prepare_pinned(&self, object: Object<'_>) -> Result<(), EntryError> {
         use crate::level::ACCESS_ACL;
-        dmover_sys::xattr::remove(object.fd, object.held, ACCESS_ACL).map_err(|e| {
-            entry_error(Side::Destination, Operation::SetXattr, (object.path)(), e)
-        })
+        dmover_sys::xattr::remove(object.fd, object.held, ACCESS_ACL)
+            .map_err(|e| entry_error(Side::Destination, Operation::SetXattr, (object.path)(), e))
     }
 }

@@ -243,8 +243,7 @@ mod tests {
         let queue = LocalQueue::new(Duration::from_secs(9));
         queue.publish(vec![task(1), task(2)]);
         queue.publish(vec![task(3)]);
-        let ids: Vec<u64> =
-            queue.lease(9, Duration::ZERO).iter().map(|l| l.task.id.0).collect();
+        let ids: Vec<u64> = queue.lease(9, Duration::ZERO).iter().map(|l| l.task.id.0).collect();
         assert_eq!(ids, [3, 2, 1]);
     }
 
@@ -274,7 +273,7 @@ mod tests {
         let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)));
         assert!(!queue.is_hungry());
         let other = Arc::clone(&queue);
-        let mover = std::thread::spawn(move || other.lease(1, Duration::from_secs(60)));
+        let mover = std::thread::spawn(move || other.lease(1, Duration::from_mins(1)));
         while !queue.is_hungry() {
             std::thread::yield_now();
         }

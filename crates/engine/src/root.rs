@@ -50,12 +50,20 @@ pub(crate) struct Root {
 impl Root {
     /// An entry of the source as a person would type it.
     pub fn source_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
-        if self.is_directory { self.source.display.join(&directory.join(name)) } else { self.source.display.clone() }
+        if self.is_directory {
+            self.source.display.join(&directory.join(name))
+        } else {
+            self.source.display.clone()
+        }
     }
 
     /// An entry of the destination as a person would type it.
     pub fn destination_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
-        if self.is_directory { self.destination.display.join(&directory.join(name)) } else { self.destination.display.clone() }
+        if self.is_directory {
+            self.destination.display.join(&directory.join(name))
+        } else {
+            self.destination.display.clone()
+        }
     }
 }
 
@@ -235,7 +243,9 @@ impl Resolver<'_> {
         let found = source
             .stat(follow)
             .map_err(|e| refuse_errno(&source.display, "look at", e, "check the path"))?
-            .ok_or_else(|| refuse(&source.display, "no such file or directory", "check the path"))?;
+            .ok_or_else(|| {
+                refuse(&source.display, "no such file or directory", "check the path")
+            })?;
         let metadata = self.mounts.metadata(&found);
         self.check_readable(&source, &metadata)?;
         let target = self.target(&source, destination, placement)?;
@@ -264,13 +274,13 @@ impl Resolver<'_> {
             Placement::As => match opened {
                 // An existing directory is entered here, so that a link to it that a person typed
                 // is followed once and never again.
-                Ok(directory) if self.enters_links(&typed) => self.inside(typed, directory, None),
+                Ok(directory) if self.enters_links(&typed) => self.inside(&typed, directory, None),
                 _ => Ok(typed),
             },
             Placement::Inside => {
                 let directory = opened
                     .map_err(|e| refuse_errno(destination, "enter", e, "check the destination"))?;
-                self.inside(typed, directory, source.name.clone())
+                self.inside(&typed, directory, source.name.clone())
             }
         }
     }
@@ -281,7 +291,7 @@ impl Resolver<'_> {
 
     fn inside(
         &self,
-        typed: Argument,
+        typed: &Argument,
         directory: OwnedFd,
         name: Option<Name>,
     ) -> Result<Argument, Fatal> {
@@ -300,9 +310,7 @@ impl Resolver<'_> {
         let result = match metadata.kind {
             EntryKind::Directory => source.open_directory().map(drop),
             EntryKind::File => match &source.name {
-                Some(name) => {
-                    path::open_file_at(&source.parent, name.as_bytes(), follow).map(drop)
-                }
+                Some(name) => path::open_file_at(&source.parent, name.as_bytes(), follow).map(drop),
                 None => Ok(()),
             },
             _ => Ok(()),
@@ -351,7 +359,11 @@ impl Resolver<'_> {
             (metadata.kind == EntryKind::Directory, old.kind == EntryKind::Directory);
         if new_dir && !old_dir {
             let what = format!("is a {}, and a directory cannot replace it", old.kind.word());
-            return Err(refuse(&target.display, &what, "move it away, or name another destination"));
+            return Err(refuse(
+                &target.display,
+                &what,
+                "move it away, or name another destination",
+            ));
         }
         if !new_dir && old_dir {
             let what = "is a directory, and a file cannot replace it";
@@ -377,9 +389,13 @@ impl Resolver<'_> {
         let source_path = mount::path_of(&source_dir).unwrap_or_else(|| source.canonical.clone());
         let one = self.spec.selection.one_file_system;
         let from = place(&source_dir, &source_path, &mounts);
-        let to = place(&target.parent, &target.canonical, &mounts);
+        let entered = target.open_directory().ok();
+        let to_path = entered.as_ref().and_then(mount::path_of);
+        let to_path = to_path.unwrap_or_else(|| target.canonical.clone());
+        // An existing destination may be a mount of its own.
+        let to = place(entered.as_ref().unwrap_or(&target.parent), &to_path, &mounts);
         let same_device = from.as_ref().zip(to.as_ref()).is_some_and(|(a, b)| a.device == b.device);
-        let inside_by_name = target.canonical.starts_with(&source_path) && (same_device || !one);
+        let inside_by_name = to_path.starts_with(&source_path) && (same_device || !one);
         let inside = from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from.contains(to));
         if inside || inside_by_name {
             let what = format!("lies inside the source '{}'", source.display.to_path().display());
@@ -387,7 +403,7 @@ impl Resolver<'_> {
             return Err(refuse(&target.display, &what, hint));
         }
         let around = from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| to.contains(from));
-        if around || source_path.starts_with(&target.canonical) {
+        if around || source_path.starts_with(&to_path) {
             let what = format!("contains the source '{}'", source.display.to_path().display());
             return Err(refuse(&target.display, &what, "choose a destination beside the source"));
         }
@@ -410,7 +426,10 @@ impl Resolver<'_> {
                 opened.map_err(|e| refuse_errno(&source.display, "read", e, "check the path"))?;
             name = None;
         }
+        // A detached mount ends at its root, so links that lead out of it could not be followed.
+        let follows = self.spec.selection.follow != FollowLinks::Never;
         if self.privileged
+            && !follows
             && let Some(quiet) = mount::quiet_clone(&parent)
         {
             parent = quiet;
@@ -419,11 +438,7 @@ impl Resolver<'_> {
     }
 }
 
-fn place(
-    object: &OwnedFd,
-    canonical: &Path,
-    mounts: &[MountLine],
-) -> Option<FileSystemPath> {
+fn place(object: &OwnedFd, canonical: &Path, mounts: &[MountLine]) -> Option<FileSystemPath> {
     let id = stat::mount_id(object)?;
     let device = stat::stat_fd(object).ok()?.device;
     on_file_system(canonical, mounts.iter().find(|m| m.id == id)?, device)

@@ -1,21 +1,18 @@
 //! The source half: reads directories, plans each entry, goes down depth first within the budget, and
 //! hands back what exceeds it.
 use dmover_model::{
-    Action, Attribute, DirectoryRef, EntryError, EntryKind, EntryRecord, Event, FileRef, Item,
-    LinkName, Name, NewNode, NewTask, Note, Operation, Parent, ScanNames, Side, TaskKind,
+    Action, DirectoryRef, EntryError, EntryKind, Event, Item, Name, NewNode, NewTask, Operation,
+    Parent, ScanNames, Side, TaskKind,
 };
 use dmover_observe::Counter;
-use dmover_plan::decide::{Decision, Existing, decide};
-use dmover_plan::temporary::is_temporary;
 use dmover_plan::itemize;
-use dmover_sys::directory::{self, TypeHint};
+use dmover_sys::directory::TypeHint;
 use dmover_sys::{Errno, path, stat};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::apply::Planned;
 use crate::context::entry_error;
-use crate::level::{Level, TargetDirectory};
+use crate::level::Level;
 use crate::mover::Mover;
 use crate::root::Root;
 
@@ -80,8 +77,7 @@ impl Mover<'_> {
         if self.engine.monitor.wants_items() {
             self.tell_directory(&level);
         }
-        let frame =
-            Frame { level, directories: VecDeque::new(), node: FrameNode::OnTheSpot };
+        let frame = Frame { level, directories: VecDeque::new(), node: FrameNode::OnTheSpot };
         let mut frames = vec![frame];
         self.read_directory(&mut frames);
         self.descend(frames);
@@ -159,8 +155,9 @@ impl Mover<'_> {
         fd: &dmover_sys::OwnedFd,
         side: Side,
     ) -> Result<dmover_model::Identity, EntryError> {
-        let found = stat::stat_fd(fd)
-            .map_err(|e| entry_error(side, Operation::Stat, dmover_model::PathBytes::default(), e))?;
+        let found = stat::stat_fd(fd).map_err(|e| {
+            entry_error(side, Operation::Stat, dmover_model::PathBytes::default(), e)
+        })?;
         Ok(self.engine.mounts.identity(&found))
     }
 
@@ -265,7 +262,7 @@ impl Mover<'_> {
     }
 
     /// Reads the topmost frame's directory, bringing entries over as their names come.
-    fn read_directory(&mut self, frames: &mut Vec<Frame>) {
+    fn read_directory(&mut self, frames: &mut [Frame]) {
         let Some(frame) = frames.last_mut() else { return };
         let shown = frame.level.own_source_path();
         let result = self.read_batches(frames);
@@ -359,215 +356,6 @@ impl Mover<'_> {
         self.flush();
     }
 
-    /// Looks at one name on both sides and decides. `None`: there is nothing more to do for it here.
-    fn plan_name(
-        &mut self,
-        level: &Level,
-        name: &Name,
-        directories: &mut VecDeque<Name>,
-    ) -> Option<Planned> {
-        let engine = self.engine;
-        if is_temporary(name.as_bytes()) {
-            engine.note(Note::TemporarySkipped, || level.source_path(name.as_bytes()));
-            return None;
-        }
-        engine.limits.operation(&engine.control);
-        let record = match self.look(level, name) {
-            Ok(record) => record,
-            Err(error) => {
-                engine.error(error);
-                return None;
-            }
-        };
-        if !self.is_admitted(level, &record) {
-            return None;
-        }
-        if record.metadata.kind == EntryKind::Directory {
-            // Counted when it is entered: a directory that is handed back is looked at again.
-            directories.push_back(name.clone());
-            return None;
-        }
-        engine.count(Counter::EntriesFound);
-        match record.metadata.kind {
-            EntryKind::File => engine.add(Counter::BytesFound, record.metadata.size),
-            _ => {}
-        }
-        if self.is_for_the_link_phase(level, &record) {
-            let file = file_ref(level, &record);
-            self.outcome.links.push(LinkName { identity: record.metadata.identity, file });
-            return None;
-        }
-        let planned = self.plan_record(level, record)?;
-        if self.is_large(level, &planned) {
-            let file = file_ref(level, &planned.record);
-            let kind = TaskKind::Open { file, round: 1 };
-            self.deferred.push(kind);
-            return None;
-        }
-        Some(planned)
-    }
-
-    fn is_admitted(&self, level: &Level, record: &EntryRecord) -> bool {
-        let engine = self.engine;
-        let root_entry = !level.root.is_directory;
-        let path = level.path.join(record.name.as_bytes());
-        if root_entry || engine.filter.admits(path.as_bytes(), &record.metadata) {
-            return true;
-        }
-        engine.count(Counter::EntriesExcluded);
-        if engine.monitor.wants_items() {
-            engine.monitor.event(&Event::Item(Item {
-                path: level.source_path(record.name.as_bytes()),
-                action: Action::Excluded,
-                kind: record.metadata.kind,
-                bytes: 0,
-                elapsed_us: 0,
-                itemized: itemize::columns(Action::Excluded, &record.metadata, None),
-            }));
-        }
-        false
-    }
-
-    fn is_for_the_link_phase(&self, level: &Level, record: &EntryRecord) -> bool {
-        let policy = &self.engine.spec.policy;
-        record.is_hard_linked()
-            && policy.preserve.has(Attribute::Links)
-            && level.root.range.is_none()
-            && !policy.dry_run
-            && !self.engine.follows_links()
-    }
-
-    fn is_large(&self, level: &Level, planned: &Planned) -> bool {
-        let policy = &self.engine.spec.policy;
-        let metadata = &planned.record.metadata;
-        let whole = matches!(planned.decision, Decision::Create | Decision::Replace)
-            && metadata.kind == EntryKind::File
-            && level.root.range.is_none()
-            && !policy.dry_run;
-        whole && self.is_worth_splitting(metadata)
-    }
-
-    /// The record of a source entry.
-    pub(crate) fn look(&self, level: &Level, name: &Name) -> Result<EntryRecord, EntryError> {
-        let engine = self.engine;
-        let shown = || level.source_path(name.as_bytes());
-        let follow = engine.follows_links()
-            || (!level.root.is_directory
-                && engine.spec.selection.follow != dmover_model::FollowLinks::Never);
-        let found = stat::stat_at(&level.source.fd, name.as_bytes(), follow)
-            .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
-        let metadata = engine.mounts.metadata(&found);
-        let symlink = (metadata.kind == EntryKind::Symlink)
-            .then(|| directory::read_symlink(&level.source.fd, name.as_bytes()))
-            .transpose()
-            .map_err(|e| {
-                // EINVAL: it is no link any more.
-                let error = if e == Errno::INVAL { Errno::LOOP } else { e };
-                entry_error(Side::Source, Operation::ReadLink, shown(), error)
-            })?;
-        let renamed = if level.root.is_directory {
-            None
-        } else {
-            level.root.destination.name.clone().filter(|n| n != name)
-        };
-        Ok(EntryRecord { name: name.clone(), renamed, metadata, symlink })
-    }
-
-    /// A fresh look at an entry after a failed attempt. `None`: it was passed on elsewhere.
-    pub(crate) fn look_again(
-        &mut self,
-        level: &Level,
-        record: &EntryRecord,
-    ) -> Result<Option<Planned>, EntryError> {
-        let fresh = self.look(level, &record.name)?;
-        if fresh.metadata.kind == EntryKind::Directory {
-            // It was something else when it was scanned. Going down is for a task of its own.
-            let directory = level.reference();
-            let names = ScanNames::Listed(vec![record.name.clone()]);
-            self.deferred.push(TaskKind::Scan { directory, names });
-            return Ok(None);
-        }
-        let existing = self.existing(level, &fresh, true)?;
-        Ok(Some(self.decide(level, fresh, existing)))
-    }
-
-    /// Plans a record; `None` if the look at the destination failed (and was reported).
-    pub(crate) fn plan_record(&mut self, level: &Level, record: EntryRecord) -> Option<Planned> {
-        match self.existing(level, &record, false) {
-            Ok(existing) => Some(self.decide(level, record, existing)),
-            Err(error) => {
-                self.engine.error(error);
-                None
-            }
-        }
-    }
-
-    fn decide(
-        &self,
-        level: &Level,
-        record: EntryRecord,
-        existing: Option<(dmover_model::Metadata, Option<Vec<u8>>)>,
-    ) -> Planned {
-        let granularity_ns = level.target.as_ref().map_or(1, |t| t.facts.granularity_ns());
-        let view = existing.as_ref().map(|(metadata, symlink)| Existing {
-            metadata,
-            symlink: symlink.as_deref(),
-            granularity_ns,
-        });
-        let mut decision = decide(&record, view, &self.engine.spec.policy);
-        let name = record.destination_name().as_bytes();
-        let replaces = matches!(decision, Decision::Replace | Decision::UpdateInPlace);
-        if replaces && level.target.as_ref().is_some_and(|t| t.folds_case && !self.is_exact(t, name)) {
-            let words = "another entry has this name in another case";
-            decision = Decision::Refuse(dmover_model::ErrorClass::NameClash, words);
-        }
-        if level.root.range.is_some() && decision == Decision::Replace {
-            decision = Decision::UpdateInPlace;
-        }
-        Planned { record, decision, existing: existing.map(|(metadata, _)| metadata) }
-    }
-
-    /// What stands at the destination under the entry's name.
-    fn existing(
-        &mut self,
-        level: &Level,
-        record: &EntryRecord,
-        again: bool,
-    ) -> Result<Option<(dmover_model::Metadata, Option<Vec<u8>>)>, EntryError> {
-        let Some(target) = level.target.as_ref().filter(|t| again || !t.fresh) else {
-            return Ok(None);
-        };
-        let name = record.destination_name().as_bytes();
-        let fail = |operation, e| {
-            entry_error(Side::Destination, operation, level.target_path(name), e)
-        };
-        let metadata = match stat::stat_at(&target.fd, name, false) {
-            Ok(found) => self.engine.mounts.metadata(&found),
-            Err(error) if stat::is_absent(error) => return Ok(None),
-            Err(error) => return Err(fail(Operation::Stat, error)),
-        };
-        let both_links =
-            metadata.kind == EntryKind::Symlink && record.metadata.kind == EntryKind::Symlink;
-        let symlink = both_links
-            .then(|| directory::read_symlink(&target.fd, name))
-            .transpose()
-            .map_err(|e| fail(Operation::ReadLink, e))?;
-        Ok(Some((metadata, symlink)))
-    }
-
-    /// Whether a directory that ignores case holds exactly this name.
-    fn is_exact(&self, target: &TargetDirectory, wanted: &[u8]) -> bool {
-        let mut exact = false;
-        let read = path::open_directory_at(&target.fd, c".").and_then(|fd| {
-            directory::DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {
-                exact |= name == wanted;
-                Ok(!exact)
-            })
-        });
-        // Unreadable: in doubt nothing is replaced.
-        read.is_ok() && exact
-    }
-
     fn tell_directory(&self, level: &Level) {
         let action = match &level.target {
             Some(target) if !target.fresh => Action::Skipped,
@@ -582,15 +370,6 @@ impl Mover<'_> {
             elapsed_us: 0,
             itemized: itemize::columns(action, &level.source.metadata, old),
         }));
-    }
-}
-
-/// How tasks name an entry of a level.
-pub(crate) fn file_ref(level: &Level, record: &EntryRecord) -> FileRef {
-    FileRef {
-        directory: level.reference(),
-        name: record.name.clone(),
-        destination_name: record.destination_name().clone(),
     }
 }
 

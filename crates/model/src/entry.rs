@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use crate::Name;
 
 /// A point in time as file systems keep it: seconds since 1970 (negative before) and nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[derive(Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Timestamp {
     /// Whole seconds since the epoch, rounded towards the past.
     pub seconds: i64,
@@ -32,13 +33,15 @@ impl Timestamp {
 /// A mounted file system as this job knows it: an index into the job's table of mounts.
 ///
 /// Device numbers differ between hosts, so tasks carry this instead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[derive(Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct MountId(pub u32);
 
 /// The same object or not: the mount and the inode number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[derive(Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Identity {
     /// The mount the object lives on.
     pub mount: MountId,
@@ -130,12 +133,7 @@ pub struct Metadata {
 impl Metadata {
     /// The version of the content that this describes.
     pub fn version(&self) -> Version {
-        Version {
-            identity: self.identity,
-            size: self.size,
-            mtime: self.mtime,
-            ctime: self.ctime,
-        }
+        Version { identity: self.identity, size: self.size, mtime: self.mtime, ctime: self.ctime }
     }
 
     /// Whether fewer blocks are allocated than the size needs, so that holes are likely.

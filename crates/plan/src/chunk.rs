@@ -27,10 +27,8 @@ pub fn chunk_bytes(size: u64, threads: usize, demanded: Option<u64>) -> Option<u
 /// The chunks of a file of `size` bytes, in order and without gap.
 pub fn chunks(size: u64, chunk_bytes: u64) -> impl Iterator<Item = ByteRange> {
     assert!(chunk_bytes > 0, "a chunk holds at least one byte");
-    (0..size.div_ceil(chunk_bytes)).map(move |i| ByteRange {
-        start: i * chunk_bytes,
-        end: ((i + 1) * chunk_bytes).min(size),
-    })
+    (0..size.div_ceil(chunk_bytes))
+        .map(move |i| ByteRange { start: i * chunk_bytes, end: ((i + 1) * chunk_bytes).min(size) })
 }
 
 #[cfg(test)]

@@ -164,7 +164,10 @@ impl Coordinator {
             }
             Input::Expired(task) => self.expired(task, &mut out),
             Input::Withdrawn(task) => {
-                if let Some(flight) = self.flights.get(&task.id) {
+                if matches!(task.kind, TaskKind::Seal(_)) {
+                    // A large file that was begun is always sealed, or its temporary would stay.
+                    out.push(Command::Publish(task));
+                } else if let Some(flight) = self.flights.get(&task.id) {
                     let node = flight.node;
                     self.abandon(node, task.kind, &mut out);
                     self.end_flight(task.id, &mut out);

@@ -1,1 +1,299 @@
+use super::*;
+use dmover_model::{
+    ChunkTask, DirectoryRef, FileRef, Identity, LargeFile, Name, RootId, ScanNames, SealTask,
+    Timestamp, TreePath, Version,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 
+const BUDGET: Budget = Budget { entries: 10, bytes: 10, time_ms: 10 };
+
+fn directory(path: &str) -> DirectoryRef {
+    DirectoryRef {
+        root: RootId(0),
+        path: TreePath::new(path.as_bytes()).unwrap(),
+        source: Identity::default(),
+        destination: Identity::default(),
+        ancestors: Vec::new(),
+    }
+}
+
+fn name_of(directory: &DirectoryRef) -> String {
+    String::from_utf8(directory.path.as_bytes().to_vec()).unwrap()
+}
+
+fn large(path: &str, round: u32) -> LargeFile {
+    let name = Name::new(*b"big").unwrap();
+    let zero = Timestamp::default();
+    let identity = Identity::default();
+    LargeFile {
+        file: FileRef {
+            directory: directory(path),
+            name: name.clone(),
+            destination_name: name.clone(),
+        },
+        temporary: name,
+        temporary_identity: identity,
+        version: Version { identity, size: 0, mtime: zero, ctime: zero },
+        round,
+        opened_ms: 0,
+    }
+}
+
+/// A world of directories, each with subdirectories and perhaps one large file, in which movers run
+/// tasks in a random order, lose leases and are stopped.
+struct World {
+    coordinator: Coordinator,
+    /// Subdirectories of each directory, by path.
+    tree: BTreeMap<String, Vec<String>>,
+    out: Vec<Task>,
+    shelf: Vec<Shelved>,
+    dirty: Vec<DirectoryRef>,
+    finished: BTreeSet<String>,
+    scanned: BTreeSet<String>,
+    sealed: BTreeMap<String, bool>,
+    chunks_done: BTreeMap<String, usize>,
+    abandoned: usize,
+    largest_window: usize,
+    ended: bool,
+}
+
+const CHUNKS: usize = 3;
+
+impl World {
+    fn new(tree: BTreeMap<String, Vec<String>>, window: usize) -> Self {
+        let mut world = Self {
+            coordinator: Coordinator::new(window, BUDGET),
+            tree,
+            out: Vec::new(),
+            shelf: Vec::new(),
+            dirty: Vec::new(),
+            finished: BTreeSet::new(),
+            scanned: BTreeSet::new(),
+            sealed: BTreeMap::new(),
+            chunks_done: BTreeMap::new(),
+            abandoned: 0,
+            largest_window: 0,
+            ended: false,
+        };
+        let first = TaskKind::Scan { directory: directory(""), names: ScanNames::Root };
+        world.feed(Input::Start(vec![first]));
+        world
+    }
+
+    fn feed(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            for command in self.coordinator.handle(input) {
+                assert!(!self.ended, "a command after the end: {command:?}");
+                match command {
+                    Command::Publish(task) => self.out.push(task),
+                    Command::Shelve(tasks) => self.shelf.extend(tasks),
+                    Command::Unshelve(most) => {
+                        let keep = self.shelf.len().saturating_sub(most);
+                        inputs.push(Input::Unshelved(self.shelf.drain(keep..).rev().collect()));
+                    }
+                    Command::RecordDirty(dirty) => self.dirty.extend(dirty),
+                    Command::FetchLinks => {
+                        let supply = LinkSupply { exhausted: true, ..LinkSupply::default() };
+                        inputs.push(Input::Links(supply));
+                    }
+                    Command::FetchDirty => {
+                        inputs.push(Input::Dirty(std::mem::take(&mut self.dirty)));
+                    }
+                    Command::Withdraw => {
+                        inputs.extend(self.out.drain(..).map(Input::Withdrawn));
+                    }
+                    Command::Abandon(_) => self.abandoned += 1,
+                    Command::RecordLinks(_) => unreachable!("no links in this world"),
+                    Command::Finished => self.ended = true,
+                }
+            }
+            self.largest_window = self.largest_window.max(self.out.len());
+        }
+    }
+
+    /// Runs one of the tasks that are out.
+    fn run(&mut self, index: usize, fail_chunk: bool) {
+        let task = self.out.swap_remove(index % self.out.len());
+        let mut outcome = Outcome::default();
+        match &task.kind {
+            TaskKind::Scan { directory: at, .. } => self.scan(at, &mut outcome),
+            TaskKind::Open { file, round } => open(file, *round, &mut outcome),
+            TaskKind::Chunk(chunk) => {
+                let path = name_of(&chunk.large.file.directory);
+                *self.chunks_done.entry(path).or_default() += 1;
+                if fail_chunk {
+                    let (side, operation) = (Side::Source, Operation::Read);
+                    let path = PathBytes::default();
+                    let error = EntryError::plain(side, operation, ErrorClass::Changed, path, "");
+                    outcome.chunk_failure = Some(Box::new(error));
+                }
+            }
+            TaskKind::Seal(seal) => {
+                let path = name_of(&seal.large.file.directory);
+                let chunks = self.chunks_done.insert(path.clone(), 0).unwrap_or(0);
+                if seal.failure.is_none() {
+                    assert_eq!(chunks, CHUNKS, "sealed before its chunks had settled");
+                } else if seal.large.round < 2 {
+                    let file = seal.large.file.clone();
+                    let kind = TaskKind::Open { file, round: seal.large.round + 1 };
+                    outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+                }
+                self.sealed.insert(path, seal.failure.is_none());
+            }
+            TaskKind::Finish(directories) => {
+                for at in directories {
+                    self.finish(&name_of(at));
+                }
+            }
+            other => panic!("unexpected task {other:?}"),
+        }
+        self.feed(Input::Done(task.id, outcome));
+    }
+
+    fn scan(&mut self, at: &DirectoryRef, outcome: &mut Outcome) {
+        let path = name_of(at);
+        assert!(self.scanned.insert(path.clone()), "{path:?} was scanned twice");
+        let finish = TaskKind::Finish(vec![at.clone()]);
+        outcome.nodes.push(NewNode { parent: Parent::Inherited, finish });
+        for below in self.tree.get(&path).into_iter().flatten() {
+            let kind = TaskKind::Scan { directory: directory(below), names: ScanNames::Root };
+            outcome.tasks.push(NewTask { parent: Parent::New(0), kind });
+        }
+        let kind = TaskKind::Open { file: large(&path, 1).file, round: 1 };
+        outcome.tasks.push(NewTask { parent: Parent::New(0), kind });
+    }
+
+    fn finish(&mut self, path: &str) {
+        for below in self.tree.get(path).into_iter().flatten() {
+            assert!(self.finished.contains(below), "{path:?} was finished before {below:?}");
+        }
+        assert!(self.sealed.contains_key(path), "{path:?} was finished before its large file");
+        assert!(self.finished.insert(path.to_owned()), "{path:?} was finished twice");
+    }
+}
+
+fn open(file: &FileRef, round: u32, outcome: &mut Outcome) {
+    let begun = large(&name_of(&file.directory), round);
+    let seal = SealTask { large: begun.clone(), failure: None };
+    let finish = TaskKind::Seal(Box::new(seal));
+    outcome.nodes.push(NewNode { parent: Parent::Inherited, finish });
+    for i in 0..CHUNKS as u64 {
+        let range = dmover_model::ByteRange { start: i, end: i + 1 };
+        let kind = TaskKind::Chunk(Box::new(ChunkTask { large: begun.clone(), range }));
+        outcome.tasks.push(NewTask { parent: Parent::New(0), kind });
+    }
+}
+
+fn trees() -> impl Strategy<Value = BTreeMap<String, Vec<String>>> {
+    // Each number says under which earlier directory the next one lies.
+    proptest::collection::vec(any::<prop::sample::Index>(), 0..40).prop_map(|parents| {
+        let mut paths = vec![String::new()];
+        let mut tree = BTreeMap::<String, Vec<String>>::new();
+        for (number, parent) in parents.into_iter().enumerate() {
+            let above = paths[parent.index(paths.len())].clone();
+            let path =
+                if above.is_empty() { format!("d{number}") } else { format!("{above}/d{number}") };
+            tree.entry(above).or_default().push(path.clone());
+            paths.push(path);
+        }
+        tree
+    })
+}
+
+proptest! {
+    /// Whatever the order of work: everything is scanned once, files are sealed after their chunks,
+    /// directories are finished after everything below them, and then the job ends.
+    #[test]
+    fn every_order_of_work_completes(
+        tree in trees(),
+        window in 1usize..8,
+        order in proptest::collection::vec((any::<usize>(), 0u8..10), 1..2000),
+    ) {
+        let directories = 1 + tree.values().map(Vec::len).sum::<usize>();
+        let mut world = World::new(tree, window);
+        let mut turns = order.iter().cycle();
+        let mut steps = 0;
+        while !world.ended {
+            prop_assert!(!world.out.is_empty(), "nothing is out and the job has not ended");
+            let (index, dice) = turns.next().copied().unwrap_or_default();
+            world.run(index, dice == 0 && steps < 500);
+            steps += 1;
+            prop_assert!(steps < 20_000, "the job does not end");
+        }
+        prop_assert_eq!(world.finished.len(), directories);
+        prop_assert_eq!(world.coordinator.pending(), 0);
+        prop_assert_eq!(world.abandoned, 0);
+    }
+
+    /// Stopped at any time, the job ends: large files that were begun are sealed (so that their
+    /// temporaries go), and the rest is named as not attempted.
+    #[test]
+    fn a_stop_at_any_time_ends_the_job(
+        tree in trees(),
+        window in 1usize..8,
+        before in 0usize..60,
+        order in proptest::collection::vec(any::<usize>(), 1..100),
+    ) {
+        let mut world = World::new(tree, window);
+        let mut turns = order.iter().cycle();
+        for _ in 0..before {
+            if !world.out.is_empty() {
+                world.run(turns.next().copied().unwrap_or(0), false);
+            }
+        }
+        let was_done = world.ended;
+        if !was_done {
+            world.feed(Input::Stop);
+        }
+        let mut steps = 0;
+        while !world.ended {
+            prop_assert!(!world.out.is_empty(), "nothing is out and the job has not ended");
+            world.run(turns.next().copied().unwrap_or(0), false);
+            steps += 1;
+            prop_assert!(steps < 1000);
+        }
+        prop_assert!(world.chunks_done.values().all(|n| *n == 0), "a begun file was not sealed");
+        prop_assert_eq!(world.coordinator.pending(), 0);
+    }
+
+    /// A lost lease on a chunk fails its file, which is taken again; on anything else the task is
+    /// simply handed out once more.
+    #[test]
+    fn lost_leases_lose_nothing(
+        tree in trees(),
+        order in proptest::collection::vec((any::<usize>(), 0u8..5), 1..1000),
+    ) {
+        let directories = 1 + tree.values().map(Vec::len).sum::<usize>();
+        let mut world = World::new(tree, 4);
+        let mut turns = order.iter().cycle();
+        let mut steps = 0;
+        while !world.ended {
+            let (index, dice) = turns.next().copied().unwrap_or_default();
+            let index = index % world.out.len();
+            if dice == 0 && steps < 300 {
+                let task = world.out.swap_remove(index);
+                if let TaskKind::Chunk(chunk) = &task.kind {
+                    // Its file fails as a whole; the count starts anew with the next round.
+                    let path = name_of(&chunk.large.file.directory);
+                    *world.chunks_done.entry(path).or_default() += 1;
+                }
+                world.feed(Input::Expired(task));
+            } else {
+                world.run(index, false);
+            }
+            steps += 1;
+            prop_assert!(steps < 20_000, "the job does not end");
+        }
+        prop_assert_eq!(world.finished.len(), directories);
+    }
+}
+
+#[test]
+fn the_outcome_of_an_unknown_task_is_ignored() {
+    let mut coordinator = Coordinator::new(1, BUDGET);
+    let first = TaskKind::Scan { directory: directory(""), names: ScanNames::Root };
+    coordinator.handle(Input::Start(vec![first]));
+    assert!(coordinator.handle(Input::Done(TaskId(77), Outcome::default())).is_empty());
+}

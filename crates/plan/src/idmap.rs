@@ -88,7 +88,8 @@ mod tests {
             [&tag.to_le_bytes()[..], &7u16.to_le_bytes(), &id.to_le_bytes()].concat()
         };
         let acl = |user, group| {
-            let all = [2u32.to_le_bytes().to_vec(), entry(1, u32::MAX), entry(2, user), entry(8, group)];
+            let all =
+                [2u32.to_le_bytes().to_vec(), entry(1, u32::MAX), entry(2, user), entry(8, group)];
             all.concat()
         };
         assert_eq!(table().posix_acl(&acl(1001, 100)), Some(acl(5001, 200)));

@@ -16,7 +16,8 @@ pub fn columns(action: Action, source: &Metadata, destination: Option<&Metadata>
         _ if source.kind == EntryKind::File => '>',
         _ => 'c',
     };
-    let Some(old) = destination.filter(|d| d.kind == source.kind && action != Action::Created) else {
+    let Some(old) = destination.filter(|d| d.kind == source.kind && action != Action::Created)
+    else {
         return format!("{what}{kind}+++++++++");
     };
     let mark = |differs: bool, letter: char| if differs { letter } else { '.' };

@@ -31,7 +31,8 @@ impl TemporaryNames {
 
     /// Whether `name` was left behind by another run of the same job.
     pub fn is_leftover(&self, name: &[u8]) -> bool {
-        parse(name).is_some_and(|(job, run)| job == self.job.as_bytes() && run != self.run.as_bytes())
+        parse(name)
+            .is_some_and(|(job, run)| job == self.job.as_bytes() && run != self.run.as_bytes())
     }
 }
 

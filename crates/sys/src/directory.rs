@@ -139,9 +139,7 @@ pub fn rename(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result<()>
 pub fn exchange(parent: impl AsFd, one: &[u8], other: &[u8]) -> Result<()> {
     let (one, other) = (c_name(one)?, c_name(other)?);
     let parent = parent.as_fd();
-    retry(|| {
-        rustix::fs::renameat_with(parent, &*one, parent, &*other, RenameFlags::EXCHANGE)
-    })
+    retry(|| rustix::fs::renameat_with(parent, &*one, parent, &*other, RenameFlags::EXCHANGE))
 }
 
 /// Removes a name that is not a directory.

@@ -80,7 +80,8 @@ fn fsxattr_ioctl(object: impl AsFd, request: u32, argument: &mut Fsxattr) -> Res
     let fd = object.as_fd().as_raw_fd();
     retry(|| {
         // SAFETY: both requests read or write exactly one `struct fsxattr`, which `argument` is.
-        let result = unsafe { libc::ioctl(fd, request as _, std::ptr::from_mut(argument)) };
+        let result =
+            unsafe { libc::ioctl(fd, libc::Ioctl::from(request), std::ptr::from_mut(argument)) };
         if result == 0 { Ok(()) } else { Err(last_errno()) }
     })
 }

@@ -31,7 +31,9 @@ pub(crate) fn retry<T>(call: impl FnMut() -> Result<T>) -> Result<T> {
 pub(crate) fn supported<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL | Errno::XDEV) => Ok(None),
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL | Errno::XDEV) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

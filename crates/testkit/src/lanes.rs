@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod lines;
+pub mod pairs;
 pub mod run;
 
 use std::collections::BTreeMap;
@@ -89,7 +90,8 @@ impl LaneReport {
         mut experiment: impl FnMut(u64, &mut Self) -> Result<Vec<String>>,
     ) {
         for seed in options.range() {
-            let failures = experiment(seed, self).unwrap_or_else(|error| vec![format!("{error:#}")]);
+            let failures =
+                experiment(seed, self).unwrap_or_else(|error| vec![format!("{error:#}")]);
             self.add("seeds", 1);
             if options.verbose || !failures.is_empty() {
                 let words = if failures.is_empty() { "good" } else { "FAILED" };
@@ -131,9 +133,20 @@ fn tell(line: &str) {
 /// The random sequence of one seed of a lane.
 fn rng(lane: &str, seed: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let stream = lane.bytes().fold(0_u64, |hash, byte| {
-        hash.wrapping_mul(31).wrapping_add(u64::from(byte))
-    });
+    let stream =
+        lane.bytes().fold(0_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
     rng.set_stream(stream);
     rng
+}
+
+/// A lane as the developer's command runs it.
+pub type Lane = fn(&LaneOptions) -> Result<LaneReport>;
+
+/// Every lane by name, with what it shows and how many seeds a full run has.
+pub const LANES: &[(&str, &str, u64, Lane)] =
+    &[("pairs", "the hard-case tree between all file systems", 3, pairs::pairs)];
+
+/// The lane of this name.
+pub fn lane(name: &str) -> Option<Lane> {
+    LANES.iter().find(|lane| lane.0 == name).map(|lane| lane.3)
 }

@@ -16,15 +16,16 @@ fn name_problem(name: &str) -> Option<String> {
     let (number, rest) = name.split_once('-').unwrap_or_default();
     let slug = rest.strip_suffix(".md").unwrap_or_default();
     let good_number = number.len() == 4 && number.bytes().all(|b| b.is_ascii_digit());
-    let good_slug =
-        !slug.is_empty() && slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    let good_slug = !slug.is_empty()
+        && slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let message = "a fragment is named NNNN-some-words.md";
     (!good_number || !good_slug).then(|| message.to_owned())
 }
 
 fn text_problem(text: &str) -> Option<String> {
     let mut lines = text.lines();
-    let (kind, headline) = lines.next().and_then(|first| first.split_once(": ")).unwrap_or_default();
+    let (kind, headline) =
+        lines.next().and_then(|first| first.split_once(": ")).unwrap_or_default();
     if !KINDS.contains(&kind) {
         return Some(format!("the first line starts with one of: {}", KINDS.join(": , ") + ":"));
     }
@@ -50,7 +51,10 @@ mod tests {
 
     #[test]
     fn good_fragments_pass() {
-        assert_eq!(count("0012-copy-holes.md", "Fixed: holes stay holes\n\nThey grew before.\n"), 0);
+        assert_eq!(
+            count("0012-copy-holes.md", "Fixed: holes stay holes\n\nThey grew before.\n"),
+            0
+        );
         assert!(check(&SourceFile::new("changelog/README.md", "anything")).is_empty());
     }
 

@@ -49,7 +49,8 @@ pub fn check(metadata: &Value) -> Result<Vec<Finding>> {
         let manifest = package["manifest_path"].as_str().unwrap_or_default();
         let manifest = relative(manifest);
         let Some((_, allowed)) = ALLOWED.iter().find(|(of, _)| *of == name) else {
-            let what = format!("crate {name} has no place in the layers: see xtask/src/tidy/layers.rs");
+            let what =
+                format!("crate {name} has no place in the layers: see xtask/src/tidy/layers.rs");
             findings.push(Finding::of_tree(&manifest, what));
             continue;
         };
@@ -88,11 +89,8 @@ mod tests {
         let packages: Vec<Value> = ALLOWED
             .iter()
             .map(|(name, _)| {
-                let dependencies = if *name == from {
-                    json!([{ "name": on, "kind": kind }])
-                } else {
-                    json!([])
-                };
+                let dependencies =
+                    if *name == from { json!([{ "name": on, "kind": kind }]) } else { json!([]) };
                 json!({ "name": name, "manifest_path": "Cargo.toml", "dependencies": dependencies })
             })
             .collect();

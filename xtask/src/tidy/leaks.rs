@@ -17,7 +17,6 @@ const HOSTS: &[(&str, &str)] = &[
     ("repo1.maven", "org"),
     ("static.crates", "io"),
     ("index.crates", "io"),
-    ("artifactory", ""),
 ];
 
 /// How the lock file names the public registry; any other source of a package is a finding.
@@ -34,12 +33,16 @@ pub fn check(file: &SourceFile) -> Vec<Finding> {
             }
         }
         for (name, domain) in HOSTS {
-            let host = if domain.is_empty() { (*name).to_owned() } else { format!("{name}.{domain}") };
+            let host =
+                if domain.is_empty() { (*name).to_owned() } else { format!("{name}.{domain}") };
             if line.contains(&host) {
                 found(format!("names a package registry ({host})"));
             }
         }
-        if file.path == "Cargo.lock" && line.starts_with("source = ") && !line.contains(PUBLIC_SOURCE) {
+        if file.path == "Cargo.lock"
+            && line.starts_with("source = ")
+            && !line.contains(PUBLIC_SOURCE)
+        {
             found("a package that is not from the public registry".to_owned());
         }
     }
@@ -68,7 +71,10 @@ mod tests {
         for name in PRIVATE {
             assert_eq!(count("docs/a.md", &format!("see /{name}/me/file")), 1);
             assert_eq!(count("a.sh", &format!("x=\"/{name}/me\"")), 1);
-            assert_eq!(count("a.rs", &format!("target/{name}/x ./{name}/y $d/{name}s /{name}y/")), 0);
+            assert_eq!(
+                count("a.rs", &format!("target/{name}/x ./{name}/y $d/{name}s /{name}y/")),
+                0
+            );
         }
     }
 

@@ -15,7 +15,11 @@ pub fn check(file: &SourceFile, files: &[SourceFile]) -> Vec<Finding> {
         }
         let path = target.split('#').next().unwrap_or_default();
         if !exists(&file.path, path, files) {
-            findings.push(Finding::new(file, line, format!("the link to '{target}' leads nowhere")));
+            findings.push(Finding::new(
+                file,
+                line,
+                format!("the link to '{target}' leads nowhere"),
+            ));
         }
     }
     findings
@@ -70,9 +74,8 @@ fn normal(path: &Path) -> Option<PathBuf> {
     let mut normal = PathBuf::new();
     for component in path.components() {
         match component {
-            Component::CurDir => {}
             Component::ParentDir if !normal.pop() => return None,
-            Component::ParentDir => {}
+            Component::CurDir | Component::ParentDir => {}
             Component::Normal(name) => normal.push(name),
             Component::RootDir | Component::Prefix(_) => return None,
         }
@@ -92,7 +95,9 @@ mod tests {
 
     #[test]
     fn links_that_lead_somewhere_pass() {
-        for link in ["a.md", "./a.md#part", "../README.md", "../crates/cli", "#here", "..", "<a.md>"] {
+        for link in
+            ["a.md", "./a.md#part", "../README.md", "../crates/cli", "#here", "..", "<a.md>"]
+        {
             assert_eq!(broken(&format!("see [x]({link}) there")), 0, "{link}");
         }
         assert_eq!(broken("[x]: https://example.invalid/\n[y](mailto:me)"), 0);

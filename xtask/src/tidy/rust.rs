@@ -63,7 +63,8 @@ impl RustSource {
         let fail = |error: &dyn std::fmt::Display, line: usize| format!("line {line}: {error}");
         let tokens: TokenStream =
             text.parse().map_err(|e: proc_macro2::LexError| fail(&e, e.span().start().line))?;
-        let parsed: syn::File = syn::parse_file(text).map_err(|e| fail(&e, e.span().start().line))?;
+        let parsed: syn::File =
+            syn::parse_file(text).map_err(|e| fail(&e, e.span().start().line))?;
         let mut words = Vec::new();
         collect_words(tokens, &mut words);
         let mut items = Items { words, functions: Vec::new(), tests: Vec::new() };
@@ -105,14 +106,20 @@ fn collect_words(tokens: TokenStream, words: &mut Vec<Word>) {
                     if trees.get(next).is_some_and(is_parenthesis) {
                         word(Use::Call, name.clone());
                     }
-                    word(Use::Path, name);
+                    // `use dmover_sys::{…}`: the parts count, not the name of the crate.
+                    let opens_list = next == at + 1 && starts_use_list(&trees[next..]);
+                    if !opens_list {
+                        word(Use::Path, name);
+                    }
                 }
                 at = next;
             }
             TokenTree::Punct(punct) if punct.as_char() == '#' => {
                 let inner = usize::from(trees.get(at + 1).is_some_and(|t| is_punct(t, '!')));
                 if let Some(TokenTree::Group(group)) = trees.get(at + 1 + inner) {
-                    attribute_names(group).into_iter().for_each(|name| word(Use::Attribute, name));
+                    for name in attribute_names(group) {
+                        word(Use::Attribute, name);
+                    }
                 }
                 at += 1;
             }
@@ -138,6 +145,12 @@ fn path_at(trees: &[TokenTree], mut at: usize) -> (String, usize) {
         at += 3;
     }
     (name, at + 1)
+}
+
+/// Whether `::{` follows.
+fn starts_use_list(trees: &[TokenTree]) -> bool {
+    matches!(trees, [first, second, TokenTree::Group(_), ..]
+        if is_punct(first, ':') && is_punct(second, ':'))
 }
 
 /// The attribute's own name, and those that a `cfg_attr` may add.
@@ -168,8 +181,7 @@ fn is_parenthesis(tree: &TokenTree) -> bool {
 }
 
 fn is_empty_parenthesis(tree: &TokenTree) -> bool {
-    is_parenthesis(tree)
-        && matches!(tree, TokenTree::Group(group) if group.stream().is_empty())
+    is_parenthesis(tree) && matches!(tree, TokenTree::Group(group) if group.stream().is_empty())
 }
 
 /// What the parsed items tell.
@@ -192,28 +204,23 @@ impl Items {
         }
     }
 
+    /// Spells out the paths that a `use` brings in.
     fn import(&mut self, prefix: &str, tree: &syn::UseTree) {
         let join = |name: &syn::Ident| match prefix {
             "" => name.to_string(),
+            _ if name == "self" => prefix.to_owned(),
             _ => format!("{prefix}::{name}"),
         };
-        let (line, name) = match tree {
+        let name = match tree {
             syn::UseTree::Path(path) => return self.import(&join(&path.ident), &path.tree),
             syn::UseTree::Group(group) => {
                 return group.items.iter().for_each(|tree| self.import(prefix, tree));
             }
-            syn::UseTree::Name(name) if name.ident == "self" => {
-                (name.span().start().line, prefix.to_owned())
-            }
-            syn::UseTree::Rename(name) if name.ident == "self" => {
-                (name.span().start().line, prefix.to_owned())
-            }
-            syn::UseTree::Name(name) => (name.span().start().line, join(&name.ident)),
-            syn::UseTree::Rename(name) => (name.span().start().line, join(&name.ident)),
-            syn::UseTree::Glob(glob) => (glob.span().start().line, format!("{prefix}::*")),
-            _ => return,
+            syn::UseTree::Name(name) => join(&name.ident),
+            syn::UseTree::Rename(name) => join(&name.ident),
+            syn::UseTree::Glob(_) => format!("{prefix}::*"),
         };
-        self.words.push(Word { line, used_as: Use::Path, name });
+        self.words.push(Word { line: tree.span().start().line, used_as: Use::Path, name });
     }
 }
 
@@ -309,6 +316,7 @@ mod tests {
         for name in ["std::fs", "std::fs::File", "std::io::*"] {
             assert!(names.contains(&name.to_owned()), "{name} is not in {names:?}");
         }
+        assert!(!names.contains(&"std".to_owned()), "{names:?}");
     }
 
     #[test]

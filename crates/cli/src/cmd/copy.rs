@@ -64,7 +64,7 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         layout: Arc::new(layout::DefaultLayout),
         umask,
     };
-    let result = run_job(job);
+    let result = run_job(&job);
     printer.end(&result);
     match &result {
         Ok(report) => end(report),

@@ -33,8 +33,11 @@ impl Progress {
             ProgressArg::Never => false,
         };
         let draws = wanted && terminal && args.progress != ProgressArg::Json;
-        let target =
-            if draws { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let target = if draws {
+            ProgressDrawTarget::stderr_with_hz(10)
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bar = ProgressBar::with_draw_target(None, target);
         if let Ok(style) = ProgressStyle::with_template("{msg}") {
             bar.set_style(style);
@@ -49,7 +52,8 @@ impl Progress {
             last_bytes: AtomicU64::new(0),
             last_ms: AtomicU64::new(0),
         });
-        let every = if draws { Duration::from_millis(100) } else { Duration::from_millis(args.stats) };
+        let every =
+            if draws { Duration::from_millis(100) } else { Duration::from_millis(args.stats) };
         if wanted && !every.is_zero() {
             let shown = Arc::clone(&progress);
             // A thread that cannot be had costs only the progress.

@@ -199,7 +199,10 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
     let skipped = get(Counter::EntriesSkipped);
     if skipped > 0 {
         let size = sizes.show(get(Counter::BytesSkipped));
-        lines.push(format!("  equal       {} ({size}) left alone", counted(skipped, "entry", "entries")));
+        lines.push(format!(
+            "  equal       {} ({size}) left alone",
+            counted(skipped, "entry", "entries")
+        ));
     }
     let more = [
         (Counter::EntriesReplaced, "  replaced    "),

@@ -22,6 +22,9 @@ const SCHEMA: &str = "
     ) WITHOUT ROWID;
 ";
 
+/// Id, node and body of a shelved task.
+type TaskRow = (i64, Option<i64>, Vec<u8>);
+
 #[derive(Debug)]
 pub(super) struct Spill {
     path: PathBuf,
@@ -30,11 +33,10 @@ pub(super) struct Spill {
 
 impl Spill {
     pub fn create(directory: &Path) -> Result<Self, Fatal> {
-        let path = directory.join(format!("dmover-spill-{:016x}", dmover_sys::process::random_u64()));
-        let fail = |e: &dyn std::fmt::Display| Fatal::Ledger {
-            path: path.clone(),
-            reason: e.to_string(),
-        };
+        let path =
+            directory.join(format!("dmover-spill-{:016x}", dmover_sys::process::random_u64()));
+        let fail =
+            |e: &dyn std::fmt::Display| Fatal::Ledger { path: path.clone(), reason: e.to_string() };
         let database = Connection::open(&path).map_err(|e| fail(&e))?;
         database.execute_batch(SCHEMA).map_err(|e| fail(&e))?;
         // Nobody else needs the name, and no crash can leave the file behind.
@@ -67,7 +69,7 @@ impl Spill {
     pub fn take_tasks(&mut self, most: usize) -> Result<Vec<Shelved>, Fatal> {
         let sql = "DELETE FROM task WHERE id IN (SELECT id FROM task ORDER BY id DESC LIMIT ?1) \
                    RETURNING id, node, body";
-        let run = |database: &Connection| -> rusqlite::Result<Vec<(i64, Option<i64>, Vec<u8>)>> {
+        let run = |database: &Connection| -> rusqlite::Result<Vec<TaskRow>> {
             let mut statement = database.prepare_cached(sql)?;
             let limit = i64::try_from(most).unwrap_or(i64::MAX);
             let rows = statement.query_map([limit], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;

@@ -47,7 +47,8 @@ impl LinkGroups {
             Ok(())
         })?;
         let groups = inodes.into_values().filter(|names| names.len() > 1);
-        let each = groups.flat_map(|names| names.clone().into_iter().map(move |n| (n, names.clone())));
+        let each =
+            groups.flat_map(|names| names.clone().into_iter().map(move |n| (n, names.clone())));
         Ok(Self(each.collect()))
     }
 
@@ -199,7 +200,8 @@ pub fn lying_files(source: &Path, destination: &Path) -> Result<Vec<String>> {
         let Ok(stat) = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) else {
             return Ok(());
         };
-        let shape = |s: &rustix::fs::Stat| (s.st_mode & 0o170_000, s.st_size, s.st_mtime, s.st_mtime_nsec);
+        let shape =
+            |s: &rustix::fs::Stat| (s.st_mode & 0o170_000, s.st_size, s.st_mtime, s.st_mtime_nsec);
         if shape(&stat) != shape(&entry.stat) {
             return Ok(());
         }

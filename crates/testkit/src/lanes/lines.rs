@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn odd_names_come_back_whole_and_a_torn_line_is_left_out() {
-        let text = b"{\"type\":\"item\",\"path\":\"a\\ufffd\",\"path_b64\":\"Yf8=\"}\n{\"type\":\"sum";
+        let text =
+            b"{\"type\":\"item\",\"path\":\"a\\ufffd\",\"path_b64\":\"Yf8=\"}\n{\"type\":\"sum";
         let lines = parse_lines(text).unwrap();
         assert_eq!(lines.len(), 1);
         assert_eq!(lines[0].path().as_os_str().as_encoded_bytes(), b"a\xff");

@@ -46,17 +46,6 @@ impl Dmover {
         })
     }
 
-    /// The program that the developer's commands test: `DMOVER_BIN`, or what lies beside this one.
-    pub fn find() -> Result<PathBuf> {
-        if let Some(path) = std::env::var_os("DMOVER_BIN") {
-            return Ok(path.into());
-        }
-        let own = std::env::current_exe()?;
-        let beside = own.ancestors().skip(1).map(|directory| directory.join("dmover"));
-        let found = beside.take(3).find(|path| path.is_file());
-        found.context("no dmover beside this program; build it, or name it in DMOVER_BIN")
-    }
-
     /// Runs in this directory.
     #[must_use]
     pub fn in_directory(mut self, directory: &Path) -> Self {
@@ -135,7 +124,10 @@ impl Dmover {
     }
 
     /// Starts the program with these arguments.
-    pub fn start<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<Running> {
+    pub fn start<S: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Result<Running> {
         self.start_with(arguments, Vec::new())
     }
 

@@ -1,0 +1,194 @@
+//! What happens to entries that are there already.
+
+use std::fs;
+
+use super::bench::pattern;
+use super::{Bench, snapshot};
+
+/// `s` at the source; `d` at the destination holds an older, an equal, a newer and an extra file.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.sh("mkdir s d
+        for f in older equal newer resized absent; do echo new-$f > s/$f; touch -d '2020-06-01' s/$f; done
+        echo old-older > d/older; touch -d '2019-01-01' d/older
+        echo OLD-equal > d/equal; touch -d '2020-06-01' d/equal
+        echo old-newer > d/newer; touch -d '2021-01-01' d/newer
+        echo resized > d/resized; touch -d '2020-06-01' d/resized
+        echo extra > d/extra");
+    bench
+}
+
+fn content(bench: &Bench) -> String {
+    bench.sh("cd d && for f in older equal newer resized absent extra; do cat $f; done")
+}
+
+#[test]
+fn by_default_what_differs_in_size_or_time_is_replaced() {
+    let bench = bench();
+    bench.copy("-T s d").expect_code(0);
+    assert_eq!(
+        content(&bench),
+        "new-older\nOLD-equal\nnew-newer\nnew-resized\nnew-absent\nextra\n"
+    );
+}
+
+#[test]
+fn always_replaces_what_looks_equal() {
+    let bench = bench();
+    bench.copy("-T --overwrite=always s d").expect_code(0);
+    assert_eq!(
+        content(&bench),
+        "new-older\nnew-equal\nnew-newer\nnew-resized\nnew-absent\nextra\n"
+    );
+}
+
+#[test]
+fn update_replaces_what_is_older() {
+    for flag in ["--update", "-u", "--overwrite=older"] {
+        let bench = bench();
+        bench.copy(&format!("-T {flag} s d")).expect_code(0);
+        let wanted = "new-older\nOLD-equal\nold-newer\nresized\nnew-absent\nextra\n";
+        assert_eq!(content(&bench), wanted, "{flag}");
+    }
+}
+
+#[test]
+fn no_clobber_adds_only() {
+    for flag in ["--no-clobber", "--overwrite=never"] {
+        let bench = bench();
+        bench.copy(&format!("-T {flag} s d")).expect_code(0);
+        let wanted = "old-older\nOLD-equal\nold-newer\nresized\nnew-absent\nextra\n";
+        assert_eq!(content(&bench), wanted, "{flag}");
+    }
+}
+
+#[test]
+fn a_backup_keeps_the_version_that_is_replaced() {
+    let bench = bench();
+    bench.copy("-T --backup s d").expect_code(0);
+    assert_eq!(bench.read("d/older~"), "old-older\n");
+    assert_eq!(bench.read("d/older"), "new-older\n");
+    assert!(!bench.exists("d/equal~"), "what is skipped needs no backup");
+    assert!(!bench.exists("d/absent~"));
+}
+
+#[test]
+fn numbered_backups_keep_all_versions() {
+    let bench = bench();
+    bench.copy("-T --backup=numbered s d").expect_code(0);
+    bench.sh("echo third > s/older");
+    bench.copy("-T --backup=numbered s d").expect_code(0);
+    assert_eq!(bench.read("d/older.~1~"), "old-older\n");
+    assert_eq!(bench.read("d/older.~2~"), "new-older\n");
+    assert_eq!(bench.read("d/older"), "third\n");
+}
+
+#[test]
+fn the_suffix_of_backups_can_be_chosen() {
+    let bench = bench();
+    bench.copy("-T --backup --suffix .orig s d").expect_code(0);
+    assert_eq!(bench.read("d/newer.orig"), "old-newer\n");
+}
+
+#[test]
+fn a_replaced_file_is_a_new_inode_and_in_place_is_the_old_one() {
+    let bench = bench();
+    let (older, newer) = (bench.inode("d/older"), bench.inode("d/newer"));
+    let open = fs::File::open(bench.at("d/older")).unwrap();
+    bench.copy("-T s d").expect_code(0);
+    assert_ne!(bench.inode("d/older"), older);
+    assert_eq!(std::io::read_to_string(open).unwrap(), "old-older\n", "readers keep their version");
+    bench.sh("echo longer-than-before > s/newer");
+    let newer_now = bench.inode("d/newer");
+    assert_ne!(newer_now, newer);
+    bench.copy("-T --inplace s d").expect_code(0);
+    assert_eq!(bench.inode("d/newer"), newer_now);
+    assert_eq!(bench.read("d/newer"), "longer-than-before\n");
+    bench.sh("echo x > s/newer");
+    bench.copy("-T --inplace s d").expect_code(0);
+    assert_eq!(bench.read("d/newer"), "x\n");
+    bench.sh("rm d/extra");
+    bench.copy("-T --overwrite=always s d").expect_code(0);
+    bench.assert_same("s", "d");
+}
+
+#[test]
+fn in_place_never_writes_through_another_name() {
+    let bench = bench();
+    bench.sh("ln d/older elsewhere");
+    bench.copy("-T --inplace s d").expect_code(0);
+    assert_eq!(bench.read("elsewhere"), "old-older\n");
+    assert_eq!(bench.read("d/older"), "new-older\n");
+}
+
+#[test]
+fn a_destination_file_with_other_names_is_replaced_not_changed() {
+    let bench = bench();
+    bench.sh("ln d/older elsewhere; chmod 640 elsewhere");
+    let before =
+        snapshot(&bench.at("elsewhere").canonicalize().unwrap().parent().unwrap().join("s"));
+    bench.copy("-T s d").expect_code(0);
+    assert_eq!(bench.read("elsewhere"), "old-older\n");
+    assert_eq!(bench.mode("elsewhere"), 0o640);
+    assert_eq!(before.changes(&snapshot(&bench.at("s"))), Vec::<String>::new());
+}
+
+#[test]
+fn symlinks_and_other_types_at_the_destination_are_replaced_never_followed() {
+    let bench = bench();
+    bench.sh("echo precious > outside; rm d/older d/equal d/newer; ln -s ../outside d/older
+        mkfifo d/equal; ln -s nowhere d/newer");
+    bench.copy("-T s d").expect_code(0);
+    assert_eq!(bench.read("outside"), "precious\n");
+    assert_eq!(
+        content(&bench),
+        "new-older\nnew-equal\nnew-newer\nnew-resized\nnew-absent\nextra\n"
+    );
+    assert_eq!(bench.sh("find d -type l -o -type p"), "");
+}
+
+#[test]
+fn a_directory_is_never_replaced_by_a_file_or_the_other_way_round() {
+    let bench = bench();
+    bench.sh("mkdir s/dir; echo in > s/dir/in; echo file > d/dir; rm d/older; mkdir d/older; touch d/older/x");
+    let run = bench.copy("-T s d").expect_code(3);
+    let said = run.said().unwrap();
+    let mut named: Vec<_> = said
+        .errors
+        .iter()
+        .map(|line| (line.path().file_name().unwrap().to_owned(), line.text("class").to_owned()))
+        .collect();
+    named.sort();
+    let conflict = |name: &str| (name.into(), "type_conflict".to_owned());
+    assert_eq!(named, [conflict("dir"), conflict("older")], "{}", run.tell());
+    assert_eq!(bench.read("d/dir"), "file\n");
+    assert!(bench.exists("d/older/x"));
+    assert_eq!(bench.read("d/absent"), "new-absent\n", "the rest is copied");
+}
+
+#[test]
+fn a_symlinked_directory_at_the_destination_is_not_entered() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p s/sub d outside; echo 1 > s/sub/1; ln -s ../outside d/sub");
+    let run = bench.copy("-T s d").expect_code(3);
+    assert_eq!(bench.sh("ls -A outside"), "");
+    let said = run.said().unwrap();
+    assert_eq!(said.errors.len(), 1, "{}", run.tell());
+    assert!(said.errors[0].path().ends_with("d/sub"), "{}", run.tell());
+}
+
+#[test]
+fn chunked_files_are_whole_and_replaced_as_a_whole() {
+    let bench = Bench::new();
+    let data = pattern(5_000_001);
+    bench.write("s/large", &data);
+    bench.write("d/large", "old");
+    bench.sh("touch -d '2020-06-01' s/large; ln s/large s/twin");
+    let said = bench.copy("-T --split-size 1M -j 4 s d").expect_code(0).said().unwrap();
+    assert_eq!(said.summary.unwrap().number("chunks_copied"), Some(5));
+    bench.assert_same("s", "d");
+    assert!(fs::read(bench.at("d/large")).unwrap() == data);
+    let before = snapshot(&bench.at("d"));
+    bench.copy("-T --split-size 1M -j 4 s d").expect_code(0);
+    assert_eq!(before.changes(&snapshot(&bench.at("d"))), Vec::<String>::new());
+}

@@ -1,0 +1,249 @@
+//! What is refused before anything is changed: exit code 2, one line that names the path, and a hint.
+
+use dmover_testkit::image::{FileSystem, Image};
+use dmover_testkit::lanes::run::Run;
+use dmover_testkit::skip;
+
+use super::bench::is_root;
+use super::{Bench, snapshot};
+
+/// Runs a command that has to be refused, in one line with these words, without touching anything.
+#[track_caller]
+fn refused(bench: &Bench, line: &str, words: &[&str]) -> Run {
+    let before = snapshot(bench.root());
+    let run = bench.dmover(line).expect_code(2);
+    for word in words {
+        assert!(run.stderr.contains(word), "{word:?} is not named by {line:?}: {}", run.stderr);
+    }
+    assert_eq!(run.text(), "", "standard output is for data");
+    assert_eq!(before.changes(&snapshot(bench.root())), Vec::<String>::new(), "{line}");
+    run
+}
+
+/// The same, and the message is one line of error and one of hint.
+#[track_caller]
+fn refused_in_one_line(bench: &Bench, line: &str, words: &[&str]) {
+    let run = refused(bench, line, words);
+    let lines: Vec<&str> = run.stderr.lines().collect();
+    let hints = lines.iter().filter(|line| line.trim_start().starts_with("hint:")).count();
+    assert!(lines[0].starts_with("dmover: error: "), "{}", run.stderr);
+    assert_eq!((lines.len(), hints), (2, 1), "{}", run.stderr);
+}
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.write("tree/one", "1");
+    bench.write("tree/sub/two", "2");
+    bench.write("file", "3");
+    bench.sh("mkdir there; ln -s tree link; ln -s nowhere dangling");
+    bench
+}
+
+#[test]
+fn paths_that_cannot_work() {
+    let bench = bench();
+    let table: [(&str, &[&str]); 17] = [
+        ("copy nowhere there", &["nowhere"]),
+        ("copy no/where there", &["no/where"]),
+        ("copy file/x there", &["file/x"]),
+        ("copy tree file", &["file"]),
+        ("copy -T file there", &["there"]),
+        ("copy tree file there/deeper", &["there/deeper"]),
+        ("copy tree file file", &["file"]),
+        ("copy -T tree file there", &["there"]),
+        ("copy -t nowhere tree", &["nowhere"]),
+        ("copy -t file tree", &["file"]),
+        ("copy tree no/where/at/all", &["no/where"]),
+        ("copy file file", &["file"]),
+        ("copy file ./there/../file", &["file"]),
+        ("copy dangling/ there", &["dangling"]),
+        ("copy host:tree there", &["host:tree"]),
+        ("copy file tree/one there/x/", &["there/x"]),
+        ("copy tree/sub/two file/two", &["file/two"]),
+    ];
+    for (line, words) in table {
+        refused_in_one_line(&bench, line, words);
+    }
+}
+
+#[test]
+fn flags_that_make_no_sense() {
+    let bench = bench();
+    let table: [(&str, &[&str]); 24] = [
+        ("copy", &["SOURCE"]),
+        ("copy file", &["file"]),
+        ("copy -t there", &["SOURCE"]),
+        ("copy -T -t there tree", &["-t"]),
+        ("copy --overwrite=sometimes file new", &["sometimes"]),
+        ("copy --sparse=maybe file new", &["maybe"]),
+        ("copy --reflink=maybe file new", &["maybe"]),
+        ("copy --preserve=colour file new", &["colour"]),
+        ("copy --no-preserve=colour file new", &["colour"]),
+        ("copy --allow-loss=hope file new", &["hope"]),
+        ("copy --split-size lots file new", &["lots"]),
+        ("copy --bwlimit 0 file new", &["bwlimit"]),
+        ("copy --max-errors 0 file new", &["max-errors"]),
+        ("copy --max-duration soon file new", &["soon"]),
+        ("copy -j 0 file new", &["threads"]),
+        ("copy --min-size 2K --max-size 1K file new", &["min-size"]),
+        ("copy --newer yesterdayish file new", &["yesterdayish"]),
+        ("copy --exclude [ file new", &["["]),
+        ("copy --update --no-clobber file new", &["--no-clobber"]),
+        ("copy --backup --inplace file new", &["--inplace"]),
+        ("copy --backup=weekly file new", &["weekly"]),
+        ("copy --usermap a:b file new", &["a:b"]),
+        ("copy -P file new", &["-P"]),
+        ("copy --frobnicate file new", &["frobnicate"]),
+    ];
+    for (line, words) in table {
+        refused(&bench, line, words);
+    }
+}
+
+#[test]
+fn files_that_are_read_must_be_there() {
+    let bench = bench();
+    refused_in_one_line(&bench, "copy --files-from no-list tree new", &["no-list"]);
+    refused_in_one_line(&bench, "copy --exclude-from no-rules tree new", &["no-rules"]);
+    refused(&bench, "copy --config no-config tree new", &["no-config"]);
+    refused(&bench, "copy --log-file no/where tree new", &["no/where"]);
+    refused(&bench, "copy --files-from list tree file there", &["--files-from"]);
+    refused(&bench, "copy --read-stdin tree there", &["--read-stdin"]);
+}
+
+#[test]
+fn a_tree_is_not_copied_into_or_onto_itself() {
+    let bench = bench();
+    let table: [(&str, &[&str]); 12] = [
+        ("copy tree tree", &["tree"]),
+        ("copy -T tree tree", &["tree"]),
+        ("copy tree tree/sub", &["tree/sub"]),
+        ("copy tree tree/new", &["tree/new"]),
+        ("copy tree/sub tree/sub/deeper", &["tree/sub/deeper"]),
+        ("copy -T tree/sub tree", &["tree"]),
+        ("copy link/ tree", &["tree"]),
+        ("copy tree/. tree/sub", &["tree"]),
+        ("copy tree link/sub", &["link/sub"]),
+        ("copy tree there/../tree/sub/x", &["tree"]),
+        ("copy tree/sub tree", &["tree/sub"]),
+        ("copy tree/one tree", &["tree/one"]),
+    ];
+    for (line, words) in table {
+        refused_in_one_line(&bench, line, words);
+    }
+}
+
+#[test]
+fn two_sources_of_one_name_are_refused() {
+    let bench = bench();
+    bench.write("other/file", "another");
+    refused_in_one_line(&bench, "copy file other/file there", &["other/file"]);
+}
+
+#[test]
+fn hard_links_to_itself_are_seen() {
+    let bench = bench();
+    bench.sh("ln file twin");
+    refused_in_one_line(&bench, "copy file twin", &["file"]);
+}
+
+#[test]
+fn bind_mounts_do_not_hide_that_it_is_the_same_tree() {
+    if !is_root() {
+        skip!("needs root to mount");
+    }
+    let bench = bench();
+    bench
+        .sh("mkdir bound; mount --bind tree bound; mkdir subbound; mount --bind tree/sub subbound");
+    let _undo = bench.undo("umount bound; umount subbound");
+    for line in [
+        "copy -T tree bound",
+        "copy tree bound",
+        "copy tree bound/new",
+        "copy bound tree/sub",
+        "copy -T bound tree",
+        "copy tree subbound",
+        "copy tree subbound/new",
+        "copy -T tree subbound",
+        "copy bound subbound/new",
+        "copy -T subbound tree",
+    ] {
+        refused(&bench, line, &["bound"]);
+    }
+}
+
+#[test]
+fn a_destination_below_a_mount_inside_the_source_is_seen() {
+    if !is_root() {
+        skip!("needs root to mount");
+    }
+    let bench = bench();
+    bench.sh("mkdir tree/mnt; mount -t tmpfs none tree/mnt");
+    let _undo = bench.undo("umount tree/mnt");
+    refused(&bench, "copy tree tree/mnt/new", &["tree/mnt/new"]);
+    bench.copy("-x tree tree/mnt/new").expect_code(0);
+    assert_eq!(bench.read("tree/mnt/new/sub/two"), "2");
+}
+
+#[test]
+fn a_read_only_destination_is_refused() {
+    if !is_root() {
+        skip!("needs root to mount");
+    }
+    let bench = bench();
+    bench.sh("mkdir ro; mount -t tmpfs none ro; mkdir ro/there; mount -o remount,ro ro");
+    let _undo = bench.undo("umount ro");
+    refused_in_one_line(&bench, "copy tree ro", &["ro/tree", "read-only"]);
+    refused_in_one_line(&bench, "copy file ro/there", &["ro/there", "read-only"]);
+    refused_in_one_line(&bench, "copy -T tree ro/there", &["ro/there", "read-only"]);
+    bench.copy("-n tree ro").expect_code(0);
+}
+
+#[test]
+fn without_permission_nothing_is_begun() {
+    if !is_root() {
+        skip!("needs root to become somebody else");
+    }
+    let bench = Bench::new().unprivileged();
+    bench.sh("mkdir mine theirs secret; echo 1 > mine/1; echo 2 > secret/2; chmod 700 secret
+        echo 3 > file; chmod 600 file; chown -R 65534:65534 mine");
+    refused_in_one_line(&bench, "copy mine theirs", &["theirs"]);
+    refused_in_one_line(&bench, "copy mine theirs/new", &["theirs/new"]);
+    refused_in_one_line(&bench, "copy secret mine/new", &["secret"]);
+    refused_in_one_line(&bench, "copy file mine/new", &["file"]);
+    refused_in_one_line(&bench, "copy mine secret/new", &["secret/new"]);
+}
+
+#[test]
+fn what_preserve_names_and_the_destination_cannot_hold_is_refused() {
+    let Some(zfs) = Image::create_or_skip("preserve on zfs-fuse", FileSystem::ZfsFuse, 64 << 20)
+    else {
+        return;
+    };
+    let bench = Bench::inside(zfs.path());
+    let away = Bench::new();
+    away.write("tree/one", "1");
+    let words = |list: &str, to: &str| {
+        let to = bench.at(to).into_os_string();
+        [format!("--preserve={list}").into(), away.at("tree").into_os_string(), to]
+    };
+    let run = away.copy_words(&words("flags", "new")).expect_code(2);
+    assert!(run.stderr.contains("flags"), "{}", run.stderr);
+    assert!(!bench.exists("new"));
+    assert_eq!(bench.sh("ls -A"), "", "the probe left something behind");
+    away.copy_words(&words("mode,owner", "new")).expect_code(0);
+    assert_eq!(bench.read("new/one"), "1");
+}
+
+#[test]
+fn a_run_that_is_under_way_locks_the_same_job_out() {
+    let bench = bench();
+    bench.sh("head -c 3000000 /dev/zero | tr '\\0' x > large");
+    let running = bench.dmover.start_copy(["--bwlimit", "1M", "large", "new"]).unwrap();
+    assert!(running.wait_for_stdout("\"start\"", 1));
+    let run = bench.dmover("copy large new").expect_code(6);
+    assert!(run.stderr.contains("running already"), "{}", run.stderr);
+    bench.copy("file other").expect_code(0);
+    running.finish().unwrap().expect_code(0);
+    bench.copy("large new").expect_code(0);
+}

@@ -1,0 +1,265 @@
+//! Fidelity: the hard-case tree on every ordered pair of file systems.
+//!
+//! Each pair gets two trees. The first holds only what both sides can: it has to arrive complete, without a word. The
+//! second holds everything that the source's file system can: what does not arrive has to be named, and has to be
+//! something that the destination's file system cannot hold.
+#![allow(clippy::unnecessary_debug_formatting, reason = "names hold control characters")]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::check::{Fingerprint, LinkGroups, Trees, leftovers, unexplained};
+use super::lines::Said;
+use super::run::{Dmover, Run};
+use super::{LaneOptions, LaneReport};
+use crate::compare::{CompareOptions, Difference, compare, rsync_check, snapshot_atimes};
+use crate::image::{FileSystem, Image, Mounted};
+use crate::skip::skipped;
+use crate::tree::{self, Features, HardTree, TreeOptions};
+
+const SIZE: u64 = 768 << 20;
+/// Ordinary entries beside the hard cases.
+const ENTRIES: u64 = 400;
+
+/// One mounted file system and what it can hold.
+struct Side {
+    file_system: FileSystem,
+    mounted: Mounted,
+    features: Features,
+}
+
+/// Runs every pair once for each seed.
+pub fn pairs(options: &LaneOptions) -> Result<LaneReport> {
+    pairs_of(options, &FileSystem::ALL)
+}
+
+/// Runs every ordered pair of some file systems once for each seed.
+pub fn pairs_of(options: &LaneOptions, file_systems: &[FileSystem]) -> Result<LaneReport> {
+    let mut report = LaneReport::new("pairs");
+    let mut sides = Vec::new();
+    for file_system in file_systems {
+        match Image::create(*file_system, SIZE) {
+            Ok(mounted) => {
+                let features = Features::probe(mounted.path())?;
+                sides.push(Side { file_system: *file_system, mounted, features });
+            }
+            Err(unavailable) => {
+                report.add("skipped", 1);
+                skipped("lane pairs", &unavailable.to_string());
+            }
+        }
+    }
+    report.each_seed(options, |seed, report| {
+        let mut failures = Vec::new();
+        for from in &sides {
+            for to in &sides {
+                let name = format!("{} to {}", from.file_system, to.file_system);
+                let found = pair(options, seed, from, to, report).context(name.clone())?;
+                failures.extend(found.into_iter().map(|failure| format!("{name}: {failure}")));
+            }
+        }
+        Ok(failures)
+    });
+    Ok(report)
+}
+
+fn pair(
+    options: &LaneOptions,
+    seed: u64,
+    from: &Side,
+    to: &Side,
+    report: &mut LaneReport,
+) -> Result<Vec<String>> {
+    let common = TreeOptions {
+        entries: ENTRIES,
+        features: from.features.common(&to.features),
+        without: std::iter::empty().collect(),
+    };
+    let full = TreeOptions { features: from.features.clone(), ..common.clone() };
+    let mut failures = Vec::new();
+    for (words, tree) in [("what both hold", common), ("what the source holds", full)] {
+        let experiment = Experiment::new(options, seed, from, to, tree)?;
+        let found = experiment.run(report).context(words)?;
+        experiment.remove()?;
+        failures.extend(found.into_iter().map(|failure| format!("{words}: {failure}")));
+    }
+    report.add("pairs", 1);
+    Ok(failures)
+}
+
+struct Experiment<'a> {
+    dmover: Dmover,
+    to: &'a Side,
+    source: PathBuf,
+    destination: PathBuf,
+    /// Everything in the tree can be held by both sides.
+    common: bool,
+}
+
+impl<'a> Experiment<'a> {
+    fn new(
+        options: &LaneOptions,
+        seed: u64,
+        from: &Side,
+        to: &'a Side,
+        tree: TreeOptions,
+    ) -> Result<Self> {
+        let source = from.mounted.path().join("source");
+        let common = tree.features == from.features.common(&to.features);
+        HardTree::generate(&source, seed, &tree)?;
+        let dmover = Dmover::new(&options.program)?;
+        let destination = to.mounted.path().join("copy");
+        Ok(Self { dmover, to, source, destination, common })
+    }
+
+    fn remove(&self) -> Result<()> {
+        tree::remove(&self.source)?;
+        tree::remove(&self.destination)
+    }
+
+    fn copy(&self) -> Result<(Run, Said)> {
+        let words: [OsString; 2] = [self.source.clone().into(), self.destination.clone().into()];
+        let run = self.dmover.copy(words)?;
+        let said = run.said()?;
+        Ok((run, said))
+    }
+
+    fn run(&self, report: &mut LaneReport) -> Result<Vec<String>> {
+        let before = snapshot_atimes(&self.source)?;
+        let (run, said) = self.copy()?;
+        let after = snapshot_atimes(&self.source)?;
+        let mut failures: Vec<String> =
+            before.differences(&after).into_iter().map(|d| format!("atime {d}")).collect();
+        report.add("entries", said.items.len() as u64);
+        report.add("losses", said.losses.len() as u64);
+        if said.summary.is_none() {
+            failures.push(format!("no summary: {}", run.tell()));
+        }
+        failures.extend(self.fidelity(&run, &said)?);
+        failures.extend(self.second_opinion(&said, report)?);
+        failures.extend(self.again()?);
+        let left = leftovers(&self.destination)?;
+        failures.extend(left.iter().map(|path| format!("left over: {path:?}")));
+        Ok(failures)
+    }
+
+    /// What the comparer finds has to be named, and nothing has to be named that could be held.
+    fn fidelity(&self, run: &Run, said: &Said) -> Result<Vec<String>> {
+        let options = CompareOptions { atime: true, ..CompareOptions::default() };
+        let differences = compare(&self.source, &self.destination, &options)?;
+        let differences: Vec<Difference> =
+            differences.into_iter().filter(|d| !self.holes_are_unknown(d)).collect();
+        let mut failures = Vec::new();
+        if self.common {
+            failures.extend(differences.iter().map(ToString::to_string));
+            failures.extend(said.losses.iter().map(|line| format!("needless loss {:?}", line.0)));
+            if run.code() != Some(0) {
+                failures.push(run.tell());
+            }
+            return Ok(failures);
+        }
+        let trees = Trees { source: &self.source, destination: &self.destination };
+        failures.extend(unexplained(&differences, said, trees, &LinkGroups::of(&self.source)?));
+        let errors = said.errors.iter().filter(|line| !self.may_fail(line.text("class")));
+        failures.extend(errors.map(|line| format!("error {:?}", line.0)));
+        let needless = differences.iter().filter(|difference| self.could_hold(difference));
+        failures.extend(needless.map(|difference| format!("could be held: {difference}")));
+        let incomplete = !said.errors.is_empty() || !said.losses.is_empty();
+        let wanted = if incomplete { 3 } else { 0 };
+        if run.code() != Some(wanted) {
+            failures.push(format!("ended with {:?} and not with {wanted}", run.code()));
+        }
+        Ok(failures)
+    }
+
+    /// Where one side does not tell its holes they cannot be kept, only guessed.
+    fn holes_are_unknown(&self, difference: &Difference) -> bool {
+        difference.kind == "allocation" && !self.to.features.holes
+    }
+
+    fn may_fail(&self, class: &str) -> bool {
+        // Targets of symlinks and device numbers have bounds that differ between file systems.
+        matches!(class, "name_too_long" | "unsupported" | "too_large")
+            && self.to.file_system == FileSystem::ZfsFuse
+    }
+
+    /// Whether the destination's file system can hold what is missing.
+    fn could_hold(&self, difference: &Difference) -> bool {
+        let features = &self.to.features;
+        match difference.kind.as_str() {
+            "acl" => features.acl,
+            "capability" => features.capability,
+            "project" => features.project,
+            "uid" | "gid" => features.owners,
+            "hardlink" => features.hardlinks,
+            "mtime" | "atime" => features.nanoseconds && self.time_fits(difference),
+            "xattr" => {
+                let long = difference.source.len() > features.xattr_bytes.min(1000);
+                features.user_xattr && !long && difference.entry_type != "symlink"
+            }
+            "flags" => {
+                let wanted = difference.source.split(',').filter(|flag| *flag != "none");
+                wanted.into_iter().all(|flag| self.has_flag(flag))
+            }
+            "missing" | "target" => false,
+            _ => true,
+        }
+    }
+
+    fn has_flag(&self, name: &str) -> bool {
+        use rustix::fs::IFlags;
+        let flag = match name {
+            "immutable" => IFlags::IMMUTABLE,
+            "append" => IFlags::APPEND,
+            "nodump" => IFlags::NODUMP,
+            "noatime" => IFlags::NOATIME,
+            "sync" => IFlags::SYNC,
+            "dirsync" => IFlags::DIRSYNC,
+            "nocow" => IFlags::NOCOW,
+            "compress" => IFlags::COMPRESSED,
+            _ => IFlags::from_bits_retain(0x400),
+        };
+        self.to.features.flags.contains(flag)
+    }
+
+    fn time_fits(&self, difference: &Difference) -> bool {
+        let (first, last) = self.to.features.far_times;
+        let seconds = difference.source.parse::<i128>().map(|ns| ns.div_euclid(1_000_000_000));
+        seconds.is_ok_and(|seconds| (i128::from(first)..=i128::from(last)).contains(&seconds))
+    }
+
+    /// rsync's view, where it can tell.
+    fn second_opinion(&self, said: &Said, report: &mut LaneReport) -> Result<Vec<String>> {
+        if !self.common || !said.errors.is_empty() {
+            return Ok(Vec::new());
+        }
+        report.add("rsync_checks", 1);
+        let lines = rsync_check(&self.source, &self.destination)?;
+        let telling = lines.into_iter().filter(|line| !beyond_rsync(line));
+        Ok(telling.map(|line| format!("rsync: {line}")).collect())
+    }
+
+    /// The same command changes nothing, since nothing is different or nothing more can be done.
+    fn again(&self) -> Result<Vec<String>> {
+        let before = Fingerprint::of(&self.destination)?;
+        let (run, said) = self.copy()?;
+        let mut failures = Vec::new();
+        if self.common {
+            failures.extend(before.changes(&Fingerprint::of(&self.destination)?));
+            if run.code() != Some(0) {
+                failures.push(run.tell());
+            }
+        }
+        let acted = said.items.iter().filter(|item| item.text("action") != "skipped");
+        failures
+            .extend(acted.map(|item| format!("{} again: {:?}", item.text("action"), item.path())));
+        Ok(failures.into_iter().map(|failure| format!("second run: {failure}")).collect())
+    }
+}
+
+/// What rsync says about paths beyond `PATH_MAX`, which it cannot reach.
+fn beyond_rsync(line: &str) -> bool {
+    line.starts_with("rsync") || line.len() > 3000 || Path::new(line).components().count() > 200
+}
