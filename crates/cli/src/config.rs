@@ -4,6 +4,7 @@
 use clap::{Arg, ArgMatches, Command};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The file for all users of a host.
@@ -103,7 +104,13 @@ fn merge(settings: &mut Settings, file: &Path, required: bool) -> Result<(), Par
     let fail = |what: &str| ParseError::Config(format!("{}: {what}", file.display()));
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound && !required => return Ok(()),
+        // A home that may not even be entered, as after a change of user, has no settings for us.
+        Err(e)
+            if !required
+                && matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
+        {
+            return Ok(());
+        }
         Err(e) => return Err(fail(&e.to_string())),
     };
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| fail(&e.to_string()))?;

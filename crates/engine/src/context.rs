@@ -112,8 +112,12 @@ impl Engine {
         tracing::warn!(path = ?error.path, operation = ?error.operation, class = class.word(),
             errno = error.errno, attempt = error.attempt, "entry failed");
         self.monitor.event(&Event::Error(error));
-        if let Some(class) = lock(&self.breaker).failure(class) {
-            self.control.stop(StopReason::Systemic(class));
+        let systemic = lock(&self.breaker).failure(class);
+        if let Some(class) = systemic
+            && self.control.stop(StopReason::Systemic(class))
+        {
+            let reason = format!("every entry fails alike ({}): {}", class.word(), class.advice());
+            self.monitor.event(&Event::Paused { reason });
         }
         let most = self.spec.limits.errors_max;
         if most.is_some_and(|most| self.counters.get(Counter::Errors) >= most.max(1)) {
@@ -133,7 +137,7 @@ impl Engine {
             Note::PrivilegedAttribute => Counter::PrivilegedAttributes,
             Note::LeftoverRemoved => Counter::LeftoversRemoved,
             Note::TemporarySkipped => Counter::TemporariesSkipped,
-            Note::SystemAttribute | Note::SourceAtimeTouched => Counter::SystemAttributes,
+            Note::SystemAttribute => Counter::SystemAttributes,
         });
         self.monitor.event(&Event::Note { path: path(), note });
     }

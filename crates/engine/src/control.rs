@@ -33,11 +33,13 @@ impl Control {
     /// How long work in hand may go on after a soft stop.
     pub const GRACE: Duration = Duration::from_secs(10);
 
-    /// Asks for a soft stop; the first reason is kept.
-    pub fn stop(&self, reason: StopReason) {
+    /// Asks for a soft stop; the first reason is kept. Answers whether this was the first.
+    pub fn stop(&self, reason: StopReason) -> bool {
         let mut first = self.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_first = first.is_none();
         first.get_or_insert((reason, Instant::now()));
         self.level.fetch_max(SOFT, Ordering::SeqCst);
+        is_first
     }
 
     /// Drops what is in hand at the next block.

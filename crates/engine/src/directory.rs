@@ -7,7 +7,7 @@ use dmover_plan::temporary::is_temporary;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, set, stat};
 
-use crate::attributes::Object;
+use crate::attributes::{Attributes, Object};
 use crate::context::{Engine, entry_error};
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
@@ -23,6 +23,18 @@ impl Mover<'_> {
         name: &[u8],
         source: &Metadata,
         shown: &dyn Fn() -> dmover_model::PathBytes,
+    ) -> Result<Option<TargetDirectory>, EntryError> {
+        self.make_or_open_target(parent, inherits_acl, name, source, shown, false)
+    }
+
+    fn make_or_open_target(
+        &mut self,
+        parent: &OwnedFd,
+        inherits_acl: bool,
+        name: &[u8],
+        source: &Metadata,
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+        again: bool,
     ) -> Result<Option<TargetDirectory>, EntryError> {
         let engine = self.engine;
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
@@ -46,8 +58,13 @@ impl Mover<'_> {
             return Ok(None);
         }
         let mode = if engine.privilege.privileged { source.mode & 0o700 } else { 0o700 };
-        directory::make_directory(parent, name, mode)
-            .map_err(|e| fail(Operation::MakeDirectory, e))?;
+        match directory::make_directory(parent, name, mode) {
+            // Another mover of this job, working on the same list, was faster.
+            Err(Errno::EXIST) if !again => {
+                return self.make_or_open_target(parent, inherits_acl, name, source, shown, true);
+            }
+            made => made.map_err(|e| fail(Operation::MakeDirectory, e))?,
+        }
         let fd = path::open_directory_below(parent, name).map_err(|e| fail(Operation::Open, e))?;
         let target = engine.target_directory(fd, true, shown)?;
         // Between mkdir and open somebody may have put another directory here.
@@ -60,7 +77,7 @@ impl Mover<'_> {
         engine.count(Counter::DirectoriesCreated);
         if inherits_acl {
             let object = directory_object(&target, shown);
-            engine.prepare(object, &crate::attributes::Attributes::default(), true)?;
+            engine.prepare(object, &Attributes::default(), true)?;
         }
         Ok(Some(target))
     }
@@ -193,6 +210,33 @@ impl Mover<'_> {
         let path = level.path.join(name);
         let root = std::sync::Arc::clone(&level.root);
         Ok(Level { root_id: level.root_id, root, path, source, target, ancestors })
+    }
+
+    /// A directory that may not be read still exists: it arrives without what is in it.
+    pub(crate) fn bring_closed_directory(&mut self, level: &Level, name: &[u8]) {
+        if let Err(error) = self.try_closed_directory(level, name) {
+            self.engine.error(error);
+        }
+    }
+
+    fn try_closed_directory(&mut self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let source_shown = || level.source_path(name);
+        let shown = || level.target_path(name);
+        let fail = |e| entry_error(Side::Source, Operation::Open, source_shown(), e);
+        let pinned = path::pin_at(&level.source.fd, name).map_err(fail)?;
+        let metadata = engine.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?);
+        let Some(above) = level.target.as_ref().filter(|_| metadata.kind == EntryKind::Directory)
+        else {
+            return Ok(());
+        };
+        let made = self.make_target(&above.fd, above.default_acl, name, &metadata, &shown)?;
+        let Some(target) = made.filter(|_| !engine.spec.policy.dry_run) else { return Ok(()) };
+        let object = directory_object(&target, &shown);
+        // Attributes of a directory that may not be opened are mostly out of reach as well.
+        let attributes = Attributes::default();
+        engine.set_attributes(object, &metadata, &attributes, &target.metadata)?;
+        engine.set_times(object, &metadata)
     }
 
     fn enter_source(&self, level: &Level, name: &[u8]) -> Result<SourceDirectory, EntryError> {

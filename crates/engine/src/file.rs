@@ -74,16 +74,16 @@ impl<'a> Unfinished<'a> {
         self.armed = true;
     }
 
-    /// Closes the file and leaves it where it is. A late error of close(2) removes it.
+    /// Hears the late errors that NFS and FUSE report only when a descriptor is closed.
+    pub fn hear_late_errors(&self) -> Result<(), Errno> {
+        self.fd.try_clone().map_or(Ok(()), file::close)
+    }
+
+    /// Leaves the file where it is, unless a late error says that its content is not safe there.
     pub fn keep(mut self) -> Result<(), Errno> {
-        let closed = self.fd.try_clone().map_or(Ok(()), file::close);
-        match closed {
-            Ok(()) => {
-                self.armed = false;
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+        self.hear_late_errors()?;
+        self.disarm();
+        Ok(())
     }
 }
 
@@ -266,8 +266,10 @@ impl Mover<'_> {
         last: &[u8],
         attributes: &Attributes,
     ) -> Result<(), EntryError> {
-        let engine = self.engine;
         let shown = || level.target_path(last);
+        // While the old version, if any, is still in place: an error here costs only the new one.
+        file.hear_late_errors()
+            .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
         if file.name != last {
             self.check_lease(level, last)?;
             self.back_up(level, file.target, last)?;
@@ -275,8 +277,9 @@ impl Mover<'_> {
                 .map_err(|e| entry_error(Side::Destination, Operation::Rename, shown(), e))?;
             file.name = last.to_vec();
         }
-        engine.set_late_flags(engine.file_object(&file, &shown), attributes)?;
-        file.keep().map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))
+        // From here on the file is complete; a flag that cannot be set is no reason to remove it.
+        file.disarm();
+        self.engine.set_late_flags(self.engine.file_object(&file, &shown), attributes)
     }
 
     /// Writes into an existing file (`--inplace`), or ranges of one (`--offset`, batch lists).

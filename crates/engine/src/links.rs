@@ -4,25 +4,49 @@
 //! name carries the content, the others are linked to it; a group is looked at as a whole, so that a
 //! replaced file takes all its names along.
 use dmover_model::{
-    Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, FileRef, Identity, Item,
-    LinkGroup, LossKind, Metadata, NewNode, NewTask, Operation, Parent, Side, TaskKind,
+    Action, Attribute, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass, Event,
+    FileRef, Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask, Operation,
+    Parent, Side, TaskKind,
 };
 use dmover_observe::Counter;
+use dmover_plan::decide::Decision;
 use dmover_plan::{chunk, itemize};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, stat};
 
 use crate::attributes::{Attributes, Object};
 use crate::context::entry_error;
-use crate::level::Level;
+use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+
+/// A name that is in place with the content of the group.
+struct Carrier {
+    level: Level,
+    name: Name,
+    metadata: Metadata,
+    /// The inode at the source that all names of the group share.
+    source: Identity,
+}
 
 /// The name that others are linked to, in its directory.
 struct Anchor<'a> {
     level: &'a Level,
     name: &'a [u8],
     identity: Identity,
-    metadata: Metadata,
+    metadata: &'a Metadata,
+    source: Identity,
+}
+
+impl Carrier {
+    fn anchor(&self) -> Anchor<'_> {
+        Anchor {
+            level: &self.level,
+            name: self.name.as_bytes(),
+            identity: self.metadata.identity,
+            metadata: &self.metadata,
+            source: self.source,
+        }
+    }
 }
 
 impl Mover<'_> {
@@ -47,27 +71,26 @@ impl Mover<'_> {
         }
     }
 
+    /// The first name that can carry the content does; every later one is linked to it.
     fn link_group(&mut self, group: &LinkGroup) {
-        let result = self.first_of(group);
-        let level = match result {
-            Ok(Some(level)) => level,
-            Ok(None) => return,
-            Err(error) => {
-                self.engine.error(error);
-                return self.fail_rest(group);
+        if !group.first_is_done && self.goes_ahead_in_chunks(group) {
+            return;
+        }
+        let mut names = std::iter::once(&group.first).chain(&group.rest);
+        let mut done = group.first_is_done;
+        let carrier = loop {
+            let Some(file) = names.next() else { return };
+            match self.carry(file, done) {
+                Ok(Some(carrier)) => break carrier,
+                Ok(None) => {}
+                Err(error) => self.engine.error(error),
             }
+            done = false;
         };
-        let first = &group.first;
-        let anchor = match self.anchor(&level, first) {
-            Ok(anchor) => anchor,
-            Err(error) => {
-                self.engine.error(error);
-                return self.fail_rest(group);
-            }
-        };
+        let anchor = carrier.anchor();
         // An immutable inode takes no further name, so its flags have to wait for the last one.
         let held = self.unlock(&anchor);
-        for file in &group.rest {
+        for file in names {
             self.link_name(file, &anchor);
             self.lease.extend();
         }
@@ -87,7 +110,7 @@ impl Mover<'_> {
         let found = stat::stat_fd(&fd).ok()?;
         let same = engine.mounts.identity(&found) == anchor.identity;
         let flags = dmover_sys::flags::get(&fd).ok().flatten()? & dmover_sys::flags::CARRIED;
-        (same && engine.lift_flags(fd.as_fd(), &anchor.metadata))
+        (same && engine.lift_flags(fd.as_fd(), anchor.metadata))
             .then(|| (fd, Attributes { flags, ..Attributes::default() }))
     }
 
@@ -107,15 +130,14 @@ impl Mover<'_> {
         }
     }
 
-    /// Brings the first name over; `None` if it is large and goes ahead as a file of its own.
-    fn first_of(&mut self, group: &LinkGroup) -> Result<Option<Level>, EntryError> {
-        let level = self.engine.open_level(&group.first.directory)?;
-        if group.first_is_done {
-            return Ok(Some(level));
-        }
-        let record = self.look(&level, &group.first.name)?;
-        let large =
-            record.metadata.kind == EntryKind::File && self.is_worth_splitting(&record.metadata);
+    /// A large file goes ahead as a file of its own, and its other names follow when it is sealed.
+    fn goes_ahead_in_chunks(&mut self, group: &LinkGroup) -> bool {
+        let level = self.engine.open_level(&group.first.directory);
+        let record = level.and_then(|level| self.look(&level, &group.first.name));
+        // An error is told when the name is looked at again as a carrier.
+        let large = record.is_ok_and(|record| {
+            record.metadata.kind == EntryKind::File && self.is_worth_splitting(&record.metadata)
+        });
         if large {
             let mut rest = group.clone();
             rest.first_is_done = true;
@@ -124,16 +146,57 @@ impl Mover<'_> {
             let kind = TaskKind::Open { file: group.first.clone(), round: 1 };
             self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
             self.outcome.dirty.push(group.first.directory.clone());
+        }
+        large
+    }
+
+    /// Brings one name over with its content. `None`: it failed, or the policy keeps another version
+    /// there, so that no other name may be linked to it.
+    fn carry(&mut self, file: &FileRef, done: bool) -> Result<Option<Carrier>, EntryError> {
+        let level = self.engine.open_level(&file.directory)?;
+        let record = self.look(&level, &file.name)?;
+        // A name that was written just now is right; one that was found there has to be looked at.
+        let mut trusted = false;
+        if !done {
+            let before = self.present(&level, file);
+            let Some(planned) = self.plan_record(&level, record.clone()) else { return Ok(None) };
+            trusted = planned.decision != Decision::Skip;
+            if !self.apply_one(&level, planned) {
+                return Ok(None);
+            }
+            self.hand_on_as_inherited();
+            if self.present(&level, file) != before {
+                self.mark_dirty(&file.directory);
+            }
+        }
+        let name = file.destination_name.clone();
+        let fail = |e| {
+            let path = level.target_path(name.as_bytes());
+            entry_error(Side::Destination, Operation::Link, path, e)
+        };
+        let target = level.target.as_ref().ok_or_else(|| fail(Errno::NOENT))?;
+        let found = match stat::stat_at(&target.fd, name.as_bytes(), false) {
+            Ok(found) => found,
+            // A large file that failed has been told already.
+            Err(error) if stat::is_absent(error) && done => return Ok(None),
+            Err(error) => return Err(fail(error)),
+        };
+        let metadata = self.engine.mounts.metadata(&found);
+        if !trusted && !self.is_the_same(&record.metadata, &metadata, target) {
             return Ok(None);
         }
-        let before = self.present(&level, &group.first);
-        let Some(planned) = self.plan_record(&level, record) else { return Ok(None) };
-        self.apply_one(&level, planned);
-        self.hand_on_as_inherited();
-        if self.present(&level, &group.first) != before {
-            self.outcome.dirty.push(group.first.directory.clone());
-        }
-        Ok(Some(level))
+        let source = record.metadata.identity;
+        Ok(Some(Carrier { level, name, metadata, source }))
+    }
+
+    /// Whether what stands at the destination can be taken for the source's version.
+    fn is_the_same(&self, new: &Metadata, old: &Metadata, target: &TargetDirectory) -> bool {
+        let step = target.facts.granularity_ns();
+        let times = new.mtime.truncated(step) == old.mtime.truncated(step)
+            // Not kept, or cut by a file system with a smaller range.
+            || !self.engine.spec.policy.preserve.has(Attribute::Times)
+            || !(0..1 << 31).contains(&new.mtime.seconds);
+        new.kind == old.kind && (new.size == old.size || new.kind != EntryKind::File) && times
     }
 
     /// Whether a file is cut into chunks: by what it allocates, so that holes do not count.
@@ -146,27 +209,6 @@ impl Mover<'_> {
     fn present(&self, level: &Level, file: &FileRef) -> Option<stat::Stat> {
         let target = level.target.as_ref()?;
         stat::stat_at(&target.fd, file.destination_name.as_bytes(), false).ok()
-    }
-
-    fn anchor<'l>(&self, level: &'l Level, file: &'l FileRef) -> Result<Anchor<'l>, EntryError> {
-        let name = file.destination_name.as_bytes();
-        let fail = |e| entry_error(Side::Destination, Operation::Link, level.target_path(name), e);
-        let target = level.target.as_ref().ok_or_else(|| fail(Errno::NOENT))?;
-        let found = stat::stat_at(&target.fd, name, false).map_err(fail)?;
-        let metadata = self.engine.mounts.metadata(&found);
-        Ok(Anchor { level, name, identity: metadata.identity, metadata })
-    }
-
-    /// The first name failed, so its other names cannot be linked.
-    fn fail_rest(&self, group: &LinkGroup) {
-        for file in &group.rest {
-            let root = self.engine.root(file.directory.root);
-            let last = file.destination_name.as_bytes();
-            let path = root.destination_path(&file.directory.path, last);
-            let words = "the first name of this file could not be brought over";
-            let (side, class) = (Side::Destination, ErrorClass::Other);
-            self.engine.error(EntryError::plain(side, Operation::Link, class, path, words));
-        }
     }
 
     fn link_name(&mut self, file: &FileRef, anchor: &Anchor<'_>) {
@@ -186,6 +228,13 @@ impl Mover<'_> {
                 self.tell_link(&level, file, anchor, Action::Linked);
             }
             Ok((level, Linked::Impossible(error))) => self.copy_instead(&level, file, error),
+            Ok((level, Linked::Separate(record))) => {
+                if let Some(planned) = self.plan_record(&level, *record) {
+                    self.apply_one(&level, planned);
+                }
+                self.mark_dirty(&file.directory);
+                self.hand_on_as_inherited();
+            }
         }
     }
 
@@ -205,6 +254,11 @@ impl Mover<'_> {
         let last = file.destination_name.as_bytes();
         let fail =
             |operation, e| entry_error(Side::Destination, operation, level.target_path(last), e);
+        let record = self.look(level, &file.name)?;
+        if record.metadata.identity != anchor.source {
+            // Not a name of that inode any more.
+            return Ok(Linked::Separate(Box::new(record)));
+        }
         let (Some(target), Some(from)) = (&level.target, &anchor.level.target) else {
             return Err(fail(Operation::Link, Errno::NOENT));
         };
@@ -286,7 +340,7 @@ impl Mover<'_> {
                 kind: anchor.metadata.kind,
                 bytes: 0,
                 elapsed_us: 0,
-                itemized: itemize::columns(action, &anchor.metadata, None),
+                itemized: itemize::columns(action, anchor.metadata, None),
             }));
         }
     }
@@ -296,4 +350,6 @@ enum Linked {
     New,
     Already,
     Impossible(Errno),
+    /// The name belongs to another inode by now.
+    Separate(Box<EntryRecord>),
 }

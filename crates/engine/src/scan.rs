@@ -1,8 +1,8 @@
 //! The source half: reads directories, plans each entry, goes down depth first within the budget, and
 //! hands back what exceeds it.
 use dmover_model::{
-    Action, DirectoryRef, EntryError, EntryKind, Event, Item, Name, NewNode, NewTask, Operation,
-    Parent, ScanNames, Side, TaskKind,
+    Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Item, Name, NewNode, NewTask,
+    Operation, Parent, ScanNames, Side, TaskKind,
 };
 use dmover_observe::Counter;
 use dmover_plan::itemize;
@@ -189,7 +189,13 @@ impl Mover<'_> {
                         self.read_directory(&mut frames);
                     }
                 }
-                Err(error) => self.engine.error(error),
+                Err(error) => {
+                    let denied = error.class == ErrorClass::Denied && error.side == Side::Source;
+                    self.engine.error(error);
+                    if denied {
+                        self.bring_closed_directory(&frames[depth - 1].level, name.as_bytes());
+                    }
+                }
             }
             self.share_with_the_idle(&mut frames);
         }

@@ -54,8 +54,6 @@ pub enum Note {
     TemporarySkipped,
     /// The file system's own attribute was not carried over (SELinux, IMA, Lustre).
     SystemAttribute,
-    /// The source's access time could not be protected.
-    SourceAtimeTouched,
 }
 
 /// One thing that happened in a job.

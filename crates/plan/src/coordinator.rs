@@ -97,6 +97,9 @@ struct Flight {
     node: Option<NodeId>,
     /// Nodes this task has reported; they stay open as long as it may report more below them.
     reported: Vec<NodeId>,
+    /// Nodes that holders of an earlier lease have reported: still to be finished, but the present
+    /// holder counts its own from zero.
+    earlier: Vec<NodeId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,7 +274,7 @@ impl Coordinator {
         }
         let id = TaskId(self.next_task);
         self.next_task += 1;
-        self.flights.insert(id, Flight { node, reported: Vec::new() });
+        self.flights.insert(id, Flight { node, reported: Vec::new(), earlier: Vec::new() });
         out.push(Command::Publish(Task { id, kind, budget: self.budget }));
     }
 
@@ -295,7 +298,8 @@ impl Coordinator {
     /// A chunk is never leased twice: whoever held it may still be writing. Its file is taken again
     /// with a fresh temporary. Every other task can be repeated as it is.
     fn expired(&mut self, task: Task, out: &mut Vec<Command>) {
-        let Some(flight) = self.flights.get(&task.id) else { return };
+        let Some(flight) = self.flights.get_mut(&task.id) else { return };
+        flight.earlier.append(&mut flight.reported);
         if matches!(task.kind, TaskKind::Chunk(_)) {
             let node = flight.node;
             self.fail_node(node, ErrorClass::Fenced, "a mover lost its lease on a chunk");
@@ -308,7 +312,7 @@ impl Coordinator {
     fn end_flight(&mut self, task: TaskId, out: &mut Vec<Command>) {
         if let Some(flight) = self.flights.remove(&task) {
             // Children first: the reporting task's own node closes after what it reported.
-            for node in flight.reported.into_iter().rev() {
+            for node in flight.earlier.into_iter().chain(flight.reported).rev() {
                 self.release(Some(node), out);
             }
             self.release(flight.node, out);

@@ -172,7 +172,6 @@ fn note_words(note: Note) -> &'static str {
         Note::LeftoverRemoved => "removed, left by an interrupted run",
         Note::TemporarySkipped => "a temporary of dmover, skipped",
         Note::SystemAttribute => "an attribute of the system was not carried over",
-        Note::SourceAtimeTouched => "its access time could not be protected",
     }
 }
 
