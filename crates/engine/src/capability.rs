@@ -18,6 +18,8 @@ pub(crate) struct Facts {
     pub no_flags: AtomicBool,
     pub no_project: AtomicBool,
     pub no_clone: AtomicBool,
+    /// It updates access times although it was asked not to, and that was told.
+    pub touches_atime: AtomicBool,
     /// The mount (plus one) that copy_file_range(2) last refused to copy from.
     pub no_kernel_copy_from: AtomicU32,
     /// Steps of time in nanoseconds, 0 while unknown.

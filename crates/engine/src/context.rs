@@ -137,6 +137,7 @@ impl Engine {
             Note::PrivilegedAttribute => Counter::PrivilegedAttributes,
             Note::LeftoverRemoved => Counter::LeftoversRemoved,
             Note::TemporarySkipped => Counter::TemporariesSkipped,
+            Note::SourceAtimeTouched => Counter::SourceAtimesTouched,
             Note::SystemAttribute => Counter::SystemAttributes,
         });
         self.monitor.event(&Event::Note { path: path(), note });

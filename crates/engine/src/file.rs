@@ -7,6 +7,8 @@ use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, path, stat};
 
+use std::sync::atomic::Ordering;
+
 use crate::apply::Moved;
 use crate::attributes::{Attributes, Object};
 use crate::content::{Holes, Transfer};
@@ -118,7 +120,12 @@ impl Engine {
         let shown = || level.source_path(name);
         let found = stat::stat_fd(fd)
             .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
-        if self.mounts.metadata(&found).same_version(before) {
+        let now = self.mounts.metadata(&found);
+        let facts = &level.source.facts;
+        if now.atime != before.atime && !facts.touches_atime.swap(true, Ordering::Relaxed) {
+            self.note(Note::SourceAtimeTouched, shown);
+        }
+        if now.same_version(before) {
             return Ok(());
         }
         let words = "the file changed while it was read";

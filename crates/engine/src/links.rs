@@ -88,18 +88,18 @@ impl Mover<'_> {
             done = false;
         };
         let anchor = carrier.anchor();
-        // An immutable inode takes no further name, so its flags have to wait for the last one.
-        let held = self.unlock(&anchor);
+        let mut unlocked = None;
         for file in names {
-            self.link_name(file, &anchor);
+            self.link_name(file, &anchor, &mut unlocked);
             self.lease.extend();
         }
-        if let Some((fd, attributes)) = held {
+        if let Some((fd, attributes)) = unlocked {
             self.lock_again(&anchor, &fd, &attributes);
         }
     }
 
-    fn unlock(&self, anchor: &Anchor<'_>) -> Option<(OwnedFd, Attributes)> {
+    /// An immutable inode takes no further name: its flags go until the last name is linked.
+    fn unlock(&self, anchor: &Anchor<'_>) -> Unlocked {
         let engine = self.engine;
         let locked = anchor.metadata.immutable || anchor.metadata.append_only;
         let target = anchor.level.target.as_ref()?;
@@ -211,9 +211,9 @@ impl Mover<'_> {
         stat::stat_at(&target.fd, file.destination_name.as_bytes(), false).ok()
     }
 
-    fn link_name(&mut self, file: &FileRef, anchor: &Anchor<'_>) {
+    fn link_name(&mut self, file: &FileRef, anchor: &Anchor<'_>, unlocked: &mut Unlocked) {
         let result = self.engine.open_level(&file.directory).and_then(|level| {
-            let kept = self.link_one(&level, file, anchor)?;
+            let kept = self.link_one(&level, file, anchor, unlocked)?;
             Ok((level, kept))
         });
         match result {
@@ -249,6 +249,7 @@ impl Mover<'_> {
         level: &Level,
         file: &FileRef,
         anchor: &Anchor<'_>,
+        unlocked: &mut Unlocked,
     ) -> Result<Linked, EntryError> {
         let engine = self.engine;
         let last = file.destination_name.as_bytes();
@@ -282,7 +283,12 @@ impl Mover<'_> {
         let temporary = existing.is_some().then(|| engine.temporary_name());
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         let link = || directory::hard_link(&from.fd, anchor.name, &target.fd, name);
-        let linked = match link() {
+        let mut linked = link();
+        if linked == Err(Errno::PERM) && unlocked.is_none() {
+            *unlocked = self.unlock(anchor);
+            linked = link();
+        }
+        let linked = match linked {
             Err(Errno::PERM) if self.lift_directory(level) => {
                 self.mark_dirty(&file.directory);
                 link()
@@ -334,17 +340,21 @@ impl Mover<'_> {
 
     fn tell_link(&self, level: &Level, file: &FileRef, anchor: &Anchor<'_>, action: Action) {
         if self.engine.monitor.wants_items() {
+            let old = (action == Action::Skipped).then_some(anchor.metadata);
             self.engine.monitor.event(&Event::Item(Item {
                 path: level.source_path(file.name.as_bytes()),
                 action,
                 kind: anchor.metadata.kind,
                 bytes: 0,
                 elapsed_us: 0,
-                itemized: itemize::columns(action, anchor.metadata, None),
+                itemized: itemize::columns(action, anchor.metadata, old),
             }));
         }
     }
 }
+
+/// An inode whose flags were taken away, open, and the flags to give back.
+type Unlocked = Option<(OwnedFd, Attributes)>;
 
 enum Linked {
     New,

@@ -86,7 +86,8 @@ impl StateDirectory {
     /// there since is a new situation.
     pub(crate) fn placement(&self, job: &JobId, destination: &Path) -> Option<Placement> {
         let text = std::fs::read_to_string(self.job(job).join("placement")).ok()?;
-        let mut words = text.split_whitespace();
+        // The second line is for people.
+        let mut words = text.lines().next()?.split_whitespace();
         let (word, identity) = (words.next()?, words.next());
         let now = std::fs::metadata(destination).ok();
         let same = match (identity, now) {

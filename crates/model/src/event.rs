@@ -54,6 +54,8 @@ pub enum Note {
     TemporarySkipped,
     /// The file system's own attribute was not carried over (SELinux, IMA, Lustre).
     SystemAttribute,
+    /// The source's file system updates access times whatever it is asked; told once a file system.
+    SourceAtimeTouched,
 }
 
 /// One thing that happened in a job.

@@ -67,6 +67,8 @@ counters! {
     PrivilegedAttributes = "privileged_attributes",
     /// Attributes of the file system itself that are never carried over.
     SystemAttributes = "system_attributes",
+    /// Source file systems that update access times whatever they are asked.
+    SourceAtimesTouched = "source_atimes_touched",
     /// Leftovers of an interrupted run that were removed.
     LeftoversRemoved = "leftovers_removed",
     /// Temporaries met at the source and skipped.

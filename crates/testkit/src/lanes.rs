@@ -5,9 +5,11 @@
 //! program run a sample.
 
 pub mod check;
+pub mod kill;
 pub mod lines;
 pub mod pairs;
 pub mod run;
+mod stage;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -143,8 +145,10 @@ fn rng(lane: &str, seed: u64) -> ChaCha8Rng {
 pub type Lane = fn(&LaneOptions) -> Result<LaneReport>;
 
 /// Every lane by name, with what it shows and how many seeds a full run has.
-pub const LANES: &[(&str, &str, u64, Lane)] =
-    &[("pairs", "the hard-case tree between all file systems", 3, pairs::pairs)];
+pub const LANES: &[(&str, &str, u64, Lane)] = &[
+    ("pairs", "the hard-case tree between all file systems", 3, pairs::pairs),
+    ("kill", "kill -9 at any moment, then the same command again", 500, kill::kill),
+];
 
 /// The lane of this name.
 pub fn lane(name: &str) -> Option<Lane> {

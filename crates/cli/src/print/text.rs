@@ -171,6 +171,7 @@ fn note_words(note: Note) -> &'static str {
         Note::PrivilegedAttribute => "an attribute needs privilege and was left out",
         Note::LeftoverRemoved => "removed, left by an interrupted run",
         Note::TemporarySkipped => "a temporary of dmover, skipped",
+        Note::SourceAtimeTouched => "access times of the source change by being read here",
         Note::SystemAttribute => "an attribute of the system was not carried over",
     }
 }

@@ -1,0 +1,218 @@
+//! `kill -9` at any moment, then the same command again.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use super::check::{leftovers, lying_files};
+use super::run::{Dmover, Run};
+use super::stage::{OldVersions, plant_old_versions, source, torn_files};
+use super::{LaneOptions, LaneReport, rng};
+use crate::compare::{CompareOptions, compare};
+use crate::image::{FileSystem, Image, Mounted};
+use crate::skip::skipped;
+use crate::tree::{self, Features};
+
+const SIZE: u64 = 512 << 20;
+/// Ordinary entries in the source, beside the hard cases.
+const ENTRIES: u64 = 60;
+/// Seeds that share a source.
+const SEEDS_PER_SOURCE: u64 = 25;
+
+/// A mounted file system, with how long a whole copy takes there.
+struct Ground {
+    mounted: Mounted,
+    features: Features,
+    whole_run: Duration,
+    items: u64,
+    source_seed: Option<u64>,
+}
+
+/// Kills runs at seeded moments on one file system after the other.
+pub fn kill(options: &LaneOptions) -> Result<LaneReport> {
+    kill_on(options, &[FileSystem::Ext4, FileSystem::Tmpfs, FileSystem::Xfs, FileSystem::Btrfs])
+}
+
+/// Kills runs at seeded moments on these file systems in turn.
+pub fn kill_on(options: &LaneOptions, file_systems: &[FileSystem]) -> Result<LaneReport> {
+    let mut report = LaneReport::new("kill");
+    let mut grounds = Vec::new();
+    for file_system in file_systems {
+        let Some(mounted) = Image::create_or_skip("lane kill", *file_system, SIZE) else {
+            report.add("skipped", 1);
+            continue;
+        };
+        let features = Features::probe(mounted.path())?;
+        let (whole_run, items) = (Duration::ZERO, 0);
+        grounds.push(Ground { mounted, features, whole_run, items, source_seed: None });
+    }
+    if grounds.is_empty() {
+        skipped("lane kill", "no file system");
+        return Ok(report);
+    }
+    report.each_seed(options, |seed, report| {
+        let turn = seed as usize % grounds.len();
+        let ground = &mut grounds[turn];
+        ground.prepare(options, seed / SEEDS_PER_SOURCE)?;
+        let experiment = Experiment::new(options, seed, ground)?;
+        let failures = experiment.run(report);
+        experiment.clean()?;
+        let name = ground.mounted.file_system();
+        Ok(failures?.into_iter().map(|failure| format!("{name}: {failure}")).collect())
+    });
+    Ok(report)
+}
+
+impl Ground {
+    fn source(&self) -> PathBuf {
+        self.mounted.path().join("source")
+    }
+
+    /// Makes the source of this group of seeds, and measures a copy that nobody disturbs.
+    fn prepare(&mut self, options: &LaneOptions, source_seed: u64) -> Result<()> {
+        if self.source_seed == Some(source_seed) {
+            return Ok(());
+        }
+        if self.source_seed.take().is_some() {
+            tree::remove(&self.source())?;
+        }
+        source(&self.source(), source_seed, &self.features, ENTRIES)?;
+        let dmover = Dmover::new(&options.program)?;
+        let target = self.mounted.path().join("measured");
+        let words =
+            ["--split-size=1M".into(), self.source().into_os_string(), target.clone().into()];
+        let run = dmover.copy(words)?;
+        anyhow::ensure!(run.code() == Some(0), "{}", run.tell());
+        self.whole_run = run.elapsed;
+        self.items = run.said()?.items.len() as u64;
+        self.source_seed = Some(source_seed);
+        tree::remove(&target)
+    }
+}
+
+/// When a run is killed.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    After(Duration),
+    Items(u64),
+}
+
+impl Moment {
+    fn draw(rng: &mut ChaCha8Rng, ground: &Ground) -> Self {
+        if rng.random_bool(0.3) {
+            return Self::Items(rng.random_range(1..=ground.items));
+        }
+        Self::After(ground.whole_run.mul_f64(rng.random_range(0.0..1.1)))
+    }
+}
+
+struct Experiment {
+    dmover: Dmover,
+    words: Vec<OsString>,
+    source: PathBuf,
+    /// The directory that is the copy of the source.
+    copy: PathBuf,
+    /// What is removed afterwards.
+    place: PathBuf,
+    olds: OldVersions,
+    in_place: bool,
+    first: Moment,
+    second: Option<Moment>,
+}
+
+impl Experiment {
+    fn new(options: &LaneOptions, seed: u64, ground: &Ground) -> Result<Self> {
+        let mut rng = rng("kill", seed);
+        let source = ground.source();
+        let place = ground.mounted.path().join("place");
+        let mut words: Vec<OsString> = vec![format!("-j{}", rng.random_range(1..=6)).into()];
+        if rng.random_bool(0.8) {
+            words.push("--split-size=1M".into());
+        }
+        let in_place = rng.random_bool(0.1);
+        if in_place {
+            words.push("--inplace".into());
+        }
+        // The three ways to mean a place; only the last can be filled before the first run.
+        let how = rng.random_range(0..3);
+        let (copy, mut olds) = match how {
+            0 => (place.clone(), OldVersions::new()),
+            1 => {
+                std::fs::create_dir(&place)?;
+                (place.join("source"), OldVersions::new())
+            }
+            _ => {
+                words.push("-T".into());
+                (place.clone(), OldVersions::new())
+            }
+        };
+        if how > 0 && rng.random_bool(0.7) {
+            olds = plant_old_versions(&source, &copy, &mut rng)?;
+        }
+        words.extend([source.clone().into_os_string(), place.clone().into_os_string()]);
+        let first = Moment::draw(&mut rng, ground);
+        let second = rng.random_bool(0.4).then(|| Moment::draw(&mut rng, ground));
+        let dmover = Dmover::new(&options.program)?;
+        Ok(Self { dmover, words, source, copy, place, olds, in_place, first, second })
+    }
+
+    fn clean(&self) -> Result<()> {
+        if std::fs::symlink_metadata(&self.place).is_ok() {
+            tree::remove(&self.place)?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, report: &mut LaneReport) -> Result<Vec<String>> {
+        let mut failures = self.kill_once(self.first, report)?;
+        if let Some(moment) = self.second {
+            report.add("kills_of_reruns", 1);
+            failures.extend(self.kill_once(moment, report)?);
+        }
+        failures.extend(self.finish()?);
+        let told = format!("{:?}, then {:?}, {:?}", self.first, self.second, self.words);
+        Ok(failures.into_iter().map(|failure| format!("{failure} [{told}]")).collect())
+    }
+
+    fn kill_once(&self, moment: Moment, report: &mut LaneReport) -> Result<Vec<String>> {
+        let running = self.dmover.start_copy(&self.words)?;
+        let run = match moment {
+            Moment::After(delay) => running.kill_after(delay)?,
+            Moment::Items(count) => {
+                running.wait_for_stdout("\"type\":\"item\"", count as usize);
+                running.kill()?
+            }
+        };
+        report.add("kills", 1);
+        report.add("kills_that_hit", u64::from(run.signal() == Some(9)));
+        let there = std::fs::symlink_metadata(&self.copy).is_ok();
+        let mut failures = lying_files(&self.source, &self.copy).context("look for lies")?;
+        if there && !self.in_place {
+            failures.extend(torn_files(&self.source, &self.copy, &self.olds)?);
+        }
+        report.add("kills_that_left_temporaries", u64::from(!leftovers(&self.place)?.is_empty()));
+        Ok(failures.into_iter().map(|failure| format!("after a kill: {failure}")).collect())
+    }
+
+    /// The same command once more finishes the job, in the same place.
+    fn finish(&self) -> Result<Vec<String>> {
+        let run: Run = self.dmover.copy(&self.words)?;
+        let mut failures = Vec::new();
+        if run.code() != Some(0) {
+            failures.push(run.tell());
+        }
+        if std::fs::symlink_metadata(&self.copy).is_err() {
+            failures.push(format!("nothing at {}", self.copy.display()));
+            return Ok(failures);
+        }
+        let differences = compare(&self.source, &self.copy, &CompareOptions::default())?;
+        failures.extend(differences.iter().map(ToString::to_string));
+        let left = leftovers(&self.place)?;
+        failures.extend(left.iter().map(|path| format!("left over: {}", path.display())));
+        Ok(failures)
+    }
+}
