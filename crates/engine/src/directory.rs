@@ -170,7 +170,9 @@ impl Mover<'_> {
         let object = directory_object(target, &shown);
         engine.prepare(object, &attributes, false)?;
         engine.set_attributes(object, &source.metadata, &attributes, &now)?;
-        if now.mtime != source.metadata.mtime || now.atime != source.metadata.atime {
+        let step = target.facts.granularity_ns();
+        let (atime, mtime) = (source.metadata.atime, source.metadata.mtime);
+        if now.mtime != mtime.truncated(step) || now.atime != atime.truncated(step) {
             engine.set_times(object, &source.metadata)?;
         }
         engine.set_late_flags(object, &attributes)

@@ -1,7 +1,7 @@
 //! Regular files: content under the final or a temporary name, then everything else, times last.
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, RangeCopy,
-    Side, When,
+    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Note, Operation,
+    RangeCopy, Side, When,
 };
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;

@@ -1,13 +1,13 @@
 //! Looking at entries on both sides and having `plan` decide what each needs.
 use dmover_model::{
     Action, Attribute, EntryError, EntryKind, EntryRecord, Event, FileRef, Item, LinkName,
-    Metadata, Name, Note, Operation, ScanNames, Side, TaskKind,
+    Metadata, Name, Note, Operation, ScanNames, Side, TaskKind, Timestamp,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::{Decision, Existing, decide};
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
-use dmover_sys::{Errno, directory, path, stat};
+use dmover_sys::{Errno, directory, file, path, stat};
 use std::collections::VecDeque;
 
 use crate::apply::Planned;
@@ -159,6 +159,7 @@ impl Mover<'_> {
     }
 
     fn decide(&self, level: &Level, record: EntryRecord, existing: Present) -> Planned {
+        self.learn_granularity(level, &record, existing.as_ref().map(|(m, _)| m));
         let granularity_ns = level.target.as_ref().map_or(1, |t| t.facts.granularity_ns());
         let view = existing.as_ref().map(|(metadata, symlink)| Existing {
             metadata,
@@ -178,6 +179,32 @@ impl Mover<'_> {
             decision = Decision::UpdateInPlace;
         }
         Planned { record, decision, existing: existing.map(|(metadata, _)| metadata) }
+    }
+
+    /// Times that differ only in what a coarse file system would cut off: find out whether it does.
+    fn learn_granularity(&self, level: &Level, record: &EntryRecord, old: Option<&Metadata>) {
+        let (Some(target), Some(old)) = (&level.target, old) else { return };
+        let (new, was) = (record.metadata.mtime, old.mtime);
+        let doubtful = new != was && new.truncated(2_000_000_000) == was.truncated(2_000_000_000);
+        let cut = was.nanoseconds.is_multiple_of(100) && was < new;
+        let known = target.facts.granularity_is_known();
+        if !(doubtful && cut) || known || self.engine.spec.policy.dry_run {
+            return;
+        }
+        if let Err(error) = self.probe_granularity(target) {
+            tracing::debug!(%error, "the granularity of times cannot be found out");
+        }
+    }
+
+    fn probe_granularity(&self, target: &TargetDirectory) -> Result<(), Errno> {
+        let name = self.engine.temporary_name();
+        let probe = file::create_new(&target.fd, name.as_bytes(), 0o600)?;
+        let odd = Timestamp { seconds: 1_000_000_001, nanoseconds: 123_456_789 };
+        let time = Some((odd.seconds, odd.nanoseconds));
+        let found = dmover_sys::set::times(&probe, time, time).and_then(|()| stat::stat_fd(&probe));
+        directory::unlink(&target.fd, name.as_bytes())?;
+        target.facts.learn_granularity(odd, self.engine.mounts.metadata(&found?).mtime);
+        Ok(())
     }
 
     /// What stands at the destination under the entry's name.
