@@ -8,7 +8,7 @@ use dmover_model::{
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::{itemize, retry};
-use dmover_sys::{directory, stat};
+use dmover_sys::{AsFd, directory, flags, stat};
 use std::time::{Duration, Instant};
 
 use crate::context::entry_error;
@@ -83,11 +83,11 @@ impl Mover<'_> {
         false
     }
 
-    /// A directory that an earlier run has made immutable is opened up again.
+    /// A directory that an earlier run has made immutable, as its source is, is opened up again.
     pub(crate) fn lift_directory(&self, level: &Level) -> bool {
-        use dmover_sys::AsFd;
-        let source = &level.source.metadata;
-        level.target.as_ref().is_some_and(|t| self.engine.lift_flags(t.fd.as_fd(), source))
+        let source = flags::get(&level.source.fd).ok().flatten().unwrap_or(0);
+        let target = level.target.as_ref().filter(|_| source & flags::LOCKS != 0);
+        target.is_some_and(|t| self.engine.lift_flags(t.fd.as_fd()))
     }
 
     fn attempt(&mut self, level: &Level, planned: &Planned) -> Result<Moved, EntryError> {

@@ -255,16 +255,14 @@ impl Engine {
         self.set_flags(object, attributes.flags & late, late)
     }
 
-    /// Takes the immutable and append-only flags away where the source has them too, so that an
-    /// interrupted or later run can go on with what an earlier one had finished. Finishing the object
-    /// sets them again. Answers whether there was anything to take away.
-    pub(crate) fn lift_flags(&self, fd: BorrowedFd<'_>, source: &Metadata) -> bool {
-        const LOCKS: Flags = flags::IMMUTABLE | flags::APPEND;
-        if !(source.immutable || source.append_only) || !self.keeps(Attribute::Flags) {
-            return false;
-        }
+    /// Takes the immutable and append-only flags away, so that an interrupted or later run can go on
+    /// with what an earlier one had finished. Finishing the object sets them again. Answers whether
+    /// there was anything to take away.
+    pub(crate) fn lift_flags(&self, fd: BorrowedFd<'_>) -> bool {
         let now = flags::get(fd).ok().flatten().unwrap_or(0);
-        now & LOCKS != 0 && flags::set(fd, now & !LOCKS).unwrap_or(false)
+        self.keeps(Attribute::Flags)
+            && now & flags::LOCKS != 0
+            && flags::set(fd, now & !flags::LOCKS).unwrap_or(false)
     }
 
     /// Owner, extended attributes, ACL, capability and mode, in this order. `now` is what the object

@@ -101,16 +101,15 @@ impl Mover<'_> {
     /// An immutable inode takes no further name: its flags go until the last name is linked.
     fn unlock(&self, anchor: &Anchor<'_>) -> Unlocked {
         let engine = self.engine;
-        let locked = anchor.metadata.immutable || anchor.metadata.append_only;
         let target = anchor.level.target.as_ref()?;
-        if !locked || anchor.metadata.kind != EntryKind::File {
+        if anchor.metadata.kind != EntryKind::File {
             return None;
         }
         let fd = path::open_file_at(&target.fd, anchor.name, false).ok()?;
         let found = stat::stat_fd(&fd).ok()?;
         let same = engine.mounts.identity(&found) == anchor.identity;
         let flags = dmover_sys::flags::get(&fd).ok().flatten()? & dmover_sys::flags::CARRIED;
-        (same && engine.lift_flags(fd.as_fd(), anchor.metadata))
+        (same && engine.lift_flags(fd.as_fd()))
             .then(|| (fd, Attributes { flags, ..Attributes::default() }))
     }
 

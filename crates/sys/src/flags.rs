@@ -11,6 +11,8 @@ pub type Flags = u32;
 pub const IMMUTABLE: Flags = 0x10;
 /// `FS_APPEND_FL`.
 pub const APPEND: Flags = 0x20;
+/// The flags that forbid changes.
+pub const LOCKS: Flags = IMMUTABLE | APPEND;
 /// `FS_NOCOW_FL`: only effective while the file is empty.
 pub const NOCOW: Flags = 0x0080_0000;
 /// `FS_COMPR_FL`: only useful before data is written.

@@ -5,6 +5,7 @@
 //! program run a sample.
 
 pub mod check;
+pub mod faults;
 pub mod kill;
 pub mod lines;
 pub mod pairs;
@@ -147,6 +148,7 @@ pub type Lane = fn(&LaneOptions) -> Result<LaneReport>;
 /// Every lane by name, with what it shows and how many seeds a full run has.
 pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("pairs", "the hard-case tree between all file systems", 3, pairs::pairs),
+    ("faults", "errors, short transfers and hangs in any operation", 2000, faults::faults),
     ("kill", "kill -9 at any moment, then the same command again", 500, kill::kill),
 ];
 

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::check::{leftovers, lying_files};
 use super::run::{Dmover, Run};
-use super::stage::{OldVersions, plant_old_versions, source, torn_files};
+use super::stage::{OldVersions, WITHOUT, plant_old_versions, source, torn_files};
 use super::{LaneOptions, LaneReport, rng};
 use crate::compare::{CompareOptions, compare};
 use crate::image::{FileSystem, Image, Mounted};
@@ -80,7 +80,7 @@ impl Ground {
         if self.source_seed.take().is_some() {
             tree::remove(&self.source())?;
         }
-        source(&self.source(), source_seed, &self.features, ENTRIES)?;
+        source(&self.source(), source_seed, &self.features, ENTRIES, &WITHOUT)?;
         let dmover = Dmover::new(&options.program)?;
         let target = self.mounted.path().join("measured");
         let words =
@@ -209,7 +209,11 @@ impl Experiment {
             failures.push(format!("nothing at {}", self.copy.display()));
             return Ok(failures);
         }
-        let differences = compare(&self.source, &self.copy, &CompareOptions::default())?;
+        let mut options = CompareOptions::default();
+        if self.in_place {
+            options = options.ignoring("allocation");
+        }
+        let differences = compare(&self.source, &self.copy, &options)?;
         failures.extend(differences.iter().map(ToString::to_string));
         let left = leftovers(&self.place)?;
         failures.extend(left.iter().map(|path| format!("left over: {}", path.display())));

@@ -11,20 +11,27 @@ use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
 use rustix::fs::FileType;
 
+use super::rng;
 use crate::tree::{Features, HardTree, TreeOptions, walk};
 
 /// Groups of hard cases that only cost time here: the other lanes have them.
-const WITHOUT: [&str; 4] = ["names", "deep", "long-path", "huge"];
+pub const WITHOUT: [&str; 4] = ["names", "deep", "long-path", "huge"];
 
 /// Sizes of the files in `large`, which `--split-size 1M` cuts into chunks.
 const LARGE: [u64; 4] = [5 << 20, (3 << 20) + 17, 2 << 20, (1 << 20) + 1];
 
 /// Makes a source tree with ordinary entries, hard cases and a few large files.
-pub fn source(root: &Path, seed: u64, features: &Features, entries: u64) -> Result<()> {
-    let without = WITHOUT.map(str::to_owned).into_iter().collect();
+pub fn source(
+    root: &Path,
+    seed: u64,
+    features: &Features,
+    entries: u64,
+    without: &[&str],
+) -> Result<()> {
+    let without = without.iter().map(|group| (*group).to_owned()).collect();
     let options = TreeOptions { entries, features: features.clone(), without };
     HardTree::generate(root, seed, &options)?;
-    let mut rng = super::rng("stage", seed);
+    let mut rng = rng("stage", seed);
     let large = root.join("large");
     std::fs::create_dir(&large)?;
     for (number, size) in LARGE.into_iter().enumerate() {
