@@ -308,10 +308,6 @@ fn check_range(spec: &JobSpec) -> Result<(), Unusable> {
     if spec.selection.list.is_some() || spec.sources.len() != 1 {
         return Err(unusable("a range needs exactly one SOURCE", hint));
     }
-    let source = spec.sources[0].to_path();
-    if dmover_sys::path::open_directory(&source).is_ok() {
-        return Err(unusable(format!("'{}' is a directory", source.display()), hint));
-    }
     Ok(())
 }
 

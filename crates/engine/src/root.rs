@@ -247,6 +247,10 @@ impl Resolver<'_> {
                 refuse(&source.display, "no such file or directory", "check the path")
             })?;
         let metadata = self.mounts.metadata(&found);
+        if metadata.kind == EntryKind::Directory && self.spec.policy.range.is_some() {
+            let hint = "--offset, --length and --dst-offset copy part of one file";
+            return Err(refuse(&source.display, "is a directory", hint));
+        }
         self.check_readable(&source, &metadata)?;
         let target = self.target(&source, destination, placement)?;
         self.check_target(&source, &metadata, &target)?;

@@ -1,5 +1,5 @@
 //! The log: for those who look for a fault, not for scripts (JSON) and not for eyes (progress).
-use std::fs::File;
+use std::io::Write;
 use std::sync::Mutex;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -20,7 +20,7 @@ pub enum LogFormat {
 ///
 /// # Errors
 /// A sentence, if the filter is wrong.
-pub fn start_log(file: Option<File>, format: LogFormat, filter: &str) -> Result<(), String> {
+pub fn start_log(file: Option<Box<dyn Write + Send>>, format: LogFormat, filter: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|e| format!("log filter '{filter}': {e}"))?;
     let ansi = false;
     let writer = match file {

@@ -38,11 +38,15 @@ impl DirectoryReader {
         directory: impl AsFd,
         mut each: impl FnMut(&[u8], TypeHint) -> std::result::Result<bool, E>,
     ) -> std::result::Result<bool, E> {
+        let mut interruptions = 0;
         let mut reader = RawDir::new(directory.as_fd(), &mut self.buffer);
         while let Some(entry) = reader.next() {
             let entry = match entry {
                 Ok(entry) => entry,
-                Err(Errno::INTR) => continue,
+                Err(Errno::INTR) if interruptions < crate::INTERRUPTIONS_MAX => {
+                    interruptions += 1;
+                    continue;
+                }
                 Err(error) => return Err(error.into()),
             };
             let name = entry.file_name().to_bytes();

@@ -22,9 +22,18 @@ pub use rustix::io::Errno;
 /// The result of a system call.
 pub type Result<T> = std::result::Result<T, Errno>;
 
+/// A call that is interrupted so often is not interrupted by signals: a file system is at fault.
+const INTERRUPTIONS_MAX: u32 = 1000;
+
 /// Repeats a call that a signal or an interruptible file system interrupted.
-pub(crate) fn retry<T>(call: impl FnMut() -> Result<T>) -> Result<T> {
-    rustix::io::retry_on_intr(call)
+pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..INTERRUPTIONS_MAX {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+    Err(Errno::INTR)
 }
 
 /// Turns the errors that mean "not here" into `None`.

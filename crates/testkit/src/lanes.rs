@@ -101,6 +101,7 @@ impl LaneReport {
                 tell(&format!("{} seed {seed}: {words}", self.name));
             }
             if !failures.is_empty() {
+                let failures = shortened(failures);
                 let message = format!(
                     "seed {seed} (repeat by: cargo xtask soak {} --seed {seed})\n  {}",
                     self.name,
@@ -125,6 +126,17 @@ impl fmt::Display for LaneReport {
         }
         Ok(())
     }
+}
+
+/// A failed seed may fail in a thousand entries for one reason.
+fn shortened(mut failures: Vec<String>) -> Vec<String> {
+    const MOST: usize = 40;
+    let last = failures.pop();
+    let more = failures.len().saturating_sub(MOST);
+    failures.truncate(MOST);
+    failures.extend((more > 0).then(|| format!("and {more} more")));
+    failures.extend(last);
+    failures
 }
 
 /// Writes a line to standard error, past the test harness, so that a killed run still told its seed.

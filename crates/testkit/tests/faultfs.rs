@@ -335,13 +335,13 @@ fn a_hang_lasts_until_it_is_released() {
         move || fs::read_to_string(path)
     });
     while bench.handle.counters().rules_fired != [1] {
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1)); // poll
     }
     assert!(!reader.is_finished());
     assert_eq!(fs::read_to_string(bench.at("mnt/data")).unwrap(), "data", "others go on");
     while !reader.is_finished() {
         bench.handle.release_hangs();
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1)); // poll
     }
     assert_eq!(reader.join().unwrap().unwrap(), "data");
     bench.rule(Rule::new(Op::Read, Action::Hang { duration_ms: 1 }));

@@ -6,6 +6,7 @@ use dmover_engine::{
 use dmover_model::{ExitCode as Code, JobSpec};
 use dmover_observe::{Counters, LogFormat, Monitor, start_log};
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -102,13 +103,14 @@ fn open_log(args: &OutputArgs) -> Result<(), String> {
     if !wanted {
         return Ok(());
     }
-    let file = match &args.log_file {
+    let file: Option<Box<dyn Write + Send>> = match &args.log_file {
         None => None,
         Some(path) => {
             let mut options = std::fs::OpenOptions::new();
             let opened = options.create(true).append(true).open(path);
             let shown = path.to_string_lossy();
-            Some(opened.map_err(|e| format!("cannot open the log file '{shown}': {e}"))?)
+            let file = opened.map_err(|e| format!("cannot open the log file '{shown}': {e}"))?;
+            Some(Box::new(file))
         }
     };
     let format = match args.log_format {

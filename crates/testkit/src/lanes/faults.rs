@@ -290,7 +290,7 @@ impl<'a> Experiment<'a> {
             failures.extend(torn_files(&tree, &self.ground.copy(), &self.olds)?);
         }
         if !failures.is_empty() {
-            failures.push(run.tell());
+            failures.push(format!("ended with {:?}; said {}", run.code(), said.tell()));
         }
         Ok(failures)
     }
@@ -317,7 +317,7 @@ impl<'a> Experiment<'a> {
         let run = self.dmover.copy(&self.words)?;
         let mut failures = Vec::new();
         if run.code() != Some(0) {
-            failures.push(run.tell());
+            failures.push(format!("ended with {:?}; said {}", run.code(), run.said()?.tell()));
         }
         if std::fs::symlink_metadata(self.ground.copy()).is_err() {
             failures.push(format!("nothing arrived: {}", run.tell()));

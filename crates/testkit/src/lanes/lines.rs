@@ -76,6 +76,20 @@ pub struct Said {
     pub summary: Option<Line>,
 }
 
+impl Said {
+    /// The first of everything that went wrong, in short, for messages.
+    pub fn tell(&self) -> String {
+        const MOST: usize = 12;
+        let wrong = self.errors.iter().chain(&self.losses).chain(&self.paused);
+        let short = |line: &Line| {
+            let words = ["type", "class", "kind", "operation", "side", "message", "reason"];
+            let words = words.map(|field| line.text(field)).join(" ");
+            format!("{words} {}", line.path().display())
+        };
+        wrong.take(MOST).map(short).collect::<Vec<_>>().join("; ")
+    }
+}
+
 impl super::run::Run {
     /// Sorts the lines of JSON.
     pub fn said(&self) -> Result<Said> {
