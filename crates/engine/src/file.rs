@@ -324,12 +324,20 @@ impl Mover<'_> {
             lease: self.lease,
         };
         let size = supply.metadata.size;
+        let partial = level.root.range.is_some();
+        let mut holes = if partial { Holes::Fill } else { engine.holes(&supply.metadata) };
+        if holes != Holes::Fill {
+            // Old bytes must not shine through the holes; where none can be punched, zeroes are written.
+            let punched = file::punch_hole(&file.fd, 0, size).map_err(|e| {
+                entry_error(Side::Destination, Operation::Allocate, shown(), e)
+            })?;
+            holes = if punched { holes } else { Holes::Fill };
+        }
         let mut bytes = 0;
         for (range, to) in ranges(level.root.range.as_ref(), size) {
-            bytes += engine.copy_range(transfer, range, to, Holes::Fill, self.buffer)?;
+            bytes += engine.copy_range(transfer, range, to, holes, self.buffer)?;
         }
-        let partial = level.root.range.is_some();
-        if existing && !partial {
+        if !partial {
             file::set_size(&file.fd, size)
                 .map_err(|e| entry_error(Side::Destination, Operation::Allocate, shown(), e))?;
         }

@@ -9,6 +9,7 @@ pub mod faults;
 pub mod kill;
 pub mod lines;
 pub mod pairs;
+pub mod powercut;
 pub mod run;
 mod stage;
 
@@ -162,6 +163,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("pairs", "the hard-case tree between all file systems", 3, pairs::pairs),
     ("faults", "errors, short transfers and hangs in any operation", 2000, faults::faults),
     ("kill", "kill -9 at any moment, then the same command again", 500, kill::kill),
+    ("powercut", "power cuts at any moment, ext4 and XFS", 100, powercut::powercut),
 ];
 
 /// The lane of this name.

@@ -64,6 +64,8 @@ impl LinkGroups {
 #[derive(Debug, Default)]
 struct Named {
     errors: BTreeSet<PathBuf>,
+    /// Directories that could not be entered, so that nothing below them was attempted.
+    closed: BTreeSet<PathBuf>,
     losses: BTreeMap<PathBuf, BTreeSet<String>>,
 }
 
@@ -71,6 +73,9 @@ impl Named {
     fn new(said: &Said, trees: Trees<'_>) -> Self {
         let mut named = Self::default();
         named.errors.extend(said.errors.iter().filter_map(|line| trees.below(line)));
+        let entering = ["open", "stat", "read_directory", "make_directory", "attempt", "link"];
+        let closed = said.errors.iter().filter(|line| entering.contains(&line.text("operation")));
+        named.closed.extend(closed.filter_map(|line| trees.below(line)));
         for line in &said.losses {
             if let Some(path) = trees.below(line) {
                 named.losses.entry(path).or_default().insert(line.text("kind").to_owned());
@@ -84,7 +89,7 @@ impl Named {
     }
 
     fn has_error_above(&self, path: &Path) -> bool {
-        path.ancestors().skip(1).any(|above| self.errors.contains(above))
+        path.ancestors().skip(1).any(|above| self.closed.contains(above))
     }
 
     fn has_loss(&self, path: &Path, kinds: &[&str]) -> bool {
@@ -106,11 +111,11 @@ impl Named {
                 };
                 names.iter().any(about)
             }
-            "missing" => self.has_error(path) || self.has_error_above(path),
             kind => {
                 let kinds = losses_that_explain(kind);
                 // What belongs to the inode is told once, at one of its names.
-                self.has_error(path) || names.iter().any(|name| self.has_loss(name, kinds))
+                let lost = names.iter().any(|name| self.has_loss(name, kinds));
+                self.has_error(path) || self.has_error_above(path) || lost
             }
         }
     }

@@ -37,6 +37,24 @@ const ERRORS: [i32; 8] = [
     libc::EROFS,
 ];
 
+/// What a copier asks of the tree that it reads.
+const READING: [Op; 14] = [
+    Op::Lookup,
+    Op::Getattr,
+    Op::Readlink,
+    Op::Open,
+    Op::Read,
+    Op::Read,
+    Op::Lseek,
+    Op::Flush,
+    Op::Release,
+    Op::Opendir,
+    Op::Readdir,
+    Op::Statfs,
+    Op::Getxattr,
+    Op::Listxattr,
+];
+
 /// One directory behind a fault file system.
 struct Side {
     backing: PathBuf,
@@ -65,10 +83,11 @@ pub fn faults(options: &LaneOptions) -> Result<LaneReport> {
     report.each_seed(options, |seed, report| {
         ground.prepare(seed / SEEDS_PER_SOURCE)?;
         let experiment = Experiment::new(options, seed, &ground)?;
-        let failures = experiment.run(report);
+        let failures =
+            experiment.run(report).unwrap_or_else(|error| vec![format!("{error:#}")]);
+        let told = (!failures.is_empty()).then(|| format!("that was {}", experiment.tell()));
         ground.clean()?;
-        let told = experiment.tell();
-        Ok(failures?.into_iter().map(|failure| format!("{failure} [{told}]")).collect())
+        Ok(failures.into_iter().chain(told).collect())
     });
     Ok(report)
 }
@@ -76,8 +95,9 @@ pub fn faults(options: &LaneOptions) -> Result<LaneReport> {
 impl Side {
     fn new(base: &Path, name: &str) -> Result<Self> {
         let backing = base.join(name);
-        let mount = base.join(format!("{name}-faulty"));
-        std::fs::create_dir(&backing)?;
+        // Beside the other's backing directory, never in it.
+        let mount = base.join(format!("{}-faulty", name.replace('/', "-")));
+        std::fs::create_dir_all(&backing)?;
         std::fs::create_dir(&mount)?;
         let config = Config { threads: 8, ..Config::default() };
         let handle = FaultFs::mount(&backing, &mount, config)?;
@@ -96,7 +116,7 @@ impl Side {
 impl Ground {
     fn new() -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("faults-").tempdir_in(base_directory()?)?;
-        let source = Side::new(directory.path(), "source")?;
+        let source = Side::new(directory.path(), "destination/source")?;
         let destination = Side::new(directory.path(), "destination")?;
         let plain = Features::probe(&source.backing)?;
         let features = plain.common(&Features::probe(source.faulty())?);
@@ -134,11 +154,11 @@ impl Ground {
     }
 }
 
-/// One fault, of a kind that a reader can notice.
-fn draw_rule(rng: &mut ChaCha8Rng) -> Rule {
+/// One fault in an operation of these, of a kind that a reader can notice.
+fn draw_rule(rng: &mut ChaCha8Rng, operations: &[Op]) -> Rule {
     const HANG_MS: u64 = 40;
     let errno = *ERRORS.choose(rng).unwrap_or(&libc::EIO);
-    let operation = *Op::ALL.choose(rng).unwrap_or(&Op::Read);
+    let operation = *operations.choose(rng).unwrap_or(&Op::Read);
     let transfer = *[Op::Read, Op::Write, Op::CopyFileRange].choose(rng).unwrap_or(&Op::Read);
     let (operation, action) = match rng.random_range(0..100) {
         0..70 => (operation, Action::Errno(errno)),
@@ -159,9 +179,19 @@ fn draw_rule(rng: &mut ChaCha8Rng) -> Rule {
     Rule::new(operation, action).when(when).count(count)
 }
 
-fn draw_rules(rng: &mut ChaCha8Rng) -> Vec<Rule> {
+fn draw_rules(rng: &mut ChaCha8Rng, operations: &[Op]) -> Vec<Rule> {
     let rules = rng.random_range(1..=3);
-    (0..rules).map(|_| draw_rule(rng)).collect()
+    (0..rules).map(|_| draw_rule(rng, operations)).collect()
+}
+
+/// Where the faults are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Faulty {
+    Source,
+    Destination,
+    Both,
+    /// Both trees lie on one faulty file system, so that copies inside it are possible.
+    Same,
 }
 
 struct Experiment<'a> {
@@ -179,17 +209,22 @@ struct Experiment<'a> {
 impl<'a> Experiment<'a> {
     fn new(options: &LaneOptions, seed: u64, ground: &'a Ground) -> Result<Self> {
         let mut rng = rng("faults", seed);
-        let faulty = rng.random_range(0..5);
+        let where_to = [Faulty::Source, Faulty::Destination, Faulty::Both, Faulty::Same];
+        let faulty = *where_to.choose(&mut rng).unwrap_or(&Faulty::Both);
+        let read = matches!(faulty, Faulty::Source | Faulty::Both);
         let rules = [
-            if matches!(faulty, 0 | 1 | 4) { draw_rules(&mut rng) } else { Vec::new() },
-            if matches!(faulty, 2..=4) { draw_rules(&mut rng) } else { Vec::new() },
+            if read { draw_rules(&mut rng, &READING) } else { Vec::new() },
+            if faulty == Faulty::Source { Vec::new() } else { draw_rules(&mut rng, &Op::ALL) },
         ];
-        let place = |side: &Side, rules: &[Rule], name: &str| {
-            let root = if rules.is_empty() { &side.backing } else { side.faulty() };
+        let place = |side: &Side, faulty: bool, name: &str| {
+            let root = if faulty { side.faulty() } else { &side.backing };
             root.join(name)
         };
-        let source = place(&ground.source, &rules[0], "tree");
-        let destination = place(&ground.destination, &rules[1], "copy");
+        let source = match faulty {
+            Faulty::Same => ground.destination.faulty().join("source/tree"),
+            _ => place(&ground.source, read, "tree"),
+        };
+        let destination = place(&ground.destination, faulty != Faulty::Source, "copy");
         let mut words: Vec<OsString> = vec![format!("-j{}", rng.random_range(1..=4)).into()];
         if rng.random_bool(0.6) {
             words.push("--split-size=1M".into());

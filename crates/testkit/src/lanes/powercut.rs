@@ -1,0 +1,243 @@
+//! Power cuts at any moment: what a destination still holds, and that the same command finishes the job.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rustix::fs::{Mode, OFlags};
+use tempfile::TempDir;
+
+use super::check::{leftovers, lying_files};
+use super::run::Dmover;
+use super::stage::{OldVersions, plant_old_versions, source, torn_files};
+use super::{LaneOptions, LaneReport, rng};
+use crate::compare::{CompareOptions, compare};
+use crate::image::{FileSystem, ImageOptions, base_directory};
+use crate::powercut::PowerCutDevice;
+use crate::skip::skipped;
+use crate::tree::{self, Features};
+
+const SIZE: u64 = 320 << 20;
+const ENTRIES: u64 = 80;
+/// Groups of hard cases that say nothing about what reaches a disk.
+const WITHOUT: [&str; 9] =
+    ["names", "deep", "long-path", "huge", "modes", "owners", "times", "project", "flags"];
+/// Seeds that share a source.
+const SEEDS_PER_SOURCE: u64 = 20;
+
+/// A source that is never cut off, and how long a copy of it takes on each file system.
+struct Ground {
+    directory: TempDir,
+    source_seed: Option<u64>,
+    whole_run: [Duration; 2],
+}
+
+/// Cuts the power of ext4 and XFS in turn.
+pub fn powercut(options: &LaneOptions) -> Result<LaneReport> {
+    let mut report = LaneReport::new("powercut");
+    let directory = tempfile::Builder::new().prefix("powercut-").tempdir_in(base_directory()?)?;
+    let mut ground = Ground { directory, source_seed: None, whole_run: [Duration::ZERO; 2] };
+    report.each_seed(options, |seed, report| {
+        ground.prepare(seed / SEEDS_PER_SOURCE)?;
+        let kind = kind(seed);
+        let Some(device) = device(kind) else {
+            report.add("skipped", 1);
+            return Ok(Vec::new());
+        };
+        let experiment = Experiment::new(options, seed, &ground, &device)?;
+        let (took, failures) = experiment.run(device, report)?;
+        if let Some(took) = took {
+            ground.whole_run[usize::from(kind == FileSystem::Xfs)] = took;
+        }
+        let told = (!failures.is_empty()).then(|| format!("that was {}", experiment.tell()));
+        Ok(failures.into_iter().chain(told).map(|line| format!("{kind}: {line}")).collect())
+    });
+    Ok(report)
+}
+
+fn kind(seed: u64) -> FileSystem {
+    if seed.is_multiple_of(2) { FileSystem::Ext4 } else { FileSystem::Xfs }
+}
+
+fn device(kind: FileSystem) -> Option<PowerCutDevice> {
+    // A commit every second brings names and sizes to the disk long before the data is due.
+    let mount_options = if kind == FileSystem::Ext4 { vec!["commit=1".to_owned()] } else { vec![] };
+    let options = ImageOptions { size_bytes: SIZE, mount_options, ..ImageOptions::default() };
+    let made = PowerCutDevice::create_with(kind, options);
+    made.map_err(|why| skipped("lane powercut", &why.to_string())).ok()
+}
+
+impl Ground {
+    fn source(&self) -> PathBuf {
+        self.directory.path().join("source")
+    }
+
+    fn prepare(&mut self, source_seed: u64) -> Result<()> {
+        if self.source_seed == Some(source_seed) {
+            return Ok(());
+        }
+        if self.source_seed.take().is_some() {
+            tree::remove(&self.source())?;
+        }
+        let features = Features::probe(self.directory.path())?;
+        source(&self.source(), source_seed, &features, ENTRIES, &WITHOUT)?;
+        self.source_seed = Some(source_seed);
+        Ok(())
+    }
+
+    /// How long a copy takes; a guess until one has come to its end.
+    fn whole_run(&self, kind: FileSystem) -> Duration {
+        const GUESS: Duration = Duration::from_millis(400);
+        let known = self.whole_run[usize::from(kind == FileSystem::Xfs)];
+        if known.is_zero() { GUESS } else { known }
+    }
+}
+
+struct Experiment {
+    dmover: Dmover,
+    words: Vec<OsString>,
+    source: PathBuf,
+    copy: PathBuf,
+    olds: OldVersions,
+    delay: Duration,
+    /// Somebody else's fsync makes the journal commit, all the time or just before the cut.
+    bystander: bool,
+    commits_before_the_cut: bool,
+}
+
+impl Experiment {
+    fn new(
+        options: &LaneOptions,
+        seed: u64,
+        ground: &Ground,
+        device: &PowerCutDevice,
+    ) -> Result<Self> {
+        let mut rng = rng("powercut", seed);
+        let (source, copy) = (ground.source(), device.path().join("copy"));
+        let mut olds = OldVersions::new();
+        if rng.random_bool(0.7) {
+            olds = plant_old_versions(&source, &copy, &mut rng)?;
+            sync_file_system(device.path())?;
+        }
+        let mut words: Vec<OsString> = vec![format!("-j{}", rng.random_range(1..=4)).into()];
+        if rng.random_bool(0.8) {
+            words.push("--split-size=1M".into());
+        }
+        words.push("-T".into());
+        words.extend([source.clone().into_os_string(), copy.clone().into_os_string()]);
+        let delay = draw_delay(&mut rng, ground.whole_run(device.file_system()));
+        let dmover = Dmover::new(&options.program)?;
+        let (bystander, commits_before_the_cut) = (rng.random_bool(0.5), rng.random_bool(0.7));
+        Ok(Self { dmover, words, source, copy, olds, delay, bystander, commits_before_the_cut })
+    }
+
+    fn tell(&self) -> String {
+        format!("cut after {:?}, {:?}", self.delay, self.words)
+    }
+
+    /// What failed, and how long the copy took if the cut came too late to disturb it.
+    fn run(
+        &self,
+        device: PowerCutDevice,
+        report: &mut LaneReport,
+    ) -> Result<(Option<Duration>, Vec<String>)> {
+        let stop = AtomicBool::new(false);
+        let took = std::thread::scope(|scope| {
+            let path = device.path().join("bystander");
+            let commits = self.bystander.then(|| {
+                let stop = &stop;
+                scope.spawn(move || commit_until(stop, &path))
+            });
+            let took = self.copy_and_cut(&device, report);
+            stop.store(true, Ordering::Relaxed);
+            if let Some(commits) = commits {
+                // It ends with an error once the power is cut.
+                let _ = commits.join();
+            }
+            took
+        })?;
+        report.add("cuts", 1);
+        report.add("cuts_during_the_copy", u64::from(took.is_none()));
+        let device = device.recover()?;
+        let mut failures = self.after_the_cut()?;
+        failures.extend(self.again()?);
+        drop(device);
+        Ok((took, failures))
+    }
+
+    fn copy_and_cut(
+        &self,
+        device: &PowerCutDevice,
+        report: &mut LaneReport,
+    ) -> Result<Option<Duration>> {
+        let mut running = self.dmover.start_copy(&self.words)?;
+        let deadline = Instant::now() + self.delay;
+        while Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1).min(deadline - Instant::now()));
+        }
+        let ended = running.has_ended()?;
+        if self.commits_before_the_cut {
+            commit(&device.path().join("last-commit"))?;
+        }
+        device.cut_power()?;
+        if !ended {
+            // It meets nothing but errors now, and holds the dead file system.
+            running.kill()?;
+            return Ok(None);
+        }
+        let run = running.finish()?;
+        ensure!(run.code() == Some(0), "{}", run.tell());
+        report.add("cuts_after_the_end", 1);
+        Ok(Some(run.elapsed))
+    }
+
+    fn after_the_cut(&self) -> Result<Vec<String>> {
+        let mut failures = lying_files(&self.source, &self.copy).context("look for lies")?;
+        failures.extend(torn_files(&self.source, &self.copy, &self.olds)?);
+        Ok(failures.into_iter().map(|failure| format!("after the cut: {failure}")).collect())
+    }
+
+    fn again(&self) -> Result<Vec<String>> {
+        let run = self.dmover.copy(&self.words)?;
+        let mut failures = Vec::new();
+        if run.code() != Some(0) {
+            failures.push(format!("ended with {:?}; said {}", run.code(), run.said()?.tell()));
+        }
+        let differences = compare(&self.source, &self.copy, &CompareOptions::default())?;
+        failures.extend(differences.iter().map(ToString::to_string));
+        let left = leftovers(&self.copy)?;
+        failures.extend(left.iter().map(|path| format!("left over: {}", path.display())));
+        Ok(failures.into_iter().map(|failure| format!("second run: {failure}")).collect())
+    }
+}
+
+/// Mostly during the copy; now and then some time after its end, when half of it is on the disk.
+fn draw_delay(rng: &mut ChaCha8Rng, whole_run: Duration) -> Duration {
+    if rng.random_bool(0.15) {
+        return whole_run + Duration::from_millis(rng.random_range(0..1500));
+    }
+    whole_run.mul_f64(rng.random_range(0.05..1.1))
+}
+
+fn commit(path: &Path) -> Result<()> {
+    Ok(File::create(path)?.sync_all()?)
+}
+
+fn commit_until(stop: &AtomicBool, path: &Path) -> Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        commit(path)?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn sync_file_system(path: &Path) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty())?;
+    Ok(rustix::fs::syncfs(root)?)
+}
