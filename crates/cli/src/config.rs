@@ -50,7 +50,11 @@ fn overlay(arg: Arg, settings: &Settings) -> Arg {
     if matches!(long.as_str(), "help" | "version" | "config" | "no-config") {
         return arg;
     }
-    let arg = arg.env(variable_of(&long)).hide_env(true);
+    let mut arg = arg.env(variable_of(&long)).hide_env(true);
+    if matches!(arg.get_action(), clap::ArgAction::SetTrue) {
+        // A variable says yes by anything but 0, no, false or nothing.
+        arg = arg.value_parser(clap::builder::FalseyValueParser::new());
+    }
     match settings.get(&long) {
         Some(setting) => arg.default_values(setting.values.clone()),
         None => arg,

@@ -17,8 +17,8 @@ pub fn listen(
                 SIGUSR1 => status(),
                 _ if control.is_stopping() => control.stop_now(StopReason::Signal(signal)),
                 _ => {
-                    parked(signal);
                     control.stop(StopReason::Signal(signal));
+                    parked(signal);
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! From what was typed to what is meant: the one place where arguments become a [`JobSpec`].
 use clap::ArgMatches;
+use clap::parser::ValueSource;
 use dmover_model::{
     Attribute, AttributeSet, Backup, ByteRange, CopyPolicy, FilterRule, FollowLinks, IdRule,
     JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite, PathBytes, RangeCopy, Selection,
@@ -35,7 +36,7 @@ pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec,
         destination,
         target_mode,
         selection: selection(&args.selection, matches)?,
-        policy: policy(args)?,
+        policy: policy(args, matches)?,
         limits: limits(&args.limits),
     };
     check_range(&spec)?;
@@ -107,6 +108,12 @@ fn selection(args: &SelectionArgs, matches: &ArgMatches) -> Result<Selection, Un
         _ => FollowLinks::Never,
     };
     let time = |text: &Option<String>, flag| text.as_deref().map(|t| time(t, flag)).transpose();
+    let (newer_than, older_than) = (time(&args.newer, "--newer")?, time(&args.older, "--older")?);
+    if let (Some(newer), Some(older)) = (newer_than, older_than)
+        && newer >= older
+    {
+        return Err(unusable("no file can be as --newer and --older demand", "swap the two"));
+    }
     if let (Some(min), Some(max)) = (args.min_size, args.max_size)
         && min > max
     {
@@ -117,8 +124,8 @@ fn selection(args: &SelectionArgs, matches: &ArgMatches) -> Result<Selection, Un
         rules: rules(args, matches)?,
         min_size_bytes: args.min_size,
         max_size_bytes: args.max_size,
-        newer_than: time(&args.newer, "--newer")?,
-        older_than: time(&args.older, "--older")?,
+        newer_than,
+        older_than,
         one_file_system: args.one_file_system,
         follow,
     })
@@ -184,14 +191,27 @@ fn time(text: &str, flag: &str) -> Result<Timestamp, Unusable> {
     })
 }
 
-fn policy(args: &CopyArgs) -> Result<CopyPolicy, Unusable> {
+fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable> {
     let (preserve, demanded) = preserve(&args.fidelity)?;
     let writing = &args.writing;
+    let suffix = writing.suffix.as_bytes();
+    if suffix.is_empty() || suffix.contains(&b'/') {
+        let hint = "use something such as --suffix=.old";
+        return Err(unusable("--suffix has to be a part of a name", hint));
+    }
+    // What was typed wins over defaults of other flags from files and the environment.
+    let typed = matches.value_source("overwrite") == Some(ValueSource::CommandLine);
+    let overwrite = overwrite(writing, typed);
+    let keeps = matches!(overwrite, Overwrite::Never | Overwrite::Older);
+    if writing.inplace && keeps {
+        let hint = "an interrupted file would be taken for one to keep; leave out --inplace";
+        return Err(unusable("--inplace contradicts --update and --no-clobber", hint));
+    }
     Ok(CopyPolicy {
         preserve,
         demanded,
         allow_loss: losses(&args.fidelity.allow_loss)?,
-        overwrite: overwrite(writing),
+        overwrite,
         backup: writing.backup.map(|how| Backup {
             numbered: matches!(how, BackupArg::Numbered),
             suffix: writing.suffix.as_bytes().to_vec(),
@@ -209,10 +229,10 @@ fn policy(args: &CopyArgs) -> Result<CopyPolicy, Unusable> {
     })
 }
 
-fn overwrite(args: &WritingArgs) -> Overwrite {
+fn overwrite(args: &WritingArgs, typed: bool) -> Overwrite {
     match args.overwrite {
-        _ if args.no_clobber => Overwrite::Never,
-        _ if args.update => Overwrite::Older,
+        _ if args.no_clobber && !typed => Overwrite::Never,
+        _ if args.update && !typed => Overwrite::Older,
         OverwriteArg::Changed => Overwrite::Changed,
         OverwriteArg::Always => Overwrite::Always,
         OverwriteArg::Never => Overwrite::Never,
@@ -247,6 +267,21 @@ fn preserve(args: &FidelityArgs) -> Result<(AttributeSet, AttributeSet), Unusabl
     let demanded = parse(&args.preserve, "--preserve")?;
     let dropped = parse(&args.no_preserve, "--no-preserve")?;
     let mut kept = if args.preserve.is_empty() { AttributeSet::all() } else { demanded };
+    let letters = [
+        (args.hard_links, Attribute::Links, "-H"),
+        (args.acls, Attribute::Acl, "-A"),
+        (args.xattrs, Attribute::Xattr, "-X"),
+    ];
+    for (given, attribute, letter) in letters {
+        if given && dropped.has(attribute) {
+            let word = attribute.word();
+            let hint = "leave out one of the two";
+            return Err(unusable(format!("{letter} contradicts --no-preserve={word}"), hint));
+        }
+        if given {
+            kept.insert(attribute);
+        }
+    }
     let mut demanded = demanded;
     for attribute in dropped.iter() {
         kept.remove(attribute);
@@ -305,6 +340,12 @@ fn check_range(spec: &JobSpec) -> Result<(), Unusable> {
         return Ok(());
     }
     let hint = "--offset, --length and --dst-offset copy part of one file";
+    if spec.policy.backup.is_some() {
+        return Err(unusable(
+            "a range is written in place, so --backup cannot keep anything",
+            hint,
+        ));
+    }
     if spec.selection.list.is_some() || spec.sources.len() != 1 {
         return Err(unusable("a range needs exactly one SOURCE", hint));
     }

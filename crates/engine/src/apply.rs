@@ -3,7 +3,8 @@
 //! It gets batches of descriptor-free records with the decision for each; content comes from the
 //! source half only when an entry needs it. Every entry is retried, timed, counted and reported here.
 use dmover_model::{
-    Action, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Item, Metadata, Operation, Side,
+    Action, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Item, Metadata, Operation,
+    Overwrite, Side,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -118,22 +119,17 @@ impl Mover<'_> {
         }
     }
 
-    /// A name that was absent and is taken now: a rival entry, or the same name in another case.
     fn explain(
         &self,
         level: &Level,
         target: &TargetDirectory,
         planned: &Planned,
-        mut error: EntryError,
+        error: EntryError,
     ) -> EntryError {
         const EEXIST: i32 = 17;
         let create = error.operation == Operation::Create && planned.decision == Decision::Create;
         if error.errno == EEXIST && create {
-            error.class = if target.folds_case { ErrorClass::NameClash } else { ErrorClass::Busy };
-            error.path = level.target_path(planned.record.destination_name().as_bytes());
-            if target.folds_case {
-                "another entry has this name in another case".clone_into(&mut error.detail);
-            }
+            return self.taken(level, target, planned.record.destination_name().as_bytes());
         }
         error
     }
@@ -147,6 +143,65 @@ impl Mover<'_> {
         let words = "this mover lost its lease";
         let (side, class) = (Side::Destination, ErrorClass::Fenced);
         Err(EntryError::plain(side, Operation::Attempt, class, path, words))
+    }
+
+    /// A name that is absent and written whole here gets its final name at once, unless the policy
+    /// would take an interrupted entry for one to keep.
+    pub(crate) fn needs_temporary(&self, decision: Decision) -> bool {
+        let keeps =
+            matches!(self.engine.spec.policy.overwrite, Overwrite::Never | Overwrite::Older);
+        decision == Decision::Replace || keeps
+    }
+
+    /// Gives a finished temporary its final name. What was absent when it was decided on must still
+    /// be absent; `locks`: the source is immutable or append-only, so an old copy of it may be too.
+    pub(crate) fn put_in_place(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        name: &[u8],
+        last: &[u8],
+        decision: Decision,
+        locks: bool,
+    ) -> Result<(), EntryError> {
+        let fail =
+            |e| entry_error(Side::Destination, Operation::Rename, level.target_path(last), e);
+        self.check_lease(level, last)?;
+        if decision == Decision::Create {
+            match directory::hard_link(&target.fd, name, &target.fd, last) {
+                Ok(()) => return directory::unlink(&target.fd, name).map_err(fail),
+                Err(dmover_sys::Errno::EXIST) => {
+                    return Err(self.taken(level, target, last));
+                }
+                // No hard links here: rename it is.
+                Err(_) => {}
+            }
+        } else {
+            self.back_up(level, target, last)?;
+        }
+        match directory::rename(&target.fd, name, last) {
+            Err(dmover_sys::Errno::PERM) if locks && self.lift_file(target, last) => {
+                directory::rename(&target.fd, name, last).map_err(fail)
+            }
+            result => result.map_err(fail),
+        }
+    }
+
+    fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
+        dmover_sys::path::open_file_at(&target.fd, last, false)
+            .is_ok_and(|fd| self.engine.lift_flags(fd.as_fd()))
+    }
+
+    /// A name that was absent is taken: by another entry of the source on a destination that ignores
+    /// case, or by somebody else, which a fresh look will tell.
+    fn taken(&self, level: &Level, target: &TargetDirectory, last: &[u8]) -> EntryError {
+        let path = level.target_path(last);
+        let (class, words) = if self.is_exact(target, last) {
+            (ErrorClass::Busy, "another entry was made under this name")
+        } else {
+            (ErrorClass::NameClash, "another entry has this name in another case")
+        };
+        EntryError::plain(Side::Destination, Operation::Create, class, path, words)
     }
 
     /// Keeps the version that is about to be replaced under its backup name.
@@ -169,6 +224,12 @@ impl Mover<'_> {
                 kept.extend_from_slice(&backup.suffix);
             }
             // A link keeps the old version reachable at every instant; rename comes after it.
+            if stat::stat_at(&level.source.fd, &kept, false).is_ok() && !backup.numbered {
+                let words = "its backup name belongs to another entry of the source";
+                let (side, class) = (Side::Destination, ErrorClass::NameClash);
+                let path = level.target_path(name);
+                return Err(EntryError::plain(side, Operation::Backup, class, path, words));
+            }
             match directory::hard_link(&target.fd, name, &target.fd, &kept) {
                 Ok(()) => return Ok(()),
                 Err(error) if stat::is_absent(error) => return Ok(()),

@@ -43,6 +43,7 @@ const NEVER_COPIED: &[&[u8]] = &[
     b"trusted.version",
     b"lustre.",
     b"trusted.SGI_ACL_",
+    b"system.nfs4",
     b"system.cifs",
     b"system.ntfs",
 ];
@@ -135,7 +136,7 @@ impl Engine {
             .map_err(|e| entry_error(Side::Source, Operation::ReadXattr, shown(), e))
     }
 
-    /// Before the first byte: project id and the flags that only count on an empty file, and no ACL
+    /// Before the first byte: the flags that only count on an empty file, and no ACL
     /// that the parent's default would have given.
     pub(crate) fn prepare(
         &self,
@@ -151,7 +152,6 @@ impl Engine {
                 }
             }
         }
-        self.set_project(object, attributes)?;
         let early = attributes.flags & (flags::NOCOW | flags::COMPRESS);
         if early != 0 {
             self.set_flags(object, early, early)?;
@@ -159,13 +159,17 @@ impl Engine {
         Ok(())
     }
 
-    fn set_project(&self, object: Object<'_>, attributes: &Attributes) -> Result<(), EntryError> {
+    /// Sets the project id, once the entry has its final name: into a directory that hands its own
+    /// project down, nothing of another project can be renamed or linked (EXDEV). A source without a
+    /// project leaves what the destination hands down.
+    pub(crate) fn set_project(
+        &self,
+        object: Object<'_>,
+        attributes: &Attributes,
+    ) -> Result<(), EntryError> {
         let facts = object.facts;
-        if !self.keeps(Attribute::Project) {
-            return Ok(());
-        }
         let wanted = attributes.project;
-        if wanted == Project::default() && facts.is(&facts.no_project) {
+        if !self.keeps(Attribute::Project) || wanted == Project::default() {
             return Ok(());
         }
         let now = flags::project(object.fd).map_err(|e| object.fail(Operation::SetFlags, e))?;
@@ -178,9 +182,7 @@ impl Engine {
             },
             None => facts.no_project.store(true, Ordering::Relaxed),
         }
-        if wanted != Project::default() {
-            self.loss(LossKind::Project, (object.path)(), format!("project id {}", wanted.id));
-        }
+        self.loss(LossKind::Project, (object.path)(), format!("project id {}", wanted.id));
         Ok(())
     }
 
@@ -208,10 +210,7 @@ impl Engine {
                 Ok(())
             }
             Ok(false) => self.set_flags_singly(object, now, wanted, mask),
-            Err(Errno::PERM) if !self.privilege.privileged => {
-                self.note(Note::PrivilegedAttribute, object.path);
-                Ok(())
-            }
+            Err(Errno::PERM) => self.set_flags_singly(object, now, wanted, mask),
             Err(error) => Err(fail(error)),
         }
     }
@@ -235,6 +234,11 @@ impl Engine {
                     self.loss(LossKind::Flags, (object.path)(), flag_words(bit));
                 }
                 Ok(false) => {}
+                Err(Errno::PERM) if !self.privilege.privileged => {
+                    self.note(Note::PrivilegedAttribute, object.path);
+                }
+                // Root without CAP_LINUX_IMMUTABLE, as in most containers.
+                Err(Errno::PERM) => self.loss(LossKind::Flags, (object.path)(), flag_words(bit)),
                 Err(error) => return Err(object.fail(Operation::SetFlags, error)),
             }
         }
@@ -418,7 +422,8 @@ impl Engine {
         };
         match result {
             Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) if self.privilege.privileged => {
+            // The file is our own, so a refusal is the file system's.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
                 self.loss(LossKind::Mode, (object.path)(), format!("mode {mode:04o}"));
                 Ok(())
             }

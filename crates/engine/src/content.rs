@@ -104,6 +104,7 @@ impl Engine {
         let mut moved = 0;
         let mut at = range.start;
         while at < range.end {
+            self.check_running(transfer)?;
             let data = match file::next_data(transfer.source, at) {
                 Ok(DataRange::End) => break,
                 Ok(DataRange::Data(start, end)) => {
@@ -120,6 +121,10 @@ impl Engine {
             if data.start >= range.end {
                 break;
             }
+            // An answer that leads nowhere: read what is left instead.
+            let stuck = data.end <= at;
+            detect |= stuck;
+            let data = if stuck { ByteRange { start: at, end: range.end } } else { data };
             moved += self.copy_data(transfer, data, shift(data.start), detect, buffer)?;
             at = data.end;
         }
@@ -211,8 +216,12 @@ impl Engine {
             }
             Ok(Some(bytes)) => Ok(Some(bytes as u64)),
             // The call does not say which side failed; reading and writing will.
-            Err(dmover_sys::Errno::IO) => Ok(None),
-            Err(error) => Err(transfer.write_error(error)),
+            Err(
+                error @ (dmover_sys::Errno::NOSPC
+                | dmover_sys::Errno::DQUOT
+                | dmover_sys::Errno::FBIG),
+            ) => Err(transfer.write_error(error)),
+            Err(_) => Ok(None),
         }
     }
 }

@@ -55,6 +55,8 @@ pub struct Engine {
     pub(crate) layout: Arc<dyn LayoutHook>,
     pub(crate) threads: usize,
     pub(crate) buffer_bytes: usize,
+    /// Open directories on the way down; deeper trees continue in a task of their own.
+    pub(crate) depth_max: usize,
     pub(crate) started: Instant,
     pub(crate) breaker: Mutex<Breaker>,
     pub(crate) tally: Mutex<Tally>,
@@ -125,6 +127,14 @@ impl Engine {
         }
     }
 
+    /// A mover met a fault of the program itself: the task is told and the job goes on.
+    pub(crate) fn panicked(&self, task: &dmover_model::Task) {
+        let words = format!("a fault in dmover while working on {:?}; please report it", task.kind);
+        let (side, class) = (Side::Destination, ErrorClass::Other);
+        let path = self.spec.destination.clone();
+        self.error(EntryError::plain(side, Operation::Attempt, class, path, words));
+    }
+
     /// Content was moved, so the trouble is not systemic.
     pub(crate) fn progress(&self) {
         lock(&self.breaker).success();
@@ -148,6 +158,25 @@ impl Engine {
         self.count(if allowed { Counter::LossesAllowed } else { Counter::Losses });
         *lock(&self.tally).losses.entry(kind).or_default() += 1;
         self.monitor.event(&Event::Loss { path, kind, detail: detail.into(), allowed });
+    }
+
+    /// Whether a directory, reached by a followed link, lies below a destination root.
+    pub(crate) fn lies_in_destination(&self, directory: &dmover_sys::OwnedFd) -> bool {
+        let mut above = dmover_sys::path::open_directory_at(directory, c"..");
+        let mut last = None;
+        while let Ok(fd) = &above {
+            let Ok(found) = dmover_sys::stat::stat_fd(fd) else { return false };
+            let identity = self.mounts.identity(&found);
+            if self.is_forbidden(identity) {
+                return true;
+            }
+            if last == Some(identity) {
+                return false; // the root of all directories is its own parent
+            }
+            last = Some(identity);
+            above = dmover_sys::path::open_directory_at(fd, c"..");
+        }
+        false
     }
 
     pub(crate) fn is_forbidden(&self, identity: dmover_model::Identity) -> bool {

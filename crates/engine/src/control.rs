@@ -14,6 +14,8 @@ pub enum StopReason {
     Errors,
     /// `--max-duration` was reached.
     Duration,
+    /// What it has to say cannot be written.
+    Output,
     /// Errors of this class are systemic.
     Systemic(ErrorClass),
 }

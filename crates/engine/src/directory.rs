@@ -69,7 +69,7 @@ impl Mover<'_> {
         let target = engine.target_directory(fd, true, shown)?;
         // Between mkdir and open somebody may have put another directory here.
         let own = target.facts.is_own(target.metadata.uid, engine.privilege.uid);
-        if !own || target.metadata.links > 2 {
+        if !own {
             let words = "another directory stands here now";
             let (side, class) = (Side::Destination, ErrorClass::Escaped);
             return Err(EntryError::plain(side, Operation::Check, class, shown(), words));
@@ -116,21 +116,24 @@ impl Mover<'_> {
         let mut found = Vec::new();
         // A descriptor of its own, so that the position of `target` stays at the start.
         let fd = path::open_directory_at(&target.fd, c".").map_err(|e| fail(Operation::Open, e))?;
-        self.reader
+        let mut reader = self.readers.pop().unwrap_or_default();
+        let read = reader
             .read(&fd, |name, _| -> Result<bool, Errno> {
                 if is_temporary(name) && engine.temporaries.is_leftover(name) {
                     found.push(name.to_vec());
                 }
                 Ok(true)
             })
-            .map_err(|e| fail(Operation::ReadDirectory, e))?;
+            .map_err(|e| fail(Operation::ReadDirectory, e));
+        self.readers.push(reader);
+        read?;
         for name in found {
             match directory::unlink(&target.fd, &name) {
                 Ok(()) => engine.note(Note::LeftoverRemoved, || {
                     shown().join(&dmover_model::TreePath::root().join(&name))
                 }),
                 Err(error) if stat::is_absent(error) => {}
-                Err(error) => return Err(fail(Operation::Unlink, error)),
+                Err(error) => engine.error(fail(Operation::Unlink, error)),
             }
         }
         Ok(())
@@ -168,6 +171,7 @@ impl Mover<'_> {
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
         let now = engine.mounts.metadata(&found);
         let object = directory_object(target, &shown);
+        engine.set_project(object, &attributes)?;
         engine.prepare(object, &attributes, false)?;
         engine.set_attributes(object, &source.metadata, &attributes, &now)?;
         let step = target.facts.granularity_ns();
@@ -203,6 +207,16 @@ impl Mover<'_> {
                 }
             }
         };
+        if let (Some(above), Some(made)) = (&level.target, &target)
+            && above.folds_case
+            && !made.fresh
+            && !self.is_exact(above, name)
+        {
+            let words = "another directory has this name in another case";
+            let (side, class) = (Side::Destination, ErrorClass::NameClash);
+            let path = level.target_path(name);
+            return Err(EntryError::plain(side, Operation::MakeDirectory, class, path, words));
+        }
         if target.is_none() && !engine.spec.policy.dry_run {
             let words = "its directory is missing at the destination";
             let class = ErrorClass::Other;
@@ -251,7 +265,9 @@ impl Mover<'_> {
         };
         let fd = opened.map_err(|e| entry_error(Side::Source, Operation::Open, shown(), e))?;
         let source = engine.source_directory(fd, shown)?;
-        if engine.is_forbidden(source.metadata.identity) {
+        let inside = engine.is_forbidden(source.metadata.identity)
+            || (engine.follows_links() && engine.lies_in_destination(&source.fd));
+        if inside {
             let words = "the destination lies inside the source";
             let (side, class) = (Side::Source, ErrorClass::SelfCopy);
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));

@@ -32,7 +32,7 @@ use crate::root::{Placement, Resolver, Root};
 use crate::state::{StateDirectory, job_id};
 
 /// A mover in this process that makes no progress for so long has lost its task.
-const LEASE: Duration = Duration::from_mins(10);
+const LEASE: Duration = Duration::from_mins(30);
 /// What one task may spend. Half a second keeps outcomes flowing and a stop quick.
 const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
 /// Names of linked inodes in one task.
@@ -62,6 +62,8 @@ pub struct Job {
     pub layout: Arc<dyn LayoutHook>,
     /// The creation mask of the person.
     pub umask: u32,
+    /// How many files the process may have open.
+    pub open_files_max: u64,
 }
 
 /// Source, destination and ranges of one line of a batch list.
@@ -84,7 +86,7 @@ pub enum JobList {
 /// # Errors
 /// What keeps it from starting (nothing was changed then) or from going on.
 pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
-    let id = job_id(&job.spec)?;
+    let id = job_id(&job.spec, &job.list, job.state.as_ref())?;
     let dry_run = job.spec.policy.dry_run;
     let locked = job.state.as_ref().filter(|_| !dry_run);
     let _lock = locked.map(|state| state.lock(&id)).transpose()?;
@@ -209,6 +211,7 @@ impl Run {
             layout: Arc::clone(&job.layout),
             threads,
             buffer_bytes,
+            depth_max: depth_max(job.open_files_max, threads),
             started: Instant::now(),
             breaker: Mutex::default(),
             tally: Mutex::default(),
@@ -401,6 +404,12 @@ fn thread_count(spec: &JobSpec) -> usize {
         0 => std::thread::available_parallelism().map_or(2, |n| n.get() * 2).clamp(2, 16),
         threads => threads,
     }
+}
+
+/// Every level of depth holds two directories open; a quarter is left for files and the rest.
+fn depth_max(open_files_max: u64, threads: usize) -> usize {
+    let each = open_files_max.saturating_sub(32) * 3 / 4 / (2 * threads as u64);
+    (each as usize).clamp(2, 100)
 }
 
 fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {

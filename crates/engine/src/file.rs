@@ -5,9 +5,10 @@ use dmover_model::{
 };
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, path, stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, flags, path, set, stat, xattr};
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
 
 use crate::apply::Moved;
 use crate::attributes::{Attributes, Object};
@@ -96,7 +97,16 @@ impl Engine {
         let fail = |operation, e| entry_error(Side::Source, operation, shown(), e);
         let fd = path::open_file_at(&level.source.fd, record.name.as_bytes(), self.follows(level))
             .map_err(|e| fail(Operation::Open, e))?;
-        let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+        let mut found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+        while let Some(wait) = racy_for(found.ctime) {
+            // Two writes within one tick of the kernel's clock leave the same times: the version says
+            // nothing until the tick has passed.
+            std::thread::sleep(wait);
+            found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+            if self.control.is_stopping() {
+                break;
+            }
+        }
         let metadata = self.mounts.metadata(&found);
         let same = metadata.identity == record.metadata.identity;
         if metadata.kind != EntryKind::File || !same {
@@ -210,7 +220,7 @@ impl Mover<'_> {
         }
         let supply = engine.supply(level, record)?;
         let last = record.destination_name().as_bytes();
-        let temporary = (decision == Decision::Replace).then(|| engine.temporary_name());
+        let temporary = self.needs_temporary(decision).then(|| engine.temporary_name());
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         let file = self.create_file(level, target, name, &supply)?;
         let (bytes, presized) = self.fill(level, record, &supply, &file)?;
@@ -218,7 +228,7 @@ impl Mover<'_> {
         let shown = || level.target_path(last);
         let flush = presized || temporary.is_some();
         engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;
-        self.settle(level, file, last, &supply.attributes)?;
+        self.settle(level, file, last, decision, &supply.attributes)?;
         Ok(Moved { bytes })
     }
 
@@ -250,9 +260,7 @@ impl Mover<'_> {
             return Ok((size, false));
         }
         if engine.spec.policy.reflink == When::Always {
-            let words = "the blocks cannot be shared with the source";
-            let (side, class) = (Side::Destination, ErrorClass::Unsupported);
-            return Err(EntryError::plain(side, Operation::Write, class, target_path(), words));
+            return Err(cannot_share(target_path()));
         }
         let holes = engine.holes(&supply.metadata);
         if holes != Holes::Fill {
@@ -271,6 +279,7 @@ impl Mover<'_> {
         level: &Level,
         mut file: Unfinished<'_>,
         last: &[u8],
+        decision: Decision,
         attributes: &Attributes,
     ) -> Result<(), EntryError> {
         let shown = || level.target_path(last);
@@ -278,14 +287,13 @@ impl Mover<'_> {
         file.hear_late_errors()
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
         if file.name != last {
-            self.check_lease(level, last)?;
-            self.back_up(level, file.target, last)?;
-            directory::rename(&file.target.fd, &file.name, last)
-                .map_err(|e| entry_error(Side::Destination, Operation::Rename, shown(), e))?;
+            let locks = attributes.flags & flags::LOCKS != 0;
+            self.put_in_place(level, file.target, &file.name, last, decision, locks)?;
             file.name = last.to_vec();
         }
         // From here on the file is complete; a flag that cannot be set is no reason to remove it.
         file.disarm();
+        self.engine.set_project(self.engine.file_object(&file, &shown), attributes)?;
         self.engine.set_late_flags(self.engine.file_object(&file, &shown), attributes)
     }
 
@@ -312,6 +320,13 @@ impl Mover<'_> {
         self.check_lease(level, last)?;
         let mut file = Unfinished::new(engine, target, fd, last)
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
+        if existing && level.root.range.is_none() {
+            let closed = self
+                .close_existing(&file, &supply)
+                .and_then(|()| stat::stat_fd(&file.fd))
+                .map_err(|e| entry_error(Side::Destination, Operation::SetMode, shown(), e))?;
+            file.metadata = engine.mounts.metadata(&closed);
+        }
         // What stood there before is never removed; its times will show that it is incomplete.
         file.armed = !existing;
         let transfer = Transfer {
@@ -328,9 +343,8 @@ impl Mover<'_> {
         let mut holes = if partial { Holes::Fill } else { engine.holes(&supply.metadata) };
         if holes != Holes::Fill {
             // Old bytes must not shine through the holes; where none can be punched, zeroes are written.
-            let punched = file::punch_hole(&file.fd, 0, size).map_err(|e| {
-                entry_error(Side::Destination, Operation::Allocate, shown(), e)
-            })?;
+            let punched = file::punch_hole(&file.fd, 0, size)
+                .map_err(|e| entry_error(Side::Destination, Operation::Allocate, shown(), e))?;
             holes = if punched { holes } else { Holes::Fill };
         }
         let mut bytes = 0;
@@ -342,18 +356,34 @@ impl Mover<'_> {
                 .map_err(|e| entry_error(Side::Destination, Operation::Allocate, shown(), e))?;
         }
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
-        if partial && existing {
-            // Only some bytes are the source's, so its times and mode would lie.
+        if partial && !covers_all(level.root.range.as_ref(), size) {
+            // Only some bytes are the source's, so its times would lie.
             file.armed = false;
             file::sync_data(&file.fd)
                 .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
         } else {
             engine.finish_file(&file, &supply.metadata, &supply.attributes, true, &shown)?;
             let object = engine.file_object(&file, &shown);
+            engine.set_project(object, &supply.attributes)?;
             engine.set_late_flags(object, &supply.attributes)?;
         }
         file.keep().map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
         Ok(Moved { bytes })
+    }
+
+    /// New content must not be readable by whom the old mode and ACL let in, and attributes that the
+    /// source does not have must not stay.
+    fn close_existing(&self, file: &Unfinished<'_>, supply: &Supply) -> Result<(), Errno> {
+        set::mode(&file.fd, self.engine.closed_mode(&supply.metadata) | 0o200)?;
+        let names = xattr::list(&file.fd, Held::Open)?.unwrap_or_default();
+        for name in names {
+            let wanted = supply.attributes.xattrs.iter().any(|(other, _)| *other == name);
+            let ours = name.starts_with(b"user.") || name == crate::level::ACCESS_ACL;
+            if ours && !wanted {
+                xattr::remove(&file.fd, Held::Open, &name)?;
+            }
+        }
+        Ok(())
     }
 
     fn open_existing(
@@ -378,6 +408,13 @@ impl Mover<'_> {
     }
 }
 
+/// `--reflink=always` where blocks cannot be shared.
+pub(crate) fn cannot_share(path: dmover_model::PathBytes) -> EntryError {
+    let words = "the blocks cannot be shared with the source";
+    let (side, class) = (Side::Destination, ErrorClass::Unsupported);
+    EntryError::plain(side, Operation::Write, class, path, words)
+}
+
 /// Ranges of the source, clipped to its size, and where each goes.
 fn ranges(wanted: Option<&RangeCopy>, size: u64) -> Vec<(ByteRange, u64)> {
     let Some(wanted) = wanted else {
@@ -391,4 +428,29 @@ fn ranges(wanted: Option<&RangeCopy>, size: u64) -> Vec<(ByteRange, u64)> {
     };
     let ranges = wanted.ranges.iter().map(clip).filter(|r| !r.is_empty());
     ranges.map(|r| (r, to(r.start))).collect()
+}
+
+/// Whether the ranges are the whole file, at its own place.
+fn covers_all(wanted: Option<&RangeCopy>, size: u64) -> bool {
+    let mut pieces = ranges(wanted, size);
+    pieces.sort_unstable_by_key(|(range, _)| range.start);
+    let mut end = 0;
+    for (range, to) in pieces {
+        if range.start > end || to != range.start {
+            return false;
+        }
+        end = end.max(range.end);
+    }
+    end >= size
+}
+
+/// How long to wait until a change at `ctime` lies more than a tick of the kernel's clock back. Ten
+/// milliseconds is the longest tick (CONFIG_HZ=100).
+fn racy_for(ctime: (i64, u32)) -> Option<Duration> {
+    const TICK: Duration = Duration::from_millis(10);
+    let changed = Duration::new(u64::try_from(ctime.0).ok()?, ctime.1);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    // A time in the future comes from another clock, which waiting does not reach.
+    let age = now.checked_sub(changed)?;
+    TICK.checked_sub(age).filter(|wait| !wait.is_zero())
 }

@@ -1,7 +1,7 @@
 //! Large files: one open, chunks on as many movers as are free, one seal.
 use dmover_model::{
     ByteRange, ChunkTask, EntryError, ErrorClass, FileRef, LargeFile, NewNode, NewTask, Operation,
-    Parent, SealTask, Side, TaskKind,
+    Parent, SealTask, Side, TaskKind, When,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::apply::{Moved, Planned};
 use crate::content::Transfer;
 use crate::context::entry_error;
-use crate::file::{Supply, Unfinished};
+use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
@@ -44,6 +44,10 @@ impl Mover<'_> {
         if self.share_whole(&level, file, &supply, &unfinished)? {
             return self.end_shared(&level, &planned, &supply, unfinished);
         }
+        if engine.spec.policy.reflink == When::Always {
+            let path = level.target_path(file.destination_name.as_bytes());
+            return Err(cannot_share(path));
+        }
         let size = supply.metadata.size;
         let shown = || level.target_path(file.destination_name.as_bytes());
         let fail = |e| entry_error(Side::Destination, Operation::Allocate, shown(), e);
@@ -54,6 +58,7 @@ impl Mover<'_> {
             temporary_identity: unfinished.metadata.identity,
             version: supply.metadata.version(),
             round,
+            replaces: planned.decision == Decision::Replace,
             opened_ms: engine.started.elapsed().as_millis() as u64,
         };
         let policy = &engine.spec.policy;
@@ -114,7 +119,8 @@ impl Mover<'_> {
         let (record, size) = (&planned.record, supply.metadata.size);
         let name = record.name.as_bytes();
         self.engine.check_version(level, name, &supply.fd, &supply.metadata)?;
-        self.end_file(level, record.destination_name().as_bytes(), supply, unfinished)?;
+        let last = record.destination_name().as_bytes();
+        self.end_file(level, last, supply, planned.decision, unfinished)?;
         self.account(level, planned, Moved { bytes: size }, started);
         Ok(())
     }
@@ -125,12 +131,13 @@ impl Mover<'_> {
         level: &Level,
         last: &[u8],
         supply: &Supply,
+        decision: Decision,
         unfinished: Unfinished<'_>,
     ) -> Result<(), EntryError> {
         let shown = || level.target_path(last);
         let (metadata, attributes) = (&supply.metadata, &supply.attributes);
         self.engine.finish_file(&unfinished, metadata, attributes, true, &shown)?;
-        self.settle(level, unfinished, last, attributes)
+        self.settle(level, unfinished, last, decision, attributes)
     }
 
     /// Copies one chunk. A failure is for the seal to judge.
@@ -227,6 +234,9 @@ impl Mover<'_> {
             Some(error) => Err((**error).clone()),
         };
         let Err(mut error) = result else { return };
+        if !self.lease.holds() {
+            return; // whoever holds it now seals or removes the temporary
+        }
         self.remove_temporary(&task.large);
         let large = &task.large;
         error.attempt = large.round;
@@ -255,8 +265,9 @@ impl Mover<'_> {
         let last = large.file.destination_name.as_bytes();
         let existing = stat::stat_at(&target.fd, last, false).ok();
         let existing = existing.map(|found| self.engine.mounts.metadata(&found));
-        let decision = if existing.is_some() { Decision::Replace } else { Decision::Create };
-        self.end_file(&level, last, &supply, unfinished)?;
+        // What was absent at the start has to be absent still.
+        let decision = if large.replaces { Decision::Replace } else { Decision::Create };
+        self.end_file(&level, last, &supply, decision, unfinished)?;
         let planned = Planned { record, decision, existing };
         let elapsed = std::time::Duration::from_millis(large.opened_ms);
         let opened = self.engine.started + elapsed;

@@ -55,7 +55,7 @@ pub struct SpillLedger {
     dirty: BTreeMap<DirtyKey, DirectoryRef>,
     spill: Option<Spill>,
     /// The group that the last supply did not finish.
-    open_group: Option<(LinkName, u64)>,
+    open_group: Option<LinkName>,
 }
 
 /// A rough size of a record in memory, its path aside.
@@ -166,10 +166,10 @@ impl Ledger for SpillLedger {
         let mut supply = LinkSupply::default();
         let mut names = 0;
         while names < most && !supply.continues {
-            let (first, done) = match self.open_group.take() {
-                Some((first, done)) => (first, done),
+            let (first, begun) = match self.open_group.take() {
+                Some(first) => (first, true),
                 None => match self.next_link()? {
-                    Some(name) => (name, 0),
+                    Some(name) => (name, false),
                     None => {
                         supply.exhausted = true;
                         break;
@@ -184,16 +184,10 @@ impl Ledger for SpillLedger {
             }
             names += rest.len() + 1;
             supply.continues = rest.len() >= most;
-            let so_far = done + rest.len() as u64;
             let file = first.file.clone();
-            supply.groups.push(LinkGroup {
-                first: file,
-                rest,
-                first_is_done: done > 0,
-                names: so_far + 1,
-            });
+            supply.groups.push(LinkGroup { first: file, rest, first_is_done: begun });
             if supply.continues {
-                self.open_group = Some((first, so_far));
+                self.open_group = Some(first);
             }
         }
         Ok(supply)

@@ -32,6 +32,8 @@ pub(crate) struct TargetDirectory {
     pub default_acl: bool,
     /// Names that differ only in case are the same name.
     pub folds_case: bool,
+    /// Its mode was opened up to fill it, so that it has to be finished again.
+    pub opened_up: bool,
 }
 
 /// A directory on both sides.
@@ -194,13 +196,20 @@ impl Engine {
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         let metadata = self.mounts.metadata(&found);
         let facts = self.capabilities.facts(metadata.identity.mount, &fd);
-        let mut target =
-            TargetDirectory { fd, metadata, facts, fresh, default_acl: false, folds_case: false };
+        let mut target = TargetDirectory {
+            fd,
+            metadata,
+            facts,
+            fresh,
+            default_acl: false,
+            folds_case: false,
+            opened_up: false,
+        };
         target.folds_case = target.facts.case_insensitive;
         if !fresh {
             let acl = xattr::get(&target.fd, Held::Open, DEFAULT_ACL);
             target.default_acl = acl.is_ok_and(|acl| acl.is_some());
-            self.open_up(&target).map_err(|e| fail(Operation::SetMode, e))?;
+            target.opened_up = self.open_up(&target).map_err(|e| fail(Operation::SetMode, e))?;
         }
         if !target.facts.is(&target.facts.no_flags) {
             let bits = flags::get(&target.fd).ok().flatten().unwrap_or(0);
@@ -211,13 +220,13 @@ impl Engine {
 
     /// Without privilege, an own directory that is closed to its owner has to be opened up to be
     /// filled; finishing it sets the mode of the source again.
-    fn open_up(&self, target: &TargetDirectory) -> dmover_sys::Result<()> {
+    fn open_up(&self, target: &TargetDirectory) -> dmover_sys::Result<bool> {
         let own = target.metadata.uid == self.privilege.uid;
         let closed = target.metadata.mode & 0o300 != 0o300;
         if self.privilege.privileged || !own || !closed || self.spec.policy.dry_run {
-            return Ok(());
+            return Ok(false);
         }
-        set::mode(&target.fd, target.metadata.mode | 0o700)
+        set::mode(&target.fd, target.metadata.mode | 0o700).map(|()| true)
     }
 }
 

@@ -6,7 +6,7 @@
 use dmover_model::{
     Action, Attribute, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass, Event,
     FileRef, Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask, Operation,
-    Parent, Side, TaskKind,
+    Overwrite, Parent, Side, TaskKind,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -153,6 +153,7 @@ impl Mover<'_> {
     /// there, so that no other name may be linked to it.
     fn carry(&mut self, file: &FileRef, done: bool) -> Result<Option<Carrier>, EntryError> {
         let level = self.engine.open_level(&file.directory)?;
+        self.note_opened_up(&level, &file.directory);
         let record = self.look(&level, &file.name)?;
         // A name that was written just now is right; one that was found there has to be looked at.
         let mut trusted = false;
@@ -212,6 +213,7 @@ impl Mover<'_> {
 
     fn link_name(&mut self, file: &FileRef, anchor: &Anchor<'_>, unlocked: &mut Unlocked) {
         let result = self.engine.open_level(&file.directory).and_then(|level| {
+            self.note_opened_up(&level, &file.directory);
             let kept = self.link_one(&level, file, anchor, unlocked)?;
             Ok((level, kept))
         });
@@ -234,6 +236,12 @@ impl Mover<'_> {
                 self.mark_dirty(&file.directory);
                 self.hand_on_as_inherited();
             }
+        }
+    }
+
+    fn note_opened_up(&mut self, level: &Level, directory: &DirectoryRef) {
+        if level.target.as_ref().is_some_and(|t| t.opened_up) {
+            self.mark_dirty(directory);
         }
     }
 
@@ -275,7 +283,13 @@ impl Mover<'_> {
                 let path = level.target_path(last);
                 return Err(EntryError::plain(side, Operation::Link, class, path, words));
             }
-            Some(_) if self.keeps_existing() => return Ok(Linked::Already),
+            Some(old) if self.keeps_existing(old, anchor) => return Ok(Linked::Already),
+            Some(_) if target.folds_case && !self.is_exact(target, last) => {
+                let words = "another entry has this name in another case";
+                let (side, class) = (Side::Destination, ErrorClass::NameClash);
+                let path = level.target_path(last);
+                return Err(EntryError::plain(side, Operation::Link, class, path, words));
+            }
             _ => {}
         }
         self.check_lease(level, last)?;
@@ -318,8 +332,13 @@ impl Mover<'_> {
         Ok(Linked::New)
     }
 
-    fn keeps_existing(&self) -> bool {
-        self.engine.spec.policy.overwrite == dmover_model::Overwrite::Never
+    /// Whether the policy keeps what stands under a name that would be linked.
+    fn keeps_existing(&self, old: &Metadata, anchor: &Anchor<'_>) -> bool {
+        match self.engine.spec.policy.overwrite {
+            Overwrite::Never => true,
+            Overwrite::Older => old.mtime >= anchor.metadata.mtime,
+            _ => false,
+        }
     }
 
     /// The destination cannot link here: a second file with the same content, and a loss.

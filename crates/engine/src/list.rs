@@ -15,7 +15,13 @@ impl Mover<'_> {
     pub(crate) fn scan_paths(&mut self, root: RootId, paths: Vec<TreePath>) {
         let top = match self.open_root(root) {
             Ok(top) => top,
-            Err(error) => return self.engine.error(error),
+            Err(error) => {
+                for path in paths {
+                    let path = self.engine.root(root).source.display.join(&path);
+                    self.engine.error(EntryError { path, ..error.clone() });
+                }
+                return;
+            }
         };
         self.outcome.dirty.push(top.reference());
         // The directories on the way to the last path; lists come mostly in order.
@@ -31,7 +37,10 @@ impl Mover<'_> {
             };
             if stack[stack.len() - 1].path != directory {
                 self.hand_on_names(&stack, &mut names);
-                if let Err(error) = self.go_to(&mut stack, &directory) {
+                if let Err(mut error) = self.go_to(&mut stack, &directory) {
+                    let root = self.engine.root(root);
+                    error.path = root.source.display.join(&path);
+                    "its directory cannot be reached".clone_into(&mut error.detail);
                     self.engine.error(error);
                     continue;
                 }
@@ -70,10 +79,12 @@ impl Mover<'_> {
         let fd = dmover_sys::path::open_directory_at(&top.source.fd, c".")
             .map_err(|e| entry_error(Side::Source, Operation::Open, top.own_source_path(), e))?;
         let mut names = Vec::new();
-        let read = self.reader.read(&fd, |name, _| {
+        let mut reader = self.readers.pop().unwrap_or_default();
+        let read = reader.read(&fd, |name, _| {
             names.extend(Name::new(name).ok());
             Ok::<_, dmover_sys::Errno>(true)
         });
+        self.readers.push(reader);
         read.map_err(|e| {
             entry_error(Side::Source, Operation::ReadDirectory, top.own_source_path(), e)
         })?;
@@ -127,9 +138,13 @@ impl Mover<'_> {
 
     fn is_simple(&self, root: &Root) -> bool {
         let Some(name) = &root.source.name else { return false };
-        let found = dmover_sys::stat::stat_at(&root.source.parent, name.as_bytes(), true);
+        let follow = self.engine.spec.selection.follow != dmover_model::FollowLinks::Never;
+        let found = dmover_sys::stat::stat_at(&root.source.parent, name.as_bytes(), follow);
         let metadata = found.ok().map(|found| self.engine.mounts.metadata(&found));
-        metadata.is_some_and(|m| m.links == 1 && !self.is_worth_splitting(&m))
+        metadata.is_some_and(|m| {
+            // Whatever makes tasks of its own needs a root that others can look up.
+            m.links == 1 && !self.is_worth_splitting(&m)
+        })
     }
 }
 

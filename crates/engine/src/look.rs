@@ -1,7 +1,7 @@
 //! Looking at entries on both sides and having `plan` decide what each needs.
 use dmover_model::{
-    Action, Attribute, EntryError, EntryKind, EntryRecord, Event, FileRef, Item, LinkName,
-    Metadata, Name, Note, Operation, ScanNames, Side, TaskKind, Timestamp,
+    Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Item,
+    LinkName, Metadata, Name, Note, Operation, ScanNames, Side, TaskKind, Timestamp,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::{Decision, Existing, decide};
@@ -32,6 +32,7 @@ impl Mover<'_> {
             return None;
         }
         engine.limits.operation(&engine.control);
+        self.lease.extend();
         let record = match self.look(level, name) {
             Ok(record) => record,
             Err(error) => {
@@ -110,8 +111,15 @@ impl Mover<'_> {
     pub(crate) fn look(&self, level: &Level, name: &Name) -> Result<EntryRecord, EntryError> {
         let engine = self.engine;
         let shown = || level.source_path(name.as_bytes());
-        let found = stat::stat_at(&level.source.fd, name.as_bytes(), engine.follows(level))
-            .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
+        let follows = engine.follows(level);
+        let found = stat::stat_at(&level.source.fd, name.as_bytes(), follows).map_err(|e| {
+            let mut error = entry_error(Side::Source, Operation::Stat, shown(), e);
+            if follows && stat::stat_at(&level.source.fd, name.as_bytes(), false).is_ok() {
+                error.class = ErrorClass::Other;
+                "a symbolic link that leads nowhere".clone_into(&mut error.detail);
+            }
+            error
+        })?;
         let metadata = engine.mounts.metadata(&found);
         let symlink = (metadata.kind == EntryKind::Symlink)
             .then(|| directory::read_symlink(&level.source.fd, name.as_bytes()))
@@ -165,6 +173,8 @@ impl Mover<'_> {
             metadata,
             symlink: symlink.as_deref(),
             granularity_ns,
+            ranged: level.root.range.is_some(),
+            flags_matter: self.flags_matter(level),
         });
         let mut decision = decide(&record, view, &self.engine.spec.policy);
         let name = record.destination_name().as_bytes();
@@ -173,12 +183,20 @@ impl Mover<'_> {
             && level.target.as_ref().is_some_and(|t| t.folds_case && !self.is_exact(t, name))
         {
             let words = "another entry has this name in another case";
-            decision = Decision::Refuse(dmover_model::ErrorClass::NameClash, words);
+            decision = Decision::Refuse(ErrorClass::NameClash, words);
         }
         if level.root.range.is_some() && decision == Decision::Replace {
             decision = Decision::UpdateInPlace;
         }
         Planned { record, decision, existing: existing.map(|(metadata, _)| metadata) }
+    }
+
+    /// Whether a missing immutable flag at the destination is a reason to go there again.
+    fn flags_matter(&self, level: &Level) -> bool {
+        let facts = level.target.as_ref().map(|t| &t.facts);
+        self.engine.spec.policy.preserve.has(Attribute::Flags)
+            && self.engine.privilege.privileged
+            && facts.is_some_and(|f| !f.is(&f.no_flags))
     }
 
     /// Times that differ only in what a coarse file system would cut off: find out whether it does.
@@ -235,7 +253,7 @@ impl Mover<'_> {
     }
 
     /// Whether a directory that ignores case holds exactly this name.
-    fn is_exact(&self, target: &TargetDirectory, wanted: &[u8]) -> bool {
+    pub(crate) fn is_exact(&self, target: &TargetDirectory, wanted: &[u8]) -> bool {
         let mut exact = false;
         let read = path::open_directory_at(&target.fd, c".").and_then(|fd| {
             directory::DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {

@@ -21,7 +21,8 @@ pub(crate) struct Mover<'a> {
     pub queue: &'a dyn Queue,
     pub lease: &'a Lease,
     pub buffer: &'a mut [u8],
-    pub reader: &'a mut DirectoryReader,
+    /// Buffers for reading directories, reused; more than one only while reads are nested.
+    pub readers: &'a mut Vec<DirectoryReader>,
     /// What will be reported next.
     pub outcome: Outcome,
     /// Tasks found on the way that have to hang on the directory being worked on.
@@ -71,7 +72,7 @@ impl Mover<'_> {
 /// Works until the queue is closed.
 pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue) {
     let mut buffer = vec![0; engine.buffer_bytes];
-    let mut reader = DirectoryReader::default();
+    let mut readers = Vec::new();
     while !queue.is_closed() {
         for lease in queue.lease(1, Duration::from_millis(500)) {
             let mut mover = Mover {
@@ -79,14 +80,18 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue) {
                 queue,
                 lease: &lease,
                 buffer: &mut buffer,
-                reader: &mut reader,
+                readers: &mut readers,
                 outcome: Outcome::default(),
                 deferred: Vec::new(),
                 spent: Spent { entries: 0, bytes: 0, since: Instant::now() },
                 cleaned: None,
                 nodes: 0,
             };
-            mover.run(&lease.task);
+            // A fault of the program must not leave a task in hands that are gone.
+            let run = std::panic::AssertUnwindSafe(|| mover.run(&lease.task));
+            if std::panic::catch_unwind(run).is_err() {
+                engine.panicked(&lease.task);
+            }
             let outcome = std::mem::take(&mut mover.outcome);
             engine.count(Counter::TasksDone);
             queue.complete(&lease, outcome);

@@ -1,5 +1,7 @@
 //! Symbolic links, FIFOs, sockets and device nodes.
-use dmover_model::{EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, Side};
+use dmover_model::{
+    EntryError, EntryKind, EntryRecord, ErrorClass, Identity, Metadata, Operation, Side,
+};
 use dmover_plan::decide::Decision;
 use dmover_sys::directory::{self, NodeType};
 use dmover_sys::xattr::Held;
@@ -45,14 +47,23 @@ impl Mover<'_> {
         let engine = self.engine;
         let (_pinned, attributes) = engine.pinned_attributes(level, record)?;
         let last = record.destination_name().as_bytes();
-        let temporary = (decision == Decision::Replace).then(|| engine.temporary_name());
+        let temporary = self.needs_temporary(decision).then(|| engine.temporary_name());
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         self.make(level, target, record, name)?;
-        let done = self.dress(level, target, record, name, &attributes);
-        let settled = done.and_then(|()| self.put_in_place(level, target, name, last));
+        let mut made = None;
+        let done = self.dress(level, target, record, name, &attributes, &mut made);
+        let settled = done.and_then(|()| {
+            if name == last {
+                return Ok(());
+            }
+            self.put_in_place(level, target, name, last, decision, false)
+        });
         if let Err(error) = settled {
-            // What is half done must not stay; that it stays is told by the error below.
-            let _ = directory::unlink(&target.fd, name);
+            let there = stat::stat_at(&target.fd, name, false).ok();
+            if made.is_some() && there.map(|s| engine.mounts.identity(&s)) == made {
+                // What is half done must not stay; that it stays is told by the error below.
+                let _ = directory::unlink(&target.fd, name);
+            }
             return Err(error);
         }
         Ok(Moved { bytes: 0 })
@@ -96,6 +107,7 @@ impl Mover<'_> {
         record: &EntryRecord,
         name: &[u8],
         attributes: &Attributes,
+        made: &mut Option<Identity>,
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let shown = || level.target_path(record.destination_name().as_bytes());
@@ -108,6 +120,7 @@ impl Mover<'_> {
             let (side, class) = (Side::Destination, ErrorClass::Escaped);
             return Err(EntryError::plain(side, Operation::Check, class, shown(), words));
         }
+        *made = Some(now.identity);
         let object = Object {
             fd: pinned.as_fd(),
             held: Held::Pinned,
@@ -121,23 +134,6 @@ impl Mover<'_> {
         }
         engine.set_attributes(object, &record.metadata, attributes, &now)?;
         engine.set_times(object, &record.metadata)
-    }
-
-    fn put_in_place(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-        name: &[u8],
-        last: &[u8],
-    ) -> Result<(), EntryError> {
-        if name == last {
-            return Ok(());
-        }
-        self.check_lease(level, last)?;
-        self.back_up(level, target, last)?;
-        directory::rename(&target.fd, name, last).map_err(|e| {
-            entry_error(Side::Destination, Operation::Rename, level.target_path(last), e)
-        })
     }
 }
 

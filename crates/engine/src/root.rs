@@ -170,6 +170,7 @@ impl Resolver<'_> {
         let mut roots: Vec<(Root, PathBuf)> = Vec::new();
         for source in &self.spec.sources {
             let (root, target) = self.root(source, destination, placement)?;
+            self.check_between(source, &target, &roots)?;
             let clash = roots.iter().find(|(_, other)| *other == target);
             if let Some((other, _)) = clash {
                 if other.source.display == root.source.display {
@@ -185,6 +186,25 @@ impl Resolver<'_> {
             roots.push((root, target));
         }
         Ok((roots.into_iter().map(|(root, _)| root).collect(), placement))
+    }
+
+    /// No source may lie inside the target of another one, nor a target inside another source.
+    fn check_between(
+        &self,
+        source: &PathBytes,
+        target: &Path,
+        others: &[(Root, PathBuf)],
+    ) -> Result<(), Fatal> {
+        let canonical = Argument::new(source)?.canonical;
+        for (other, other_target) in others {
+            let other_source = Argument::new(&other.source.display)?.canonical;
+            if canonical.starts_with(other_target) || target.starts_with(&other_source) {
+                let other = other.source.display.to_path();
+                let what = format!("overlaps with what '{}' is copied to or from", other.display());
+                return Err(refuse(source, &what, "copy them one after the other"));
+            }
+        }
+        Ok(())
     }
 
     /// One source and destination of a batch list, with cp's rule for existing directories.

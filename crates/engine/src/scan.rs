@@ -22,8 +22,6 @@ const BATCH: usize = 128;
 const SHARD_NAMES: usize = 2048;
 /// Bytes of names in one shard, so that a task stays a small message.
 const SHARD_BYTES: usize = 128 << 10;
-/// Open directories on the way down; deeper trees continue in a task of their own.
-const DEPTH_MAX: usize = 100;
 
 /// A directory that is being worked on, with the directories in it that are still to do.
 struct Frame {
@@ -103,7 +101,9 @@ impl Mover<'_> {
             }
             None => {
                 let fd = path::open_directory_at(parent, c".").map_err(target_fail)?;
-                Some(engine.target_directory(fd, false, target_shown)?)
+                let target = engine.target_directory(fd, false, target_shown)?;
+                self.remove_leftovers(&target, &target_shown)?;
+                Some(target)
             }
         };
         if let Some(target) = &target {
@@ -145,8 +145,14 @@ impl Mover<'_> {
             self.remove_leftovers(target, &shown)?;
         }
         let node = FrameNode::Inherited;
-        let mut frames = [Frame { level, directories: VecDeque::new(), node }];
+        let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
         self.take_names(&mut frames, vec![name]);
+        if !frames[0].directories.is_empty() {
+            let words = "it became a directory while the job ran";
+            let (side, class) = (Side::Source, ErrorClass::Changed);
+            let path = frames[0].level.root.source.display.clone();
+            return Err(EntryError::plain(side, Operation::Stat, class, path, words));
+        }
         Ok(())
     }
 
@@ -202,7 +208,9 @@ impl Mover<'_> {
     }
 
     fn must_hand_back(&self, depth: usize) -> bool {
-        self.engine.control.is_stopping() || depth >= DEPTH_MAX || self.budget_is_spent()
+        self.engine.control.is_stopping()
+            || depth >= self.engine.depth_max
+            || self.budget_is_spent()
     }
 
     /// The topmost directory has nothing left to go into.
@@ -280,7 +288,7 @@ impl Mover<'_> {
 
     fn read_batches(&mut self, frames: &mut [Frame]) -> Result<(), Errno> {
         let index = frames.len() - 1;
-        let mut reader = std::mem::take(self.reader);
+        let mut reader = self.readers.pop().unwrap_or_default();
         let fd = path::open_directory_at(&frames[index].level.source.fd, c".");
         let mut names: Vec<Name> = Vec::with_capacity(BATCH);
         let mut shard_bytes = 0;
@@ -293,6 +301,7 @@ impl Mover<'_> {
                     shard_bytes += name.as_bytes().len() + 8;
                     names.push(name);
                 }
+                self.lease.extend();
                 let spent = self.budget_is_spent() || self.engine.control.is_stopping();
                 let most = if spent { SHARD_NAMES } else { BATCH };
                 if names.len() >= most || shard_bytes >= SHARD_BYTES {
@@ -307,7 +316,7 @@ impl Mover<'_> {
                 Ok(true)
             })
         });
-        *self.reader = reader;
+        self.readers.push(reader);
         self.take_or_shard(frames, names);
         result.map(drop)
     }

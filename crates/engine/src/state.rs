@@ -9,23 +9,39 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::driver::JobList;
 use crate::error::Fatal;
 use crate::root::{Placement, canonical_paths};
 
-/// Derives the id of a job from its verb, sources and destination, so that the same command finds the
+/// Derives the id of a job from its verb, sources, destination, list, user, host and state
+/// directory, so that the same command finds the
 /// leftovers and the decisions of its earlier runs.
 ///
 /// # Errors
 /// A path that cannot be resolved.
-pub fn job_id(spec: &JobSpec) -> Result<JobId, Fatal> {
+pub fn job_id(
+    spec: &JobSpec,
+    list: &JobList,
+    state: Option<&StateDirectory>,
+) -> Result<JobId, Fatal> {
     let mut hasher = blake3::Hasher::new();
+    // Two runs that do not share a lock must not take each other's temporaries for leftovers.
+    hasher.update(&dmover_sys::process::host_name());
+    hasher.update(&dmover_sys::process::effective_uid().to_le_bytes());
+    hasher.update(state.map_or(&b""[..], |s| s.path.as_os_str().as_bytes()));
     hasher.update(b"dmover job 1\0copy\0");
     for path in canonical_paths(spec)? {
         hasher.update(path.as_os_str().as_bytes());
         hasher.update(b"\0");
     }
-    if let Some(list) = &spec.selection.list {
-        hasher.update(&list.path.0);
+    match list {
+        JobList::None => {}
+        JobList::Paths(paths) => paths.iter().for_each(|p| {
+            hasher.update(p.as_bytes()).update(b"\0");
+        }),
+        JobList::Pairs(pairs) => pairs.iter().for_each(|(source, destination, _)| {
+            hasher.update(&source.0).update(b"\0").update(&destination.0).update(b"\0");
+        }),
     }
     let digest = hasher.finalize().to_hex();
     Ok(JobId(digest.as_str()[..12].to_owned()))
@@ -35,6 +51,14 @@ pub fn job_id(spec: &JobSpec) -> Result<JobId, Fatal> {
 #[derive(Debug, Clone)]
 pub struct StateDirectory {
     path: PathBuf,
+}
+
+/// What tells a directory from another that was later made in its place: inode numbers are used again,
+/// times of birth are not. No device number, which changes with every mount of a network file system.
+fn identity_of(metadata: &std::fs::Metadata) -> String {
+    let born = metadata.created().ok();
+    let since = born.and_then(|b| b.duration_since(std::time::UNIX_EPOCH).ok());
+    format!("{}:{}", metadata.ino(), since.map_or(0, |s| s.as_nanos()))
 }
 
 /// The lock of one job; it goes when this is dropped.
@@ -91,7 +115,7 @@ impl StateDirectory {
         let (word, identity) = (words.next()?, words.next());
         let now = std::fs::metadata(destination).ok();
         let same = match (identity, now) {
-            (Some(was), Some(now)) => was == format!("{}:{}", now.dev(), now.ino()),
+            (Some(was), Some(now)) => was == identity_of(&now),
             _ => true,
         };
         match word {
@@ -109,9 +133,7 @@ impl StateDirectory {
         destination: &Path,
     ) -> std::io::Result<()> {
         let word = if placement == Placement::As { "as" } else { "inside" };
-        let identity = std::fs::metadata(destination)
-            .map(|m| format!("{}:{}", m.dev(), m.ino()))
-            .unwrap_or_default();
+        let identity = std::fs::metadata(destination).map(|m| identity_of(&m)).unwrap_or_default();
         let name = percent_encode(destination.as_os_str().as_bytes());
         let directory = self.job(job);
         let temporary = directory.join("placement.new");

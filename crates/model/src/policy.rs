@@ -204,7 +204,7 @@ pub struct CopyPolicy {
     pub inplace: bool,
     /// Only these ranges of one file.
     pub range: Option<RangeCopy>,
-    /// Files of at least this size are cut into chunks of this size; `None` chooses by size.
+    /// Files larger than this are cut into chunks of this size; `None` chooses by size.
     pub split_bytes: Option<u64>,
     /// Whether runs of zeroes become holes.
     pub sparse: When,

@@ -75,6 +75,8 @@ pub struct LargeFile {
     pub version: Version,
     /// How often this file was started, counting from 1.
     pub round: u32,
+    /// Another version stood under the final name when it was opened.
+    pub replaces: bool,
     /// Milliseconds since the job began when it was opened.
     pub opened_ms: u64,
 }
@@ -115,8 +117,6 @@ pub struct LinkGroup {
     pub rest: Vec<FileRef>,
     /// The first name was done by an earlier task of the same group.
     pub first_is_done: bool,
-    /// Names that the group has in all, this task's and others'.
-    pub names: u64,
 }
 
 /// What a task asks for.

@@ -20,7 +20,11 @@ pub enum LogFormat {
 ///
 /// # Errors
 /// A sentence, if the filter is wrong.
-pub fn start_log(file: Option<Box<dyn Write + Send>>, format: LogFormat, filter: &str) -> Result<(), String> {
+pub fn start_log(
+    file: Option<Box<dyn Write + Send>>,
+    format: LogFormat,
+    filter: &str,
+) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|e| format!("log filter '{filter}': {e}"))?;
     let ansi = false;
     let writer = match file {

@@ -215,6 +215,11 @@ impl Coordinator {
             node.failure.get_or_insert(failure);
         }
         if !outcome.links.is_empty() {
+            // Also when the link phase has seen all names already: these are new.
+            self.links_exhausted = false;
+            if self.phase == Phase::Dirty {
+                self.phase = Phase::Links;
+            }
             out.push(Command::RecordLinks(outcome.links));
         }
         if !outcome.dirty.is_empty() {
@@ -331,7 +336,8 @@ impl Coordinator {
                 seal.failure = node.failure.take();
             }
             if self.stopping && !matches!(node.finish, TaskKind::Seal(_)) {
-                // The directory stays closed until the next run finishes it.
+                // A directory stays closed until the next run finishes it; the driver names the rest.
+                out.push(Command::Abandon(node.finish));
                 next = node.parent;
                 continue;
             }
@@ -367,7 +373,7 @@ impl Coordinator {
         let room = self.window.saturating_sub(self.flights.len());
         if self.shelf > 0 && (room > 0 || self.stopping) {
             self.fetching = true;
-            let most = if self.stopping { usize::MAX } else { room };
+            let most = if self.stopping { self.window } else { room };
             out.push(Command::Unshelve(most.min(self.shelf as usize)));
             return;
         }

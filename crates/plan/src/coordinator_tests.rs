@@ -36,6 +36,7 @@ fn large(path: &str, round: u32) -> LargeFile {
         temporary_identity: identity,
         version: Version { identity, size: 0, mtime: zero, ctime: zero },
         round,
+        replaces: false,
         opened_ms: 0,
     }
 }

@@ -27,6 +27,10 @@ pub struct Existing<'a> {
     pub symlink: Option<&'a [u8]>,
     /// The steps in which its file system keeps times, in nanoseconds.
     pub granularity_ns: u32,
+    /// Only ranges of the file are to be copied.
+    pub ranged: bool,
+    /// Immutable and append-only flags are kept, so that their absence counts.
+    pub flags_matter: bool,
 }
 
 /// Decides what `source` needs under `policy`.
@@ -55,7 +59,8 @@ pub fn decide(
     match policy.overwrite {
         Overwrite::Never => return Decision::Skip,
         Overwrite::Older if is_not_older(source, existing) => return Decision::Skip,
-        Overwrite::Changed | Overwrite::Older if is_equal(source, existing) => {
+        // A range may go anywhere, so equality of the whole says nothing about it.
+        Overwrite::Changed | Overwrite::Older if !existing.ranged && is_equal(source, existing) => {
             return Decision::Skip;
         }
         _ => {}
@@ -82,7 +87,8 @@ pub fn is_equal(source: &EntryRecord, existing: Existing<'_>) -> bool {
     };
     let step = existing.granularity_ns;
     // Flags are the only thing set after the times; a run killed in between must be seen.
-    let flags = (new.immutable && !old.immutable) || (new.append_only && !old.append_only);
+    let missing = (new.immutable && !old.immutable) || (new.append_only && !old.append_only);
+    let flags = existing.flags_matter && missing;
     new.kind == old.kind
         && content
         && !flags
@@ -124,8 +130,20 @@ mod tests {
         }
     }
 
+    fn view(old: &Metadata, granularity_ns: u32) -> Existing<'_> {
+        Existing { metadata: old, symlink: None, granularity_ns, ranged: false, flags_matter: true }
+    }
+
+    #[test]
+    fn equality_of_the_whole_says_nothing_about_a_range() {
+        let new = record(EntryKind::File);
+        let old = Metadata { identity: Identity::default(), ..new.metadata.clone() };
+        let ranged = Existing { ranged: true, ..view(&old, 1) };
+        assert_eq!(decide(&new, Some(ranged), &CopyPolicy::default()), Decision::Replace);
+    }
+
     fn run(new: &EntryRecord, old: &Metadata, policy: &CopyPolicy) -> Decision {
-        decide(new, Some(Existing { metadata: old, symlink: None, granularity_ns: 1 }), policy)
+        decide(new, Some(view(old, 1)), policy)
     }
 
     #[test]
@@ -137,10 +155,7 @@ mod tests {
         assert_eq!(run(&new, &old, &policy), Decision::Skip);
         old.mtime.nanoseconds += 1;
         assert_eq!(run(&new, &old, &policy), Decision::Replace);
-        let coarse = |old: &Metadata| {
-            let existing = Existing { metadata: old, symlink: None, granularity_ns: 1_000_000_000 };
-            decide(&new, Some(existing), &policy)
-        };
+        let coarse = |old: &Metadata| decide(&new, Some(view(old, 1_000_000_000)), &policy);
         assert_eq!(coarse(&old), Decision::Skip);
         old.size += 1;
         assert_eq!(coarse(&old), Decision::Replace);

@@ -1,9 +1,9 @@
 //! Reading, making and changing directories.
-use rustix::fs::{AtFlags, Mode, RawDir, RenameFlags};
+use rustix::fs::{AtFlags, Mode, RawDir};
 use std::mem::MaybeUninit;
 
 use crate::path::c_name;
-use crate::{AsFd, BorrowedFd, Errno, Result, retry};
+use crate::{AsFd, Errno, Result, retry};
 
 /// The type of a directory entry as getdents64(2) hints at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,13 +139,6 @@ pub fn rename(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result<()>
     retry(|| rustix::fs::renameat(parent, &*old_name, parent, &*new_name))
 }
 
-/// Swaps two names of one directory (`RENAME_EXCHANGE`).
-pub fn exchange(parent: impl AsFd, one: &[u8], other: &[u8]) -> Result<()> {
-    let (one, other) = (c_name(one)?, c_name(other)?);
-    let parent = parent.as_fd();
-    retry(|| rustix::fs::renameat_with(parent, &*one, parent, &*other, RenameFlags::EXCHANGE))
-}
-
 /// Removes a name that is not a directory.
 pub fn unlink(parent: impl AsFd, name: &[u8]) -> Result<()> {
     let name = c_name(name)?;
@@ -156,11 +149,6 @@ pub fn unlink(parent: impl AsFd, name: &[u8]) -> Result<()> {
 pub fn remove_directory(parent: impl AsFd, name: &[u8]) -> Result<()> {
     let name = c_name(name)?;
     retry(|| rustix::fs::unlinkat(parent.as_fd(), &*name, AtFlags::REMOVEDIR))
-}
-
-/// Forces the names of a directory to storage.
-pub fn sync(directory: BorrowedFd<'_>) -> Result<()> {
-    retry(|| rustix::fs::fsync(directory))
 }
 
 /// Whether the process may create names in a directory.

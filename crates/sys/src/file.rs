@@ -1,6 +1,5 @@
 //! Creating, reading, writing and flushing regular files.
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
-use std::num::NonZeroU64;
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
 
 use crate::path::c_name;
 use crate::{AsFd, Errno, OwnedFd, Result, retry, supported};
@@ -84,12 +83,6 @@ pub fn next_data(file: impl AsFd, offset: u64) -> Result<DataRange> {
 /// Forces content and size to storage.
 pub fn sync_data(file: impl AsFd) -> Result<()> {
     retry(|| rustix::fs::fdatasync(file.as_fd()))
-}
-
-/// Tells the kernel that the file is read once, from front to back.
-pub fn advise_sequential(file: impl AsFd, length: u64) {
-    // Advice only: nothing depends on it, so a refusal is of no interest.
-    let _ = rustix::fs::fadvise(file.as_fd(), 0, NonZeroU64::new(length), Advice::Sequential);
 }
 
 /// Closes a file and hears the late errors that NFS and FUSE report only here.

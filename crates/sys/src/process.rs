@@ -5,6 +5,11 @@ use std::os::fd::AsRawFd;
 
 use crate::BorrowedFd;
 
+/// The name of this host.
+pub fn host_name() -> Vec<u8> {
+    rustix::system::uname().nodename().to_bytes().to_vec()
+}
+
 /// The effective user id.
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -51,7 +56,7 @@ pub fn random_u64() -> u64 {
     nanoseconds ^ (u64::from(std::process::id()) << 40)
 }
 
-/// The peak resident set size of this process in bytes (getrusage(2)).
+/// The peak resident set size of this process in bytes (`VmHWM` of proc_pid_status(5)).
 pub fn peak_memory_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find(|l| l.starts_with("VmHWM:"));

@@ -8,10 +8,14 @@ pub mod check;
 pub mod faults;
 pub mod kill;
 pub mod lines;
+pub mod memory;
 pub mod pairs;
 pub mod powercut;
 pub mod run;
+pub mod seccomp;
+pub mod sparse;
 mod stage;
+pub mod swap;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -164,6 +168,10 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("faults", "errors, short transfers and hangs in any operation", 2000, faults::faults),
     ("kill", "kill -9 at any moment, then the same command again", 500, kill::kill),
     ("powercut", "power cuts at any moment, ext4 and XFS", 100, powercut::powercut),
+    ("swap", "names swapped with ways out of the tree while copies run", 110, swap::swap),
+    ("seccomp", "system calls missing or forbidden", 28, seccomp::seccomp),
+    ("memory", "a million files, directories and hard links", 3, memory::memory),
+    ("sparse", "a file of 1 TiB that holds 100 MiB", 2, sparse::sparse),
 ];
 
 /// The lane of this name.

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     };
     // Umask and limits belong to the process, so they are set once, before any thread.
     let umask = dmover_sys::process::clear_umask();
-    dmover_sys::process::raise_open_files();
+    let open_files_max = dmover_sys::process::raise_open_files();
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());
     let printer = Printer::new(&args.output, Arc::clone(&counters), Arc::clone(&control));
@@ -64,10 +64,12 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         control,
         layout: Arc::new(layout::DefaultLayout),
         umask,
+        open_files_max,
     };
     let result = run_job(&job);
     printer.end(&result);
     match &result {
+        Ok(_) if printer.has_lost_lines() => exit(Code::Fatal),
         Ok(report) => end(report),
         Err(error) => exit(error.exit_code()),
     }
@@ -192,6 +194,11 @@ impl Printer {
             Kind::Text(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
             Kind::Json(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
         }
+    }
+
+    /// JSON that could not be written: a script must not take the silence for success.
+    fn has_lost_lines(&self) -> bool {
+        matches!(&self.kind, Kind::Json(printer) if printer.has_lost_lines())
     }
 
     fn end(&self, result: &Result<JobReport, Fatal>) {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The version of the lines that this program writes.
 const SCHEMA: u32 = 1;
@@ -14,6 +15,8 @@ const SCHEMA: u32 = 1;
 /// Prints events as JSON lines.
 pub(crate) struct JsonPrinter {
     control: Arc<Control>,
+    /// A line could not be written, so whoever reads them does not know everything.
+    lost: AtomicBool,
 }
 
 impl Monitor for JsonPrinter {
@@ -55,7 +58,12 @@ impl Monitor for JsonPrinter {
 
 impl JsonPrinter {
     pub fn new(control: Arc<Control>) -> Self {
-        Self { control }
+        Self { control, lost: AtomicBool::new(false) }
+    }
+
+    /// Whether a line could not be written.
+    pub fn has_lost_lines(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 
     fn print(&self, kind: &str, path: Option<&PathBytes>, fields: Value) {
@@ -72,10 +80,10 @@ impl JsonPrinter {
         let mut text = Value::Object(object).to_string();
         text.push('\n');
         let mut out = std::io::stdout().lock();
-        if let Err(error) = out.write_all(text.as_bytes())
-            && error.kind() == std::io::ErrorKind::BrokenPipe
-        {
-            self.control.stop(StopReason::Signal(signal_hook::consts::SIGPIPE));
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        if let Err(error) = written {
+            self.control.stop(super::output_failed(&error));
+            self.lost.store(true, Ordering::Relaxed);
         }
     }
 
@@ -88,6 +96,7 @@ impl JsonPrinter {
             JobState::Stopped(StopReason::Signal(n)) => ("stopped", format!("signal {n}").into()),
             JobState::Stopped(StopReason::Errors) => ("stopped", "max_errors".into()),
             JobState::Stopped(StopReason::Duration) => ("stopped", "max_duration".into()),
+            JobState::Stopped(StopReason::Output) => ("stopped", "output".into()),
         };
         let code = match report.state {
             JobState::Stopped(StopReason::Signal(n)) => 128 + n,

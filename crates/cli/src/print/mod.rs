@@ -1,5 +1,5 @@
 //! The only door to standard output and standard error.
-#![allow(clippy::print_stderr)]
+use dmover_engine::StopReason;
 use dmover_model::units;
 use std::io::Write;
 
@@ -42,11 +42,25 @@ pub(crate) fn line(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));
 }
 
+/// Prints a line of words. Standard error may be gone; that must not end a job.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// Prints why nothing could be done, and what to do.
 pub(crate) fn failure(message: &str, hint: &str) {
-    eprintln!("dmover: error: {message}");
+    say(&format!("dmover: error: {message}"));
     if !hint.is_empty() {
-        eprintln!("  hint: {hint}");
+        say(&format!("  hint: {hint}"));
+    }
+}
+
+/// Why a job stops whose output cannot be written: quietly if the reader went away.
+pub(crate) fn output_failed(error: &std::io::Error) -> StopReason {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        StopReason::Signal(signal_hook::consts::SIGPIPE)
+    } else {
+        StopReason::Output
     }
 }
 

@@ -90,9 +90,8 @@ impl Progress {
     }
 
     /// Prints a line on standard error beside the progress.
-    #[allow(clippy::print_stderr)]
     pub fn say(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("{text}"));
+        self.bar.suspend(|| super::say(text));
     }
 
     /// No more progress.

@@ -80,10 +80,8 @@ impl TextPrinter {
             None => format!("{} {}\n", item.itemized, shown(&item.path)).into_bytes(),
         };
         let mut out = std::io::stdout().lock();
-        if let Err(error) = out.write_all(&bytes)
-            && error.kind() == std::io::ErrorKind::BrokenPipe
-        {
-            self.control.stop(StopReason::Signal(signal_hook::consts::SIGPIPE));
+        if let Err(error) = out.write_all(&bytes) {
+            self.control.stop(super::output_failed(&error));
         }
     }
 
@@ -238,6 +236,9 @@ fn headline(report: &JobReport) -> String {
         (JobState::Finished, _) => "finished, but not everything arrived".to_owned(),
         (JobState::Stopped(StopReason::Signal(signal)), _) => format!("stopped by signal {signal}"),
         (JobState::Stopped(StopReason::Errors), _) => "stopped by --max-errors".into(),
+        (JobState::Stopped(StopReason::Output), _) => {
+            "stopped: standard output cannot be written".into()
+        }
         (JobState::Stopped(StopReason::Duration), _) => "stopped by --max-duration".into(),
         (JobState::Stopped(StopReason::Systemic(class)), _) => {
             format!("paused: every entry fails alike ({}): {}", class.word(), class.advice())

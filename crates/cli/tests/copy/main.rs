@@ -4,6 +4,8 @@
 
 mod arguments;
 mod bench;
+mod fidelity;
+mod output;
 mod overwrite;
 mod refusals;
 mod selection;

@@ -237,7 +237,7 @@ pub fn leftovers(root: &Path) -> Result<Vec<PathBuf>> {
 
 /// Everything that changes when an entry is touched in any way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fingerprint(BTreeMap<PathBuf, [i64; 9]>);
+pub struct Fingerprint(BTreeMap<PathBuf, ([i64; 8], [i64; 3])>);
 
 impl Fingerprint {
     /// Looks at every entry of a tree.
@@ -245,21 +245,28 @@ impl Fingerprint {
         let mut entries = BTreeMap::new();
         walk::walk(root, &mut |entry| {
             let s = &entry.stat;
-            let values = [
+            let own = [
                 s.st_ino as i64,
                 i64::from(s.st_mode),
-                s.st_nlink as i64,
+                i64::from(s.st_uid),
+                i64::from(s.st_gid),
                 s.st_size,
                 s.st_blocks,
                 s.st_mtime,
                 s.st_mtime_nsec as i64,
-                s.st_ctime,
-                s.st_ctime_nsec as i64,
             ];
-            entries.insert(entry.path.to_owned(), values);
+            let names = [s.st_nlink as i64, s.st_ctime, s.st_ctime_nsec as i64];
+            entries.insert(entry.path.to_owned(), (own, names));
             Ok(())
         })?;
         Ok(Self(entries))
+    }
+
+    /// The same without what changes when an inode only gets or loses a name.
+    #[must_use]
+    pub fn without_names(mut self) -> Self {
+        self.0.values_mut().for_each(|(_, names)| *names = [0; 3]);
+        self
     }
 
     /// The paths that are not as they were, in words.

@@ -83,8 +83,7 @@ pub fn faults(options: &LaneOptions) -> Result<LaneReport> {
     report.each_seed(options, |seed, report| {
         ground.prepare(seed / SEEDS_PER_SOURCE)?;
         let experiment = Experiment::new(options, seed, &ground)?;
-        let failures =
-            experiment.run(report).unwrap_or_else(|error| vec![format!("{error:#}")]);
+        let failures = experiment.run(report).unwrap_or_else(|error| vec![format!("{error:#}")]);
         let told = (!failures.is_empty()).then(|| format!("that was {}", experiment.tell()));
         ground.clean()?;
         Ok(failures.into_iter().chain(told).collect())

@@ -385,14 +385,16 @@ impl Run {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Everything about the run, for messages.
+    /// Everything about the run but what went well, for messages.
     pub fn tell(&self) -> String {
         const MOST: usize = 6000;
-        let mut out = self.text();
-        if out.len() > MOST {
-            let cut = (out.len() - MOST..out.len()).find(|at| out.is_char_boundary(*at));
-            out = format!("[...]{}", &out[cut.unwrap_or(0)..]);
-        }
+        let out: String = self
+            .text()
+            .lines()
+            .filter(|line| !line.contains("\"type\":\"item\""))
+            .flat_map(|line| line.chars().chain(std::iter::once('\n')))
+            .take(MOST)
+            .collect();
         format!("{} ended with {}\n{out}{}", self.shown, self.status, self.stderr)
     }
 

@@ -1,0 +1,216 @@
+//! What is printed where: summaries, itemize, JSON, templates, progress, job files, help.
+
+use dmover_testkit::lanes::lines::parse_lines;
+
+use super::bench::pattern;
+use super::{Bench, snapshot};
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.sh("mkdir -p s/sub; echo 1 > s/a; echo 22 > s/sub/b; ln s/a s/sub/a2; ln -s a s/l; mkfifo s/p");
+    bench
+}
+
+#[test]
+fn standard_output_is_for_data_and_the_summary_is_on_standard_error() {
+    let bench = bench();
+    let run = bench.dmover("copy s d").expect_code(0);
+    assert_eq!(run.text(), "");
+    assert!(run.stderr.contains("done"), "{}", run.stderr);
+    assert!(run.stderr.contains("2 files"), "{}", run.stderr);
+    let run = bench.dmover("copy s d").expect_code(0);
+    assert!(run.stderr.contains("equal"), "{}", run.stderr);
+    let run = bench.dmover("copy -q s other").expect_code(0);
+    assert_eq!((run.text().as_str(), run.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn quiet_twice_leaves_only_the_exit_code() {
+    let bench = bench();
+    bench.sh("mkdir -p d/a");
+    let run = bench.dmover("copy -q -T s d").expect_code(3);
+    assert!(run.stderr.contains("d/a"), "errors are no chatter: {}", run.stderr);
+    let run = bench.dmover("copy -qq -T s d").expect_code(3);
+    assert_eq!((run.text().as_str(), run.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn itemize_has_rsyncs_columns() {
+    let bench = bench();
+    let run = bench.dmover("copy -i s d").expect_code(0);
+    let text = run.text();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let links = lines.iter().filter(|line| line.starts_with("hf")).count();
+    let files = lines.iter().filter(|line| line.starts_with(">f+++++++++ s/")).count();
+    assert_eq!((lines.len(), files, links), (7, 2, 1), "{lines:?}");
+    assert!(lines.contains(&"cL+++++++++ s/l") && lines.contains(&"cd+++++++++ s/sub"), "{lines:?}");
+    bench.sh("echo longer >> s/sub/b; chmod 600 s/sub/b");
+    let run = bench.dmover("copy -i s d").expect_code(0);
+    let changed: Vec<String> =
+        run.text().lines().filter(|line| !line.starts_with('.')).map(str::to_owned).collect();
+    assert_eq!(changed, [">f.stp..... s/sub/b"]);
+}
+
+#[test]
+fn every_line_of_json_parses_and_the_last_is_the_summary() {
+    let bench = bench();
+    bench.sh("touch s/$'odd\\n\\xff'; mkdir -p d/a");
+    let run = bench.copy("-T s d").expect_code(3);
+    let lines = run.lines().unwrap();
+    assert!(lines[0].is("start"));
+    for line in &lines {
+        assert_eq!(line.number("schema"), Some(1), "{line:?}");
+        let time = line.text("time");
+        assert!(time.len() > 19 && time.ends_with('Z') && time.contains('T'), "{time}");
+    }
+    let summary = lines.last().unwrap();
+    assert!(summary.is("summary"));
+    assert_eq!(summary.number("exit_code"), Some(3));
+    assert_eq!(summary.number("errors"), Some(1 + 1), "the file and its other name: {}", run.tell());
+    assert_eq!(lines.iter().filter(|line| line.is("summary")).count(), 1);
+    let odd = lines.iter().find(|line| line.path().as_os_str().as_encoded_bytes().ends_with(b"\n\xff"));
+    assert!(odd.is_some_and(|line| line.text("path").ends_with("\n\u{fffd}")), "{}", run.text());
+    let error = lines.iter().find(|line| line.is("error")).unwrap();
+    for field in ["class", "operation", "side", "message"] {
+        assert_ne!(error.text(field), "", "{field} of {error:?}");
+    }
+    assert!(error.number("errno").is_some() && error.number("attempt").is_some());
+}
+
+#[test]
+fn a_refusal_in_json_ends_with_a_line_that_says_so() {
+    let bench = bench();
+    let run = bench.copy("nowhere d").expect_code(2);
+    let lines = run.lines().unwrap();
+    let last = lines.last().unwrap();
+    assert!(last.is("fatal"), "{last:?}");
+    assert_eq!(last.number("exit_code"), Some(2));
+    assert!(last.text("message").contains("nowhere"));
+}
+
+#[test]
+fn counters_add_up() {
+    let bench = bench();
+    let summary = bench.copy("s d").expect_code(0).said().unwrap().summary.unwrap();
+    let counted = [
+        ("entries_found", 7),
+        ("files_copied", 2),
+        ("hard_links_created", 1),
+        ("directories_created", 2),
+        ("symlinks_copied", 1),
+        ("specials_copied", 1),
+        ("entries_skipped", 0),
+        ("errors", 0),
+        ("losses", 0),
+        ("bytes_copied", 5),
+    ];
+    for (name, value) in counted {
+        assert_eq!(summary.number(name), Some(value), "{name} of {summary:?}");
+    }
+    assert!(summary.number("peak_memory_bytes").unwrap() < 96 << 20);
+    let summary = bench.copy("s d").expect_code(0).said().unwrap().summary.unwrap();
+    assert_eq!(summary.number("files_copied"), Some(0));
+    assert_eq!(summary.number("entries_skipped"), Some(5), "{summary:?}");
+}
+
+#[test]
+fn a_template_prints_what_it_names() {
+    let bench = bench();
+    let run = bench.dmover.run(["copy", "--format", "%a|%t|%l|%n", "s", "d"]).unwrap();
+    let text = run.expect_code(0).text();
+    assert!(text.lines().any(|line| line == "created|file|3|s/sub/b"), "{text}");
+    let run = bench.dmover.run(["copy", "--format", "%n%0", "s", "d2"]).unwrap();
+    assert_eq!(run.stdout.iter().filter(|byte| **byte == 0).count(), 7);
+    assert!(!run.stdout.contains(&b'\n'));
+}
+
+#[test]
+fn print_job_shows_the_job_and_does_nothing() {
+    let bench = bench();
+    let before = snapshot(bench.root());
+    let run = bench.dmover("copy --print-job --exclude *.tmp --bwlimit 1M s d").expect_code(0);
+    assert_eq!(before.changes(&snapshot(bench.root())), Vec::<String>::new());
+    let one_line: String = run.text().lines().map(str::trim).collect();
+    assert!(one_line.starts_with('{') && one_line.ends_with('}'));
+    let parsed = parse_lines(format!("{{\"type\":\"job\",\"job\":{one_line}}}\n").as_bytes()).unwrap();
+    let job = &parsed[0].0["job"];
+    assert_eq!(job["verb"], "copy");
+    assert_eq!(job["limits"]["bytes_per_s"], 1 << 20);
+    assert_eq!(job["selection"]["rules"][0]["pattern"], "*.tmp");
+}
+
+#[test]
+fn progress_lines_come_on_standard_error_on_demand() {
+    let bench = bench();
+    bench.write("s/large", pattern(600_000));
+    let run = bench.dmover("copy --progress=always --stats 1s --bwlimit 500K s d").expect_code(0);
+    assert_eq!(run.text(), "");
+    assert!(run.stderr.lines().count() > 2, "{}", run.stderr);
+    let run = bench.dmover("copy --progress=never --bwlimit 1M s d2").expect_code(0);
+    assert!(!run.stderr.contains('\r') && !run.stderr.contains('\u{1b}'), "{}", run.stderr);
+}
+
+#[test]
+fn a_log_file_gets_the_log() {
+    let bench = bench();
+    bench.dmover("copy -vvv --log-file log --log-format json s d").expect_code(0);
+    let log = bench.read("log");
+    for line in log.lines() {
+        assert!(line.starts_with('{') && line.ends_with('}'), "{line}");
+    }
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let bench = bench();
+    for (line, word) in [
+        ("--help", "copy"),
+        ("copy --help", "Exit"),
+        ("copy -h", "--split-size"),
+        ("--version", "dmover"),
+        ("help copy", "--files-from"),
+    ] {
+        let run = bench.dmover(line).expect_code(0);
+        assert!(run.text().contains(word) && run.stderr.is_empty(), "{line}: {}", run.tell());
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_the_program_quietly() {
+    let bench = Bench::new();
+    bench.sh("mkdir s; for i in $(seq 3000); do : > s/$i; done");
+    let command = bench.dmover.command();
+    let program = command.get_program().to_string_lossy().into_owned();
+    let state = bench.dmover.state_directory();
+    let script = format!(
+        "export DMOVER_STATE_DIR='{}'; '{program}' copy -i s d 2> errors | head -n 1 > /dev/null; echo ${{PIPESTATUS[0]}}",
+        state.display()
+    );
+    let code = bench.sh(&script);
+    assert!(["0\n", "141\n"].contains(&code.as_str()), "{code}: {}", bench.read("errors"));
+    assert!(!bench.read("errors").contains("panicked"), "{}", bench.read("errors"));
+}
+
+#[test]
+fn defaults_come_from_the_environment_and_from_files_and_flags_win() {
+    let bench = bench();
+    bench.write("config.toml", "overwrite = \"never\"\nexclude = [\"*b\"]\n");
+    bench.dmover("copy --config config.toml s c").expect_code(0);
+    assert!(bench.exists("c/a") && !bench.exists("c/sub/b"));
+    let shown = bench.dmover("config show --origin --config config.toml").expect_code(0).text();
+    assert!(shown.contains("never") && shown.contains("config.toml"), "{shown}");
+    bench.write("bad.toml", "overwrit = \"never\"\n");
+    let run = bench.dmover("copy --config bad.toml s d").expect_code(2);
+    assert!(run.stderr.contains("overwrit"), "{}", run.stderr);
+    assert!(!bench.exists("d"));
+    bench.sh("mkdir d; echo old > d/a");
+    let mut command = bench.dmover.command();
+    let environment = command.env("DMOVER_OVERWRITE", "never").args(["copy", "-T", "s", "d"]);
+    assert!(environment.status().unwrap().success());
+    assert_eq!(bench.read("d/a"), "old\n");
+    let mut command = bench.dmover.command();
+    let flags = ["copy", "--overwrite=changed", "-T", "s", "d"];
+    assert!(command.env("DMOVER_OVERWRITE", "never").args(flags).status().unwrap().success());
+    assert_eq!(bench.read("d/a"), "1\n");
+}
