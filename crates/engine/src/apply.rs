@@ -35,6 +35,16 @@ pub(crate) struct Moved {
     pub bytes: u64,
 }
 
+/// A finished temporary that is to get its final name.
+#[derive(Clone, Copy)]
+pub(crate) struct Renaming<'a> {
+    pub name: &'a [u8],
+    pub last: &'a [u8],
+    pub decision: Decision,
+    /// The source is immutable or append-only, so an old copy of it may be too.
+    pub locks: bool,
+}
+
 impl Mover<'_> {
     /// Applies a batch of planned entries of one directory.
     pub(crate) fn apply(&mut self, level: &Level, batch: Vec<Planned>) {
@@ -154,16 +164,14 @@ impl Mover<'_> {
     }
 
     /// Gives a finished temporary its final name. What was absent when it was decided on must still
-    /// be absent; `locks`: the source is immutable or append-only, so an old copy of it may be too.
+    /// be absent.
     pub(crate) fn put_in_place(
         &self,
         level: &Level,
         target: &TargetDirectory,
-        name: &[u8],
-        last: &[u8],
-        decision: Decision,
-        locks: bool,
+        renaming: Renaming<'_>,
     ) -> Result<(), EntryError> {
+        let Renaming { name, last, decision, locks } = renaming;
         let fail =
             |e| entry_error(Side::Destination, Operation::Rename, level.target_path(last), e);
         self.check_lease(level, last)?;

@@ -24,18 +24,6 @@ impl Mover<'_> {
         source: &Metadata,
         shown: &dyn Fn() -> dmover_model::PathBytes,
     ) -> Result<Option<TargetDirectory>, EntryError> {
-        self.make_or_open_target(parent, inherits_acl, name, source, shown, false)
-    }
-
-    fn make_or_open_target(
-        &mut self,
-        parent: &OwnedFd,
-        inherits_acl: bool,
-        name: &[u8],
-        source: &Metadata,
-        shown: &dyn Fn() -> dmover_model::PathBytes,
-        again: bool,
-    ) -> Result<Option<TargetDirectory>, EntryError> {
         let engine = self.engine;
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         match self.open_target_directory(parent, name) {
@@ -60,8 +48,10 @@ impl Mover<'_> {
         let mode = if engine.privilege.privileged { source.mode & 0o700 } else { 0o700 };
         match directory::make_directory(parent, name, mode) {
             // Another mover of this job, working on the same list, was faster.
-            Err(Errno::EXIST) if !again => {
-                return self.make_or_open_target(parent, inherits_acl, name, source, shown, true);
+            Err(Errno::EXIST) => {
+                let fd = path::open_directory_below(parent, name)
+                    .map_err(|e| fail(Operation::Open, e))?;
+                return engine.target_directory(fd, false, shown).map(Some);
             }
             made => made.map_err(|e| fail(Operation::MakeDirectory, e))?,
         }

@@ -10,7 +10,7 @@ use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, flags, path, set, stat, 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use crate::apply::Moved;
+use crate::apply::{Moved, Renaming};
 use crate::attributes::{Attributes, Object};
 use crate::content::{Holes, Transfer};
 use crate::context::{Engine, entry_error};
@@ -288,7 +288,8 @@ impl Mover<'_> {
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
         if file.name != last {
             let locks = attributes.flags & flags::LOCKS != 0;
-            self.put_in_place(level, file.target, &file.name, last, decision, locks)?;
+            let renaming = Renaming { name: &file.name, last, decision, locks };
+            self.put_in_place(level, file.target, renaming)?;
             file.name = last.to_vec();
         }
         // From here on the file is complete; a flag that cannot be set is no reason to remove it.

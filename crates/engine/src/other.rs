@@ -1,13 +1,11 @@
 //! Symbolic links, FIFOs, sockets and device nodes.
-use dmover_model::{
-    EntryError, EntryKind, EntryRecord, ErrorClass, Identity, Metadata, Operation, Side,
-};
+use dmover_model::{EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Operation, Side};
 use dmover_plan::decide::Decision;
 use dmover_sys::directory::{self, NodeType};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, path, stat};
 
-use crate::apply::Moved;
+use crate::apply::{Moved, Renaming};
 use crate::attributes::{Attributes, Object};
 use crate::context::{Engine, entry_error};
 use crate::level::{Level, TargetDirectory};
@@ -50,17 +48,18 @@ impl Mover<'_> {
         let temporary = self.needs_temporary(decision).then(|| engine.temporary_name());
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         self.make(level, target, record, name)?;
-        let mut made = None;
-        let done = self.dress(level, target, record, name, &attributes, &mut made);
+        let made = self.pin_made(level, target, record, name)?;
+        let done = self.dress(level, target, record, &made, &attributes);
         let settled = done.and_then(|()| {
             if name == last {
                 return Ok(());
             }
-            self.put_in_place(level, target, name, last, decision, false)
+            let renaming = Renaming { name, last, decision, locks: false };
+            self.put_in_place(level, target, renaming)
         });
         if let Err(error) = settled {
             let there = stat::stat_at(&target.fd, name, false).ok();
-            if made.is_some() && there.map(|s| engine.mounts.identity(&s)) == made {
+            if there.map(|s| engine.mounts.identity(&s)) == Some(made.metadata.identity) {
                 // What is half done must not stay; that it stays is told by the error below.
                 let _ = directory::unlink(&target.fd, name);
             }
@@ -99,42 +98,59 @@ impl Mover<'_> {
         })
     }
 
-    /// Sets the attributes of an entry that was just made, after a check that it is the one.
+    /// Pins an entry that was just made, after a check that it is the one.
+    fn pin_made<'n>(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        record: &EntryRecord,
+        name: &'n [u8],
+    ) -> Result<Made<'n>, EntryError> {
+        let shown = || level.target_path(record.destination_name().as_bytes());
+        let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
+        let pinned = path::pin_at(&target.fd, name).map_err(fail)?;
+        let metadata = self.engine.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?);
+        let own = target.facts.is_own(metadata.uid, self.engine.privilege.uid);
+        if own && is_alike(&metadata, &record.metadata) {
+            return Ok(Made { name, pinned, metadata });
+        }
+        let words = "something else stands here now";
+        let (side, class) = (Side::Destination, ErrorClass::Escaped);
+        Err(EntryError::plain(side, Operation::Check, class, shown(), words))
+    }
+
+    /// Sets the attributes of an entry that was just made.
     fn dress(
         &self,
         level: &Level,
         target: &TargetDirectory,
         record: &EntryRecord,
-        name: &[u8],
+        made: &Made<'_>,
         attributes: &Attributes,
-        made: &mut Option<Identity>,
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let shown = || level.target_path(record.destination_name().as_bytes());
-        let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
-        let pinned = path::pin_at(&target.fd, name).map_err(fail)?;
-        let now = engine.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?);
-        let own = target.facts.is_own(now.uid, engine.privilege.uid);
-        if !own || !is_alike(&now, &record.metadata) {
-            let words = "something else stands here now";
-            let (side, class) = (Side::Destination, ErrorClass::Escaped);
-            return Err(EntryError::plain(side, Operation::Check, class, shown(), words));
-        }
-        *made = Some(now.identity);
         let object = Object {
-            fd: pinned.as_fd(),
+            fd: made.pinned.as_fd(),
             held: Held::Pinned,
             kind: record.metadata.kind,
             facts: &target.facts,
-            place: Some((target.fd.as_fd(), name)),
+            place: Some((target.fd.as_fd(), made.name)),
             path: &shown,
         };
         if target.default_acl && record.metadata.kind != EntryKind::Symlink {
             engine.prepare_pinned(object)?;
         }
-        engine.set_attributes(object, &record.metadata, attributes, &now)?;
+        engine.set_attributes(object, &record.metadata, attributes, &made.metadata)?;
         engine.set_times(object, &record.metadata)
     }
+}
+
+/// An entry that was just made, held so that nobody can put another in its place.
+struct Made<'a> {
+    name: &'a [u8],
+    pinned: OwnedFd,
+    metadata: Metadata,
 }
 
 /// Whether an entry is of the type that was just made and has one name.

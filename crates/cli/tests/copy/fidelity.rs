@@ -128,7 +128,9 @@ fn holes_stay_holes_and_zeros_become_holes_on_demand() {
 
 #[test]
 fn blocks_are_shared_where_it_is_demanded_and_possible() {
-    let Some(image) = Image::create_or_skip("reflink", FileSystem::Btrfs, 256 << 20) else { return };
+    let Some(image) = Image::create_or_skip("reflink", FileSystem::Btrfs, 256 << 20) else {
+        return;
+    };
     let bench = Bench::inside(image.path());
     bench.write("s/f", pattern(1_000_000));
     let shared = |run: dmover_testkit::lanes::run::Run| {
@@ -223,7 +225,8 @@ fn leftovers_of_an_interrupted_run_are_removed_and_others_files_are_not() {
     bench.write("d/.dmover-0123456789ab-0123456789abcdef-0000000000000001", "another job's");
     let flags = ["--split-size=1M", "--bwlimit=4M", "-T", "s", "d"];
     let running = bench.dmover.start_copy(flags).unwrap();
-    let temporaries = || bench.sh("ls -A d | grep -c dmover || true").trim().parse::<u32>().unwrap();
+    let temporaries =
+        || bench.sh("ls -A d | grep -c dmover || true").trim().parse::<u32>().unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while temporaries() < 3 && std::time::Instant::now() < deadline {
         std::thread::yield_now();

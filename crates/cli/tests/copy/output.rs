@@ -7,7 +7,9 @@ use super::{Bench, snapshot};
 
 fn bench() -> Bench {
     let bench = Bench::new();
-    bench.sh("mkdir -p s/sub; echo 1 > s/a; echo 22 > s/sub/b; ln s/a s/sub/a2; ln -s a s/l; mkfifo s/p");
+    bench.sh(
+        "mkdir -p s/sub; echo 1 > s/a; echo 22 > s/sub/b; ln s/a s/sub/a2; ln -s a s/l; mkfifo s/p",
+    );
     bench
 }
 
@@ -44,7 +46,10 @@ fn itemize_has_rsyncs_columns() {
     let links = lines.iter().filter(|line| line.starts_with("hf")).count();
     let files = lines.iter().filter(|line| line.starts_with(">f+++++++++ s/")).count();
     assert_eq!((lines.len(), files, links), (7, 2, 1), "{lines:?}");
-    assert!(lines.contains(&"cL+++++++++ s/l") && lines.contains(&"cd+++++++++ s/sub"), "{lines:?}");
+    assert!(
+        lines.contains(&"cL+++++++++ s/l") && lines.contains(&"cd+++++++++ s/sub"),
+        "{lines:?}"
+    );
     bench.sh("echo longer >> s/sub/b; chmod 600 s/sub/b");
     let run = bench.dmover("copy -i s d").expect_code(0);
     let changed: Vec<String> =
@@ -67,9 +72,15 @@ fn every_line_of_json_parses_and_the_last_is_the_summary() {
     let summary = lines.last().unwrap();
     assert!(summary.is("summary"));
     assert_eq!(summary.number("exit_code"), Some(3));
-    assert_eq!(summary.number("errors"), Some(1 + 1), "the file and its other name: {}", run.tell());
+    assert_eq!(
+        summary.number("errors"),
+        Some(1 + 1),
+        "the file and its other name: {}",
+        run.tell()
+    );
     assert_eq!(lines.iter().filter(|line| line.is("summary")).count(), 1);
-    let odd = lines.iter().find(|line| line.path().as_os_str().as_encoded_bytes().ends_with(b"\n\xff"));
+    let odd =
+        lines.iter().find(|line| line.path().as_os_str().as_encoded_bytes().ends_with(b"\n\xff"));
     assert!(odd.is_some_and(|line| line.text("path").ends_with("\n\u{fffd}")), "{}", run.text());
     let error = lines.iter().find(|line| line.is("error")).unwrap();
     for field in ["class", "operation", "side", "message"] {
@@ -133,7 +144,8 @@ fn print_job_shows_the_job_and_does_nothing() {
     assert_eq!(before.changes(&snapshot(bench.root())), Vec::<String>::new());
     let one_line: String = run.text().lines().map(str::trim).collect();
     assert!(one_line.starts_with('{') && one_line.ends_with('}'));
-    let parsed = parse_lines(format!("{{\"type\":\"job\",\"job\":{one_line}}}\n").as_bytes()).unwrap();
+    let parsed =
+        parse_lines(format!("{{\"type\":\"job\",\"job\":{one_line}}}\n").as_bytes()).unwrap();
     let job = &parsed[0].0["job"];
     assert_eq!(job["verb"], "copy");
     assert_eq!(job["limits"]["bytes_per_s"], 1 << 20);
