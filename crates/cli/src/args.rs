@@ -2,7 +2,9 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
-const EXIT_CODES: &str = "Exit codes:
+macro_rules! exit_codes {
+    () => {
+        "Exit codes:
   0  all done, nothing wrong
   1  compared, and the two sides differ
   2  wrong usage or configuration, or a refused loss: nothing was changed
@@ -13,18 +15,24 @@ const EXIT_CODES: &str = "Exit codes:
   7  integrity failure: what was written does not read back equal
   8  could not go on
   9  waits for a human decision
-  128+N  ended by signal N";
+  128+N  ended by signal N"
+    };
+}
 
-const COPY_EXAMPLES: &str = "Examples:
+macro_rules! copy_examples {
+    () => {
+        "Examples:
   dmover copy run42 /scratch/           copy the tree into /scratch, keeping everything
   dmover copy -T run42 /scratch/copy    copy it as exactly that name
   dmover copy -n -i --exclude '*.tmp' a b
                                         say what would be done, change nothing
-Interrupted? The same command goes on where it stopped, to the same place.";
+Interrupted? The same command goes on where it stopped, to the same place."
+    };
+}
 
 /// Moves file trees as fast as the hardware allows, and tells the truth about it.
 #[derive(Debug, Parser)]
-#[command(name = "dmover", version, about, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "dmover", version, about, after_help = exit_codes!(), max_term_width = 100)]
 #[command(propagate_version = true, disable_help_subcommand = false)]
 pub struct Cli {
     /// What to do.
@@ -40,7 +48,8 @@ pub enum Verb {
     /// Copies SOURCE to DEST, or several SOURCEs into the directory DEST, as cp does: into DEST if it
     /// is a directory, else as DEST. Everything is kept: modes, owners, times, links, holes, extended
     /// attributes, ACLs, flags and project ids. What is equal already is skipped.
-    #[command(after_help = COPY_EXAMPLES)]
+    #[command(after_help = copy_examples!())]
+    #[command(after_long_help = concat!(copy_examples!(), "\n\n", exit_codes!()))]
     Copy(Box<CopyArgs>),
     /// Show what the file systems at PATHs can do
     ///

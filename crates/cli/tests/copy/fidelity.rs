@@ -177,20 +177,21 @@ fn special_files_are_made_and_never_read() {
 fn every_loss_is_named_and_can_be_accepted() {
     let Some(zfs) = Image::create_or_skip("losses", FileSystem::ZfsFuse, 64 << 20) else { return };
     let bench = Bench::new();
-    bench.sh("mkdir s; echo 1 > s/f; setfacl -m u:99:rw s/f; touch -d '2001-02-03 04:05:06.789' s/f; touch -d 2001-01-01 s");
+    bench.sh("mkdir s; echo 1 > s/f; chattr +d s/f; touch -d '2001-02-03 04:05:06.789' s/f; touch -a -d 2001-01-01 s/f; touch -d 2001-01-01 s");
     let to = |name: &str| zfs.path().join(name).into_os_string();
     let run = bench.copy_words(&["s".into(), to("new")]).expect_code(3);
     let said = run.said().unwrap();
     let mut kinds: Vec<_> = said.losses.iter().map(|line| line.text("kind")).collect();
     kinds.sort_unstable();
-    assert_eq!(kinds, ["acl", "times"], "{}", run.tell());
+    assert_eq!(kinds, ["flags", "times"], "{}", run.tell());
     assert!(said.losses.iter().all(|line| line.path().ends_with("new/f") && !line.flag("allowed")));
     assert_eq!(said.summary.unwrap().number("losses"), Some(2));
-    let words = ["--allow-loss=times,acl".into(), "s".into(), to("other")];
+    let words = ["--allow-loss=times,flags".into(), "s".into(), to("other")];
     let said = bench.copy_words(&words).expect_code(0).said().unwrap();
     assert!(said.losses.iter().all(|line| line.flag("allowed")));
     assert_eq!(said.summary.unwrap().number("losses_allowed"), Some(2));
-    let words = ["--no-preserve=acl".into(), "--allow-loss=times".into(), "s".into(), to("third")];
+    let words =
+        ["--no-preserve=flags".into(), "--allow-loss=times".into(), "s".into(), to("third")];
     let said = bench.copy_words(&words).expect_code(0).said().unwrap();
     assert_eq!(said.losses.len(), 1);
 }
