@@ -152,7 +152,7 @@ impl Engine {
                 }
             }
         }
-        let early = attributes.flags & (flags::NOCOW | flags::COMPRESS);
+        let early = attributes.flags & flags::EARLY;
         if early != 0 {
             self.set_flags(object, early, early)?;
         }
@@ -255,7 +255,7 @@ impl Engine {
         if !self.keeps(Attribute::Flags) || (attributes.flags == 0 && facts.is(&facts.no_flags)) {
             return Ok(());
         }
-        let late = flags::CARRIED & !(flags::NOCOW | flags::COMPRESS);
+        let late = flags::CARRIED & !flags::EARLY;
         self.set_flags(object, attributes.flags & late, late)
     }
 
@@ -514,6 +514,7 @@ fn flag_words(bits: Flags) -> String {
         (0x20, "append-only"),
         (0x40, "nodump"),
         (0x80, "noatime"),
+        (flags::NO_COMPRESS, "nocompress"),
         (0x8000, "notail"),
         (0x10000, "dirsync"),
         (0x20000, "topdir"),

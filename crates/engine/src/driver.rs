@@ -106,13 +106,17 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     }
     let targets = roots.iter().map(|r| r.destination.display.clone()).collect();
     job.monitor.event(&Event::Start { job: id.clone(), targets, dry_run });
+    tracing::info!(job = %id, dry_run, threads = thread_count(&job.spec), "job begins");
     let mut run = Run::new(job, &id, mounts, roots, privileged)?;
     let result = run.run(&job.list);
     if let Some(state) = locked {
         remember(state, &id, placement, &destination);
     }
     result?;
-    Ok(run.report(id))
+    let report = run.report(id);
+    tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
+        errors = report.counters.get(Counter::Errors), "job ends");
+    Ok(report)
 }
 
 fn remember(
@@ -387,6 +391,7 @@ impl Run {
         JobReport {
             job,
             state: engine.control.reason().map_or(JobState::Finished, JobState::Stopped),
+            dry_run: engine.spec.policy.dry_run,
             counters: engine.counters.snapshot(),
             errors: tally.errors,
             losses: tally.losses,

@@ -192,10 +192,12 @@ impl Mover<'_> {
         level: &Level,
         target: &'t TargetDirectory,
         name: &[u8],
+        last: &[u8],
         supply: &Supply,
     ) -> Result<Unfinished<'t>, EntryError> {
         let engine = self.engine;
-        let shown = || level.target_path(name);
+        // A person knows the final name, not the temporary one.
+        let shown = || level.target_path(last);
         let fail = |e| entry_error(Side::Destination, Operation::Create, shown(), e);
         let mode = engine.closed_mode(&supply.metadata);
         let fd = file::create_new(&target.fd, name, mode).map_err(fail)?;
@@ -222,7 +224,7 @@ impl Mover<'_> {
         let last = record.destination_name().as_bytes();
         let temporary = self.needs_temporary(decision).then(|| engine.temporary_name());
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
-        let file = self.create_file(level, target, name, &supply)?;
+        let file = self.create_file(level, target, name, last, &supply)?;
         let (bytes, presized) = self.fill(level, record, &supply, &file)?;
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
         let shown = || level.target_path(last);
@@ -327,6 +329,10 @@ impl Mover<'_> {
                 .and_then(|()| stat::stat_fd(&file.fd))
                 .map_err(|e| entry_error(Side::Destination, Operation::SetMode, shown(), e))?;
             file.metadata = engine.mounts.metadata(&closed);
+        }
+        if level.root.range.is_none() {
+            let object = engine.file_object(&file, &shown);
+            engine.prepare(object, &supply.attributes, target.default_acl && !existing)?;
         }
         // What stood there before is never removed; its times will show that it is incomplete.
         file.armed = !existing;

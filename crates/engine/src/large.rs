@@ -40,7 +40,8 @@ impl Mover<'_> {
         };
         let supply = engine.supply(&level, &planned.record)?;
         let temporary = engine.temporary_name();
-        let unfinished = self.create_file(&level, target, temporary.as_bytes(), &supply)?;
+        let last = file.destination_name.as_bytes();
+        let unfinished = self.create_file(&level, target, temporary.as_bytes(), last, &supply)?;
         if self.share_whole(&level, file, &supply, &unfinished)? {
             return self.end_shared(&level, &planned, &supply, unfinished);
         }

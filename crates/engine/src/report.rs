@@ -22,6 +22,8 @@ pub struct JobReport {
     pub job: JobId,
     /// How it stands.
     pub state: JobState,
+    /// Nothing was written.
+    pub dry_run: bool,
     /// All counters.
     pub counters: Snapshot,
     /// Failed entries by class.

@@ -273,6 +273,10 @@ impl Resolver<'_> {
         }
         self.check_readable(&source, &metadata)?;
         let target = self.target(&source, destination, placement)?;
+        if target.slash && metadata.kind != EntryKind::Directory {
+            let hint = "create the directory first, or leave out the slash";
+            return Err(refuse(&target.display, "is not an existing directory", hint));
+        }
         self.check_target(&source, &metadata, &target)?;
         let target_path = target.canonical.clone();
         let source = self.pin_source(source, &metadata)?;

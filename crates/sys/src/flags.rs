@@ -17,14 +17,17 @@ pub const LOCKS: Flags = IMMUTABLE | APPEND;
 pub const NOCOW: Flags = 0x0080_0000;
 /// `FS_COMPR_FL`: only useful before data is written.
 pub const COMPRESS: Flags = 0x4;
+/// `FS_NOCOMP_FL`: never compressed, the opposite of the one above.
+pub const NO_COMPRESS: Flags = 0x400;
+/// Flags that only have their full effect on a file that is still empty.
+pub const EARLY: Flags = NOCOW | COMPRESS | NO_COMPRESS;
 /// `FS_CASEFOLD_FL`: names of the directory ignore case.
 pub const CASEFOLD: Flags = 0x4000_0000;
 /// `FS_PROJINHERIT_FL`: new entries take the directory's project id.
 pub const PROJECT_INHERIT: Flags = 0x2000_0000;
 /// Flags that a copy carries over: those a user sets, not those that describe the file system's state.
-/// `SYNC`, `IMMUTABLE`, `APPEND`, `NODUMP`, `NOATIME`, `COMPR`, `NOTAIL`, `DIRSYNC`, `TOPDIR`, `NOCOW`.
-pub const CARRIED: Flags =
-    0x8 | IMMUTABLE | APPEND | 0x40 | 0x80 | COMPRESS | 0x8000 | 0x10000 | 0x20000 | NOCOW;
+/// `SYNC`, `IMMUTABLE`, `APPEND`, `NODUMP`, `NOATIME`, `COMPR`, `NOCOMP`, `NOTAIL`, `DIRSYNC`, `TOPDIR`, `NOCOW`.
+pub const CARRIED: Flags = 0x8 | LOCKS | 0x40 | 0x80 | 0x8000 | 0x10000 | 0x20000 | EARLY;
 
 /// The flags of an open file or directory; `None` where there are none.
 pub fn get(object: impl AsFd) -> Result<Option<Flags>> {

@@ -18,10 +18,13 @@ pub(crate) fn run(args: &ConfigArgs) -> ExitCode {
             return ExitCode::from(dmover_model::ExitCode::Usage.code());
         }
     };
+    line("[copy]");
     for setting in shown {
+        // What has no value stays a comment, so that the lines can go into a file as they are.
+        let unset = if setting.value.is_empty() { "# " } else { "" };
         let value = toml::Value::String(setting.value);
         let from = if *origin { format!("  # {}", setting.origin) } else { String::new() };
-        line(&format!("{} = {value}{from}", setting.key));
+        line(&format!("{unset}{} = {value}{from}", setting.key));
     }
     ExitCode::SUCCESS
 }

@@ -69,7 +69,10 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let result = run_job(&job);
     printer.end(&result);
     match &result {
-        Ok(_) if printer.has_lost_lines() => exit(Code::Fatal),
+        Ok(_) if printer.has_lost_lines() => {
+            failure("standard output could not be written", "JSON lines are missing");
+            exit(Code::Fatal)
+        }
         Ok(report) => end(report),
         Err(error) => exit(error.exit_code()),
     }

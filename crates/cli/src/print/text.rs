@@ -1,7 +1,7 @@
 //! Words for people: errors and losses as they come, a summary at the end.
 use dmover_engine::{Control, JobReport, JobState, StopReason};
 use dmover_model::{
-    EntryError, Event, ExitCode, Item, LossKind, Note, Operation, PathBytes, units,
+    EntryError, ErrorClass, Event, ExitCode, Item, LossKind, Note, Operation, PathBytes, units,
 };
 use dmover_observe::{Counter, Monitor};
 use std::io::Write;
@@ -32,6 +32,8 @@ impl Monitor for TextPrinter {
                 }
             }
             Event::Item(item) => self.item(item),
+            // A stop leaves many; they are counted in the summary.
+            Event::Error(error) if error.class == ErrorClass::Cancelled && self.verbose == 0 => {}
             Event::Error(error) if self.quiet < 2 => self.say(&error_line(error)),
             Event::Loss { path, kind, detail, allowed } => {
                 let shown = if *allowed { self.verbose > 0 } else { self.quiet < 2 };
@@ -198,7 +200,7 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
     if skipped > 0 {
         let size = sizes.show(get(Counter::BytesSkipped));
         lines.push(format!(
-            "  equal       {} ({size}) left alone",
+            "  left alone  {} ({size}), equal already or to be kept",
             counted(skipped, "entry", "entries")
         ));
     }
@@ -229,6 +231,9 @@ fn counter_words(counter: Counter) -> String {
 fn headline(report: &JobReport) -> String {
     let code = report.exit_code();
     let words = match (report.state, code) {
+        (JobState::Finished, ExitCode::Done) if report.dry_run => {
+            "dry run: this is what would be done; nothing was changed".into()
+        }
         (JobState::Finished, ExitCode::Done) => "done".into(),
         (JobState::Finished, ExitCode::SourceMoved) => {
             "finished; some entries vanished or changed at the source".into()

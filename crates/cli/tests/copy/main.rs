@@ -4,10 +4,14 @@
 
 mod arguments;
 mod bench;
+mod faults;
 mod fidelity;
+mod limits;
 mod output;
 mod overwrite;
+mod privilege;
 mod refusals;
 mod selection;
+mod signals;
 
 use bench::{Bench, snapshot};
