@@ -6,7 +6,7 @@ use dmover_model::{
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::{chunk, retry};
-use dmover_sys::{AsFd, file, stat};
+use dmover_sys::{AsFd, directory, file, stat};
 use std::time::Instant;
 
 use crate::apply::{Moved, Planned};
@@ -276,15 +276,19 @@ impl Mover<'_> {
         Ok(())
     }
 
+    /// Needs nothing of the source, which may be what has failed.
     fn remove_temporary(&self, large: &LargeFile) {
-        let removed = self.engine.open_level(&large.file.directory).and_then(|level| {
-            let target = self.target_of(&level, large)?;
-            let mut unfinished = self.open_temporary(&level, target, large)?;
-            unfinished.arm();
-            Ok(())
+        let at = &large.file.directory;
+        let root = self.engine.root(at.root);
+        let removed = self.engine.open_target(&root, &at.path, at.destination).map(|target| {
+            let target = target?;
+            let name = large.temporary.as_bytes();
+            let there = stat::stat_at(&target.fd, name, false).ok()?;
+            let same = self.engine.mounts.identity(&there) == large.temporary_identity;
+            same.then(|| directory::unlink(&target.fd, name))
         });
-        if let Err(error) = removed {
-            tracing::warn!(?error, "a temporary stays behind; the next run removes it");
+        if !matches!(removed, Ok(None | Some(Ok(())))) {
+            tracing::warn!(?removed, "a temporary stays behind; the next run removes it");
         }
     }
 }

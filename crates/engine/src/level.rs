@@ -163,7 +163,7 @@ impl Engine {
         Ok(SourceDirectory { fd, metadata, facts })
     }
 
-    fn open_target(
+    pub(crate) fn open_target(
         &self,
         root: &Root,
         at: &TreePath,

@@ -45,7 +45,18 @@ impl Mover<'_> {
                     continue;
                 }
             }
-            names.extend(Name::new(name).ok());
+            let level = &stack[stack.len() - 1];
+            match dmover_sys::stat::stat_at(&level.source.fd, name, false) {
+                Err(error) if dmover_sys::stat::is_absent(error) => {
+                    // Never seen, so it has not vanished: the list is wrong.
+                    let (side, class) = (Side::Source, dmover_model::ErrorClass::Other);
+                    let path = level.source_path(name);
+                    let words = "the list names it, but it is not there";
+                    let operation = Operation::Stat;
+                    self.engine.error(EntryError::plain(side, operation, class, path, words));
+                }
+                _ => names.extend(Name::new(name).ok()),
+            }
             self.lease.extend();
         }
         self.hand_on_names(&stack, &mut names);

@@ -77,6 +77,10 @@ impl TextPrinter {
     }
 
     fn item(&self, item: &Item) {
+        // As rsync: what a rule leaves out is not listed; JSON has it.
+        if item.action == dmover_model::Action::Excluded {
+            return;
+        }
         let bytes = match &self.template {
             Some(template) => expand(template, item),
             None => format!("{} {}\n", item.itemized, shown(&item.path)).into_bytes(),
