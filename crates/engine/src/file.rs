@@ -72,11 +72,6 @@ impl<'a> Unfinished<'a> {
         self.armed = false;
     }
 
-    /// Gives the file up: its name goes when this is dropped.
-    pub fn arm(&mut self) {
-        self.armed = true;
-    }
-
     /// Hears the late errors that NFS and FUSE report only when a descriptor is closed.
     pub fn hear_late_errors(&self) -> Result<(), Errno> {
         self.fd.try_clone().map_or(Ok(()), file::close)

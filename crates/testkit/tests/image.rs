@@ -1,4 +1,6 @@
 //! Images mount, unmount and disappear, whatever happens to their users.
+// A test looks paths up as a user's script would.
+#![allow(clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests stop and print their seeds")]
 
 use std::process::Command;

@@ -22,7 +22,7 @@ use arena::{Arena, SECRET};
 /// Copies in one experiment.
 const ROUNDS: u32 = 8;
 /// A run that takes longer waits for a FIFO.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Which name is attacked, and what takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

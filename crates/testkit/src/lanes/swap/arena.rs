@@ -41,7 +41,7 @@ impl Arena {
         fill(&at("outside"), SECRET, 900_000_000)?;
         let before = Fingerprint::of(&at("outside"))?;
         let secrets = contents(&at("outside"))?;
-        Ok(Self { before, secrets, directory })
+        Ok(Self { directory, before, secrets })
     }
 
     pub fn source(&self) -> PathBuf {

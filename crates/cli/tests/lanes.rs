@@ -1,0 +1,55 @@
+//! A sample of every lane; `cargo xtask soak` runs them in full. Each lane says which seed failed and how to
+//! repeat it.
+// A test looks paths up as a user's script would.
+#![allow(clippy::disallowed_methods)]
+use dmover_testkit::image::FileSystem;
+use dmover_testkit::lanes::{
+    LaneOptions, faults, kill, memory, pairs, powercut, seccomp, sparse, swap,
+};
+use std::path::PathBuf;
+
+fn options(seeds: u64) -> LaneOptions {
+    LaneOptions::new(PathBuf::from(env!("CARGO_BIN_EXE_dmover")), seeds)
+}
+
+#[test]
+fn faults_lose_nothing_silently() {
+    faults::faults(&options(40)).unwrap().assert_clean();
+}
+
+#[test]
+fn kills_leave_nothing_that_looks_complete() {
+    kill::kill(&options(24)).unwrap().assert_clean();
+}
+
+#[test]
+fn power_cuts_leave_nothing_that_looks_complete() {
+    powercut::powercut(&options(12)).unwrap().assert_clean();
+}
+
+#[test]
+fn swapped_names_lead_nowhere() {
+    swap::swap(&options(10)).unwrap().assert_clean();
+}
+
+#[test]
+fn missing_system_calls_cost_no_fidelity() {
+    seccomp::seccomp(&options(2)).unwrap().assert_clean();
+}
+
+#[test]
+fn a_sparse_file_of_a_tebibyte_takes_seconds() {
+    sparse::sparse(&options(2)).unwrap().assert_clean();
+}
+
+#[test]
+fn memory_does_not_follow_the_number_of_files() {
+    let scaled = LaneOptions { scale: 0.1, ..options(3) };
+    memory::memory(&scaled).unwrap().assert_clean();
+}
+
+#[test]
+fn hard_cases_survive_between_file_systems() {
+    let file_systems = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::Tmpfs];
+    pairs::pairs_of(&options(1), &file_systems).unwrap().assert_clean();
+}
