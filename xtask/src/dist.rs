@@ -69,9 +69,10 @@ fn build() -> Result<PathBuf> {
     let output = cargo()
         .args(["build", "--release", "--locked", "--target", TARGET, "--package", PACKAGE])
         .args(["--bin", "dmover", "--message-format", "json-render-diagnostics"])
+        // The names of functions stay, for backtraces.
+        .args(["--config", "profile.release.strip=\"debuginfo\""])
         .env("CC_x86_64_unknown_linux_musl", "musl-gcc")
-        // Only this target's flags may change, so that a build is the same everywhere.
-        .env_remove("RUSTFLAGS")
+        .env("RUSTFLAGS", neutral_paths())
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("cannot run cargo")?;
@@ -80,6 +81,15 @@ fn build() -> Result<PathBuf> {
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut executables = messages.filter_map(|m| m["executable"].as_str().map(PathBuf::from));
     executables.next_back().context("cargo built no program")
+}
+
+/// Flags that keep the directories of this machine out of the program.
+fn neutral_paths() -> String {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let cargo_home =
+        std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
+    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
+    format!("{} {}", remap(&cargo_home, "cargo"), remap(&crate::root(), "dmover"))
 }
 
 /// Asks the loader's own tool, and starts the program once.
@@ -96,31 +106,33 @@ fn says_static(answer: &str) -> bool {
     answer.contains("statically linked") || answer.contains("not a dynamic executable")
 }
 
-/// Names, versions and licence texts of everything that is linked in.
+/// Names, versions and licences of everything that is linked in, then each licence text once.
 fn third_party(metadata: &Value) -> Result<String> {
-    let mut text = String::from("dmover contains these libraries, under their own licences.\n");
+    let mut list = String::from("dmover contains these libraries, under their own licences:\n\n");
+    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let linked = linked(metadata)?;
     for package in array(metadata, "packages")? {
-        let (Some(id), Some(name)) = (package["id"].as_str(), package["name"].as_str()) else {
-            continue;
-        };
         // What has no source is ours.
-        if !linked.contains(id) || package["source"].is_null() {
+        let foreign = !package["source"].is_null();
+        if !foreign || !package["id"].as_str().is_some_and(|id| linked.contains(id)) {
             continue;
         }
-        let word = |field: &str| package[field].as_str().unwrap_or("-").to_owned();
-        let rule = "=".repeat(78);
-        writeln!(text, "\n{rule}\n{name} {}\n{}", word("version"), word("repository"))?;
-        writeln!(text, "Licence: {}\n", word("license"))?;
-        let directory = Path::new(package["manifest_path"].as_str().unwrap_or_default()).parent();
-        for file in directory.map(licence_files).transpose()?.unwrap_or_default() {
+        let word = |field: &str| package[field].as_str().unwrap_or("-");
+        let name = format!("{} {}", word("name"), word("version"));
+        writeln!(list, "{name} ({}), {}", word("license"), word("repository"))?;
+        let manifest = Path::new(word("manifest_path"));
+        for file in licence_files(manifest.parent().context("a manifest lies nowhere")?)? {
             let bytes =
                 std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            text.push_str(String::from_utf8_lossy(&bytes).trim_end());
-            text.push_str("\n\n");
+            let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+            texts.entry(text).or_default().push(name.clone());
         }
     }
-    Ok(text)
+    for (text, packages) in texts {
+        let rule = "=".repeat(78);
+        writeln!(list, "\n{rule}\n{}\n{rule}\n{text}", packages.join(", "))?;
+    }
+    Ok(list)
 }
 
 /// The ids of all packages that the program is linked from: build tools and tests left out.

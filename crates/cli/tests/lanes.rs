@@ -29,7 +29,7 @@ fn power_cuts_leave_nothing_that_looks_complete() {
 
 #[test]
 fn swapped_names_lead_nowhere() {
-    swap::swap(&options(10)).unwrap().assert_clean();
+    swap::swap(&options(5)).unwrap().assert_clean();
 }
 
 #[test]

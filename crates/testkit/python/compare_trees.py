@@ -128,8 +128,9 @@ def xattrs(target, follow, globs):
             return found
         raise
     for name in names:
-        # XFS shows the same ACL a second time under its own name.
-        if name.startswith("trusted.SGI_ACL_") or any(fnmatch.fnmatch(name, g) for g in globs):
+        # XFS shows the same ACL a second time under its own name, btrfs the compress flag.
+        shown_twice = name.startswith(("trusted.SGI_ACL_", "btrfs.compression"))
+        if shown_twice or any(fnmatch.fnmatch(name, g) for g in globs):
             continue
         found[name] = os.getxattr(target, name, **options)
     return found

@@ -1,6 +1,8 @@
 //! `dmover copy` as a black box: what a person types, and what they find afterwards.
 // A test looks paths up as a user's script would.
 #![allow(clippy::disallowed_methods)]
+// Tables of cases and short waits read best written out.
+#![allow(clippy::type_complexity, clippy::duration_suboptimal_units, clippy::naive_bytecount)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests stop")]
 #![allow(clippy::unnecessary_debug_formatting, reason = "names hold control characters")]
 
@@ -13,6 +15,7 @@ mod output;
 mod overwrite;
 mod privilege;
 mod refusals;
+mod regressions;
 mod selection;
 mod signals;
 

@@ -400,7 +400,7 @@ impl Run {
 
     /// Panics with everything about the run unless it ended with this code.
     #[track_caller]
-    #[must_use]
+    #[allow(clippy::return_self_not_must_use)] // asserting is its whole use
     pub fn expect_code(self, code: i32) -> Self {
         assert_eq!(self.code(), Some(code), "{}", self.tell());
         self
