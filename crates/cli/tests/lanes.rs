@@ -6,6 +6,7 @@ use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
     LaneOptions, faults, kill, memory, pairs, powercut, seccomp, sparse, swap,
 };
+use dmover_testkit::skip;
 use std::path::PathBuf;
 
 fn options(seeds: u64) -> LaneOptions {
@@ -25,6 +26,15 @@ fn kills_leave_nothing_that_looks_complete() {
 #[test]
 fn power_cuts_leave_nothing_that_looks_complete() {
     powercut::powercut(&options(12)).unwrap().assert_clean();
+}
+
+#[test]
+fn control_power_cuts_find_files_that_were_never_flushed() {
+    let seeds = powercut::powercut_without_flushes(&options(40)).unwrap();
+    if seeds.is_none() && !powercut::is_possible() {
+        skip!("no file system here can be cut off");
+    }
+    assert!(seeds.is_some(), "the cuts of 40 seeds found nothing, so the lane proves nothing");
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub(crate) struct Object<'a> {
     pub held: Held,
     pub kind: EntryKind,
     pub facts: &'a Facts,
+    /// Made by this job: its mode is ours to choose where the source's is not kept.
+    pub made: bool,
     /// The directory and name, for the one call that needs them on old kernels.
     pub place: Option<(BorrowedFd<'a>, &'a [u8])>,
     pub path: &'a dyn Fn() -> PathBytes,
@@ -400,7 +402,8 @@ impl Engine {
         owner_kept: bool,
     ) -> Result<(), EntryError> {
         const SET_ID: u32 = 0o6000;
-        if object.kind == EntryKind::Symlink || self.spec.policy.skip_chmod {
+        let kept_as_it_is = !self.keeps(Attribute::Mode) && !object.made;
+        if object.kind == EntryKind::Symlink || self.spec.policy.skip_chmod || kept_as_it_is {
             return Ok(());
         }
         let mut mode = if self.keeps(Attribute::Mode) {

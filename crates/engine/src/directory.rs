@@ -296,6 +296,7 @@ pub(crate) fn directory_object<'a>(
         held: Held::Open,
         kind: EntryKind::Directory,
         facts: &target.facts,
+        made: target.made,
         place: None,
         path: shown,
     }

@@ -174,6 +174,7 @@ impl Engine {
             held: Held::Open,
             kind: EntryKind::File,
             facts: &file.target.facts,
+            made: true,
             place: None,
             path: shown,
         }

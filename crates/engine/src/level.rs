@@ -32,6 +32,8 @@ pub(crate) struct TargetDirectory {
     pub default_acl: bool,
     /// Names that differ only in case are the same name.
     pub folds_case: bool,
+    /// Made by this job, so that nothing of it is anybody else's choice.
+    pub made: bool,
     /// Its mode was opened up to fill it, so that it has to be finished again.
     pub opened_up: bool,
 }
@@ -76,6 +78,7 @@ impl Level {
             path: self.path.clone(),
             source: self.source.metadata.identity,
             destination,
+            made: self.target.as_ref().is_some_and(|t| t.made),
             ancestors: self.ancestors.clone(),
         }
     }
@@ -96,7 +99,10 @@ impl Engine {
         let source = self.open_source(&root, &at.path)?;
         let shown = || root.source.display.join(&at.path);
         self.check_identity(Side::Source, source.metadata.identity, at.source, shown)?;
-        let target = self.open_target(&root, &at.path, at.destination)?;
+        let mut target = self.open_target(&root, &at.path, at.destination)?;
+        if let Some(target) = &mut target {
+            target.made = at.made;
+        }
         Ok(Level {
             root_id: at.root,
             root,
@@ -203,6 +209,7 @@ impl Engine {
             fresh,
             default_acl: false,
             folds_case: false,
+            made: fresh,
             opened_up: false,
         };
         target.folds_case = target.facts.case_insensitive;

@@ -121,6 +121,7 @@ impl Mover<'_> {
             held: Held::Open,
             kind: EntryKind::File,
             facts: &target.facts,
+            made: true,
             place: None,
             path: &shown,
         };
@@ -132,6 +133,9 @@ impl Mover<'_> {
     /// A large file goes ahead as a file of its own, and its other names follow when it is sealed.
     fn goes_ahead_in_chunks(&mut self, group: &LinkGroup) -> bool {
         let level = self.engine.open_level(&group.first.directory);
+        if let Ok(level) = &level {
+            self.note_opened_up(level, &group.first.directory);
+        }
         let record = level.and_then(|level| self.look(&level, &group.first.name));
         // An error is told when the name is looked at again as a carrier.
         let large = record.is_ok_and(|record| {

@@ -166,6 +166,7 @@ pub(crate) fn root_ref(root: RootId) -> DirectoryRef {
         path: TreePath::root(),
         source: Identity::default(),
         destination: Identity::default(),
+        made: false,
         ancestors: Vec::new(),
     }
 }

@@ -135,6 +135,7 @@ impl Mover<'_> {
             held: Held::Pinned,
             kind: record.metadata.kind,
             facts: &target.facts,
+            made: true,
             place: Some((target.fd.as_fd(), made.name)),
             path: &shown,
         };

@@ -136,6 +136,7 @@ impl Mover<'_> {
             path: dmover_model::TreePath::root(),
             source: self.identity_of(&root.source.parent, Side::Source)?,
             destination: self.identity_of(&root.destination.parent, Side::Destination)?,
+            made: false,
             ancestors: Vec::new(),
         };
         let Some(name) = root.source.name.clone() else { return Ok(()) };

@@ -36,6 +36,8 @@ pub struct DirectoryRef {
     pub source: Identity,
     /// The destination directory.
     pub destination: Identity,
+    /// The destination directory was made by this job.
+    pub made: bool,
     /// Source directories above it, kept only where symbolic links are followed (to find cycles).
     pub ancestors: Vec<Identity>,
 }

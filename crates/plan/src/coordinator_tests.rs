@@ -14,6 +14,7 @@ fn directory(path: &str) -> DirectoryRef {
         path: TreePath::new(path.as_bytes()).unwrap(),
         source: Identity::default(),
         destination: Identity::default(),
+        made: false,
         ancestors: Vec::new(),
     }
 }

@@ -83,10 +83,12 @@ pub struct Project {
 #[allow(unsafe_code)]
 fn fsxattr_ioctl(object: impl AsFd, request: u32, argument: &mut Fsxattr) -> Result<()> {
     let fd = object.as_fd().as_raw_fd();
+    // The type of a request is an unsigned long in glibc and an int in musl; the bits are the same.
+    #[allow(clippy::cast_lossless)]
+    let request = request as libc::Ioctl;
     retry(|| {
         // SAFETY: both requests read or write exactly one `struct fsxattr`, which `argument` is.
-        let result =
-            unsafe { libc::ioctl(fd, libc::Ioctl::from(request), std::ptr::from_mut(argument)) };
+        let result = unsafe { libc::ioctl(fd, request, std::ptr::from_mut(argument)) };
         if result == 0 { Ok(()) } else { Err(last_errno()) }
     })
 }

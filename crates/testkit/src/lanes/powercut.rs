@@ -39,39 +39,30 @@ struct Ground {
 
 /// Cuts the power of ext4 and XFS in turn.
 pub fn powercut(options: &LaneOptions) -> Result<LaneReport> {
-    lane(options, true)
-}
-
-/// The control: flushes do nothing, so the same cuts have to find files that lie.
-pub fn powercut_without_flushes(options: &LaneOptions) -> Result<LaneReport> {
-    lane(options, false)
-}
-
-fn lane(options: &LaneOptions, flushes: bool) -> Result<LaneReport> {
     let mut report = LaneReport::new("powercut");
-    let directory = tempfile::Builder::new().prefix("powercut-").tempdir_in(base_directory()?)?;
-    let mut ground = Ground { directory, source_seed: None, whole_run: [Duration::ZERO; 2] };
-    report.each_seed(options, |seed, report| {
-        ground.prepare(seed / SEEDS_PER_SOURCE)?;
-        let kind = kind(seed);
-        let Some(device) = device(kind) else {
-            report.add("skipped", 1);
-            return Ok(Vec::new());
-        };
-        let mut experiment = Experiment::new(options, seed, &ground, &device)?;
-        if !flushes {
-            // Refused with error number 0: the call does nothing and reports success.
-            let calls = ["fsync", "fdatasync", "syncfs", "sync_file_range"];
-            experiment.dmover = experiment.dmover.denied(&calls, 0);
-        }
-        let (took, failures) = experiment.run(device, report)?;
-        if let Some(took) = took {
-            ground.whole_run[usize::from(kind == FileSystem::Xfs)] = took;
-        }
-        let told = (!failures.is_empty()).then(|| format!("that was {}", experiment.tell()));
-        Ok(failures.into_iter().chain(told).map(|line| format!("{kind}: {line}")).collect())
-    });
+    let mut ground = Ground::new()?;
+    report.each_seed(options, |seed, report| ground.experiment(options, seed, report, true));
     Ok(report)
+}
+
+/// The control: the same cuts while flushes do nothing; how many seeds it took to find a file that lies.
+///
+/// None if no seed did, so that the lane would prove nothing.
+pub fn powercut_without_flushes(options: &LaneOptions) -> Result<Option<u64>> {
+    let mut ground = Ground::new()?;
+    let mut report = LaneReport::default();
+    for seed in options.range() {
+        let failures = ground.experiment(options, seed, &mut report, false)?;
+        if failures.iter().any(|failure| failure.contains("after the cut")) {
+            return Ok(Some(seed - options.seed + 1));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether any file system here can be cut off.
+pub fn is_possible() -> bool {
+    [FileSystem::Ext4, FileSystem::Xfs].into_iter().any(|kind| device(kind).is_some())
 }
 
 fn kind(seed: u64) -> FileSystem {
@@ -87,6 +78,39 @@ fn device(kind: FileSystem) -> Option<PowerCutDevice> {
 }
 
 impl Ground {
+    fn new() -> Result<Self> {
+        let directory =
+            tempfile::Builder::new().prefix("powercut-").tempdir_in(base_directory()?)?;
+        Ok(Self { directory, source_seed: None, whole_run: [Duration::ZERO; 2] })
+    }
+
+    fn experiment(
+        &mut self,
+        options: &LaneOptions,
+        seed: u64,
+        report: &mut LaneReport,
+        flushes: bool,
+    ) -> Result<Vec<String>> {
+        self.prepare(seed / SEEDS_PER_SOURCE)?;
+        let kind = kind(seed);
+        let Some(device) = device(kind) else {
+            report.add("skipped", 1);
+            return Ok(Vec::new());
+        };
+        let mut experiment = Experiment::new(options, seed, self, &device)?;
+        if !flushes {
+            // Refused with error number 0: the call does nothing and reports success.
+            let calls = ["fsync", "fdatasync", "syncfs", "sync_file_range"];
+            experiment.dmover = experiment.dmover.denied(&calls, 0);
+        }
+        let (took, failures) = experiment.run(device, report)?;
+        if let Some(took) = took {
+            self.whole_run[usize::from(kind == FileSystem::Xfs)] = took;
+        }
+        let told = (!failures.is_empty()).then(|| format!("that was {}", experiment.tell()));
+        Ok(failures.into_iter().chain(told).map(|line| format!("{kind}: {line}")).collect())
+    }
+
     fn source(&self) -> PathBuf {
         self.directory.path().join("source")
     }
