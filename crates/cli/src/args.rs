@@ -33,7 +33,7 @@ Interrupted? The same command goes on where it stopped, to the same place."
 /// Moves file trees as fast as the hardware allows, and tells the truth about it.
 #[derive(Debug, Parser)]
 #[command(name = "dmover", version, about, after_help = exit_codes!(), max_term_width = 100)]
-#[command(propagate_version = true, disable_help_subcommand = false)]
+#[command(propagate_version = true, disable_help_subcommand = false, args_override_self = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -93,14 +93,24 @@ impl Engine {
         let fd = path::open_file_at(&level.source.fd, record.name.as_bytes(), self.follows(level))
             .map_err(|e| fail(Operation::Open, e))?;
         let mut found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
-        while let Some(wait) = racy_for(found.ctime) {
+        let mut waits = 0;
+        while let Some(wait) = racy_for(found.ctime).filter(|_| !self.control.is_stopping()) {
             // Two writes within one tick of the kernel's clock leave the same times: the version says
             // nothing until the tick has passed.
+            if waits == RACY_WAITS_MAX {
+                let words = "the file does not stop changing";
+                let class = ErrorClass::Changed;
+                return Err(EntryError::plain(
+                    Side::Source,
+                    Operation::Open,
+                    class,
+                    shown(),
+                    words,
+                ));
+            }
+            waits += 1;
             std::thread::sleep(wait);
             found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
-            if self.control.is_stopping() {
-                break;
-            }
         }
         let metadata = self.mounts.metadata(&found);
         let same = metadata.identity == record.metadata.identity;
@@ -446,6 +456,9 @@ fn covers_all(wanted: Option<&RangeCopy>, size: u64) -> bool {
     }
     end >= size
 }
+
+/// How often a file may have changed just now before it counts as one that is being written.
+const RACY_WAITS_MAX: u32 = 10;
 
 /// How long to wait until a change at `ctime` lies more than a tick of the kernel's clock back. Ten
 /// milliseconds is the longest tick (CONFIG_HZ=100).

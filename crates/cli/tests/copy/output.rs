@@ -214,10 +214,12 @@ fn defaults_come_from_the_environment_and_from_files_and_flags_win() {
     bench.sh("mkdir d; echo old > d/a");
     let mut command = bench.dmover.command();
     let environment = command.env("DMOVER_OVERWRITE", "never").args(["copy", "-T", "s", "d"]);
-    assert!(environment.status().unwrap().success());
+    assert!(environment.output().unwrap().status.success());
     assert_eq!(bench.read("d/a"), "old\n");
     let mut command = bench.dmover.command();
     let flags = ["copy", "--overwrite=changed", "-T", "s", "d"];
-    assert!(command.env("DMOVER_OVERWRITE", "never").args(flags).status().unwrap().success());
+    assert!(
+        command.env("DMOVER_OVERWRITE", "never").args(flags).output().unwrap().status.success()
+    );
     assert_eq!(bench.read("d/a"), "1\n");
 }

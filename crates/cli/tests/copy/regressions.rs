@@ -1,7 +1,8 @@
 //! Faults that were found once, by a hostile reading, by a new user or by a lane; each with the least that shows it.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dmover_testkit::compare::{CompareOptions, compare};
@@ -270,7 +271,7 @@ fn following_a_link_into_the_destination_ends() {
     bench.sh("mkdir -p r/sub; ln -s ../../rd/sub r/sub/link; echo f > r/sub/f");
     let bench = bench.with(|dmover| dmover.patience(Duration::from_secs(30)));
     let run = bench.copy("-L -T r rd");
-    assert_eq!(run.code(), Some(3), "{}", run.tell());
+    assert_eq!(run.code(), Some(4), "{}", run.tell());
     assert!(bench.sh("find rd | wc -l").trim().parse::<u32>().unwrap() < 20);
 }
 
@@ -391,7 +392,7 @@ fn an_explicit_flag_wins_over_the_configuration() {
     assert_eq!(bench.read("d/f"), "new\n");
     let mut command = bench.dmover.command();
     command.env("DMOVER_DRY_RUN", "1").args(["copy", "s", "fresh"]);
-    assert!(command.status().unwrap().success());
+    assert!(command.output().unwrap().status.success());
     assert!(!bench.exists("fresh"));
 }
 
@@ -422,4 +423,32 @@ fn a_source_that_grows_between_runs_is_brought_up_to_date() {
         assert!(compare(&bench.at("s"), &bench.at("d"), &options).unwrap().is_empty());
         append(&file, "one more line\n");
     }
+}
+
+#[test]
+fn a_file_that_never_rests_is_named_and_not_waited_for() {
+    let bench = Bench::new();
+    bench.sh("mkdir s; echo 1 > s/busy; echo 2 > s/calm");
+    let busy = bench.at("s/busy");
+    let done = AtomicBool::new(false);
+    let named = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Every change of the mode is a new change time.
+            for mode in [0o600, 0o644].into_iter().cycle() {
+                fs::set_permissions(&busy, Permissions::from_mode(mode)).unwrap();
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        // The busy thread may be held up for longer than the copier waits, but not every time.
+        let mut runs = (0..50).map(|round| bench.copy(&format!("s d{round}")));
+        let named = runs.find(|run| run.code() != Some(0));
+        done.store(true, Ordering::Relaxed);
+        named
+    });
+    let run = named.expect("no run said that the file was changing");
+    assert_eq!(run.code(), Some(4), "{}", run.tell());
+    assert!(run.tell().contains("\"class\":\"changed\""), "{}", run.tell());
+    assert!(bench.sh("cat d*/calm | sort -u") == "2\n");
 }

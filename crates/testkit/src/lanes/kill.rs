@@ -1,7 +1,7 @@
 //! `kill -9` at any moment, then the same command again.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -110,6 +110,16 @@ impl Moment {
     }
 }
 
+/// Lists what is in a directory, each name ended by NUL.
+fn list_names(directory: &Path, list: &Path) -> Result<()> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        names.extend(entry?.file_name().as_encoded_bytes());
+        names.push(0);
+    }
+    Ok(std::fs::write(list, names)?)
+}
+
 struct Experiment {
     dmover: Dmover,
     words: Vec<OsString>,
@@ -133,20 +143,27 @@ impl Experiment {
         if rng.random_bool(0.8) {
             words.push("--split-size=1M".into());
         }
-        let in_place = rng.random_bool(0.1);
+        // btrfs takes "no copy on write" for an empty file only, so in place it is lost, and named.
+        let in_place = rng.random_bool(0.1) && ground.mounted.file_system() != FileSystem::Btrfs;
         if in_place {
             words.push("--inplace".into());
         }
-        // The three ways to mean a place; only the last can be filled before the first run.
-        let how = rng.random_range(0..3);
+        // The four ways to mean a place; all but the first can be filled before the first run.
+        let how = rng.random_range(0..4);
         let (copy, mut olds) = match how {
             0 => (place.clone(), OldVersions::new()),
             1 => {
                 std::fs::create_dir(&place)?;
                 (place.join("source"), OldVersions::new())
             }
-            _ => {
+            2 => {
                 words.push("-T".into());
+                (place.clone(), OldVersions::new())
+            }
+            _ => {
+                let list = ground.mounted.path().join("list");
+                list_names(&source, &list)?;
+                words.extend(["-0".into(), "--files-from".into(), list.into_os_string()]);
                 (place.clone(), OldVersions::new())
             }
         };

@@ -128,7 +128,10 @@ pub(super) fn attack_once(
             arena.empty_destination()?;
         }
     }
-    report.add("swaps", attacker.stop()?);
+    let (swaps, ended) = attacker.stop();
+    report.add("swaps", swaps);
+    // The copier may put a directory of its own where a name was missing for a moment.
+    report.add("attacks_that_ended_early", u64::from(ended.is_err()));
     let seen = watch.events()?;
     report.add("events_outside", seen.len() as u64);
     failures.extend(seen.into_iter().map(|event| format!("outside: {event}")));
@@ -218,9 +221,13 @@ impl Attacker {
         Ok(Self::Names(Swapper::start(&victim, &decoy, kind)?))
     }
 
-    fn stop(self) -> Result<u64> {
+    /// How many swaps there were, and whether it went on to the end.
+    fn stop(self) -> (u64, Result<()>) {
         match self {
-            Self::Names(swapper) => swapper.stop(),
+            Self::Names(swapper) => {
+                let swaps = swapper.swaps();
+                (swaps, swapper.stop().map(drop))
+            }
             Self::Temporaries(swapper) => swapper.stop(),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use rustix::fs::{CWD, RenameFlags, inotify};
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -184,13 +184,11 @@ impl TemporarySwapper {
         Ok(Self { stop, swaps, thread })
     }
 
-    pub fn stop(self) -> Result<u64> {
+    /// How many swaps there were, and whether it went on to the end.
+    pub fn stop(self) -> (u64, Result<()>) {
         self.stop.store(true, Ordering::Relaxed);
-        match self.thread.join() {
-            Ok(result) => result?,
-            Err(_) => bail!("the swapper panicked"),
-        }
-        Ok(self.swaps.load(Ordering::Relaxed))
+        let ended = self.thread.join().unwrap_or_else(|_| Err(anyhow!("the swapper panicked")));
+        (self.swaps.load(Ordering::Relaxed), ended)
     }
 }
 
