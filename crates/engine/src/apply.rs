@@ -8,15 +8,13 @@ use dmover_model::{
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
-use dmover_plan::{itemize, retry};
-use dmover_sys::{AsFd, directory, flags, stat};
-use std::time::{Duration, Instant};
+use dmover_plan::itemize;
+use dmover_sys::{AsFd, directory, stat};
+use std::time::Instant;
 
-use crate::context::entry_error;
+use crate::context::{EPERM, entry_error};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-
-const EPERM: i32 = 1;
 
 /// A record with the decision that `plan` took on it.
 #[derive(Debug, Clone)]
@@ -73,15 +71,11 @@ impl Mover<'_> {
                 Err(error) => error,
             };
             error.attempt = attempt;
-            let lifted = error.errno == EPERM && self.lift_directory(level);
-            let delay = if lifted { Some(0) } else { retry::delay_ms(&error, attempt) };
-            let Some(delay_ms) = delay.filter(|_| !engine.control.is_stopping()) else {
+            let lifted = error.errno == EPERM && engine.lift_directory(level);
+            if !lifted && !engine.may_pass(&error, attempt) {
                 engine.error(error);
                 return false;
-            };
-            engine.count(Counter::Retries);
-            tracing::debug!(?error, delay_ms, "trying again");
-            std::thread::sleep(Duration::from_millis(delay_ms));
+            }
             match self.look_again(level, &planned.record) {
                 Ok(Some(fresh)) => planned = fresh,
                 Ok(None) => return true,
@@ -92,13 +86,6 @@ impl Mover<'_> {
             }
         }
         false
-    }
-
-    /// A directory that an earlier run has made immutable, as its source is, is opened up again.
-    pub(crate) fn lift_directory(&self, level: &Level) -> bool {
-        let source = flags::get(&level.source.fd).ok().flatten().unwrap_or(0);
-        let target = level.target.as_ref().filter(|_| source & flags::LOCKS != 0);
-        target.is_some_and(|t| self.engine.lift_flags(t.fd.as_fd()))
     }
 
     fn attempt(&mut self, level: &Level, planned: &Planned) -> Result<Moved, EntryError> {
@@ -113,20 +100,17 @@ impl Mover<'_> {
         }
         let target = match &level.target {
             Some(target) if !self.engine.spec.policy.dry_run => target,
-            _ => return Ok(self.would_move(record)),
+            _ => return Ok(would_move(planned)),
         };
         self.check_lease(level, record.destination_name().as_bytes())?;
-        let result = match record.metadata.kind {
-            EntryKind::File => self.bring_file(level, target, record, planned.decision),
+        let result = match (planned.decision, &planned.existing) {
+            (Decision::Amend, Some(existing)) => self.amend(level, target, record, existing),
+            _ if record.metadata.kind == EntryKind::File => {
+                self.bring_file(level, target, record, planned.decision)
+            }
             _ => self.bring_other(level, target, record, planned.decision),
         };
         result.map_err(|e| self.explain(level, target, planned, e))
-    }
-
-    fn would_move(&self, record: &EntryRecord) -> Moved {
-        Moved {
-            bytes: if record.metadata.kind == EntryKind::File { record.metadata.size } else { 0 },
-        }
     }
 
     fn explain(
@@ -266,10 +250,14 @@ impl Mover<'_> {
         let action = match planned.decision {
             Decision::Skip => Action::Skipped,
             Decision::UpdateInPlace => Action::Updated,
+            Decision::Amend => Action::Amended,
             Decision::Replace => Action::Replaced,
             _ => Action::Created,
         };
-        if action == Action::Skipped {
+        if action == Action::Amended {
+            engine.count(Counter::EntriesAmended);
+            engine.progress();
+        } else if action == Action::Skipped {
             engine.count(Counter::EntriesSkipped);
             if kind == EntryKind::File {
                 engine.add(Counter::BytesSkipped, record.metadata.size);
@@ -298,6 +286,13 @@ impl Mover<'_> {
             }));
         }
     }
+}
+
+/// What a dry run says about the bytes of an entry.
+fn would_move(planned: &Planned) -> Moved {
+    let metadata = &planned.record.metadata;
+    let content = metadata.kind == EntryKind::File && planned.decision != Decision::Amend;
+    Moved { bytes: if content { metadata.size } else { 0 } }
 }
 
 fn counter_of(kind: EntryKind) -> Counter {

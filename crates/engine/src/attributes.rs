@@ -82,38 +82,28 @@ impl Engine {
         &self,
         fd: BorrowedFd<'_>,
         held: Held,
-        facts: &Facts,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<Attributes, EntryError> {
         let fail = |e| entry_error(Side::Source, Operation::ReadXattr, shown(), e);
         let mut attributes = Attributes::default();
         let wanted = self.keeps(Attribute::Xattr) || self.keeps(Attribute::Acl);
-        if wanted && !facts.is(&facts.no_xattr) {
-            match xattr::list(fd, held).map_err(fail)? {
-                None => facts.no_xattr.store(true, Ordering::Relaxed),
-                Some(names) => {
-                    for name in names {
-                        if let Some(value) = self.read_xattr(fd, held, &name, shown)? {
-                            attributes.xattrs.push((name, value));
-                        }
-                    }
+        // Asked of every object: under a union mount, or where a server answers for each file, the
+        // refusal of one says nothing about the next, and an attribute that is not read is lost unseen.
+        if wanted {
+            for name in xattr::list(fd, held).map_err(fail)?.unwrap_or_default() {
+                if let Some(value) = self.read_xattr(fd, held, &name, shown)? {
+                    attributes.xattrs.push((name, value));
                 }
             }
         }
         if held == Held::Pinned {
             return Ok(attributes);
         }
-        if self.keeps(Attribute::Flags) && !facts.is(&facts.no_flags) {
-            match flags::get(fd).map_err(fail)? {
-                Some(bits) => attributes.flags = bits & flags::CARRIED,
-                None => facts.no_flags.store(true, Ordering::Relaxed),
-            }
+        if self.keeps(Attribute::Flags) {
+            attributes.flags = flags::get(fd).map_err(fail)?.unwrap_or(0) & flags::CARRIED;
         }
-        if self.keeps(Attribute::Project) && !facts.is(&facts.no_project) {
-            match flags::project(fd).map_err(fail)? {
-                Some(project) => attributes.project = project,
-                None => facts.no_project.store(true, Ordering::Relaxed),
-            }
+        if self.keeps(Attribute::Project) {
+            attributes.project = flags::project(fd).map_err(fail)?.unwrap_or_default();
         }
         Ok(attributes)
     }
@@ -169,7 +159,6 @@ impl Engine {
         object: Object<'_>,
         attributes: &Attributes,
     ) -> Result<(), EntryError> {
-        let facts = object.facts;
         let wanted = attributes.project;
         if !self.keeps(Attribute::Project) || wanted == Project::default() {
             return Ok(());
@@ -182,7 +171,7 @@ impl Engine {
                 Ok(false) | Err(Errno::PERM) => {}
                 Err(error) => return Err(object.fail(Operation::SetFlags, error)),
             },
-            None => facts.no_project.store(true, Ordering::Relaxed),
+            None => {}
         }
         self.loss(LossKind::Project, (object.path)(), format!("project id {}", wanted.id));
         Ok(())
@@ -253,8 +242,7 @@ impl Engine {
         object: Object<'_>,
         attributes: &Attributes,
     ) -> Result<(), EntryError> {
-        let facts = object.facts;
-        if !self.keeps(Attribute::Flags) || (attributes.flags == 0 && facts.is(&facts.no_flags)) {
+        if !self.keeps(Attribute::Flags) {
             return Ok(());
         }
         let late = flags::CARRIED & !flags::EARLY;
@@ -327,11 +315,13 @@ impl Engine {
         for (name, value) in early.into_iter().chain(late) {
             self.set_xattr(object, name, value)?;
         }
-        // An existing directory may have an ACL that the source does not have.
-        if object.kind == EntryKind::Directory && self.keeps(Attribute::Acl) {
+        // An existing entry may have an ACL that the source does not have.
+        let is_directory = object.kind == EntryKind::Directory;
+        if (is_directory || !object.made) && self.keeps(Attribute::Acl) {
             for acl in [ACCESS_ACL, DEFAULT_ACL] {
                 let wanted = attributes.xattrs.iter().any(|(name, _)| name == acl);
-                if !wanted && self.has_xattr(object, acl)? {
+                let possible = is_directory || acl == ACCESS_ACL;
+                if possible && !wanted && self.has_xattr(object, acl)? {
                     xattr::remove(object.fd, object.held, acl)
                         .map_err(|e| object.fail(Operation::SetXattr, e))?;
                 }
@@ -341,10 +331,6 @@ impl Engine {
     }
 
     fn has_xattr(&self, object: Object<'_>, name: &[u8]) -> Result<bool, EntryError> {
-        let facts = object.facts;
-        if facts.is(&facts.no_xattr) {
-            return Ok(false);
-        }
         let value = xattr::get(object.fd, object.held, name);
         Ok(value.map_err(|e| object.fail(Operation::SetXattr, e))?.is_some())
     }
@@ -355,7 +341,7 @@ impl Engine {
             (is_acl && !self.ids.is_identity()).then(|| self.ids.posix_acl(value)).flatten();
         let value = mapped.as_deref().unwrap_or(value);
         // Equal already, as on every rerun: nothing is written, so no change time moves.
-        if object.kind == EntryKind::Directory
+        if !(object.made && object.kind == EntryKind::File)
             && let Ok(Some(now)) = xattr::get(object.fd, object.held, name)
             && now == value
         {

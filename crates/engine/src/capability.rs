@@ -14,9 +14,9 @@ use crate::context::lock;
 /// Facts about one mounted file system, learnt from refusals.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    pub no_xattr: AtomicBool,
+    /// An object of it had no inode flags; whether one is missing is no question there.
     pub no_flags: AtomicBool,
-    pub no_project: AtomicBool,
+    /// It refused to share blocks between two of its files.
     pub no_clone: AtomicBool,
     /// It updates access times although it was asked not to, and that was told.
     pub touches_atime: AtomicBool,

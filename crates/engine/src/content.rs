@@ -70,7 +70,12 @@ impl Engine {
     /// Tries to share the source's blocks.
     pub(crate) fn share(&self, transfer: Transfer<'_>, size: u64) -> Result<bool, EntryError> {
         let facts = transfer.facts;
-        if self.spec.policy.reflink == When::Never || facts.is(&facts.no_clone) || size == 0 {
+        let wanted = match self.spec.policy.reflink {
+            When::Never => false,
+            When::Auto => !facts.is(&facts.no_clone),
+            When::Always => true,
+        };
+        if !wanted || size == 0 {
             return Ok(false);
         }
         let cloned = copy::clone_file(transfer.source, transfer.destination)

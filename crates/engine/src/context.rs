@@ -6,12 +6,13 @@ use dmover_observe::{Counter, Counters, Monitor, Slowest};
 use dmover_plan::breaker::Breaker;
 use dmover_plan::filter::Filter;
 use dmover_plan::idmap::IdentityMap;
+use dmover_plan::retry;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
@@ -19,6 +20,9 @@ use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::mounts::MountTable;
 use crate::root::Root;
+
+/// The number of EPERM, which entries' errors carry.
+pub(crate) const EPERM: i32 = 1;
 
 /// Who this process is and what it may do.
 #[derive(Debug, Clone, Copy)]
@@ -124,6 +128,32 @@ impl Engine {
         let most = self.spec.limits.errors_max;
         if most.is_some_and(|most| self.counters.get(Counter::Errors) >= most.max(1)) {
             self.control.stop(StopReason::Errors);
+        }
+    }
+
+    /// Whether a failure may pass: then it is counted and waited for.
+    pub(crate) fn may_pass(&self, error: &EntryError, attempt: u32) -> bool {
+        let delay = retry::delay_ms(error, attempt).filter(|_| !self.control.is_stopping());
+        if let Some(delay_ms) = delay {
+            tracing::debug!(?error, delay_ms, "trying again");
+            self.count(Counter::Retries);
+            std::thread::sleep(Duration::from_millis(delay_ms));
+        }
+        delay.is_some()
+    }
+
+    /// Does something that much depends on, such as opening a directory, again while its failure
+    /// may pass. It has to be something that can be done twice.
+    pub(crate) fn insist<T>(
+        &self,
+        mut action: impl FnMut() -> Result<T, EntryError>,
+    ) -> Result<T, EntryError> {
+        let mut attempt = 1;
+        loop {
+            match action() {
+                Err(error) if self.may_pass(&error, attempt) => attempt += 1,
+                result => return result.map_err(|error| EntryError { attempt, ..error }),
+            }
         }
     }
 

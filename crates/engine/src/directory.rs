@@ -8,7 +8,7 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, set, stat};
 
 use crate::attributes::{Attributes, Object};
-use crate::context::{Engine, entry_error};
+use crate::context::{EPERM, Engine, entry_error};
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
 
@@ -101,7 +101,6 @@ impl Mover<'_> {
         if engine.spec.policy.dry_run || self.cleaned == Some(identity) {
             return Ok(());
         }
-        self.cleaned = Some(identity);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let mut found = Vec::new();
         // A descriptor of its own, so that the position of `target` stays at the start.
@@ -117,6 +116,7 @@ impl Mover<'_> {
             .map_err(|e| fail(Operation::ReadDirectory, e));
         self.readers.push(reader);
         read?;
+        self.cleaned = Some(identity);
         for name in found {
             match directory::unlink(&target.fd, &name) {
                 Ok(()) => engine.note(Note::LeftoverRemoved, || {
@@ -135,8 +135,8 @@ impl Mover<'_> {
             if self.engine.control.is_over() {
                 return;
             }
-            let result =
-                self.engine.open_level(directory).and_then(|level| self.finish_directory(&level));
+            let level = self.engine.open_level(directory);
+            let result = level.and_then(|level| self.finish_directory(&level));
             if let Err(error) = result {
                 self.engine.error(error);
             }
@@ -146,6 +146,10 @@ impl Mover<'_> {
 
     /// The directory's own metadata: everything below it is done.
     pub(crate) fn finish_directory(&self, level: &Level) -> Result<(), EntryError> {
+        self.engine.insist(|| self.try_to_finish(level))
+    }
+
+    fn try_to_finish(&self, level: &Level) -> Result<(), EntryError> {
         let engine = self.engine;
         let Some(target) = &level.target else { return Ok(()) };
         if !level.root.is_directory || engine.spec.policy.dry_run {
@@ -155,8 +159,7 @@ impl Mover<'_> {
         let source = &level.source;
         let shown = || level.own_target_path();
         let source_shown = || level.own_source_path();
-        let attributes =
-            engine.read_attributes(source.fd.as_fd(), Held::Open, &source.facts, &source_shown)?;
+        let attributes = engine.read_attributes(source.fd.as_fd(), Held::Open, &source_shown)?;
         let found = stat::stat_fd(&target.fd)
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
         let now = engine.mounts.metadata(&found);
@@ -176,7 +179,7 @@ impl Mover<'_> {
     pub(crate) fn enter(&mut self, level: &Level, name: &[u8]) -> Result<Level, EntryError> {
         let engine = self.engine;
         let shown = || level.source_path(name);
-        let source = self.enter_source(level, name)?;
+        let source = engine.insist(|| self.enter_source(level, name))?;
         engine.count(Counter::EntriesFound);
         self.spent.entries += 1;
         let ancestors = cycle_free(engine, level, name, &source)?;
@@ -188,11 +191,11 @@ impl Mover<'_> {
             Some(above) => {
                 let target_shown = || level.target_path(name);
                 let acl = above.default_acl;
-                let made = self.make_target(&above.fd, acl, name, &source.metadata, &target_shown);
+                let mut make =
+                    || self.make_target(&above.fd, acl, name, &source.metadata, &target_shown);
+                let made = engine.insist(&mut make);
                 match made {
-                    Err(error) if error.errno == 1 && self.lift_directory(level) => {
-                        self.make_target(&above.fd, acl, name, &source.metadata, &target_shown)?
-                    }
+                    Err(error) if error.errno == EPERM && engine.lift_directory(level) => make()?,
                     made => made?,
                 }
             }

@@ -119,8 +119,7 @@ impl Engine {
             let class = ErrorClass::Changed;
             return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
         }
-        let facts = &level.source.facts;
-        let attributes = self.read_attributes(fd.as_fd(), Held::Open, facts, &shown)?;
+        let attributes = self.read_attributes(fd.as_fd(), Held::Open, &shown)?;
         Ok(Supply { fd, metadata, attributes })
     }
 

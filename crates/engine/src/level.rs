@@ -4,7 +4,7 @@ use dmover_model::{
     TreePath,
 };
 use dmover_sys::xattr::Held;
-use dmover_sys::{OwnedFd, flags, path, set, stat, xattr};
+use dmover_sys::{AsFd, OwnedFd, flags, path, set, stat, xattr};
 use std::sync::Arc;
 
 use crate::capability::Facts;
@@ -96,10 +96,10 @@ impl Engine {
         root: Arc<Root>,
         at: &DirectoryRef,
     ) -> Result<Level, EntryError> {
-        let source = self.open_source(&root, &at.path)?;
+        let source = self.insist(|| self.open_source(&root, &at.path))?;
         let shown = || root.source.display.join(&at.path);
         self.check_identity(Side::Source, source.metadata.identity, at.source, shown)?;
-        let mut target = self.open_target(&root, &at.path, at.destination)?;
+        let mut target = self.insist(|| self.open_target(&root, &at.path, at.destination))?;
         if let Some(target) = &mut target {
             target.made = at.made;
         }
@@ -218,11 +218,16 @@ impl Engine {
             target.default_acl = acl.is_ok_and(|acl| acl.is_some());
             target.opened_up = self.open_up(&target).map_err(|e| fail(Operation::SetMode, e))?;
         }
-        if !target.facts.is(&target.facts.no_flags) {
-            let bits = flags::get(&target.fd).ok().flatten().unwrap_or(0);
-            target.folds_case |= bits & flags::CASEFOLD != 0;
-        }
+        let bits = flags::get(&target.fd).ok().flatten().unwrap_or(0);
+        target.folds_case |= bits & flags::CASEFOLD != 0;
         Ok(target)
+    }
+
+    /// A directory that an earlier run has made immutable, as its source is, is opened up again.
+    pub(crate) fn lift_directory(&self, level: &Level) -> bool {
+        let source = flags::get(&level.source.fd).ok().flatten().unwrap_or(0);
+        let target = level.target.as_ref().filter(|_| source & flags::LOCKS != 0);
+        target.is_some_and(|t| self.lift_flags(t.fd.as_fd()))
     }
 
     /// Without privilege, an own directory that is closed to its owner has to be opened up to be

@@ -7,6 +7,7 @@
 //! [`Monitor`](dmover_observe::Monitor) and counts.
 #![forbid(unsafe_code)]
 
+mod amend;
 pub mod apply;
 mod attributes;
 pub mod capability;

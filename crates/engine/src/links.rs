@@ -164,7 +164,7 @@ impl Mover<'_> {
         if !done {
             let before = self.present(&level, file);
             let Some(planned) = self.plan_record(&level, record.clone()) else { return Ok(None) };
-            trusted = planned.decision != Decision::Skip;
+            trusted = !matches!(planned.decision, Decision::Skip | Decision::Amend);
             if !self.apply_one(&level, planned) {
                 return Ok(None);
             }
@@ -306,7 +306,7 @@ impl Mover<'_> {
             linked = link();
         }
         let linked = match linked {
-            Err(Errno::PERM) if self.lift_directory(level) => {
+            Err(Errno::PERM) if self.engine.lift_directory(level) => {
                 self.mark_dirty(&file.directory);
                 link()
             }

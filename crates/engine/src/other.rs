@@ -12,8 +12,8 @@ use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
 impl Engine {
-    /// Reads the extended attributes of a source entry that is not opened.
-    fn pinned_attributes(
+    /// Pins a source entry without opening it, and reads its extended attributes.
+    pub(crate) fn pinned_attributes(
         &self,
         level: &Level,
         record: &EntryRecord,
@@ -27,8 +27,7 @@ impl Engine {
             let (side, class) = (Side::Source, ErrorClass::Changed);
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
         }
-        let facts = &level.source.facts;
-        let attributes = self.read_attributes(pinned.as_fd(), Held::Pinned, facts, &shown)?;
+        let attributes = self.read_attributes(pinned.as_fd(), Held::Pinned, &shown)?;
         Ok((pinned, attributes))
     }
 }
