@@ -19,6 +19,20 @@ macro_rules! exit_codes {
     };
 }
 
+macro_rules! patterns {
+    () => {
+        "Patterns (--include, --exclude, and files of them; lines that start with # or ; are comments):
+  Rules are tried in the order in which they are given; the first that matches decides, and what
+  none matches takes part. A directory that is left out is not entered, so nothing below it can be
+  included again.
+  name        matches an entry of that name at any depth
+  a/b         matches that path at any depth; /a/b only directly below SOURCE
+  dir/        matches directories only
+  *  ?  [a-z] match within one name; ** matches across slashes
+  A backslash takes the meaning from the character after it."
+    };
+}
+
 macro_rules! copy_examples {
     () => {
         "Examples:
@@ -49,12 +63,12 @@ pub enum Verb {
     /// is a directory, else as DEST. Everything is kept: modes, owners, times, links, holes, extended
     /// attributes, ACLs, flags and project ids. What is equal already is skipped.
     #[command(after_help = copy_examples!())]
-    #[command(after_long_help = concat!(copy_examples!(), "\n\n", exit_codes!()))]
+    #[command(after_long_help = concat!(copy_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Copy(Box<CopyArgs>),
     /// Show what the file systems at PATHs can do
     ///
     /// Makes a few entries in a directory of its own inside each PATH, looks what the file system made
-    /// of them, and removes them again.
+    /// of them, and removes them again. Where nothing can be made, it says so and shows the rest.
     Doctor(DoctorArgs),
     /// Show the configuration that is in force
     Config(ConfigArgs),
@@ -166,7 +180,7 @@ pub struct FidelityArgs {
     #[arg(short, long)]
     pub archive: bool,
     /// Copy directories with what is in them (this is the default)
-    #[arg(short, long)]
+    #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
     /// Keep hard links (this is the default)
     #[arg(short = 'H', long)]
@@ -222,7 +236,7 @@ pub struct WritingArgs {
     #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true,
         default_missing_value = "simple", conflicts_with = "no_clobber")]
     pub backup: Option<BackupArg>,
-    /// What simple backup names end with
+    /// What simple backup names end with; typed without --backup, it means --backup=simple
     #[arg(long, value_name = "SUFFIX", default_value = "~")]
     pub suffix: OsString,
     /// Write into existing files instead of replacing them
@@ -244,7 +258,7 @@ pub struct WritingArgs {
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
     /// Operations in flight (default: by the processors)
-    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(short = 'j', long, value_name = "N", value_parser = threads)]
     pub threads: Option<u16>,
     /// Memory for buffers and queues
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
@@ -253,10 +267,10 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub bwlimit: Option<u64>,
     /// Entries per second
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub ops_limit: Option<u64>,
     /// Stop after so many failed entries
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub max_errors: Option<u64>,
     /// Stop after this time ('90s', '1h30m')
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -272,7 +286,8 @@ pub struct OutputArgs {
     pub itemize: bool,
     /// Print each entry by a template: %i itemized, %n name, %a action, %t type, %l bytes, %e seconds,
     /// %0 NUL, %% percent; a newline follows unless it ends with %0
-    #[arg(long, value_name = "TEMPLATE", conflicts_with_all = ["itemize", "json"])]
+    #[arg(long, value_name = "TEMPLATE", value_parser = template,
+        conflicts_with_all = ["itemize", "json"])]
     pub format: Option<String>,
     /// Print one JSON object a line; the last one is the summary
     #[arg(long, conflicts_with = "itemize")]
@@ -328,7 +343,7 @@ pub struct StateArgs {
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Directories to look at
+    /// Directories to look at; a file stands for its directory
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<OsString>,
     /// Print one JSON object a path
@@ -411,6 +426,37 @@ pub enum LogFormatArg {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+fn threads(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(number @ 1..=1024) => Ok(number),
+        _ => Err("has to be a number from 1 to 1024".into()),
+    }
+}
+
+fn count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("has to be a number of at least 1".into()),
+        Ok(number) => Ok(number),
+    }
+}
+
+/// Letters that may follow '%' in a template.
+const TEMPLATE_LETTERS: &str = "inatle0%";
+
+fn template(text: &str) -> Result<String, String> {
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c == '%' {
+            let letter = chars.next();
+            if !letter.is_some_and(|letter| TEMPLATE_LETTERS.contains(letter)) {
+                let shown = letter.map(String::from).unwrap_or_default();
+                return Err(format!("%{shown} means nothing; there are %i %n %a %t %l %e %0 %%"));
+            }
+        }
+    }
+    Ok(text.to_owned())
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -62,7 +62,7 @@ fn overlay(arg: Arg, settings: &Settings) -> Arg {
 }
 
 /// `--bwlimit` is `DMOVER_BWLIMIT`.
-fn variable_of(long: &str) -> String {
+pub(crate) fn variable_of(long: &str) -> String {
     format!("DMOVER_{}", long.replace('-', "_").to_uppercase())
 }
 
@@ -163,7 +163,8 @@ fn check_key(key: &str) -> Result<(), String> {
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub key: String,
-    pub value: String,
+    /// As a file would hold it; `None` if nothing is set.
+    pub value: Option<toml::Value>,
     pub origin: String,
 }
 
@@ -194,7 +195,21 @@ pub(crate) fn show(file: Option<&OsString>) -> Result<Vec<Shown>, ParseError> {
                 None => "default".into(),
             },
         };
-        shown.push(Shown { key: long.into(), value: value.join(","), origin });
+        shown.push(Shown { key: long.into(), value: as_toml(arg, value), origin });
     }
     Ok(shown)
+}
+
+fn as_toml(arg: &Arg, mut values: Vec<String>) -> Option<toml::Value> {
+    let last = values.pop()?;
+    Some(match arg.get_action() {
+        clap::ArgAction::SetTrue => {
+            toml::Value::Boolean(!matches!(&*last, "" | "0" | "no" | "false"))
+        }
+        clap::ArgAction::Append => {
+            values.push(last);
+            toml::Value::Array(values.into_iter().map(toml::Value::String).collect())
+        }
+        _ => last.parse().map_or_else(|_| toml::Value::String(last), toml::Value::Integer),
+    })
 }

@@ -4,6 +4,7 @@
 mod args;
 mod cmd;
 mod config;
+mod hints;
 mod list;
 mod print;
 mod quote;
@@ -26,6 +27,10 @@ pub fn main() -> ExitCode {
     let matches = match config::parse(std::env::args_os().collect()) {
         Ok(matches) => matches,
         Err(config::ParseError::Clap(error)) => {
+            if let Some((message, hint)) = hints::for_error(&error) {
+                failure(&message, &hint);
+                return ExitCode::from(dmover_model::ExitCode::Usage.code());
+            }
             // clap's own rule: help and version go to standard output with 0, errors to stderr with 2.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));

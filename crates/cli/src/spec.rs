@@ -199,6 +199,13 @@ fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable>
         let hint = "use something such as --suffix=.old";
         return Err(unusable("--suffix has to be a part of a name", hint));
     }
+    // As for cp, a suffix that was asked for means backups.
+    let suffix_typed = matches.value_source("suffix") == Some(ValueSource::CommandLine);
+    let backup = writing.backup.or(suffix_typed.then_some(BackupArg::Simple));
+    if suffix_typed && (writing.inplace || writing.no_clobber) {
+        let hint = "leave out --suffix, or what contradicts it";
+        return Err(unusable("--suffix means backups, which need the old file replaced", hint));
+    }
     // What was typed wins over defaults of other flags from files and the environment.
     let typed = matches.value_source("overwrite") == Some(ValueSource::CommandLine);
     let overwrite = overwrite(writing, typed);
@@ -212,7 +219,7 @@ fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable>
         demanded,
         allow_loss: losses(&args.fidelity.allow_loss)?,
         overwrite,
-        backup: writing.backup.map(|how| Backup {
+        backup: backup.map(|how| Backup {
             numbered: matches!(how, BackupArg::Numbered),
             suffix: writing.suffix.as_bytes().to_vec(),
         }),

@@ -112,6 +112,18 @@ fn what_is_no_directory_is_named() {
 }
 
 #[test]
+fn where_nothing_can_be_made_it_shows_the_rest() {
+    let line = findings(Path::new("/proc/self"));
+    assert!(!line.flag("probed"), "{line:?}");
+    assert!(line.text("file_system").contains("proc"), "{line:?}");
+    assert!(!line.text("reason").is_empty() && line.0.get("can_preserve").is_none(), "{line:?}");
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    assert!(findings(&file).flag("probed"), "a file stands for its directory");
+}
+
+#[test]
 fn without_privilege_it_says_what_this_user_can_do() {
     if !rustix::process::geteuid().is_root() {
         skip!("needs root to become somebody else");

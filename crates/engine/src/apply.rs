@@ -264,6 +264,9 @@ impl Mover<'_> {
             }
         } else {
             engine.count(counter_of(kind));
+            if engine.spec.policy.dry_run {
+                engine.add(Counter::BytesCopied, moved.bytes);
+            }
             if planned.existing.is_some() {
                 engine.count(Counter::EntriesReplaced);
             }

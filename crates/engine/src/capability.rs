@@ -78,14 +78,12 @@ pub(crate) struct CapabilityCache(Mutex<HashMap<MountId, Arc<Facts>>>);
 impl CapabilityCache {
     /// The facts of the mount that `object` lives on.
     pub fn facts(&self, mount: MountId, object: impl AsFd) -> Arc<Facts> {
-        const PROC: i64 = 0x9fa0;
-        const SYSFS: i64 = 0x6265_6572;
         let mut known = lock(&self.0);
         let facts = known.entry(mount).or_insert_with(|| {
             let magic = stat::file_system(object).map_or(0, |fs| fs.magic);
             let name = stat::file_system_name(magic);
             Arc::new(Facts {
-                pseudo: matches!(magic, PROC | SYSFS),
+                pseudo: matches!(name, Some("proc" | "sysfs")),
                 case_insensitive: matches!(name, Some("vfat" | "exfat" | "ntfs" | "cifs")),
                 remote: matches!(name, Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs")),
                 ..Facts::default()
@@ -124,6 +122,20 @@ impl Capabilities {
     }
 }
 
+/// What is known of the file system that holds an object without making anything there.
+pub fn glance(object: BorrowedFd<'_>) -> Capabilities {
+    let mut found = Capabilities::default();
+    if let Ok(fs) = stat::file_system(object) {
+        let unknown = format!("unknown ({:#x})", fs.magic);
+        let name = stat::file_system_name(fs.magic).map_or(unknown, str::to_owned);
+        found.add("file_system", name);
+        found.add("available_bytes", fs.available_bytes.to_string());
+        found.add("free_inodes", fs.free_inodes.to_string());
+        found.add("name_max", fs.name_max.to_string());
+    }
+    found
+}
+
 /// Probes by making entries in a new directory inside `parent`, and removes them again.
 ///
 /// # Errors
@@ -156,24 +168,12 @@ impl Probe {
     }
 
     fn run(&self) -> Capabilities {
-        let mut found = Capabilities::default();
-        self.file_system(&mut found);
+        let mut found = glance(self.directory.as_fd());
         self.attributes(&mut found);
         self.times(&mut found);
         self.content(&mut found);
         self.names(&mut found);
         found
-    }
-
-    fn file_system(&self, found: &mut Capabilities) {
-        if let Ok(fs) = stat::file_system(&self.directory) {
-            let unknown = format!("unknown ({:#x})", fs.magic);
-            let name = stat::file_system_name(fs.magic).map_or(unknown, str::to_owned);
-            found.add("file_system", name);
-            found.add("available_bytes", fs.available_bytes.to_string());
-            found.add("free_inodes", fs.free_inodes.to_string());
-            found.add("name_max", fs.name_max.to_string());
-        }
     }
 
     fn attributes(&self, found: &mut Capabilities) {

@@ -57,7 +57,11 @@ impl Mover<'_> {
                 self.give_up(group);
                 continue;
             }
-            self.link_group(group);
+            if self.engine.spec.policy.dry_run {
+                self.preview(group);
+            } else {
+                self.link_group(group);
+            }
             self.lease.extend();
         }
     }
@@ -69,6 +73,40 @@ impl Mover<'_> {
             let path = root.destination_path(&file.directory.path, last);
             self.engine.error(crate::context::Engine::cancelled(path));
         }
+    }
+
+    /// What a dry run tells of a group: one name would carry the content, the others be linked to it.
+    fn preview(&mut self, group: &LinkGroup) {
+        let mut carried: Option<Identity> = None;
+        for (index, file) in std::iter::once(&group.first).chain(&group.rest).enumerate() {
+            let looked = self.engine.open_level(&file.directory);
+            let looked = looked.and_then(|level| Ok((self.look(&level, &file.name)?, level)));
+            let (record, level) = match looked {
+                Ok(looked) => looked,
+                Err(error) => {
+                    self.engine.error(error);
+                    continue;
+                }
+            };
+            let metadata = record.metadata.clone();
+            let Some(planned) = self.plan_record(&level, record) else { continue };
+            let there = planned.existing.as_ref().map(|existing| existing.identity);
+            let stays = matches!(planned.decision, Decision::Skip | Decision::Amend);
+            if index == 0 {
+                carried = there.filter(|_| stays);
+                self.apply_one(&level, planned);
+            } else if there.is_some() && (there == carried || self.keeps_all()) {
+                self.engine.count(Counter::EntriesSkipped);
+                self.tell_link(&level, file, &metadata, Action::Skipped);
+            } else {
+                self.engine.count(Counter::HardLinksCreated);
+                self.tell_link(&level, file, &metadata, Action::Linked);
+            }
+        }
+    }
+
+    fn keeps_all(&self) -> bool {
+        self.engine.spec.policy.overwrite == Overwrite::Never
     }
 
     /// The first name that can carry the content does; every later one is linked to it.
@@ -225,12 +263,12 @@ impl Mover<'_> {
             Err(error) => self.engine.error(error),
             Ok((level, Linked::Already)) => {
                 self.engine.count(Counter::EntriesSkipped);
-                self.tell_link(&level, file, anchor, Action::Skipped);
+                self.tell_link(&level, file, anchor.metadata, Action::Skipped);
             }
             Ok((level, Linked::New)) => {
                 self.engine.count(Counter::HardLinksCreated);
                 self.mark_dirty(&file.directory);
-                self.tell_link(&level, file, anchor, Action::Linked);
+                self.tell_link(&level, file, anchor.metadata, Action::Linked);
             }
             Ok((level, Linked::Impossible(error))) => self.copy_instead(&level, file, error),
             Ok((level, Linked::Separate(record))) => {
@@ -360,16 +398,16 @@ impl Mover<'_> {
         self.hand_on_as_inherited();
     }
 
-    fn tell_link(&self, level: &Level, file: &FileRef, anchor: &Anchor<'_>, action: Action) {
+    fn tell_link(&self, level: &Level, file: &FileRef, metadata: &Metadata, action: Action) {
         if self.engine.monitor.wants_items() {
-            let old = (action == Action::Skipped).then_some(anchor.metadata);
+            let old = (action == Action::Skipped).then_some(metadata);
             self.engine.monitor.event(&Event::Item(Item {
                 path: level.source_path(file.name.as_bytes()),
                 action,
-                kind: anchor.metadata.kind,
+                kind: metadata.kind,
                 bytes: 0,
                 elapsed_us: 0,
-                itemized: itemize::columns(action, anchor.metadata, old),
+                itemized: itemize::columns(action, metadata, old),
             }));
         }
     }

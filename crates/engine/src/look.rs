@@ -93,7 +93,6 @@ impl Mover<'_> {
         record.is_hard_linked()
             && policy.preserve.has(Attribute::Links)
             && level.root.range.is_none()
-            && !policy.dry_run
             && !self.engine.follows_links()
     }
 

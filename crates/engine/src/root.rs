@@ -80,7 +80,7 @@ struct Argument {
 }
 
 fn refuse(display: &PathBytes, what: &str, hint: &str) -> Fatal {
-    Fatal::refused(format!("'{}': {what}", display.to_path().display()), hint)
+    Fatal::refused(format!("'{}' {what}", display.to_path().display()), hint)
 }
 
 fn refuse_errno(display: &PathBytes, doing: &str, error: Errno, hint: &str) -> Fatal {
@@ -111,7 +111,8 @@ impl Argument {
         let mut canonical = mount::path_of(&directory)
             .ok_or_else(|| refuse(typed, "cannot be resolved", "is /proc mounted?"))?;
         let name = (!whole).then(|| Name::new(last)).transpose();
-        let name = name.map_err(|e| refuse(typed, &e.to_string(), "check the path"))?;
+        let name =
+            name.map_err(|e| refuse(typed, &format!("is no name: {e}"), "check the path"))?;
         if let Some(name) = &name {
             canonical.push(OsStr::from_bytes(name.as_bytes()));
         }
@@ -235,7 +236,7 @@ impl Resolver<'_> {
         match self.spec.target_mode {
             TargetMode::As if sources > 1 => {
                 let hint = "use -t DIR, or copy one source at a time";
-                Err(refuse(destination, "one name cannot take several sources", hint))
+                Err(refuse(destination, "is one name and cannot take several sources", hint))
             }
             TargetMode::As => Ok(Placement::As),
             TargetMode::Into if directory => Ok(Placement::Inside),
@@ -263,9 +264,7 @@ impl Resolver<'_> {
         let found = source
             .stat(follow)
             .map_err(|e| refuse_errno(&source.display, "look at", e, "check the path"))?
-            .ok_or_else(|| {
-                refuse(&source.display, "no such file or directory", "check the path")
-            })?;
+            .ok_or_else(|| refuse(&source.display, "does not exist", "check the path"))?;
         let metadata = self.mounts.metadata(&found);
         if metadata.kind == EntryKind::Directory && self.spec.policy.range.is_some() {
             let hint = "--offset, --length and --dst-offset copy part of one file";
@@ -404,7 +403,7 @@ impl Resolver<'_> {
         if self.spec.policy.dry_run || directory::is_writable(&target.parent) {
             return Ok(());
         }
-        let what = "no permission to create it in its directory";
+        let what = "cannot be created: no permission in its directory";
         Err(refuse(&target.display, what, "choose another destination, or ask for permission"))
     }
 

@@ -170,6 +170,9 @@ pub fn file_system_name(magic: i64) -> Option<&'static str> {
         0xff53_4d42 => "cifs",
         0x4750_4653 => "gpfs",
         0x7366_746e => "ntfs",
+        0x9fa0 => "proc",
+        0x6265_6572 => "sysfs",
+        0x0187 => "autofs",
         _ => return None,
     })
 }

@@ -21,8 +21,8 @@ pub(crate) fn run(args: &ConfigArgs) -> ExitCode {
     line("[copy]");
     for setting in shown {
         // What has no value stays a comment, so that the lines can go into a file as they are.
-        let unset = if setting.value.is_empty() { "# " } else { "" };
-        let value = toml::Value::String(setting.value);
+        let unset = if setting.value.is_none() { "# " } else { "" };
+        let value = setting.value.map_or_else(|| "\"\"".to_owned(), |value| value.to_string());
         let from = if *origin { format!("  # {}", setting.origin) } else { String::new() };
         line(&format!("{unset}{} = {value}{from}", setting.key));
     }

@@ -1,6 +1,6 @@
 //! `dmover doctor`.
-use dmover_engine::capability::{Capabilities, probe};
-use dmover_sys::AsFd;
+use dmover_engine::capability::{Capabilities, glance, probe};
+use dmover_sys::{AsFd, Errno};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -12,13 +12,12 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
     let mut code = dmover_model::ExitCode::Done;
     for path in &args.paths {
         let path = Path::new(path);
-        let probed = dmover_sys::path::open_directory(path).and_then(|fd| probe(fd.as_fd()));
-        match probed {
-            Ok(found) if args.json => line(&json(path, &found)),
-            Ok(found) => text(path, &found),
+        match look(path) {
+            Ok(looked) if args.json => line(&json(path, &looked)),
+            Ok(looked) => text(path, &looked),
             Err(error) => {
                 let reason = std::io::Error::from(error);
-                let hint = "name a directory where you may create files";
+                let hint = "name a file or directory that exists and may be read";
                 failure(&format!("cannot look at '{}': {reason}", path.display()), hint);
                 code = dmover_model::ExitCode::Usage;
             }
@@ -27,8 +26,29 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
     ExitCode::from(code.code())
 }
 
-fn json(path: &Path, found: &Capabilities) -> String {
-    let fields = found.findings.iter().map(|f| {
+/// What was found out, and why not more.
+struct Looked {
+    found: Capabilities,
+    not_probed: Option<std::io::Error>,
+}
+
+fn look(path: &Path) -> Result<Looked, Errno> {
+    let fd = match dmover_sys::path::open_directory(path) {
+        // A file lives on the file system of its directory, unless it is a mount of its own.
+        Err(Errno::NOTDIR) => {
+            let above = path.parent().filter(|above| *above != Path::new(""));
+            dmover_sys::path::open_directory(above.unwrap_or(Path::new(".")))?
+        }
+        opened => opened?,
+    };
+    Ok(match probe(fd.as_fd()) {
+        Ok(found) => Looked { found, not_probed: None },
+        Err(error) => Looked { found: glance(fd.as_fd()), not_probed: Some(error.into()) },
+    })
+}
+
+fn json(path: &Path, looked: &Looked) -> String {
+    let fields = looked.found.findings.iter().map(|f| {
         let value = match f.value.as_str() {
             "yes" => serde_json::Value::Bool(true),
             "no" => serde_json::Value::Bool(false),
@@ -38,16 +58,30 @@ fn json(path: &Path, found: &Capabilities) -> String {
     });
     let mut object: serde_json::Map<_, _> = crate::print::json::path_fields(path).collect();
     object.insert("type".into(), "doctor".into());
+    object.insert("schema".into(), crate::print::json::SCHEMA.into());
+    object.insert("time".into(), jiff::Timestamp::now().to_string().into());
+    object.insert("probed".into(), looked.not_probed.is_none().into());
+    match &looked.not_probed {
+        Some(reason) => object.insert("reason".into(), reason.to_string().into()),
+        None => object.insert("can_preserve".into(), kept(&looked.found).into()),
+    };
     object.extend(fields);
     serde_json::Value::Object(object).to_string()
 }
 
-fn text(path: &Path, found: &Capabilities) {
+fn kept(found: &Capabilities) -> Vec<&'static str> {
+    found.attributes.iter().map(dmover_model::Attribute::word).collect()
+}
+
+fn text(path: &Path, looked: &Looked) {
     use std::os::unix::ffi::OsStrExt;
     line(&format!("{}:", quoted(path.as_os_str().as_bytes())));
-    for finding in &found.findings {
+    for finding in &looked.found.findings {
         line(&format!("  {:<22} {}", finding.name.replace('_', " "), finding.value));
     }
-    let kept: Vec<&str> = found.attributes.iter().map(dmover_model::Attribute::word).collect();
-    line(&format!("  {:<22} {}", "can preserve", kept.join(", ")));
+    let (label, words) = match &looked.not_probed {
+        Some(reason) => ("not probed", format!("nothing can be made there: {reason}")),
+        None => ("can preserve", kept(&looked.found).join(", ")),
+    };
+    line(&format!("  {label:<22} {words}"));
 }

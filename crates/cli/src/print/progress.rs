@@ -159,6 +159,8 @@ impl Progress {
         let fields = self.counters.snapshot();
         let mut object = serde_json::Map::new();
         object.insert("type".into(), "status".into());
+        object.insert("schema".into(), super::json::SCHEMA.into());
+        object.insert("time".into(), jiff::Timestamp::now().to_string().into());
         object.insert("elapsed_s".into(), self.started.elapsed().as_secs_f64().into());
         object.extend(fields.iter().map(|(c, value)| (c.name().to_owned(), value.into())));
         serde_json::Value::Object(object).to_string()

@@ -131,8 +131,8 @@ fn expand(template: &str, item: &Item) -> Vec<u8> {
                 newline = false;
             }
             Some('%') => out.push(b'%'),
-            Some(other) => out.extend_from_slice(format!("%{other}").as_bytes()),
-            None => out.push(b'%'),
+            // Other letters are refused on the command line.
+            _ => {}
         }
     }
     if newline {
@@ -187,7 +187,8 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
     let bytes = get(Counter::BytesCopied) + get(Counter::BytesShared);
     let mut lines = vec![headline(report)];
     lines.push(format!(
-        "  copied      {}, {}, {}; {} in {} ({}/s)",
+        "  {:<12}{}, {}, {}; {} in {} ({}/s)",
+        if report.dry_run { "to copy" } else { "copied" },
         counted(get(Counter::FilesCopied), "file", "files"),
         counted(get(Counter::DirectoriesCreated), "directory", "directories"),
         counted(

@@ -223,3 +223,31 @@ fn defaults_come_from_the_environment_and_from_files_and_flags_win() {
     );
     assert_eq!(bench.read("d/a"), "1\n");
 }
+
+#[test]
+fn a_dry_run_counts_what_the_run_then_does() {
+    const COUNTERS: [&str; 9] = [
+        "files_copied",
+        "directories_created",
+        "symlinks_copied",
+        "hard_links_created",
+        "specials_copied",
+        "bytes_copied",
+        "entries_skipped",
+        "entries_replaced",
+        "entries_amended",
+    ];
+    let bench = Bench::new();
+    bench.sh("mkdir -p s/a/b; echo 1 > s/f; ln s/f s/a/g; ln s/f s/a/b/h; ln -s f s/l; mkfifo s/p");
+    bench.sh("head -c 100000 /dev/urandom > s/a/large; echo 2 > s/alone");
+    let count = |line: &str| {
+        let summary = bench.copy(line).expect_code(0).said().unwrap().summary.unwrap();
+        COUNTERS.map(|counter| (counter, summary.number(counter)))
+    };
+    let changes = ["true", "true", "echo 22 > s/f; chmod 600 s/alone; ln s/alone s/other; rm s/l"];
+    for change in changes {
+        bench.sh(change);
+        let said = count("--dry-run --reflink=never -T s d");
+        assert_eq!(said, count("--reflink=never -T s d"), "after: {change}");
+    }
+}

@@ -90,6 +90,14 @@ fn numbered_backups_keep_all_versions() {
 }
 
 #[test]
+fn a_suffix_alone_means_backups() {
+    let bench = bench();
+    bench.copy("--suffix=.old -T s d").expect_code(0);
+    assert_eq!(bench.read("d/older.old"), "old-older\n");
+    bench.copy("--suffix=.old --no-clobber -T s d").expect_code(2);
+}
+
+#[test]
 fn the_suffix_of_backups_can_be_chosen() {
     let bench = bench();
     bench.copy("-T --backup --suffix .orig s d").expect_code(0);

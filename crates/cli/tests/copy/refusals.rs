@@ -247,3 +247,23 @@ fn a_run_that_is_under_way_locks_the_same_job_out() {
     running.finish().unwrap().expect_code(0);
     bench.copy("large new").expect_code(0);
 }
+
+#[test]
+fn habits_from_other_tools_are_answered() {
+    let bench = bench();
+    let options = [
+        ("-p", "kept by default"),
+        ("-rlptgoD", "kept by default"),
+        ("-P", "terminal shows progress"),
+        ("-z", "nothing is compressed"),
+        ("--delete-after", "never deletes"),
+        ("-c", "--overwrite=always"),
+    ];
+    for (option, words) in options {
+        let run = refused(&bench, &format!("copy {option} file new"), &[words]);
+        assert!(!run.stderr.contains("Usage:"), "{}", run.stderr);
+    }
+    let bench = bench.with(|dmover| dmover.wrapped(["env", "DMOVER_THREADS=many"]));
+    let run = bench.dmover("copy file new").expect_code(2);
+    assert!(run.stderr.contains("$DMOVER_THREADS is 'many'"), "{}", run.stderr);
+}

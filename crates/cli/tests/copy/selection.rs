@@ -243,11 +243,11 @@ fn a_dry_run_says_everything_and_writes_nothing() {
     bench.dmover("copy -n -i t new").expect_code(0);
     assert_eq!(before.changes(&snapshot(bench.root())), Vec::<String>::new());
     assert_eq!(absent.items.len(), 7, "{:?}", absent.items);
-    assert!(absent.items.iter().all(|item| item.text("action") == "created"), "{:?}", absent.items);
-    let replaced = |said: &dmover_testkit::lanes::lines::Said| {
-        said.items.iter().filter(|i| i.text("action") == "replaced").count()
+    let count = |said: &dmover_testkit::lanes::lines::Said, action: &str| {
+        said.items.iter().filter(|item| item.text("action") == action).count()
     };
-    assert_eq!(replaced(&present), 1, "{:?}", present.items);
+    assert_eq!((count(&absent, "created"), count(&absent, "linked")), (6, 1), "{:?}", absent.items);
+    assert_eq!(count(&present, "replaced"), 1, "{:?}", present.items);
     bench.copy("t new").expect_code(0);
     bench.assert_same("t", "new");
 }

@@ -1,0 +1,58 @@
+//! Words for what people type who come from cp and rsync, and for values that nobody typed.
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::config::{environment, variable_of};
+
+/// Message and hint for an error that is better explained in dmover's own words.
+pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let argument = text(ContextKind::InvalidArg)?;
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let hint = habit(argument)?;
+            Some((format!("there is no option '{argument}'"), hint.to_owned()))
+        }
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
+            let value = text(ContextKind::InvalidValue)?;
+            let long = argument.strip_prefix("--")?.split([' ', '=', '<']).next()?;
+            let variable = variable_of(long);
+            let from_variable = environment(&variable).is_some_and(|set| set == *value);
+            // The same value may have been typed as well; then the variable is not to blame.
+            let typed = std::env::args_os().any(|word| word.to_string_lossy().ends_with(value));
+            let why = std::error::Error::source(error).map(|e| format!(": {e}"));
+            let message = format!("${variable} is '{value}'{}", why.unwrap_or_default());
+            (from_variable && !typed).then(|| (message, format!("it stands for --{long}")))
+        }
+        _ => None,
+    }
+}
+
+/// What somebody wants who types an option of cp or rsync that dmover does not have.
+fn habit(option: &str) -> Option<&'static str> {
+    Some(match option {
+        "-p" | "-l" | "-g" | "-o" | "-D" | "-d" | "-U" | "-E" | "--perms" | "--links"
+        | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes" => {
+            "leave it out: modes, owners, times, links and devices are kept by default"
+        }
+        "-P" | "--partial" => {
+            "leave it out: a terminal shows progress, and the same command goes on after an interruption"
+        }
+        "-z" | "--compress" => "leave it out: nothing is compressed between local file systems",
+        "-c" | "--checksum" => {
+            "contents are not compared with what exists; --overwrite=always copies them again"
+        }
+        "-S" => "it is --sparse=always here",
+        "-f" | "--force" => "leave it out: what differs is replaced by default",
+        "-b" => "it is --backup here",
+        "-I" | "--ignore-times" => "it is --overwrite=always here",
+        "--ignore-existing" => "it is --no-clobber here",
+        "--append" | "--append-verify" => "an interrupted copy goes on with the same command",
+        _ if option.starts_with("--delete") => {
+            "leave it out: copy never deletes anything at the destination"
+        }
+        _ => return None,
+    })
+}
