@@ -9,7 +9,7 @@ use dmover_model::{
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::itemize;
-use dmover_sys::{AsFd, directory, stat};
+use dmover_sys::{AsFd, Errno, directory, stat};
 use std::time::Instant;
 
 use crate::context::{EPERM, entry_error};
@@ -139,6 +139,32 @@ impl Mover<'_> {
         Err(EntryError::plain(side, Operation::Attempt, class, path, words))
     }
 
+    /// The error of an entry that could not be made under `name`, which may be a temporary one.
+    ///
+    /// A file server may have made it all the same and lost the answer; what stands under a random
+    /// name of this job can be nothing else.
+    pub(crate) fn not_made(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        name: &[u8],
+        last: &[u8],
+        error: Errno,
+    ) -> EntryError {
+        // A person knows the final name, not the temporary one.
+        let shown = level.target_path(last);
+        if name != last {
+            // Mostly there is nothing to remove, and the error that counts is told.
+            let _ = directory::unlink(&target.fd, name);
+            if error == Errno::EXIST {
+                let words = "its temporary name was taken";
+                let (side, class) = (Side::Destination, ErrorClass::Busy);
+                return EntryError::plain(side, Operation::Create, class, shown, words);
+            }
+        }
+        entry_error(Side::Destination, Operation::Create, shown, error)
+    }
+
     /// A name that is absent and written whole here gets its final name at once, unless the policy
     /// would take an interrupted entry for one to keep.
     pub(crate) fn needs_temporary(&self, decision: Decision) -> bool {
@@ -162,7 +188,7 @@ impl Mover<'_> {
         if decision == Decision::Create {
             match directory::hard_link(&target.fd, name, &target.fd, last) {
                 Ok(()) => return directory::unlink(&target.fd, name).map_err(fail),
-                Err(dmover_sys::Errno::EXIST) => {
+                Err(Errno::EXIST) => {
                     return Err(self.taken(level, target, last));
                 }
                 // No hard links here: rename it is.
@@ -172,11 +198,20 @@ impl Mover<'_> {
             self.back_up(level, target, last)?;
         }
         match directory::rename(&target.fd, name, last) {
-            Err(dmover_sys::Errno::PERM) if locks && self.lift_file(target, last) => {
-                directory::rename(&target.fd, name, last).map_err(fail)
+            Err(Errno::PERM) if locks && self.lift_file(target, last) => {
+                directory::rename(&target.fd, name, last).map_err(fail)?;
             }
-            result => result.map_err(fail),
+            result => result.map_err(fail)?,
         }
+        if decision == Decision::Create {
+            // If the link was made and only its answer lost, both names were one file, and rename(2)
+            // left both.
+            match directory::unlink(&target.fd, name) {
+                Err(error) if !stat::is_absent(error) => return Err(fail(error)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
@@ -186,7 +221,7 @@ impl Mover<'_> {
 
     /// A name that was absent is taken: by another entry of the source on a destination that ignores
     /// case, or by somebody else, which a fresh look will tell.
-    fn taken(&self, level: &Level, target: &TargetDirectory, last: &[u8]) -> EntryError {
+    pub(crate) fn taken(&self, level: &Level, target: &TargetDirectory, last: &[u8]) -> EntryError {
         let path = level.target_path(last);
         let (class, words) = if self.is_exact(target, last) {
             (ErrorClass::Busy, "another entry was made under this name")
@@ -225,11 +260,11 @@ impl Mover<'_> {
             match directory::hard_link(&target.fd, name, &target.fd, &kept) {
                 Ok(()) => return Ok(()),
                 Err(error) if stat::is_absent(error) => return Ok(()),
-                Err(dmover_sys::Errno::EXIST) if backup.numbered => {}
-                Err(dmover_sys::Errno::EXIST) => {
+                Err(Errno::EXIST) if backup.numbered => {}
+                Err(Errno::EXIST) => {
                     directory::unlink(&target.fd, &kept).map_err(fail)?;
                 }
-                Err(dmover_sys::Errno::PERM | dmover_sys::Errno::OPNOTSUPP) => {
+                Err(Errno::PERM | Errno::OPNOTSUPP) => {
                     return directory::rename(&target.fd, name, &kept).map_err(fail);
                 }
                 Err(error) => return Err(fail(error)),

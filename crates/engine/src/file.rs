@@ -201,15 +201,17 @@ impl Mover<'_> {
         supply: &Supply,
     ) -> Result<Unfinished<'t>, EntryError> {
         let engine = self.engine;
-        // A person knows the final name, not the temporary one.
         let shown = || level.target_path(last);
-        let fail = |e| entry_error(Side::Destination, Operation::Create, shown(), e);
         let mode = engine.closed_mode(&supply.metadata);
-        let fd = file::create_new(&target.fd, name, mode).map_err(fail)?;
-        let file = Unfinished::new(engine, target, fd, name).map_err(fail)?;
+        let file = file::create_new(&target.fd, name, mode)
+            .and_then(|fd| Unfinished::new(engine, target, fd, name))
+            .map_err(|e| self.not_made(level, target, name, last, e))?;
         let object = engine.file_object(&file, &shown);
         engine.prepare(object, &supply.attributes, target.default_acl)?;
-        engine.layout.place(file.fd.as_fd(), &supply.metadata).map_err(fail)?;
+        engine
+            .layout
+            .place(file.fd.as_fd(), &supply.metadata)
+            .map_err(|e| entry_error(Side::Destination, Operation::Create, shown(), e))?;
         Ok(file)
     }
 

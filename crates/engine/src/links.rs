@@ -203,13 +203,15 @@ impl Mover<'_> {
             let before = self.present(&level, file);
             let Some(planned) = self.plan_record(&level, record.clone()) else { return Ok(None) };
             trusted = !matches!(planned.decision, Decision::Skip | Decision::Amend);
-            if !self.apply_one(&level, planned) {
+            let in_place = self.apply_one(&level, planned);
+            // An attempt that failed has made something in the directory as well, and removed it.
+            if !in_place || self.present(&level, file) != before {
+                self.mark_dirty(&file.directory);
+            }
+            if !in_place {
                 return Ok(None);
             }
             self.hand_on_as_inherited();
-            if self.present(&level, file) != before {
-                self.mark_dirty(&file.directory);
-            }
         }
         let name = file.destination_name.clone();
         let fail = |e| {
@@ -254,13 +256,22 @@ impl Mover<'_> {
     }
 
     fn link_name(&mut self, file: &FileRef, anchor: &Anchor<'_>, unlocked: &mut Unlocked) {
-        let result = self.engine.open_level(&file.directory).and_then(|level| {
+        let engine = self.engine;
+        let mut opened = false;
+        let result = engine.insist(|| {
+            let level = engine.open_level(&file.directory)?;
+            opened = true;
             self.note_opened_up(&level, &file.directory);
             let kept = self.link_one(&level, file, anchor, unlocked)?;
             Ok((level, kept))
         });
         match result {
-            Err(error) => self.engine.error(error),
+            Err(error) => {
+                engine.error(error);
+                if opened {
+                    self.mark_dirty(&file.directory);
+                }
+            }
             Ok((level, Linked::Already)) => {
                 self.engine.count(Counter::EntriesSkipped);
                 self.tell_link(&level, file, anchor.metadata, Action::Skipped);
@@ -356,7 +367,13 @@ impl Mover<'_> {
                 error
                 @ (Errno::MLINK | Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS),
             ) => return Ok(Linked::Impossible(error)),
-            Err(error) => return Err(fail(Operation::Link, error)),
+            Err(Errno::EXIST) if temporary.is_none() => {
+                return Err(self.taken(level, target, last));
+            }
+            Err(error) => {
+                let not_made = self.not_made(level, target, name, last, error);
+                return Err(EntryError { operation: Operation::Link, ..not_made });
+            }
         }
         // The anchor is named, not held: somebody may have swapped it just now.
         let made = stat::stat_at(&target.fd, name, false).map_err(|e| fail(Operation::Stat, e))?;
@@ -368,8 +385,15 @@ impl Mover<'_> {
             return Err(EntryError::plain(side, Operation::Link, class, path, words));
         }
         if temporary.is_some() {
-            self.back_up(level, target, last)?;
-            directory::rename(&target.fd, name, last).map_err(|e| fail(Operation::Rename, e))?;
+            let backed_up = self.back_up(level, target, last);
+            let placed = backed_up.and_then(|()| {
+                directory::rename(&target.fd, name, last).map_err(|e| fail(Operation::Rename, e))
+            });
+            if let Err(error) = placed {
+                // What is half done must not stay; that it stays is told by the error itself.
+                let _ = directory::unlink(&target.fd, name);
+                return Err(error);
+            }
         }
         Ok(Linked::New)
     }
@@ -393,8 +417,8 @@ impl Mover<'_> {
         let path = level.target_path(file.destination_name.as_bytes());
         if self.apply_one(level, planned) {
             self.engine.loss(LossKind::Links, path, format!("a second file ({error})"));
-            self.mark_dirty(&file.directory);
         }
+        self.mark_dirty(&file.directory);
         self.hand_on_as_inherited();
     }
 

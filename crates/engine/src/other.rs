@@ -91,10 +91,8 @@ impl Mover<'_> {
                 directory::make_symlink(content, &target.fd, name)
             }
         };
-        result.map_err(|e| {
-            let shown = level.target_path(record.destination_name().as_bytes());
-            entry_error(Side::Destination, Operation::Create, shown, e)
-        })
+        let last = record.destination_name().as_bytes();
+        result.map_err(|e| self.not_made(level, target, name, last, e))
     }
 
     /// Pins an entry that was just made, after a check that it is the one.
