@@ -164,7 +164,7 @@ pub struct SelectionArgs {
     /// Do not enter other file systems
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
-    /// Follow all symbolic links of the source
+    /// Follow all symbolic links of the source; hard links become files of their own
     #[arg(short = 'L', long)]
     pub dereference: bool,
     /// Follow symbolic links given as SOURCE

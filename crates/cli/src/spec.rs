@@ -193,6 +193,11 @@ fn time(text: &str, flag: &str) -> Result<Timestamp, Unusable> {
 
 fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable> {
     let (preserve, demanded) = preserve(&args.fidelity)?;
+    let links = demanded.has(Attribute::Links) || args.fidelity.hard_links;
+    if links && args.selection.dereference {
+        let hint = "with -L every name becomes a file of its own; leave out one of the two";
+        return Err(unusable("--dereference contradicts keeping hard links", hint));
+    }
     let writing = &args.writing;
     let suffix = writing.suffix.as_bytes();
     if suffix.is_empty() || suffix.contains(&b'/') {

@@ -303,7 +303,11 @@ impl Engine {
         if gid != now.gid && uid != now.uid {
             let _ = set::owner(object.fd, None, Some(gid));
         }
-        self.note(Note::OwnerNotKept, object.path);
+        if self.spec.policy.demanded.has(Attribute::Owner) {
+            self.loss(LossKind::Owner, (object.path)(), format!("owner {uid}:{gid}"));
+        } else {
+            self.note(Note::OwnerNotKept, object.path);
+        }
         Ok(false)
     }
 

@@ -154,7 +154,7 @@ fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Result<(), Fata
             .policy
             .demanded
             .iter()
-            .filter(|a| !can.attributes.has(*a) && !may_be_noted(*a))
+            .filter(|a| !can.attributes.has(*a) && !may_be_kept(*a))
             .map(dmover_model::Attribute::word)
             .collect();
         if !missing.is_empty() {
@@ -168,8 +168,8 @@ fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Result<(), Fata
     Ok(())
 }
 
-/// Without privilege an owner that may not be set is a note, not a refusal.
-fn may_be_noted(attribute: dmover_model::Attribute) -> bool {
+/// Without privilege one's own entries keep their owner; any other is a loss when it is met.
+fn may_be_kept(attribute: dmover_model::Attribute) -> bool {
     attribute == dmover_model::Attribute::Owner && !dmover_sys::process::is_privileged()
 }
 

@@ -119,10 +119,15 @@ fn devices_and_capabilities_of_a_source_are_said_to_be_missing() {
 }
 
 #[test]
-fn an_owner_that_is_demanded_is_refused() {
+fn an_owner_that_is_demanded_and_cannot_be_set_is_a_loss() {
     let Some(bench) = bench() else { skip!("needs root to become somebody else") };
-    bench.sh("mkdir s; echo 1 > s/f; chown -R 65534:65534 s");
-    let run = bench.copy("--preserve=mode,times s d").expect_code(0);
+    bench.sh("mkdir s; echo 1 > s/own; chown -R 65534:65534 s");
+    bench.copy("--preserve=owner,mode,times s d").expect_code(0);
     bench.assert_same("s", "d");
-    drop(run);
+    bench.sh("echo 2 > s/theirs; chown 0:0 s/theirs; chmod 644 s/theirs");
+    let run = bench.copy("--preserve=owner,mode,times s e").expect_code(3);
+    let losses = run.said().unwrap().losses;
+    assert_eq!(losses.len(), 1, "{}", run.tell());
+    assert!(losses[0].path().ends_with("theirs") && losses[0].text("kind") == "owner");
+    assert_eq!(bench.read("e/theirs"), "2\n");
 }

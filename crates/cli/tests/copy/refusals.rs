@@ -69,7 +69,7 @@ fn paths_that_cannot_work() {
 #[test]
 fn flags_that_make_no_sense() {
     let bench = bench();
-    let table: [(&str, &[&str]); 24] = [
+    let table: [(&str, &[&str]); 27] = [
         ("copy", &["SOURCE"]),
         ("copy file", &["file"]),
         ("copy -t there", &["SOURCE"]),
@@ -90,6 +90,9 @@ fn flags_that_make_no_sense() {
         ("copy --exclude [ file new", &["["]),
         ("copy --update --no-clobber file new", &["--no-clobber"]),
         ("copy --backup --inplace file new", &["--inplace"]),
+        ("copy -L --preserve=links tree new", &["--dereference"]),
+        ("copy --format %q file new", &["%q"]),
+        ("copy -j many file new", &["from 1 to 1024"]),
         ("copy --backup=weekly file new", &["weekly"]),
         ("copy --usermap a:b file new", &["a:b"]),
         ("copy -P file new", &["-P"]),
