@@ -3,8 +3,8 @@
 //! It gets batches of descriptor-free records with the decision for each; content comes from the
 //! source half only when an entry needs it. Every entry is retried, timed, counted and reported here.
 use dmover_model::{
-    Action, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Item, Metadata, Operation,
-    Overwrite, Side,
+    Action, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Identity, Item, Metadata,
+    Operation, Overwrite, Side,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -41,6 +41,8 @@ pub(crate) struct Renaming<'a> {
     pub decision: Decision,
     /// The source is immutable or append-only, so an old copy of it may be too.
     pub locks: bool,
+    /// The temporary itself.
+    pub identity: Identity,
 }
 
 impl Mover<'_> {
@@ -103,11 +105,8 @@ impl Mover<'_> {
             _ => return Ok(would_move(planned)),
         };
         self.check_lease(level, record.destination_name().as_bytes())?;
-        let result = match (planned.decision, &planned.existing) {
-            (Decision::Amend, Some(existing)) => self.amend(level, target, record, existing),
-            _ if record.metadata.kind == EntryKind::File => {
-                self.bring_file(level, target, record, planned.decision)
-            }
+        let result = match record.metadata.kind {
+            EntryKind::File => self.bring_file(level, target, record, planned.decision),
             _ => self.bring_other(level, target, record, planned.decision),
         };
         result.map_err(|e| self.explain(level, target, planned, e))
@@ -168,9 +167,9 @@ impl Mover<'_> {
     /// A name that is absent and written whole here gets its final name at once, unless the policy
     /// would take an interrupted entry for one to keep.
     pub(crate) fn needs_temporary(&self, decision: Decision) -> bool {
-        let keeps =
-            matches!(self.engine.spec.policy.overwrite, Overwrite::Never | Overwrite::Older);
-        decision == Decision::Replace || keeps
+        let policy = &self.engine.spec.policy;
+        let keeps = matches!(policy.overwrite, Overwrite::Never | Overwrite::Older);
+        decision == Decision::Replace || keeps || policy.backup.is_some()
     }
 
     /// Gives a finished temporary its final name. What was absent when it was decided on must still
@@ -181,37 +180,47 @@ impl Mover<'_> {
         target: &TargetDirectory,
         renaming: Renaming<'_>,
     ) -> Result<(), EntryError> {
-        let Renaming { name, last, decision, locks } = renaming;
+        let Renaming { name, last, decision, locks, identity } = renaming;
         let fail =
             |e| entry_error(Side::Destination, Operation::Rename, level.target_path(last), e);
         self.check_lease(level, last)?;
-        if decision == Decision::Create {
-            match directory::hard_link(&target.fd, name, &target.fd, last) {
-                Ok(()) => return directory::unlink(&target.fd, name).map_err(fail),
-                Err(Errno::EXIST) => {
-                    return Err(self.taken(level, target, last));
-                }
-                // No hard links here: rename it is.
-                Err(_) => {}
-            }
-        } else {
+        if decision != Decision::Create {
             self.back_up(level, target, last)?;
-        }
-        match directory::rename(&target.fd, name, last) {
-            Err(Errno::PERM) if locks && self.lift_file(target, last) => {
-                directory::rename(&target.fd, name, last).map_err(fail)?;
+            let mut renamed = directory::rename(&target.fd, name, last);
+            if renamed == Err(Errno::PERM) && locks && self.lift_file(target, last) {
+                renamed = directory::rename(&target.fd, name, last);
             }
-            result => result.map_err(fail)?,
+            return match renamed {
+                // A file server did it and lost the answer.
+                Err(_) if self.is_at(target, last, identity) => Ok(()),
+                result => result.map_err(fail),
+            };
         }
-        if decision == Decision::Create {
-            // If the link was made and only its answer lost, both names were one file, and rename(2)
-            // left both.
-            match directory::unlink(&target.fd, name) {
-                Err(error) if !stat::is_absent(error) => return Err(fail(error)),
-                _ => {}
+        let linked = directory::hard_link(&target.fd, name, &target.fd, last);
+        match linked {
+            Ok(()) => directory::unlink(&target.fd, name).map_err(fail),
+            Err(_) if self.is_at(target, last, identity) => {
+                directory::unlink(&target.fd, name).map_err(fail)
             }
+            Err(Errno::EXIST) => Err(self.taken(level, target, last)),
+            // No hard links here.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+                match directory::rename_new(&target.fd, name, last) {
+                    Ok(true) => Ok(()),
+                    Ok(false) => directory::rename(&target.fd, name, last).map_err(fail),
+                    Err(_) if self.is_at(target, last, identity) => Ok(()),
+                    Err(Errno::EXIST) => Err(self.taken(level, target, last)),
+                    Err(error) => Err(fail(error)),
+                }
+            }
+            Err(error) => Err(fail(error)),
         }
-        Ok(())
+    }
+
+    /// Whether a name stands for this very entry.
+    pub(crate) fn is_at(&self, target: &TargetDirectory, name: &[u8], identity: Identity) -> bool {
+        let found = stat::stat_at(&target.fd, name, false);
+        found.is_ok_and(|found| self.engine.mounts.identity(&found) == identity)
     }
 
     fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
@@ -257,17 +266,27 @@ impl Mover<'_> {
                 let path = level.target_path(name);
                 return Err(EntryError::plain(side, Operation::Backup, class, path, words));
             }
-            match directory::hard_link(&target.fd, name, &target.fd, &kept) {
-                Ok(()) => return Ok(()),
+            // A numbered name is free or the next one is tried; a simple one changes hands in one step.
+            let free = backup.numbered.then_some(&kept).cloned();
+            let at = free.unwrap_or_else(|| self.engine.temporary_name().as_bytes().to_vec());
+            match directory::hard_link(&target.fd, name, &target.fd, &at) {
+                Ok(()) if at == kept => return Ok(()),
+                Ok(()) => {
+                    let renamed = directory::rename(&target.fd, &at, &kept);
+                    // rename(2) leaves both names if they are one file already.
+                    match directory::unlink(&target.fd, &at) {
+                        Err(error) if renamed.is_ok() && !stat::is_absent(error) => {
+                            return Err(fail(error));
+                        }
+                        _ => return renamed.map_err(fail),
+                    }
+                }
                 Err(error) if stat::is_absent(error) => return Ok(()),
                 Err(Errno::EXIST) if backup.numbered => {}
-                Err(Errno::EXIST) => {
-                    directory::unlink(&target.fd, &kept).map_err(fail)?;
-                }
-                Err(Errno::PERM | Errno::OPNOTSUPP) => {
+                Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
                     return directory::rename(&target.fd, name, &kept).map_err(fail);
                 }
-                Err(error) => return Err(fail(error)),
+                Err(error) => return Err(self.not_made(level, target, &at, name, error)),
             }
         }
     }
@@ -285,15 +304,14 @@ impl Mover<'_> {
         let action = match planned.decision {
             Decision::Skip => Action::Skipped,
             Decision::UpdateInPlace => Action::Updated,
-            Decision::Amend => Action::Amended,
             Decision::Replace => Action::Replaced,
             _ => Action::Created,
         };
-        if action == Action::Amended {
-            engine.count(Counter::EntriesAmended);
-            engine.progress();
-        } else if action == Action::Skipped {
+        if action == Action::Skipped {
             engine.count(Counter::EntriesSkipped);
+            if self.is_dressed_otherwise(planned) {
+                engine.count(Counter::EntriesUnlike);
+            }
             if kind == EntryKind::File {
                 engine.add(Counter::BytesSkipped, record.metadata.size);
             }
@@ -329,8 +347,7 @@ impl Mover<'_> {
 /// What a dry run says about the bytes of an entry.
 fn would_move(planned: &Planned) -> Moved {
     let metadata = &planned.record.metadata;
-    let content = metadata.kind == EntryKind::File && planned.decision != Decision::Amend;
-    Moved { bytes: if content { metadata.size } else { 0 } }
+    Moved { bytes: if metadata.kind == EntryKind::File { metadata.size } else { 0 } }
 }
 
 fn counter_of(kind: EntryKind) -> Counter {

@@ -173,7 +173,7 @@ impl Engine {
             },
             None => {}
         }
-        self.loss(LossKind::Project, (object.path)(), format!("project id {}", wanted.id));
+        self.loss(LossKind::Project, (object.path)(), format!("id {}", wanted.id));
         Ok(())
     }
 
@@ -288,10 +288,14 @@ impl Engine {
             return Ok(false);
         }
         match set::owner(object.fd, Some(uid), Some(gid)) {
-            Ok(()) => return Ok(true),
+            Ok(()) if !object.facts.remote || has_owner(object, uid, gid)? => return Ok(true),
+            Ok(()) => {
+                self.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
+                return Ok(false);
+            }
             Err(Errno::PERM | Errno::INVAL) if !self.privilege.privileged => {}
             Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
-                self.loss(LossKind::Owner, (object.path)(), format!("owner {uid}:{gid}"));
+                self.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
                 return Ok(false);
             }
             Err(error) => return Err(object.fail(Operation::SetOwner, error)),
@@ -304,7 +308,7 @@ impl Engine {
             let _ = set::owner(object.fd, None, Some(gid));
         }
         if self.spec.policy.demanded.has(Attribute::Owner) {
-            self.loss(LossKind::Owner, (object.path)(), format!("owner {uid}:{gid}"));
+            self.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
         } else {
             self.note(Note::OwnerNotKept, object.path);
         }
@@ -316,16 +320,16 @@ impl Engine {
         let is_capability = |name: &[u8]| name == b"security.capability";
         let (late, early): (Vec<_>, Vec<_>) =
             attributes.xattrs.iter().partition(|(name, _)| is_capability(name));
+        let bytes: usize = attributes.xattrs.iter().map(|(n, v)| n.len() + v.len()).sum();
+        let may_not_fit = bytes >= XATTR_BYTES_THAT_FIT;
         for (name, value) in early.into_iter().chain(late) {
-            self.set_xattr(object, name, value)?;
+            self.set_xattr(object, name, value, may_not_fit)?;
         }
-        // An existing entry may have an ACL that the source does not have.
-        let is_directory = object.kind == EntryKind::Directory;
-        if (is_directory || !object.made) && self.keeps(Attribute::Acl) {
+        // An existing directory may have an ACL that the source does not have.
+        if object.kind == EntryKind::Directory && self.keeps(Attribute::Acl) {
             for acl in [ACCESS_ACL, DEFAULT_ACL] {
                 let wanted = attributes.xattrs.iter().any(|(name, _)| name == acl);
-                let possible = is_directory || acl == ACCESS_ACL;
-                if possible && !wanted && self.has_xattr(object, acl)? {
+                if !wanted && self.has_xattr(object, acl)? {
                     xattr::remove(object.fd, object.held, acl)
                         .map_err(|e| object.fail(Operation::SetXattr, e))?;
                 }
@@ -339,13 +343,19 @@ impl Engine {
         Ok(value.map_err(|e| object.fail(Operation::SetXattr, e))?.is_some())
     }
 
-    fn set_xattr(&self, object: Object<'_>, name: &[u8], value: &[u8]) -> Result<(), EntryError> {
+    fn set_xattr(
+        &self,
+        object: Object<'_>,
+        name: &[u8],
+        value: &[u8],
+        may_not_fit: bool,
+    ) -> Result<(), EntryError> {
         let is_acl = name == ACCESS_ACL || name == DEFAULT_ACL;
         let mapped =
             (is_acl && !self.ids.is_identity()).then(|| self.ids.posix_acl(value)).flatten();
         let value = mapped.as_deref().unwrap_or(value);
         // Equal already, as on every rerun: nothing is written, so no change time moves.
-        if !(object.made && object.kind == EntryKind::File)
+        if object.kind == EntryKind::Directory
             && let Ok(Some(now)) = xattr::get(object.fd, object.held, name)
             && now == value
         {
@@ -357,30 +367,31 @@ impl Engine {
             _ => LossKind::Xattr,
         };
         match xattr::set(object.fd, object.held, name, value) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                // The kernel rewrites ACLs and capabilities; the others have to come back as they are.
+                let plain = name.starts_with(b"user.") || name.starts_with(b"trusted.");
+                if plain && object.facts.remote {
+                    let got = xattr::get(object.fd, object.held, name);
+                    if got.map_err(|e| object.fail(Operation::SetXattr, e))?.as_deref()
+                        != Some(value)
+                    {
+                        let detail =
+                            format!("{} became another value", String::from_utf8_lossy(name));
+                        self.loss(kind, (object.path)(), detail);
+                    }
+                }
+                Ok(())
+            }
             Err(Errno::PERM | Errno::ACCESS) if !self.privilege.privileged => {
                 self.note(Note::PrivilegedAttribute, object.path);
                 Ok(())
             }
-            Err(error) if self.is_loss(object, error) => {
+            Err(error) if is_loss(object, error, may_not_fit) => {
                 let detail = format!("{} ({error})", String::from_utf8_lossy(name));
                 self.loss(kind, (object.path)(), detail);
                 Ok(())
             }
             Err(error) => Err(object.fail(Operation::SetXattr, error)),
-        }
-    }
-
-    /// Whether a refusal means that the file system cannot hold this attribute.
-    fn is_loss(&self, object: Object<'_>, error: Errno) -> bool {
-        match error {
-            Errno::OPNOTSUPP | Errno::NOSYS | Errno::TOOBIG | Errno::RANGE | Errno::INVAL => true,
-            Errno::PERM => true,
-            // ext4 says "no space" when the attribute does not fit into its one block.
-            Errno::NOSPC => {
-                stat::file_system(object.fd).is_ok_and(|fs| fs.available_bytes > 1 << 20)
-            }
-            _ => false,
         }
     }
 
@@ -414,14 +425,32 @@ impl Engine {
             Held::Pinned => set::mode_pinned(object.fd, mode),
         };
         match result {
-            Ok(()) => Ok(()),
+            Ok(()) => self.check_mode(object, mode),
             // The file is our own, so a refusal is the file system's.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
-                self.loss(LossKind::Mode, (object.path)(), format!("mode {mode:04o}"));
+                self.loss(LossKind::Mode, (object.path)(), format!("{mode:04o}"));
                 Ok(())
             }
             Err(error) => Err(object.fail(Operation::SetMode, error)),
         }
+    }
+
+    /// The kernel drops the set-group-id bit of a group that the process is not in, without a word, and
+    /// a server may keep what it likes.
+    fn check_mode(&self, object: Object<'_>, mode: u32) -> Result<(), EntryError> {
+        const SET_GID: u32 = 0o2000;
+        let doubtful = !self.privilege.privileged && mode & SET_GID != 0;
+        if !doubtful && !object.facts.remote {
+            return Ok(());
+        }
+        let found = stat::stat_fd(object.fd).map_err(|e| object.fail(Operation::Stat, e))?;
+        let got = found.mode & 0o7777;
+        if doubtful && got == mode & !SET_GID {
+            self.note(Note::SetIdDropped, object.path);
+        } else if got != mode {
+            self.loss(LossKind::Mode, (object.path)(), format!("{mode:04o} became {got:04o}"));
+        }
+        Ok(())
     }
 
     /// The mode at present: changing the owner clears set-id bits, and an ACL rewrites the group's.
@@ -483,7 +512,7 @@ impl Engine {
         }
         if got.mtime != source.mtime || got.atime != source.atime {
             let words = format!(
-                "times became {}.{:09} and {}.{:09}",
+                "became {}.{:09} and {}.{:09}",
                 got.atime.seconds, got.atime.nanoseconds, got.mtime.seconds, got.mtime.nanoseconds
             );
             self.loss(LossKind::Times, (object.path)(), words);
@@ -515,4 +544,28 @@ fn flag_words(bits: Flags) -> String {
     ];
     let words: Vec<&str> = WORDS.iter().filter(|(b, _)| bits & b != 0).map(|(_, w)| *w).collect();
     words.join(", ")
+}
+
+/// Attributes of an entry that together are smaller than this fit into the block that ext4 has for
+/// them, the smallest room that any file system gives (1 KiB, ext4(5)).
+const XATTR_BYTES_THAT_FIT: usize = 900;
+
+/// Whether an owner that a server accepted is there.
+fn has_owner(object: Object<'_>, uid: u32, gid: u32) -> Result<bool, EntryError> {
+    let found = stat::stat_fd(object.fd).map_err(|e| object.fail(Operation::Stat, e))?;
+    Ok((found.uid, found.gid) == (uid, gid))
+}
+
+/// Whether a refusal means that the file system cannot hold this attribute.
+fn is_loss(object: Object<'_>, error: Errno, may_not_fit: bool) -> bool {
+    match error {
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::TOOBIG | Errno::RANGE | Errno::INVAL => true,
+        Errno::PERM => true,
+        // ext4 and btrfs say "no space" when an attribute is too large; otherwise the disk is full, and
+        // a later run may have more luck.
+        Errno::NOSPC => {
+            may_not_fit && stat::file_system(object.fd).is_ok_and(|fs| fs.available_bytes > 1 << 20)
+        }
+        _ => false,
+    }
 }

@@ -28,8 +28,9 @@ pub(crate) struct Facts {
     pub pseudo: bool,
     /// Names that differ only in case are the same.
     pub case_insensitive: bool,
-    /// A server may give new entries another owner than the process has (root squash).
-    remote: bool,
+    /// A server decides: it may give new entries another owner than the process has (root squash), and
+    /// what it accepts it need not keep.
+    pub remote: bool,
     /// The owner that such a server gave to the first entry made here.
     squashed_owner: OnceLock<u32>,
 }
@@ -58,16 +59,14 @@ impl Facts {
     pub fn learn_granularity(&self, wanted: Timestamp, got: Timestamp) -> bool {
         const STEPS: [u32; 7] =
             [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000];
-        match STEPS.into_iter().find(|step| wanted.truncated(*step) == got) {
-            Some(step) => {
-                // A time that happens to be a multiple of a step says nothing about smaller ones.
-                if step > 1 || !wanted.nanoseconds.is_multiple_of(100) {
-                    self.granularity_ns.store(step, Ordering::Relaxed);
-                }
-                true
-            }
-            None => false,
+        let mut matching = STEPS.into_iter().filter(|step| wanted.truncated(*step) == got);
+        match (matching.next(), matching.next()) {
+            // A time that several steps would have left alike tells nothing about which one it was.
+            (Some(step), None) => self.granularity_ns.store(step, Ordering::Relaxed),
+            (None, _) => return false,
+            _ => {}
         }
+        true
     }
 }
 

@@ -1,6 +1,6 @@
 //! What all movers of one job in one process share.
 use dmover_model::{
-    EntryError, ErrorClass, Event, JobSpec, LossKind, Note, Operation, PathBytes, RootId, Side,
+    EntryError, ErrorClass, Event, JobSpec, LossKind, Note, Operation, PathBytes, Side,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest};
 use dmover_plan::breaker::Breaker;
@@ -19,7 +19,7 @@ use crate::control::{Control, StopReason};
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::mounts::MountTable;
-use crate::root::Root;
+use crate::roots::RootTable;
 
 /// The number of EPERM, which entries' errors carry.
 pub(crate) const EPERM: i32 = 1;
@@ -44,7 +44,7 @@ pub(crate) struct Tally {
 /// The shared state of a job.
 pub struct Engine {
     pub(crate) spec: JobSpec,
-    pub(crate) roots: RwLock<Vec<Arc<Root>>>,
+    pub(crate) roots: RootTable,
     pub(crate) monitor: Arc<dyn Monitor>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) slowest: Slowest,
@@ -80,17 +80,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    pub(crate) fn root(&self, id: RootId) -> Arc<Root> {
-        let roots = self.roots.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&roots[id.0 as usize])
-    }
-
-    pub(crate) fn add_root(&self, root: Root) -> RootId {
-        let mut roots = self.roots.write().unwrap_or_else(PoisonError::into_inner);
-        roots.push(Arc::new(root));
-        RootId(roots.len() as u32 - 1)
-    }
-
     pub(crate) fn count(&self, counter: Counter) {
         self.counters.count(counter);
     }

@@ -12,19 +12,41 @@ use crate::context::{EPERM, Engine, entry_error};
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
 
+/// Where a directory is to be.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub parent: &'a OwnedFd,
+    /// The parent hands an ACL down to what is made in it.
+    pub inherits_acl: bool,
+    pub name: &'a [u8],
+}
+
 impl Mover<'_> {
-    /// Opens the destination directory `name`, or makes it; `None` in a dry run where it is missing.
-    ///
-    /// `parent` is the open directory that holds it, and whether it hands an ACL down.
+    /// Opens the destination directory, or makes it; `None` in a dry run where it is missing.
     pub(crate) fn make_target(
         &mut self,
-        parent: &OwnedFd,
-        inherits_acl: bool,
-        name: &[u8],
+        place: Place<'_>,
         source: &Metadata,
         shown: &dyn Fn() -> dmover_model::PathBytes,
     ) -> Result<Option<TargetDirectory>, EntryError> {
         let engine = self.engine;
+        // A file server may make it and lose the answer: then the next attempt finds it.
+        let mut tried = false;
+        engine.insist(|| {
+            let made = self.try_to_make(place, source, shown, &mut tried)?;
+            Ok(made.map(|target| TargetDirectory { made: target.made || tried, ..target }))
+        })
+    }
+
+    fn try_to_make(
+        &mut self,
+        place: Place<'_>,
+        source: &Metadata,
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+        tried: &mut bool,
+    ) -> Result<Option<TargetDirectory>, EntryError> {
+        let engine = self.engine;
+        let Place { parent, inherits_acl, name } = place;
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         match self.open_target_directory(parent, name) {
             Ok(fd) => {
@@ -53,7 +75,10 @@ impl Mover<'_> {
                     .map_err(|e| fail(Operation::Open, e))?;
                 return engine.target_directory(fd, false, shown).map(Some);
             }
-            made => made.map_err(|e| fail(Operation::MakeDirectory, e))?,
+            made => {
+                *tried = true;
+                made.map_err(|e| fail(Operation::MakeDirectory, e))?;
+            }
         }
         let fd = path::open_directory_below(parent, name).map_err(|e| fail(Operation::Open, e))?;
         let target = engine.target_directory(fd, true, shown)?;
@@ -190,11 +215,10 @@ impl Mover<'_> {
             }
             Some(above) => {
                 let target_shown = || level.target_path(name);
-                let acl = above.default_acl;
-                let mut make =
-                    || self.make_target(&above.fd, acl, name, &source.metadata, &target_shown);
-                let made = engine.insist(&mut make);
-                match made {
+                let (parent, inherits_acl) = (&above.fd, above.default_acl);
+                let place = Place { parent, inherits_acl, name };
+                let mut make = || self.make_target(place, &source.metadata, &target_shown);
+                match make() {
                     Err(error) if error.errno == EPERM && engine.lift_directory(level) => make()?,
                     made => made?,
                 }
@@ -239,7 +263,8 @@ impl Mover<'_> {
         else {
             return Ok(());
         };
-        let made = self.make_target(&above.fd, above.default_acl, name, &metadata, &shown)?;
+        let place = Place { parent: &above.fd, inherits_acl: above.default_acl, name };
+        let made = self.make_target(place, &metadata, &shown)?;
         let Some(target) = made.filter(|_| !engine.spec.policy.dry_run) else { return Ok(()) };
         let object = directory_object(&target, &shown);
         // Attributes of a directory that may not be opened are mostly out of reach as well.

@@ -29,6 +29,7 @@ use crate::mover::run_mover;
 use crate::queue::{LocalQueue, Queue, Reported};
 use crate::report::{JobReport, JobState};
 use crate::root::{Placement, Resolver, Root};
+use crate::roots::RootTable;
 use crate::state::{StateDirectory, job_id};
 
 /// A mover in this process that makes no progress for so long has lost its task.
@@ -200,7 +201,7 @@ impl Run {
         let buffer_bytes = (memory / 2 / threads).clamp(64 << 10, 1 << 20);
         let engine = Arc::new(Engine {
             spec: spec.clone(),
-            roots: RwLock::new(roots.into_iter().map(Arc::new).collect()),
+            roots: RootTable::new(roots),
             monitor: Arc::clone(&job.monitor),
             counters: Arc::clone(&job.counters),
             slowest: Slowest::default(),
@@ -327,9 +328,8 @@ impl Run {
 
     /// Names the part of the tree that a stopped job has not attempted.
     fn tell_abandoned(&self, kind: &TaskKind) {
-        let below = |d: &dmover_model::DirectoryRef| {
-            self.engine.root(d.root).destination.display.join(&d.path)
-        };
+        let below =
+            |d: &dmover_model::DirectoryRef| self.engine.destination_path(d.root, &d.path, b"");
         let many = |n: usize| format!("{n} entries of this directory were not attempted");
         let (path, words) = match kind {
             TaskKind::Scan { directory, names: ScanNames::Listed(names) } => {
@@ -338,8 +338,9 @@ impl Run {
             TaskKind::Scan { directory, .. } => (below(directory), "not attempted".into()),
             TaskKind::Open { file, .. } => {
                 let name = file.destination_name.as_bytes();
-                let root = self.engine.root(file.directory.root);
-                (root.destination_path(&file.directory.path, name), "not attempted".into())
+                let at = &file.directory;
+                let path = self.engine.destination_path(at.root, &at.path, name);
+                (path, "not attempted".into())
             }
             TaskKind::Pairs(pairs) => match pairs.first() {
                 Some((_, destination, _)) => {
@@ -364,9 +365,8 @@ impl Run {
 
     fn tell_group(&self, group: &dmover_model::LinkGroup) {
         for file in std::iter::once(&group.first).chain(&group.rest) {
-            let root = self.engine.root(file.directory.root);
-            let name = file.destination_name.as_bytes();
-            let path = root.destination_path(&file.directory.path, name);
+            let (at, name) = (&file.directory, file.destination_name.as_bytes());
+            let path = self.engine.destination_path(at.root, &at.path, name);
             self.tell_not_attempted(path, "not attempted");
         }
     }
@@ -419,8 +419,7 @@ fn depth_max(open_files_max: u64, threads: usize) -> usize {
 
 fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
     const SHARD: usize = 1000;
-    let roots = engine.roots.read().map_or(0, |r| r.len() as u32);
-    let all_roots = || (0..roots).map(dmover_model::RootId);
+    let all_roots = || engine.roots.ids();
     match list {
         JobList::None => all_roots()
             .map(|root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root })

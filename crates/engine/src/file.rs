@@ -297,7 +297,8 @@ impl Mover<'_> {
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
         if file.name != last {
             let locks = attributes.flags & flags::LOCKS != 0;
-            let renaming = Renaming { name: &file.name, last, decision, locks };
+            let identity = file.metadata.identity;
+            let renaming = Renaming { name: &file.name, last, decision, locks, identity };
             self.put_in_place(level, file.target, renaming)?;
             file.name = last.to_vec();
         }

@@ -242,9 +242,8 @@ impl Mover<'_> {
         let large = &task.large;
         error.attempt = large.round;
         if error.path.0.is_empty() {
-            let root = self.engine.root(large.file.directory.root);
-            let last = large.file.destination_name.as_bytes();
-            error.path = root.destination_path(&large.file.directory.path, last);
+            let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
+            error.path = self.engine.destination_path(at.root, &at.path, last);
         }
         let again = error.retryable() || error.class == ErrorClass::Fenced;
         let stopping = self.engine.control.is_stopping();
@@ -279,8 +278,11 @@ impl Mover<'_> {
     /// Needs nothing of the source, which may be what has failed.
     fn remove_temporary(&self, large: &LargeFile) {
         let at = &large.file.directory;
-        let root = self.engine.root(at.root);
-        let removed = self.engine.open_target(&root, &at.path, at.destination).map(|target| {
+        let target = self
+            .engine
+            .root(at.root)
+            .and_then(|root| self.engine.open_target(&root, &at.path, at.destination));
+        let removed = target.map(|target| {
             let target = target?;
             let name = large.temporary.as_bytes();
             let there = stat::stat_at(&target.fd, name, false).ok()?;

@@ -87,7 +87,7 @@ impl Level {
 impl Engine {
     /// Opens the directory that a task names, on both sides, and checks that it is still the same.
     pub(crate) fn open_level(&self, at: &DirectoryRef) -> Result<Level, EntryError> {
-        self.open_level_in(self.root(at.root), at)
+        self.open_level_in(self.root(at.root)?, at)
     }
 
     /// The same for a root that is not in the job's table.

@@ -7,7 +7,6 @@
 //! [`Monitor`](dmover_observe::Monitor) and counts.
 #![forbid(unsafe_code)]
 
-mod amend;
 pub mod apply;
 mod attributes;
 pub mod capability;
@@ -32,6 +31,7 @@ mod other;
 pub mod queue;
 mod report;
 mod root;
+mod roots;
 pub mod scan;
 mod state;
 

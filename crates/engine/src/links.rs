@@ -68,17 +68,18 @@ impl Mover<'_> {
 
     fn give_up(&self, group: &LinkGroup) {
         for file in std::iter::once(&group.first).chain(&group.rest) {
-            let root = self.engine.root(file.directory.root);
-            let last = file.destination_name.as_bytes();
-            let path = root.destination_path(&file.directory.path, last);
+            let (at, last) = (&file.directory, file.destination_name.as_bytes());
+            let path = self.engine.destination_path(at.root, &at.path, last);
             self.engine.error(crate::context::Engine::cancelled(path));
         }
     }
 
-    /// What a dry run tells of a group: one name would carry the content, the others be linked to it.
+    /// What a dry run tells of a group: the first name that can would carry the content, and the others
+    /// be linked to it.
     fn preview(&mut self, group: &LinkGroup) {
-        let mut carried: Option<Identity> = None;
-        for (index, file) in std::iter::once(&group.first).chain(&group.rest).enumerate() {
+        // The inode at the destination that stays, if the carrier is one that is there already.
+        let mut carrier: Option<Option<Metadata>> = None;
+        for file in std::iter::once(&group.first).chain(&group.rest) {
             let looked = self.engine.open_level(&file.directory);
             let looked = looked.and_then(|level| Ok((self.look(&level, &file.name)?, level)));
             let (record, level) = match looked {
@@ -90,23 +91,34 @@ impl Mover<'_> {
             };
             let metadata = record.metadata.clone();
             let Some(planned) = self.plan_record(&level, record) else { continue };
-            let there = planned.existing.as_ref().map(|existing| existing.identity);
-            let stays = matches!(planned.decision, Decision::Skip | Decision::Amend);
-            if index == 0 {
-                carried = there.filter(|_| stays);
-                self.apply_one(&level, planned);
-            } else if there.is_some() && (there == carried || self.keeps_all()) {
-                self.engine.count(Counter::EntriesSkipped);
-                self.tell_link(&level, file, &metadata, Action::Skipped);
-            } else {
-                self.engine.count(Counter::HardLinksCreated);
-                self.tell_link(&level, file, &metadata, Action::Linked);
+            let (old, decision) = (planned.existing.clone(), planned.decision);
+            let refused = matches!(decision, Decision::Refuse(..));
+            match (&carrier, &old) {
+                _ if refused => {
+                    self.apply_one(&level, planned);
+                }
+                (None, _) => {
+                    let stays = decision == Decision::Skip;
+                    let same = old.as_ref().zip(level.target.as_ref());
+                    let same = same.is_some_and(|(old, t)| self.is_the_same(&metadata, old, t));
+                    self.apply_one(&level, planned);
+                    if !stays || same {
+                        carrier = Some(old.filter(|_| stays));
+                    }
+                }
+                (Some(kept), Some(old))
+                    if kept.as_ref().is_some_and(|kept| kept.identity == old.identity)
+                        || self.keeps_existing(old, kept.as_ref().unwrap_or(&metadata)) =>
+                {
+                    self.engine.count(Counter::EntriesSkipped);
+                    self.tell_link(&level, file, &metadata, Action::Skipped);
+                }
+                _ => {
+                    self.engine.count(Counter::HardLinksCreated);
+                    self.tell_link(&level, file, &metadata, Action::Linked);
+                }
             }
         }
-    }
-
-    fn keeps_all(&self) -> bool {
-        self.engine.spec.policy.overwrite == Overwrite::Never
     }
 
     /// The first name that can carry the content does; every later one is linked to it.
@@ -202,7 +214,7 @@ impl Mover<'_> {
         if !done {
             let before = self.present(&level, file);
             let Some(planned) = self.plan_record(&level, record.clone()) else { return Ok(None) };
-            trusted = !matches!(planned.decision, Decision::Skip | Decision::Amend);
+            trusted = planned.decision != Decision::Skip;
             let in_place = self.apply_one(&level, planned);
             // An attempt that failed has made something in the directory as well, and removed it.
             if !in_place || self.present(&level, file) != before {
@@ -257,10 +269,11 @@ impl Mover<'_> {
 
     fn link_name(&mut self, file: &FileRef, anchor: &Anchor<'_>, unlocked: &mut Unlocked) {
         let engine = self.engine;
-        let mut opened = false;
+        // How often something was tried in the directory, which changes its times.
+        let mut tries = 0;
         let result = engine.insist(|| {
             let level = engine.open_level(&file.directory)?;
-            opened = true;
+            tries += 1;
             self.note_opened_up(&level, &file.directory);
             let kept = self.link_one(&level, file, anchor, unlocked)?;
             Ok((level, kept))
@@ -268,15 +281,15 @@ impl Mover<'_> {
         match result {
             Err(error) => {
                 engine.error(error);
-                if opened {
+                if tries > 0 {
                     self.mark_dirty(&file.directory);
                 }
             }
-            Ok((level, Linked::Already)) => {
+            Ok((level, Linked::Already)) if tries == 1 => {
                 self.engine.count(Counter::EntriesSkipped);
                 self.tell_link(&level, file, anchor.metadata, Action::Skipped);
             }
-            Ok((level, Linked::New)) => {
+            Ok((level, Linked::Already | Linked::New)) => {
                 self.engine.count(Counter::HardLinksCreated);
                 self.mark_dirty(&file.directory);
                 self.tell_link(&level, file, anchor.metadata, Action::Linked);
@@ -336,7 +349,7 @@ impl Mover<'_> {
                 let path = level.target_path(last);
                 return Err(EntryError::plain(side, Operation::Link, class, path, words));
             }
-            Some(old) if self.keeps_existing(old, anchor) => return Ok(Linked::Already),
+            Some(old) if self.keeps_existing(old, anchor.metadata) => return Ok(Linked::Already),
             Some(_) if target.folds_case && !self.is_exact(target, last) => {
                 let words = "another entry has this name in another case";
                 let (side, class) = (Side::Destination, ErrorClass::NameClash);
@@ -367,6 +380,8 @@ impl Mover<'_> {
                 error
                 @ (Errno::MLINK | Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS),
             ) => return Ok(Linked::Impossible(error)),
+            // A file server did it and lost the answer.
+            Err(_) if self.is_at(target, name, anchor.identity) => {}
             Err(Errno::EXIST) if temporary.is_none() => {
                 return Err(self.taken(level, target, last));
             }
@@ -386,8 +401,9 @@ impl Mover<'_> {
         }
         if temporary.is_some() {
             let backed_up = self.back_up(level, target, last);
-            let placed = backed_up.and_then(|()| {
-                directory::rename(&target.fd, name, last).map_err(|e| fail(Operation::Rename, e))
+            let placed = backed_up.and_then(|()| match directory::rename(&target.fd, name, last) {
+                Err(_) if self.is_at(target, last, anchor.identity) => Ok(()),
+                result => result.map_err(|e| fail(Operation::Rename, e)),
             });
             if let Err(error) = placed {
                 // What is half done must not stay; that it stays is told by the error itself.
@@ -399,10 +415,10 @@ impl Mover<'_> {
     }
 
     /// Whether the policy keeps what stands under a name that would be linked.
-    fn keeps_existing(&self, old: &Metadata, anchor: &Anchor<'_>) -> bool {
+    fn keeps_existing(&self, old: &Metadata, carrier: &Metadata) -> bool {
         match self.engine.spec.policy.overwrite {
             Overwrite::Never => true,
-            Overwrite::Older => old.mtime >= anchor.metadata.mtime,
+            Overwrite::Older => old.mtime >= carrier.mtime,
             _ => false,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::context::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::root::{Resolver, Root};
+use crate::root::{Placement, Root};
 
 impl Mover<'_> {
     /// Brings over paths below the root, making the directories on the way.
@@ -17,7 +17,7 @@ impl Mover<'_> {
             Ok(top) => top,
             Err(error) => {
                 for path in paths {
-                    let path = self.engine.root(root).source.display.join(&path);
+                    let path = self.listed_path(root, &path);
                     self.engine.error(EntryError { path, ..error.clone() });
                 }
                 return;
@@ -38,8 +38,7 @@ impl Mover<'_> {
             if stack[stack.len() - 1].path != directory {
                 self.hand_on_names(&stack, &mut names);
                 if let Err(mut error) = self.go_to(&mut stack, &directory) {
-                    let root = self.engine.root(root);
-                    error.path = root.source.display.join(&path);
+                    error.path = self.listed_path(root, &path);
                     "its directory cannot be reached".clone_into(&mut error.detail);
                     self.engine.error(error);
                     continue;
@@ -60,6 +59,11 @@ impl Mover<'_> {
             self.lease.extend();
         }
         self.hand_on_names(&stack, &mut names);
+    }
+
+    fn listed_path(&self, root: RootId, path: &TreePath) -> PathBytes {
+        let root = self.engine.root(root);
+        root.map_or_else(|_| PathBytes(path.as_bytes().to_vec()), |r| r.source.display.join(path))
     }
 
     /// The usual task for names of one directory does the rest.
@@ -111,22 +115,11 @@ impl Mover<'_> {
                 self.engine.error(crate::context::Engine::cancelled(destination.clone()));
                 continue;
             }
-            let resolver = Resolver {
-                spec: &self.engine.spec,
-                mounts: &self.engine.mounts,
-                remembered: None,
-                privileged: false,
-            };
-            match resolver.pair(source, destination, range.clone()) {
-                Ok(root) => self.bring_pair(root),
-                Err(error) => {
-                    let class = dmover_model::ErrorClass::Other;
-                    let path = source.clone();
-                    let words = error.to_string();
-                    let error =
-                        EntryError::plain(Side::Source, Operation::Attempt, class, path, words);
-                    self.engine.error(error);
+            match self.engine.resolve_pair(source, destination, range.clone()) {
+                Ok((root, placement)) => {
+                    self.bring_pair(source, destination, Arc::new(root), placement);
                 }
+                Err(error) => self.engine.error(error),
             }
             self.lease.extend();
         }
@@ -135,14 +128,21 @@ impl Mover<'_> {
 
 impl Mover<'_> {
     /// A small file is done here and now; whatever makes tasks of its own needs a root in the table.
-    fn bring_pair(&mut self, root: Root) {
+    fn bring_pair(
+        &mut self,
+        source: &PathBytes,
+        destination: &PathBytes,
+        root: Arc<Root>,
+        placement: Placement,
+    ) {
         if self.is_simple(&root) {
-            if let Err(error) = self.scan_single(Arc::new(root), RootId(u32::MAX)) {
+            if let Err(error) = self.scan_single(root, RootId(u32::MAX)) {
                 self.engine.error(error);
             }
             return;
         }
-        let directory = root_ref(self.engine.add_root(root));
+        let id = self.engine.add_listed(source.clone(), destination.clone(), placement, &root);
+        let directory = root_ref(id);
         let kind = TaskKind::Scan { directory, names: ScanNames::Root };
         self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
     }

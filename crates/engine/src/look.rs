@@ -174,8 +174,6 @@ impl Mover<'_> {
             granularity_ns,
             ranged: level.root.range.is_some(),
             flags_matter: self.flags_matter(level),
-            owner: self.owner_to_give(&record.metadata),
-            mode_mask: self.mode_mask(&record.metadata, metadata),
         });
         let mut decision = decide(&record, view, &self.engine.spec.policy);
         let name = record.destination_name().as_bytes();
@@ -192,26 +190,17 @@ impl Mover<'_> {
         Planned { record, decision, existing: existing.map(|(metadata, _)| metadata) }
     }
 
-    /// Without privilege nobody can give files away.
-    fn owner_to_give(&self, source: &Metadata) -> Option<(u32, u32)> {
-        let engine = self.engine;
-        let gives =
-            engine.privilege.privileged && engine.spec.policy.preserve.has(Attribute::Owner);
-        gives.then(|| (engine.ids.user(source.uid), engine.ids.group(source.gid)))
-    }
-
-    /// The bits of an existing entry's mode that have to be the source's.
-    fn mode_mask(&self, source: &Metadata, existing: &Metadata) -> u32 {
-        let (engine, privilege) = (self.engine, self.engine.privilege);
-        let may = privilege.privileged || existing.uid == privilege.uid;
-        if !may || !engine.spec.policy.preserve.has(Attribute::Mode) {
-            return 0;
-        }
-        let owner = (engine.ids.user(source.uid), engine.ids.group(source.gid));
-        let gets_owner = owner == (existing.uid, existing.gid)
-            || (privilege.privileged && engine.spec.policy.preserve.has(Attribute::Owner));
-        // Set-id bits belong to an owner.
-        if gets_owner { 0o7777 } else { 0o1777 }
+    /// Whether an entry that is left alone as equal has another owner or mode than it should have.
+    pub(crate) fn is_dressed_otherwise(&self, planned: &Planned) -> bool {
+        let Some(old) = planned.existing.as_ref() else { return false };
+        let (engine, new) = (self.engine, &planned.record.metadata);
+        let keeps = |attribute| engine.spec.policy.preserve.has(attribute);
+        let gives = engine.privilege.privileged && keeps(Attribute::Owner);
+        let owner = (engine.ids.user(new.uid), engine.ids.group(new.gid)) == (old.uid, old.gid);
+        let has_mode = new.kind != EntryKind::Symlink && keeps(Attribute::Mode);
+        // Set-id bits go with the owner.
+        let mask = if owner { 0o7777 } else { 0o1777 };
+        (gives && !owner) || (has_mode && (new.mode ^ old.mode) & mask != 0)
     }
 
     /// Whether a missing immutable flag at the destination is a reason to go there again.

@@ -13,7 +13,7 @@ use crate::mover::Mover;
 
 impl Engine {
     /// Pins a source entry without opening it, and reads its extended attributes.
-    pub(crate) fn pinned_attributes(
+    fn pinned_attributes(
         &self,
         level: &Level,
         record: &EntryRecord,
@@ -53,7 +53,8 @@ impl Mover<'_> {
             if name == last {
                 return Ok(());
             }
-            let renaming = Renaming { name, last, decision, locks: false };
+            let identity = made.metadata.identity;
+            let renaming = Renaming { name, last, decision, locks: false, identity };
             self.put_in_place(level, target, renaming)
         });
         if let Err(error) = settled {

@@ -50,20 +50,40 @@ pub(crate) struct Root {
 impl Root {
     /// An entry of the source as a person would type it.
     pub fn source_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
-        if self.is_directory {
-            self.source.display.join(&directory.join(name))
-        } else {
-            self.source.display.clone()
-        }
+        called(&self.source.display, self.is_directory, directory, name)
     }
 
     /// An entry of the destination as a person would type it.
     pub fn destination_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
-        if self.is_directory {
-            self.destination.display.join(&directory.join(name))
-        } else {
-            self.destination.display.clone()
-        }
+        called(&self.destination.display, self.is_directory, directory, name)
+    }
+
+    pub fn destination_names(&self) -> RootNames {
+        let display = self.destination.display.clone();
+        RootNames { display, is_directory: self.is_directory }
+    }
+}
+
+/// What entries of a root are called, without the root.
+#[derive(Debug)]
+pub(crate) struct RootNames {
+    display: PathBytes,
+    is_directory: bool,
+}
+
+impl RootNames {
+    pub fn path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
+        called(&self.display, self.is_directory, directory, name)
+    }
+}
+
+/// What an entry is called below a root that is a directory, or as a root of its own. Without a name
+/// it is the directory.
+fn called(root: &PathBytes, is_directory: bool, directory: &TreePath, name: &[u8]) -> PathBytes {
+    match (is_directory, name) {
+        (false, _) => root.clone(),
+        (true, b"") => root.join(directory),
+        (true, _) => root.join(&directory.join(name)),
     }
 }
 
@@ -214,8 +234,19 @@ impl Resolver<'_> {
         source: &PathBytes,
         destination: &PathBytes,
         range: Option<RangeCopy>,
-    ) -> Result<Root, Fatal> {
+    ) -> Result<(Root, Placement), Fatal> {
         let placement = self.placement_of(destination, 1)?;
+        Ok((self.pair_as(source, destination, range, placement)?, placement))
+    }
+
+    /// The same once it is known how the destination was meant.
+    pub fn pair_as(
+        &self,
+        source: &PathBytes,
+        destination: &PathBytes,
+        range: Option<RangeCopy>,
+        placement: Placement,
+    ) -> Result<Root, Fatal> {
         let (root, _) = self.root(source, destination, placement)?;
         Ok(Root { range, ..root })
     }

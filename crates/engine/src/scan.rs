@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::context::entry_error;
+use crate::directory::Place;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::root::Root;
@@ -67,7 +68,7 @@ impl Mover<'_> {
 
     /// The root of a tree: a directory is entered, anything else is a single entry.
     fn scan_root(&mut self, at: &DirectoryRef) -> Result<(), EntryError> {
-        let root = self.engine.root(at.root);
+        let root = self.engine.root(at.root)?;
         if !root.is_directory {
             return self.scan_single(root, at.root);
         }
@@ -85,7 +86,7 @@ impl Mover<'_> {
     /// Opens the root directory of a tree on both sides, making it at the destination.
     pub(crate) fn open_root(&mut self, id: dmover_model::RootId) -> Result<Level, EntryError> {
         let engine = self.engine;
-        let root = engine.root(id);
+        let root = engine.root(id)?;
         let shown = || root.source.display.clone();
         let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
         let fd = path::open_directory_at(&root.source.parent, c".").map_err(fail)?;
@@ -96,8 +97,9 @@ impl Mover<'_> {
         let (parent, name) = (&root.destination.parent, &root.destination.name);
         let target = match name {
             Some(name) => {
-                let acl = self.hands_down_acl(parent);
-                self.make_target(parent, acl, name.as_bytes(), &source.metadata, &target_shown)?
+                let inherits_acl = self.hands_down_acl(parent);
+                let place = Place { parent, inherits_acl, name: name.as_bytes() };
+                self.make_target(place, &source.metadata, &target_shown)?
             }
             None => {
                 let fd = path::open_directory_at(parent, c".").map_err(target_fail)?;

@@ -13,8 +13,6 @@ pub enum Action {
     Replaced,
     /// It was written into the existing file.
     Updated,
-    /// It was equal but for its owner or mode, which were set.
-    Amended,
     /// A hard link to an entry that was copied.
     Linked,
     /// It was equal already.

@@ -47,8 +47,8 @@ counters! {
     EntriesExcluded = "entries_excluded",
     /// Entries replaced because another version or type stood there.
     EntriesReplaced = "entries_replaced",
-    /// Entries whose content was equal and whose owner or mode was set.
-    EntriesAmended = "entries_amended",
+    /// Entries left alone as equal although their owner or mode is another; --overwrite=always copies them again.
+    EntriesUnlike = "entries_unlike",
     /// Entries that failed.
     Errors = "errors",
     /// Failed entries that only the source is to blame for: vanished or changing.

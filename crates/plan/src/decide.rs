@@ -10,8 +10,6 @@ pub enum Decision {
     Replace,
     /// Write into the file that stands there.
     UpdateInPlace,
-    /// It is equal but for its owner or mode: set those.
-    Amend,
     /// A directory: go down.
     Descend,
     /// It is equal, or the policy keeps what stands there.
@@ -33,10 +31,6 @@ pub struct Existing<'a> {
     pub ranged: bool,
     /// Immutable and append-only flags are kept, so that their absence counts.
     pub flags_matter: bool,
-    /// The owner and group that it should have, where this process can give them.
-    pub owner: Option<(u32, u32)>,
-    /// The permission bits that this process keeps and can set.
-    pub mode_mask: u32,
 }
 
 /// Decides what `source` needs under `policy`.
@@ -67,14 +61,6 @@ pub fn decide(
         Overwrite::Older if is_not_older(source, existing) => return Decision::Skip,
         // A range may go anywhere, so equality of the whole says nothing about it.
         Overwrite::Changed | Overwrite::Older if !existing.ranged && is_equal(source, existing) => {
-            if !is_dressed_alike(source, existing) {
-                // An inode that has other names may be somebody's snapshot, and a locked one can only
-                // be replaced.
-                let own =
-                    old.links <= source.metadata.links && old.identity != source.metadata.identity;
-                let locked = old.immutable || old.append_only;
-                return if own && !locked { Decision::Amend } else { Decision::Replace };
-            }
             return Decision::Skip;
         }
         _ => {}
@@ -107,14 +93,6 @@ pub fn is_equal(source: &EntryRecord, existing: Existing<'_>) -> bool {
         && content
         && !flags
         && new.mtime.truncated(step) == old.mtime.truncated(step)
-}
-
-/// Whether owner and mode are as they should be, as far as they can be.
-fn is_dressed_alike(source: &EntryRecord, existing: Existing<'_>) -> bool {
-    let (new, old) = (&source.metadata, existing.metadata);
-    let mask = if new.kind == EntryKind::Symlink { 0 } else { existing.mode_mask };
-    existing.owner.is_none_or(|owner| owner == (old.uid, old.gid))
-        && (new.mode ^ old.mode) & mask == 0
 }
 
 fn is_not_older(source: &EntryRecord, existing: Existing<'_>) -> bool {
@@ -153,15 +131,7 @@ mod tests {
     }
 
     fn view(old: &Metadata, granularity_ns: u32) -> Existing<'_> {
-        Existing {
-            metadata: old,
-            symlink: None,
-            granularity_ns,
-            ranged: false,
-            flags_matter: true,
-            owner: Some((0, 0)),
-            mode_mask: 0o7777,
-        }
+        Existing { metadata: old, symlink: None, granularity_ns, ranged: false, flags_matter: true }
     }
 
     #[test]
@@ -189,24 +159,6 @@ mod tests {
         assert_eq!(coarse(&old), Decision::Skip);
         old.size += 1;
         assert_eq!(coarse(&old), Decision::Replace);
-    }
-
-    #[test]
-    fn equal_content_with_another_owner_or_mode_is_amended() {
-        let new = record(EntryKind::File);
-        let mut old = new.metadata.clone();
-        old.identity.inode = 8;
-        let policy = CopyPolicy::default();
-        let other_mode = Metadata { mode: 0o600, ..old.clone() };
-        assert_eq!(run(&new, &other_mode, &policy), Decision::Amend);
-        let other_owner = Metadata { uid: 5, ..old.clone() };
-        assert_eq!(run(&new, &other_owner, &policy), Decision::Amend);
-        let cannot = Existing { owner: None, mode_mask: 0, ..view(&other_mode, 1) };
-        assert_eq!(decide(&new, Some(cannot), &policy), Decision::Skip);
-        let shared = Metadata { links: 2, ..other_mode.clone() };
-        assert_eq!(run(&new, &shared, &policy), Decision::Replace);
-        let keep = CopyPolicy { overwrite: Overwrite::Never, ..CopyPolicy::default() };
-        assert_eq!(run(&new, &other_mode, &keep), Decision::Skip);
     }
 
     #[test]

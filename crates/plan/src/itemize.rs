@@ -11,7 +11,7 @@ pub fn columns(action: Action, source: &Metadata, destination: Option<&Metadata>
         EntryKind::Fifo | EntryKind::Socket => 'S',
     };
     let what = match action {
-        Action::Skipped | Action::Amended | Action::Excluded => '.',
+        Action::Skipped | Action::Excluded => '.',
         Action::Linked => 'h',
         _ if source.kind == EntryKind::File => '>',
         _ => 'c',

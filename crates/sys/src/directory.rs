@@ -1,5 +1,5 @@
 //! Reading, making and changing directories.
-use rustix::fs::{AtFlags, Mode, RawDir};
+use rustix::fs::{AtFlags, Mode, RawDir, RenameFlags};
 use std::mem::MaybeUninit;
 
 use crate::path::c_name;
@@ -137,6 +137,16 @@ pub fn rename(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result<()>
     let (old_name, new_name) = (c_name(old_name)?, c_name(new_name)?);
     let parent = parent.as_fd();
     retry(|| rustix::fs::renameat(parent, &*old_name, parent, &*new_name))
+}
+
+/// The same, but an existing `new_name` is EEXIST; `false` where that cannot be asked for.
+pub fn rename_new(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result<bool> {
+    let (old_name, new_name) = (c_name(old_name)?, c_name(new_name)?);
+    let (parent, flags) = (parent.as_fd(), RenameFlags::NOREPLACE);
+    match retry(|| rustix::fs::renameat_with(parent, &*old_name, parent, &*new_name, flags)) {
+        Err(Errno::INVAL | Errno::NOSYS) => Ok(false),
+        result => result.map(|()| true),
+    }
 }
 
 /// Removes a name that is not a directory.

@@ -149,7 +149,6 @@ pub(crate) fn action_word(action: dmover_model::Action) -> &'static str {
         A::Updated => "updated",
         A::Linked => "linked",
         A::Skipped => "skipped",
-        A::Amended => "amended",
         A::Excluded => "excluded",
     }
 }
@@ -212,7 +211,7 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
     }
     let more = [
         (Counter::EntriesReplaced, "  replaced    "),
-        (Counter::EntriesAmended, "  amended     "),
+        (Counter::EntriesUnlike, "  unlike      "),
         (Counter::EntriesExcluded, "  excluded    "),
         (Counter::LeftoversRemoved, "  leftovers   "),
         (Counter::TemporariesSkipped, "  temporaries "),

@@ -235,7 +235,7 @@ fn a_dry_run_counts_what_the_run_then_does() {
         "bytes_copied",
         "entries_skipped",
         "entries_replaced",
-        "entries_amended",
+        "entries_unlike",
     ];
     let bench = Bench::new();
     bench.sh("mkdir -p s/a/b; echo 1 > s/f; ln s/f s/a/g; ln s/f s/a/b/h; ln -s f s/l; mkfifo s/p");

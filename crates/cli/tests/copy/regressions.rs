@@ -254,15 +254,21 @@ fn leftovers_go_also_where_the_destination_was_named_with_a_slash() {
 fn few_descriptors_are_enough_for_deep_trees_and_long_batches() {
     let bench = Bench::new();
     bench.sh("p=s; for i in $(seq 90); do p=$p/d; done; mkdir -p $p; echo deep > $p/f
-        for i in $(seq 25); do mkdir -p b/$i; echo $i > b/$i/f; echo \"b/$i out/$i\"; done > batch; mkdir out");
+        mkdir out; head -c 3M /dev/urandom > large
+        for i in $(seq 400); do
+            mkdir -p b/$i; echo $i > b/$i/f; ln b/$i/f b/$i.link; ln -s ../large b/$i/l
+            echo \"b/$i out/$i\"; echo \"b/$i.link out/$i.link\"
+        done > batch
+        for i in $(seq 20); do cp large b/$i.large; echo \"b/$i.large out/$i.large\"; done >> batch");
     let program = bench.dmover.command().get_program().to_string_lossy().into_owned();
     let state = bench.dmover.state_directory();
     bench.sh(&format!(
-        "export DMOVER_STATE_DIR='{}'; ulimit -n 100; '{program}' copy -q -j2 s d; '{program}' copy -q --read-stdin < batch",
+        "export DMOVER_STATE_DIR='{}'; ulimit -n 100; '{program}' copy -q -j2 s d; '{program}' copy -q --split-size=1M --read-stdin < batch",
         state.display()
     ));
     bench.assert_same("s", "d");
-    assert_eq!(bench.sh("cat out/*/f | wc -l"), "25\n");
+    bench.sh("touch -r b out");
+    bench.assert_same("b", "out");
 }
 
 #[test]

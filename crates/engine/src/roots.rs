@@ -1,0 +1,119 @@
+//! The roots of a job, by number.
+use dmover_model::{
+    EntryError, ErrorClass, Operation, PathBytes, RangeCopy, RootId, Side, TreePath,
+};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use crate::context::{Engine, lock};
+use crate::root::{Placement, Resolver, Root, RootNames};
+
+/// The table of roots. Those of the command line stay open; those of a batch list, of which there may
+/// be millions, are opened whenever a task needs them, and every task knows which directory it means.
+#[derive(Debug, Default)]
+pub(crate) struct RootTable(RwLock<Vec<Arc<Slot>>>);
+
+#[derive(Debug)]
+enum Slot {
+    Open(Arc<Root>),
+    Listed(Box<ListedRoot>),
+}
+
+/// A line of a batch list that takes tasks of its own.
+#[derive(Debug)]
+struct ListedRoot {
+    source: PathBytes,
+    destination: PathBytes,
+    range: Option<RangeCopy>,
+    placement: Placement,
+    names: RootNames,
+    open: Mutex<Weak<Root>>,
+}
+
+impl RootTable {
+    /// The roots of the command line.
+    pub fn new(roots: Vec<Root>) -> Self {
+        let open = |root| Arc::new(Slot::Open(Arc::new(root)));
+        Self(RwLock::new(roots.into_iter().map(open).collect()))
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = RootId> + use<> {
+        let count = self.0.read().unwrap_or_else(PoisonError::into_inner).len() as u32;
+        (0..count).map(RootId)
+    }
+
+    fn slot(&self, id: RootId) -> Arc<Slot> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)[id.0 as usize])
+    }
+}
+
+impl Engine {
+    /// The root that a task names, open as long as somebody holds it.
+    pub(crate) fn root(&self, id: RootId) -> Result<Arc<Root>, EntryError> {
+        match &*self.roots.slot(id) {
+            Slot::Open(root) => Ok(Arc::clone(root)),
+            Slot::Listed(listed) => {
+                let mut open = lock(&listed.open);
+                if let Some(root) = open.upgrade() {
+                    return Ok(root);
+                }
+                let resolver = self.list_resolver();
+                let (source, destination) = (&listed.source, &listed.destination);
+                let root = resolver
+                    .pair_as(source, destination, listed.range.clone(), listed.placement)
+                    .map_err(|e| unusable(source, &e))?;
+                let root = Arc::new(root);
+                *open = Arc::downgrade(&root);
+                Ok(root)
+            }
+        }
+    }
+
+    /// How entries of a root are called, without opening it.
+    pub(crate) fn destination_path(&self, id: RootId, at: &TreePath, name: &[u8]) -> PathBytes {
+        match &*self.roots.slot(id) {
+            Slot::Open(root) => root.destination_path(at, name),
+            Slot::Listed(listed) => listed.names.path(at, name),
+        }
+    }
+
+    /// Resolves one line of a batch list.
+    pub(crate) fn resolve_pair(
+        &self,
+        source: &PathBytes,
+        destination: &PathBytes,
+        range: Option<RangeCopy>,
+    ) -> Result<(Root, Placement), EntryError> {
+        let pair = self.list_resolver().pair(source, destination, range);
+        pair.map_err(|e| unusable(source, &e))
+    }
+
+    /// Gives a line of a batch list a number, for tasks of its own.
+    pub(crate) fn add_listed(
+        &self,
+        source: PathBytes,
+        destination: PathBytes,
+        placement: Placement,
+        root: &Arc<Root>,
+    ) -> RootId {
+        let listed = ListedRoot {
+            source,
+            destination,
+            range: root.range.clone(),
+            placement,
+            names: root.destination_names(),
+            open: Mutex::new(Arc::downgrade(root)),
+        };
+        let mut roots = self.roots.0.write().unwrap_or_else(PoisonError::into_inner);
+        roots.push(Arc::new(Slot::Listed(Box::new(listed))));
+        RootId(roots.len() as u32 - 1)
+    }
+
+    fn list_resolver(&self) -> Resolver<'_> {
+        Resolver { spec: &self.spec, mounts: &self.mounts, remembered: None, privileged: false }
+    }
+}
+
+fn unusable(source: &PathBytes, error: &crate::error::Fatal) -> EntryError {
+    let (side, class) = (Side::Source, ErrorClass::Other);
+    EntryError::plain(side, Operation::Attempt, class, source.clone(), error.to_string())
+}
