@@ -4,6 +4,7 @@ use dmover_model::{
     Attribute, EntryError, EntryKind, ErrorClass, LossKind, Metadata, Note, Operation, PathBytes,
     Side, Timestamp,
 };
+use dmover_plan::acl;
 use dmover_sys::flags::{self, Flags, Project};
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{BorrowedFd, Errno, set, stat};
@@ -20,6 +21,8 @@ pub(crate) struct Attributes {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     pub flags: Flags,
     pub project: Project,
+    /// What the owning group may do, where an ACL says so and the mode's group bits are its mask.
+    pub owning_group: Option<u32>,
 }
 
 /// Names or prefixes of attributes that belong to a file system or a security module. Copying them
@@ -95,6 +98,16 @@ impl Engine {
                     attributes.xattrs.push((name, value));
                 }
             }
+        }
+        if self.keeps(Attribute::Mode) {
+            let known = attributes.xattrs.iter().find(|(name, _)| name == ACCESS_ACL);
+            let acl = match known {
+                None if !self.keeps(Attribute::Acl) => {
+                    xattr::get(fd, held, ACCESS_ACL).map_err(fail)?
+                }
+                known => known.map(|(_, value)| value.clone()),
+            };
+            attributes.owning_group = acl.as_deref().and_then(acl::owning_group);
         }
         if held == Held::Pinned {
             return Ok(attributes);
@@ -269,8 +282,13 @@ impl Engine {
         now: &Metadata,
     ) -> Result<(), EntryError> {
         let owner_kept = self.set_owner(object, source, now)?;
-        self.set_xattrs(object, attributes)?;
-        self.set_mode(object, source, now, owner_kept)
+        let has_acl = self.set_xattrs(object, attributes)?;
+        let mut mode = source.mode;
+        if let Some(group) = attributes.owning_group.filter(|_| !has_acl) {
+            // The mask without its ACL would let the whole group in.
+            mode = mode & !0o070 | group << 3;
+        }
+        self.set_mode(object, &Metadata { mode, ..source.clone() }, now, owner_kept)
     }
 
     /// Whether the object now has the owner and group that it should have.
@@ -315,15 +333,18 @@ impl Engine {
         Ok(false)
     }
 
-    fn set_xattrs(&self, object: Object<'_>, attributes: &Attributes) -> Result<(), EntryError> {
+    /// Answers whether the object has the access ACL of its source now.
+    fn set_xattrs(&self, object: Object<'_>, attributes: &Attributes) -> Result<bool, EntryError> {
         // A capability goes last: setting anything else may clear it.
         let is_capability = |name: &[u8]| name == b"security.capability";
         let (late, early): (Vec<_>, Vec<_>) =
             attributes.xattrs.iter().partition(|(name, _)| is_capability(name));
         let bytes: usize = attributes.xattrs.iter().map(|(n, v)| n.len() + v.len()).sum();
+        let mut has_acl = false;
         let may_not_fit = bytes >= XATTR_BYTES_THAT_FIT;
         for (name, value) in early.into_iter().chain(late) {
-            self.set_xattr(object, name, value, may_not_fit)?;
+            let set = self.set_xattr(object, name, value, may_not_fit)?;
+            has_acl |= set && name == ACCESS_ACL;
         }
         // An existing directory may have an ACL that the source does not have.
         if object.kind == EntryKind::Directory && self.keeps(Attribute::Acl) {
@@ -335,7 +356,7 @@ impl Engine {
                 }
             }
         }
-        Ok(())
+        Ok(has_acl)
     }
 
     fn has_xattr(&self, object: Object<'_>, name: &[u8]) -> Result<bool, EntryError> {
@@ -343,13 +364,14 @@ impl Engine {
         Ok(value.map_err(|e| object.fail(Operation::SetXattr, e))?.is_some())
     }
 
+    /// Answers whether it is there now.
     fn set_xattr(
         &self,
         object: Object<'_>,
         name: &[u8],
         value: &[u8],
         may_not_fit: bool,
-    ) -> Result<(), EntryError> {
+    ) -> Result<bool, EntryError> {
         let is_acl = name == ACCESS_ACL || name == DEFAULT_ACL;
         let mapped =
             (is_acl && !self.ids.is_identity()).then(|| self.ids.posix_acl(value)).flatten();
@@ -359,7 +381,7 @@ impl Engine {
             && let Ok(Some(now)) = xattr::get(object.fd, object.held, name)
             && now == value
         {
-            return Ok(());
+            return Ok(true);
         }
         let kind = match name {
             b"security.capability" => LossKind::Capability,
@@ -380,16 +402,16 @@ impl Engine {
                         self.loss(kind, (object.path)(), detail);
                     }
                 }
-                Ok(())
+                Ok(true)
             }
             Err(Errno::PERM | Errno::ACCESS) if !self.privilege.privileged => {
                 self.note(Note::PrivilegedAttribute, object.path);
-                Ok(())
+                Ok(false)
             }
             Err(error) if is_loss(object, error, may_not_fit) => {
                 let detail = format!("{} ({error})", String::from_utf8_lossy(name));
                 self.loss(kind, (object.path)(), detail);
-                Ok(())
+                Ok(false)
             }
             Err(error) => Err(object.fail(Operation::SetXattr, error)),
         }

@@ -1,7 +1,7 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
-    Budget, EntryError, ErrorClass, Event, JobSpec, Operation, PathBytes, RangeCopy, ScanNames,
-    Side, TaskKind, TreePath,
+    Budget, EntryError, ErrorClass, Event, JobSpec, LossKind, Operation, Overwrite, PathBytes,
+    RangeCopy, ScanNames, Side, TaskKind, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -9,7 +9,7 @@ use dmover_plan::filter::Filter;
 use dmover_plan::idmap::IdentityMap;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::AsFd;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
@@ -114,7 +114,20 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         remember(state, &id, placement, &destination);
     }
     result?;
-    let report = run.report(id);
+    let mut report = run.report(id);
+    if let Some(state) = &job.state {
+        report.earlier_losses = losses_still_there(state, &report, &job.spec, &destination);
+        if !dry_run {
+            let mut known = report.earlier_losses.clone();
+            for (kind, count) in &report.losses {
+                *known.entry(*kind).or_default() += count;
+            }
+            known.retain(|kind, _| !job.spec.policy.allow_loss.has(*kind));
+            if let Err(error) = state.remember_losses(&report.job, &destination, &known) {
+                tracing::warn!(%error, "what was lost cannot be remembered");
+            }
+        }
+    }
     tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
         errors = report.counters.get(Counter::Errors), "job ends");
     Ok(report)
@@ -129,6 +142,23 @@ fn remember(
     if let Err(error) = state.remember(id, placement, destination) {
         tracing::warn!(%error, "how the destination was meant cannot be remembered");
     }
+}
+
+/// What earlier runs lost of entries that were left alone now: the job is not whole because they are
+/// equal in type, size and time.
+fn losses_still_there(
+    state: &StateDirectory,
+    report: &JobReport,
+    spec: &JobSpec,
+    destination: &std::path::Path,
+) -> BTreeMap<LossKind, u64> {
+    let policy = &spec.policy;
+    if report.counters.get(Counter::EntriesSkipped) == 0 || policy.overwrite == Overwrite::Always {
+        return BTreeMap::new();
+    }
+    let mut losses = state.losses(&report.job, destination);
+    losses.retain(|kind, _| !policy.allow_loss.has(*kind));
+    losses
 }
 
 /// Attributes that were named on the command line must be possible at the destination.
@@ -395,6 +425,7 @@ impl Run {
             counters: engine.counters.snapshot(),
             errors: tally.errors,
             losses: tally.losses,
+            earlier_losses: BTreeMap::new(),
             slowest: engine.slowest.list(),
             elapsed: engine.started.elapsed(),
             peak_memory_bytes: dmover_sys::process::peak_memory_bytes(),

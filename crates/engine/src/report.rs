@@ -30,6 +30,8 @@ pub struct JobReport {
     pub errors: BTreeMap<ErrorClass, u64>,
     /// Lost attributes by kind, accepted ones included.
     pub losses: BTreeMap<LossKind, u64>,
+    /// What earlier runs of the job lost, and this one did not try again, by kind.
+    pub earlier_losses: BTreeMap<LossKind, u64>,
     /// The slowest entries.
     pub slowest: Vec<Slow>,
     /// Wall-clock time.
@@ -49,7 +51,8 @@ impl JobReport {
             code = ExitCode::SourceMoved;
         }
         let own = get(Counter::Errors) > get(Counter::SourceErrors);
-        if own || get(Counter::Losses) > 0 || get(Counter::NotAttempted) > 0 {
+        let lost = get(Counter::Losses) > 0 || !self.earlier_losses.is_empty();
+        if own || lost || get(Counter::NotAttempted) > 0 {
             code = ExitCode::Partial;
         }
         match self.state {

@@ -1,9 +1,11 @@
-//! What a job leaves behind between runs: its lock and how its destination was meant.
+//! What a job leaves behind between runs: its lock, how its destination was meant, and which attributes
+//! were lost.
 //!
 //! All of it may be deleted at any time; then the same command only forgets whether the destination
-//! meant "inside" or "as".
-use dmover_model::{JobId, JobSpec, percent_encode};
+//! meant "inside" or "as", and that entries which are equal now lack an attribute.
+use dmover_model::{JobId, JobSpec, LossKind, percent_encode};
 use dmover_sys::{OwnedFd, file};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -123,6 +125,43 @@ impl StateDirectory {
             "inside" if same => Some(Placement::Inside),
             _ => None,
         }
+    }
+
+    /// What earlier runs lost of entries that this run leaves alone as equal, by kind.
+    ///
+    /// It counts only as long as the destination is the one that they wrote.
+    pub(crate) fn losses(&self, job: &JobId, destination: &Path) -> BTreeMap<LossKind, u64> {
+        let text = std::fs::read_to_string(self.job(job).join("losses")).unwrap_or_default();
+        let mut lines = text.lines();
+        let now = std::fs::metadata(destination).map(|m| identity_of(&m)).unwrap_or_default();
+        if lines.next() != Some(&now) {
+            return BTreeMap::new();
+        }
+        let pairs = lines.filter_map(|line| line.split_once(' '));
+        pairs.filter_map(|(kind, n)| Some((LossKind::parse(kind)?, n.parse().ok()?))).collect()
+    }
+
+    /// Remembers them for the next run.
+    pub(crate) fn remember_losses(
+        &self,
+        job: &JobId,
+        destination: &Path,
+        losses: &BTreeMap<LossKind, u64>,
+    ) -> std::io::Result<()> {
+        let path = self.job(job).join("losses");
+        if losses.is_empty() {
+            return match std::fs::remove_file(path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let mut text = std::fs::metadata(destination).map(|m| identity_of(&m)).unwrap_or_default();
+        for (kind, count) in losses {
+            text.extend(["\n", kind.word(), " ", &count.to_string()]);
+        }
+        let temporary = path.with_extension("new");
+        std::fs::write(&temporary, text)?;
+        std::fs::rename(temporary, path)
     }
 
     /// Remembers the decision; called again at the end, when the destination exists.

@@ -1,4 +1,5 @@
 //! Mapping of owners and groups, also inside POSIX ACLs.
+use crate::acl;
 use dmover_model::IdRule;
 
 /// Maps user and group ids by tables of ranges; an id that no rule names stays as it is.
@@ -30,15 +31,9 @@ impl IdentityMap {
     }
 
     /// Maps the ids in the value of a `system.posix_acl_*` attribute.
-    ///
-    /// The format (linux/posix_acl_xattr.h): a 4-byte version, then entries of tag (2 bytes),
-    /// permissions (2) and id (4), little endian. `None` if the value is not of that form.
+    /// `None` if the value is not of that form.
     pub fn posix_acl(&self, value: &[u8]) -> Option<Vec<u8>> {
-        const VERSION: u32 = 2;
-        const TAG_USER: u16 = 0x02;
-        const TAG_GROUP: u16 = 0x08;
-        let (version, entries) = value.split_at_checked(4)?;
-        if version != VERSION.to_le_bytes() || entries.len() % 8 != 0 {
+        if !acl::is_valid(value) {
             return None;
         }
         let mut mapped = value.to_vec();
@@ -46,8 +41,8 @@ impl IdentityMap {
             let tag = u16::from_le_bytes([entry[0], entry[1]]);
             let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
             let new = match tag {
-                TAG_USER => self.user(id),
-                TAG_GROUP => self.group(id),
+                acl::USER => self.user(id),
+                acl::GROUP => self.group(id),
                 _ => id,
             };
             entry[4..].copy_from_slice(&new.to_le_bytes());

@@ -1,6 +1,7 @@
 //! Pure decisions: no I/O, no clock, no threads. Time and randomness are arguments.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod breaker;
 pub mod chunk;
 pub mod coordinator;

@@ -267,6 +267,14 @@ fn trouble_lines(report: &JobReport) -> Vec<String> {
         let what = counted(*count, "entry", "entries");
         lines.push(format!("  lost {:<6} on {what}: accept it by --allow-loss={0}", kind.word()));
     }
+    for (kind, count) in &report.earlier_losses {
+        let what = counted(*count, "entry", "entries");
+        lines.push(format!(
+            "  lost {:<6} on up to {what} in earlier runs, left alone now: --overwrite=always tries them \
+             again, --allow-loss={0} accepts it",
+            kind.word()
+        ));
+    }
     if let JobState::Stopped(_) = report.state {
         lines.push(format!("  go on with  {}", resume_command()));
     }

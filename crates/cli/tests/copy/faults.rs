@@ -352,3 +352,43 @@ fn a_lost_answer_to_a_rename_or_link_is_no_lost_file() {
         faulty.assert_arrived("s", "backing/d");
     }
 }
+
+fn lost_answer(op: Op) -> Rule {
+    Rule::new(op, Action::ErrnoAfter(libc_errno("EIO"))).count(1)
+}
+
+#[test]
+fn a_lost_answer_never_costs_a_backup() {
+    for op in [Op::Rename, Op::Link, Op::Create] {
+        let Some(faulty) = Faulty::new() else { return };
+        let bench = &faulty.bench;
+        bench.sh("mkdir -p s backing/d; echo new > s/victim; echo old > backing/d/victim
+            echo new > s/absent; echo precious > backing/d/absent~");
+        faulty.copy_to(lost_answer(op), "--backup --overwrite=always").expect_code(0);
+        let read = |name: &str| bench.read(&format!("backing/d/{name}"));
+        assert_eq!((read("victim"), read("victim~")), ("new\n".into(), "old\n".into()), "{op}");
+        assert_eq!(
+            (read("absent"), read("absent~")),
+            ("new\n".into(), "precious\n".into()),
+            "{op}"
+        );
+        assert_eq!(leftovers(&bench.at("backing/d")).unwrap(), Vec::<PathBuf>::new(), "{op}");
+    }
+}
+
+#[test]
+fn a_lost_answer_is_made_good_in_the_same_run() {
+    for op in [Op::Link, Op::Mkdir, Op::Create, Op::Symlink] {
+        let Some(faulty) = Faulty::new() else { return };
+        let bench = &faulty.bench;
+        bench.sh("mkdir -p s/dir/sub; echo 1 > s/dir/a; ln s/dir/a s/dir/sub/b; ln -s x s/dir/l
+            chmod 750 s/dir s/dir/sub; touch -d 2001-01-01 s/dir s/dir/sub");
+        faulty.copy_to(lost_answer(op), "").expect_code(0);
+        faulty.assert_arrived("s", "backing/d");
+        let run = faulty.copy_to(lost_answer(op), "--no-preserve=mode --overwrite=always");
+        assert_eq!(run.code(), Some(0), "{op}: {}", run.tell());
+        bench.sh("rm -rf backing/d");
+        faulty.copy_to(lost_answer(op), "--no-preserve=mode").expect_code(0);
+        assert_ne!(bench.mode("backing/d/dir/sub"), 0o700, "{op}: made and left closed");
+    }
+}

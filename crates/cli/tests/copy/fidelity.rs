@@ -251,3 +251,17 @@ fn temporaries_in_the_source_are_not_copied() {
     assert_eq!(said.notes.len(), 1);
     assert_eq!(said.notes[0].text("note"), "temporary_skipped");
 }
+
+#[test]
+fn without_its_acl_a_mask_does_not_let_the_group_in() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir s; echo secret > s/file; chmod 600 s/file; setfacl -m u:5:rw,g::---,m::rw s/file
+        mkdir s/dir; chmod 700 s/dir; setfacl -m u:5:rwx,g::r-x,m::rwx s/dir",
+    );
+    assert_eq!((bench.mode("s/file"), bench.mode("s/dir")), (0o660, 0o770), "the mask shows");
+    bench.copy("--no-preserve=acl s without").expect_code(0);
+    assert_eq!((bench.mode("without/file"), bench.mode("without/dir")), (0o600, 0o750));
+    bench.copy("s with").expect_code(0);
+    bench.assert_same("s", "with");
+}

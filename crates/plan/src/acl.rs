@@ -1,0 +1,57 @@
+//! What is inside the extended attributes that hold POSIX ACLs.
+//!
+//! The format (linux/posix_acl_xattr.h): a 4-byte version, then entries of tag (2 bytes), permissions (2)
+//! and id (4), little endian.
+
+const VERSION: u32 = 2;
+const ENTRY_BYTES: usize = 8;
+/// Tags of entries, acl(5): a named user, the owning group, a named group, the mask.
+pub(crate) const USER: u16 = 0x02;
+const GROUP_OBJ: u16 = 0x04;
+pub(crate) const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+
+/// Whether a value has the form of an ACL.
+pub(crate) fn is_valid(value: &[u8]) -> bool {
+    let version = value.get(..4).is_some_and(|version| version == VERSION.to_le_bytes());
+    version && (value.len() - 4).is_multiple_of(ENTRY_BYTES)
+}
+
+/// What the owning group may do under an access ACL, in the lowest three bits. The group bits of the
+/// mode are the mask then, so without the ACL they would allow more. `None` if it is no ACL.
+pub fn owning_group(value: &[u8]) -> Option<u32> {
+    let permissions = |wanted: u16| {
+        value[4..].chunks_exact(ENTRY_BYTES).find_map(|entry| {
+            let tag = u16::from_le_bytes([entry[0], entry[1]]);
+            (tag == wanted).then(|| u32::from(u16::from_le_bytes([entry[2], entry[3]])))
+        })
+    };
+    if !is_valid(value) {
+        return None;
+    }
+    Some(permissions(GROUP_OBJ)? & permissions(MASK).unwrap_or(0o7) & 0o7)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acl(entries: &[(u16, u16)]) -> Vec<u8> {
+        let mut value = VERSION.to_le_bytes().to_vec();
+        for (tag, permissions) in entries {
+            value.extend(tag.to_le_bytes());
+            value.extend(permissions.to_le_bytes());
+            value.extend(u32::MAX.to_le_bytes());
+        }
+        value
+    }
+
+    #[test]
+    fn the_mask_bounds_the_owning_group() {
+        assert_eq!(owning_group(&acl(&[(1, 6), (4, 0), (0x10, 6), (0x20, 0)])), Some(0));
+        assert_eq!(owning_group(&acl(&[(1, 6), (4, 7), (0x10, 4), (0x20, 0)])), Some(4));
+        assert_eq!(owning_group(&acl(&[(1, 6), (4, 5), (0x20, 0)])), Some(5));
+        assert_eq!(owning_group(b"nonsense"), None);
+        assert_eq!(owning_group(b""), None);
+    }
+}
