@@ -261,7 +261,7 @@ pub struct LimitArgs {
     #[arg(short = 'j', long, value_name = "N", value_parser = threads)]
     pub threads: Option<u16>,
     /// Memory for buffers and queues
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
+    #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "64M")]
     pub memory: u64,
     /// Bytes of content per second
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
@@ -273,7 +273,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "N", value_parser = count)]
     pub max_errors: Option<u64>,
     /// Stop after this time ('90s', '1h30m')
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub max_duration: Option<u64>,
 }
 
@@ -281,7 +281,7 @@ pub struct LimitArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Print each change in rsync's 11 columns
+    /// Print each change in rsync's 11 columns; with -v what is equal as well
     #[arg(short, long)]
     pub itemize: bool,
     /// Print each entry by a template: %i itemized, %n name, %a action, %t type, %l bytes, %e seconds,
@@ -467,6 +467,20 @@ fn positive_size(text: &str) -> Result<u64, String> {
     match size(text)? {
         0 => Err("has to be more than 0".into()),
         bytes => Ok(bytes),
+    }
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0..0x80_0000 => Err("has to be at least 8M".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn positive_duration(text: &str) -> Result<u64, String> {
+    match duration(text)? {
+        0 => Err("has to be more than 0".into()),
+        time => Ok(time),
     }
 }
 

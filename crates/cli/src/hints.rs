@@ -26,6 +26,20 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
             let message = format!("${variable} is '{value}'{}", why.unwrap_or_default());
             (from_variable && !typed).then(|| (message, format!("it stands for --{long}")))
         }
+        ErrorKind::ArgumentConflict => {
+            let prior = text(ContextKind::PriorArg)?;
+            let variable = [argument, prior].into_iter().find_map(|shown| {
+                let long = shown.strip_prefix("--")?.split([' ', '=', '<', '[']).next()?;
+                let typed = std::env::args_os()
+                    .any(|word| word.to_string_lossy().starts_with(&format!("--{long}")));
+                Some(variable_of(long)).filter(|name| !typed && environment(name).is_some())
+            })?;
+            let message = format!("'{argument}' cannot be used with '{prior}'");
+            Some((
+                message,
+                format!("one of them comes from ${variable}; unset it for this command"),
+            ))
+        }
         _ => None,
     }
 }

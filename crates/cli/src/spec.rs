@@ -160,7 +160,15 @@ fn rules_of_file(file: &OsString, include: bool) -> Result<Vec<FilterRule>, Unus
     })?;
     let lines = text.lines().map(str::trim_end);
     let patterns = lines.filter(|l| !l.is_empty() && !l.starts_with('#') && !l.starts_with(';'));
-    Ok(patterns.map(|p| FilterRule { include, pattern: p.to_owned() }).collect())
+    let patterns: Vec<&str> = patterns.collect();
+    if let Some(line) = patterns.iter().find(|p| p.starts_with("+ ") || p.starts_with("- ")) {
+        let shown = file.to_string_lossy();
+        return Err(unusable(
+            format!("'{shown}' has the rule '{line}', and signs are not understood"),
+            "put patterns to include and to exclude into a file each (--include-from, --exclude-from)",
+        ));
+    }
+    Ok(patterns.into_iter().map(|p| FilterRule { include, pattern: p.to_owned() }).collect())
 }
 
 /// An instant: RFC 3339, a date, or a duration ago.

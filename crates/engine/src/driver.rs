@@ -116,13 +116,13 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     result?;
     let mut report = run.report(id);
     if let Some(state) = &job.state {
-        report.earlier_losses = losses_still_there(state, &report, &job.spec, &destination);
+        let mut known = losses_still_there(state, &report, &job.spec, &destination);
+        report.earlier_losses.clone_from(&known);
+        report.earlier_losses.retain(|kind, _| !job.spec.policy.allow_loss.has(*kind));
         if !dry_run {
-            let mut known = report.earlier_losses.clone();
             for (kind, count) in &report.losses {
                 *known.entry(*kind).or_default() += count;
             }
-            known.retain(|kind, _| !job.spec.policy.allow_loss.has(*kind));
             if let Err(error) = state.remember_losses(&report.job, &destination, &known) {
                 tracing::warn!(%error, "what was lost cannot be remembered");
             }
@@ -156,9 +156,7 @@ fn losses_still_there(
     if report.counters.get(Counter::EntriesSkipped) == 0 || policy.overwrite == Overwrite::Always {
         return BTreeMap::new();
     }
-    let mut losses = state.losses(&report.job, destination);
-    losses.retain(|kind, _| !policy.allow_loss.has(*kind));
-    losses
+    state.losses(&report.job, destination)
 }
 
 /// Attributes that were named on the command line must be possible at the destination.
@@ -425,6 +423,7 @@ impl Run {
             counters: engine.counters.snapshot(),
             errors: tally.errors,
             losses: tally.losses,
+            allowed_losses: engine.spec.policy.allow_loss,
             earlier_losses: BTreeMap::new(),
             slowest: engine.slowest.list(),
             elapsed: engine.started.elapsed(),

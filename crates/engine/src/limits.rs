@@ -48,7 +48,7 @@ impl RateLimits {
         let until = Instant::now() + Duration::from_nanos(wait_ns);
         // In slices, so that a stop is heard.
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            if control.is_stopping() || left.is_zero() {
+            if control.is_over() || left.is_zero() {
                 return;
             }
             std::thread::sleep(left.min(Duration::from_millis(50)));

@@ -1,7 +1,7 @@
 //! Entries named by a list: paths below the source, or pairs of source and destination.
 use dmover_model::{
-    DirectoryRef, EntryError, Identity, Name, NewTask, Operation, Parent, PathBytes, RangeCopy,
-    RootId, ScanNames, Side, TaskKind, TreePath,
+    DirectoryRef, EntryError, ErrorClass, Identity, Name, NewTask, Operation, Parent, PathBytes,
+    RangeCopy, RootId, ScanNames, Side, TaskKind, TreePath,
 };
 use std::sync::Arc;
 
@@ -9,6 +9,9 @@ use crate::context::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::root::{Placement, Root};
+
+const ENOTDIR: i32 = 20;
+const ELOOP: i32 = 40;
 
 impl Mover<'_> {
     /// Brings over paths below the root, making the directories on the way.
@@ -40,6 +43,12 @@ impl Mover<'_> {
                 if let Err(mut error) = self.go_to(&mut stack, &directory) {
                     error.path = self.listed_path(root, &path);
                     "its directory cannot be reached".clone_into(&mut error.detail);
+                    if matches!(error.errno, ENOTDIR | ELOOP) {
+                        let words =
+                            "a symbolic link or a file stands where its path has a directory";
+                        words.clone_into(&mut error.detail);
+                        (error.class, error.errno) = (ErrorClass::Other, 0);
+                    }
                     self.engine.error(error);
                     continue;
                 }
@@ -48,7 +57,7 @@ impl Mover<'_> {
             match dmover_sys::stat::stat_at(&level.source.fd, name, false) {
                 Err(error) if dmover_sys::stat::is_absent(error) => {
                     // Never seen, so it has not vanished: the list is wrong.
-                    let (side, class) = (Side::Source, dmover_model::ErrorClass::Other);
+                    let (side, class) = (Side::Source, ErrorClass::Other);
                     let path = level.source_path(name);
                     let words = "the list names it, but it is not there";
                     let operation = Operation::Stat;

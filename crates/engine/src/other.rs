@@ -20,7 +20,13 @@ impl Engine {
     ) -> Result<(OwnedFd, Attributes), EntryError> {
         let shown = || level.source_path(record.name.as_bytes());
         let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
-        let pinned = path::pin_at(&level.source.fd, record.name.as_bytes()).map_err(fail)?;
+        let (directory, name) = (&level.source.fd, record.name.as_bytes());
+        let pinned = if self.follows(level) {
+            path::pin_at_following(directory, name)
+        } else {
+            path::pin_at(directory, name)
+        };
+        let pinned = pinned.map_err(fail)?;
         let found = self.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?);
         if found.identity != record.metadata.identity {
             let words = "another entry stands here now";

@@ -66,7 +66,7 @@ pub trait Queue: Send + Sync {
     /// Takes up to `most` tasks, waiting for the first; empty after the wait or when closed.
     fn lease(&self, most: usize, wait: Duration) -> Vec<Lease>;
 
-    /// Reports in the middle of a task.
+    /// Reports in the middle of a task; waits while more has been said than was heard.
     fn report(&self, lease: &Lease, outcome: Outcome);
 
     /// Ends a task. An outcome of a lease that has run out is dropped.
@@ -91,12 +91,17 @@ pub trait Queue: Send + Sync {
     fn is_closed(&self) -> bool;
 }
 
+/// Entries in reports that nobody has heard, beyond which whoever reports has to wait.
+const UNHEARD_MAX: usize = 8192;
+
 #[derive(Debug, Default)]
 struct State {
     ready: Vec<Task>,
     leased: HashMap<TaskId, Lease>,
     attempts: HashMap<TaskId, u32>,
     reports: Vec<Reported>,
+    /// Entries in all of them.
+    unheard: usize,
     waiting: usize,
     closed: bool,
 }
@@ -107,6 +112,7 @@ pub struct LocalQueue {
     state: Mutex<State>,
     work: Condvar,
     said: Condvar,
+    heard: Condvar,
     origin: Instant,
     lease_ms: u64,
 }
@@ -118,6 +124,7 @@ impl LocalQueue {
             state: Mutex::default(),
             work: Condvar::new(),
             said: Condvar::new(),
+            heard: Condvar::new(),
             origin: Instant::now(),
             lease_ms: lease.as_millis() as u64,
         }
@@ -174,9 +181,12 @@ impl Queue for LocalQueue {
     fn report(&self, lease: &Lease, outcome: Outcome) {
         let mut state = self.state();
         if Self::is_current(&state, lease) {
+            state.unheard += outcome.len();
             state.reports.push(Reported::Partial(lease.task.id, outcome));
-            drop(state);
             self.said.notify_one();
+            // Memory must not follow how much faster names are read than they are put away.
+            let too_much = |s: &mut State| s.unheard > UNHEARD_MAX && !s.closed;
+            drop(self.heard.wait_while(state, too_much));
         }
     }
 
@@ -185,6 +195,7 @@ impl Queue for LocalQueue {
         if Self::is_current(&state, lease) {
             state.leased.remove(&lease.task.id);
             state.attempts.remove(&lease.task.id);
+            state.unheard += outcome.len();
             state.reports.push(Reported::Done(lease.task.id, outcome));
             drop(state);
             self.said.notify_one();
@@ -197,6 +208,8 @@ impl Queue for LocalQueue {
             .said
             .wait_timeout_while(state, wait, |s| s.reports.is_empty())
             .unwrap_or_else(std::sync::PoisonError::into_inner);
+        state.unheard = 0;
+        self.heard.notify_all();
         std::mem::take(&mut state.reports)
     }
 
@@ -221,6 +234,7 @@ impl Queue for LocalQueue {
     fn close(&self) {
         self.state().closed = true;
         self.work.notify_all();
+        self.heard.notify_all();
     }
 
     fn is_closed(&self) -> bool {
@@ -266,6 +280,28 @@ mod tests {
         assert!(queue.reports(Duration::ZERO).is_empty(), "the old holder speaks for nobody");
         queue.complete(&new, Outcome::default());
         assert_eq!(queue.reports(Duration::ZERO).len(), 1);
+    }
+
+    #[test]
+    fn who_says_too_much_waits_until_it_is_heard() {
+        let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)));
+        queue.publish(vec![task(1)]);
+        let lease = queue.lease(1, Duration::ZERO).remove(0);
+        let speaker = Arc::clone(&queue);
+        let mover = std::thread::spawn(move || {
+            for _ in 0..10 * UNHEARD_MAX {
+                let dirty = vec![crate::list::root_ref(dmover_model::RootId(0))];
+                speaker.report(&lease, Outcome { dirty, ..Outcome::default() });
+            }
+            speaker.complete(&lease, Outcome::default());
+        });
+        let mut heard = 0;
+        while heard <= 10 * UNHEARD_MAX {
+            let said = queue.reports(Duration::from_mins(1)).len();
+            assert!(said <= UNHEARD_MAX + 2, "{said} at once");
+            heard += said;
+        }
+        mover.join().unwrap();
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What became of a job.
-use dmover_model::{ErrorClass, ExitCode, JobId, LossKind};
+use dmover_model::{ErrorClass, ExitCode, JobId, LossKind, LossSet};
 use dmover_observe::{Counter, Slow, Snapshot};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub struct JobReport {
     pub errors: BTreeMap<ErrorClass, u64>,
     /// Lost attributes by kind, accepted ones included.
     pub losses: BTreeMap<LossKind, u64>,
+    /// Losses that the job accepts.
+    pub allowed_losses: LossSet,
     /// What earlier runs of the job lost, and this one did not try again, by kind.
     pub earlier_losses: BTreeMap<LossKind, u64>,
     /// The slowest entries.

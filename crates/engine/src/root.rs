@@ -235,7 +235,11 @@ impl Resolver<'_> {
         destination: &PathBytes,
         range: Option<RangeCopy>,
     ) -> Result<(Root, Placement), Fatal> {
-        let placement = self.placement_of(destination, 1)?;
+        // A directory of a list goes where the list says, so that the same list goes there again.
+        let placement = match Argument::new(source)?.open_directory() {
+            Ok(_) => Placement::As,
+            Err(_) => self.placement_of(destination, 1)?,
+        };
         Ok((self.pair_as(source, destination, range, placement)?, placement))
     }
 
@@ -248,6 +252,9 @@ impl Resolver<'_> {
         placement: Placement,
     ) -> Result<Root, Fatal> {
         let (root, _) = self.root(source, destination, placement)?;
+        if root.is_directory && range.is_some() {
+            return Err(refuse(source, "is a directory", "ranges are for files"));
+        }
         Ok(Root { range, ..root })
     }
 
@@ -300,6 +307,11 @@ impl Resolver<'_> {
         if metadata.kind == EntryKind::Directory && self.spec.policy.range.is_some() {
             let hint = "--offset, --length and --dst-offset copy part of one file";
             return Err(refuse(&source.display, "is a directory", hint));
+        }
+        let lists_paths = self.spec.selection.list.as_ref().is_some_and(|list| !list.pairs);
+        if lists_paths && metadata.kind != EntryKind::Directory {
+            let hint = "--files-from lists paths below a directory";
+            return Err(refuse(&source.display, "is not a directory", hint));
         }
         self.check_readable(&source, &metadata)?;
         let target = self.target(&source, destination, placement)?;
@@ -425,7 +437,11 @@ impl Resolver<'_> {
         }
         if !new_dir && old_dir {
             let what = "is a directory, and a file cannot replace it";
-            return Err(refuse(&target.display, what, "leave out -T to copy into it"));
+            return Err(refuse(
+                &target.display,
+                what,
+                "to copy into it, leave out -T or add a slash; or name another destination",
+            ));
         }
         Ok(())
     }

@@ -80,6 +80,22 @@ impl StateDirectory {
         &self.path
     }
 
+    /// Makes the directory, or says why that cannot be.
+    ///
+    /// # Errors
+    /// It cannot be made or written to.
+    pub fn is_usable(&self) -> std::io::Result<()> {
+        let jobs = self.path.join("jobs");
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&jobs)?;
+        // One on a read-only file system, or of somebody else, exists and is of no use.
+        let fd = dmover_sys::path::open_directory(&jobs)?;
+        if dmover_sys::directory::is_writable(&fd) {
+            return Ok(());
+        }
+        let words = format!("{} cannot be written to", jobs.display());
+        Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, words))
+    }
+
     fn job(&self, job: &JobId) -> PathBuf {
         self.path.join("jobs").join(&job.0)
     }

@@ -137,7 +137,7 @@ classes! {
     /// The mover lost its lease on this work.
     Fenced, "fenced", "run the same command again to go on";
     /// Anything else; the errno says what.
-    Other, "other", "see the error number";
+    Other, "other", "see what the error says";
 }
 
 const ENOENT: i32 = 2;

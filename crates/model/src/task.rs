@@ -204,13 +204,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// How many directories, tasks and names it carries.
+    pub fn len(&self) -> usize {
+        self.nodes.len() + self.tasks.len() + self.links.len() + self.dirty.len()
+    }
+
     /// Whether there is nothing to report but the end.
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-            && self.tasks.is_empty()
-            && self.links.is_empty()
-            && self.dirty.is_empty()
-            && self.chunk_failure.is_none()
+        self.len() == 0 && self.chunk_failure.is_none()
     }
 }
 

@@ -131,8 +131,17 @@ pub fn open_file_at(parent: impl AsFd, name: &[u8], follow: bool) -> Result<Owne
 
 /// Pins an object of any type without opening it (`O_PATH`).
 pub fn pin_at(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
+    pin(parent, name, OFlags::NOFOLLOW)
+}
+
+/// The same for what a symbolic link leads to.
+pub fn pin_at_following(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
+    pin(parent, name, OFlags::empty())
+}
+
+fn pin(parent: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd> {
     let name = c_name(name)?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
     retry(|| rustix::fs::openat(parent.as_fd(), &*name, flags, Mode::empty()))
 }
 

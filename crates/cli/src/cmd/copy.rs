@@ -53,6 +53,8 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         return exit(Code::Fatal);
     }
     let state = state_directory(&args.state).map(StateDirectory::new);
+    let named = args.state.state_dir.is_some() || spec.policy.dry_run;
+    let state = state.filter(|state| named || state.is_usable().map_err(|e| no_state(&e)).is_ok());
     let spill_directory = spill_directory(&args.state, state.as_ref());
     let job = Job {
         spec,
@@ -131,6 +133,14 @@ fn open_log(args: &OutputArgs) -> Result<(), String> {
 }
 
 /// `--state-dir` and its variable, `/var/lib/dmover` for root, else the XDG state directory.
+/// Without a place for it a job still runs; it is just not remembered.
+fn no_state(error: &std::io::Error) {
+    crate::print::say(&format!(
+        "dmover: note: the job is not remembered, nor locked against a second run: {error}\n  \
+         hint: name a directory by --state-dir"
+    ));
+}
+
 fn state_directory(args: &StateArgs) -> Option<PathBuf> {
     if let Some(directory) = &args.state_dir {
         return Some(PathBuf::from(directory));

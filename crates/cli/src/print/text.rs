@@ -77,8 +77,12 @@ impl TextPrinter {
     }
 
     fn item(&self, item: &Item) {
-        // As rsync: what a rule leaves out is not listed; JSON has it.
-        if item.action == dmover_model::Action::Excluded {
+        // As rsync: what a rule leaves out is not listed, and what is equal only on demand; JSON has
+        // all of it.
+        let equal = item.action == dmover_model::Action::Skipped
+            && item.itemized[2..].bytes().all(|column| column == b'.');
+        let quiet = equal && self.template.is_none() && self.verbose == 0;
+        if item.action == dmover_model::Action::Excluded || quiet {
             return;
         }
         let bytes = match &self.template {
@@ -244,6 +248,9 @@ fn headline(report: &JobReport) -> String {
         (JobState::Finished, ExitCode::SourceMoved) => {
             "finished; some entries vanished or changed at the source".into()
         }
+        (JobState::Finished, _) if report.dry_run => {
+            "dry run: not everything would arrive; nothing was changed".to_owned()
+        }
         (JobState::Finished, _) => "finished, but not everything arrived".to_owned(),
         (JobState::Stopped(StopReason::Signal(signal)), _) => format!("stopped by signal {signal}"),
         (JobState::Stopped(StopReason::Errors), _) => "stopped by --max-errors".into(),
@@ -264,15 +271,19 @@ fn trouble_lines(report: &JobReport) -> Vec<String> {
         lines.push(format!("  {:<11} {}: {}", class.word(), grouped(*count), class.advice()));
     }
     for (kind, count) in &report.losses {
-        let what = counted(*count, "entry", "entries");
-        lines.push(format!("  lost {:<6} on {what}: accept it by --allow-loss={0}", kind.word()));
+        let times = counted(*count, "time", "times");
+        let word = kind.word();
+        lines.push(if report.allowed_losses.has(*kind) {
+            format!("  lost {word:<6} {times}, as accepted")
+        } else {
+            format!("  lost {word:<6} {times}: accept it by --allow-loss={word}")
+        });
     }
     for (kind, count) in &report.earlier_losses {
-        let what = counted(*count, "entry", "entries");
+        let (times, word) = (counted(*count, "time", "times"), kind.word());
         lines.push(format!(
-            "  lost {:<6} on up to {what} in earlier runs, left alone now: --overwrite=always tries them \
-             again, --allow-loss={0} accepts it",
-            kind.word()
+            "  lost {word:<6} {times} in earlier runs, on what is left alone now: --overwrite=always \
+             tries again, --allow-loss={word} accepts it"
         ));
     }
     if let JobState::Stopped(_) = report.state {

@@ -392,3 +392,22 @@ fn a_lost_answer_is_made_good_in_the_same_run() {
         assert_ne!(bench.mode("backing/d/dir/sub"), 0o700, "{op}: made and left closed");
     }
 }
+
+#[test]
+fn what_was_lost_is_said_again_until_it_is_there_or_accepted() {
+    let Some(faulty) = Faulty::new() else { return };
+    let bench = &faulty.bench;
+    bench.sh("mkdir s; echo 1 > s/victim; setfattr -n user.origin -v here s/victim");
+    let refuse = Rule::new(Op::Setxattr, Action::Errno(libc_errno("EOPNOTSUPP"))).count(0);
+    faulty.copy_to(refuse, "").expect_code(3);
+    let again = bench.copy("-T s faulty/d").expect_code(3);
+    let summary = again.said().unwrap().summary.unwrap();
+    assert_eq!(summary.0["earlier_losses_by_kind"]["xattr"], 1, "{}", again.tell());
+    assert_eq!((summary.number("losses"), summary.number("entries_skipped")), (Some(0), Some(1)));
+    bench.copy("-T --allow-loss=xattr s faulty/d").expect_code(0);
+    // What one run accepts the next may not.
+    bench.copy("-T s faulty/d").expect_code(3);
+    bench.copy("-T --overwrite=always s faulty/d").expect_code(0);
+    faulty.assert_arrived("s", "backing/d");
+    bench.copy("-T s faulty/d").expect_code(0);
+}

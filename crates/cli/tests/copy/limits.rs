@@ -192,7 +192,7 @@ fn names_that_differ_in_case_only_clash_where_case_is_ignored() {
 fn little_memory_is_enough() {
     let bench = Bench::new();
     bench.sh("mkdir -p s/d; for i in $(seq 3000); do echo $i > s/d/$i; ln s/d/$i s/l$i; done");
-    let run = bench.copy("--memory 1M -j 8 s d").expect_code(0);
+    let run = bench.copy("--memory 8M -j 8 s d").expect_code(0);
     let peak = run.said().unwrap().summary.unwrap().number("peak_memory_bytes").unwrap();
     assert!(peak < 64 << 20, "{peak}");
     bench.assert_same("s", "d");

@@ -251,3 +251,25 @@ fn a_dry_run_says_everything_and_writes_nothing() {
     bench.copy("t new").expect_code(0);
     bench.assert_same("t", "new");
 }
+
+#[test]
+fn a_batch_of_directories_goes_to_the_same_places_again() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p t/sub; echo 1 > t/sub/f; ln t/sub/f t/g; echo 2 > single; mkdir into");
+    for _ in 0..2 {
+        bench.dmover_with("copy --json --read-stdin", "t copy\nsingle into\n").expect_code(0);
+        bench.assert_same("t", "copy");
+        assert_eq!(
+            bench.sh("find copy into | sort | tr '\\n' ' '"),
+            "copy copy/g copy/sub copy/sub/f into into/single "
+        );
+    }
+}
+
+#[test]
+fn followed_links_lead_to_anything() {
+    let bench = Bench::new();
+    bench.sh("mkdir t; mkfifo pipe; echo 1 > file; ln -s ../pipe t/p; ln -s ../file t/f");
+    bench.copy("-L t new").expect_code(0);
+    assert_eq!(bench.sh("stat -c %F new/p new/f"), "fifo\nregular file\n");
+}
