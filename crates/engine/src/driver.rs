@@ -1,7 +1,7 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
     Budget, EntryError, ErrorClass, Event, JobSpec, LossKind, Operation, Overwrite, PathBytes,
-    RangeCopy, ScanNames, Side, TaskKind, TreePath,
+    RangeCopy, ScanNames, Side, TargetMode, TaskKind, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -115,6 +115,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     }
     result?;
     let mut report = run.report(id);
+    let one = job.spec.sources.len() == 1 && matches!(job.list, JobList::None);
+    report.meant_as_name =
+        one && placement == Placement::As && job.spec.target_mode == TargetMode::Auto;
     if let Some(state) = &job.state {
         let mut known = losses_still_there(state, &report, &job.spec, &destination);
         report.earlier_losses.clone_from(&known);
@@ -420,6 +423,7 @@ impl Run {
             job,
             state: engine.control.reason().map_or(JobState::Finished, JobState::Stopped),
             dry_run: engine.spec.policy.dry_run,
+            meant_as_name: false,
             counters: engine.counters.snapshot(),
             errors: tally.errors,
             losses: tally.losses,

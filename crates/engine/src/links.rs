@@ -111,11 +111,11 @@ impl Mover<'_> {
                         || self.keeps_existing(old, kept.as_ref().unwrap_or(&metadata)) =>
                 {
                     self.engine.count(Counter::EntriesSkipped);
-                    self.tell_link(&level, file, &metadata, Action::Skipped);
+                    self.tell_link(&level, file, old, Some(old));
                 }
                 _ => {
                     self.engine.count(Counter::HardLinksCreated);
-                    self.tell_link(&level, file, &metadata, Action::Linked);
+                    self.tell_link(&level, file, &metadata, old.as_ref());
                 }
             }
         }
@@ -287,13 +287,11 @@ impl Mover<'_> {
             }
             Ok((level, Linked::Already)) if tries == 1 => {
                 self.engine.count(Counter::EntriesSkipped);
-                self.tell_link(&level, file, anchor.metadata, Action::Skipped);
+                self.tell_link(&level, file, anchor.metadata, Some(anchor.metadata));
             }
-            Ok((level, Linked::Already | Linked::New)) => {
-                self.engine.count(Counter::HardLinksCreated);
-                self.mark_dirty(&file.directory);
-                self.tell_link(&level, file, anchor.metadata, Action::Linked);
-            }
+            // The name was made by an attempt whose answer was lost.
+            Ok((level, Linked::Already)) => self.linked(&level, file, anchor, None),
+            Ok((level, Linked::New(old))) => self.linked(&level, file, anchor, old.as_deref()),
             Ok((level, Linked::Impossible(error))) => self.copy_instead(&level, file, error),
             Ok((level, Linked::Separate(record))) => {
                 if let Some(planned) = self.plan_record(&level, *record) {
@@ -411,7 +409,7 @@ impl Mover<'_> {
                 return Err(error);
             }
         }
-        Ok(Linked::New)
+        Ok(Linked::New(existing.map(Box::new)))
     }
 
     /// Whether the policy keeps what stands under a name that would be linked.
@@ -438,9 +436,29 @@ impl Mover<'_> {
         self.hand_on_as_inherited();
     }
 
-    fn tell_link(&self, level: &Level, file: &FileRef, metadata: &Metadata, action: Action) {
+    fn linked(
+        &mut self,
+        level: &Level,
+        file: &FileRef,
+        anchor: &Anchor<'_>,
+        old: Option<&Metadata>,
+    ) {
+        self.engine.count(Counter::HardLinksCreated);
+        self.mark_dirty(&file.directory);
+        self.tell_link(level, file, anchor.metadata, old);
+    }
+
+    /// Tells that a name is linked now, or was already: then `old` is what it is linked to.
+    fn tell_link(
+        &self,
+        level: &Level,
+        file: &FileRef,
+        metadata: &Metadata,
+        old: Option<&Metadata>,
+    ) {
         if self.engine.monitor.wants_items() {
-            let old = (action == Action::Skipped).then_some(metadata);
+            let already = old.is_some_and(|old| old.identity == metadata.identity);
+            let action = if already { Action::Skipped } else { Action::Linked };
             self.engine.monitor.event(&Event::Item(Item {
                 path: level.source_path(file.name.as_bytes()),
                 action,
@@ -457,7 +475,8 @@ impl Mover<'_> {
 type Unlocked = Option<(OwnedFd, Attributes)>;
 
 enum Linked {
-    New,
+    /// In place of what stood there, if anything.
+    New(Option<Box<Metadata>>),
     Already,
     Impossible(Errno),
     /// The name belongs to another inode by now.

@@ -24,6 +24,9 @@ pub struct JobReport {
     pub state: JobState,
     /// Nothing was written.
     pub dry_run: bool,
+    /// The destination was taken for the name of the copy, not for the directory that holds it, without
+    /// a flag that says so.
+    pub meant_as_name: bool,
     /// All counters.
     pub counters: Snapshot,
     /// Failed entries by class.

@@ -399,7 +399,7 @@ impl Resolver<'_> {
             .stat(false)
             .map_err(|e| refuse_errno(&target.display, "look at", e, "check the destination"))?;
         let place = stat::file_system(&target.parent);
-        if place.is_ok_and(|fs| fs.read_only) && !self.spec.policy.dry_run {
+        if place.is_ok_and(|fs| fs.read_only) {
             let hint = "remount it read-write, or choose another destination";
             return Err(refuse(&target.display, "is on a read-only file system", hint));
         }
@@ -447,7 +447,7 @@ impl Resolver<'_> {
     }
 
     fn check_writable(&self, target: &Argument) -> Result<(), Fatal> {
-        if self.spec.policy.dry_run || directory::is_writable(&target.parent) {
+        if directory::is_writable(&target.parent) {
             return Ok(());
         }
         let what = "cannot be created: no permission in its directory";

@@ -287,15 +287,20 @@ fn trouble_lines(report: &JobReport) -> Vec<String> {
         ));
     }
     if let JobState::Stopped(_) = report.state {
-        lines.push(format!("  go on with  {}", resume_command()));
+        lines.push(format!("  go on with  {}", resume_command(report.meant_as_name)));
     }
     lines
 }
 
-/// The very command that was typed: running it again goes on, to the same place.
-fn resume_command() -> String {
+/// The command that was typed: running it again goes on. The very same one goes to the same place where
+/// the job is remembered; `-T` makes that so anywhere.
+fn resume_command(as_name: bool) -> String {
     use std::os::unix::ffi::OsStrExt;
-    let words: Vec<String> = std::env::args_os().map(|word| quoted(word.as_bytes())).collect();
+    let mut words: Vec<String> = std::env::args_os().map(|word| quoted(word.as_bytes())).collect();
+    let verb = words.iter().position(|word| word == "copy");
+    if let Some(verb) = verb.filter(|_| as_name) {
+        words.insert(verb + 1, "-T".into());
+    }
     words.join(" ")
 }
 

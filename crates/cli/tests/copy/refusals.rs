@@ -199,7 +199,7 @@ fn a_read_only_destination_is_refused() {
     refused_in_one_line(&bench, "copy tree ro", &["ro/tree", "read-only"]);
     refused_in_one_line(&bench, "copy file ro/there", &["ro/there", "read-only"]);
     refused_in_one_line(&bench, "copy -T tree ro/there", &["ro/there", "read-only"]);
-    bench.copy("-n tree ro").expect_code(0);
+    refused_in_one_line(&bench, "copy -n tree ro", &["ro/tree", "read-only"]);
 }
 
 #[test]
