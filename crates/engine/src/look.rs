@@ -8,7 +8,7 @@ use dmover_plan::decide::{Decision, Existing, decide};
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::{Errno, directory, file, path, stat};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use crate::apply::Planned;
 use crate::context::entry_error;
@@ -177,10 +177,10 @@ impl Mover<'_> {
         });
         let mut decision = decide(&record, view, &self.engine.spec.policy);
         let name = record.destination_name().as_bytes();
-        let replaces = matches!(decision, Decision::Replace | Decision::UpdateInPlace);
-        if replaces
-            && level.target.as_ref().is_some_and(|t| t.folds_case && !self.is_exact(t, name))
-        {
+        // One that looks equal would be missing under its own name, and nobody would know.
+        let taken =
+            matches!(decision, Decision::Replace | Decision::UpdateInPlace | Decision::Skip);
+        if taken && level.target.as_ref().is_some_and(|t| t.folds_case && !self.is_exact(t, name)) {
             let words = "another entry has this name in another case";
             decision = Decision::Refuse(ErrorClass::NameClash, words);
         }
@@ -266,15 +266,23 @@ impl Mover<'_> {
 
     /// Whether a directory that ignores case holds exactly this name.
     pub(crate) fn is_exact(&self, target: &TargetDirectory, wanted: &[u8]) -> bool {
-        let mut exact = false;
+        let mut known = self.exact_names.borrow_mut();
+        let identity = target.metadata.identity;
+        if known.as_ref().is_some_and(|(of, names)| *of == identity && names.contains(wanted)) {
+            return true;
+        }
+        // It may have been made since the names were read.
+        let mut names = HashSet::new();
         let read = path::open_directory_at(&target.fd, c".").and_then(|fd| {
             directory::DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {
-                exact |= name == wanted;
-                Ok(!exact)
+                names.insert(name.to_vec());
+                Ok(true)
             })
         });
         // Unreadable: in doubt nothing is replaced.
-        read.is_ok() && exact
+        let exact = read.is_ok() && names.contains(wanted);
+        *known = Some((identity, names));
+        exact
     }
 }
 

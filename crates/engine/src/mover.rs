@@ -2,6 +2,8 @@
 use dmover_model::{Identity, NewNode, Outcome, Task, TaskKind};
 use dmover_observe::Counter;
 use dmover_sys::directory::DirectoryReader;
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
@@ -30,6 +32,8 @@ pub(crate) struct Mover<'a> {
     pub spent: Spent,
     /// The directory that was last searched for leftovers.
     pub cleaned: Option<Identity>,
+    /// The names of the directory that was last asked for an exact one, where case is ignored.
+    pub exact_names: RefCell<Option<(Identity, HashSet<Vec<u8>>)>>,
     /// Nodes reported in this lease.
     nodes: usize,
 }
@@ -85,6 +89,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue) {
                 deferred: Vec::new(),
                 spent: Spent { entries: 0, bytes: 0, since: Instant::now() },
                 cleaned: None,
+                exact_names: RefCell::new(None),
                 nodes: 0,
             };
             // A fault of the program must not leave a task in hands that are gone.

@@ -437,24 +437,29 @@ fn a_file_that_never_rests_is_named_and_not_waited_for() {
     bench.sh("mkdir s; echo 1 > s/busy; echo 2 > s/calm");
     let busy = bench.at("s/busy");
     let done = AtomicBool::new(false);
-    let named = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // Every change of the mode is a new change time.
-            for mode in [0o600, 0o644].into_iter().cycle() {
-                fs::set_permissions(&busy, Permissions::from_mode(mode)).unwrap();
-                if done.load(Ordering::Relaxed) {
-                    break;
+    let gave_up = std::thread::scope(|scope| {
+        // Every change of the mode is a new change time; several threads, as one may have to wait.
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for mode in [0o600, 0o644].into_iter().cycle() {
+                    fs::set_permissions(&busy, Permissions::from_mode(mode)).unwrap();
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
                 }
-            }
+            });
+        }
+        let mut runs = (0..200).map(|round| bench.copy(&format!("s d{round}")));
+        let gave_up = runs.find(|run| {
+            let summary = run.said().ok().and_then(|said| said.summary);
+            summary.is_none_or(|summary| summary.number("retries") != Some(0))
         });
-        // The busy thread may be held up for longer than the copier waits, but not every time.
-        let mut runs = (0..50).map(|round| bench.copy(&format!("s d{round}")));
-        let named = runs.find(|run| run.code() != Some(0));
         done.store(true, Ordering::Relaxed);
-        named
+        gave_up
     });
-    let run = named.expect("no run said that the file was changing");
-    assert_eq!(run.code(), Some(4), "{}", run.tell());
-    assert!(run.tell().contains("\"class\":\"changed\""), "{}", run.tell());
+    let run = gave_up.expect("no run gave up waiting for the file");
+    assert!(matches!(run.code(), Some(0 | 4)), "{}", run.tell());
+    let changed = run.tell().contains("\"class\":\"changed\"");
+    assert_eq!(changed, run.code() == Some(4), "{}", run.tell());
     assert!(bench.sh("cat d*/calm | sort -u") == "2\n");
 }
