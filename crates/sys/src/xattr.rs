@@ -20,7 +20,7 @@ pub enum Held {
 /// The names of all attributes; `None` if the file system has none at all.
 pub fn list(object: impl AsFd, held: Held) -> Result<Option<Vec<Vec<u8>>>> {
     let path = descriptor_path(object.as_fd());
-    let buffer = grow(|buffer| {
+    let buffer = grow(FIRST_BYTES, |buffer| {
         retry(|| match held {
             Held::Open => rustix::fs::flistxattr(object.as_fd(), &mut *buffer),
             Held::Pinned => rustix::fs::listxattr(&*path, &mut *buffer),
@@ -39,12 +39,18 @@ pub fn list(object: impl AsFd, held: Held) -> Result<Option<Vec<Vec<u8>>>> {
 /// The value of an attribute; `None` if it is not there (any more) or not supported.
 pub fn get(object: impl AsFd, held: Held, name: &[u8]) -> Result<Option<Vec<u8>>> {
     let (path, name) = (descriptor_path(object.as_fd()), c_name(name)?);
-    let value = grow(|buffer| {
+    let fill = |buffer: &mut Vec<u8>| {
         retry(|| match held {
             Held::Open => rustix::fs::fgetxattr(object.as_fd(), &*name, &mut *buffer),
             Held::Pinned => rustix::fs::getxattr(&*path, &*name, &mut *buffer),
         })
-    });
+    };
+    let value = match grow(FIRST_BYTES, fill) {
+        // A FUSE server (zfs-fuse does) may answer a buffer that is too small with a `struct
+        // fuse_getxattr_out`, which then passes for the value.
+        Ok(value) if value.len() == 8 => grow(LARGEST_BYTES, fill),
+        value => value,
+    };
     match value {
         Ok(value) => Ok(Some(value)),
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
@@ -52,9 +58,12 @@ pub fn get(object: impl AsFd, held: Held, name: &[u8]) -> Result<Option<Vec<u8>>
     }
 }
 
+const FIRST_BYTES: usize = 1 << 10;
+/// The kernel's limit for values and name lists alike (XATTR_SIZE_MAX).
+const LARGEST_BYTES: usize = 64 << 10;
+
 /// Calls `fill` with a larger buffer until the value fits; values may grow between two calls.
-fn grow(mut fill: impl FnMut(&mut Vec<u8>) -> Result<usize>) -> Result<Vec<u8>> {
-    let mut size = 1024;
+fn grow(mut size: usize, mut fill: impl FnMut(&mut Vec<u8>) -> Result<usize>) -> Result<Vec<u8>> {
     loop {
         let mut buffer = vec![0; size];
         match fill(&mut buffer) {
@@ -62,8 +71,7 @@ fn grow(mut fill: impl FnMut(&mut Vec<u8>) -> Result<usize>) -> Result<Vec<u8>> 
                 buffer.truncate(used);
                 return Ok(buffer);
             }
-            // 64 KiB is the kernel's limit for values and name lists alike (XATTR_SIZE_MAX).
-            Err(Errno::RANGE) if size < 128 << 10 => size *= 4,
+            Err(Errno::RANGE) if size < LARGEST_BYTES => size *= 4,
             Err(error) => return Err(error),
         }
     }

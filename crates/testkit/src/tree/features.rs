@@ -88,7 +88,7 @@ impl Features {
             symlink_xattr: holds(&link, "trusted.probe", b"1"),
             xattr_bytes: [65536, 60000, 16000, 3000, 1000, 100]
                 .into_iter()
-                .find(|length| holds(&file, "user.large", &vec![b'x'; *length]))
+                .find(|length| holds_long(&file, "user.large", *length))
                 .unwrap_or(0),
             capability: holds(&file, CAPABILITY, &capability(1 << 10)),
             flags: flags(base)?,
@@ -138,6 +138,26 @@ impl Features {
 pub(super) fn capability(permitted: u32) -> Vec<u8> {
     let revision_2_effective: u32 = 0x0200_0001;
     [revision_2_effective, permitted, 0, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// Whether a value arrives and can be read as Python does: with a small buffer first. A server that
+/// answers that one wrongly cannot be judged.
+fn holds_long(file: &Path, name: &str, length: usize) -> bool {
+    let value = vec![b'x'; length];
+    let read = |bytes: usize| {
+        let mut buffer = vec![0; bytes];
+        rustix::fs::getxattr(file, name, &mut buffer[..]).map(|length| {
+            buffer.truncate(length);
+            buffer
+        })
+    };
+    holds(file, name, &value) && {
+        let got = match read(128) {
+            Err(rustix::io::Errno::RANGE) => read(65536),
+            got => got,
+        };
+        got.is_ok_and(|got| got == value)
+    }
 }
 
 fn holds(path: &Path, name: &str, value: &[u8]) -> bool {
