@@ -15,17 +15,17 @@ fn options(seeds: u64) -> LaneOptions {
 
 #[test]
 fn faults_lose_nothing_silently() {
-    faults::faults(&options(40)).unwrap().assert_clean();
+    faults::faults(&options(100)).unwrap().assert_clean();
 }
 
 #[test]
 fn kills_leave_nothing_that_looks_complete() {
-    kill::kill(&options(24)).unwrap().assert_clean();
+    kill::kill(&options(60)).unwrap().assert_clean();
 }
 
 #[test]
 fn power_cuts_leave_nothing_that_looks_complete() {
-    powercut::powercut(&options(12)).unwrap().assert_clean();
+    powercut::powercut(&options(24)).unwrap().assert_clean();
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn control_power_cuts_find_files_that_were_never_flushed() {
 
 #[test]
 fn swapped_names_lead_nowhere() {
-    swap::swap(&options(5)).unwrap().assert_clean();
+    swap::swap(&options(11)).unwrap().assert_clean();
 }
 
 #[test]

@@ -308,6 +308,9 @@ impl Resolver<'_> {
             let hint = "--offset, --length and --dst-offset copy part of one file";
             return Err(refuse(&source.display, "is a directory", hint));
         }
+        if source.slash && metadata.kind != EntryKind::Directory {
+            return Err(refuse(&source.display, "is not a directory", "leave out the slash"));
+        }
         let lists_paths = self.spec.selection.list.as_ref().is_some_and(|list| !list.pairs);
         if lists_paths && metadata.kind != EntryKind::Directory {
             let hint = "--files-from lists paths below a directory";

@@ -276,6 +276,7 @@ fn lists_that_cannot_mean_anything_are_refused() {
     let bench = bench();
     bench.sh("echo x > list; printf -- '- *.o\n' > rules");
     refused_in_one_line(&bench, "copy --files-from list file new", &["file", "not a directory"]);
+    refused_in_one_line(&bench, "copy file/ new", &["file/", "not a directory"]);
     refused_in_one_line(&bench, "copy --exclude-from rules tree new", &["rules", "signs"]);
     let run = bench.dmover_with("copy --json --read-stdin", "tree new 0-5\n").expect_code(3);
     assert!(run.tell().contains("ranges are for files") || run.tell().contains("is a directory"));
