@@ -286,6 +286,8 @@ impl Mover<'_> {
                 Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
                     return directory::rename(&target.fd, name, &kept).map_err(fail);
                 }
+                // A numbered name may be an older version; only a temporary is surely ours to remove.
+                Err(error) if backup.numbered => return Err(fail(error)),
                 Err(error) => return Err(self.not_made(level, target, &at, name, error)),
             }
         }
