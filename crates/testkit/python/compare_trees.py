@@ -23,6 +23,7 @@ import stat
 import struct
 import sys
 
+LIBC = ctypes.CDLL(None, use_errno=True)
 FS_IOC_GETFLAGS = 0x80086601
 FS_IOC_FSGETXATTR = 0x801C581F
 XFLAG_PROJINHERIT = 0x200
@@ -117,6 +118,22 @@ def through_proc(parent, name):
     return b"/proc/self/fd/%d/%s" % (parent, name)
 
 
+XATTR_SIZE_MAX = 65536
+
+
+def xattr_value(target, name, follow):
+    """The value, asked for with room for any: zfs-fuse answers a small buffer wrongly, as os.getxattr has."""
+    if isinstance(target, int):
+        call = LIBC.fgetxattr
+    else:
+        call = LIBC.getxattr if follow else LIBC.lgetxattr
+    buffer = ctypes.create_string_buffer(XATTR_SIZE_MAX)
+    length = call(target, os.fsencode(name), buffer, XATTR_SIZE_MAX)
+    if length < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return buffer.raw[:length]
+
+
 def xattrs(target, follow, globs):
     """All extended attributes that the caller may see, of a descriptor or of a path."""
     found = {}
@@ -132,7 +149,7 @@ def xattrs(target, follow, globs):
         shown_twice = name.startswith(("trusted.SGI_ACL_", "btrfs.compression"))
         if shown_twice or any(fnmatch.fnmatch(name, g) for g in globs):
             continue
-        found[name] = os.getxattr(target, name, **options)
+        found[name] = xattr_value(target, name, follow)
     return found
 
 

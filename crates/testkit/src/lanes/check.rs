@@ -275,9 +275,37 @@ impl Fingerprint {
         paths
             .into_iter()
             .filter(|path| self.0.get(*path) != later.0.get(*path))
-            .map(|path| format!("{} was touched", path.display()))
+            .map(|path| {
+                let what = match (self.0.get(path), later.0.get(path)) {
+                    (Some(was), Some(is)) => what_changed(was, is),
+                    (None, _) => "it is new".to_owned(),
+                    _ => "it is gone".to_owned(),
+                };
+                format!("{} was touched: {what}", path.display())
+            })
             .collect()
     }
+
+    /// The same for a file system that gives space to files later than it says so (ZFS).
+    #[must_use]
+    pub fn without_blocks(mut self) -> Self {
+        self.0.values_mut().for_each(|(own, _)| own[BLOCKS] = 0);
+        self
+    }
+}
+
+/// Where a look at an entry has its blocks.
+const BLOCKS: usize = 5;
+
+fn what_changed(was: &([i64; 8], [i64; 3]), is: &([i64; 8], [i64; 3])) -> String {
+    const WORDS: [&str; 11] = [
+        "inode", "mode", "uid", "gid", "size", "blocks", "mtime", "mtime ns", "links", "ctime",
+        "ctime ns",
+    ];
+    let all = |look: &([i64; 8], [i64; 3])| look.0.into_iter().chain(look.1).collect::<Vec<_>>();
+    let pairs = all(was).into_iter().zip(all(is)).zip(WORDS);
+    let changed = pairs.filter(|((was, is), _)| was != is);
+    changed.map(|((was, is), word)| format!("{word} {was} -> {is}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The bytes of every file below a directory, for trees that are small; links are not followed.
