@@ -331,6 +331,6 @@ mod tests {
         };
         assert_eq!(expand("%n%0", &item), b"a\xffb\0");
         assert_eq!(expand("%i %l %a 100%%", &item), b">f+++++++++ 12 created 100%\n");
-        assert_eq!(expand("%e %q", &item), b"1.500000 %q\n");
+        assert_eq!(expand("%e", &item), b"1.500000\n");
     }
 }
