@@ -17,7 +17,7 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
         }
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
             let value = text(ContextKind::InvalidValue)?;
-            let long = argument.strip_prefix("--")?.split([' ', '=', '<']).next()?;
+            let long = long_name(argument)?;
             let variable = variable_of(long);
             let from_variable = environment(&variable).is_some_and(|set| set == *value);
             // The same value may have been typed as well; then the variable is not to blame.
@@ -29,7 +29,7 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
         ErrorKind::ArgumentConflict => {
             let prior = text(ContextKind::PriorArg)?;
             let variable = [argument, prior].into_iter().find_map(|shown| {
-                let long = shown.strip_prefix("--")?.split([' ', '=', '<', '[']).next()?;
+                let long = long_name(shown)?;
                 let typed = std::env::args_os()
                     .any(|word| word.to_string_lossy().starts_with(&format!("--{long}")));
                 Some(variable_of(long)).filter(|name| !typed && environment(name).is_some())
@@ -42,6 +42,11 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
         }
         _ => None,
     }
+}
+
+/// `bwlimit` of `--bwlimit <SIZE>`.
+fn long_name(shown: &str) -> Option<&str> {
+    shown.strip_prefix("--")?.split([' ', '=', '<', '[']).next()
 }
 
 /// What somebody wants who types an option of cp or rsync that dmover does not have.

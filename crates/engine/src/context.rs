@@ -9,7 +9,7 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ pub struct Engine {
     pub(crate) tally: Mutex<Tally>,
     pub(crate) next_temporary: AtomicU64,
     /// Identities of the destination roots, never to be entered as a source.
-    pub(crate) forbidden: RwLock<Vec<dmover_model::Identity>>,
+    pub(crate) forbidden: RwLock<HashSet<dmover_model::Identity>>,
 }
 
 impl std::fmt::Debug for Engine {

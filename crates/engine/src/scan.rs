@@ -111,7 +111,7 @@ impl Mover<'_> {
         if let Some(target) = &target {
             let mut forbidden =
                 engine.forbidden.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            forbidden.push(target.metadata.identity);
+            forbidden.insert(target.metadata.identity);
         }
         let path = dmover_model::TreePath::root();
         let root = Arc::clone(&root);
