@@ -131,3 +131,22 @@ fn a_killed_run_leaves_no_lock() {
     bench.copy("--split-size=500K s d").expect_code(0);
     bench.assert_same("s", "d");
 }
+
+#[test]
+fn a_limit_holds_while_the_job_is_stopped() {
+    let bench = Bench::new();
+    // Far more than the limit lets through within the grace of a stop.
+    bench.write("s/large", pattern(40_000_000));
+    let words = ["copy", "--bwlimit=1M", "--split-size=0", "--reflink=never", "s", "d"];
+    let running = bench.dmover.start(words).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !bench.exists("d/large") && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    running.signal(Signal::INT);
+    let run = running.finish().unwrap();
+    assert_eq!(run.signal(), Some(2), "{}", run.tell());
+    assert!(!bench.exists("d/large"), "it was finished past the limit: {}", run.tell());
+    bench.copy("s d").expect_code(0);
+    bench.assert_same("s", "d");
+}
