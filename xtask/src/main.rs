@@ -3,6 +3,7 @@
 // These are programs for developers: they print, and the house rules on printing are for dmover.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod bench;
 mod dist;
 mod docs;
 mod manuals;
@@ -45,6 +46,8 @@ enum Command {
     },
     /// Run a test with many seeds, and print the result as a row of docs/testing.md
     Soak(soak::SoakArgs),
+    /// Measure dmover beside its peers
+    Bench(bench::BenchArgs),
     /// Build the static release archive into dist/
     Dist,
 }
@@ -66,6 +69,7 @@ fn run(command: Command) -> Result<()> {
         Command::Completions { dir } => manuals::completions(&dir),
         Command::Docs { check } => docs::run(check),
         Command::Soak(args) => soak::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Dist => dist::run(),
     }
 }

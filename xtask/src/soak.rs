@@ -71,19 +71,24 @@ pub fn run(args: &SoakArgs) -> Result<()> {
 }
 
 /// The program under test: `DMOVER_BIN`, or a release build of this workspace.
-fn program() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("DMOVER_BIN") {
-        return Ok(path.into());
+pub(crate) fn program() -> Result<PathBuf> {
+    match std::env::var_os("DMOVER_BIN") {
+        Some(path) => Ok(path.into()),
+        None => release_build("dmover-cli", "dmover"),
     }
+}
+
+/// Builds a program of this workspace for release and answers where it lies.
+pub(crate) fn release_build(package: &str, program: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--release", "--quiet", "--package", "dmover-cli"])
+        .args(["build", "--release", "--quiet", "--package", package, "--bin", program])
         .status()
         .context("cannot run cargo")?;
     if !built.success() {
-        bail!("dmover does not build");
+        bail!("{program} does not build");
     }
     let own = std::env::current_exe()?;
     let profile = own.parent().and_then(|directory| directory.parent());
-    Ok(profile.context("this program lies nowhere")?.join("release/dmover"))
+    Ok(profile.context("this program lies nowhere")?.join("release").join(program))
 }

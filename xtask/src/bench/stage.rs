@@ -1,0 +1,142 @@
+//! Where a case is played: a file system in memory, a source, a place for the destination.
+use anyhow::{Context, Result, bail};
+use dmover_testkit::faultfs::{Config, FaultFs, FaultFsHandle, Latency};
+use dmover_testkit::image::{FileSystem, Image, ImageOptions, Mounted, base_directory};
+use dmover_testkit::shapes::{Shape, generate};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+use super::cases::{Case, Place};
+
+const MIB: u64 = 1 << 20;
+/// Requests that the latency file system serves at one time, as a server does.
+const SERVED: usize = 128;
+/// The kernel asks it again for names and attributes after so long, the order of what NFS and Lustre do.
+const REMEMBERED_MS: u64 = 3000;
+
+/// A source on a mounted file system, and where it goes.
+pub struct Stage {
+    pub source: PathBuf,
+    pub destination: PathBuf,
+    /// A directory outside of what is measured.
+    pub scratch: PathBuf,
+    pub files: u64,
+    pub bytes: u64,
+    // Dropped in this order.
+    latency: Option<FaultFsHandle>,
+    mounted: Mounted,
+    _directory: TempDir,
+}
+
+impl Stage {
+    /// Makes the file system and the source.
+    pub fn set(case: &Case, place: Place, scale: f64) -> Result<Self> {
+        let shapes: Vec<Shape> = case.loads.iter().map(|load| scaled(load, scale)).collect();
+        let files: u64 = shapes.iter().map(|shape| shape.count).sum();
+        let bytes: u64 = shapes.iter().map(|shape| shape.total_bytes()).sum();
+        let (file_system, mkfs_arguments) = match place {
+            // One inode for 16 KiB, as mkfs makes by default, is too few for trees of small files.
+            Place::Ext4 => (FileSystem::Ext4, vec!["-N".into(), (files * 4 + 10_000).to_string()]),
+            Place::Xfs => (FileSystem::Xfs, Vec::new()),
+            Place::Btrfs => (FileSystem::Btrfs, Vec::new()),
+            Place::Latency => (FileSystem::Tmpfs, Vec::new()),
+        };
+        // Source, destination, and room for inodes, journals and what a file system sets aside.
+        let size_bytes = bytes * 5 / 2 + files * 8192 + 1024 * MIB;
+        let options = ImageOptions { size_bytes, mkfs_arguments, ..ImageOptions::default() };
+        let mounted = Image::create_with(file_system, &options)?;
+        let directory = tempfile::Builder::new().prefix("bench-").tempdir_in(base_directory()?)?;
+        let scratch = directory.path().join("scratch");
+        std::fs::create_dir(&scratch)?;
+        let source = mounted.path().join("source");
+        std::fs::create_dir(&source)?;
+        for (number, shape) in shapes.iter().enumerate() {
+            generate(&source.join(format!("part{number}")), *shape, 1.0, number as u64)?;
+        }
+        let (latency, seen) = match place {
+            Place::Latency => {
+                let point = directory.path().join("latency");
+                std::fs::create_dir(&point)?;
+                let handle = FaultFs::mount(mounted.path(), &point, slow())?;
+                (Some(handle), point)
+            }
+            _ => (None, mounted.path().to_owned()),
+        };
+        let (source, destination) = (seen.join("source"), seen.join("destination"));
+        let _directory = directory;
+        Ok(Self { source, destination, scratch, files, bytes, latency, mounted, _directory })
+    }
+
+    /// Removes the destination and leaves memory and the file system quiet.
+    pub fn clear(&self) -> Result<()> {
+        match std::fs::remove_dir_all(self.mounted.path().join("destination")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let sync = Command::new("sync").arg("-f").arg(self.mounted.path()).status()?;
+        if !sync.success() {
+            bail!("sync failed");
+        }
+        touch_memory(self.bytes * 3 / 2 + self.files * 4096);
+        Ok(())
+    }
+
+    /// What is read through the latency file system has to be asked anew.
+    pub fn is_slow(&self) -> bool {
+        self.latency.is_some()
+    }
+
+    /// A program that leaves something out has not done the work.
+    pub fn check_destination(&self) -> Result<()> {
+        let destination = self.mounted.path().join("destination");
+        let (files, bytes) = count(&destination).context("look at the destination")?;
+        if (files, bytes) != (self.files, self.bytes) {
+            bail!("{files} of {} files and {bytes} of {} bytes arrived", self.files, self.bytes);
+        }
+        Ok(())
+    }
+}
+
+fn scaled(load: &super::cases::Load, scale: f64) -> Shape {
+    let shape =
+        Shape { count: load.files, size_bytes: load.bytes, per_directory: load.per_directory };
+    shape.scaled(scale)
+}
+
+fn slow() -> Config {
+    Config {
+        latency: Latency::of_us(1000),
+        threads: SERVED,
+        ttl_ms: REMEMBERED_MS,
+        // As a network file system is used.
+        direct_io: false,
+        copy_file_range: false,
+        ..Config::default()
+    }
+}
+
+/// A virtual machine may have given free memory back to its host, and the first one to touch it again
+/// would pay for it; so everybody starts with memory that was just in use.
+fn touch_memory(bytes: u64) {
+    let memory = vec![1u8; bytes as usize];
+    std::hint::black_box(&memory);
+}
+
+fn count(directory: &Path) -> Result<(u64, u64)> {
+    let (mut files, mut bytes) = (0, 0);
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        if metadata.is_dir() {
+            let below = count(&entry.path())?;
+            files += below.0;
+            bytes += below.1;
+        } else {
+            files += 1;
+            bytes += metadata.len();
+        }
+    }
+    Ok((files, bytes))
+}

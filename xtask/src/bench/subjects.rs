@@ -1,0 +1,203 @@
+//! The programs that are measured, and how each is told to do the same work.
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cases::{Case, Place};
+use super::machine::first_line;
+use super::stage::Stage;
+use super::{CopyArgs, word};
+
+/// Packages of the registry that some peers come from.
+const REGISTRY: [&str; 2] = ["xcp", "cpz"];
+
+/// A program with the arguments for a case.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    pub name: String,
+    /// Keeps what `cp -a` keeps, as far as the tree of a case can show it.
+    pub faithful: bool,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Dmover { program: PathBuf, reflink: &'static str, arguments: Vec<String> },
+    Reference(PathBuf),
+    Cp(&'static str),
+    Rsync,
+    Tar,
+    Fpsync,
+    Rclone,
+    Xcp(PathBuf, &'static str),
+    Cpz(PathBuf),
+}
+
+/// Where the programs are.
+#[derive(Debug)]
+pub struct Programs {
+    dmover: PathBuf,
+    reference: PathBuf,
+    peers: PathBuf,
+}
+
+impl Programs {
+    /// Builds what belongs to this workspace and finds the rest.
+    pub fn find(peers: &Path) -> Result<Self> {
+        let dmover = crate::soak::program()?;
+        let reference = crate::soak::release_build("dmover-testkit", "dmover-reference")?;
+        let peers = std::path::absolute(peers)?.join("bin");
+        Ok(Self { dmover, reference, peers })
+    }
+
+    pub fn versions(&self) -> Value {
+        let own = |name: &str| first_line(&word(&self.peers.join(name)), &["--version"]);
+        json!({
+            "dmover": first_line(&word(&self.dmover), &["--version"]),
+            "cp": first_line("cp", &["--version"]),
+            "rsync": first_line("rsync", &["--version"]),
+            "tar": first_line("tar", &["--version"]),
+            "fpsync": first_line("fpart", &["-V"]),
+            "rclone": first_line("rclone", &["version"]),
+            "xcp": own("xcp"),
+            "cpz": own("cpz"),
+        })
+    }
+}
+
+/// Installs the peers that come from the package registry.
+pub fn install(peers: &Path) -> Result<()> {
+    for package in REGISTRY {
+        if peers.join("bin").join(package).is_file() {
+            continue;
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status =
+            Command::new(cargo).args(["install", package, "--root"]).arg(peers).status()?;
+        if !status.success() {
+            bail!("'cargo install {package}' failed");
+        }
+    }
+    Ok(())
+}
+
+/// Everybody who takes part in a case; dmover is the first.
+pub fn of(case: &Case, place: Place, programs: &Programs, args: &CopyArgs) -> Result<Vec<Subject>> {
+    let reflink = if case.reflink { "auto" } else { "never" };
+    let own: Vec<String> = args.dmover_args.split_whitespace().map(str::to_owned).collect();
+    let dmover = |name: &str, more: &[String]| Subject {
+        name: name.into(),
+        faithful: true,
+        kind: Kind::Dmover {
+            program: programs.dmover.clone(),
+            reflink,
+            arguments: [&own[..], more].concat(),
+        },
+    };
+    let mut all = vec![dmover("dmover", &[])];
+    if let Some((movers, _)) = case.fixed {
+        all.push(dmover(&format!("dmover -j {movers}"), &["-j".into(), movers.to_string()]));
+    }
+    let mut peer = |name: &str, faithful, kind| {
+        let wanted = args.with.is_empty() || args.with.iter().any(|n| n == name);
+        if wanted {
+            all.push(Subject { name: name.into(), faithful, kind });
+        }
+    };
+    peer("cp", true, Kind::Cp(reflink));
+    let small = case.loads.iter().all(|load| load.bytes <= 1 << 20);
+    if small && !case.reflink && place != Place::Latency {
+        peer("reference", false, Kind::Reference(programs.reference.clone()));
+    }
+    if place != Place::Latency && !case.reflink {
+        peer("rsync", true, Kind::Rsync);
+        peer("tar", true, Kind::Tar);
+        peer("fpsync", true, Kind::Fpsync);
+        peer("rclone", false, Kind::Rclone);
+    }
+    if place == Place::Latency {
+        peer("fpsync", true, Kind::Fpsync);
+    }
+    peer("xcp", false, Kind::Xcp(programs.peers.join("xcp"), reflink));
+    if place != Place::Latency {
+        peer("cpz", false, Kind::Cpz(programs.peers.join("cpz")));
+    }
+    let unknown = args.with.iter().find(|name| !NAMES.contains(&name.as_str()));
+    unknown.map_or(Ok(all), |name| bail!("no peer is named '{name}': {}", NAMES.join(", ")))
+}
+
+const NAMES: [&str; 8] = ["cp", "reference", "rsync", "tar", "fpsync", "rclone", "xcp", "cpz"];
+
+impl Subject {
+    /// The command that copies the stage's source to its destination, which is not there yet.
+    pub fn command(&self, stage: &Stage) -> Vec<String> {
+        let (source, destination) = (word(&stage.source), word(&stage.destination));
+        let inside = |path: &str| format!("{path}/");
+        let owned = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+        match &self.kind {
+            Kind::Dmover { program, reflink, arguments } => {
+                let mut words = owned(&[&word(program), "copy", "--quiet", "-T"]);
+                words.push(format!("--reflink={reflink}"));
+                words.extend(arguments.iter().cloned());
+                words.extend([source, destination]);
+                words
+            }
+            Kind::Reference(program) => owned(&[&word(program), &source, &destination]),
+            Kind::Cp(reflink) => {
+                owned(&["cp", "-a", &format!("--reflink={reflink}"), "-T", &source, &destination])
+            }
+            Kind::Rsync => owned(&["rsync", "-aHAX", &inside(&source), &inside(&destination)]),
+            Kind::Tar => {
+                const PIPE: &str = "mkdir \"$2\" && tar -C \"$1\" --acls --xattrs \
+                    --xattrs-include='*' --format=posix -cf - . | tar -C \"$2\" --acls --xattrs \
+                    --xattrs-include='*' --numeric-owner -xpf -";
+                owned(&["sh", "-c", PIPE, "tar-pipe", &source, &destination])
+            }
+            Kind::Fpsync => {
+                let work = word(&stage.scratch.join("fpsync"));
+                let options = "-lptgoDHAX --numeric-ids";
+                owned(&["fpsync", "-n", "2", "-t", &work, "-o", options])
+                    .into_iter()
+                    .chain([inside(&source), inside(&destination)])
+                    .collect()
+            }
+            Kind::Rclone => owned(&[
+                "rclone",
+                "copy",
+                "--links",
+                "--metadata",
+                "--create-empty-src-dirs",
+                "--transfers=2",
+                &source,
+                &destination,
+            ]),
+            Kind::Xcp(program, reflink) => {
+                let reflink = format!("--reflink={reflink}");
+                owned(&[&word(program), "-r", "-T", "-w", "2", &reflink, &source, &destination])
+            }
+            Kind::Cpz(program) => owned(&[&word(program), &source, &destination]),
+        }
+    }
+
+    /// The same command, made to count system calls into a file.
+    pub fn counting(&self, stage: &Stage, into: &Path) -> Vec<String> {
+        let mut words: Vec<String> =
+            ["strace", "-f", "-c", "-o"].iter().map(|w| (*w).to_owned()).collect();
+        words.push(word(into));
+        words.extend(self.command(stage));
+        words
+    }
+
+    /// Whether its system calls are counted: those of one process that can be compared.
+    pub fn is_counted(&self) -> bool {
+        matches!(self.kind, Kind::Dmover { .. } | Kind::Reference(_) | Kind::Cp(_) | Kind::Cpz(_))
+    }
+}
+
+/// The sum line of `strace -c`.
+pub fn total_calls(text: &str) -> Result<u64> {
+    let line = text.lines().find(|line| line.trim_end().ends_with(" total"));
+    let number = line.and_then(|line| line.split_whitespace().nth(3));
+    number.and_then(|n| n.parse().ok()).with_context(|| format!("no total in {text:?}"))
+}
