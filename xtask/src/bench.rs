@@ -149,8 +149,8 @@ fn run_case(
 
 fn one_run(args: &CopyArgs, stage: &Stage, subject: &Subject, round: usize) -> Result<Sample> {
     stage.clear()?;
-    let sample = measure::run(subject.command(stage), &stage.scratch)
-        .with_context(|| subject.name.to_owned())?;
+    let sample = measure::run(&subject.command(stage), stage.scratch())
+        .with_context(|| subject.name.clone())?;
     if args.verbose {
         let round = if round == usize::MAX { "warm-up".into() } else { format!("round {round}") };
         eprintln!("{round}: {} {sample}", subject.name);

@@ -13,6 +13,7 @@ use dmover_sys::{AsFd, Errno, directory, stat};
 use std::time::Instant;
 
 use crate::context::{EPERM, entry_error};
+use crate::file::Opened;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
@@ -60,11 +61,21 @@ impl Mover<'_> {
     }
 
     /// Brings one entry over, with retries; answers whether it is in place afterwards.
-    pub(crate) fn apply_one(&mut self, level: &Level, mut planned: Planned) -> bool {
+    pub(crate) fn apply_one(&mut self, level: &Level, planned: Planned) -> bool {
+        self.apply_opened(level, planned, None)
+    }
+
+    /// The same for a file that the source half has opened already.
+    pub(crate) fn apply_opened(
+        &mut self,
+        level: &Level,
+        mut planned: Planned,
+        mut opened: Option<Opened>,
+    ) -> bool {
         let engine = self.engine;
         let started = Instant::now();
         for attempt in 1.. {
-            let result = self.attempt(level, &planned);
+            let result = self.attempt(level, &planned, opened.take());
             let mut error = match result {
                 Ok(moved) => {
                     self.account(level, &planned, moved, started);
@@ -90,7 +101,12 @@ impl Mover<'_> {
         false
     }
 
-    fn attempt(&mut self, level: &Level, planned: &Planned) -> Result<Moved, EntryError> {
+    fn attempt(
+        &mut self,
+        level: &Level,
+        planned: &Planned,
+        opened: Option<Opened>,
+    ) -> Result<Moved, EntryError> {
         let record = &planned.record;
         if let Decision::Refuse(class, words) = planned.decision {
             let path = level.target_path(record.destination_name().as_bytes());
@@ -106,7 +122,7 @@ impl Mover<'_> {
         };
         self.check_lease(level, record.destination_name().as_bytes())?;
         let result = match record.metadata.kind {
-            EntryKind::File => self.bring_file(level, target, record, planned.decision),
+            EntryKind::File => self.bring_file(level, target, planned, opened),
             _ => self.bring_other(level, target, record, planned.decision),
         };
         result.map_err(|e| self.explain(level, target, planned, e))

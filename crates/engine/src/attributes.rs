@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
 use crate::context::{Engine, entry_error};
-use crate::level::{ACCESS_ACL, DEFAULT_ACL};
+use crate::level::{ACCESS_ACL, DEFAULT_ACL, TargetDirectory};
 
 /// What a source entry has beyond its `stat`.
 #[derive(Debug, Clone, Default)]
@@ -417,6 +417,25 @@ impl Engine {
         }
     }
 
+    /// The mode that an entry is to have.
+    fn final_mode(&self, source: &Metadata) -> u32 {
+        if self.keeps(Attribute::Mode) {
+            source.mode
+        } else {
+            source.mode & 0o777 & !self.privilege.umask
+        }
+    }
+
+    /// The mode that a file is created with. In a directory that is closed to everybody else it is the final
+    /// one at once, if nothing that follows needs another: set-id bits wait for the owner, and without
+    /// privilege extended attributes need a file that its owner may write.
+    pub(crate) fn birth_mode(&self, target: &TargetDirectory, source: &Metadata) -> u32 {
+        let mode = self.final_mode(source);
+        let may_write = self.privilege.privileged || mode & 0o200 != 0;
+        let plain = mode & 0o7000 == 0 && may_write && !self.spec.policy.skip_chmod;
+        if plain && target.is_closed() { mode } else { self.closed_mode(source) }
+    }
+
     fn set_mode(
         &self,
         object: Object<'_>,
@@ -429,11 +448,7 @@ impl Engine {
         if object.kind == EntryKind::Symlink || self.spec.policy.skip_chmod || kept_as_it_is {
             return Ok(());
         }
-        let mut mode = if self.keeps(Attribute::Mode) {
-            source.mode
-        } else {
-            source.mode & 0o777 & !self.privilege.umask
-        };
+        let mut mode = self.final_mode(source);
         if !owner_kept && mode & SET_ID != 0 {
             mode &= !SET_ID;
             self.note(Note::SetIdDropped, object.path);
@@ -482,7 +497,9 @@ impl Engine {
         now: &Metadata,
         source: &Metadata,
     ) -> Result<u32, EntryError> {
-        let untouched = (now.uid, now.gid) == (source.uid, source.gid) && now.mode & 0o6000 == 0;
+        // A change of owner clears nothing else, but a server may.
+        let same_owner = (now.uid, now.gid) == (source.uid, source.gid);
+        let untouched = now.mode & 0o6000 == 0 && (same_owner || object.facts.local);
         if untouched && object.kind == EntryKind::File {
             return Ok(now.mode);
         }

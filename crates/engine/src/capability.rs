@@ -31,6 +31,9 @@ pub(crate) struct Facts {
     /// A server decides: it may give new entries another owner than the process has (root squash), and
     /// what it accepts it need not keep.
     pub remote: bool,
+    /// One of the kernel's own file systems whose ways are known: a new entry has the owner and mode that the
+    /// manual says, and no error waits for close(2).
+    pub local: bool,
     /// The owner that such a server gave to the first entry made here.
     squashed_owner: OnceLock<u32>,
 }
@@ -85,6 +88,7 @@ impl CapabilityCache {
                 pseudo: matches!(name, Some("proc" | "sysfs")),
                 case_insensitive: matches!(name, Some("vfat" | "exfat" | "ntfs" | "cifs")),
                 remote: matches!(name, Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs")),
+                local: matches!(name, Some("ext4" | "xfs" | "btrfs" | "tmpfs")),
                 ..Facts::default()
             })
         });

@@ -10,7 +10,7 @@ use dmover_plan::retry;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::Errno;
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,17 @@ pub(crate) struct Privilege {
     /// It may set any owner and ignores permission bits.
     pub privileged: bool,
     pub uid: u32,
+    pub gid: u32,
     /// The creation mask that the person had, for entries whose mode is not preserved.
     pub umask: u32,
+}
+
+impl Privilege {
+    pub fn of_process(privileged: bool, umask: u32) -> Self {
+        let (uid, gid) =
+            (dmover_sys::process::effective_uid(), dmover_sys::process::effective_gid());
+        Self { privileged, uid, gid, umask }
+    }
 }
 
 /// Errors and losses of a job by kind, for the report.
@@ -63,6 +72,8 @@ pub struct Engine {
     pub(crate) depth_max: usize,
     pub(crate) started: Instant,
     pub(crate) breaker: Mutex<Breaker>,
+    /// Something has failed since content was last moved.
+    pub(crate) troubled: AtomicBool,
     pub(crate) tally: Mutex<Tally>,
     pub(crate) next_temporary: AtomicU64,
     /// Identities of the destination roots, never to be entered as a source.
@@ -107,6 +118,7 @@ impl Engine {
         tracing::warn!(path = ?error.path, operation = ?error.operation, class = class.word(),
             errno = error.errno, attempt = error.attempt, "entry failed");
         self.monitor.event(&Event::Error(error));
+        self.troubled.store(true, Ordering::Relaxed);
         let systemic = lock(&self.breaker).failure(class);
         if let Some(class) = systemic
             && self.control.stop(StopReason::Systemic(class))
@@ -156,7 +168,10 @@ impl Engine {
 
     /// Content was moved, so the trouble is not systemic.
     pub(crate) fn progress(&self) {
-        lock(&self.breaker).success();
+        if self.troubled.load(Ordering::Relaxed) {
+            self.troubled.store(false, Ordering::Relaxed);
+            lock(&self.breaker).success();
+        }
     }
 
     pub(crate) fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
@@ -181,7 +196,7 @@ impl Engine {
 
     /// Whether a directory, reached by a followed link, lies below a destination root.
     pub(crate) fn lies_in_destination(&self, directory: &dmover_sys::OwnedFd) -> bool {
-        let mut above = dmover_sys::path::open_directory_at(directory, c"..");
+        let mut above = dmover_sys::path::open_directory_at(directory, b"..");
         let mut last = None;
         while let Ok(fd) = &above {
             let Ok(found) = dmover_sys::stat::stat_fd(fd) else { return false };
@@ -193,7 +208,7 @@ impl Engine {
                 return false; // the root of all directories is its own parent
             }
             last = Some(identity);
-            above = dmover_sys::path::open_directory_at(fd, c"..");
+            above = dmover_sys::path::open_directory_at(fd, b"..");
         }
         false
     }

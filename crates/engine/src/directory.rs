@@ -1,6 +1,7 @@
 //! Directories: made closed, filled, and given their metadata when nothing is left below them.
 use dmover_model::{
-    DirectoryRef, EntryError, EntryKind, ErrorClass, Identity, Metadata, Note, Operation, Side,
+    Attribute, DirectoryRef, EntryError, EntryKind, ErrorClass, Identity, Metadata, Note,
+    Operation, Side,
 };
 use dmover_observe::Counter;
 use dmover_plan::temporary::is_temporary;
@@ -81,7 +82,9 @@ impl Mover<'_> {
             }
         }
         let fd = path::open_directory_below(parent, name).map_err(|e| fail(Operation::Open, e))?;
-        let target = engine.target_directory(fd, true, shown)?;
+        let mut target = engine.target_directory(fd, true, shown)?;
+        // What was inherited is taken away below where ACLs are kept, else it stays.
+        target.default_acl = inherits_acl && !engine.spec.policy.preserve.has(Attribute::Acl);
         // Between mkdir and open somebody may have put another directory here.
         let own = target.facts.is_own(target.metadata.uid, engine.privilege.uid);
         if !own {
@@ -129,7 +132,7 @@ impl Mover<'_> {
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let mut found = Vec::new();
         // A descriptor of its own, so that the position of `target` stays at the start.
-        let fd = path::open_directory_at(&target.fd, c".").map_err(|e| fail(Operation::Open, e))?;
+        let fd = path::open_directory_at(&target.fd, b".").map_err(|e| fail(Operation::Open, e))?;
         let mut reader = self.readers.pop().unwrap_or_default();
         let read = reader
             .read(&fd, |name, _| -> Result<bool, Errno> {

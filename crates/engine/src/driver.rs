@@ -11,7 +11,7 @@ use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::AsFd;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -223,7 +223,6 @@ impl Run {
         privileged: bool,
     ) -> Result<Self, Fatal> {
         let spec = &job.spec;
-        let uid = dmover_sys::process::effective_uid();
         let filter = Filter::new(&spec.selection)
             .map_err(|e| Fatal::refused(e.to_string(), "see 'dmover help copy' for patterns"))?;
         let threads = thread_count(spec);
@@ -243,13 +242,14 @@ impl Run {
             temporaries: TemporaryNames::new(id, dmover_sys::process::random_u64()),
             control: Arc::clone(&job.control),
             limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
-            privilege: Privilege { privileged, uid, umask: job.umask },
+            privilege: Privilege::of_process(privileged, job.umask),
             layout: Arc::clone(&job.layout),
             threads,
             buffer_bytes,
             depth_max: depth_max(job.open_files_max, threads),
             started: Instant::now(),
             breaker: Mutex::default(),
+            troubled: AtomicBool::new(false),
             tally: Mutex::default(),
             next_temporary: AtomicU64::new(0),
             forbidden: RwLock::default(),

@@ -1,19 +1,20 @@
 //! Regular files: content under the final or a temporary name, then everything else, times last.
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Note, Operation,
+    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Identity, Metadata, Note, Operation,
     RangeCopy, Side, When,
 };
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, flags, path, set, stat, xattr};
 
+use dmover_sys::stat::Stat;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use crate::apply::{Moved, Renaming};
+use crate::apply::{Moved, Planned, Renaming};
 use crate::attributes::{Attributes, Object};
 use crate::content::{Holes, Transfer};
-use crate::context::{Engine, entry_error};
+use crate::context::{Engine, Privilege, entry_error};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
@@ -24,6 +25,12 @@ pub(crate) struct Supply {
     pub fd: OwnedFd,
     pub metadata: Metadata,
     pub attributes: Attributes,
+}
+
+/// A source file that is open, with a look at it from after that.
+pub(crate) struct Opened {
+    pub fd: OwnedFd,
+    pub found: Stat,
 }
 
 /// A file at the destination that is not done yet. Unless it is kept, it is removed again.
@@ -54,6 +61,22 @@ impl<'a> Unfinished<'a> {
         Ok(Self { target, fd, name: name.to_vec(), metadata, armed: true })
     }
 
+    /// A file that was just made where new files are as they were asked for. Its identity is not known,
+    /// and not needed under a final name.
+    fn unseen(
+        engine: &Engine,
+        target: &'a TargetDirectory,
+        fd: OwnedFd,
+        (name, mode): (&[u8], u32),
+    ) -> Self {
+        let Privilege { uid, gid, .. } = engine.privilege;
+        let identity = Identity { mount: target.metadata.identity.mount, inode: 0 };
+        let kind = EntryKind::File;
+        let metadata =
+            Metadata { kind, mode, uid, gid, size: 0, identity, ..target.metadata.clone() };
+        Self { target, fd, name: name.to_vec(), metadata, armed: true }
+    }
+
     /// Removes the name if it still stands for this very file.
     fn remove(&self) {
         let own = stat::stat_fd(&self.fd);
@@ -74,6 +97,9 @@ impl<'a> Unfinished<'a> {
 
     /// Hears the late errors that NFS and FUSE report only when a descriptor is closed.
     pub fn hear_late_errors(&self) -> Result<(), Errno> {
+        if self.target.facts.local {
+            return Ok(());
+        }
         self.fd.try_clone().map_or(Ok(()), file::close)
     }
 
@@ -88,11 +114,24 @@ impl<'a> Unfinished<'a> {
 impl Engine {
     /// Opens a source file and reads what belongs to it.
     pub(crate) fn supply(&self, level: &Level, record: &EntryRecord) -> Result<Supply, EntryError> {
-        let shown = || level.source_path(record.name.as_bytes());
-        let fail = |operation, e| entry_error(Side::Source, operation, shown(), e);
+        let fail = |operation, e| {
+            entry_error(Side::Source, operation, level.source_path(record.name.as_bytes()), e)
+        };
         let fd = path::open_file_at(&level.source.fd, record.name.as_bytes(), self.follows(level))
             .map_err(|e| fail(Operation::Open, e))?;
-        let mut found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+        let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+        self.supply_opened(level, record, Opened { fd, found })
+    }
+
+    /// The same for a file that is open.
+    fn supply_opened(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+        Opened { fd, mut found }: Opened,
+    ) -> Result<Supply, EntryError> {
+        let shown = || level.source_path(record.name.as_bytes());
+        let fail = |operation, e| entry_error(Side::Source, operation, shown(), e);
         let mut waits = 0;
         while let Some(wait) = racy_for(found.ctime).filter(|_| !self.control.is_stopping()) {
             // Two writes within one tick of the kernel's clock leave the same times: the version says
@@ -202,9 +241,14 @@ impl Mover<'_> {
     ) -> Result<Unfinished<'t>, EntryError> {
         let engine = self.engine;
         let shown = || level.target_path(last);
-        let mode = engine.closed_mode(&supply.metadata);
+        let mode = engine.birth_mode(target, &supply.metadata);
         let file = file::create_new(&target.fd, name, mode)
-            .and_then(|fd| Unfinished::new(engine, target, fd, name))
+            .and_then(|fd| {
+                if name == last && target.hands_down_nothing(engine.privilege) {
+                    return Ok(Unfinished::unseen(engine, target, fd, (name, mode)));
+                }
+                Unfinished::new(engine, target, fd, name)
+            })
             .map_err(|e| self.not_made(level, target, name, last, e))?;
         let object = engine.file_object(&file, &shown);
         engine.prepare(object, &supply.attributes, target.default_acl)?;
@@ -220,14 +264,17 @@ impl Mover<'_> {
         &mut self,
         level: &Level,
         target: &TargetDirectory,
-        record: &EntryRecord,
-        decision: Decision,
+        planned: &Planned,
+        opened: Option<Opened>,
     ) -> Result<Moved, EntryError> {
-        let engine = self.engine;
+        let (engine, record, decision) = (self.engine, &planned.record, planned.decision);
         if level.root.range.is_some() || decision == Decision::UpdateInPlace {
             return self.write_into(level, target, record, decision);
         }
-        let supply = engine.supply(level, record)?;
+        let supply = match opened {
+            Some(opened) => engine.supply_opened(level, record, opened)?,
+            None => engine.supply(level, record)?,
+        };
         let last = record.destination_name().as_bytes();
         let temporary = self.needs_temporary(decision).then(|| engine.temporary_name());
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
@@ -305,6 +352,10 @@ impl Mover<'_> {
         // From here on the file is complete; a flag that cannot be set is no reason to remove it.
         file.disarm();
         self.engine.set_project(self.engine.file_object(&file, &shown), attributes)?;
+        let none = attributes.flags == 0 && file.target.hands_down_nothing(self.engine.privilege);
+        if none {
+            return Ok(());
+        }
         self.engine.set_late_flags(self.engine.file_object(&file, &shown), attributes)
     }
 

@@ -6,9 +6,10 @@ use dmover_model::{
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, flags, path, set, stat, xattr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
-use crate::context::{Engine, entry_error};
+use crate::context::{Engine, Privilege, entry_error};
 use crate::root::Root;
 
 /// A source directory, open for reading.
@@ -36,6 +37,25 @@ pub(crate) struct TargetDirectory {
     pub made: bool,
     /// Its mode was opened up to fill it, so that it has to be finished again.
     pub opened_up: bool,
+    /// New entries inherit inode flags.
+    pub hands_down_flags: bool,
+}
+
+impl TargetDirectory {
+    /// Made by this job and not finished: nobody else can reach what is in it, whatever the modes there.
+    pub fn is_closed(&self) -> bool {
+        const OTHERS: u32 = 0o077;
+        self.made && self.metadata.mode & OTHERS == 0
+    }
+
+    /// A new file in it has the owner of the process, the mode that was asked for and no flags, so there is
+    /// no need to look at it.
+    pub fn hands_down_nothing(&self, privilege: Privilege) -> bool {
+        const SET_GID: u32 = 0o2000;
+        let own = (self.metadata.uid, self.metadata.gid) == (privilege.uid, privilege.gid);
+        let inherits = self.default_acl || self.hands_down_flags;
+        self.made && self.facts.local && own && !inherits && self.metadata.mode & SET_GID == 0
+    }
 }
 
 /// A directory on both sides.
@@ -211,6 +231,7 @@ impl Engine {
             folds_case: false,
             made: fresh,
             opened_up: false,
+            hands_down_flags: false,
         };
         target.folds_case = target.facts.case_insensitive;
         if !fresh {
@@ -218,7 +239,12 @@ impl Engine {
             target.default_acl = acl.is_ok_and(|acl| acl.is_some());
             target.opened_up = self.open_up(&target).map_err(|e| fail(Operation::SetMode, e))?;
         }
-        let bits = flags::get(&target.fd).ok().flatten().unwrap_or(0);
+        let bits = flags::get(&target.fd).ok().flatten();
+        if bits.is_none() {
+            target.facts.no_flags.store(true, Ordering::Relaxed);
+        }
+        let bits = bits.unwrap_or(0);
+        target.hands_down_flags = bits & (flags::CARRIED | flags::PROJECT_INHERIT) != 0;
         target.folds_case |= bits & flags::CASEFOLD != 0;
         Ok(target)
     }

@@ -100,7 +100,7 @@ impl Mover<'_> {
     }
 
     fn hand_on_everything(&mut self, top: &Level) -> Result<(), EntryError> {
-        let fd = dmover_sys::path::open_directory_at(&top.source.fd, c".")
+        let fd = dmover_sys::path::open_directory_at(&top.source.fd, b".")
             .map_err(|e| entry_error(Side::Source, Operation::Open, top.own_source_path(), e))?;
         let mut names = Vec::new();
         let mut reader = self.readers.pop().unwrap_or_default();

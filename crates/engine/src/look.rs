@@ -11,7 +11,8 @@ use dmover_sys::{Errno, directory, file, path, stat};
 use std::collections::{HashSet, VecDeque};
 
 use crate::apply::Planned;
-use crate::context::entry_error;
+use crate::context::{Engine, entry_error};
+use crate::file::Opened;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
@@ -23,7 +24,7 @@ impl Mover<'_> {
     pub(crate) fn plan_name(
         &mut self,
         level: &Level,
-        name: &Name,
+        name: Name,
         directories: &mut VecDeque<Name>,
     ) -> Option<Planned> {
         let engine = self.engine;
@@ -33,7 +34,7 @@ impl Mover<'_> {
         }
         engine.limits.operation(&engine.control);
         self.lease.extend();
-        let record = match self.look(level, name) {
+        let record = match self.look(level, &name) {
             Ok(record) => record,
             Err(error) => {
                 engine.error(error);
@@ -45,13 +46,10 @@ impl Mover<'_> {
         }
         if record.metadata.kind == EntryKind::Directory {
             // Counted when it is entered: a directory that is handed back is looked at again.
-            directories.push_back(name.clone());
+            directories.push_back(name);
             return None;
         }
-        engine.count(Counter::EntriesFound);
-        if record.metadata.kind == EntryKind::File {
-            engine.add(Counter::BytesFound, record.metadata.size);
-        }
+        self.count_found(&record.metadata);
         if self.is_for_the_link_phase(level, &record) {
             let file = file_ref(level, &record);
             self.outcome.links.push(LinkName { identity: record.metadata.identity, file });
@@ -65,6 +63,39 @@ impl Mover<'_> {
             return None;
         }
         Some(planned)
+    }
+
+    fn count_found(&self, metadata: &Metadata) {
+        self.engine.count(Counter::EntriesFound);
+        if metadata.kind == EntryKind::File {
+            self.engine.add(Counter::BytesFound, metadata.size);
+        }
+    }
+
+    /// Brings over a regular file of a directory that was just made at the destination: nothing has to be
+    /// compared, so it is opened at once and its metadata comes from the open file. Gives the name back
+    /// if it is not such a file, or cannot be opened; the ordinary way then says what is the matter.
+    pub(crate) fn take_at_sight(&mut self, level: &Level, name: Name) -> Option<Name> {
+        let engine = self.engine;
+        if is_temporary(name.as_bytes()) || engine.control.is_stopping() {
+            return Some(name);
+        }
+        let opened = path::open_file_at(&level.source.fd, name.as_bytes(), false);
+        let found = opened.and_then(|fd| stat::stat_fd(&fd).map(|found| (fd, found)));
+        let Ok((fd, found)) = found else { return Some(name) };
+        let metadata = engine.mounts.metadata(&found);
+        let record = EntryRecord { name, renamed: None, metadata, symlink: None };
+        let ordinary = record.metadata.kind == EntryKind::File
+            && !self.is_for_the_link_phase(level, &record)
+            && !self.is_worth_splitting(&record.metadata);
+        if !ordinary {
+            return Some(record.name);
+        }
+        engine.limits.operation(&engine.control);
+        self.count_found(&record.metadata);
+        let planned = self.decide(level, record, None);
+        self.apply_opened(level, planned, Some(Opened { fd, found }));
+        None
     }
 
     fn is_admitted(&self, level: &Level, record: &EntryRecord) -> bool {
@@ -273,7 +304,7 @@ impl Mover<'_> {
         }
         // It may have been made since the names were read.
         let mut names = HashSet::new();
-        let read = path::open_directory_at(&target.fd, c".").and_then(|fd| {
+        let read = path::open_directory_at(&target.fd, b".").and_then(|fd| {
             directory::DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {
                 names.insert(name.to_vec());
                 Ok(true)
@@ -283,6 +314,18 @@ impl Mover<'_> {
         let exact = read.is_ok() && names.contains(wanted);
         *known = Some((identity, names));
         exact
+    }
+}
+
+impl Engine {
+    /// Whether regular files of a directory need neither a rule nor a look at the destination.
+    pub(crate) fn takes_files_at_sight(&self, level: &Level) -> bool {
+        level.target.as_ref().is_some_and(|target| target.fresh)
+            && level.root.is_directory
+            && level.root.range.is_none()
+            && self.filter.admits_all()
+            && !self.follows_links()
+            && !self.spec.policy.dry_run
     }
 }
 

@@ -1,30 +1,33 @@
 //! The job's table of mounts: device numbers in, small ids that can travel out.
 use dmover_model::{EntryKind, Identity, Metadata, MountId, Timestamp};
 use dmover_sys::stat::{ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, Stat};
-use std::sync::RwLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 /// Maps device numbers to [`MountId`]s, in the order in which they are met.
 #[derive(Debug, Default)]
 pub(crate) struct MountTable {
+    /// The first few, which are all that most jobs meet: found without a lock, for every entry.
+    first: [OnceLock<u64>; FIRST],
+    /// All of them.
     devices: RwLock<Vec<u64>>,
 }
+
+const FIRST: usize = 8;
 
 impl MountTable {
     /// The id of a device number.
     pub fn id(&self, device: u64) -> MountId {
-        let find = |devices: &[u64]| devices.iter().position(|d| *d == device);
-        let known = {
-            let devices = self.devices.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            find(&devices)
-        };
-        let index = known.unwrap_or_else(|| {
-            let mut devices =
-                self.devices.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            find(&devices).unwrap_or_else(|| {
-                devices.push(device);
-                devices.len() - 1
-            })
+        if let Some(index) = self.first.iter().position(|d| d.get() == Some(&device)) {
+            return MountId(index as u32);
+        }
+        let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
+        let index = devices.iter().position(|d| *d == device).unwrap_or_else(|| {
+            devices.push(device);
+            devices.len() - 1
         });
+        if let Some(first) = self.first.get(index) {
+            first.get_or_init(|| device);
+        }
         MountId(index as u32)
     }
 

@@ -155,7 +155,7 @@ impl Argument {
     /// Opens the directory it names, following a link as the person means it.
     fn open_directory(&self) -> Result<OwnedFd, Errno> {
         match &self.name {
-            None => path::open_directory_at(&self.parent, c"."),
+            None => path::open_directory_at(&self.parent, b"."),
             Some(name) => path::open_directory_following(&self.parent, name.as_bytes()),
         }
     }

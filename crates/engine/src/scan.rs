@@ -24,6 +24,18 @@ const SHARD_NAMES: usize = 2048;
 /// Bytes of names in one shard, so that a task stays a small message.
 const SHARD_BYTES: usize = 128 << 10;
 
+/// A name as a directory gave it.
+struct Seen {
+    name: Name,
+    hint: TypeHint,
+}
+
+impl Seen {
+    fn without_hint(name: Name) -> Self {
+        Self { name, hint: TypeHint::Unknown }
+    }
+}
+
 /// A directory that is being worked on, with the directories in it that are still to do.
 struct Frame {
     level: Level,
@@ -61,7 +73,7 @@ impl Mover<'_> {
         let level = self.engine.open_level(at)?;
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
-        self.take_names(&mut frames, names);
+        self.take_names(&mut frames, names.into_iter().map(Seen::without_hint).collect());
         self.descend(frames);
         Ok(())
     }
@@ -89,7 +101,7 @@ impl Mover<'_> {
         let root = engine.root(id)?;
         let shown = || root.source.display.clone();
         let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
-        let fd = path::open_directory_at(&root.source.parent, c".").map_err(fail)?;
+        let fd = path::open_directory_at(&root.source.parent, b".").map_err(fail)?;
         let source = engine.source_directory(fd, shown)?;
         engine.count(Counter::EntriesFound);
         let target_shown = || root.destination.display.clone();
@@ -102,7 +114,7 @@ impl Mover<'_> {
                 self.make_target(place, &source.metadata, &target_shown)?
             }
             None => {
-                let fd = path::open_directory_at(parent, c".").map_err(target_fail)?;
+                let fd = path::open_directory_at(parent, b".").map_err(target_fail)?;
                 let target = engine.target_directory(fd, false, target_shown)?;
                 self.remove_leftovers(&target, &target_shown)?;
                 Some(target)
@@ -149,7 +161,7 @@ impl Mover<'_> {
         }
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
-        self.take_names(&mut frames, vec![name]);
+        self.take_names(&mut frames, vec![Seen::without_hint(name)]);
         if !frames[0].directories.is_empty() {
             let words = "it became a directory while the job ran";
             let (side, class) = (Side::Source, ErrorClass::Changed);
@@ -292,8 +304,8 @@ impl Mover<'_> {
     fn read_batches(&mut self, frames: &mut [Frame]) -> Result<(), Errno> {
         let index = frames.len() - 1;
         let mut reader = self.readers.pop().unwrap_or_default();
-        let fd = path::open_directory_at(&frames[index].level.source.fd, c".");
-        let mut names: Vec<Name> = Vec::with_capacity(BATCH);
+        let fd = path::open_directory_at(&frames[index].level.source.fd, b".");
+        let mut names: Vec<Seen> = Vec::with_capacity(BATCH);
         let mut shard_bytes = 0;
         let result = fd.and_then(|fd| {
             reader.read(&fd, |name, hint| -> Result<bool, Errno> {
@@ -302,7 +314,7 @@ impl Mover<'_> {
                     frames[index].directories.push_back(name);
                 } else {
                     shard_bytes += name.as_bytes().len() + 8;
-                    names.push(name);
+                    names.push(Seen { name, hint });
                 }
                 self.lease.extend();
                 let spent = self.budget_is_spent() || self.engine.control.is_stopping();
@@ -331,7 +343,7 @@ impl Mover<'_> {
     }
 
     /// Brings names over now, or hands them back as a shard once the budget is spent.
-    fn take_or_shard(&mut self, frames: &mut [Frame], names: Vec<Name>) {
+    fn take_or_shard(&mut self, frames: &mut [Frame], names: Vec<Seen>) {
         let index = frames.len() - 1;
         if names.is_empty() {
             return;
@@ -342,17 +354,25 @@ impl Mover<'_> {
         }
         let parent = self.report_node(frames, index);
         let directory = frames[index].level.reference();
+        let names = names.into_iter().map(|seen| seen.name).collect();
         let kind = TaskKind::Scan { directory, names: ScanNames::Listed(names) };
         self.outcome.tasks.push(NewTask { parent, kind });
         self.flush();
     }
 
     /// Plans and applies names of one directory; directories among them are kept for later.
-    fn take_names(&mut self, frames: &mut [Frame], names: Vec<Name>) {
+    fn take_names(&mut self, frames: &mut [Frame], names: Vec<Seen>) {
         let Some(frame) = frames.last_mut() else { return };
-        let mut batch = Vec::with_capacity(names.len().min(BATCH));
-        for name in names {
-            if let Some(planned) = self.plan_name(&frame.level, &name, &mut frame.directories) {
+        let at_sight = self.engine.takes_files_at_sight(&frame.level);
+        let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
+        for Seen { mut name, hint } in names {
+            if at_sight && hint == TypeHint::File {
+                match self.take_at_sight(&frame.level, name) {
+                    None => continue,
+                    Some(back) => name = back,
+                }
+            }
+            if let Some(planned) = self.plan_name(&frame.level, name, &mut frame.directories) {
                 batch.push(planned);
             }
             if batch.len() >= BATCH {

@@ -51,6 +51,13 @@ impl Filter {
         !self.rules.is_empty()
     }
 
+    /// Whether everything takes part, whatever its name, size or age.
+    pub fn admits_all(&self) -> bool {
+        let bounds = [self.min_size_bytes, self.max_size_bytes];
+        let ages = [self.newer_than, self.older_than];
+        !self.has_rules() && bounds.iter().all(Option::is_none) && ages.iter().all(Option::is_none)
+    }
+
     /// Whether the entry at `path` (below the source, joined by `/`) takes part.
     pub fn admits(&self, path: &[u8], metadata: &Metadata) -> bool {
         let directory = metadata.kind == EntryKind::Directory;

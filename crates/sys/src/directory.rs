@@ -2,7 +2,6 @@
 use rustix::fs::{AtFlags, Mode, RawDir, RenameFlags};
 use std::mem::MaybeUninit;
 
-use crate::path::c_name;
 use crate::{AsFd, Errno, Result, retry};
 
 /// The type of a directory entry as getdents64(2) hints at it.
@@ -10,6 +9,8 @@ use crate::{AsFd, Errno, Result, retry};
 pub enum TypeHint {
     /// A directory.
     Directory,
+    /// A regular file.
+    File,
     /// Anything else that is known.
     Other,
     /// The file system does not say.
@@ -55,6 +56,7 @@ impl DirectoryReader {
             }
             let hint = match entry.file_type() {
                 rustix::fs::FileType::Directory => TypeHint::Directory,
+                rustix::fs::FileType::RegularFile => TypeHint::File,
                 rustix::fs::FileType::Unknown => TypeHint::Unknown,
                 _ => TypeHint::Other,
             };
@@ -68,20 +70,17 @@ impl DirectoryReader {
 
 /// mkdirat(2).
 pub fn make_directory(parent: impl AsFd, name: &[u8], mode: u32) -> Result<()> {
-    let name = c_name(name)?;
-    retry(|| rustix::fs::mkdirat(parent.as_fd(), &*name, Mode::from_raw_mode(mode)))
+    retry(|| rustix::fs::mkdirat(parent.as_fd(), name, Mode::from_raw_mode(mode)))
 }
 
 /// symlinkat(2).
 pub fn make_symlink(content: &[u8], parent: impl AsFd, name: &[u8]) -> Result<()> {
-    let (content, name) = (c_name(content)?, c_name(name)?);
-    retry(|| rustix::fs::symlinkat(&*content, parent.as_fd(), &*name))
+    retry(|| rustix::fs::symlinkat(content, parent.as_fd(), name))
 }
 
 /// readlinkat(2) with a buffer that grows as needed.
 pub fn read_symlink(parent: impl AsFd, name: &[u8]) -> Result<Vec<u8>> {
-    let name = c_name(name)?;
-    retry(|| rustix::fs::readlinkat(parent.as_fd(), &*name, Vec::with_capacity(256)))
+    retry(|| rustix::fs::readlinkat(parent.as_fd(), name, Vec::with_capacity(256)))
         .map(std::ffi::CString::into_bytes)
 }
 
@@ -106,7 +105,6 @@ pub fn make_node(
     mode: u32,
     device: (u32, u32),
 ) -> Result<()> {
-    let name = c_name(name)?;
     let file_type = match node {
         NodeType::Fifo => rustix::fs::FileType::Fifo,
         NodeType::Socket => rustix::fs::FileType::Socket,
@@ -115,7 +113,7 @@ pub fn make_node(
     };
     let number = rustix::fs::makedev(device.0, device.1);
     let mode = Mode::from_raw_mode(mode);
-    retry(|| rustix::fs::mknodat(parent.as_fd(), &*name, file_type, mode, number))
+    retry(|| rustix::fs::mknodat(parent.as_fd(), name, file_type, mode, number))
 }
 
 /// A hard link to a name, itself if it is a symbolic link.
@@ -125,25 +123,22 @@ pub fn hard_link(
     new_parent: impl AsFd,
     new_name: &[u8],
 ) -> Result<()> {
-    let (old_name, new_name) = (c_name(old_name)?, c_name(new_name)?);
     retry(|| {
         let (old, new) = (old_parent.as_fd(), new_parent.as_fd());
-        rustix::fs::linkat(old, &*old_name, new, &*new_name, AtFlags::empty())
+        rustix::fs::linkat(old, old_name, new, new_name, AtFlags::empty())
     })
 }
 
 /// renameat(2) within one directory.
 pub fn rename(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result<()> {
-    let (old_name, new_name) = (c_name(old_name)?, c_name(new_name)?);
     let parent = parent.as_fd();
-    retry(|| rustix::fs::renameat(parent, &*old_name, parent, &*new_name))
+    retry(|| rustix::fs::renameat(parent, old_name, parent, new_name))
 }
 
 /// The same, but an existing `new_name` is EEXIST; `false` where that cannot be asked for.
 pub fn rename_new(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result<bool> {
-    let (old_name, new_name) = (c_name(old_name)?, c_name(new_name)?);
     let (parent, flags) = (parent.as_fd(), RenameFlags::NOREPLACE);
-    match retry(|| rustix::fs::renameat_with(parent, &*old_name, parent, &*new_name, flags)) {
+    match retry(|| rustix::fs::renameat_with(parent, old_name, parent, new_name, flags)) {
         Err(Errno::INVAL | Errno::NOSYS) => Ok(false),
         result => result.map(|()| true),
     }
@@ -151,14 +146,12 @@ pub fn rename_new(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result
 
 /// Removes a name that is not a directory.
 pub fn unlink(parent: impl AsFd, name: &[u8]) -> Result<()> {
-    let name = c_name(name)?;
-    retry(|| rustix::fs::unlinkat(parent.as_fd(), &*name, AtFlags::empty()))
+    retry(|| rustix::fs::unlinkat(parent.as_fd(), name, AtFlags::empty()))
 }
 
 /// Removes an empty directory.
 pub fn remove_directory(parent: impl AsFd, name: &[u8]) -> Result<()> {
-    let name = c_name(name)?;
-    retry(|| rustix::fs::unlinkat(parent.as_fd(), &*name, AtFlags::REMOVEDIR))
+    retry(|| rustix::fs::unlinkat(parent.as_fd(), name, AtFlags::REMOVEDIR))
 }
 
 /// Whether the process may create names in a directory.

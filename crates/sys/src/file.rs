@@ -1,7 +1,6 @@
 //! Creating, reading, writing and flushing regular files.
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
 
-use crate::path::c_name;
 use crate::{AsFd, Errno, OwnedFd, Result, retry, supported};
 
 /// Creates a file that must not exist yet, open for reading and writing.
@@ -16,10 +15,9 @@ pub fn open_for_writing(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
 }
 
 fn open_with(parent: impl AsFd, name: &[u8], flags: OFlags, mode: u32) -> Result<OwnedFd> {
-    let name = c_name(name)?;
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(mode);
-    retry(|| rustix::fs::openat(parent.as_fd(), &*name, flags, mode))
+    retry(|| rustix::fs::openat(parent.as_fd(), name, flags, mode))
 }
 
 /// pread(2); fewer bytes than asked for is normal.

@@ -3,7 +3,6 @@
 //! With openat2(2) the kernel resolves a path of many components and refuses symbolic links, `..`
 //! and magic links on the way; without it every component is opened on its own.
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
 use crate::{AsFd, BorrowedFd, Errno, OwnedFd, Result, retry};
@@ -16,11 +15,6 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK);
-
-/// A name for the kernel; a NUL inside is refused as an invalid argument.
-pub(crate) fn c_name(name: &[u8]) -> Result<CString> {
-    CString::new(name).map_err(|_| Errno::INVAL)
-}
 
 fn has_openat2() -> bool {
     static PRESENT: OnceLock<bool> = OnceLock::new();
@@ -40,7 +34,7 @@ pub fn kernel_confines() -> bool {
 /// `root`; symbolic links anywhere on the way are an error (`ELOOP`, or `ENOTDIR` at the end).
 pub fn open_directory_below(root: impl AsFd, path: &[u8]) -> Result<OwnedFd> {
     if path.is_empty() {
-        return open_directory_at(root, c".");
+        return open_directory_at(root, b".");
     }
     if !has_openat2() {
         return open_each(root.as_fd(), path);
@@ -50,7 +44,7 @@ pub fn open_directory_below(root: impl AsFd, path: &[u8]) -> Result<OwnedFd> {
     while !rest.is_empty() {
         let piece = next_piece(rest)?;
         let base = current.as_ref().map_or_else(|| root.as_fd(), AsFd::as_fd);
-        current = Some(open_piece(base, &c_name(piece)?)?);
+        current = Some(open_piece(base, piece)?);
         rest = rest.get(piece.len() + 1..).unwrap_or_default();
     }
     current.ok_or(Errno::INVAL)
@@ -65,7 +59,7 @@ fn next_piece(path: &[u8]) -> Result<&[u8]> {
     Ok(&path[..cut])
 }
 
-fn open_piece(base: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd> {
+fn open_piece(base: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     with_noatime(DIRECTORY, |flags| {
         // EAGAIN: a rename elsewhere raced with the walk; the kernel asks to repeat (openat2(2)).
@@ -83,14 +77,14 @@ fn open_each(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
     let mut current: Option<OwnedFd> = None;
     for component in path.split(|b| *b == b'/') {
         let base = current.as_ref().map_or(root, AsFd::as_fd);
-        current = Some(open_directory_at(base, &c_name(component)?)?);
+        current = Some(open_directory_at(base, component)?);
     }
     current.ok_or(Errno::INVAL)
 }
 
 /// Opens a directory component by component, following symbolic links, for `--dereference`.
 pub fn open_directory_each(root: impl AsFd, path: &[u8]) -> Result<OwnedFd> {
-    let mut current = open_directory_at(&root, c".")?;
+    let mut current = open_directory_at(&root, b".")?;
     for component in path.split(|b| *b == b'/').filter(|c| !c.is_empty()) {
         current = open_directory_following(&current, component)?;
     }
@@ -98,7 +92,7 @@ pub fn open_directory_each(root: impl AsFd, path: &[u8]) -> Result<OwnedFd> {
 }
 
 /// Opens a directory for reading by its name in `parent`, never through a symbolic link.
-pub fn open_directory_at(parent: impl AsFd, name: &CStr) -> Result<OwnedFd> {
+pub fn open_directory_at(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
     with_noatime(DIRECTORY, |flags| {
         retry(|| rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()))
     })
@@ -112,20 +106,18 @@ pub fn open_directory(path: &std::path::Path) -> Result<OwnedFd> {
 
 /// Opens a directory through a symbolic link, for `--dereference`.
 pub fn open_directory_following(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
-    let name = c_name(name)?;
     let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
     with_noatime(flags, |flags| {
-        retry(|| rustix::fs::openat(parent.as_fd(), &*name, flags, Mode::empty()))
+        retry(|| rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()))
     })
 }
 
 /// Opens a source file for reading without following a link, waiting for a FIFO or updating atime.
 pub fn open_file_at(parent: impl AsFd, name: &[u8], follow: bool) -> Result<OwnedFd> {
-    let name = c_name(name)?;
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     flags.set(OFlags::NOFOLLOW, !follow);
     with_noatime(flags, |flags| {
-        retry(|| rustix::fs::openat(parent.as_fd(), &*name, flags, Mode::empty()))
+        retry(|| rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()))
     })
 }
 
@@ -140,9 +132,8 @@ pub fn pin_at_following(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
 }
 
 fn pin(parent: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd> {
-    let name = c_name(name)?;
     let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
-    retry(|| rustix::fs::openat(parent.as_fd(), &*name, flags, Mode::empty()))
+    retry(|| rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty()))
 }
 
 /// `O_NOATIME` is for the owner and for root (open(2)); others get EPERM and read without it.

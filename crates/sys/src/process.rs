@@ -15,6 +15,11 @@ pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// The effective group id.
+pub fn effective_gid() -> u32 {
+    rustix::process::getegid().as_raw()
+}
+
 /// Whether the process may give files away (CAP_CHOWN) and read and write whatever it likes
 /// (CAP_DAC_OVERRIDE), as root usually may. A root without capabilities, as in many containers,
 /// counts as an ordinary user.

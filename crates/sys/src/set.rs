@@ -1,7 +1,6 @@
 //! Owner, mode and times of open and pinned objects.
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
 
-use crate::path::c_name;
 use crate::process::descriptor_path;
 use crate::{AsFd, Errno, Result, retry};
 
@@ -51,7 +50,6 @@ pub fn times_pinned(
         Err(Errno::INVAL) => {}
         result => return result,
     }
-    let name = c_name(name)?;
     let flags = AtFlags::SYMLINK_NOFOLLOW;
-    retry(|| rustix::fs::utimensat(parent.as_fd(), &*name, &times, flags))
+    retry(|| rustix::fs::utimensat(parent.as_fd(), name, &times, flags))
 }

@@ -2,7 +2,6 @@
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use std::sync::OnceLock;
 
-use crate::path::c_name;
 use crate::{AsFd, BorrowedFd, Errno, Result, retry};
 
 /// What statx(2) says, with plain numbers.
@@ -59,15 +58,15 @@ fn has_statx() -> bool {
 /// Metadata of a name, itself if it is a symbolic link unless `follow`.
 pub fn stat_at(parent: impl AsFd, name: &[u8], follow: bool) -> Result<Stat> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    stat_with(parent.as_fd(), &c_name(name)?, flags)
+    stat_with(parent.as_fd(), name, flags)
 }
 
 /// Metadata of an open object, also of one that is only pinned.
 pub fn stat_fd(object: impl AsFd) -> Result<Stat> {
-    stat_with(object.as_fd(), c"", AtFlags::EMPTY_PATH)
+    stat_with(object.as_fd(), b"", AtFlags::EMPTY_PATH)
 }
 
-fn stat_with(base: BorrowedFd<'_>, name: &std::ffi::CStr, flags: AtFlags) -> Result<Stat> {
+fn stat_with(base: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Stat> {
     if has_statx() {
         let mask = StatxFlags::BASIC_STATS;
         let st = retry(|| rustix::fs::statx(base, name, flags, mask))?;

@@ -4,7 +4,6 @@
 //! /proc/self/fd, which leads to that very object and follows nothing further.
 use rustix::fs::XattrFlags;
 
-use crate::path::c_name;
 use crate::process::descriptor_path;
 use crate::{AsFd, Errno, Result, retry};
 
@@ -19,14 +18,14 @@ pub enum Held {
 
 /// The names of all attributes; `None` if the file system has none at all.
 pub fn list(object: impl AsFd, held: Held) -> Result<Option<Vec<Vec<u8>>>> {
-    let path = descriptor_path(object.as_fd());
-    let buffer = grow(FIRST_BYTES, |buffer| {
+    let object = object.as_fd();
+    let names = grow(FIRST_BYTES, |buffer| {
         retry(|| match held {
-            Held::Open => rustix::fs::flistxattr(object.as_fd(), &mut *buffer),
-            Held::Pinned => rustix::fs::listxattr(&*path, &mut *buffer),
+            Held::Open => rustix::fs::flistxattr(object, &mut *buffer),
+            Held::Pinned => rustix::fs::listxattr(&*descriptor_path(object), &mut *buffer),
         })
     });
-    match buffer {
+    match names {
         Ok(names) => {
             let names = names.split(|b| *b == 0).filter(|n| !n.is_empty());
             Ok(Some(names.map(<[u8]>::to_vec).collect()))
@@ -38,11 +37,11 @@ pub fn list(object: impl AsFd, held: Held) -> Result<Option<Vec<Vec<u8>>>> {
 
 /// The value of an attribute; `None` if it is not there (any more) or not supported.
 pub fn get(object: impl AsFd, held: Held, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    let (path, name) = (descriptor_path(object.as_fd()), c_name(name)?);
-    let fill = |buffer: &mut Vec<u8>| {
+    let object = object.as_fd();
+    let fill = |buffer: &mut [u8]| {
         retry(|| match held {
-            Held::Open => rustix::fs::fgetxattr(object.as_fd(), &*name, &mut *buffer),
-            Held::Pinned => rustix::fs::getxattr(&*path, &*name, &mut *buffer),
+            Held::Open => rustix::fs::fgetxattr(object, name, &mut *buffer),
+            Held::Pinned => rustix::fs::getxattr(&*descriptor_path(object), name, &mut *buffer),
         })
     };
     let value = match grow(FIRST_BYTES, fill) {
@@ -62,8 +61,17 @@ const FIRST_BYTES: usize = 1 << 10;
 /// The kernel's limit for values and name lists alike (XATTR_SIZE_MAX).
 const LARGEST_BYTES: usize = 64 << 10;
 
-/// Calls `fill` with a larger buffer until the value fits; values may grow between two calls.
-fn grow(mut size: usize, mut fill: impl FnMut(&mut Vec<u8>) -> Result<usize>) -> Result<Vec<u8>> {
+/// Calls `fill` with a larger buffer until the value fits; values may grow between two calls. Most objects
+/// have no attributes, or small ones: the first buffer costs no allocation.
+fn grow(mut size: usize, mut fill: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
+    if size == FIRST_BYTES {
+        let mut buffer = [0; FIRST_BYTES];
+        match fill(&mut buffer) {
+            Ok(used) => return Ok(buffer[..used].to_vec()),
+            Err(Errno::RANGE) => size *= 4,
+            Err(error) => return Err(error),
+        }
+    }
     loop {
         let mut buffer = vec![0; size];
         match fill(&mut buffer) {
@@ -79,21 +87,22 @@ fn grow(mut size: usize, mut fill: impl FnMut(&mut Vec<u8>) -> Result<usize>) ->
 
 /// Sets an attribute.
 pub fn set(object: impl AsFd, held: Held, name: &[u8], value: &[u8]) -> Result<()> {
-    let name = c_name(name)?;
-    let path = descriptor_path(object.as_fd());
     retry(|| match held {
-        Held::Open => rustix::fs::fsetxattr(object.as_fd(), &*name, value, XattrFlags::empty()),
-        Held::Pinned => rustix::fs::setxattr(&*path, &*name, value, XattrFlags::empty()),
+        Held::Open => rustix::fs::fsetxattr(object.as_fd(), name, value, XattrFlags::empty()),
+        Held::Pinned => rustix::fs::setxattr(
+            &*descriptor_path(object.as_fd()),
+            name,
+            value,
+            XattrFlags::empty(),
+        ),
     })
 }
 
 /// Removes an attribute; one that is not there or not supported is fine.
 pub fn remove(object: impl AsFd, held: Held, name: &[u8]) -> Result<()> {
-    let name = c_name(name)?;
-    let path = descriptor_path(object.as_fd());
     let call = retry(|| match held {
-        Held::Open => rustix::fs::fremovexattr(object.as_fd(), &*name),
-        Held::Pinned => rustix::fs::removexattr(&*path, &*name),
+        Held::Open => rustix::fs::fremovexattr(object.as_fd(), name),
+        Held::Pinned => rustix::fs::removexattr(&*descriptor_path(object.as_fd()), name),
     });
     match call {
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),

@@ -29,11 +29,11 @@ impl Sample {
 }
 
 /// Runs a command under GNU time; `scratch` is a directory for its answer.
-pub fn run(words: Vec<String>, scratch: &Path) -> Result<Sample> {
+pub fn run(words: &[String], scratch: &Path) -> Result<Sample> {
     let answer = scratch.join("time");
     let errors = scratch.join("errors");
     let mut command = Command::new("time");
-    command.args(["-f", "%U %S %M", "-o"]).arg(&answer).args(&words);
+    command.args(["-f", "%U %S %M", "-o"]).arg(&answer).args(words);
     command.env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(std::fs::File::create(&errors)?);
     let started = Instant::now();

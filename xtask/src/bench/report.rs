@@ -26,6 +26,14 @@ struct Column {
     failure: Option<String>,
 }
 
+/// What became of a bar.
+struct Reached {
+    words: String,
+    /// The median with its interval; `None` where there is nothing to compare with.
+    middle: Option<(f64, f64, f64)>,
+    most: f64,
+}
+
 /// One case on one file system.
 pub struct CaseResult {
     case: &'static Case,
@@ -70,8 +78,8 @@ impl CaseResult {
                 continue;
             }
             stage.clear()?;
-            let into = stage.scratch.join("calls");
-            measure::run(subject.counting(stage, &into), &stage.scratch)?;
+            let into = stage.scratch().join("calls");
+            measure::run(&subject.counting(stage, &into), stage.scratch())?;
             let total = total_calls(&std::fs::read_to_string(&into)?)?;
             self.columns[index].calls = Some(total as f64 / self.files as f64);
         }
@@ -105,7 +113,7 @@ impl CaseResult {
     }
 
     /// Each bar with the ratio that was reached; `None` where the rival is missing.
-    fn bars(&self) -> Vec<(String, Option<(f64, f64, f64)>, f64)> {
+    fn bars(&self) -> Vec<Reached> {
         let mut bars = Vec::new();
         for bar in self.case.bars {
             let rival = self.rival(bar);
@@ -115,7 +123,8 @@ impl CaseResult {
                 let (low, high) = interval(&ratios);
                 (median(&ratios), low, high)
             });
-            bars.push((format!("{} ({name})", bar.words()), reached, bar.most));
+            let words = format!("{} ({name})", bar.words());
+            bars.push(Reached { words, middle: reached, most: bar.most });
         }
         if let Some((movers, seconds)) = self.case.fixed {
             let name = format!("dmover -j {movers}");
@@ -125,17 +134,16 @@ impl CaseResult {
                 let (low, high) = interval(&walls);
                 (median(&walls), low, high)
             });
-            bars.push((format!("seconds with {name}"), reached, seconds));
+            let words = format!("seconds with {name}, at most {seconds}");
+            bars.push(Reached { words, middle: reached, most: seconds });
         }
         bars
     }
 
     /// How many bars were not met, missing rivals included.
     pub fn missed(&self) -> usize {
-        let missed = |(_, reached, most): &(String, Option<(f64, f64, f64)>, f64)| {
-            reached.is_none_or(|(middle, ..)| middle > *most)
-        };
-        self.bars().iter().filter(|bar| missed(bar)).count()
+        let missed = |bar: &&Reached| bar.middle.is_none_or(|(middle, ..)| middle > bar.most);
+        self.bars().iter().filter(missed).count()
     }
 
     fn json(&self) -> Value {
@@ -155,8 +163,8 @@ impl CaseResult {
         let bars: Vec<Value> = self
             .bars()
             .into_iter()
-            .map(|(words, reached, most)| {
-                let (middle, low, high) = reached.unwrap_or((f64::NAN, f64::NAN, f64::NAN));
+            .map(|Reached { words, middle, most }| {
+                let (middle, low, high) = middle.unwrap_or((f64::NAN, f64::NAN, f64::NAN));
                 json!({ "bar": words, "reached": middle, "low": low, "high": high, "most": most })
             })
             .collect();
@@ -224,9 +232,9 @@ impl Report {
             text.push_str(&row(result, index, column));
         }
         text.push('\n');
-        for (words, reached, most) in result.bars() {
+        for Reached { words, middle, most } in result.bars() {
             // Writing into a string cannot fail.
-            let _ = match reached {
+            let _ = match middle {
                 None => writeln!(text, "- {words}: NOT MEASURED"),
                 Some((middle, low, high)) => {
                     let verdict = if middle <= most { "met" } else { "MISSED" };
@@ -248,10 +256,8 @@ impl Report {
 }
 
 fn row(result: &CaseResult, index: usize, column: &Column) -> String {
-    let name = match column.faithful {
-        true => column.name.clone(),
-        false => format!("{} ¹", column.name),
-    };
+    let mark = if column.faithful { "" } else { " ¹" };
+    let name = format!("{}{mark}", column.name);
     if let Some(failure) = &column.failure {
         return format!("| {name} | failed: {failure} | | | | |\n");
     }

@@ -20,14 +20,12 @@ const REMEMBERED_MS: u64 = 3000;
 pub struct Stage {
     pub source: PathBuf,
     pub destination: PathBuf,
-    /// A directory outside of what is measured.
-    pub scratch: PathBuf,
     pub files: u64,
     pub bytes: u64,
-    // Dropped in this order.
+    // Dropped in this order: the mount point of the first lies in the last.
     latency: Option<FaultFsHandle>,
     mounted: Mounted,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Stage {
@@ -48,8 +46,6 @@ impl Stage {
         let options = ImageOptions { size_bytes, mkfs_arguments, ..ImageOptions::default() };
         let mounted = Image::create_with(file_system, &options)?;
         let directory = tempfile::Builder::new().prefix("bench-").tempdir_in(base_directory()?)?;
-        let scratch = directory.path().join("scratch");
-        std::fs::create_dir(&scratch)?;
         let source = mounted.path().join("source");
         std::fs::create_dir(&source)?;
         for (number, shape) in shapes.iter().enumerate() {
@@ -65,8 +61,7 @@ impl Stage {
             _ => (None, mounted.path().to_owned()),
         };
         let (source, destination) = (seen.join("source"), seen.join("destination"));
-        let _directory = directory;
-        Ok(Self { source, destination, scratch, files, bytes, latency, mounted, _directory })
+        Ok(Self { source, destination, files, bytes, latency, mounted, directory })
     }
 
     /// Removes the destination and leaves memory and the file system quiet.
@@ -81,6 +76,11 @@ impl Stage {
         }
         touch_memory(self.bytes * 3 / 2 + self.files * 4096);
         Ok(())
+    }
+
+    /// A directory outside of what is measured.
+    pub fn scratch(&self) -> &Path {
+        self.directory.path()
     }
 
     /// What is read through the latency file system has to be asked anew.

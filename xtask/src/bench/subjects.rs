@@ -155,7 +155,7 @@ impl Subject {
                 owned(&["sh", "-c", PIPE, "tar-pipe", &source, &destination])
             }
             Kind::Fpsync => {
-                let work = word(&stage.scratch.join("fpsync"));
+                let work = word(&stage.scratch().join("fpsync"));
                 let options = "-lptgoDHAX --numeric-ids";
                 owned(&["fpsync", "-n", "2", "-t", &work, "-o", options])
                     .into_iter()

@@ -211,10 +211,16 @@ fn a_file_that_becomes_something_else_is_not_followed() {
             assert!(made.success());
         }),
     ];
-    for (name, change) in changes {
+    // Into a directory that is just being made, a file is opened as soon as its name is known; into one
+    // that existed, it is looked at before.
+    for ((name, change), lookup) in changes.iter().flat_map(|c| [(c, 1), (c, 2)]) {
         let Some(faulty) = Faulty::new() else { return };
         faulty.bench.write("backing/s/victim", "was a file");
-        let run = faulty.copy_while(victim_hangs(Op::Lookup).when(When::Nth(2)), &[], |victim| {
+        if lookup == 2 {
+            faulty.bench.sh("mkdir d");
+        }
+        let rule = victim_hangs(Op::Lookup).when(When::Nth(lookup));
+        let run = faulty.copy_while(rule, &["-T"], |victim| {
             fs::remove_file(victim).unwrap();
             change(victim);
         });
