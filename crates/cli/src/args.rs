@@ -245,6 +245,26 @@ pub struct WritingArgs {
     /// Cut files larger than this into chunks of this size (0: never; default: by size)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub split_size: Option<u64>,
+    /// How bytes are moved
+    #[arg(long, value_name = "ENGINE", value_enum, default_value_t = EngineArg::Auto)]
+    pub engine: EngineArg,
+    /// Bytes in one read or write, at most a share of --memory (default: 1M, less with many movers)
+    #[arg(long, value_name = "SIZE", value_parser = buffer)]
+    pub buffer_size: Option<u64>,
+    /// Read past the page cache (O_DIRECT); refusals are counted and go through it
+    #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
+        default_value_t = WhenArg::Auto, default_missing_value = "always")]
+    pub direct_read: WhenArg,
+    /// Write past the page cache
+    #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
+        default_value_t = WhenArg::Auto, default_missing_value = "always")]
+    pub direct_write: WhenArg,
+    /// Drop what was read from the page cache
+    #[arg(long)]
+    pub fadvise_read: bool,
+    /// Drop what was written from the page cache, once it is on storage
+    #[arg(long)]
+    pub fadvise_write: bool,
     /// Flush every file before it gets its times
     #[arg(long)]
     pub fsync: bool,
@@ -384,6 +404,21 @@ pub enum WhenArg {
     Never,
 }
 
+/// How bytes are moved.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum EngineArg {
+    /// By the size of a file and by what both file systems can do.
+    Auto,
+    /// Inside the kernel (copy_file_range), else buffered.
+    Kernel,
+    /// Through the page cache.
+    Buffered,
+    /// Past the page cache (O_DIRECT).
+    Direct,
+    /// Past the page cache, reads and writes overlapping (io_uring).
+    Uring,
+}
+
 /// What is overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OverwriteArg {
@@ -467,6 +502,13 @@ fn positive_size(text: &str) -> Result<u64, String> {
     match size(text)? {
         0 => Err("has to be more than 0".into()),
         bytes => Ok(bytes),
+    }
+}
+
+fn buffer(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes @ 0x1_0000..=0x4000_0000 => Ok(bytes),
+        _ => Err("has to be from 64K to 1G".into()),
     }
 }
 

@@ -2,15 +2,16 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
-    Attribute, AttributeSet, Backup, ByteRange, CopyPolicy, FilterRule, FollowLinks, IdRule,
-    JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite, PathBytes, RangeCopy, Selection,
-    TargetMode, Timestamp, Verb, When, units,
+    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, FilterRule, FollowLinks,
+    IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite, PathBytes, RangeCopy,
+    Selection, TargetMode, Timestamp, Verb, When, units,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{
-    BackupArg, CopyArgs, FidelityArgs, LimitArgs, OverwriteArg, SelectionArgs, WhenArg, WritingArgs,
+    BackupArg, CopyArgs, EngineArg, FidelityArgs, LimitArgs, OverwriteArg, SelectionArgs, WhenArg,
+    WritingArgs,
 };
 
 /// Arguments that do not make a job.
@@ -241,6 +242,18 @@ fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable>
         split_bytes: writing.split_size,
         sparse: when(args.fidelity.sparse),
         reflink: when(args.fidelity.reflink),
+        engine: match writing.engine {
+            EngineArg::Auto => CopyEngine::Auto,
+            EngineArg::Kernel => CopyEngine::Kernel,
+            EngineArg::Buffered => CopyEngine::Buffered,
+            EngineArg::Direct => CopyEngine::Direct,
+            EngineArg::Uring => CopyEngine::Uring,
+        },
+        buffer_bytes: writing.buffer_size,
+        direct_read: when(writing.direct_read),
+        direct_write: when(writing.direct_write),
+        forget_read: writing.fadvise_read,
+        forget_written: writing.fadvise_write,
         fsync: writing.fsync,
         skip_chmod: args.fidelity.skip_chmod,
         dry_run: writing.dry_run,

@@ -16,6 +16,8 @@ use crate::context::lock;
 pub(crate) struct Facts {
     /// An object of it had no inode flags; whether one is missing is no question there.
     pub no_flags: AtomicBool,
+    /// It refused a direct read or write.
+    pub no_direct: AtomicBool,
     /// It refused to share blocks between two of its files.
     pub no_clone: AtomicBool,
     /// It updates access times although it was asked not to, and that was told.
@@ -34,6 +36,8 @@ pub(crate) struct Facts {
     /// One of the kernel's own file systems whose ways are known: a new entry has the owner and mode that the
     /// manual says, and no error waits for close(2).
     pub local: bool,
+    /// Space that is reserved for a file is what its bytes are written into.
+    pub writes_in_place: bool,
     /// The owner that such a server gave to the first entry made here.
     squashed_owner: OnceLock<u32>,
 }
@@ -89,6 +93,7 @@ impl CapabilityCache {
                 case_insensitive: matches!(name, Some("vfat" | "exfat" | "ntfs" | "cifs")),
                 remote: matches!(name, Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs")),
                 local: matches!(name, Some("ext4" | "xfs" | "btrfs" | "tmpfs")),
+                writes_in_place: matches!(name, Some("ext4" | "xfs")),
                 ..Facts::default()
             })
         });

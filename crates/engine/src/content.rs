@@ -3,24 +3,60 @@ use dmover_model::{
     ByteRange, EntryError, ErrorClass, Metadata, MountId, Operation, PathBytes, Side, When,
 };
 use dmover_observe::Counter;
+use dmover_plan::engine::{self, Method, Sides, Situation};
+use dmover_sys::buffer::PAGE;
 use dmover_sys::file::{self, DataRange};
-use dmover_sys::{BorrowedFd, copy};
+use dmover_sys::ring::{RingError, Span};
+use dmover_sys::{BorrowedFd, Errno, cache, copy, stat};
 use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
 use crate::context::{Engine, entry_error};
 use crate::queue::Lease;
+use pipe::Pipe;
+
+mod pipe;
+mod tools;
+
+pub(crate) use tools::Tools;
 
 /// One copy of bytes between two open files.
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer<'a> {
     pub source: BorrowedFd<'a>,
     pub destination: BorrowedFd<'a>,
+    /// Size of the source.
+    pub size: u64,
+    /// The destination is flushed before it is complete.
+    pub flushed: bool,
     pub source_mount: MountId,
+    pub source_facts: &'a Facts,
     pub facts: &'a Facts,
     pub source_path: &'a dyn Fn() -> PathBytes,
     pub target_path: &'a dyn Fn() -> PathBytes,
     pub lease: &'a Lease,
+}
+
+/// How far a range has come.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    at: u64,
+    to: u64,
+    end: u64,
+    /// Bytes written, holes not counted.
+    moved: u64,
+}
+
+impl Cursor {
+    fn left(&self) -> u64 {
+        self.end - self.at
+    }
+
+    fn advance(&mut self, by: u64, moved: u64) {
+        self.at += by;
+        self.to += by;
+        self.moved += moved;
+    }
 }
 
 /// How holes are treated.
@@ -41,11 +77,11 @@ const PIECE: usize = 4096;
 const KERNEL_BLOCK: u64 = 8 << 20;
 
 impl Transfer<'_> {
-    fn read_error(&self, error: dmover_sys::Errno) -> EntryError {
+    fn read_error(&self, error: Errno) -> EntryError {
         entry_error(Side::Source, Operation::Read, (self.source_path)(), error)
     }
 
-    fn write_error(&self, error: dmover_sys::Errno) -> EntryError {
+    fn write_error(&self, error: Errno) -> EntryError {
         entry_error(Side::Destination, Operation::Write, (self.target_path)(), error)
     }
 
@@ -89,7 +125,7 @@ impl Engine {
     }
 
     fn mount_of(&self, fd: BorrowedFd<'_>) -> MountId {
-        dmover_sys::stat::stat_fd(fd).map_or(MountId(u32::MAX), |s| self.mounts.id(s.device))
+        stat::stat_fd(fd).map_or(MountId(u32::MAX), |s| self.mounts.id(s.device))
     }
 
     /// Copies a range; bytes land `shift` further (or, if negative, nearer) than they were.
@@ -99,11 +135,11 @@ impl Engine {
         range: ByteRange,
         destination_offset: u64,
         holes: Holes,
-        buffer: &mut [u8],
+        tools: &mut Tools,
     ) -> Result<u64, EntryError> {
         let shift = |offset: u64| destination_offset + (offset - range.start);
         if holes == Holes::Fill {
-            return self.copy_data(transfer, range, destination_offset, false, buffer);
+            return self.copy_data(transfer, range, destination_offset, false, tools);
         }
         let mut detect = holes == Holes::Detect;
         let mut moved = 0;
@@ -130,7 +166,7 @@ impl Engine {
             let stuck = data.end <= at;
             detect |= stuck;
             let data = if stuck { ByteRange { start: at, end: range.end } } else { data };
-            moved += self.copy_data(transfer, data, shift(data.start), detect, buffer)?;
+            moved += self.copy_data(transfer, data, shift(data.start), detect, tools)?;
             at = data.end;
         }
         Ok(moved)
@@ -140,43 +176,147 @@ impl Engine {
         &self,
         transfer: Transfer<'_>,
         range: ByteRange,
-        mut to: u64,
+        to: u64,
         detect: bool,
-        buffer: &mut [u8],
+        tools: &mut Tools,
     ) -> Result<u64, EntryError> {
-        let mut at = range.start;
-        let mut moved = 0;
+        let cursor = Cursor { at: range.start, to, moved: 0, end: range.end };
+        match self.method(transfer, range, detect) {
+            Method::Kernel => self.copy_by_kernel(transfer, cursor, tools),
+            Method::Blocks(sides) => self.copy_by_blocks(transfer, cursor, sides, detect, tools),
+            Method::Ring(sides) => self.copy_by_ring(transfer, cursor, sides, tools),
+        }
+        .map(|cursor| cursor.moved)
+    }
+
+    /// Which way a range goes.
+    fn method(&self, transfer: Transfer<'_>, range: ByteRange, detect: bool) -> Method {
+        let policy = &self.spec.policy;
+        let size = transfer.size;
+        let large = size >= engine::LARGE_BYTES;
+        let takes_direct = |facts: &Facts, fd| {
+            large && !facts.is(&facts.no_direct) && stat::direct_io_alignment(fd).is_some()
+        };
+        let cached = large.then(|| cache::cached_bytes(transfer.source, range.start, range.len()));
+        let situation = Situation {
+            size,
+            kernel: !detect && self.may_copy_in_kernel(transfer),
+            direct_read: takes_direct(transfer.source_facts, transfer.source),
+            direct_write: takes_direct(transfer.facts, transfer.destination),
+            flushed: transfer.flushed,
+            cached: cached.flatten().map(|bytes| bytes as f64 / range.len().max(1) as f64),
+        };
+        match engine::choose(policy, &situation) {
+            // Runs of zeroes are only seen in blocks.
+            Method::Ring(sides) if detect => Method::Blocks(sides),
+            method => method,
+        }
+    }
+
+    fn copy_by_kernel(
+        &self,
+        transfer: Transfer<'_>,
+        mut cursor: Cursor,
+        tools: &mut Tools,
+    ) -> Result<Cursor, EntryError> {
         let limit = self.spec.limits.bytes_per_s;
-        while at < range.end {
+        while cursor.at < cursor.end {
             self.check_running(transfer)?;
-            let left = range.end - at;
-            if !detect && self.may_copy_in_kernel(transfer) {
-                let block = self.limits.block_bytes(KERNEL_BLOCK as usize, limit) as u64;
-                let block = left.min(block);
-                self.limits.bytes(block, &self.control);
-                if let Some(copied) = self.copy_in_kernel(transfer, at, to, block)? {
-                    at += copied;
-                    to += copied;
-                    moved += copied;
-                    self.account(transfer, copied);
-                    continue;
-                }
-            }
-            let most = self.limits.block_bytes(buffer.len(), limit) as u64;
-            let block = &mut buffer[..left.min(most) as usize];
-            self.limits.bytes(block.len() as u64, &self.control);
-            let read =
-                file::read_at(transfer.source, block, at).map_err(|e| transfer.read_error(e))?;
+            let block = self.limits.block_bytes(KERNEL_BLOCK as usize, limit) as u64;
+            let block = cursor.left().min(block);
+            self.limits.bytes(block, &self.control);
+            let Some(copied) = self.copy_in_kernel(transfer, cursor, block)? else {
+                return self.copy_by_blocks(transfer, cursor, Sides::default(), false, tools);
+            };
+            self.add(Counter::BytesInKernel, copied);
+            self.account(transfer, copied);
+            cursor.advance(copied, copied);
+        }
+        Ok(cursor)
+    }
+
+    fn copy_by_blocks(
+        &self,
+        transfer: Transfer<'_>,
+        mut cursor: Cursor,
+        sides: Sides,
+        detect: bool,
+        tools: &mut Tools,
+    ) -> Result<Cursor, EntryError> {
+        let limit = self.spec.limits.bytes_per_s;
+        let mut pipe = Pipe::new(self, transfer, sides, (cursor.at, cursor.to));
+        while cursor.at < cursor.end {
+            self.check_running(transfer)?;
+            let most = self.limits.block_bytes(tools.buffer.len(), limit) as u64;
+            let wanted = cursor.left().min(most);
+            self.limits.bytes(wanted, &self.control);
+            // A direct read takes whole blocks; what it reads beyond the range is not used.
+            let room = (wanted as usize).next_multiple_of(PAGE as usize).min(tools.buffer.len());
+            let room = if sides.read { room } else { wanted as usize };
+            let read = pipe.read(&mut tools.buffer[..room], cursor.at)?.min(wanted as usize);
             if read == 0 {
                 return Err(transfer.shrunk());
             }
-            let written = write_block(&transfer, &block[..read], to, detect)?;
-            at += read as u64;
-            to += read as u64;
-            moved += written;
+            let written = write_block(&mut pipe, &tools.buffer[..read], cursor.to, detect)?;
             self.account(transfer, written);
+            cursor.advance(read as u64, written);
         }
-        Ok(moved)
+        pipe.finish((cursor.at, cursor.to))?;
+        Ok(cursor)
+    }
+
+    /// Queues reads and writes; what lies between borders, and everything where there is no io_uring, goes
+    /// by blocks.
+    fn copy_by_ring(
+        &self,
+        transfer: Transfer<'_>,
+        mut cursor: Cursor,
+        sides: Sides,
+        tools: &mut Tools,
+    ) -> Result<Cursor, EntryError> {
+        let any = sides.read || sides.write;
+        let align = if any { PAGE } else { 1 };
+        let whole = cursor.left() - cursor.left() % align;
+        let aligned = cursor.at.is_multiple_of(align) && cursor.to.is_multiple_of(align);
+        let limited = self.spec.limits.bytes_per_s.is_some();
+        let ring = if whole > 0 && aligned && !limited { tools.ring(self) } else { None };
+        let Some(ring) = ring else {
+            return self.copy_by_blocks(transfer, cursor, sides, false, tools);
+        };
+        let set =
+            |fd, wanted: bool, direct| !wanted || cache::set_direct(fd, direct).unwrap_or(false);
+        let direct =
+            set(transfer.source, sides.read, true) && set(transfer.destination, sides.write, true);
+        if !direct {
+            self.count(Counter::DirectRefusals);
+        }
+        let span = Span { from: cursor.at, to: cursor.to, length: whole, align };
+        let copied = ring.copy(transfer.source, transfer.destination, span, &mut |bytes| {
+            self.account(transfer, bytes);
+            self.add(Counter::BytesByRing, bytes);
+            !self.control.is_over() && transfer.lease.holds()
+        });
+        set(transfer.source, sides.read, false);
+        set(transfer.destination, sides.write, false);
+        match copied {
+            Ok(()) => cursor.advance(whole, whole),
+            // A direct request that was refused: everything again, another way. What the ring has counted
+            // already is counted twice, as the bytes of any attempt that failed are.
+            Err(RingError::Read(Errno::INVAL) | RingError::Write(Errno::INVAL)) if any => {
+                self.count(Counter::DirectRefusals);
+                return self.copy_by_blocks(transfer, cursor, Sides::default(), false, tools);
+            }
+            Err(RingError::Read(error)) => return Err(transfer.read_error(error)),
+            Err(RingError::Write(error) | RingError::Queue(error)) => {
+                return Err(transfer.write_error(error));
+            }
+            Err(RingError::Shrunk) => return Err(transfer.shrunk()),
+            Err(RingError::Stopped) => {
+                self.check_running(transfer)?;
+                return Err(Self::cancelled((transfer.target_path)()));
+            }
+        }
+        self.copy_by_blocks(transfer, cursor, Sides::default(), false, tools)
     }
 
     fn account(&self, transfer: Transfer<'_>, bytes: u64) {
@@ -206,8 +346,7 @@ impl Engine {
     fn copy_in_kernel(
         &self,
         transfer: Transfer<'_>,
-        at: u64,
-        to: u64,
+        Cursor { at, to, .. }: Cursor,
         length: u64,
     ) -> Result<Option<u64>, EntryError> {
         let (source, destination) = (transfer.source, transfer.destination);
@@ -221,24 +360,22 @@ impl Engine {
             }
             Ok(Some(bytes)) => Ok(Some(bytes as u64)),
             // The call does not say which side failed; reading and writing will.
-            Err(
-                error @ (dmover_sys::Errno::NOSPC
-                | dmover_sys::Errno::DQUOT
-                | dmover_sys::Errno::FBIG),
-            ) => Err(transfer.write_error(error)),
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                Err(transfer.write_error(error))
+            }
             Err(_) => Ok(None),
         }
     }
 }
 
 fn write_block(
-    transfer: &Transfer<'_>,
+    pipe: &mut Pipe<'_>,
     block: &[u8],
     to: u64,
     detect: bool,
 ) -> Result<u64, EntryError> {
     if !detect {
-        file::write_all_at(transfer.destination, block, to).map_err(|e| transfer.write_error(e))?;
+        pipe.write(block, to)?;
         return Ok(block.len() as u64);
     }
     let mut written = 0;
@@ -251,8 +388,7 @@ fn write_block(
             end = (end + PIECE).min(block.len());
         }
         if !zero {
-            file::write_all_at(transfer.destination, &block[start..end], to + start as u64)
-                .map_err(|e| transfer.write_error(e))?;
+            pipe.write(&block[start..end], to + start as u64)?;
             written += (end - start) as u64;
         }
         start = end;

@@ -68,6 +68,8 @@ pub struct Engine {
     pub(crate) layout: Arc<dyn LayoutHook>,
     pub(crate) threads: usize,
     pub(crate) buffer_bytes: usize,
+    /// What the buffers of a mover's ring may have together.
+    pub(crate) ring_bytes: usize,
     /// Open directories on the way down; deeper trees continue in a task of their own.
     pub(crate) depth_max: usize,
     pub(crate) started: Instant,

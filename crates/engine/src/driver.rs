@@ -228,7 +228,9 @@ impl Run {
         let threads = thread_count(spec);
         let memory = spec.limits.memory_bytes.max(8 << 20) as usize;
         // Half for buffers, a quarter for the ledger, the rest for tasks in flight.
-        let buffer_bytes = (memory / 2 / threads).clamp(64 << 10, 1 << 20);
+        let each = memory / 2 / threads;
+        let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
+        let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
         let engine = Arc::new(Engine {
             spec: spec.clone(),
             roots: RootTable::new(roots),
@@ -246,6 +248,7 @@ impl Run {
             layout: Arc::clone(&job.layout),
             threads,
             buffer_bytes,
+            ring_bytes: each.saturating_sub(buffer_bytes),
             depth_max: depth_max(job.open_files_max, threads),
             started: Instant::now(),
             breaker: Mutex::default(),

@@ -306,7 +306,10 @@ impl Mover<'_> {
         let transfer = Transfer {
             source: supply.fd.as_fd(),
             destination: file.fd.as_fd(),
+            size: supply.metadata.size,
+            flushed: file.name != record.destination_name().as_bytes(),
             source_mount: supply.metadata.identity.mount,
+            source_facts: &level.source.facts,
             facts: &file.target.facts,
             source_path: &source_path,
             target_path: &target_path,
@@ -325,7 +328,7 @@ impl Mover<'_> {
             })?;
         }
         let range = ByteRange { start: 0, end: size };
-        let bytes = engine.copy_range(transfer, range, 0, holes, self.buffer)?;
+        let bytes = engine.copy_range(transfer, range, 0, holes, self.tools)?;
         Ok((bytes, holes != Holes::Fill))
     }
 
@@ -398,7 +401,10 @@ impl Mover<'_> {
         let transfer = Transfer {
             source: supply.fd.as_fd(),
             destination: file.fd.as_fd(),
+            size: supply.metadata.size,
+            flushed: true,
             source_mount: supply.metadata.identity.mount,
+            source_facts: &level.source.facts,
             facts: &target.facts,
             source_path: &source_path,
             target_path: &shown,
@@ -415,7 +421,7 @@ impl Mover<'_> {
         }
         let mut bytes = 0;
         for (range, to) in ranges(level.root.range.as_ref(), size) {
-            bytes += engine.copy_range(transfer, range, to, holes, self.buffer)?;
+            bytes += engine.copy_range(transfer, range, to, holes, self.tools)?;
         }
         if !partial {
             file::set_size(&file.fd, size)

@@ -1,16 +1,16 @@
 //! Large files: one open, chunks on as many movers as are free, one seal.
 use dmover_model::{
-    ByteRange, ChunkTask, EntryError, ErrorClass, FileRef, LargeFile, NewNode, NewTask, Operation,
-    Parent, SealTask, Side, TaskKind, When,
+    ByteRange, ChunkTask, EntryError, ErrorClass, FileRef, LargeFile, Metadata, NewNode, NewTask,
+    Operation, Parent, SealTask, Side, TaskKind, When,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::{chunk, retry};
-use dmover_sys::{AsFd, directory, file, stat};
+use dmover_sys::{AsFd, Errno, directory, file, stat};
 use std::time::Instant;
 
 use crate::apply::{Moved, Planned};
-use crate::content::Transfer;
+use crate::content::{Holes, Transfer};
 use crate::context::entry_error;
 use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
@@ -52,7 +52,7 @@ impl Mover<'_> {
         let size = supply.metadata.size;
         let shown = || level.target_path(file.destination_name.as_bytes());
         let fail = |e| entry_error(Side::Destination, Operation::Allocate, shown(), e);
-        file::set_size(&unfinished.fd, size).map_err(fail)?;
+        self.reserve(&unfinished, &supply.metadata).map_err(fail)?;
         let large = LargeFile {
             file: file.clone(),
             temporary,
@@ -69,6 +69,15 @@ impl Mover<'_> {
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
         self.report_chunks(&large, size, chunk_bytes.unwrap_or(size.max(1)));
         Ok(())
+    }
+
+    /// Sets the size. Where files are written in place and there are no holes to keep, the space is taken at
+    /// once: it is contiguous, its want is heard before the first byte, and direct writes need not grow the file.
+    fn reserve(&self, file: &Unfinished<'_>, source: &Metadata) -> Result<(), Errno> {
+        let reserves = file.target.facts.writes_in_place
+            && self.engine.holes(source) == Holes::Fill
+            && file::allocate(&file.fd, source.size)?;
+        if reserves { Ok(()) } else { file::set_size(&file.fd, source.size) }
     }
 
     /// Tasks that came up in a task without a frame of its own.
@@ -100,7 +109,10 @@ impl Mover<'_> {
         let transfer = Transfer {
             source: supply.fd.as_fd(),
             destination: unfinished.fd.as_fd(),
+            size: supply.metadata.size,
+            flushed: true,
             source_mount: supply.metadata.identity.mount,
+            source_facts: &level.source.facts,
             facts: &unfinished.target.facts,
             source_path: &source_path,
             target_path: &target_path,
@@ -164,7 +176,10 @@ impl Mover<'_> {
         let transfer = Transfer {
             source: supply.fd.as_fd(),
             destination: unfinished.fd.as_fd(),
+            size: supply.metadata.size,
+            flushed: true,
             source_mount: supply.metadata.identity.mount,
+            source_facts: &level.source.facts,
             facts: &target.facts,
             source_path: &source_path,
             target_path: &target_path,
@@ -172,7 +187,7 @@ impl Mover<'_> {
         };
         let holes = engine.holes(&supply.metadata);
         let ByteRange { start, .. } = task.range;
-        let copied = engine.copy_range(transfer, task.range, start, holes, self.buffer);
+        let copied = engine.copy_range(transfer, task.range, start, holes, self.tools);
         let checked = copied.and_then(|_| {
             let name = large.file.name.as_bytes();
             engine.check_version(&level, name, &supply.fd, &supply.metadata)

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use crate::content::Tools;
 use crate::context::Engine;
 use crate::queue::{Lease, Queue};
 
@@ -22,7 +23,7 @@ pub(crate) struct Mover<'a> {
     pub engine: &'a Engine,
     pub queue: &'a dyn Queue,
     pub lease: &'a Lease,
-    pub buffer: &'a mut [u8],
+    pub tools: &'a mut Tools,
     /// Buffers for reading directories, reused; more than one only while reads are nested.
     pub readers: &'a mut Vec<DirectoryReader>,
     /// What will be reported next.
@@ -75,7 +76,7 @@ impl Mover<'_> {
 
 /// Works until the queue is closed.
 pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue) {
-    let mut buffer = vec![0; engine.buffer_bytes];
+    let mut tools = Tools::new(engine.buffer_bytes);
     let mut readers = Vec::new();
     while !queue.is_closed() {
         for lease in queue.lease(1, Duration::from_millis(500)) {
@@ -83,7 +84,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue) {
                 engine,
                 queue,
                 lease: &lease,
-                buffer: &mut buffer,
+                tools: &mut tools,
                 readers: &mut readers,
                 outcome: Outcome::default(),
                 deferred: Vec::new(),

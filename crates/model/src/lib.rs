@@ -25,8 +25,8 @@ pub use job::{
 };
 pub use name::{Name, NameError, PathBytes, TreePath};
 pub use policy::{
-    Attribute, AttributeSet, Backup, ByteRange, CopyPolicy, IdRule, LossKind, LossSet, Overwrite,
-    RangeCopy, When,
+    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, IdRule, LossKind, LossSet,
+    Overwrite, RangeCopy, When,
 };
 pub use task::{
     Budget, ChunkTask, DirectoryRef, FileRef, LargeFile, LinkGroup, LinkName, NewNode, NewTask,

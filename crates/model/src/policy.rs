@@ -137,6 +137,23 @@ pub enum When {
     Never,
 }
 
+/// How content is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyEngine {
+    /// Chosen for each file by its size and by what both file systems can do.
+    #[default]
+    Auto,
+    /// Inside the kernel (copy_file_range) where it can, else through the page cache.
+    Kernel,
+    /// Read and written through the page cache.
+    Buffered,
+    /// Read and written past the page cache (O_DIRECT) where possible.
+    Direct,
+    /// The same with reads and writes of one file overlapping (io_uring).
+    Uring,
+}
+
 /// How the old version of a replaced entry is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backup {
@@ -210,6 +227,18 @@ pub struct CopyPolicy {
     pub sparse: When,
     /// Whether blocks may be shared with the source.
     pub reflink: When,
+    /// How content is moved.
+    pub engine: CopyEngine,
+    /// Bytes in one read or write; `None` chooses.
+    pub buffer_bytes: Option<u64>,
+    /// Whether files are read past the page cache.
+    pub direct_read: When,
+    /// Whether files are written past the page cache.
+    pub direct_write: When,
+    /// Drop what was read from the page cache.
+    pub forget_read: bool,
+    /// Drop what was written from the page cache, once it is on storage.
+    pub forget_written: bool,
     /// Flush every file before it gets its times.
     pub fsync: bool,
     /// Keep the closed permission bits used during the copy.
@@ -235,6 +264,12 @@ impl Default for CopyPolicy {
             split_bytes: None,
             sparse: When::Auto,
             reflink: When::Auto,
+            engine: CopyEngine::Auto,
+            buffer_bytes: None,
+            direct_read: When::Auto,
+            direct_write: When::Auto,
+            forget_read: false,
+            forget_written: false,
             fsync: false,
             skip_chmod: false,
             dry_run: false,

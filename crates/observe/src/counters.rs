@@ -39,6 +39,16 @@ counters! {
     BytesCopied = "bytes_copied",
     /// Bytes of content that share blocks with the source instead of being written.
     BytesShared = "bytes_shared",
+    /// Bytes that were copied inside the kernel.
+    BytesInKernel = "bytes_in_kernel",
+    /// Bytes that were read past the page cache.
+    BytesReadDirect = "bytes_read_direct",
+    /// Bytes that were written past the page cache.
+    BytesWrittenDirect = "bytes_written_direct",
+    /// Bytes that were moved by io_uring.
+    BytesByRing = "bytes_by_ring",
+    /// Times that a file system or a file refused direct I/O, so that the page cache was used.
+    DirectRefusals = "direct_refusals",
     /// Entries that were equal already, or that the policy keeps.
     EntriesSkipped = "entries_skipped",
     /// Bytes of content of skipped regular files.

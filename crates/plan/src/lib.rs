@@ -6,6 +6,7 @@ pub mod breaker;
 pub mod chunk;
 pub mod coordinator;
 pub mod decide;
+pub mod engine;
 pub mod filter;
 pub mod idmap;
 pub mod itemize;

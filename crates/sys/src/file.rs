@@ -25,13 +25,16 @@ pub fn read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Result<usize>
     retry(|| rustix::io::pread(file.as_fd(), &mut *buffer, offset))
 }
 
+/// pwrite(2); fewer bytes than given is normal.
+pub fn write_at(file: impl AsFd, buffer: &[u8], offset: u64) -> Result<usize> {
+    let written = retry(|| rustix::io::pwrite(file.as_fd(), buffer, offset))?;
+    if written == 0 && !buffer.is_empty() { Err(Errno::IO) } else { Ok(written) }
+}
+
 /// Writes all of `buffer`, going on after short writes.
 pub fn write_all_at(file: impl AsFd, mut buffer: &[u8], mut offset: u64) -> Result<()> {
     while !buffer.is_empty() {
-        let written = retry(|| rustix::io::pwrite(file.as_fd(), buffer, offset))?;
-        if written == 0 {
-            return Err(Errno::IO);
-        }
+        let written = write_at(&file, buffer, offset)?;
         buffer = &buffer[written..];
         offset += written as u64;
     }
@@ -41,6 +44,13 @@ pub fn write_all_at(file: impl AsFd, mut buffer: &[u8], mut offset: u64) -> Resu
 /// ftruncate(2).
 pub fn set_size(file: impl AsFd, size: u64) -> Result<()> {
     retry(|| rustix::fs::ftruncate(file.as_fd(), size))
+}
+
+/// Sets the size and reserves the space for it (fallocate(2)); `false` where the file system cannot.
+pub fn allocate(file: impl AsFd, size: u64) -> Result<bool> {
+    let none = FallocateFlags::empty();
+    let call = retry(|| rustix::fs::fallocate(file.as_fd(), none, 0, size));
+    Ok(supported(call)?.is_some())
 }
 
 /// Reserves space without changing the size; `false` where the file system cannot.

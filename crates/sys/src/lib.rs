@@ -5,6 +5,8 @@
 //! fall back; every other error keeps its number. Interrupted calls are repeated here, once for all.
 #![deny(unsafe_code)]
 
+pub mod buffer;
+pub mod cache;
 pub mod copy;
 pub mod directory;
 pub mod file;
@@ -12,6 +14,7 @@ pub mod flags;
 pub mod mount;
 pub mod path;
 pub mod process;
+pub mod ring;
 pub mod set;
 pub mod stat;
 pub mod xattr;

@@ -1,0 +1,35 @@
+//! What a mover keeps to move bytes with.
+use dmover_sys::buffer::PageBuffer;
+use dmover_sys::ring::Ring;
+
+use crate::context::Engine;
+
+/// Requests of one ring under way at a time, if memory allows.
+const DEPTH: usize = 8;
+const PIECE_AT_LEAST: usize = 128 << 10;
+const PIECE_AT_MOST: usize = 1 << 20;
+
+/// A buffer, and a queue of the kernel once one is needed.
+pub(crate) struct Tools {
+    pub buffer: PageBuffer,
+    ring: Option<Option<Ring>>,
+}
+
+impl Tools {
+    pub fn new(buffer_bytes: usize) -> Self {
+        Self { buffer: PageBuffer::new(buffer_bytes), ring: None }
+    }
+
+    /// The mover's queue; `None` where there is no io_uring.
+    pub fn ring(&mut self, engine: &Engine) -> Option<&mut Ring> {
+        let made = self.ring.get_or_insert_with(|| {
+            let piece = (engine.ring_bytes / 4).clamp(PIECE_AT_LEAST, PIECE_AT_MOST);
+            let made = Ring::new((engine.ring_bytes / piece).clamp(2, DEPTH), piece);
+            made.unwrap_or_else(|error| {
+                tracing::warn!(%error, "io_uring cannot be used");
+                None
+            })
+        });
+        made.as_mut()
+    }
+}
