@@ -4,6 +4,7 @@
 pub mod acl;
 pub mod breaker;
 pub mod chunk;
+pub mod concurrency;
 pub mod coordinator;
 pub mod decide;
 pub mod engine;
