@@ -6,7 +6,7 @@ use dmover_model::{
     Action, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Identity, Item, Metadata,
     Operation, Overwrite, Side,
 };
-use dmover_observe::Counter;
+use dmover_observe::{Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_plan::itemize;
 use dmover_sys::{AsFd, Errno, directory, stat};
@@ -16,6 +16,7 @@ use crate::context::{EPERM, entry_error};
 use crate::file::Opened;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::pace::ENTRY_WORK;
 
 /// A record with the decision that `plan` took on it.
 #[derive(Debug, Clone)]
@@ -343,6 +344,7 @@ impl Mover<'_> {
             }
             engine.progress();
         }
+        station::did(ENTRY_WORK);
         self.spent.entries += 1;
         self.spent.bytes += moved.bytes;
         let elapsed_us = started.elapsed().as_micros() as u64;

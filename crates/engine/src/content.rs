@@ -2,7 +2,7 @@
 use dmover_model::{
     ByteRange, EntryError, ErrorClass, Metadata, MountId, Operation, PathBytes, Side, When,
 };
-use dmover_observe::Counter;
+use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::{self, Method, Sides, Situation};
 use dmover_sys::buffer::PAGE;
 use dmover_sys::file::{self, DataRange};
@@ -219,6 +219,7 @@ impl Engine {
         mut cursor: Cursor,
         tools: &mut Tools,
     ) -> Result<Cursor, EntryError> {
+        station::at(Activity::KernelCopy);
         let limit = self.spec.limits.bytes_per_s;
         while cursor.at < cursor.end {
             self.check_running(transfer)?;
@@ -290,6 +291,8 @@ impl Engine {
         if !direct {
             self.count(Counter::DirectRefusals);
         }
+        // Queued, reads and writes are under way together; what storage is slower at is mostly writing.
+        station::at(Activity::TargetData);
         let span = Span { from: cursor.at, to: cursor.to, length: whole, align };
         let copied = ring.copy(transfer.source, transfer.destination, span, &mut |bytes| {
             self.account(transfer, bytes);
@@ -321,6 +324,7 @@ impl Engine {
 
     fn account(&self, transfer: Transfer<'_>, bytes: u64) {
         self.add(Counter::BytesCopied, bytes);
+        station::did(bytes);
         transfer.lease.extend();
     }
 

@@ -10,7 +10,7 @@ use dmover_plan::retry;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::Errno;
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,10 @@ pub struct Engine {
     pub(crate) limits: RateLimits,
     pub(crate) privilege: Privilege,
     pub(crate) layout: Arc<dyn LayoutHook>,
-    pub(crate) threads: usize,
+    /// The most movers that there can be.
+    pub(crate) movers_max: usize,
+    /// How many may work at present.
+    pub(crate) movers: AtomicUsize,
     pub(crate) buffer_bytes: usize,
     /// What the buffers of a mover's ring may have together.
     pub(crate) ring_bytes: usize,

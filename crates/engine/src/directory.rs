@@ -3,7 +3,7 @@ use dmover_model::{
     Attribute, DirectoryRef, EntryError, EntryKind, ErrorClass, Identity, Metadata, Note,
     Operation, Side,
 };
-use dmover_observe::Counter;
+use dmover_observe::{Activity, Counter, station};
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, set, stat};
@@ -12,6 +12,7 @@ use crate::attributes::{Attributes, Object};
 use crate::context::{EPERM, Engine, entry_error};
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
+use crate::pace::ENTRY_WORK;
 
 /// Where a directory is to be.
 #[derive(Clone, Copy)]
@@ -46,6 +47,7 @@ impl Mover<'_> {
         shown: &dyn Fn() -> dmover_model::PathBytes,
         tried: &mut bool,
     ) -> Result<Option<TargetDirectory>, EntryError> {
+        station::at(Activity::TargetNames);
         let engine = self.engine;
         let Place { parent, inherits_acl, name } = place;
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
@@ -184,6 +186,7 @@ impl Mover<'_> {
             return Ok(());
         }
         self.check_lease(level, b"")?;
+        station::at(Activity::TargetNames);
         let source = &level.source;
         let shown = || level.own_target_path();
         let source_shown = || level.own_source_path();
@@ -209,6 +212,7 @@ impl Mover<'_> {
         let shown = || level.source_path(name);
         let source = engine.insist(|| self.enter_source(level, name))?;
         engine.count(Counter::EntriesFound);
+        station::did(ENTRY_WORK);
         self.spent.entries += 1;
         let ancestors = cycle_free(engine, level, name, &source)?;
         let target = match &level.target {
@@ -277,6 +281,7 @@ impl Mover<'_> {
     }
 
     fn enter_source(&self, level: &Level, name: &[u8]) -> Result<SourceDirectory, EntryError> {
+        station::at(Activity::SourceNames);
         let engine = self.engine;
         let shown = || level.source_path(name);
         let opened = if engine.follows_links() {

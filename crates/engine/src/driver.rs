@@ -11,7 +11,7 @@ use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::AsFd;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ use crate::limits::RateLimits;
 use crate::list::root_ref;
 use crate::mounts::MountTable;
 use crate::mover::run_mover;
+use crate::pace::{self, Allowance, Pace};
 use crate::queue::{LocalQueue, Queue, Reported};
 use crate::report::{JobReport, JobState};
 use crate::root::{Placement, Resolver, Root};
@@ -107,7 +108,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     }
     let targets = roots.iter().map(|r| r.destination.display.clone()).collect();
     job.monitor.event(&Event::Start { job: id.clone(), targets, dry_run });
-    tracing::info!(job = %id, dry_run, threads = thread_count(&job.spec), "job begins");
+    tracing::info!(job = %id, dry_run, movers_asked = job.spec.limits.threads, "job begins");
     let mut run = Run::new(job, &id, mounts, roots, privileged)?;
     let result = run.run(&job.list);
     if let Some(state) = locked {
@@ -211,6 +212,7 @@ struct Run {
     coordinator: Coordinator,
     ledger: SpillLedger,
     movers: Vec<JoinHandle<()>>,
+    pace: Pace,
     finished: bool,
 }
 
@@ -225,10 +227,11 @@ impl Run {
         let spec = &job.spec;
         let filter = Filter::new(&spec.selection)
             .map_err(|e| Fatal::refused(e.to_string(), "see 'dmover help copy' for patterns"))?;
-        let threads = thread_count(spec);
+        let allowance = Allowance::new(spec.limits.threads);
+        let movers_max = allowance.most;
         let memory = spec.limits.memory_bytes.max(8 << 20) as usize;
         // Half for buffers, a quarter for the ledger, the rest for tasks in flight.
-        let each = memory / 2 / threads;
+        let each = memory / 2 / movers_max;
         let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
         let engine = Arc::new(Engine {
@@ -246,10 +249,11 @@ impl Run {
             limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
             privilege: Privilege::of_process(privileged, job.umask),
             layout: Arc::clone(&job.layout),
-            threads,
+            movers_max,
+            movers: AtomicUsize::new(1),
             buffer_bytes,
             ring_bytes: each.saturating_sub(buffer_bytes),
-            depth_max: depth_max(job.open_files_max, threads),
+            depth_max: depth_max(job.open_files_max, movers_max),
             started: Instant::now(),
             breaker: Mutex::default(),
             troubled: AtomicBool::new(false),
@@ -260,23 +264,17 @@ impl Run {
         Ok(Self {
             engine,
             queue: Arc::new(LocalQueue::new(LEASE)),
-            coordinator: Coordinator::new(threads * 4, BUDGET),
+            coordinator: Coordinator::new(movers_max * 4, BUDGET),
             ledger: SpillLedger::new(&job.spill_directory, memory / 4),
             movers: Vec::new(),
+            pace: Pace::new(allowance),
             finished: false,
         })
     }
 
     fn run(&mut self, list: &JobList) -> Result<(), Fatal> {
-        for number in 0..self.engine.threads {
-            let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
-            let name = format!("mover-{number}");
-            let mover = std::thread::Builder::new()
-                .name(name)
-                .spawn(move || run_mover(&engine, &*queue))
-                .map_err(Fatal::Thread)?;
-            self.movers.push(mover);
-        }
+        self.pace.apply(&self.engine, &*self.queue);
+        self.call_movers()?;
         let result = self.feed(Input::Start(first_tasks(list, &self.engine))).and_then(|()| {
             while !self.finished {
                 self.turn()?;
@@ -293,9 +291,31 @@ impl Run {
         result
     }
 
+    /// Makes sure that there are as many movers as may work.
+    fn call_movers(&mut self) -> Result<(), Fatal> {
+        while self.movers.len() < self.pace.movers() {
+            let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
+            let station = self.pace.station();
+            let spawned = std::thread::Builder::new()
+                .name(format!("mover-{}", self.movers.len()))
+                .spawn(move || run_mover(&engine, &*queue, &station));
+            match spawned {
+                Ok(mover) => self.movers.push(mover),
+                Err(error) if self.movers.is_empty() => return Err(Fatal::Thread(error)),
+                Err(error) => {
+                    tracing::warn!(%error, movers = self.movers.len(), "no more movers");
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// One round: hear what movers said, look at clocks and switches.
     fn turn(&mut self) -> Result<(), Fatal> {
-        let reports = self.queue.reports(Duration::from_millis(100));
+        let reports = self.queue.reports(pace::SAMPLE);
+        self.pace.turn(&self.engine, &*self.queue);
+        self.call_movers()?;
         for report in reports {
             match report {
                 Reported::Partial(task, outcome) => self.feed(Input::Report(task, outcome))?,
@@ -419,7 +439,7 @@ impl Run {
         }
     }
 
-    fn report(&self, job: dmover_model::JobId) -> JobReport {
+    fn report(&mut self, job: dmover_model::JobId) -> JobReport {
         let engine = &self.engine;
         let tally = lock(&engine.tally).clone();
         JobReport {
@@ -433,18 +453,11 @@ impl Run {
             allowed_losses: engine.spec.policy.allow_loss,
             earlier_losses: BTreeMap::new(),
             slowest: engine.slowest.list(),
+            limit: self.pace.summary(),
             elapsed: engine.started.elapsed(),
             peak_memory_bytes: dmover_sys::process::peak_memory_bytes(),
             spilled: self.ledger.has_spilled(),
         }
-    }
-}
-
-/// Twice the processors, within bounds: enough to hide latency a little, not enough to thrash.
-fn thread_count(spec: &JobSpec) -> usize {
-    match spec.limits.threads {
-        0 => std::thread::available_parallelism().map_or(2, |n| n.get() * 2).clamp(2, 16),
-        threads => threads,
     }
 }
 

@@ -7,6 +7,7 @@ use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, flags, path, set, stat, xattr};
 
+use dmover_observe::{Activity, station};
 use dmover_sys::stat::Stat;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -114,6 +115,7 @@ impl<'a> Unfinished<'a> {
 impl Engine {
     /// Opens a source file and reads what belongs to it.
     pub(crate) fn supply(&self, level: &Level, record: &EntryRecord) -> Result<Supply, EntryError> {
+        station::at(Activity::SourceNames);
         let fail = |operation, e| {
             entry_error(Side::Source, operation, level.source_path(record.name.as_bytes()), e)
         };
@@ -203,9 +205,11 @@ impl Engine {
         flush: bool,
         shown: &dyn Fn() -> dmover_model::PathBytes,
     ) -> Result<(), EntryError> {
+        station::at(Activity::TargetNames);
         let object = self.file_object(file, shown);
         self.set_attributes(object, source, attributes, &file.metadata)?;
         if flush || self.spec.policy.fsync {
+            station::at(Activity::TargetData);
             file::sync_data(&file.fd)
                 .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
         }
@@ -239,6 +243,7 @@ impl Mover<'_> {
         last: &[u8],
         supply: &Supply,
     ) -> Result<Unfinished<'t>, EntryError> {
+        station::at(Activity::TargetNames);
         let engine = self.engine;
         let shown = || level.target_path(last);
         let mode = engine.birth_mode(target, &supply.metadata);

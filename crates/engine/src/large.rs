@@ -63,7 +63,7 @@ impl Mover<'_> {
             opened_ms: engine.started.elapsed().as_millis() as u64,
         };
         let policy = &engine.spec.policy;
-        let chunk_bytes = chunk::chunk_bytes(size, engine.threads, policy.split_bytes);
+        let chunk_bytes = chunk::chunk_bytes(size, engine.movers_max, policy.split_bytes);
         unfinished
             .keep()
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;

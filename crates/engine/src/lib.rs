@@ -28,6 +28,7 @@ mod look;
 mod mounts;
 mod mover;
 mod other;
+mod pace;
 pub mod queue;
 mod report;
 mod root;

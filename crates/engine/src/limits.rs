@@ -1,4 +1,5 @@
 //! The limits on rates that a person gave, shared by all movers.
+use dmover_observe::{Activity, station};
 use dmover_plan::rate::TokenBucket;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -45,13 +46,18 @@ impl RateLimits {
             let mut bucket = bucket.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             bucket.take(amount, now)
         };
+        if wait_ns == 0 {
+            return;
+        }
+        let before = station::at(Activity::Capped);
         let until = Instant::now() + Duration::from_nanos(wait_ns);
         // In slices, so that a stop is heard.
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             if control.is_over() || left.is_zero() {
-                return;
+                break;
             }
             std::thread::sleep(left.min(Duration::from_millis(50)));
         }
+        station::at(before);
     }
 }

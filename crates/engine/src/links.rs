@@ -259,7 +259,7 @@ impl Mover<'_> {
     pub(crate) fn is_worth_splitting(&self, metadata: &Metadata) -> bool {
         let policy = &self.engine.spec.policy;
         let size = metadata.size.min(metadata.blocks.saturating_mul(512).max(1));
-        chunk::chunk_bytes(size, self.engine.threads, policy.split_bytes).is_some()
+        chunk::chunk_bytes(size, self.engine.movers_max, policy.split_bytes).is_some()
     }
 
     fn present(&self, level: &Level, file: &FileRef) -> Option<stat::Stat> {

@@ -3,7 +3,7 @@ use dmover_model::{
     Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Item,
     LinkName, Metadata, Name, Note, Operation, ScanNames, Side, TaskKind, Timestamp,
 };
-use dmover_observe::Counter;
+use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::{Decision, Existing, decide};
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
@@ -80,6 +80,7 @@ impl Mover<'_> {
         if is_temporary(name.as_bytes()) || engine.control.is_stopping() {
             return Some(name);
         }
+        station::at(Activity::SourceNames);
         let opened = path::open_file_at(&level.source.fd, name.as_bytes(), false);
         let found = opened.and_then(|fd| stat::stat_fd(&fd).map(|found| (fd, found)));
         let Ok((fd, found)) = found else { return Some(name) };
@@ -139,6 +140,7 @@ impl Mover<'_> {
 
     /// The record of a source entry.
     pub(crate) fn look(&self, level: &Level, name: &Name) -> Result<EntryRecord, EntryError> {
+        station::at(Activity::SourceNames);
         let engine = self.engine;
         let shown = || level.source_path(name.as_bytes());
         let follows = engine.follows(level);
@@ -278,6 +280,7 @@ impl Mover<'_> {
         let Some(target) = level.target.as_ref().filter(|t| again || !t.fresh) else {
             return Ok(None);
         };
+        station::at(Activity::TargetNames);
         let name = record.destination_name().as_bytes();
         let fail =
             |operation, e| entry_error(Side::Destination, operation, level.target_path(name), e);

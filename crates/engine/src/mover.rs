@@ -1,14 +1,15 @@
 //! A mover: leases tasks, runs them, reports.
 use dmover_model::{Identity, NewNode, Outcome, Task, TaskKind};
-use dmover_observe::Counter;
+use dmover_observe::{Activity, Counter, Station, station};
 use dmover_sys::directory::DirectoryReader;
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::content::Tools;
 use crate::context::Engine;
-use crate::queue::{Lease, Queue};
+use crate::queue::{Class, Lease, Queue};
 
 /// What a task has used so far.
 #[derive(Debug)]
@@ -75,7 +76,8 @@ impl Mover<'_> {
 }
 
 /// Works until the queue is closed.
-pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue) {
+pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>) {
+    place.take();
     let mut tools = Tools::new(engine.buffer_bytes);
     let mut readers = Vec::new();
     while !queue.is_closed() {
@@ -93,6 +95,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue) {
                 exact_names: RefCell::new(None),
                 nodes: 0,
             };
+            station::begin(Class::of(&lease.task) as usize);
             // A fault of the program must not leave a task in hands that are gone.
             let run = std::panic::AssertUnwindSafe(|| mover.run(&lease.task));
             if std::panic::catch_unwind(run).is_err() {
@@ -101,6 +104,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue) {
             let outcome = std::mem::take(&mut mover.outcome);
             engine.count(Counter::TasksDone);
             queue.complete(&lease, outcome);
+            station::at(Activity::Idle);
         }
     }
 }

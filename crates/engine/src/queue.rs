@@ -3,7 +3,8 @@
 //! The trait is synchronous and batched, so that one on a message broker fits it as well. A lease
 //! has a deadline that the mover extends by making progress; a mover that hangs loses it, and fences
 //! itself before anything that cannot be taken back.
-use dmover_model::{Outcome, Task, TaskId};
+use dmover_model::{Outcome, Task, TaskId, TaskKind};
+use dmover_observe::CLASSES;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -58,6 +59,28 @@ pub enum Reported {
     Done(TaskId, Outcome),
 }
 
+/// What a task is mostly: classes have numbers of movers of their own, so that neither keeps the other waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Names, small files, directories.
+    Small = 0,
+    /// Content of large files.
+    Large = 1,
+}
+
+impl Class {
+    /// Both.
+    pub const ALL: [Self; CLASSES] = [Self::Small, Self::Large];
+
+    /// The class of a task.
+    pub fn of(task: &Task) -> Self {
+        match task.kind {
+            TaskKind::Open { .. } | TaskKind::Chunk(_) | TaskKind::Seal(_) => Self::Large,
+            _ => Self::Small,
+        }
+    }
+}
+
 /// Tasks one way, outcomes the other.
 pub trait Queue: Send + Sync {
     /// Hands tasks to whichever mover comes first; the newest go first.
@@ -81,6 +104,9 @@ pub trait Queue: Send + Sync {
     /// Takes back tasks that nobody has leased.
     fn withdraw(&self) -> Vec<Task>;
 
+    /// At most so many tasks of a class may be leased at a time from now on.
+    fn allow(&self, class: Class, movers: usize);
+
     /// Whether movers wait for work and there is none.
     fn is_hungry(&self) -> bool;
 
@@ -103,7 +129,27 @@ struct State {
     /// Entries in all of them.
     unheard: usize,
     waiting: usize,
+    /// Leased tasks of each class, and how many there may be.
+    running: [usize; CLASSES],
+    allowed: [usize; CLASSES],
     closed: bool,
+}
+
+impl State {
+    fn has_room(&self, class: Class) -> bool {
+        self.running[class as usize] < self.allowed[class as usize]
+    }
+
+    /// The newest task that may be leased now.
+    fn next(&self) -> Option<usize> {
+        self.ready.iter().rposition(|task| self.has_room(Class::of(task)))
+    }
+
+    fn release(&mut self, id: TaskId) -> Option<Lease> {
+        let lease = self.leased.remove(&id)?;
+        self.running[Class::of(&lease.task) as usize] -= 1;
+        Some(lease)
+    }
 }
 
 /// The queue inside one process.
@@ -121,7 +167,7 @@ impl LocalQueue {
     /// A queue whose leases run out after `lease` without progress.
     pub fn new(lease: Duration) -> Self {
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(State { allowed: [usize::MAX; CLASSES], ..State::default() }),
             work: Condvar::new(),
             said: Condvar::new(),
             heard: Condvar::new(),
@@ -143,16 +189,19 @@ impl LocalQueue {
 impl Queue for LocalQueue {
     fn publish(&self, tasks: Vec<Task>) {
         let mut state = self.state();
+        let woken = tasks.len().min(state.waiting);
         state.ready.extend(tasks);
         drop(state);
-        self.work.notify_all();
+        for _ in 0..woken {
+            self.work.notify_one();
+        }
     }
 
     fn lease(&self, most: usize, wait: Duration) -> Vec<Lease> {
         let mut state = self.state();
-        if state.ready.is_empty() && !state.closed {
+        if state.next().is_none() && !state.closed {
             state.waiting += 1;
-            let wake = |s: &mut State| s.ready.is_empty() && !s.closed;
+            let wake = |s: &mut State| s.next().is_none() && !s.closed;
             let (guard, _) = self
                 .work
                 .wait_timeout_while(state, wait, wake)
@@ -160,10 +209,12 @@ impl Queue for LocalQueue {
             state = guard;
             state.waiting -= 1;
         }
-        let keep = state.ready.len().saturating_sub(most);
-        let tasks: Vec<Task> = state.ready.drain(keep..).rev().collect();
-        let mut leases = Vec::with_capacity(tasks.len());
-        for task in tasks {
+        let mut leases = Vec::new();
+        while leases.len() < most
+            && let Some(index) = state.next()
+        {
+            let task = state.ready.remove(index);
+            state.running[Class::of(&task) as usize] += 1;
             let attempt = state.attempts.get(&task.id).copied().unwrap_or(0) + 1;
             let until = self.origin.elapsed().as_millis() as u64 + self.lease_ms;
             let deadline = Deadline {
@@ -193,12 +244,16 @@ impl Queue for LocalQueue {
     fn complete(&self, lease: &Lease, outcome: Outcome) {
         let mut state = self.state();
         if Self::is_current(&state, lease) {
-            state.leased.remove(&lease.task.id);
+            state.release(lease.task.id);
             state.attempts.remove(&lease.task.id);
             state.unheard += outcome.len();
             state.reports.push(Reported::Done(lease.task.id, outcome));
+            let more = state.waiting > 0 && state.next().is_some();
             drop(state);
             self.said.notify_one();
+            if more {
+                self.work.notify_one();
+            }
         }
     }
 
@@ -217,7 +272,7 @@ impl Queue for LocalQueue {
         let mut state = self.state();
         let over: Vec<TaskId> =
             state.leased.iter().filter(|(_, l)| !l.holds()).map(|(id, _)| *id).collect();
-        let lost: Vec<Lease> = over.iter().filter_map(|id| state.leased.remove(id)).collect();
+        let lost: Vec<Lease> = over.iter().filter_map(|id| state.release(*id)).collect();
         state.attempts.extend(lost.iter().map(|l| (l.task.id, l.attempt)));
         lost.into_iter().map(|l| l.task).collect()
     }
@@ -226,9 +281,18 @@ impl Queue for LocalQueue {
         std::mem::take(&mut self.state().ready)
     }
 
+    fn allow(&self, class: Class, movers: usize) {
+        let mut state = self.state();
+        let more = movers > std::mem::replace(&mut state.allowed[class as usize], movers);
+        drop(state);
+        if more {
+            self.work.notify_all();
+        }
+    }
+
     fn is_hungry(&self) -> bool {
         let state = self.state();
-        state.waiting > 0 && state.ready.is_empty()
+        state.waiting > 0 && state.ready.is_empty() && state.has_room(Class::Small)
     }
 
     fn close(&self) {
@@ -245,7 +309,7 @@ impl Queue for LocalQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dmover_model::{Budget, TaskKind};
+    use dmover_model::Budget;
 
     fn task(id: u64) -> Task {
         let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
@@ -316,5 +380,25 @@ mod tests {
         queue.publish(vec![task(1)]);
         assert_eq!(mover.join().unwrap().len(), 1);
         assert!(!queue.is_hungry());
+    }
+
+    #[test]
+    fn a_class_that_is_full_does_not_keep_the_other_waiting() {
+        let queue = LocalQueue::new(Duration::from_secs(9));
+        let open = |id| {
+            let directory = crate::list::root_ref(dmover_model::RootId(0));
+            let name = dmover_model::Name::new(b"f").unwrap();
+            let file =
+                dmover_model::FileRef { directory, name: name.clone(), destination_name: name };
+            Task { kind: TaskKind::Open { file, round: 1 }, ..task(id) }
+        };
+        queue.allow(Class::Large, 1);
+        queue.publish(vec![task(1), open(2), open(3)]);
+        let leases = queue.lease(9, Duration::ZERO);
+        let ids: Vec<u64> = leases.iter().map(|l| l.task.id.0).collect();
+        assert_eq!(ids, [3, 1], "the newest of each class");
+        assert!(queue.lease(9, Duration::ZERO).is_empty());
+        queue.complete(&leases[0], Outcome::default());
+        assert_eq!(queue.lease(9, Duration::ZERO)[0].task.id.0, 2);
     }
 }

@@ -1,5 +1,5 @@
 //! What became of a job.
-use dmover_model::{ErrorClass, ExitCode, JobId, LossKind, LossSet};
+use dmover_model::{ErrorClass, ExitCode, JobId, Limit, LossKind, LossSet};
 use dmover_observe::{Counter, Slow, Snapshot};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,6 +39,8 @@ pub struct JobReport {
     pub earlier_losses: BTreeMap<LossKind, u64>,
     /// The slowest entries.
     pub slowest: Vec<Slow>,
+    /// What kept it from being faster.
+    pub limit: Limit,
     /// Wall-clock time.
     pub elapsed: Duration,
     /// Peak resident memory of the process in bytes.

@@ -4,7 +4,7 @@ use dmover_model::{
     Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Item, Name, NewNode, NewTask,
     Operation, Parent, ScanNames, Side, TaskKind,
 };
-use dmover_observe::Counter;
+use dmover_observe::{Activity, Counter, station};
 use dmover_plan::itemize;
 use dmover_sys::directory::TypeHint;
 use dmover_sys::{Errno, path, stat};
@@ -279,7 +279,8 @@ impl Mover<'_> {
         // Half of what is left, cut into several tasks so that every idle mover gets one.
         let given: Vec<Name> = std::mem::replace(&mut frames[index].directories, keep).into();
         let parent = self.report_node(frames, index);
-        let pieces = self.engine.threads.clamp(1, given.len());
+        let movers = self.engine.movers.load(std::sync::atomic::Ordering::Relaxed);
+        let pieces = movers.clamp(1, given.len());
         for piece in given.chunks(given.len().div_ceil(pieces)) {
             for shard in shards(piece.to_vec()) {
                 let directory = frames[index].level.reference();
@@ -302,6 +303,7 @@ impl Mover<'_> {
     }
 
     fn read_batches(&mut self, frames: &mut [Frame]) -> Result<(), Errno> {
+        station::at(Activity::SourceNames);
         let index = frames.len() - 1;
         let mut reader = self.readers.pop().unwrap_or_default();
         let fd = path::open_directory_at(&frames[index].level.source.fd, b".");

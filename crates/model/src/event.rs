@@ -1,7 +1,7 @@
 //! What a job tells those who watch it. Text, JSON and tests are all fed from this one enum.
 use serde::{Deserialize, Serialize};
 
-use crate::{EntryError, EntryKind, JobId, LossKind, PathBytes};
+use crate::{EntryError, EntryKind, JobId, Limit, LossKind, PathBytes};
 
 /// What was done with one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -93,6 +93,8 @@ pub enum Event {
         /// What.
         note: Note,
     },
+    /// What keeps the job from being faster has become something else.
+    Limit(Limit),
     /// The job stops taking new work.
     Paused {
         /// In words.

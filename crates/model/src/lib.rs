@@ -10,6 +10,7 @@ mod escape;
 mod event;
 mod exit;
 mod job;
+mod limit;
 mod name;
 mod policy;
 mod task;
@@ -23,6 +24,7 @@ pub use exit::ExitCode;
 pub use job::{
     FilterRule, FollowLinks, JobId, JobSpec, Limits, ListFile, Selection, TargetMode, Verb,
 };
+pub use limit::{Bottleneck, Limit};
 pub use name::{Name, NameError, PathBytes, TreePath};
 pub use policy::{
     Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, IdRule, LossKind, LossSet,

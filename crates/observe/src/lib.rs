@@ -5,10 +5,12 @@
 mod counters;
 mod log;
 mod slowest;
+pub mod station;
 
 pub use counters::{Counter, Counters, Snapshot};
 pub use log::{LogFormat, start_log};
 pub use slowest::{Slow, Slowest};
+pub use station::{Activity, CLASSES, Station};
 
 use dmover_model::Event;
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+pub mod bottleneck;
 pub mod breaker;
 pub mod chunk;
 pub mod concurrency;

@@ -73,3 +73,28 @@ pub fn peak_memory_bytes() -> u64 {
 pub fn stderr_is_terminal() -> bool {
     rustix::termios::isatty(rustix::stdio::stderr())
 }
+
+/// How many processors this process may use: its affinity and the quota of its control group count.
+pub fn available_processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Time that all processors of the machine have spent since it started, in ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessorTimes {
+    /// At work, for whomever.
+    pub busy: u64,
+    /// At all.
+    pub all: u64,
+}
+
+/// The first line of /proc/stat (proc_stat(5)); `None` where it is hidden.
+pub fn processor_times() -> Option<ProcessorTimes> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+    // user nice system idle iowait irq softirq steal; what follows is part of user and nice.
+    let all: u64 = ticks.iter().take(8).sum();
+    let idle: u64 = ticks.iter().skip(3).take(2).sum();
+    Some(ProcessorTimes { busy: all - idle, all })
+}

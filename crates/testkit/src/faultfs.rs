@@ -4,8 +4,8 @@
 //! short, lie or hang. Attributes and names are not cached by default, so that each system call is a request.
 //!
 //! Limits: `syncfs` never reaches a FUSE server; creation times and inode flags are not shown;
-//! `O_TMPFILE` and reflinks are unsupported; one descriptor is held for each inode that the
-//! kernel remembers. An injected `ENOSYS` or `ESTALE` is interpreted by the kernel: it stops asking, or asks once more.
+//! `O_TMPFILE` and reflinks are unsupported; a descriptor is held for each inode that the
+//! kernel remembers, as far as the limit of the process allows. An injected `ENOSYS` or `ESTALE` is interpreted by the kernel: it stops asking, or asks once more.
 #![allow(clippy::unnecessary_debug_formatting, reason = "names hold control characters")]
 
 mod backing;

@@ -142,7 +142,7 @@ impl CaseResult {
 
     /// How many bars were not met, missing rivals included.
     pub fn missed(&self) -> usize {
-        let missed = |bar: &&Reached| bar.middle.is_none_or(|(middle, ..)| middle > bar.most);
+        let missed = |bar: &&Reached| !bar.middle.is_some_and(|(middle, ..)| middle <= bar.most);
         self.bars().iter().filter(missed).count()
     }
 

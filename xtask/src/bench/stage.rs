@@ -13,6 +13,7 @@ use super::cases::{Case, Place};
 const MIB: u64 = 1 << 20;
 /// Requests that the latency file system serves at one time, as a server does.
 const SERVED: usize = 128;
+const REQUEST_US: u64 = 1000;
 /// The kernel asks it again for names and attributes after so long, the order of what NFS and Lustre do.
 const REMEMBERED_MS: u64 = 3000;
 
@@ -66,7 +67,12 @@ impl Stage {
 
     /// Removes the destination and leaves memory and the file system quiet.
     pub fn clear(&self) -> Result<()> {
-        match std::fs::remove_dir_all(self.mounted.path().join("destination")) {
+        // Through the latency file system, or the kernel would remember what is gone; but at once.
+        let fast = |us| self.latency.iter().for_each(|l| l.set_latency(Latency::of_us(us)));
+        fast(0);
+        let removed = std::fs::remove_dir_all(&self.destination);
+        fast(REQUEST_US);
+        match removed {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
@@ -107,7 +113,7 @@ fn scaled(load: &super::cases::Load, scale: f64) -> Shape {
 
 fn slow() -> Config {
     Config {
-        latency: Latency::of_us(1000),
+        latency: Latency::of_us(REQUEST_US),
         threads: SERVED,
         ttl_ms: REMEMBERED_MS,
         // As a network file system is used.

@@ -194,7 +194,7 @@ impl Printer {
         let sizes = Sizes::new(args.bytes, args.si);
         let progress = Progress::start(args, sizes, counters);
         let kind = if args.json {
-            Kind::Json(Arc::new(JsonPrinter::new(control)))
+            Kind::Json(Arc::new(JsonPrinter::new(control, Arc::clone(&progress))))
         } else {
             let progress = Arc::clone(&progress);
             Kind::Text(Arc::new(TextPrinter::new(args, sizes, progress, control)))

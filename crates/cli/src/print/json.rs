@@ -1,7 +1,7 @@
 //! JSON lines for scripts; `docs/scripting.md` describes every field.
 use base64::Engine as _;
 use dmover_engine::{Control, Fatal, JobReport, JobState, StopReason};
-use dmover_model::{Event, PathBytes};
+use dmover_model::{Event, Limit, PathBytes};
 use dmover_observe::{Counter, Monitor};
 use serde_json::{Map, Value, json};
 use std::io::Write;
@@ -9,12 +9,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::progress::Progress;
+
 /// The version of the lines that this program writes.
 pub(crate) const SCHEMA: u32 = 1;
 
 /// Prints events as JSON lines.
 pub(crate) struct JsonPrinter {
     control: Arc<Control>,
+    progress: Arc<Progress>,
     /// A line could not be written, so whoever reads them does not know everything.
     lost: AtomicBool,
 }
@@ -47,6 +50,10 @@ impl Monitor for JsonPrinter {
                 self.print("loss", Some(path), fields);
             }
             Event::Note { path, note } => self.print("note", Some(path), json!({"note": note})),
+            Event::Limit(limit) => {
+                self.progress.note_limit(limit);
+                self.print("limit", None, limit_value(limit));
+            }
             Event::Paused { reason } => self.print("paused", None, json!({"reason": reason})),
         }
     }
@@ -57,8 +64,8 @@ impl Monitor for JsonPrinter {
 }
 
 impl JsonPrinter {
-    pub fn new(control: Arc<Control>) -> Self {
-        Self { control, lost: AtomicBool::new(false) }
+    pub fn new(control: Arc<Control>, progress: Arc<Progress>) -> Self {
+        Self { control, progress, lost: AtomicBool::new(false) }
     }
 
     /// Whether a line could not be written.
@@ -109,6 +116,7 @@ impl JsonPrinter {
         fields.insert("elapsed_s".into(), report.elapsed.as_secs_f64().into());
         fields.insert("peak_memory_bytes".into(), report.peak_memory_bytes.into());
         fields.insert("spilled".into(), report.spilled.into());
+        fields.insert("limit".into(), limit_value(&report.limit));
         for counter in Counter::ALL {
             fields.insert(counter.name().into(), report.counters.get(*counter).into());
         }
@@ -146,6 +154,10 @@ pub(crate) fn path_fields(path: &Path) -> impl Iterator<Item = (String, Value)> 
     });
     let lossy = ("path".to_owned(), Value::from(String::from_utf8_lossy(bytes).into_owned()));
     std::iter::once(lossy).chain(exact)
+}
+
+pub(crate) fn limit_value(limit: &Limit) -> Value {
+    json!({ "what": limit.what.word(), "evidence": limit.evidence })
 }
 
 fn path_value(path: &PathBytes) -> Value {

@@ -1,9 +1,9 @@
 //! Progress for eyes: two lines on a terminal, a plain line now and then without one.
-use dmover_model::units;
+use dmover_model::{Limit, units};
 use dmover_observe::{Counter, Counters};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Sizes, grouped};
@@ -20,6 +20,7 @@ pub(crate) struct Progress {
     /// Bytes and time of the last look, for the present rate.
     last_bytes: AtomicU64,
     last_ms: AtomicU64,
+    limit: Mutex<Option<Limit>>,
 }
 
 impl Progress {
@@ -51,6 +52,7 @@ impl Progress {
             ended: AtomicBool::new(false),
             last_bytes: AtomicU64::new(0),
             last_ms: AtomicU64::new(0),
+            limit: Mutex::default(),
         });
         let every =
             if draws { Duration::from_millis(100) } else { Duration::from_millis(args.stats) };
@@ -87,6 +89,15 @@ impl Progress {
         } else {
             self.say(&format!("dmover: {}; {}", self.first_line(), self.second_line()));
         }
+    }
+
+    /// What keeps the job from being faster now.
+    pub fn note_limit(&self, limit: &Limit) {
+        *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit.clone());
+    }
+
+    fn limit(&self) -> Option<Limit> {
+        self.limit.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Prints a line on standard error beside the progress.
@@ -135,7 +146,9 @@ impl Progress {
             grouped(get(Counter::EntriesSkipped)),
             grouped(get(Counter::Errors)),
             grouped(get(Counter::Retries)),
-        )
+        ) + &self.limit().map_or(String::new(), |limit| {
+            format!("; limit: {} ({})", limit.what.word(), limit.evidence)
+        })
     }
 
     fn mean(&self, bytes: u64) -> u64 {
@@ -162,6 +175,9 @@ impl Progress {
         object.insert("schema".into(), super::json::SCHEMA.into());
         object.insert("time".into(), jiff::Timestamp::now().to_string().into());
         object.insert("elapsed_s".into(), self.started.elapsed().as_secs_f64().into());
+        if let Some(limit) = self.limit() {
+            object.insert("limit".into(), super::json::limit_value(&limit));
+        }
         object.extend(fields.iter().map(|(c, value)| (c.name().to_owned(), value.into())));
         serde_json::Value::Object(object).to_string()
     }

@@ -1,7 +1,8 @@
 //! Words for people: errors and losses as they come, a summary at the end.
 use dmover_engine::{Control, JobReport, JobState, StopReason};
 use dmover_model::{
-    EntryError, ErrorClass, Event, ExitCode, Item, LossKind, Note, Operation, PathBytes, units,
+    Bottleneck, EntryError, ErrorClass, Event, ExitCode, Item, Limit, LossKind, Note, Operation,
+    PathBytes, units,
 };
 use dmover_observe::{Counter, Monitor};
 use std::io::Write;
@@ -44,6 +45,7 @@ impl Monitor for TextPrinter {
             Event::Note { path, note } if self.verbose > 0 => {
                 self.say(&format!("dmover: note: {}: {}", quoted(&path.0), note_words(*note)));
             }
+            Event::Limit(limit) => self.progress.note_limit(limit),
             Event::Paused { reason } => self.say(&format!("dmover: paused: {reason}")),
             _ => {}
         }
@@ -205,6 +207,10 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
         units::format_duration(report.elapsed.as_secs()),
         sizes.show((bytes as f64 / seconds) as u64),
     ));
+    if report.limit.what != Bottleneck::Unknown {
+        let Limit { what, evidence } = &report.limit;
+        lines.push(format!("  limit       {} ({evidence})", what.word()));
+    }
     let skipped = get(Counter::EntriesSkipped);
     if skipped > 0 {
         let size = sizes.show(get(Counter::BytesSkipped));

@@ -3,7 +3,7 @@
 //! Direct I/O takes offsets, lengths and memory on borders only. Heads and tails that lie between borders
 //! go through the page cache, and a refusal anywhere makes the rest go there as well.
 use dmover_model::EntryError;
-use dmover_observe::Counter;
+use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::Sides;
 use dmover_sys::buffer::PAGE;
 use dmover_sys::{BorrowedFd, Errno, cache, file, stat};
@@ -105,6 +105,7 @@ impl<'a> Pipe<'a> {
 
     /// Reads up to `buffer` bytes, 0 at the end of the file.
     pub fn read(&mut self, buffer: &mut [u8], at: u64) -> Result<usize, EntryError> {
+        station::at(Activity::SourceData);
         let (engine, transfer) = (self.engine, self.transfer);
         let fail = |e| transfer.read_error(e);
         let side = &mut self.source;
@@ -136,6 +137,7 @@ impl<'a> Pipe<'a> {
 
     /// Writes all of `bytes`.
     pub fn write(&mut self, mut bytes: &[u8], mut to: u64) -> Result<(), EntryError> {
+        station::at(Activity::TargetData);
         let (engine, transfer) = (self.engine, self.transfer);
         let fail = |e| transfer.write_error(e);
         let end = to + bytes.len() as u64;

@@ -1,0 +1,216 @@
+//! How many movers work on what: samples what they are at, has `plan` decide, and names the limit.
+use dmover_model::{Event, Limit};
+use dmover_observe::{Activity, CLASSES, Station};
+use dmover_plan::bottleneck::Profile;
+use dmover_plan::concurrency::{Bounds, Controller, Window};
+use dmover_sys::process::ProcessorTimes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::context::Engine;
+use crate::queue::{Class, Queue};
+
+/// An entry counts as so many bytes of work, which is about what its metadata costs.
+pub(crate) const ENTRY_WORK: u64 = 64 << 10;
+/// Time between two looks at the movers.
+pub(crate) const SAMPLE: Duration = Duration::from_millis(5);
+/// Long enough for some hundred small files, short enough to reach many movers in a second.
+const WINDOW: Duration = Duration::from_millis(100);
+/// Windows after which the present limit is named anew.
+const NAMING: u32 = 10;
+/// Movers for content of large files are worth their buffers only while storage can take more at a time.
+const LARGE_MOVERS_MAX: usize = 16;
+
+/// How many movers there may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowance {
+    /// Of both classes together.
+    pub most: usize,
+    /// The number was asked for.
+    pub fixed: bool,
+}
+
+impl Allowance {
+    /// What a person asked for (0: nothing), or many more than processors: most of them will wait.
+    pub fn new(asked: usize) -> Self {
+        match asked {
+            0 => {
+                let cores = dmover_sys::process::available_processors();
+                Self { most: (32 * cores).clamp(32, 64), fixed: false }
+            }
+            most => Self { most, fixed: true },
+        }
+    }
+}
+
+/// One class of tasks.
+struct Lane {
+    controller: Controller,
+    /// Movers seen at work in this window, over all samples.
+    seen: u64,
+    /// Work done when the window began.
+    work: u64,
+}
+
+/// The driver's view of its movers.
+pub(crate) struct Pace {
+    lanes: [Lane; CLASSES],
+    most: usize,
+    stations: Vec<Arc<Station>>,
+    sampled: Instant,
+    window: Instant,
+    samples: u64,
+    /// Since the limit was last named, and since the start.
+    recent: Profile,
+    whole: Profile,
+    times: Option<ProcessorTimes>,
+    first_times: Option<ProcessorTimes>,
+    windows: u32,
+    limit: Option<Limit>,
+}
+
+impl Pace {
+    pub fn new(allowance: Allowance) -> Self {
+        let Allowance { most, fixed } = allowance;
+        let cores = dmover_sys::process::available_processors();
+        let lane = |class: Class| {
+            let (most, start) = match class {
+                Class::Small => (most, cores),
+                Class::Large if fixed => (most, most),
+                Class::Large => (most.min(LARGE_MOVERS_MAX), 2 * cores),
+            };
+            let bounds = Bounds { least: if fixed { most } else { 1 }, most };
+            Lane { controller: Controller::new(bounds, start), seen: 0, work: 0 }
+        };
+        let now = Instant::now();
+        let times = dmover_sys::process::processor_times();
+        Self {
+            lanes: Class::ALL.map(lane),
+            most,
+            stations: Vec::new(),
+            sampled: now,
+            window: now,
+            samples: 0,
+            recent: Profile::default(),
+            whole: Profile::default(),
+            times,
+            first_times: times,
+            windows: 0,
+            limit: None,
+        }
+    }
+
+    /// How many movers there have to be for what is allowed now.
+    pub fn movers(&self) -> usize {
+        let all: usize = self.lanes.iter().map(|lane| lane.controller.width()).sum();
+        all.min(self.most)
+    }
+
+    /// A place for a new mover.
+    pub fn station(&mut self) -> Arc<Station> {
+        let station = Arc::new(Station::default());
+        self.stations.push(Arc::clone(&station));
+        station
+    }
+
+    /// Tells the queue how many movers each class may have.
+    pub fn apply(&self, engine: &Engine, queue: &dyn Queue) {
+        for class in Class::ALL {
+            queue.allow(class, self.lanes[class as usize].controller.width());
+        }
+        engine.movers.store(self.movers(), Ordering::Relaxed);
+    }
+
+    /// One look; now and then a decision. To be called often.
+    pub fn turn(&mut self, engine: &Engine, queue: &dyn Queue) {
+        if self.sampled.elapsed() < SAMPLE {
+            return;
+        }
+        self.sampled = Instant::now();
+        self.sample();
+        if self.window.elapsed() < WINDOW {
+            return;
+        }
+        if self.decide() {
+            self.apply(engine, queue);
+        }
+        self.windows += 1;
+        if self.windows.is_multiple_of(NAMING) {
+            self.name(engine);
+        }
+    }
+
+    fn sample(&mut self) {
+        self.samples += 1;
+        for station in &self.stations {
+            let (activity, class) = station.look();
+            let profile = &mut self.recent;
+            match activity {
+                Activity::Idle => profile.idle += 1,
+                Activity::SourceNames => profile.source_names += 1,
+                Activity::SourceData => profile.source_data += 1,
+                Activity::TargetNames => profile.target_names += 1,
+                Activity::TargetData => profile.target_data += 1,
+                Activity::KernelCopy => profile.kernel_copy += 1,
+                Activity::Capped => profile.capped += 1,
+            }
+            if activity != Activity::Idle {
+                self.lanes[class].seen += 1;
+            }
+        }
+    }
+
+    /// Ends a window. Answers whether a number has changed.
+    fn decide(&mut self) -> bool {
+        let elapsed_s = self.window.elapsed().as_secs_f64();
+        self.window = Instant::now();
+        let samples = std::mem::take(&mut self.samples).max(1) as f64;
+        let mut changed = false;
+        for (class, lane) in self.lanes.iter_mut().enumerate() {
+            let work: u64 = self.stations.iter().map(|station| station.work(class)).sum();
+            let done = (work - lane.work) as f64;
+            lane.work = work;
+            let movers = std::mem::take(&mut lane.seen) as f64 / samples;
+            let before = lane.controller.width();
+            let window = Window { elapsed_s, work: done, movers };
+            changed |= lane.controller.observe(&window) != before;
+        }
+        changed
+    }
+
+    /// Says what the limit is, if it is another than before.
+    fn name(&mut self, engine: &Engine) {
+        let limit = self.end_stretch();
+        let known = self.limit.as_ref().map(|limit| limit.what);
+        if known != Some(limit.what) {
+            engine.monitor.event(&Event::Limit(limit.clone()));
+        }
+        self.limit = Some(limit);
+    }
+
+    fn end_stretch(&mut self) -> Limit {
+        let now = dmover_sys::process::processor_times();
+        self.recent.processors_busy = busy(self.times, now);
+        self.times = now;
+        self.recent.bounded =
+            self.lanes.iter().any(|l| l.controller.is_bounded() && !l.controller.is_settled());
+        let limit = self.recent.limit();
+        self.whole.add(&self.recent);
+        self.recent = Profile::default();
+        limit
+    }
+
+    /// What was the limit over the whole job.
+    pub fn summary(&mut self) -> Limit {
+        self.end_stretch();
+        self.whole.processors_busy = busy(self.first_times, dmover_sys::process::processor_times());
+        self.whole.limit()
+    }
+}
+
+fn busy(from: Option<ProcessorTimes>, to: Option<ProcessorTimes>) -> Option<f64> {
+    let (from, to) = (from?, to?);
+    let all = to.all.saturating_sub(from.all);
+    (all > 0).then(|| to.busy.saturating_sub(from.busy) as f64 / all as f64)
+}

@@ -1,0 +1,151 @@
+//! Names what keeps a job from being faster, from a sampled profile of its movers.
+use dmover_model::{Bottleneck, Limit};
+
+/// What movers were seen at, in samples, and what the machine did meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Profile {
+    /// Waiting for a task.
+    pub idle: u64,
+    /// At names and attributes of the source.
+    pub source_names: u64,
+    /// Reading content.
+    pub source_data: u64,
+    /// At names and attributes of the destination.
+    pub target_names: u64,
+    /// Writing content, or having it flushed.
+    pub target_data: u64,
+    /// Copying inside the kernel, which does not tell reading from writing.
+    pub kernel_copy: u64,
+    /// Waiting for a limit that was asked for.
+    pub capped: u64,
+    /// The share of the processors' time that was used, by whomever; `None` if unknown.
+    pub processors_busy: Option<f64>,
+    /// There are as many movers as are allowed, and the last ones brought something.
+    pub bounded: bool,
+}
+
+/// Fewer samples than this say nothing.
+const SAMPLES_MIN: u64 = 10;
+/// Processors that are busier than this have nothing left to give.
+const SATURATED: f64 = 0.9;
+
+impl Profile {
+    fn at_work(&self) -> u64 {
+        let names = self.source_names + self.target_names;
+        let data = self.source_data + self.target_data + self.kernel_copy;
+        names + data + self.capped
+    }
+
+    /// Adds what another stretch of time has shown; the other's view of the machine counts.
+    pub fn add(&mut self, other: &Self) {
+        self.idle += other.idle;
+        self.source_names += other.source_names;
+        self.source_data += other.source_data;
+        self.target_names += other.target_names;
+        self.target_data += other.target_data;
+        self.kernel_copy += other.kernel_copy;
+        self.capped += other.capped;
+        self.processors_busy = other.processors_busy;
+        self.bounded = other.bounded;
+    }
+
+    /// The limit, with the evidence for it.
+    pub fn limit(&self) -> Limit {
+        let at_work = self.at_work();
+        if at_work < SAMPLES_MIN {
+            return Limit { what: Bottleneck::Unknown, evidence: "too short to tell".into() };
+        }
+        let percent = |part: u64| part * 100 / at_work;
+        let busy = self
+            .processors_busy
+            .map_or(String::new(), |busy| format!("; processors {:.0} % busy", busy * 100.0));
+        let say = |what, words: String| Limit { what, evidence: words + &busy };
+        if self.capped * 2 >= at_work {
+            let words = format!("{} % of the movers' time waiting for it", percent(self.capped));
+            return say(Bottleneck::Cap, words);
+        }
+        if self.processors_busy.is_some_and(|busy| busy >= SATURATED) {
+            return say(Bottleneck::Cpu, self.where_most(at_work));
+        }
+        if self.bounded && self.idle < at_work / 4 {
+            return say(
+                Bottleneck::Cap,
+                format!("all movers that -j allows; {}", self.where_most(at_work)),
+            );
+        }
+        let names = self.source_names + self.target_names;
+        let kernel = self.kernel_copy;
+        let most = [
+            (names, Bottleneck::Metadata),
+            (self.source_data, Bottleneck::Source),
+            (self.target_data + kernel, Bottleneck::Destination),
+        ];
+        let what = most.into_iter().max_by_key(|(samples, _)| *samples).map(|(_, what)| what);
+        say(what.unwrap_or(Bottleneck::Unknown), self.where_most(at_work))
+    }
+
+    /// Where movers were most of their time.
+    fn where_most(&self, at_work: u64) -> String {
+        let places = [
+            (self.source_names, "at names and attributes of the source"),
+            (self.source_data, "reading"),
+            (self.target_names, "at names and attributes of the destination"),
+            (self.target_data, "writing"),
+            (self.kernel_copy, "copying inside the kernel"),
+            (self.capped, "waiting for a limit"),
+        ];
+        let (samples, place) = places.into_iter().max_by_key(|p| p.0).unwrap_or((0, "nowhere"));
+        format!("{} % of the movers' time {place}", samples * 100 / at_work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn what(profile: Profile) -> Bottleneck {
+        profile.limit().what
+    }
+
+    #[test]
+    fn the_largest_part_is_named() {
+        let idle = Some(0.4);
+        let busy = |profile| Profile { processors_busy: idle, ..profile };
+        let none = Profile::default();
+        assert_eq!(
+            what(busy(Profile { source_data: 60, target_data: 40, ..none })),
+            Bottleneck::Source
+        );
+        assert_eq!(
+            what(busy(Profile { source_data: 30, target_data: 20, kernel_copy: 20, ..none })),
+            Bottleneck::Destination
+        );
+        assert_eq!(
+            what(busy(Profile { source_names: 30, target_names: 20, target_data: 40, ..none })),
+            Bottleneck::Metadata
+        );
+    }
+
+    #[test]
+    fn caps_and_processors_come_first() {
+        let profile =
+            Profile { target_data: 100, processors_busy: Some(0.97), ..Profile::default() };
+        assert_eq!(what(profile), Bottleneck::Cpu);
+        assert_eq!(what(Profile { capped: 100, ..profile }), Bottleneck::Cap);
+        let free = Profile { processors_busy: Some(0.2), bounded: true, ..profile };
+        assert_eq!(what(free), Bottleneck::Cap);
+        assert_eq!(what(Profile { idle: 50, ..free }), Bottleneck::Destination);
+    }
+
+    #[test]
+    fn a_few_samples_say_nothing() {
+        assert_eq!(what(Profile { source_data: 9, ..Profile::default() }), Bottleneck::Unknown);
+    }
+
+    #[test]
+    fn the_evidence_has_numbers() {
+        let profile = Profile { source_data: 75, target_data: 25, ..Profile::default() };
+        let said = Profile { processors_busy: Some(0.5), ..profile }.limit().evidence;
+        assert_eq!(said, "75 % of the movers' time reading; processors 50 % busy");
+    }
+}
