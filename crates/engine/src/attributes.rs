@@ -112,10 +112,15 @@ impl Engine {
         if held == Held::Pinned {
             return Ok(attributes);
         }
+        // One call answers whether there are flags; what has none has no project either, and asking would cost
+        // a FUSE server an open and a close of its own.
+        let mut has_flags = true;
         if self.keeps(Attribute::Flags) {
-            attributes.flags = flags::get(fd).map_err(fail)?.unwrap_or(0) & flags::CARRIED;
+            let bits = flags::get(fd).map_err(fail)?;
+            has_flags = bits.is_some();
+            attributes.flags = bits.unwrap_or(0) & flags::CARRIED;
         }
-        if self.keeps(Attribute::Project) {
+        if has_flags && self.keeps(Attribute::Project) {
             attributes.project = flags::project(fd).map_err(fail)?.unwrap_or_default();
         }
         Ok(attributes)

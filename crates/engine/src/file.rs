@@ -5,7 +5,9 @@ use dmover_model::{
 };
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, flags, path, set, stat, xattr};
+use dmover_sys::{
+    AsFd, BorrowedFd, Errno, OwnedFd, directory, file, flags, path, set, stat, xattr,
+};
 
 use dmover_observe::{Activity, station};
 use dmover_sys::stat::Stat;
@@ -37,7 +39,8 @@ pub(crate) struct Opened {
 /// A file at the destination that is not done yet. Unless it is kept, it is removed again.
 pub(crate) struct Unfinished<'a> {
     pub target: &'a TargetDirectory,
-    pub fd: OwnedFd,
+    /// Only taken when the file is closed for good.
+    file: Option<OwnedFd>,
     pub name: Vec<u8>,
     pub metadata: Metadata,
     armed: bool,
@@ -59,7 +62,7 @@ impl<'a> Unfinished<'a> {
         name: &[u8],
     ) -> Result<Self, Errno> {
         let metadata = engine.mounts.metadata(&stat::stat_fd(&fd)?);
-        Ok(Self { target, fd, name: name.to_vec(), metadata, armed: true })
+        Ok(Self { target, file: Some(fd), name: name.to_vec(), metadata, armed: true })
     }
 
     /// A file that was just made where new files are as they were asked for. Its identity is not known,
@@ -75,16 +78,17 @@ impl<'a> Unfinished<'a> {
         let kind = EntryKind::File;
         let metadata =
             Metadata { kind, mode, uid, gid, size: 0, identity, ..target.metadata.clone() };
-        Self { target, fd, name: name.to_vec(), metadata, armed: true }
+        Self { target, file: Some(fd), name: name.to_vec(), metadata, armed: true }
     }
 
     /// Removes the name if it still stands for this very file.
     fn remove(&self) {
-        let own = stat::stat_fd(&self.fd);
-        let there = stat::stat_at(&self.target.fd, &self.name, false);
-        let same = own.is_ok_and(|own| {
-            there.is_ok_and(|there| (there.device, there.inode) == (own.device, own.inode))
+        // Closed, it is one that was looked at when it was made: elsewhere closing has no late errors.
+        let inode = self.file.as_ref().map_or(Ok(self.metadata.identity.inode), |file| {
+            stat::stat_fd(file).map(|own| own.inode)
         });
+        let there = stat::stat_at(&self.target.fd, &self.name, false);
+        let same = inode.is_ok_and(|inode| there.is_ok_and(|there| there.inode == inode));
         if same && let Err(error) = directory::unlink(&self.target.fd, &self.name) {
             tracing::warn!(%error, name = ?String::from_utf8_lossy(&self.name),
                 "a file that was not finished stays behind; the next run removes it");
@@ -101,14 +105,21 @@ impl<'a> Unfinished<'a> {
         if self.target.facts.local {
             return Ok(());
         }
-        self.fd.try_clone().map_or(Ok(()), file::close)
+        self.fd().try_clone_to_owned().map_or(Ok(()), file::close)
     }
 
-    /// Leaves the file where it is, unless a late error says that its content is not safe there.
+    /// Closes the file and leaves it where it is, unless a late error says that its content is not safe there.
     pub fn keep(mut self) -> Result<(), Errno> {
-        self.hear_late_errors()?;
-        self.disarm();
-        Ok(())
+        let closed = self.file.take().map_or(Ok(()), file::close);
+        if closed.is_ok() {
+            self.disarm();
+        }
+        closed
+    }
+
+    /// The open file.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_ref().expect("a file that is being worked on is open").as_fd()
     }
 }
 
@@ -210,7 +221,7 @@ impl Engine {
         self.set_attributes(object, source, attributes, &file.metadata)?;
         if flush || self.spec.policy.fsync {
             station::at(Activity::TargetData);
-            file::sync_data(&file.fd)
+            file::sync_data(file.fd())
                 .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
         }
         self.set_times(object, source)
@@ -222,7 +233,7 @@ impl Engine {
         shown: &'o dyn Fn() -> dmover_model::PathBytes,
     ) -> Object<'o> {
         Object {
-            fd: file.fd.as_fd(),
+            fd: file.fd(),
             held: Held::Open,
             kind: EntryKind::File,
             facts: &file.target.facts,
@@ -259,7 +270,7 @@ impl Mover<'_> {
         engine.prepare(object, &supply.attributes, target.default_acl)?;
         engine
             .layout
-            .place(file.fd.as_fd(), &supply.metadata)
+            .place(file.fd(), &supply.metadata)
             .map_err(|e| entry_error(Side::Destination, Operation::Create, shown(), e))?;
         Ok(file)
     }
@@ -310,7 +321,7 @@ impl Mover<'_> {
         let target_path = || level.target_path(record.destination_name().as_bytes());
         let transfer = Transfer {
             source: supply.fd.as_fd(),
-            destination: file.fd.as_fd(),
+            destination: file.fd(),
             size: supply.metadata.size,
             flushed: file.name != record.destination_name().as_bytes(),
             source_mount: supply.metadata.identity.mount,
@@ -328,7 +339,7 @@ impl Mover<'_> {
         }
         let holes = engine.holes(&supply.metadata);
         if holes != Holes::Fill {
-            file::set_size(&file.fd, size).map_err(|e| {
+            file::set_size(file.fd(), size).map_err(|e| {
                 entry_error(Side::Destination, Operation::Allocate, target_path(), e)
             })?;
         }
@@ -347,24 +358,31 @@ impl Mover<'_> {
         attributes: &Attributes,
     ) -> Result<(), EntryError> {
         let shown = || level.target_path(last);
-        // While the old version, if any, is still in place: an error here costs only the new one.
-        file.hear_late_errors()
-            .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
+        let fail = |e| entry_error(Side::Destination, Operation::Close, shown(), e);
         if file.name != last {
+            // While the old version, if any, is still in place: an error here costs only the new one.
+            file.hear_late_errors().map_err(fail)?;
             let locks = attributes.flags & flags::LOCKS != 0;
             let identity = file.metadata.identity;
             let renaming = Renaming { name: &file.name, last, decision, locks, identity };
             self.put_in_place(level, file.target, renaming)?;
             file.name = last.to_vec();
+            file.disarm();
         }
-        // From here on the file is complete; a flag that cannot be set is no reason to remove it.
-        file.disarm();
-        self.engine.set_project(self.engine.file_object(&file, &shown), attributes)?;
-        let none = attributes.flags == 0 && file.target.hands_down_nothing(self.engine.privilege);
-        if none {
-            return Ok(());
-        }
-        self.engine.set_late_flags(self.engine.file_object(&file, &shown), attributes)
+        // The file is complete; a flag that cannot be set is no reason to remove it.
+        let engine = self.engine;
+        let hands_down = !file.target.made || file.target.hands_down_flags;
+        let dressed =
+            engine.set_project(engine.file_object(&file, &shown), attributes).and_then(|()| {
+                match attributes.flags {
+                    // In a directory of this job that has no flags to hand down, a new file has none.
+                    0 if !hands_down => Ok(()),
+                    _ => engine.set_late_flags(engine.file_object(&file, &shown), attributes),
+                }
+            });
+        // A late error takes away what was made under its final name.
+        file.keep().map_err(fail)?;
+        dressed
     }
 
     /// Writes into an existing file (`--inplace`), or ranges of one (`--offset`, batch lists).
@@ -393,7 +411,7 @@ impl Mover<'_> {
         if existing && level.root.range.is_none() {
             let closed = self
                 .close_existing(&file, &supply)
-                .and_then(|()| stat::stat_fd(&file.fd))
+                .and_then(|()| stat::stat_fd(file.fd()))
                 .map_err(|e| entry_error(Side::Destination, Operation::SetMode, shown(), e))?;
             file.metadata = engine.mounts.metadata(&closed);
         }
@@ -405,7 +423,7 @@ impl Mover<'_> {
         file.armed = !existing;
         let transfer = Transfer {
             source: supply.fd.as_fd(),
-            destination: file.fd.as_fd(),
+            destination: file.fd(),
             size: supply.metadata.size,
             flushed: true,
             source_mount: supply.metadata.identity.mount,
@@ -420,7 +438,7 @@ impl Mover<'_> {
         let mut holes = if partial { Holes::Fill } else { engine.holes(&supply.metadata) };
         if holes != Holes::Fill {
             // Old bytes must not shine through the holes; where none can be punched, zeroes are written.
-            let punched = file::punch_hole(&file.fd, 0, size)
+            let punched = file::punch_hole(file.fd(), 0, size)
                 .map_err(|e| entry_error(Side::Destination, Operation::Allocate, shown(), e))?;
             holes = if punched { holes } else { Holes::Fill };
         }
@@ -429,14 +447,14 @@ impl Mover<'_> {
             bytes += engine.copy_range(transfer, range, to, holes, self.tools)?;
         }
         if !partial {
-            file::set_size(&file.fd, size)
+            file::set_size(file.fd(), size)
                 .map_err(|e| entry_error(Side::Destination, Operation::Allocate, shown(), e))?;
         }
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
         if partial && !covers_all(level.root.range.as_ref(), size) {
             // Only some bytes are the source's, so its times would lie.
             file.armed = false;
-            file::sync_data(&file.fd)
+            file::sync_data(file.fd())
                 .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
         } else {
             engine.finish_file(&file, &supply.metadata, &supply.attributes, true, &shown)?;
@@ -451,13 +469,13 @@ impl Mover<'_> {
     /// New content must not be readable by whom the old mode and ACL let in, and attributes that the
     /// source does not have must not stay.
     fn close_existing(&self, file: &Unfinished<'_>, supply: &Supply) -> Result<(), Errno> {
-        set::mode(&file.fd, self.engine.closed_mode(&supply.metadata) | 0o200)?;
-        let names = xattr::list(&file.fd, Held::Open)?.unwrap_or_default();
+        set::mode(file.fd(), self.engine.closed_mode(&supply.metadata) | 0o200)?;
+        let names = xattr::list(file.fd(), Held::Open)?.unwrap_or_default();
         for name in names {
             let wanted = supply.attributes.xattrs.iter().any(|(other, _)| *other == name);
             let ours = name.starts_with(b"user.") || name == crate::level::ACCESS_ACL;
             if ours && !wanted {
-                xattr::remove(&file.fd, Held::Open, &name)?;
+                xattr::remove(file.fd(), Held::Open, &name)?;
             }
         }
         Ok(())

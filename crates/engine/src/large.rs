@@ -76,8 +76,8 @@ impl Mover<'_> {
     fn reserve(&self, file: &Unfinished<'_>, source: &Metadata) -> Result<(), Errno> {
         let reserves = file.target.facts.writes_in_place
             && self.engine.holes(source) == Holes::Fill
-            && file::allocate(&file.fd, source.size)?;
-        if reserves { Ok(()) } else { file::set_size(&file.fd, source.size) }
+            && file::allocate(file.fd(), source.size)?;
+        if reserves { Ok(()) } else { file::set_size(file.fd(), source.size) }
     }
 
     /// Tasks that came up in a task without a frame of its own.
@@ -108,7 +108,7 @@ impl Mover<'_> {
         let target_path = || level.target_path(file.destination_name.as_bytes());
         let transfer = Transfer {
             source: supply.fd.as_fd(),
-            destination: unfinished.fd.as_fd(),
+            destination: unfinished.fd(),
             size: supply.metadata.size,
             flushed: true,
             source_mount: supply.metadata.identity.mount,
@@ -175,7 +175,7 @@ impl Mover<'_> {
         let target_path = || level.target_path(large.file.destination_name.as_bytes());
         let transfer = Transfer {
             source: supply.fd.as_fd(),
-            destination: unfinished.fd.as_fd(),
+            destination: unfinished.fd(),
             size: supply.metadata.size,
             flushed: true,
             source_mount: supply.metadata.identity.mount,

@@ -226,7 +226,7 @@ impl Ledger for SpillLedger {
 fn task_bytes(task: &Shelved) -> usize {
     use dmover_model::{ScanNames, TaskKind};
     let inner = match &task.kind {
-        TaskKind::Scan { names: ScanNames::Listed(names), .. } => {
+        TaskKind::Scan { names: ScanNames::Listed(names) | ScanNames::Files(names), .. } => {
             names.iter().map(|n| n.as_bytes().len() + 32).sum()
         }
         TaskKind::Scan { names: ScanNames::Paths(paths), .. } => {

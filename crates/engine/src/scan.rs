@@ -19,6 +19,8 @@ use crate::root::Root;
 
 /// Entries that are planned before they are applied: enough to amortise, little to hold.
 const BATCH: usize = 128;
+/// Idle movers are looked for after so many names; fewer are not worth opening their directory anew.
+const SHARE_EVERY: usize = 16;
 /// Names in one shard of a directory that is too large for one task.
 const SHARD_NAMES: usize = 2048;
 /// Bytes of names in one shard, so that a task stays a small message.
@@ -58,7 +60,8 @@ impl Mover<'_> {
     pub(crate) fn run_scan(&mut self, at: &DirectoryRef, names: ScanNames) {
         let result = match names {
             ScanNames::Root => self.scan_root(at),
-            ScanNames::Listed(names) => self.scan_names(at, names),
+            ScanNames::Listed(names) => self.scan_names(at, names, TypeHint::Unknown),
+            ScanNames::Files(names) => self.scan_names(at, names, TypeHint::File),
             ScanNames::Paths(paths) => {
                 self.scan_paths(at.root, paths);
                 Ok(())
@@ -69,11 +72,21 @@ impl Mover<'_> {
         }
     }
 
-    fn scan_names(&mut self, at: &DirectoryRef, names: Vec<Name>) -> Result<(), EntryError> {
-        let level = self.engine.open_level(at)?;
+    fn scan_names(
+        &mut self,
+        at: &DirectoryRef,
+        names: Vec<Name>,
+        hint: TypeHint,
+    ) -> Result<(), EntryError> {
+        let mut level = self.engine.open_level(at)?;
+        if let Some(target) = &mut level.target {
+            // Names of a directory that this job has made go out once. Whatever stands there all the same is met
+            // when an entry is to be created, and looked at then.
+            target.fresh = at.made && self.lease.attempt == 1;
+        }
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
-        self.take_names(&mut frames, names.into_iter().map(Seen::without_hint).collect());
+        self.take_names(&mut frames, names.into_iter().map(|name| Seen { name, hint }).collect());
         self.descend(frames);
         Ok(())
     }
@@ -186,6 +199,8 @@ impl Mover<'_> {
     /// budget is spent; what is left then goes back as tasks.
     fn descend(&mut self, mut frames: Vec<Frame>) {
         while !frames.is_empty() {
+            // Before going down, so that nobody waits while the first directory is filled.
+            self.share_with_the_idle(&mut frames);
             let depth = frames.len();
             let top = &mut frames[depth - 1];
             let Some(name) = top.directories.pop_front() else {
@@ -218,7 +233,6 @@ impl Mover<'_> {
                     }
                 }
             }
-            self.share_with_the_idle(&mut frames);
         }
     }
 
@@ -273,8 +287,9 @@ impl Mover<'_> {
         if !self.queue.is_hungry() {
             return;
         }
-        let Some(index) = frames.iter().position(|f| !f.directories.is_empty()) else { return };
-        let count = frames[index].directories.len().div_ceil(2);
+        // A directory alone is not passed on: whoever got it would pass it on as well.
+        let Some(index) = frames.iter().position(|f| f.directories.len() > 1) else { return };
+        let count = frames[index].directories.len() / 2;
         let keep = frames[index].directories.split_off(count);
         // Half of what is left, cut into several tasks so that every idle mover gets one.
         let given: Vec<Name> = std::mem::replace(&mut frames[index].directories, keep).into();
@@ -346,7 +361,6 @@ impl Mover<'_> {
 
     /// Brings names over now, or hands them back as a shard once the budget is spent.
     fn take_or_shard(&mut self, frames: &mut [Frame], names: Vec<Seen>) {
-        let index = frames.len() - 1;
         if names.is_empty() {
             return;
         }
@@ -354,20 +368,41 @@ impl Mover<'_> {
             self.take_names(frames, names);
             return;
         }
+        self.pass_on(frames, names);
+    }
+
+    /// Gives names of the topmost directory to whoever comes next.
+    fn pass_on(&mut self, frames: &mut [Frame], names: impl IntoIterator<Item = Seen>) {
+        let index = frames.len() - 1;
         let parent = self.report_node(frames, index);
-        let directory = frames[index].level.reference();
-        let names = names.into_iter().map(|seen| seen.name).collect();
-        let kind = TaskKind::Scan { directory, names: ScanNames::Listed(names) };
-        self.outcome.tasks.push(NewTask { parent, kind });
+        let (files, others): (Vec<Seen>, Vec<Seen>) =
+            names.into_iter().partition(|seen| seen.hint == TypeHint::File);
+        let plain = |seen: Vec<Seen>| seen.into_iter().map(|seen| seen.name).collect::<Vec<_>>();
+        for names in [ScanNames::Files(plain(files)), ScanNames::Listed(plain(others))] {
+            if matches!(&names, ScanNames::Files(n) | ScanNames::Listed(n) if !n.is_empty()) {
+                let directory = frames[index].level.reference();
+                self.outcome
+                    .tasks
+                    .push(NewTask { parent, kind: TaskKind::Scan { directory, names } });
+            }
+        }
         self.flush();
     }
 
     /// Plans and applies names of one directory; directories among them are kept for later.
     fn take_names(&mut self, frames: &mut [Frame], names: Vec<Seen>) {
-        let Some(frame) = frames.last_mut() else { return };
+        let Some(frame) = frames.last() else { return };
         let at_sight = self.engine.takes_files_at_sight(&frame.level);
         let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
-        for Seen { mut name, hint } in names {
+        let mut names = VecDeque::from(names);
+        let mut taken = 0;
+        while let Some(Seen { mut name, hint }) = names.pop_front() {
+            taken += 1;
+            if taken % SHARE_EVERY == 0 && names.len() >= SHARE_EVERY && self.queue.is_hungry() {
+                let rest = names.split_off(names.len() / 2);
+                self.pass_on(frames, rest);
+            }
+            let Some(frame) = frames.last_mut() else { return };
             if at_sight && hint == TypeHint::File {
                 match self.take_at_sight(&frame.level, name) {
                     None => continue,
@@ -381,7 +416,9 @@ impl Mover<'_> {
                 self.apply(&frame.level, std::mem::take(&mut batch));
             }
         }
-        self.apply(&frame.level, batch);
+        if let Some(frame) = frames.last() {
+            self.apply(&frame.level, batch);
+        }
         self.hand_on_deferred(frames);
     }
 

@@ -60,6 +60,8 @@ pub enum ScanNames {
     Root,
     /// These names: a shard of a large directory, or directories that were left over.
     Listed(Vec<Name>),
+    /// The same, of which the directory says that they are regular files.
+    Files(Vec<Name>),
     /// These paths below the root, from a list file.
     Paths(Vec<TreePath>),
 }

@@ -8,25 +8,44 @@ pub enum Place {
     Ext4,
     Xfs,
     Btrfs,
-    /// A FUSE file system on which every request takes a millisecond.
-    Latency,
+    /// The source lies on a FUSE file system on which every request takes a millisecond.
+    SlowSource,
+    /// The destination does.
+    SlowDestination,
+    /// Both do.
+    SlowBoth,
 }
 
 impl Place {
-    const ALL: [Self; 4] = [Self::Ext4, Self::Xfs, Self::Btrfs, Self::Latency];
+    const ALL: [Self; 6] = [
+        Self::Ext4,
+        Self::Xfs,
+        Self::Btrfs,
+        Self::SlowSource,
+        Self::SlowDestination,
+        Self::SlowBoth,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
-            Self::Latency => "latency",
+            Self::SlowSource => "slow-source",
+            Self::SlowDestination => "slow-destination",
+            Self::SlowBoth => "slow-both",
         }
     }
 
     pub fn parse(name: &str) -> Result<Self> {
         let known = Self::ALL.into_iter().find(|place| place.name() == name);
-        known.with_context(|| format!("unknown place '{name}': ext4, xfs, btrfs or latency"))
+        let names = Self::ALL.map(Self::name).join(", ");
+        known.with_context(|| format!("unknown place '{name}': {names}"))
+    }
+
+    /// Whether requests take time on one side or both.
+    pub fn is_slow(self) -> bool {
+        matches!(self, Self::SlowSource | Self::SlowDestination | Self::SlowBoth)
     }
 }
 
@@ -143,7 +162,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "latency",
         about: "20,000 × 4 KiB in 200 directories, 1 ms a request",
-        places: &[Place::Latency],
+        places: &[Place::SlowSource, Place::SlowDestination, Place::SlowBoth],
         loads: &[load(20_000, 4096, 100)],
         reflink: false,
         bars: &[wall("cp", 0.05)],

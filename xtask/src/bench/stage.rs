@@ -40,7 +40,7 @@ impl Stage {
             Place::Ext4 => (FileSystem::Ext4, vec!["-N".into(), (files * 4 + 10_000).to_string()]),
             Place::Xfs => (FileSystem::Xfs, Vec::new()),
             Place::Btrfs => (FileSystem::Btrfs, Vec::new()),
-            Place::Latency => (FileSystem::Tmpfs, Vec::new()),
+            _ => (FileSystem::Tmpfs, Vec::new()),
         };
         // Source, destination, and room for inodes, journals and what a file system sets aside.
         let size_bytes = bytes * 5 / 2 + files * 8192 + 1024 * MIB;
@@ -52,16 +52,14 @@ impl Stage {
         for (number, shape) in shapes.iter().enumerate() {
             generate(&source.join(format!("part{number}")), *shape, 1.0, number as u64)?;
         }
-        let (latency, seen) = match place {
-            Place::Latency => {
-                let point = directory.path().join("latency");
-                std::fs::create_dir(&point)?;
-                let handle = FaultFs::mount(mounted.path(), &point, slow())?;
-                (Some(handle), point)
-            }
-            _ => (None, mounted.path().to_owned()),
-        };
-        let (source, destination) = (seen.join("source"), seen.join("destination"));
+        let slow = directory.path().join("slow");
+        std::fs::create_dir(&slow)?;
+        let latency = place.is_slow().then(|| FaultFs::mount(mounted.path(), &slow, served()));
+        let latency = latency.transpose()?;
+        let seen = |is_slow| if is_slow { &*slow } else { mounted.path() };
+        let source = seen(matches!(place, Place::SlowSource | Place::SlowBoth)).join("source");
+        let slow_destination = matches!(place, Place::SlowDestination | Place::SlowBoth);
+        let destination = seen(slow_destination).join("destination");
         Ok(Self { source, destination, files, bytes, latency, mounted, directory })
     }
 
@@ -71,6 +69,9 @@ impl Stage {
         let fast = |us| self.latency.iter().for_each(|l| l.set_latency(Latency::of_us(us)));
         fast(0);
         let removed = std::fs::remove_dir_all(&self.destination);
+        if self.is_slow() {
+            drop_caches()?;
+        }
         fast(REQUEST_US);
         match removed {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
@@ -111,7 +112,7 @@ fn scaled(load: &super::cases::Load, scale: f64) -> Shape {
     shape.scaled(scale)
 }
 
-fn slow() -> Config {
+fn served() -> Config {
     Config {
         latency: Latency::of_us(REQUEST_US),
         threads: SERVED,
@@ -121,6 +122,11 @@ fn slow() -> Config {
         copy_file_range: false,
         ..Config::default()
     }
+}
+
+/// The kernel forgets names and attributes, so that every run asks for them.
+fn drop_caches() -> Result<()> {
+    std::fs::write("/proc/sys/vm/drop_caches", "2").context("cannot drop the kernel's caches")
 }
 
 /// A virtual machine may have given free memory back to its host, and the first one to touch it again

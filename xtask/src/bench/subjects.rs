@@ -107,20 +107,20 @@ pub fn of(case: &Case, place: Place, programs: &Programs, args: &CopyArgs) -> Re
     };
     peer("cp", true, Kind::Cp(reflink));
     let small = case.loads.iter().all(|load| load.bytes <= 1 << 20);
-    if small && !case.reflink && place != Place::Latency {
+    if small && !case.reflink && !place.is_slow() {
         peer("reference", false, Kind::Reference(programs.reference.clone()));
     }
-    if place != Place::Latency && !case.reflink {
+    if !place.is_slow() && !case.reflink {
         peer("rsync", true, Kind::Rsync);
         peer("tar", true, Kind::Tar);
         peer("fpsync", true, Kind::Fpsync);
         peer("rclone", false, Kind::Rclone);
     }
-    if place == Place::Latency {
+    if place.is_slow() {
         peer("fpsync", true, Kind::Fpsync);
     }
     peer("xcp", false, Kind::Xcp(programs.peers.join("xcp"), reflink));
-    if place != Place::Latency {
+    if !place.is_slow() {
         peer("cpz", false, Kind::Cpz(programs.peers.join("cpz")));
     }
     let unknown = args.with.iter().find(|name| !NAMES.contains(&name.as_str()));
