@@ -277,7 +277,7 @@ pub struct WritingArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Operations in flight (default: by the processors)
+    /// Operations in flight (default: as many as pay, found out while running)
     #[arg(short = 'j', long, value_name = "N", value_parser = threads)]
     pub threads: Option<u16>,
     /// Memory for buffers and queues

@@ -387,7 +387,7 @@ mod tests {
         let queue = LocalQueue::new(Duration::from_secs(9));
         let open = |id| {
             let directory = crate::list::root_ref(dmover_model::RootId(0));
-            let name = dmover_model::Name::new(b"f").unwrap();
+            let name = dmover_model::Name::new(*b"f").unwrap();
             let file =
                 dmover_model::FileRef { directory, name: name.clone(), destination_name: name };
             Task { kind: TaskKind::Open { file, round: 1 }, ..task(id) }

@@ -120,7 +120,7 @@ proptest! {
         }
         let share = first / total;
         prop_assert!((0.2..=0.8).contains(&share), "the first has {share:.2}");
-        let used = total / (windows - windows / 2) as f64 / best(pipe);
+        let used = total / f64::from(windows - windows / 2) / best(pipe);
         prop_assert!(used >= 0.85, "only {used:.2} of the server is used");
     }
 }

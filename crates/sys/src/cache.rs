@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn what_was_written_is_cached_until_it_is_forgotten() {
         let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
-        file.write_all(&[1; 1 << 20]).unwrap();
+        file.write_all(&vec![1; 1 << 20]).unwrap();
         let Some(cached) = cached_bytes(&file, 0, 1 << 20) else { return };
         assert_eq!(cached, 1 << 20);
         file.sync_all().unwrap();

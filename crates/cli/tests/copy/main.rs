@@ -8,6 +8,7 @@
 
 mod arguments;
 mod bench;
+mod engines;
 mod faults;
 mod fidelity;
 mod limits;

@@ -113,7 +113,11 @@ impl<'a> Pipe<'a> {
         if direct > 0 && side.set(engine, true).map_err(fail)? {
             match file::read_at(side.fd, &mut buffer[..direct], at) {
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => side.refuse(engine),
-                result => return self.count_read(result.map_err(fail)?, true),
+                result => {
+                    let read = result.map_err(fail)?;
+                    engine.add(Counter::BytesReadDirect, read as u64);
+                    return Ok(read);
+                }
             }
         }
         let side = &mut self.source;
@@ -124,13 +128,6 @@ impl<'a> Pipe<'a> {
         {
             cache::forget(side.fd, from, at + read as u64 - from);
             side.forget_from = Some(at + read as u64);
-        }
-        self.count_read(read, false)
-    }
-
-    fn count_read(&self, read: usize, direct: bool) -> Result<usize, EntryError> {
-        if direct {
-            self.engine.add(Counter::BytesReadDirect, read as u64);
         }
         Ok(read)
     }

@@ -1,6 +1,7 @@
 //! What a mover keeps to move bytes with.
 use dmover_sys::buffer::PageBuffer;
 use dmover_sys::ring::Ring;
+use std::cell::OnceCell;
 
 use crate::context::Engine;
 
@@ -12,17 +13,17 @@ const PIECE_AT_MOST: usize = 1 << 20;
 /// A buffer, and a queue of the kernel once one is needed.
 pub(crate) struct Tools {
     pub buffer: PageBuffer,
-    ring: Option<Option<Ring>>,
+    ring: OnceCell<Option<Ring>>,
 }
 
 impl Tools {
     pub fn new(buffer_bytes: usize) -> Self {
-        Self { buffer: PageBuffer::new(buffer_bytes), ring: None }
+        Self { buffer: PageBuffer::new(buffer_bytes), ring: OnceCell::new() }
     }
 
     /// The mover's queue; `None` where there is no io_uring.
     pub fn ring(&mut self, engine: &Engine) -> Option<&mut Ring> {
-        let made = self.ring.get_or_insert_with(|| {
+        self.ring.get_or_init(|| {
             let piece = (engine.ring_bytes / 4).clamp(PIECE_AT_LEAST, PIECE_AT_MOST);
             let made = Ring::new((engine.ring_bytes / piece).clamp(2, DEPTH), piece);
             made.unwrap_or_else(|error| {
@@ -30,6 +31,6 @@ impl Tools {
                 None
             })
         });
-        made.as_mut()
+        self.ring.get_mut().and_then(Option::as_mut)
     }
 }

@@ -1,0 +1,175 @@
+//! How bytes are moved, how many calls that takes, and what is told of it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use dmover_testkit::faultfs::{Action, Config, FaultFs, Op, Rule, errno_by_name};
+use dmover_testkit::image::{FileSystem, Image, Mounted};
+use dmover_testkit::lanes::lines::Line;
+use dmover_testkit::skip::skipped;
+
+use super::bench::{Bench, pattern};
+
+const ENGINES: [&str; 5] = ["auto", "kernel", "buffered", "direct", "uring"];
+const MIB: usize = 1 << 20;
+
+fn mounted(test: &str, file_system: FileSystem) -> Option<(Mounted, Bench)> {
+    let mounted = Image::create_or_skip(test, file_system, 700 << 20)?;
+    let bench = Bench::inside(mounted.path());
+    Some((mounted, bench))
+}
+
+/// The summary of a copy with these flags from `s` to `d`.
+fn summary(bench: &Bench, flags: &str) -> Line {
+    let run = bench.copy(&format!("--json {flags} -T s d")).expect_code(0);
+    run.lines().unwrap().into_iter().find(|line| line.is("summary")).unwrap()
+}
+
+/// Bytes of a file in the page cache, by util-linux.
+fn cached_bytes(path: &Path) -> u64 {
+    let output = Command::new("fincore").args(["-nbo", "RES"]).arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Nothing is printed for a file of which nothing is cached.
+    text.trim().parse().unwrap_or(0)
+}
+
+#[test]
+fn every_engine_brings_every_tail_over() {
+    for file_system in [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::Tmpfs] {
+        let Some((_mounted, bench)) = mounted("engines", file_system) else { continue };
+        for size in [0, 1, 511, 4095, 4096, 4097, 3 * MIB + 13] {
+            bench.write(&format!("s/{size}"), pattern(size));
+        }
+        // Holes, and data that does not end on a border.
+        bench.sh(
+            "truncate -s 9M s/sparse && printf x | dd of=s/sparse bs=1 seek=5000001 conv=notrunc",
+        );
+        for engine in ENGINES {
+            for more in ["", "--split-size=1M", "--sparse=always", "--buffer-size=64K"] {
+                bench
+                    .copy(&format!("--engine={engine} --reflink=never {more} -T s d"))
+                    .expect_code(0);
+                bench.assert_same("s", "d");
+                bench.sh("rm -r d");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranges_that_lie_between_borders_arrive_by_every_engine() {
+    for file_system in [FileSystem::Ext4, FileSystem::Xfs] {
+        let Some((_mounted, bench)) = mounted("ranges by engine", file_system) else { continue };
+        bench.write("s", pattern(2 * MIB));
+        for engine in ENGINES {
+            for (offset, length, to) in [(1, 9000, 1), (4097, 100_000, 4097), (5, 70_000, 1000)] {
+                bench.write("d", vec![7; 3 * MIB]);
+                let range = format!("--offset={offset} --length={length} --dst-offset={to}");
+                bench.copy(&format!("--engine={engine} --inplace {range} -T s d")).expect_code(0);
+                let (source, got) = (pattern(2 * MIB), fs::read(bench.at("d")).unwrap());
+                let mut expected = vec![7; 3 * MIB];
+                expected[to..to + length].copy_from_slice(&source[offset..offset + length]);
+                assert!(got == expected, "{engine} {range}");
+            }
+        }
+    }
+}
+
+#[test]
+fn large_files_are_written_past_the_page_cache_and_small_ones_are_not() {
+    let Some((_mounted, bench)) = mounted("direct by size", FileSystem::Ext4) else { return };
+    bench.write("s/large", pattern(130 * MIB + 17));
+    bench.write("s/small", pattern(MIB));
+    let line = summary(&bench, "");
+    assert_eq!(line.number("bytes_written_direct"), Some(130 * MIB as u64), "all but the tail");
+    assert_eq!(line.number("direct_refusals"), Some(0));
+    assert!(cached_bytes(&bench.at("d/large")) <= 1 << 20, "the copy is not in the page cache");
+    bench.assert_same("s", "d");
+}
+
+#[test]
+fn where_direct_io_is_refused_the_page_cache_is_used_and_the_refusal_counted() {
+    let bench = Bench::new();
+    bench.write("s/f", pattern(MIB + 5));
+    bench.sh("mkdir backing m");
+    let refusal = Action::Errno(errno_by_name("EINVAL").unwrap());
+    let config = Config { rules: vec![Rule::new(Op::Write, refusal)], ..Config::default() };
+    let mounted = match FaultFs::mount(&bench.at("backing"), &bench.at("m"), config) {
+        Ok(mounted) => mounted,
+        Err(error) => return skipped("direct refusals", &format!("{error:#}")),
+    };
+    let run = bench.copy("--json --direct-write --reflink=never -j1 -T s m/d").expect_code(0);
+    let line = run.lines().unwrap().into_iter().find(|line| line.is("summary")).unwrap();
+    assert_eq!(line.number("direct_refusals"), Some(1));
+    assert_eq!(line.number("retries"), Some(0));
+    bench.assert_same("s", "backing/d");
+    drop(mounted);
+}
+
+#[test]
+fn advice_keeps_a_copy_out_of_the_page_cache() {
+    let Some((_mounted, bench)) = mounted("fadvise", FileSystem::Ext4) else { return };
+    bench.write("s/f", pattern(40 * MIB));
+    bench.sh("sync -f . && echo 1 > /proc/sys/vm/drop_caches");
+    bench.copy("--engine=buffered --fadvise-read --fadvise-write -T s d").expect_code(0);
+    for path in ["s/f", "d/f"] {
+        let cached = cached_bytes(&bench.at(path));
+        assert!(cached < 2 << 20, "{path} has {cached} bytes in the page cache");
+    }
+    bench.assert_same("s", "d");
+    bench.sh("rm -r d");
+    bench.copy("--engine=buffered -T s d").expect_code(0);
+    assert!(cached_bytes(&bench.at("d/f")) > 30 << 20, "the control: it is cached without");
+}
+
+/// What is promised of the small-file path, as documented in docs/performance.md.
+#[test]
+fn a_small_file_takes_no_more_calls_than_documented() {
+    const CALLS_MAX: f64 = 13.0;
+    let Some((_mounted, bench)) = mounted("calls", FileSystem::Ext4) else { return };
+    let files = 1000;
+    for number in 0..files {
+        bench.write(&format!("s/d{}/f{number}", number % 10), "content");
+    }
+    let counts = bench.at("counts");
+    let counts = counts.to_str().unwrap().to_owned();
+    let bench = bench.with(|dmover| dmover.wrapped(["strace", "-f", "-c", "-o", &counts]));
+    bench.copy("-q -j2 -T s d").expect_code(0);
+    let text = fs::read_to_string(&counts).unwrap();
+    let column = |line: &str, n: usize| line.split_whitespace().nth(n).map(str::to_owned);
+    let of_files = [
+        "openat",
+        "close",
+        "statx",
+        "fchmod",
+        "fchown",
+        "utimensat",
+        "flistxattr",
+        "fgetxattr",
+        "ioctl",
+        "copy_file_range",
+        "pread64",
+        "pwrite64",
+        "lseek",
+        "fcntl",
+    ];
+    let total: f64 = text
+        .lines()
+        .filter(|line| line.split_whitespace().last().is_some_and(|w| of_files.contains(&w)))
+        .filter_map(|line| column(line, 3)?.parse::<f64>().ok())
+        .sum();
+    assert!(total > 1000.0, "strace counted: {text}");
+    let each = total / f64::from(files);
+    assert!(each <= CALLS_MAX, "{each:.1} calls a file:\n{text}");
+}
+
+#[test]
+fn the_limit_is_named_with_evidence() {
+    let bench = Bench::new();
+    bench.write("s/f", pattern(2 * MIB));
+    let line = summary(&bench, "--bwlimit=1M");
+    let limit = &line.0["limit"];
+    assert_eq!(limit["what"], "cap", "{limit}");
+    assert!(limit["evidence"].as_str().unwrap().contains("waiting"), "{limit}");
+}
