@@ -224,6 +224,9 @@ impl Mover<'_> {
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
                 match directory::rename_new(&target.fd, name, last) {
                     Ok(true) => Ok(()),
+                    Ok(false) if stat::stat_at(&target.fd, last, false).is_ok() => {
+                        Err(self.taken(level, target, last))
+                    }
                     Ok(false) => directory::rename(&target.fd, name, last).map_err(fail),
                     Err(_) if self.is_at(target, last, identity) => Ok(()),
                     Err(Errno::EXIST) => Err(self.taken(level, target, last)),

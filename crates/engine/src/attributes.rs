@@ -254,7 +254,21 @@ impl Engine {
         Ok(())
     }
 
-    /// The very last step: flags that would forbid every other one.
+    /// Flags that neither need an empty file nor forbid anything. They come before the times: what has its times
+    /// looks complete.
+    pub(crate) fn set_plain_flags(
+        &self,
+        object: Object<'_>,
+        attributes: &Attributes,
+    ) -> Result<(), EntryError> {
+        if !self.keeps(Attribute::Flags) {
+            return Ok(());
+        }
+        let plain = flags::CARRIED & !flags::EARLY & !flags::LOCKS;
+        self.set_flags(object, attributes.flags & plain, plain)
+    }
+
+    /// The very last step: flags that would forbid every other one. A rerun sees whether they are missing.
     pub(crate) fn set_late_flags(
         &self,
         object: Object<'_>,
@@ -263,8 +277,7 @@ impl Engine {
         if !self.keeps(Attribute::Flags) {
             return Ok(());
         }
-        let late = flags::CARRIED & !flags::EARLY;
-        self.set_flags(object, attributes.flags & late, late)
+        self.set_flags(object, attributes.flags & flags::LOCKS, flags::LOCKS)
     }
 
     /// Takes the immutable and append-only flags away, so that an interrupted or later run can go on
@@ -436,8 +449,8 @@ impl Engine {
     /// privilege extended attributes need a file that its owner may write.
     pub(crate) fn birth_mode(&self, target: &TargetDirectory, source: &Metadata) -> u32 {
         let mode = self.final_mode(source);
-        let may_write = self.privilege.privileged || mode & 0o200 != 0;
-        let plain = mode & 0o7000 == 0 && may_write && !self.spec.policy.skip_chmod;
+        let may_open = self.privilege.privileged || mode & 0o600 == 0o600;
+        let plain = mode & 0o7000 == 0 && may_open && !self.spec.policy.skip_chmod;
         if plain && target.is_closed() { mode } else { self.closed_mode(source) }
     }
 

@@ -286,31 +286,45 @@ impl Engine {
         };
         let set =
             |fd, wanted: bool, direct| !wanted || cache::set_direct(fd, direct).unwrap_or(false);
-        let direct =
-            set(transfer.source, sides.read, true) && set(transfer.destination, sides.write, true);
-        if !direct {
+        let source_set = set(transfer.source, sides.read, true);
+        if !(source_set && set(transfer.destination, sides.write, true)) {
             self.count(Counter::DirectRefusals);
         }
+        file::set_blocking(transfer.source).map_err(|e| transfer.read_error(e))?;
+        file::set_blocking(transfer.destination).map_err(|e| transfer.write_error(e))?;
         // Queued, reads and writes are under way together; what storage is slower at is mostly writing.
         station::at(Activity::TargetData);
         let span = Span { from: cursor.at, to: cursor.to, length: whole, align };
         let copied = ring.copy(transfer.source, transfer.destination, span, &mut |bytes| {
-            self.account(transfer, bytes);
-            self.add(Counter::BytesByRing, bytes);
+            if bytes > 0 {
+                self.account(transfer, bytes);
+                self.add(Counter::BytesByRing, bytes);
+            }
             !self.control.is_over() && transfer.lease.holds()
         });
-        set(transfer.source, sides.read, false);
-        set(transfer.destination, sides.write, false);
+        let source_set = set(transfer.source, sides.read, false);
+        if !(set(transfer.destination, sides.write, false) && source_set) {
+            return Err(transfer.write_error(Errno::INVAL));
+        }
         match copied {
             Ok(()) => cursor.advance(whole, whole),
             // A direct request that was refused: everything again, another way. What the ring has counted
             // already is counted twice, as the bytes of any attempt that failed are.
-            Err(RingError::Read(Errno::INVAL) | RingError::Write(Errno::INVAL)) if any => {
+            Err(
+                RingError::Read(Errno::INVAL | Errno::OPNOTSUPP)
+                | RingError::Write(Errno::INVAL | Errno::OPNOTSUPP),
+            ) if any => {
                 self.count(Counter::DirectRefusals);
                 return self.copy_by_blocks(transfer, cursor, Sides::default(), false, tools);
             }
+            Err(RingError::Stuck) => {
+                return self.copy_by_blocks(transfer, cursor, Sides::default(), false, tools);
+            }
             Err(RingError::Read(error)) => return Err(transfer.read_error(error)),
-            Err(RingError::Write(error) | RingError::Queue(error)) => {
+            Err(RingError::Write(error)) => return Err(transfer.write_error(error)),
+            Err(RingError::Queue(error)) => {
+                tracing::warn!(%error, "io_uring has failed and is not used any more");
+                tools.give_up_ring();
                 return Err(transfer.write_error(error));
             }
             Err(RingError::Shrunk) => return Err(transfer.shrunk()),

@@ -123,8 +123,8 @@ impl Engine {
         tracing::warn!(path = ?error.path, operation = ?error.operation, class = class.word(),
             errno = error.errno, attempt = error.attempt, "entry failed");
         self.monitor.event(&Event::Error(error));
-        self.troubled.store(true, Ordering::Relaxed);
         let systemic = lock(&self.breaker).failure(class);
+        self.troubled.store(true, Ordering::Release);
         if let Some(class) = systemic
             && self.control.stop(StopReason::Systemic(class))
         {
@@ -173,9 +173,10 @@ impl Engine {
 
     /// Content was moved, so the trouble is not systemic.
     pub(crate) fn progress(&self) {
-        if self.troubled.load(Ordering::Relaxed) {
-            self.troubled.store(false, Ordering::Relaxed);
-            lock(&self.breaker).success();
+        if self.troubled.load(Ordering::Acquire) {
+            let mut breaker = lock(&self.breaker);
+            self.troubled.store(false, Ordering::Release);
+            breaker.success();
         }
     }
 

@@ -198,6 +198,7 @@ impl Mover<'_> {
         engine.set_project(object, &attributes)?;
         engine.prepare(object, &attributes, false)?;
         engine.set_attributes(object, &source.metadata, &attributes, &now)?;
+        engine.set_plain_flags(object, &attributes)?;
         let step = target.facts.granularity_ns();
         let (atime, mtime) = (source.metadata.atime, source.metadata.mtime);
         if now.mtime != mtime.truncated(step) || now.atime != atime.truncated(step) {

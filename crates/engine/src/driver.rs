@@ -3,7 +3,7 @@ use dmover_model::{
     Budget, EntryError, ErrorClass, Event, JobSpec, LossKind, Operation, Overwrite, PathBytes,
     RangeCopy, ScanNames, Side, TargetMode, TaskKind, TreePath,
 };
-use dmover_observe::{Counter, Counters, Monitor, Slowest};
+use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
 use dmover_plan::filter::Filter;
 use dmover_plan::idmap::IdentityMap;
@@ -213,6 +213,8 @@ struct Run {
     ledger: SpillLedger,
     movers: Vec<JoinHandle<()>>,
     pace: Pace,
+    /// The system refused a thread.
+    no_more_movers: bool,
     finished: bool,
 }
 
@@ -268,6 +270,7 @@ impl Run {
             ledger: SpillLedger::new(&job.spill_directory, memory / 4),
             movers: Vec::new(),
             pace: Pace::new(allowance),
+            no_more_movers: false,
             finished: false,
         })
     }
@@ -293,18 +296,22 @@ impl Run {
 
     /// Makes sure that there are as many movers as may work.
     fn call_movers(&mut self) -> Result<(), Fatal> {
-        while self.movers.len() < self.pace.movers() {
+        while self.movers.len() < self.pace.movers() && !self.no_more_movers {
             let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
-            let station = self.pace.station();
+            let station = Arc::new(Station::default());
+            let place = Arc::clone(&station);
             let spawned = std::thread::Builder::new()
                 .name(format!("mover-{}", self.movers.len()))
-                .spawn(move || run_mover(&engine, &*queue, &station));
+                .spawn(move || run_mover(&engine, &*queue, &place));
             match spawned {
-                Ok(mover) => self.movers.push(mover),
+                Ok(mover) => {
+                    self.movers.push(mover);
+                    self.pace.watch(station);
+                }
                 Err(error) if self.movers.is_empty() => return Err(Fatal::Thread(error)),
                 Err(error) => {
                     tracing::warn!(%error, movers = self.movers.len(), "no more movers");
-                    return Ok(());
+                    self.no_more_movers = true;
                 }
             }
         }

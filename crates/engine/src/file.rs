@@ -219,12 +219,39 @@ impl Engine {
         station::at(Activity::TargetNames);
         let object = self.file_object(file, shown);
         self.set_attributes(object, source, attributes, &file.metadata)?;
+        if !file.target.hands_down_flags {
+            self.set_project(object, attributes)?;
+        }
+        // In a directory of this job that has no flags to hand down, a new file has none.
+        let hands_down = !file.target.made || file.target.hands_down_flags;
+        if hands_down || attributes.flags & !flags::LOCKS != 0 {
+            self.set_plain_flags(object, attributes)?;
+        }
         if flush || self.spec.policy.fsync {
             station::at(Activity::TargetData);
             file::sync_data(file.fd())
                 .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
         }
         self.set_times(object, source)
+    }
+
+    /// What can only be set under the final name. The file is complete; that it cannot be set is no reason
+    /// to remove it.
+    fn set_last(
+        &self,
+        file: &Unfinished<'_>,
+        attributes: &Attributes,
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+    ) -> Result<(), EntryError> {
+        let object = self.file_object(file, shown);
+        if file.target.hands_down_flags {
+            // Into a directory that hands its own project down, nothing of another can be renamed (EXDEV).
+            self.set_project(object, attributes)?;
+        }
+        if attributes.flags & flags::LOCKS == 0 {
+            return Ok(()); // they are never inherited, and what had them could not be written
+        }
+        self.set_late_flags(object, attributes)
     }
 
     pub(crate) fn file_object<'o>(
@@ -369,17 +396,7 @@ impl Mover<'_> {
             file.name = last.to_vec();
             file.disarm();
         }
-        // The file is complete; a flag that cannot be set is no reason to remove it.
-        let engine = self.engine;
-        let hands_down = !file.target.made || file.target.hands_down_flags;
-        let dressed =
-            engine.set_project(engine.file_object(&file, &shown), attributes).and_then(|()| {
-                match attributes.flags {
-                    // In a directory of this job that has no flags to hand down, a new file has none.
-                    0 if !hands_down => Ok(()),
-                    _ => engine.set_late_flags(engine.file_object(&file, &shown), attributes),
-                }
-            });
+        let dressed = self.engine.set_last(&file, attributes, &shown);
         // A late error takes away what was made under its final name.
         file.keep().map_err(fail)?;
         dressed
@@ -458,9 +475,7 @@ impl Mover<'_> {
                 .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
         } else {
             engine.finish_file(&file, &supply.metadata, &supply.attributes, true, &shown)?;
-            let object = engine.file_object(&file, &shown);
-            engine.set_project(object, &supply.attributes)?;
-            engine.set_late_flags(object, &supply.attributes)?;
+            engine.set_last(&file, &supply.attributes, &shown)?;
         }
         file.keep().map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
         Ok(Moved { bytes })

@@ -42,10 +42,11 @@ pub(crate) struct TargetDirectory {
 }
 
 impl TargetDirectory {
-    /// Made by this job and not finished: nobody else can reach what is in it, whatever the modes there.
+    /// Made by this job and not finished: nobody else can reach what is in it, whatever the modes there. Elsewhere
+    /// than on the kernel's own file systems the mode need not be what decides.
     pub fn is_closed(&self) -> bool {
         const OTHERS: u32 = 0o077;
-        self.made && self.metadata.mode & OTHERS == 0
+        self.made && self.facts.local && !self.default_acl && self.metadata.mode & OTHERS == 0
     }
 
     /// A new file in it has the owner of the process, the mode that was asked for and no flags, so there is

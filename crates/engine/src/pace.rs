@@ -57,6 +57,7 @@ struct Lane {
 pub(crate) struct Pace {
     lanes: [Lane; CLASSES],
     most: usize,
+    fixed: bool,
     stations: Vec<Arc<Station>>,
     sampled: Instant,
     window: Instant,
@@ -88,6 +89,7 @@ impl Pace {
         Self {
             lanes: Class::ALL.map(lane),
             most,
+            fixed,
             stations: Vec::new(),
             sampled: now,
             window: now,
@@ -107,11 +109,9 @@ impl Pace {
         all.min(self.most)
     }
 
-    /// A place for a new mover.
-    pub fn station(&mut self) -> Arc<Station> {
-        let station = Arc::new(Station::default());
-        self.stations.push(Arc::clone(&station));
-        station
+    /// A new mover is at work.
+    pub fn watch(&mut self, station: Arc<Station>) {
+        self.stations.push(station);
     }
 
     /// Tells the queue how many movers each class may have.
@@ -193,8 +193,8 @@ impl Pace {
         let now = dmover_sys::process::processor_times();
         self.recent.processors_busy = busy(self.times, now);
         self.times = now;
-        self.recent.bounded =
-            self.lanes.iter().any(|l| l.controller.is_bounded() && !l.controller.is_settled());
+        self.recent.bounded = self.fixed
+            || self.lanes.iter().any(|l| l.controller.is_bounded() && !l.controller.is_settled());
         let limit = self.recent.limit();
         self.whole.add(&self.recent);
         self.recent = Profile::default();

@@ -292,7 +292,7 @@ impl Queue for LocalQueue {
 
     fn is_hungry(&self) -> bool {
         let state = self.state();
-        state.waiting > 0 && state.ready.is_empty() && state.has_room(Class::Small)
+        state.waiting > 0 && state.next().is_none() && state.has_room(Class::Small)
     }
 
     fn close(&self) {

@@ -70,7 +70,7 @@ impl Profile {
         if self.bounded && self.idle < at_work / 4 {
             return say(
                 Bottleneck::Cap,
-                format!("all movers that -j allows; {}", self.where_most(at_work)),
+                format!("all movers that may be; {}", self.where_most(at_work)),
             );
         }
         let names = self.source_names + self.target_names;

@@ -32,26 +32,34 @@ pub fn expect_sequential(file: impl AsFd) {
     let _ = retry(|| rustix::fs::fadvise(file.as_fd(), 0, None, Advice::Sequential));
 }
 
-/// Starts writing a range to storage without waiting for it (sync_file_range(2)); it gives no guarantee, so
-/// a refusal is no matter.
-pub fn start_writing(file: impl AsFd, offset: u64, length: u64) {
-    sync_range(file, offset, length, libc::SYNC_FILE_RANGE_WRITE);
+/// Starts writing a range to storage without waiting for it (sync_file_range(2)).
+pub fn start_writing(file: impl AsFd, offset: u64, length: u64) -> Result<()> {
+    sync_range(file, offset, length, libc::SYNC_FILE_RANGE_WRITE)
 }
 
-/// Writes a range to storage and waits until it can be forgotten. It says nothing about safety: an error is
-/// told by the fdatasync(2) that follows in any case.
-pub fn wait_for_writing(file: impl AsFd, offset: u64, length: u64) {
+/// Writes a range to storage and waits until it can be forgotten. This is no fdatasync(2): the device may still
+/// lose it. But an error that is told here is not told again.
+pub fn wait_for_writing(file: impl AsFd, offset: u64, length: u64) -> Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE
         | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-    sync_range(file, offset, length, flags);
+    sync_range(file, offset, length, flags)
 }
 
 #[allow(unsafe_code)]
-fn sync_range(file: impl AsFd, offset: u64, length: u64, flags: libc::c_uint) {
+fn sync_range(file: impl AsFd, offset: u64, length: u64, flags: libc::c_uint) -> Result<()> {
     let fd = file.as_fd().as_raw_fd();
-    // SAFETY: the call takes numbers only, and the descriptor is borrowed.
-    unsafe { libc::sync_file_range(fd, offset as i64, length as i64, flags) };
+    let call = retry(|| {
+        // SAFETY: the call takes numbers only, and the descriptor is borrowed.
+        let result = unsafe { libc::sync_file_range(fd, offset as i64, length as i64, flags) };
+        let error = std::io::Error::last_os_error();
+        if result == 0 { Ok(()) } else { Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)) }
+    });
+    match call {
+        // A sandbox or a file system without it: the advice that follows is then worth less.
+        Err(Errno::NOSYS | Errno::INVAL | Errno::SPIPE | Errno::OPNOTSUPP | Errno::PERM) => Ok(()),
+        result => result,
+    }
 }
 
 /// `struct cachestat_range` and `struct cachestat` of linux/mman.h.
@@ -105,8 +113,8 @@ mod tests {
         let Some(cached) = cached_bytes(&file, 0, 1 << 20) else { return };
         assert_eq!(cached, 1 << 20);
         file.sync_all().unwrap();
-        start_writing(&file, 0, 1 << 20);
-        wait_for_writing(&file, 0, 1 << 20);
+        start_writing(&file, 0, 1 << 20).unwrap();
+        wait_for_writing(&file, 0, 1 << 20).unwrap();
         forget(&file, 0, 1 << 20);
         assert_eq!(cached_bytes(&file, 0, 1 << 20), Some(0));
     }

@@ -41,6 +41,16 @@ pub fn write_all_at(file: impl AsFd, mut buffer: &[u8], mut offset: u64) -> Resu
     Ok(())
 }
 
+/// Takes `O_NONBLOCK` away, which guarded the open against FIFOs: io_uring takes it at its word for files as well.
+pub fn set_blocking(file: impl AsFd) -> Result<()> {
+    let file = file.as_fd();
+    let flags = retry(|| rustix::fs::fcntl_getfl(file))?;
+    if flags.contains(OFlags::NONBLOCK) {
+        retry(|| rustix::fs::fcntl_setfl(file, flags - OFlags::NONBLOCK))?;
+    }
+    Ok(())
+}
+
 /// ftruncate(2).
 pub fn set_size(file: impl AsFd, size: u64) -> Result<()> {
     retry(|| rustix::fs::ftruncate(file.as_fd(), size))

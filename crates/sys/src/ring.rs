@@ -30,7 +30,9 @@ pub enum RingError {
     Write(Errno),
     /// The source ended before the range.
     Shrunk,
-    /// The queue itself failed.
+    /// Requests come back without having moved anything; plain calls will tell why.
+    Stuck,
+    /// The queue itself failed, and is of no use any more.
     Queue(Errno),
     /// The caller wanted no more.
     Stopped,
@@ -48,6 +50,9 @@ pub struct Span {
     /// Multiples of this are the only offsets and lengths that both files take; 1 where any will do.
     pub align: u64,
 }
+
+/// More requests in a row than this that the kernel sends back untried mean that it will go on so.
+const AGAIN_MAX: u32 = 1000;
 
 /// One buffer on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +99,7 @@ impl Ring {
         }
     }
 
-    /// Copies a span, telling `moved` how many bytes were written and asking it whether to go on.
+    /// Copies a span, telling `moved` how many bytes were written (now and then 0) and asking it whether to go on.
     /// When it returns, no request is under way.
     pub fn copy(
         &mut self,
@@ -103,6 +108,9 @@ impl Ring {
         span: Span,
         moved: &mut dyn FnMut(u64) -> bool,
     ) -> std::result::Result<(), RingError> {
+        if self.buffers.is_empty() {
+            return Err(RingError::Queue(Errno::IO));
+        }
         let files = (source.as_fd().as_raw_fd(), destination.as_fd().as_raw_fd());
         let mut pass = Pass {
             span,
@@ -111,43 +119,47 @@ impl Ring {
             in_flight: 0,
             slots: vec![Slot::Idle; self.buffers.len()],
             failure: None,
+            again: 0,
         };
         loop {
+            if pass.failure.is_none() && !moved(0) {
+                pass.failure = Some(RingError::Stopped);
+            }
             if pass.failure.is_none() {
-                self.fill(&mut pass)?;
+                self.fill(&mut pass);
             }
             if pass.in_flight == 0 {
                 return pass.failure.map_or(Ok(()), Err);
             }
-            let waited = self.ring.submit_and_wait(1);
-            if let Err(error) = waited
-                && error.kind() != std::io::ErrorKind::Interrupted
+            let waited = self.ring.submit_and_wait(1).err();
+            let errno = waited.map(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            if let Some(errno) = errno
+                && !matches!(errno, Errno::INTR | Errno::AGAIN | Errno::BUSY)
             {
-                // Requests may still be under way, and their buffers must not be given away.
-                pass.failure.get_or_insert(RingError::Queue(
-                    Errno::from_io_error(&error).unwrap_or(Errno::IO),
-                ));
+                // Requests may be under way for ever, and the kernel may write into their buffers: nobody
+                // else ever gets them.
+                std::mem::forget(std::mem::take(&mut self.buffers));
+                return Err(RingError::Queue(errno));
             }
             let done: Vec<cqueue::Entry> = self.ring.completion().collect();
             for entry in done {
                 pass.in_flight -= 1;
-                self.complete(&mut pass, &entry, moved)?;
+                self.complete(&mut pass, &entry, moved);
             }
         }
     }
 
     /// Starts a read in every idle slot.
-    fn fill(&mut self, pass: &mut Pass) -> std::result::Result<(), RingError> {
+    fn fill(&mut self, pass: &mut Pass) {
         for index in 0..pass.slots.len() {
             if pass.slots[index] == Slot::Idle && pass.next < pass.span.length {
                 let most = self.buffers[index].len() as u64;
                 let length = most.min(pass.span.length - pass.next) as usize;
                 pass.slots[index] = Slot::Reading { offset: pass.next, length, filled: 0 };
                 pass.next += length as u64;
-                self.push(pass, index)?;
+                self.push(pass, index);
             }
         }
-        Ok(())
     }
 
     fn complete(
@@ -155,7 +167,7 @@ impl Ring {
         pass: &mut Pass,
         entry: &cqueue::Entry,
         moved: &mut dyn FnMut(u64) -> bool,
-    ) -> std::result::Result<(), RingError> {
+    ) {
         let index = entry.user_data() as usize;
         let slot = pass.slots[index];
         let result = entry.result();
@@ -168,65 +180,71 @@ impl Ring {
             };
             pass.failure.get_or_insert(failure);
         }
+        pass.again = if again { pass.again + 1 } else { 0 };
+        if pass.again > AGAIN_MAX {
+            pass.failure.get_or_insert(RingError::Stuck);
+        }
         if pass.failure.is_some() {
-            return Ok(());
+            return;
         }
         let bytes = result.max(0) as usize;
+        // What was moved so far need not end on a border; then the piece before it is moved again. A request
+        // that does not even reach the next border has met the end of the file, or of the storage.
+        let border = |done: usize| done - done % pass.span.align as usize;
+        let stuck = |done: usize, length: usize| {
+            !again && done + bytes < length && border(done + bytes) <= border(done)
+        };
         pass.slots[index] = match slot {
             Slot::Idle => Slot::Idle,
-            Slot::Reading { .. } if bytes == 0 && !again => {
+            Slot::Reading { length, filled, .. } if stuck(filled, length) => {
                 pass.failure = Some(RingError::Shrunk);
-                return Ok(());
+                return;
             }
             Slot::Reading { offset, length, filled } => {
                 let filled = filled + bytes;
                 if filled < length {
-                    Slot::Reading { offset, length, filled }
+                    Slot::Reading { offset, length, filled: border(filled) }
                 } else {
                     Slot::Writing { offset, length, written: 0 }
                 }
             }
-            Slot::Writing { .. } if bytes == 0 && !again => {
-                pass.failure = Some(RingError::Write(Errno::IO));
-                return Ok(());
+            Slot::Writing { length, written, .. } if stuck(written, length) => {
+                pass.failure = Some(RingError::Stuck);
+                return;
             }
             Slot::Writing { offset, length, written } => {
                 if bytes > 0 && !moved(bytes as u64) {
                     pass.failure = Some(RingError::Stopped);
-                    return Ok(());
+                    return;
                 }
                 let written = written + bytes;
                 if written < length {
-                    Slot::Writing { offset, length, written }
+                    Slot::Writing { offset, length, written: border(written) }
                 } else {
                     Slot::Idle
                 }
             }
         };
-        if pass.slots[index] == Slot::Idle { Ok(()) } else { self.push(pass, index) }
+        self.push(pass, index);
     }
 
     /// Submits what a slot needs next.
-    fn push(&mut self, pass: &mut Pass, index: usize) -> std::result::Result<(), RingError> {
+    fn push(&mut self, pass: &mut Pass, index: usize) {
         let (source, destination): (RawFd, RawFd) = pass.files;
         let buffer = &mut self.buffers[index];
-        // What was moved so far need not end on a border; then the piece before it is moved again.
-        let border = |done: usize| done - done % pass.span.align as usize;
         let request: squeue::Entry = match pass.slots[index] {
-            Slot::Idle => return Ok(()),
-            Slot::Reading { offset, length, ref mut filled } => {
-                *filled = border(*filled);
-                let rest = &mut buffer[*filled..length];
-                let (at, bytes) = (pass.span.from + offset + *filled as u64, rest.len() as u32);
+            Slot::Idle => return,
+            Slot::Reading { offset, length, filled } => {
+                let rest = &mut buffer[filled..length];
+                let (at, bytes) = (pass.span.from + offset + filled as u64, rest.len() as u32);
                 let fd = types::Fd(source);
                 opcode::ReadFixed::new(fd, rest.as_mut_ptr(), bytes, index as u16)
                     .offset(at)
                     .build()
             }
-            Slot::Writing { offset, length, ref mut written } => {
-                *written = border(*written);
-                let rest = &buffer[*written..length];
-                let (at, bytes) = (pass.span.to + offset + *written as u64, rest.len() as u32);
+            Slot::Writing { offset, length, written } => {
+                let rest = &buffer[written..length];
+                let (at, bytes) = (pass.span.to + offset + written as u64, rest.len() as u32);
                 let fd = types::Fd(destination);
                 opcode::WriteFixed::new(fd, rest.as_ptr(), bytes, index as u16).offset(at).build()
             }
@@ -235,10 +253,11 @@ impl Ring {
         // SAFETY: the buffer stays where it is until the request has completed: `copy` does not return
         // before, and nothing else touches the buffer of a slot that is not idle.
         if unsafe { self.ring.submission().push(&request) }.is_err() {
-            return Err(RingError::Queue(Errno::AGAIN));
+            // The queue is twice as long as there are slots.
+            pass.failure.get_or_insert(RingError::Queue(Errno::AGAIN));
+            return;
         }
         pass.in_flight += 1;
-        Ok(())
     }
 }
 
@@ -251,6 +270,8 @@ struct Pass {
     in_flight: usize,
     slots: Vec<Slot>,
     failure: Option<RingError>,
+    /// Requests in a row that were not even tried.
+    again: u32,
 }
 
 #[cfg(test)]
@@ -298,6 +319,11 @@ mod tests {
         let closed = std::fs::File::open("/dev/null").unwrap();
         let ended = ring.copy(&source, &closed, span, &mut |_| true);
         assert_eq!(ended, Err(RingError::Write(Errno::BADF)));
+        let source = file(&[1; 10_000]);
+        let span = Span { length: 12_288, align: 4096, ..span };
+        let ended = ring.copy(&source, &destination, span, &mut |_| true);
+        assert_eq!(ended, Err(RingError::Shrunk), "an end between borders");
+        let span = Span { length: 10_000, align: 1, ..span };
         // The queue is as good as new after each.
         assert_eq!(ring.copy(&source, &destination, span, &mut |_| true), Ok(()));
     }

@@ -57,13 +57,35 @@ fn every_engine_brings_every_tail_over() {
     }
 }
 
+/// Without this, every engine could be the same one.
+#[test]
+fn an_engine_that_was_asked_for_moves_the_bytes() {
+    let Some((_mounted, bench)) = mounted("which engine", FileSystem::Ext4) else { return };
+    bench.write("s/f", pattern(MIB + 5));
+    let moved = |engine: &str| {
+        let line = summary(&bench, &format!("--engine={engine}"));
+        bench.sh("rm -r d");
+        ["bytes_in_kernel", "bytes_read_direct", "bytes_written_direct", "bytes_by_ring"]
+            .map(|counter| line.number(counter).unwrap())
+    };
+    let (all, whole) = (MIB as u64 + 5, MIB as u64);
+    assert_eq!(moved("kernel"), [all, 0, 0, 0]);
+    assert_eq!(moved("buffered"), [0, 0, 0, 0]);
+    let [kernel, read, written, ring] = moved("direct");
+    assert_eq!((kernel, written, ring), (0, whole, 0));
+    assert!(read >= whole, "{read}");
+    assert_eq!(moved("uring"), [0, 0, 0, whole], "io_uring is there on the kernels that CI has");
+}
+
 #[test]
 fn ranges_that_lie_between_borders_arrive_by_every_engine() {
     for file_system in [FileSystem::Ext4, FileSystem::Xfs] {
         let Some((_mounted, bench)) = mounted("ranges by engine", file_system) else { continue };
         bench.write("s", pattern(2 * MIB));
         for engine in ENGINES {
-            for (offset, length, to) in [(1, 9000, 1), (4097, 100_000, 4097), (5, 70_000, 1000)] {
+            for (offset, length, to) in
+                [(1, 9000, 1), (4097, 100_000, 4097), (5, 70_000, 1000), (8192, 700_001, 1 << 20)]
+            {
                 bench.write("d", vec![7; 3 * MIB]);
                 let range = format!("--offset={offset} --length={length} --dst-offset={to}");
                 bench.copy(&format!("--engine={engine} --inplace {range} -T s d")).expect_code(0);

@@ -34,6 +34,8 @@ pub(super) struct Pipe<'a> {
     transfer: Transfer<'a>,
     source: Side<'a>,
     destination: Side<'a>,
+    /// The stretch of the destination that is on its way to storage, to be forgotten then.
+    sent: Option<(u64, u64)>,
 }
 
 /// The border of direct I/O that a file system names, or a page where it names none; `None` if it names
@@ -100,7 +102,7 @@ impl<'a> Pipe<'a> {
             sides.write,
             policy.forget_written.then_some(start.1),
         );
-        Self { engine, transfer, source, destination }
+        Self { engine, transfer, source, destination, sent: None }
     }
 
     /// Reads up to `buffer` bytes, 0 at the end of the file.
@@ -165,20 +167,29 @@ impl<'a> Pipe<'a> {
             bytes = &bytes[written..];
             to += written as u64;
         }
-        self.forget_written(end);
-        Ok(())
+        self.forget_written(end)
     }
 
     /// What was written can only be forgotten once it is on storage. Each stretch is sent there as soon as it is
     /// full and waited for when the next one is, so that writing never stands still.
-    fn forget_written(&mut self, end: u64) {
+    fn forget_written(&mut self, end: u64) -> Result<(), EntryError> {
+        let transfer = self.transfer;
         let side = &mut self.destination;
-        let Some(from) = side.forget_from.filter(|from| end >= from + FORGET_EVERY) else { return };
-        cache::start_writing(side.fd, from, end - from);
-        let before = FORGET_EVERY.min(from);
-        cache::wait_for_writing(side.fd, from - before, before);
-        cache::forget(side.fd, from - before, before);
+        let Some(from) = side.forget_from.filter(|from| end >= from + FORGET_EVERY) else {
+            return Ok(());
+        };
+        cache::start_writing(side.fd, from, end - from).map_err(|e| transfer.write_error(e))?;
         side.forget_from = Some(end);
+        let sent = self.sent.replace((from, end));
+        self.forget_sent(sent)
+    }
+
+    fn forget_sent(&self, sent: Option<(u64, u64)>) -> Result<(), EntryError> {
+        let Some((from, end)) = sent else { return Ok(()) };
+        let fd = self.destination.fd;
+        cache::wait_for_writing(fd, from, end - from).map_err(|e| self.transfer.write_error(e))?;
+        cache::forget(fd, from, end - from);
+        Ok(())
     }
 
     /// Sets the descriptors back to what they were, and forgets the last stretch.
@@ -189,11 +200,9 @@ impl<'a> Pipe<'a> {
         if let Some(from) = self.source.forget_from {
             cache::forget(self.source.fd, from, at.0.saturating_sub(from));
         }
-        if let Some(from) = self.destination.forget_from {
-            let before = from.saturating_sub(FORGET_EVERY);
-            cache::wait_for_writing(self.destination.fd, before, at.1 - before);
-            cache::forget(self.destination.fd, before, at.1 - before);
-        }
-        Ok(())
+        let sent = self.sent.take();
+        self.forget_sent(sent)?;
+        let rest = self.destination.forget_from.filter(|from| *from < at.1);
+        self.forget_sent(rest.map(|from| (from, at.1)))
     }
 }

@@ -21,9 +21,18 @@ impl Tools {
         Self { buffer: PageBuffer::new(buffer_bytes), ring: OnceCell::new() }
     }
 
+    /// The queue has failed: from now on there is none.
+    pub fn give_up_ring(&mut self) {
+        self.ring = OnceCell::from(None);
+    }
+
     /// The mover's queue; `None` where there is no io_uring.
     pub fn ring(&mut self, engine: &Engine) -> Option<&mut Ring> {
         self.ring.get_or_init(|| {
+            if engine.ring_bytes < 2 * PIECE_AT_LEAST {
+                tracing::info!("--memory leaves no room for a ring");
+                return None;
+            }
             let piece = (engine.ring_bytes / 4).clamp(PIECE_AT_LEAST, PIECE_AT_MOST);
             let made = Ring::new((engine.ring_bytes / piece).clamp(2, DEPTH), piece);
             made.unwrap_or_else(|error| {
