@@ -1,7 +1,7 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
-    Budget, EntryError, ErrorClass, Event, JobSpec, LossKind, Operation, Overwrite, PathBytes,
-    RangeCopy, ScanNames, Side, TargetMode, TaskKind, TreePath,
+    Budget, CopyEngine, EntryError, ErrorClass, Event, JobSpec, LossKind, Operation, Overwrite,
+    PathBytes, RangeCopy, ScanNames, Side, TargetMode, TaskKind, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -233,7 +233,10 @@ impl Run {
         let movers_max = allowance.most;
         let memory = spec.limits.memory_bytes.max(8 << 20) as usize;
         // Half for buffers, a quarter for the ledger, the rest for tasks in flight.
-        let each = memory / 2 / movers_max;
+        let share = memory / 2 / movers_max;
+        // A ring has buffers of its own.
+        let ringed = spec.policy.engine == CopyEngine::Uring;
+        let each = if ringed { share / 2 } else { share };
         let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
         let engine = Arc::new(Engine {
@@ -254,7 +257,7 @@ impl Run {
             movers_max,
             movers: AtomicUsize::new(1),
             buffer_bytes,
-            ring_bytes: each.saturating_sub(buffer_bytes),
+            ring_bytes: share - each,
             depth_max: depth_max(job.open_files_max, movers_max),
             started: Instant::now(),
             breaker: Mutex::default(),
