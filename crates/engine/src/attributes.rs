@@ -254,30 +254,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Flags that neither need an empty file nor forbid anything. They come before the times: what has its times
-    /// looks complete.
-    pub(crate) fn set_plain_flags(
+    /// Sets those flags in `mask` that the source has. `flags::PLAIN` come before the times, since what has its
+    /// times looks complete; `flags::LOCKS`, which would forbid every other step, are the very last, and a rerun
+    /// sees whether they are missing.
+    pub(crate) fn carry_flags(
         &self,
         object: Object<'_>,
         attributes: &Attributes,
+        mask: Flags,
     ) -> Result<(), EntryError> {
         if !self.keeps(Attribute::Flags) {
             return Ok(());
         }
-        let plain = flags::CARRIED & !flags::EARLY & !flags::LOCKS;
-        self.set_flags(object, attributes.flags & plain, plain)
-    }
-
-    /// The very last step: flags that would forbid every other one. A rerun sees whether they are missing.
-    pub(crate) fn set_late_flags(
-        &self,
-        object: Object<'_>,
-        attributes: &Attributes,
-    ) -> Result<(), EntryError> {
-        if !self.keeps(Attribute::Flags) {
-            return Ok(());
-        }
-        self.set_flags(object, attributes.flags & flags::LOCKS, flags::LOCKS)
+        self.set_flags(object, attributes.flags & mask, mask)
     }
 
     /// Takes the immutable and append-only flags away, so that an interrupted or later run can go on

@@ -6,7 +6,7 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, set, stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, set, stat};
 
 use crate::attributes::{Attributes, Object};
 use crate::context::{EPERM, Engine, entry_error};
@@ -198,13 +198,13 @@ impl Mover<'_> {
         engine.set_project(object, &attributes)?;
         engine.prepare(object, &attributes, false)?;
         engine.set_attributes(object, &source.metadata, &attributes, &now)?;
-        engine.set_plain_flags(object, &attributes)?;
+        engine.carry_flags(object, &attributes, flags::PLAIN)?;
         let step = target.facts.granularity_ns();
         let (atime, mtime) = (source.metadata.atime, source.metadata.mtime);
         if now.mtime != mtime.truncated(step) || now.atime != atime.truncated(step) {
             engine.set_times(object, &source.metadata)?;
         }
-        engine.set_late_flags(object, &attributes)
+        engine.carry_flags(object, &attributes, flags::LOCKS)
     }
 
     /// Opens a source directory below `level` and the one that belongs to it at the destination.

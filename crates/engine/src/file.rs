@@ -3,14 +3,13 @@ use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Identity, Metadata, Note, Operation,
     RangeCopy, Side, When,
 };
+use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
+use dmover_sys::stat::Stat;
 use dmover_sys::xattr::Held;
 use dmover_sys::{
     AsFd, BorrowedFd, Errno, OwnedFd, directory, file, flags, path, set, stat, xattr,
 };
-
-use dmover_observe::{Activity, station};
-use dmover_sys::stat::Stat;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
@@ -219,13 +218,13 @@ impl Engine {
         station::at(Activity::TargetNames);
         let object = self.file_object(file, shown);
         self.set_attributes(object, source, attributes, &file.metadata)?;
-        if !file.target.hands_down_flags {
+        if !project_waits(file, attributes) {
             self.set_project(object, attributes)?;
         }
         // In a directory of this job that has no flags to hand down, a new file has none.
         let hands_down = !file.target.made || file.target.hands_down_flags;
         if hands_down || attributes.flags & !flags::LOCKS != 0 {
-            self.set_plain_flags(object, attributes)?;
+            self.carry_flags(object, attributes, flags::PLAIN)?;
         }
         if flush || self.spec.policy.fsync {
             station::at(Activity::TargetData);
@@ -244,14 +243,13 @@ impl Engine {
         shown: &dyn Fn() -> dmover_model::PathBytes,
     ) -> Result<(), EntryError> {
         let object = self.file_object(file, shown);
-        if file.target.hands_down_flags {
-            // Into a directory that hands its own project down, nothing of another can be renamed (EXDEV).
+        if project_waits(file, attributes) {
             self.set_project(object, attributes)?;
         }
         if attributes.flags & flags::LOCKS == 0 {
             return Ok(()); // they are never inherited, and what had them could not be written
         }
-        self.set_late_flags(object, attributes)
+        self.carry_flags(object, attributes, flags::LOCKS)
     }
 
     pub(crate) fn file_object<'o>(
@@ -516,6 +514,13 @@ impl Mover<'_> {
         }
         Ok(fd)
     }
+}
+
+/// Into a directory that hands its own project down, nothing of another project can be renamed or linked
+/// (EXDEV), so the file gets its project under its final name. Most files have none, and nothing is asked.
+fn project_waits(file: &Unfinished<'_>, attributes: &Attributes) -> bool {
+    attributes.project != flags::Project::default()
+        && matches!(flags::project(&file.target.fd), Ok(Some(project)) if project.inherit)
 }
 
 /// `--reflink=always` where blocks cannot be shared.

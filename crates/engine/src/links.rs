@@ -12,7 +12,7 @@ use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::{chunk, itemize};
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, directory, path, stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, stat};
 
 use crate::attributes::{Attributes, Object};
 use crate::context::entry_error;
@@ -175,7 +175,7 @@ impl Mover<'_> {
             place: None,
             path: &shown,
         };
-        if let Err(error) = self.engine.set_late_flags(object, attributes) {
+        if let Err(error) = self.engine.carry_flags(object, attributes, flags::LOCKS) {
             self.engine.error(error);
         }
     }

@@ -96,6 +96,7 @@ impl Mover<'_> {
         self.count_found(&record.metadata);
         let planned = self.decide(level, record, None);
         self.apply_opened(level, planned, Some(Opened { fd, found }));
+        self.lease.extend();
         None
     }
 

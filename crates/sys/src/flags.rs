@@ -29,6 +29,9 @@ pub const PROJECT_INHERIT: Flags = 0x2000_0000;
 /// `SYNC`, `IMMUTABLE`, `APPEND`, `NODUMP`, `NOATIME`, `COMPR`, `NOCOMP`, `NOTAIL`, `DIRSYNC`, `TOPDIR`, `NOCOW`.
 pub const CARRIED: Flags = 0x8 | LOCKS | 0x40 | 0x80 | 0x8000 | 0x10000 | 0x20000 | EARLY;
 
+/// Of these, the ones that neither need an empty file nor forbid anything.
+pub const PLAIN: Flags = CARRIED & !EARLY & !LOCKS;
+
 /// The flags of an open file or directory; `None` where there are none.
 pub fn get(object: impl AsFd) -> Result<Option<Flags>> {
     match retry(|| rustix::fs::ioctl_getflags(object.as_fd())) {
