@@ -158,7 +158,7 @@ impl Mover<'_> {
         let fd = path::open_file_at(&target.fd, anchor.name, false).ok()?;
         let found = stat::stat_fd(&fd).ok()?;
         let same = engine.mounts.identity(&found) == anchor.identity;
-        let flags = dmover_sys::flags::get(&fd).ok().flatten()? & dmover_sys::flags::CARRIED;
+        let flags = flags::get(&fd).ok().flatten()? & flags::CARRIED;
         (same && engine.lift_flags(fd.as_fd()))
             .then(|| (fd, Attributes { flags, ..Attributes::default() }))
     }
