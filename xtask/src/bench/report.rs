@@ -70,18 +70,16 @@ impl CaseResult {
 
     /// Counts system calls, where files are small enough for them to matter.
     pub fn count_calls(&mut self, stage: &Stage, subjects: &[Subject]) -> Result<()> {
-        if self.files < 1000 || stage.is_slow() {
-            return Ok(());
-        }
+        let Some((source, files)) = &stage.sample else { return Ok(()) };
         for (index, subject) in subjects.iter().enumerate() {
             if !subject.is_counted() || self.has_failed(index) {
                 continue;
             }
             stage.clear()?;
             let into = stage.scratch().join("calls");
-            measure::run(&subject.counting(stage, &into), stage.scratch())?;
+            measure::run(&subject.counting(stage, source, &into), stage.scratch())?;
             let total = total_calls(&std::fs::read_to_string(&into)?)?;
-            self.columns[index].calls = Some(total as f64 / self.files as f64);
+            self.columns[index].calls = Some(total as f64 / *files as f64);
         }
         Ok(())
     }

@@ -17,10 +17,15 @@ const REQUEST_US: u64 = 1000;
 /// The kernel asks it again for names and attributes after so long, the order of what NFS and Lustre do.
 const REMEMBERED_MS: u64 = 3000;
 
+/// Files of the tree on which system calls are counted: under strace each takes milliseconds.
+const SAMPLE: u64 = 5000;
+
 /// A source on a mounted file system, and where it goes.
 pub struct Stage {
     pub source: PathBuf,
     pub destination: PathBuf,
+    /// The same kind of tree with fewer files and their number, where calls can be counted.
+    pub sample: Option<(PathBuf, u64)>,
     pub files: u64,
     pub bytes: u64,
     // Dropped in this order: the mount point of the first lies in the last.
@@ -48,10 +53,14 @@ impl Stage {
         let mounted = Image::create_with(file_system, &options)?;
         let directory = tempfile::Builder::new().prefix("bench-").tempdir_in(base_directory()?)?;
         let source = mounted.path().join("source");
-        std::fs::create_dir(&source)?;
-        for (number, shape) in shapes.iter().enumerate() {
-            generate(&source.join(format!("part{number}")), *shape, 1.0, number as u64)?;
-        }
+        fill(&source, &shapes)?;
+        let sample = (files >= 1000 && !place.is_slow()).then(|| mounted.path().join("sample"));
+        let sample = sample.map(|path| {
+            let part = (SAMPLE as f64 / files as f64).min(1.0);
+            let shapes: Vec<Shape> = shapes.iter().map(|shape| shape.scaled(part)).collect();
+            fill(&path, &shapes)?;
+            anyhow::Ok((path, shapes.iter().map(|shape| shape.count).sum()))
+        });
         let slow = directory.path().join("slow");
         std::fs::create_dir(&slow)?;
         let latency = place.is_slow().then(|| FaultFs::mount(mounted.path(), &slow, served()));
@@ -60,7 +69,7 @@ impl Stage {
         let source = seen(matches!(place, Place::SlowSource | Place::SlowBoth)).join("source");
         let slow_destination = matches!(place, Place::SlowDestination | Place::SlowBoth);
         let destination = seen(slow_destination).join("destination");
-        Ok(Self { source, destination, files, bytes, latency, mounted, directory })
+        Ok(Self { source, destination, sample: sample.transpose()?, files, bytes, latency, mounted, directory })
     }
 
     /// Removes the destination and leaves memory and the file system quiet.
@@ -91,7 +100,7 @@ impl Stage {
     }
 
     /// What is read through the latency file system has to be asked anew.
-    pub fn is_slow(&self) -> bool {
+    fn is_slow(&self) -> bool {
         self.latency.is_some()
     }
 
@@ -104,6 +113,14 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+fn fill(root: &Path, shapes: &[Shape]) -> Result<()> {
+    std::fs::create_dir(root)?;
+    for (number, shape) in shapes.iter().enumerate() {
+        generate(&root.join(format!("part{number}")), *shape, 1.0, number as u64)?;
+    }
+    Ok(())
 }
 
 fn scaled(load: &super::cases::Load, scale: f64) -> Shape {

@@ -132,7 +132,11 @@ const NAMES: [&str; 8] = ["cp", "reference", "rsync", "tar", "fpsync", "rclone",
 impl Subject {
     /// The command that copies the stage's source to its destination, which is not there yet.
     pub fn command(&self, stage: &Stage) -> Vec<String> {
-        let (source, destination) = (word(&stage.source), word(&stage.destination));
+        self.command_from(&stage.source, stage)
+    }
+
+    fn command_from(&self, source: &Path, stage: &Stage) -> Vec<String> {
+        let (source, destination) = (word(source), word(&stage.destination));
         let inside = |path: &str| format!("{path}/");
         let owned = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
         match &self.kind {
@@ -180,12 +184,12 @@ impl Subject {
         }
     }
 
-    /// The same command, made to count system calls into a file.
-    pub fn counting(&self, stage: &Stage, into: &Path) -> Vec<String> {
+    /// A command that copies another source and counts its system calls into a file.
+    pub fn counting(&self, stage: &Stage, source: &Path, into: &Path) -> Vec<String> {
         let mut words: Vec<String> =
             ["strace", "-f", "-c", "-o"].iter().map(|w| (*w).to_owned()).collect();
         words.push(word(into));
-        words.extend(self.command(stage));
+        words.extend(self.command_from(source, stage));
         words
     }
 
