@@ -396,10 +396,9 @@ impl Run {
             |d: &dmover_model::DirectoryRef| self.engine.destination_path(d.root, &d.path, b"");
         let many = |n: usize| format!("{n} entries of this directory were not attempted");
         let (path, words) = match kind {
-            TaskKind::Scan {
-                directory,
-                names: ScanNames::Listed(names) | ScanNames::Files(names),
-            } => (below(directory), many(names.len())),
+            TaskKind::Scan { directory, names } if !names.names().is_empty() => {
+                (below(directory), many(names.names().len()))
+            }
             TaskKind::Scan { directory, .. } => (below(directory), "not attempted".into()),
             TaskKind::Open { file, .. } => {
                 let name = file.destination_name.as_bytes();

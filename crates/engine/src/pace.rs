@@ -81,7 +81,7 @@ impl Pace {
                 Class::Large if fixed => (most, most),
                 Class::Large => (most.min(LARGE_MOVERS_MAX), 2 * cores),
             };
-            let bounds = Bounds { least: if fixed { most } else { 1 }, most };
+            let bounds = Bounds { least: if fixed { most } else { 1 }, usual: cores, most };
             Lane { controller: Controller::new(bounds, start), seen: 0, work: 0 }
         };
         let now = Instant::now();

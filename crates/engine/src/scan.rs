@@ -62,6 +62,7 @@ impl Mover<'_> {
             ScanNames::Root => self.scan_root(at),
             ScanNames::Listed(names) => self.scan_names(at, names, TypeHint::Unknown),
             ScanNames::Files(names) => self.scan_names(at, names, TypeHint::File),
+            ScanNames::Directories(names) => self.scan_names(at, names, TypeHint::Directory),
             ScanNames::Paths(paths) => {
                 self.scan_paths(at.root, paths);
                 Ok(())
@@ -86,7 +87,12 @@ impl Mover<'_> {
         }
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
-        self.take_names(&mut frames, names.into_iter().map(|name| Seen { name, hint }).collect());
+        if hint == TypeHint::Directory {
+            frames[0].directories = names.into();
+        } else {
+            let seen = names.into_iter().map(|name| Seen { name, hint });
+            self.take_names(&mut frames, seen.collect());
+        }
         self.descend(frames);
         Ok(())
     }
@@ -225,14 +231,27 @@ impl Mover<'_> {
                         self.read_directory(&mut frames);
                     }
                 }
-                Err(error) => {
-                    let denied = error.class == ErrorClass::Denied && error.side == Side::Source;
-                    self.engine.error(error);
-                    if denied {
-                        self.bring_closed_directory(&frames[depth - 1].level, name.as_bytes());
-                    }
-                }
+                Err(error) => self.make_do_without(&mut frames, name, error),
             }
+        }
+    }
+
+    /// What cannot be entered may not be readable, or it may no longer be a directory.
+    fn make_do_without(&mut self, frames: &mut [Frame], name: Name, error: EntryError) {
+        let Some(Frame { level, .. }) = frames.last() else { return };
+        let at_source = error.side == Side::Source;
+        let another = [Errno::NOTDIR, Errno::LOOP].map(Errno::raw_os_error);
+        if at_source && another.contains(&error.errno) {
+            let now = self.look(level, &name);
+            if now.is_ok_and(|record| record.metadata.kind != EntryKind::Directory) {
+                self.take_names(frames, vec![Seen::without_hint(name)]);
+                return;
+            }
+        }
+        let denied = error.class == ErrorClass::Denied && at_source;
+        self.engine.error(error);
+        if denied {
+            self.bring_closed_directory(level, name.as_bytes());
         }
     }
 
@@ -259,7 +278,7 @@ impl Mover<'_> {
         let parent = self.report_node(frames, index);
         for shard in shards(directories) {
             let directory = frames[index].level.reference();
-            let kind = TaskKind::Scan { directory, names: ScanNames::Listed(shard) };
+            let kind = TaskKind::Scan { directory, names: ScanNames::Directories(shard) };
             self.outcome.tasks.push(NewTask { parent, kind });
         }
     }
@@ -299,7 +318,7 @@ impl Mover<'_> {
         for piece in given.chunks(given.len().div_ceil(pieces)) {
             for shard in shards(piece.to_vec()) {
                 let directory = frames[index].level.reference();
-                let kind = TaskKind::Scan { directory, names: ScanNames::Listed(shard) };
+                let kind = TaskKind::Scan { directory, names: ScanNames::Directories(shard) };
                 self.outcome.tasks.push(NewTask { parent, kind });
             }
         }

@@ -58,12 +58,24 @@ pub struct FileRef {
 pub enum ScanNames {
     /// The root entry itself, in the directory that holds it.
     Root,
-    /// These names: a shard of a large directory, or directories that were left over.
+    /// These names: a shard of a large directory.
     Listed(Vec<Name>),
     /// The same, of which the directory says that they are regular files.
     Files(Vec<Name>),
+    /// Directories that were left over.
+    Directories(Vec<Name>),
     /// These paths below the root, from a list file.
     Paths(Vec<TreePath>),
+}
+
+impl ScanNames {
+    /// Names in the directory, as far as they are known.
+    pub fn names(&self) -> &[Name] {
+        match self {
+            Self::Listed(names) | Self::Files(names) | Self::Directories(names) => names,
+            Self::Root | Self::Paths(_) => &[],
+        }
+    }
 }
 
 /// A large file on its way: opened once, written in chunks, sealed once.

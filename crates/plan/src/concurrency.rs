@@ -15,6 +15,8 @@
 pub struct Bounds {
     /// At least one.
     pub least: usize,
+    /// As many as processors can use: fewer have to be faster to be kept, as with a lock or a disk that seeks.
+    pub usual: usize,
     /// Not less than `least`.
     pub most: usize,
 }
@@ -45,6 +47,10 @@ impl Window {
 const FAIR_PART: f64 = 0.4;
 /// A rate that is lower by no more than this is the same.
 const SAME: f64 = 0.97;
+/// Fewer movers than processors can use have to be faster.
+const FASTER: f64 = 1.05;
+/// Such a trial costs much where it fails, so it has to wait until patience has grown to so many windows.
+const RARELY: u32 = 32;
 /// Work that takes so many times as long as at best is a sign of a crowd, which is no place to climb in.
 const CROWDED: f64 = 2.5;
 /// From here on, movers stop.
@@ -169,8 +175,8 @@ impl Controller {
         let from = self.width;
         let width = (from - (from / 4).max(1).min(from - 1)).max(self.bounds.least);
         self.downward = false;
-        if width == from {
-            self.phase = Phase::Rest { windows: self.patience };
+        if width == from || (width < self.bounds.usual && self.patience < RARELY) {
+            self.settle(None, false);
             return;
         }
         self.width = width;
@@ -181,7 +187,7 @@ impl Controller {
     fn judge(&mut self, (from, before): (usize, f64), rate: f64, crowding: f64, fast: bool) {
         let gain = rate / before.max(1e-9);
         if self.width < from {
-            if gain >= SAME {
+            if gain >= if self.width < self.bounds.usual { FASTER } else { SAME } {
                 self.settle(Some(rate), true);
                 self.downward = true;
             } else {

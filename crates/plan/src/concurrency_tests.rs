@@ -42,7 +42,7 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64, noise: f64) -> Self {
-        let controller = Controller::new(Bounds { least: 1, most: MOST }, 2);
+        let controller = Controller::new(Bounds { least: 1, usual: 2, most: MOST }, 2);
         Self { controller, seed, noise }
     }
 
@@ -159,7 +159,7 @@ fn a_server_that_becomes_slow_is_noticed_and_so_is_its_recovery() {
 
 #[test]
 fn movers_without_work_teach_nothing() {
-    let mut controller = Controller::new(Bounds { least: 1, most: MOST }, 8);
+    let mut controller = Controller::new(Bounds { least: 1, usual: 2, most: MOST }, 8);
     for _ in 0..100 {
         controller.observe(&Window { elapsed_s: 0.1, work: 10.0, movers: 1.0 });
         controller.observe(&Window { elapsed_s: 0.1, work: 0.0, movers: 8.0 });
@@ -168,8 +168,22 @@ fn movers_without_work_teach_nothing() {
 }
 
 #[test]
+fn a_bad_moment_leaves_no_processor_idle() {
+    // Now and then another program takes half of the machine for a window.
+    let mut simulation = Simulation::new(5, 0.05);
+    let (mut idle, windows) = (0, 600);
+    for index in 0..windows {
+        let now = simulation.controller.width() as f64;
+        let share = if index % 7 == 3 { 0.5 } else { 1.0 };
+        simulation.window(processors(now) * share);
+        idle += u32::from(now < 2.0);
+    }
+    assert!(idle <= windows / 20, "one mover in {idle} of {windows} windows");
+}
+
+#[test]
 fn bounds_hold() {
-    let mut fixed = Controller::new(Bounds { least: 5, most: 5 }, 2);
+    let mut fixed = Controller::new(Bounds { least: 5, usual: 5, most: 5 }, 2);
     assert_eq!(fixed.width(), 5);
     fixed.observe(&Window { elapsed_s: 0.1, work: 100.0, movers: 5.0 });
     assert_eq!(fixed.width(), 5);
@@ -178,7 +192,7 @@ fn bounds_hold() {
 #[test]
 fn movers_that_bring_nothing_are_given_back() {
     let mut simulation = Simulation::new(9, 0.03);
-    simulation.controller = Controller::new(Bounds { least: 1, most: MOST }, 16);
+    simulation.controller = Controller::new(Bounds { least: 1, usual: 2, most: MOST }, 16);
     let (_, width) = simulation.run(lock, 600);
     assert!(width <= 6.0, "{width} movers at one lock");
 }
