@@ -57,7 +57,8 @@ impl Mover<'_> {
 
     pub fn budget_is_spent(&self) -> bool {
         let budget = &self.lease.task.budget;
-        self.spent.entries >= budget.entries
+        self.lease.is_wanted_back()
+            || self.spent.entries >= budget.entries
             || self.spent.bytes >= budget.bytes
             || self.spent.since.elapsed() >= Duration::from_millis(budget.time_ms)
     }

@@ -17,8 +17,13 @@ pub(crate) const ENTRY_WORK: u64 = 64 << 10;
 pub(crate) const SAMPLE: Duration = Duration::from_millis(5);
 /// Long enough for some hundred small files, short enough to reach many movers in a second.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Windows after which the present limit is named anew.
-const NAMING: u32 = 10;
+/// Long enough where so much was done in it: a step that does not pay is then taken back the sooner.
+const QUICK_WINDOW: Duration = Duration::from_millis(40);
+const QUICK_WORK: u64 = 400 * ENTRY_WORK;
+/// From this share of their time on, processors count as saturated for the controllers; a window has few ticks.
+const SATURATED: f64 = 0.95;
+/// Time after which the present limit is named anew.
+const NAMING: Duration = Duration::from_secs(1);
 /// Movers for content of large files are worth their buffers only while storage can take more at a time.
 const LARGE_MOVERS_MAX: usize = 16;
 
@@ -66,8 +71,10 @@ pub(crate) struct Pace {
     recent: Profile,
     whole: Profile,
     times: Option<ProcessorTimes>,
+    /// When the window began.
+    window_times: Option<ProcessorTimes>,
     first_times: Option<ProcessorTimes>,
-    windows: u32,
+    named: Instant,
     limit: Option<Limit>,
 }
 
@@ -97,8 +104,9 @@ impl Pace {
             recent: Profile::default(),
             whole: Profile::default(),
             times,
+            window_times: times,
             first_times: times,
-            windows: 0,
+            named: now,
             limit: None,
         }
     }
@@ -129,16 +137,28 @@ impl Pace {
         }
         self.sampled = Instant::now();
         self.sample();
-        if self.window.elapsed() < WINDOW {
+        let elapsed = self.window.elapsed();
+        if elapsed < WINDOW && (elapsed < QUICK_WINDOW || !self.has_seen_enough()) {
             return;
         }
         if self.decide() {
             self.apply(engine, queue);
         }
-        self.windows += 1;
-        if self.windows.is_multiple_of(NAMING) {
+        if self.named.elapsed() >= NAMING {
+            self.named = Instant::now();
             self.name(engine);
         }
+    }
+
+    /// Many small pieces say much in a short time; large ones are done in jumps.
+    fn has_seen_enough(&self) -> bool {
+        let [small, large] = Class::ALL.map(|class| &self.lanes[class as usize]);
+        let done = self.work(Class::Small as usize) - small.work;
+        large.seen == 0 && done >= QUICK_WORK
+    }
+
+    fn work(&self, class: usize) -> u64 {
+        self.stations.iter().map(|station| station.work(class)).sum()
     }
 
     fn sample(&mut self) {
@@ -166,14 +186,17 @@ impl Pace {
         let elapsed_s = self.window.elapsed().as_secs_f64();
         self.window = Instant::now();
         let samples = std::mem::take(&mut self.samples).max(1) as f64;
+        let times = dmover_sys::process::processor_times();
+        let busy = busy(std::mem::replace(&mut self.window_times, times), times);
+        let saturated = busy.is_some_and(|share| share >= SATURATED);
         let mut changed = false;
-        for (class, lane) in self.lanes.iter_mut().enumerate() {
-            let work: u64 = self.stations.iter().map(|station| station.work(class)).sum();
+        let work = Class::ALL.map(|class| self.work(class as usize));
+        for (lane, work) in self.lanes.iter_mut().zip(work) {
             let done = (work - lane.work) as f64;
             lane.work = work;
             let movers = std::mem::take(&mut lane.seen) as f64 / samples;
             let before = lane.controller.width();
-            let window = Window { elapsed_s, work: done, movers };
+            let window = Window { elapsed_s, work: done, movers, saturated };
             changed |= lane.controller.observe(&window) != before;
         }
         changed

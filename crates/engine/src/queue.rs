@@ -6,7 +6,7 @@
 use dmover_model::{Outcome, Task, TaskId, TaskKind};
 use dmover_observe::CLASSES;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ pub struct Lease {
     /// How often it was handed out, counting from 1.
     pub attempt: u32,
     deadline: Deadline,
+    wanted_back: Arc<AtomicBool>,
 }
 
 /// When a lease runs out, on a monotonic clock, shared between its holder and the queue.
@@ -38,15 +39,20 @@ impl Lease {
     /// Progress was made (bytes or entries moved): the lease holds for its full length from now on,
     /// unless it has run out already.
     pub fn extend(&self) {
-        if self.holds() {
-            let until = self.deadline.now_ms() + self.deadline.length_ms;
-            self.deadline.at_ms.fetch_max(until, Ordering::SeqCst);
+        let now = self.deadline.now_ms();
+        if now < self.deadline.at_ms.load(Ordering::SeqCst) {
+            self.deadline.at_ms.fetch_max(now + self.deadline.length_ms, Ordering::SeqCst);
         }
     }
 
     /// Whether the mover still holds the task. Asked before every rename, unlink, seal and chunk.
     pub fn holds(&self) -> bool {
         self.deadline.now_ms() < self.deadline.at_ms.load(Ordering::SeqCst)
+    }
+
+    /// Whether there are more movers at work than there should be, and this one is to end its task early.
+    pub fn is_wanted_back(&self) -> bool {
+        self.wanted_back.load(Ordering::Relaxed)
     }
 }
 
@@ -104,7 +110,8 @@ pub trait Queue: Send + Sync {
     /// Takes back tasks that nobody has leased.
     fn withdraw(&self) -> Vec<Task>;
 
-    /// At most so many tasks of a class may be leased at a time from now on.
+    /// At most so many tasks of a class may be leased at a time from now on; what is leased beyond that is
+    /// wanted back.
     fn allow(&self, class: Class, movers: usize);
 
     /// Whether movers wait for work and there is none.
@@ -222,7 +229,7 @@ impl Queue for LocalQueue {
                 at_ms: Arc::new(AtomicU64::new(until)),
                 length_ms: self.lease_ms,
             };
-            let lease = Lease { task, attempt, deadline };
+            let lease = Lease { task, attempt, deadline, wanted_back: Arc::default() };
             state.leased.insert(lease.task.id, lease.clone());
             leases.push(lease);
         }
@@ -284,6 +291,16 @@ impl Queue for LocalQueue {
     fn allow(&self, class: Class, movers: usize) {
         let mut state = self.state();
         let more = movers > std::mem::replace(&mut state.allowed[class as usize], movers);
+        let surplus = state.running[class as usize].saturating_sub(movers);
+        // Those that were asked before have not come back yet.
+        let (asked, others): (Vec<&Lease>, Vec<&Lease>) = state
+            .leased
+            .values()
+            .filter(|lease| Class::of(&lease.task) == class)
+            .partition(|lease| lease.is_wanted_back());
+        for lease in others.iter().take(surplus.saturating_sub(asked.len())) {
+            lease.wanted_back.store(true, Ordering::Relaxed);
+        }
         drop(state);
         if more {
             self.work.notify_all();
@@ -314,6 +331,25 @@ mod tests {
     fn task(id: u64) -> Task {
         let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
         Task { id: TaskId(id), kind: TaskKind::Finish(Vec::new()), budget }
+    }
+
+    #[test]
+    fn movers_beyond_the_number_are_asked_to_come_back_once() {
+        let queue = LocalQueue::new(Duration::from_secs(9));
+        queue.publish((0..5).map(task).collect());
+        let leases = queue.lease(4, Duration::ZERO);
+        let asked = |leases: &[Lease]| leases.iter().filter(|l| l.is_wanted_back()).count();
+        queue.allow(Class::Large, 0);
+        assert_eq!(asked(&leases), 0, "of another class");
+        queue.allow(Class::Small, 3);
+        queue.allow(Class::Small, 3);
+        assert_eq!(asked(&leases), 1);
+        queue.allow(Class::Small, 2);
+        assert_eq!(asked(&leases), 2);
+        leases.iter().filter(|l| l.is_wanted_back()).for_each(|lease| {
+            queue.complete(lease, Outcome::default());
+        });
+        assert!(queue.lease(1, Duration::ZERO).is_empty(), "two are still at work");
     }
 
     #[test]

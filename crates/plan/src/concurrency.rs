@@ -30,6 +30,8 @@ pub struct Window {
     pub work: f64,
     /// Movers that were at work on average; fewer than allowed if there was nothing more to do.
     pub movers: f64,
+    /// The processors had no time left: more movers can bring nothing.
+    pub saturated: bool,
 }
 
 impl Window {
@@ -133,12 +135,13 @@ impl Controller {
             Phase::Trial { from, rate: before, fast } => {
                 self.judge((from, before), rate, crowding, fast);
             }
-            Phase::Rest { windows } => self.rest(windows, rate, crowding),
+            Phase::Rest { windows } => self.rest(windows, window, crowding),
         }
         self.width
     }
 
-    fn rest(&mut self, windows: u32, rate: f64, crowding: f64) {
+    fn rest(&mut self, windows: u32, window: &Window, crowding: f64) {
+        let rate = window.rate();
         let first = self.rate.is_none();
         let smooth = self.rate.map_or(rate, |old| 0.5 * old + 0.5 * rate);
         self.rate = Some(smooth);
@@ -150,7 +153,11 @@ impl Controller {
             self.phase = Phase::Rest { windows: windows - 1 };
             return;
         }
-        if first || (crowding <= CROWDED && !self.downward) {
+        if window.saturated && !self.downward {
+            self.at_limit = true;
+            self.downward = true;
+            self.phase = Phase::Rest { windows: self.patience };
+        } else if first || (crowding <= CROWDED && !self.downward) {
             self.try_more(smooth, first);
         } else {
             self.try_fewer(smooth);
@@ -189,7 +196,7 @@ impl Controller {
         if self.width < from {
             if gain >= if self.width < self.bounds.usual { FASTER } else { SAME } {
                 self.settle(Some(rate), true);
-                self.downward = true;
+                self.downward = self.width > self.bounds.usual;
             } else {
                 self.width = from;
                 self.settle(None, false);
