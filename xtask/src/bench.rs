@@ -52,6 +52,9 @@ struct CopyArgs {
     /// Rounds, each of which runs every program once
     #[arg(long, value_name = "N", default_value_t = 15)]
     rounds: usize,
+    /// Rounds for programs that no bar of the case needs
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    other_rounds: usize,
     /// Entries and bytes relative to the full case
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
@@ -132,10 +135,14 @@ fn run_case(
         }
     }
     result.count_calls(&stage, &subjects)?;
+    let mut needed = vec![true; subjects.len()];
     for round in 0..args.rounds {
+        if round == args.other_rounds {
+            needed = (0..subjects.len()).map(|index| result.is_needed(index)).collect();
+        }
         for step in 0..subjects.len() {
             let index = (round + step) % subjects.len();
-            if result.has_failed(index) {
+            if result.has_failed(index) || !needed[index] {
                 continue;
             }
             match one_run(args, &stage, &subjects[index], round) {

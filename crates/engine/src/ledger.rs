@@ -229,9 +229,7 @@ fn task_bytes(task: &Shelved) -> usize {
         TaskKind::Scan { names: ScanNames::Paths(paths), .. } => {
             paths.iter().map(|p| p.as_bytes().len() + 40).sum()
         }
-        TaskKind::Scan { names, .. } => {
-            names.names().iter().map(|n| n.as_bytes().len() + 32).sum()
-        }
+        TaskKind::Scan { names, .. } => names.names().iter().map(|n| n.as_bytes().len() + 32).sum(),
         TaskKind::Pairs(pairs) => pairs.iter().map(|(a, b, _)| a.0.len() + b.0.len() + 80).sum(),
         _ => 0,
     };

@@ -94,6 +94,12 @@ impl CaseResult {
         own.iter().zip(other).map(|(a, b)| of(a) / of(b)).collect()
     }
 
+    /// Whether a bar speaks of this program, as far as can be told by now.
+    pub fn is_needed(&self, index: usize) -> bool {
+        let own = self.columns[index].name.starts_with("dmover");
+        own || self.case.bars.iter().any(|bar| self.rival(bar) == Some(index))
+    }
+
     /// The program that a bar speaks of.
     fn rival(&self, bar: &Bar) -> Option<usize> {
         let usable = |column: &Column| column.failure.is_none() && !column.samples.is_empty();
@@ -213,9 +219,8 @@ impl Report {
 
     /// A case as Markdown.
     pub fn table(&self, result: &CaseResult) -> String {
-        let rounds = result.columns[0].samples.len();
         let mut text = format!(
-            "\n### {} on {}: {} ({} files, {} MiB, {rounds} rounds)\n\n",
+            "\n### {} on {}: {} ({} files, {} MiB)\n\n",
             result.case.name,
             result.place.name(),
             result.case.about,
@@ -223,9 +228,9 @@ impl Report {
             result.bytes >> 20,
         );
         text.push_str(
-            "| program | wall s | processor s | peak MiB | calls a file | dmover takes |\n",
+            "| program | rounds | wall s | processor s | peak MiB | calls a file | dmover takes |\n",
         );
-        text.push_str("|---|---|---|---|---|---|\n");
+        text.push_str("|---|---|---|---|---|---|---|\n");
         for (index, column) in result.columns.iter().enumerate() {
             text.push_str(&row(result, index, column));
         }
@@ -257,7 +262,7 @@ fn row(result: &CaseResult, index: usize, column: &Column) -> String {
     let mark = if column.faithful { "" } else { " ¹" };
     let name = format!("{}{mark}", column.name);
     if let Some(failure) = &column.failure {
-        return format!("| {name} | failed: {failure} | | | | |\n");
+        return format!("| {name} | | failed: {failure} | | | | |\n");
     }
     let of = |value: fn(&Sample) -> f64| column.samples.iter().map(value).collect::<Vec<_>>();
     let (walls, cpus) = (of(|s| s.wall_s), of(|s| s.cpu_s));
@@ -272,7 +277,8 @@ fn row(result: &CaseResult, index: usize, column: &Column) -> String {
         format!("{:.2} × [{low:.2} to {high:.2}]", median(&ratios))
     };
     format!(
-        "| {name} | {:.2} [{low:.2} to {high:.2}] | {:.2} | {peak} | {calls} | {ratio} |\n",
+        "| {name} | {} | {:.2} [{low:.2} to {high:.2}] | {:.2} | {peak} | {calls} | {ratio} |\n",
+        walls.len(),
         median(&walls),
         median(&cpus),
     )

@@ -69,7 +69,16 @@ impl Stage {
         let source = seen(matches!(place, Place::SlowSource | Place::SlowBoth)).join("source");
         let slow_destination = matches!(place, Place::SlowDestination | Place::SlowBoth);
         let destination = seen(slow_destination).join("destination");
-        Ok(Self { source, destination, sample: sample.transpose()?, files, bytes, latency, mounted, directory })
+        Ok(Self {
+            source,
+            destination,
+            sample: sample.transpose()?,
+            files,
+            bytes,
+            latency,
+            mounted,
+            directory,
+        })
     }
 
     /// Removes the destination and leaves memory and the file system quiet.

@@ -154,12 +154,6 @@ fn a_small_file_takes_no_more_calls_than_documented() {
     for number in 0..files {
         bench.write(&format!("s/d{}/f{number}", number % 10), "content");
     }
-    let counts = bench.at("counts");
-    let counts = counts.to_str().unwrap().to_owned();
-    let bench = bench.with(|dmover| dmover.wrapped(["strace", "-f", "-c", "-o", &counts]));
-    bench.copy("-q -j2 -T s d").expect_code(0);
-    let text = fs::read_to_string(&counts).unwrap();
-    let column = |line: &str, n: usize| line.split_whitespace().nth(n).map(str::to_owned);
     let of_files = [
         "openat",
         "close",
@@ -176,14 +170,79 @@ fn a_small_file_takes_no_more_calls_than_documented() {
         "lseek",
         "fcntl",
     ];
-    let total: f64 = text
-        .lines()
-        .filter(|line| line.split_whitespace().last().is_some_and(|w| of_files.contains(&w)))
-        .filter_map(|line| column(line, 3)?.parse::<f64>().ok())
-        .sum();
-    assert!(total > 1000.0, "strace counted: {text}");
+    let total = calls(bench, &of_files);
+    assert!(total > 1000.0, "strace counted {total}");
     let each = total / f64::from(files);
-    assert!(each <= CALLS_MAX, "{each:.1} calls a file:\n{text}");
+    assert!(each <= CALLS_MAX, "{each:.1} calls a file");
+}
+
+/// What `strace -c` counts of these calls while `s` is copied to `d`.
+fn calls(bench: Bench, names: &[&str]) -> f64 {
+    let counts = bench.at("counts");
+    let counts = counts.to_str().unwrap().to_owned();
+    let bench = bench.with(|dmover| dmover.wrapped(["strace", "-f", "-c", "-o", &counts]));
+    bench.copy("-q -j2 -T s d").expect_code(0);
+    let text = fs::read_to_string(&counts).unwrap();
+    let of_line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let counted = words.last().is_some_and(|word| names.contains(word));
+        counted.then(|| words[3].parse::<f64>().unwrap())
+    };
+    text.lines().filter_map(of_line).sum()
+}
+
+/// Directories that go from mover to mover are not looked at each time.
+#[test]
+fn a_directory_is_looked_at_a_few_times_only() {
+    let Some((_mounted, bench)) = mounted("looks", FileSystem::Ext4) else { return };
+    let directories = 2000;
+    for number in 0..directories {
+        bench.write(&format!("s/d{number}/f"), "content");
+    }
+    // Two for the file, four for the directory on its way in and out.
+    let each = calls(bench, &["statx"]) / f64::from(directories);
+    assert!((4.0..=7.0).contains(&each), "{each:.1} looks for each directory and its file");
+}
+
+/// Storage is asked for long stretches on borders, not for scraps.
+#[test]
+fn large_files_reach_storage_in_long_aligned_pieces() {
+    let bench = Bench::new();
+    bench.write("s/large", pattern(24 * MIB + 5));
+    bench.sh("mkdir backing m");
+    let cached = Config { direct_io: false, copy_file_range: false, ..Config::default() };
+    for (flags, config) in [
+        ("--engine=buffered", cached),
+        ("--engine=direct", Config { copy_file_range: false, ..Config::default() }),
+        ("--engine=kernel", Config { direct_io: false, ..Config::default() }),
+    ] {
+        let config = Config { keep_records: true, ..config };
+        bench.sh("rm -rf backing/* && cp -a s backing/s");
+        let mounted = match FaultFs::mount(&bench.at("backing"), &bench.at("m"), config) {
+            Ok(mounted) => mounted,
+            Err(error) => return skipped("request sizes", &format!("{error:#}")),
+        };
+        bench.copy(&format!("{flags} --split-size=8M -j2 -T m/s m/d")).expect_code(0);
+        let records = mounted.records();
+        let of = |op| records.iter().filter(move |r| r.op == op && r.bytes > 0);
+        let server_side = of(Op::CopyFileRange).count() > 0;
+        for op in [Op::Read, Op::Write, Op::CopyFileRange] {
+            let bytes: u64 = of(op).map(|r| r.bytes).sum();
+            if bytes == 0 {
+                continue;
+            }
+            // Two movers that read ahead of themselves may ask for a stretch twice.
+            let most = if op == Op::Read { 28 * MIB } else { 24 * MIB + 5 };
+            let range = (24 * MIB + 5) as u64..=most as u64;
+            assert!(range.contains(&bytes), "{flags}: {op:?} of {bytes} bytes");
+            let mean = bytes / of(op).count() as u64;
+            assert!(mean >= 96 << 10, "{flags}: {op:?} in pieces of {mean} bytes");
+            let odd = of(op).filter(|r| r.offset % 4096 != 0).count();
+            assert_eq!(odd, 0, "{flags}: {op:?} between borders");
+        }
+        assert_eq!(server_side, flags == "--engine=kernel");
+        bench.assert_same("s", "backing/d");
+    }
 }
 
 #[test]
