@@ -128,9 +128,7 @@ fn run_case(
     let mut result = CaseResult::new(case, place, &stage, &subjects);
     // The first run of each warms caches and shows whether it copies everything.
     for (index, subject) in subjects.iter().enumerate() {
-        let run = one_run(args, &stage, subject, usize::MAX)
-            .and_then(|sample| stage.check_destination().map(|()| sample));
-        if let Err(error) = run {
+        if let Err(error) = one_run(args, &stage, subject, usize::MAX) {
             result.fail(index, &error);
         }
     }
@@ -138,10 +136,12 @@ fn run_case(
     let mut needed = vec![true; subjects.len()];
     for round in 0..args.rounds {
         if round == args.other_rounds {
-            needed = (0..subjects.len()).map(|index| result.is_needed(index)).collect();
+            needed = result.choose_needed();
         }
         for step in 0..subjects.len() {
-            let index = (round + step) % subjects.len();
+            // Backwards every other time, so that nobody always follows the same one.
+            let step = if round % 2 == 0 { step } else { subjects.len() - 1 - step };
+            let index = (round / 2 + step) % subjects.len();
             if result.has_failed(index) || !needed[index] {
                 continue;
             }
@@ -158,6 +158,8 @@ fn one_run(args: &CopyArgs, stage: &Stage, subject: &Subject, round: usize) -> R
     stage.clear()?;
     let sample = measure::run(&subject.command(stage), stage.scratch())
         .with_context(|| subject.name.clone())?;
+    // Outside of what is measured.
+    stage.check_destination()?;
     if args.verbose {
         let round = if round == usize::MAX { "warm-up".into() } else { format!("round {round}") };
         eprintln!("{round}: {} {sample}", subject.name);

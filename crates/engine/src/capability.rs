@@ -1,6 +1,7 @@
 //! What file systems can do: facts learnt on the way, and a probe for `dmover doctor` and up-front
 //! refusals.
 use dmover_model::{Attribute, AttributeSet, MountId, Timestamp};
+use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
 use dmover_sys::{
     AsFd, BorrowedFd, Errno, OwnedFd, copy, directory, file, flags, set, stat, xattr,
@@ -89,7 +90,10 @@ impl CapabilityCache {
             let magic = stat::file_system(object).map_or(0, |fs| fs.magic);
             let name = stat::file_system_name(magic);
             Arc::new(Facts {
-                pseudo: matches!(name, Some("proc" | "sysfs")),
+                pseudo: matches!(
+                    name,
+                    Some("proc" | "sysfs" | "debugfs" | "tracefs" | "cgroup" | "securityfs")
+                ),
                 case_insensitive: matches!(name, Some("vfat" | "exfat" | "ntfs" | "cifs")),
                 remote: matches!(name, Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs")),
                 local: matches!(name, Some("ext4" | "xfs" | "btrfs" | "tmpfs")),
@@ -256,10 +260,10 @@ impl Probe {
         found.add_bool("holes_kept", sparse && blocks.saturating_mul(512) < SIZE);
         let other = file::create_new(&self.directory, b"clone", 0o600).ok();
         let cloned =
-            other.as_ref().is_some_and(|o| copy::clone_file(&self.file, o).unwrap_or(false));
+            other.as_ref().is_some_and(|o| copy::clone_file(&self.file, o) == Ok(Offer::Done(())));
         found.add_bool("reflink", cloned);
         let copied = other.as_ref().is_some_and(|o| {
-            matches!(copy::copy_range(&self.file, SIZE / 2, o, 0, 4096), Ok(Some(_)))
+            matches!(copy::copy_range(&self.file, SIZE / 2, o, 0, 4096), Ok(Offer::Done(_)))
         });
         found.add_bool("kernel_copy", copied);
         let reserves = other.as_ref().is_some_and(|o| file::reserve(o, SIZE).unwrap_or(false));

@@ -5,6 +5,7 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::{self, Method, Sides, Situation};
 use dmover_sys::buffer::PAGE;
+use dmover_sys::copy::Offer;
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::ring::{RingError, Span};
 use dmover_sys::{BorrowedFd, Errno, cache, copy, stat};
@@ -116,12 +117,14 @@ impl Engine {
         }
         let cloned = copy::clone_file(transfer.source, transfer.destination)
             .map_err(|e| transfer.write_error(e))?;
-        if cloned {
-            self.add(Counter::BytesShared, size);
-        } else if transfer.source_mount == self.mount_of(transfer.destination) {
-            facts.no_clone.store(true, Ordering::Relaxed);
+        match cloned {
+            Offer::Done(()) => self.add(Counter::BytesShared, size),
+            Offer::Never if transfer.source_mount == self.mount_of(transfer.destination) => {
+                facts.no_clone.store(true, Ordering::Relaxed);
+            }
+            Offer::Never | Offer::NotThese => {}
         }
-        Ok(cloned)
+        Ok(cloned == Offer::Done(()))
     }
 
     fn mount_of(&self, fd: BorrowedFd<'_>) -> MountId {
@@ -371,12 +374,13 @@ impl Engine {
         match copy::copy_range(source, at, destination, to, length as usize) {
             // Nothing copied before the end: some file systems say so instead of refusing. Reading
             // will show whether the file has become shorter.
-            Ok(None | Some(0)) => {
+            Ok(Offer::NotThese | Offer::Done(0)) => Ok(None),
+            Ok(Offer::Never) => {
                 let refused = &transfer.facts.no_kernel_copy_from;
                 refused.store(transfer.source_mount.0 + 1, Ordering::Relaxed);
                 Ok(None)
             }
-            Ok(Some(bytes)) => Ok(Some(bytes as u64)),
+            Ok(Offer::Done(bytes)) => Ok(Some(bytes as u64)),
             // The call does not say which side failed; reading and writing will.
             Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
                 Err(transfer.write_error(error))

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::apply::{Moved, Planned, Renaming};
 use crate::attributes::{Attributes, Object};
+use crate::capability::Facts;
 use crate::content::{Holes, Transfer};
 use crate::context::{Engine, Privilege, entry_error};
 use crate::level::{Level, TargetDirectory};
@@ -339,10 +340,11 @@ impl Mover<'_> {
     ) -> Result<(u64, bool), EntryError> {
         let engine = self.engine;
         let size = supply.metadata.size;
-        if size == 0 {
-            return Ok((0, false));
-        }
         let source_path = || level.source_path(record.name.as_bytes());
+        if size == 0 {
+            let facts = &level.source.facts;
+            return has_nothing(facts, supply.fd.as_fd(), &source_path).map(|()| (0, false));
+        }
         let target_path = || level.target_path(record.destination_name().as_bytes());
         let transfer = Transfer {
             source: supply.fd.as_fd(),
@@ -571,4 +573,26 @@ fn racy_for(ctime: (i64, u32)) -> Option<Duration> {
     // A time in the future comes from another clock, which waiting does not reach.
     let age = now.checked_sub(changed)?;
     TICK.checked_sub(age).filter(|wait| !wait.is_zero())
+}
+
+/// Some servers make content up as it is read and say 0 for its size. Such a file must not arrive empty.
+fn has_nothing(
+    facts: &Facts,
+    source: BorrowedFd<'_>,
+    path: &dyn Fn() -> dmover_model::PathBytes,
+) -> Result<(), EntryError> {
+    if facts.local {
+        return Ok(());
+    }
+    let read = file::read_at(source, &mut [0], 0);
+    match read.map_err(|e| entry_error(Side::Source, Operation::Read, path(), e))? {
+        0 => Ok(()),
+        // Somebody is just writing it, which is noticed later.
+        _ if stat::stat_fd(source).is_ok_and(|now| now.size > 0) => Ok(()),
+        _ => {
+            let words = "its file system says that it is empty, but there is something to read";
+            let (side, class) = (Side::Source, ErrorClass::Unsupported);
+            Err(EntryError::plain(side, Operation::Read, class, path(), words))
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! How many movers work on what: samples what they are at, has `plan` decide, and names the limit.
 use dmover_model::{Event, Limit};
-use dmover_observe::{Activity, CLASSES, Station};
+use dmover_observe::{Activity, CLASSES, Counter, Station};
 use dmover_plan::bottleneck::Profile;
 use dmover_plan::concurrency::{Bounds, Controller, Window};
 use dmover_sys::process::ProcessorTimes;
@@ -19,9 +19,13 @@ pub(crate) const SAMPLE: Duration = Duration::from_millis(5);
 const WINDOW: Duration = Duration::from_millis(100);
 /// Long enough where so much was done in it: a step that does not pay is then taken back the sooner.
 const QUICK_WINDOW: Duration = Duration::from_millis(40);
-const QUICK_WORK: u64 = 400 * ENTRY_WORK;
+const QUICK_ENTRIES: u64 = 400;
 /// From this share of their time on, processors count as saturated for the controllers; a window has few ticks.
 const SATURATED: f64 = 0.95;
+/// Of which this much has to be ours: what others do at low priority steps back for more movers.
+const OWN_PART: f64 = 0.3;
+/// Among so few movers a trial with fewer costs much.
+const FEW: usize = 2;
 /// Time after which the present limit is named anew.
 const NAMING: Duration = Duration::from_secs(1);
 /// Movers for content of large files are worth their buffers only while storage can take more at a time.
@@ -73,6 +77,8 @@ pub(crate) struct Pace {
     times: Option<ProcessorTimes>,
     /// When the window began.
     window_times: Option<ProcessorTimes>,
+    window_own_s: f64,
+    window_entries: u64,
     first_times: Option<ProcessorTimes>,
     named: Instant,
     limit: Option<Limit>,
@@ -88,7 +94,8 @@ impl Pace {
                 Class::Large if fixed => (most, most),
                 Class::Large => (most.min(LARGE_MOVERS_MAX), 2 * cores),
             };
-            let bounds = Bounds { least: if fixed { most } else { 1 }, usual: cores, most };
+            let bounds =
+                Bounds { least: if fixed { most } else { 1 }, usual: cores.min(FEW), most };
             Lane { controller: Controller::new(bounds, start), seen: 0, work: 0 }
         };
         let now = Instant::now();
@@ -105,6 +112,8 @@ impl Pace {
             whole: Profile::default(),
             times,
             window_times: times,
+            window_own_s: dmover_sys::process::processor_seconds(),
+            window_entries: 0,
             first_times: times,
             named: now,
             limit: None,
@@ -138,10 +147,10 @@ impl Pace {
         self.sampled = Instant::now();
         self.sample();
         let elapsed = self.window.elapsed();
-        if elapsed < WINDOW && (elapsed < QUICK_WINDOW || !self.has_seen_enough()) {
+        if elapsed < WINDOW && (elapsed < QUICK_WINDOW || !self.has_seen_enough(engine)) {
             return;
         }
-        if self.decide() {
+        if self.decide(engine) {
             self.apply(engine, queue);
         }
         if self.named.elapsed() >= NAMING {
@@ -151,10 +160,9 @@ impl Pace {
     }
 
     /// Many small pieces say much in a short time; large ones are done in jumps.
-    fn has_seen_enough(&self) -> bool {
-        let [small, large] = Class::ALL.map(|class| &self.lanes[class as usize]);
-        let done = self.work(Class::Small as usize) - small.work;
-        large.seen == 0 && done >= QUICK_WORK
+    fn has_seen_enough(&self, engine: &Engine) -> bool {
+        let found = engine.counters.get(Counter::EntriesFound) - self.window_entries;
+        self.lanes[Class::Large as usize].seen == 0 && found >= QUICK_ENTRIES
     }
 
     fn work(&self, class: usize) -> u64 {
@@ -182,13 +190,18 @@ impl Pace {
     }
 
     /// Ends a window. Answers whether a number has changed.
-    fn decide(&mut self) -> bool {
+    fn decide(&mut self, engine: &Engine) -> bool {
         let elapsed_s = self.window.elapsed().as_secs_f64();
         self.window = Instant::now();
         let samples = std::mem::take(&mut self.samples).max(1) as f64;
         let times = dmover_sys::process::processor_times();
         let busy = busy(std::mem::replace(&mut self.window_times, times), times);
-        let saturated = busy.is_some_and(|share| share >= SATURATED);
+        let own_s = dmover_sys::process::processor_seconds();
+        let own = own_s - std::mem::replace(&mut self.window_own_s, own_s);
+        let cores = dmover_sys::process::available_processors() as f64;
+        let is_ours = own >= OWN_PART * elapsed_s * cores;
+        let saturated = is_ours && busy.is_some_and(|share| share >= SATURATED);
+        self.window_entries = engine.counters.get(Counter::EntriesFound);
         let mut changed = false;
         let work = Class::ALL.map(|class| self.work(class as usize));
         for (lane, work) in self.lanes.iter_mut().zip(work) {

@@ -40,9 +40,10 @@ impl Lease {
     /// unless it has run out already.
     pub fn extend(&self) {
         let now = self.deadline.now_ms();
-        if now < self.deadline.at_ms.load(Ordering::SeqCst) {
-            self.deadline.at_ms.fetch_max(now + self.deadline.length_ms, Ordering::SeqCst);
-        }
+        let until = now + self.deadline.length_ms;
+        let extended = |at| (now < at).then_some(until.max(at));
+        // A lease that has run out, or was taken back in this very moment, stays lost.
+        let _ = self.deadline.at_ms.fetch_update(Ordering::SeqCst, Ordering::SeqCst, extended);
     }
 
     /// Whether the mover still holds the task. Asked before every rename, unlink, seal and chunk.
@@ -280,6 +281,10 @@ impl Queue for LocalQueue {
         let over: Vec<TaskId> =
             state.leased.iter().filter(|(_, l)| !l.holds()).map(|(id, _)| *id).collect();
         let lost: Vec<Lease> = over.iter().filter_map(|id| state.release(*id)).collect();
+        // Its holder may be about to extend it: from here on it cannot.
+        for lease in &lost {
+            lease.deadline.at_ms.store(0, Ordering::SeqCst);
+        }
         state.attempts.extend(lost.iter().map(|l| (l.task.id, l.attempt)));
         lost.into_iter().map(|l| l.task).collect()
     }

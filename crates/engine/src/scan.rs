@@ -256,9 +256,9 @@ impl Mover<'_> {
     }
 
     fn must_hand_back(&self, depth: usize) -> bool {
-        self.engine.control.is_stopping()
-            || depth >= self.engine.depth_max
-            || self.budget_is_spent()
+        // A task that was slow to begin does something all the same, or it would go round for ever.
+        let spent = self.spent.entries > 0 && self.budget_is_spent();
+        self.engine.control.is_stopping() || depth >= self.engine.depth_max || spent
     }
 
     /// The topmost directory has nothing left to go into.
@@ -417,9 +417,13 @@ impl Mover<'_> {
         let mut taken = 0;
         while let Some(Seen { mut name, hint }) = names.pop_front() {
             taken += 1;
-            if taken % SHARE_EVERY == 0 && names.len() >= SHARE_EVERY && self.queue.is_hungry() {
-                let rest = names.split_off(names.len() / 2);
-                self.pass_on(frames, rest);
+            if taken % SHARE_EVERY == 0 && names.len() >= SHARE_EVERY {
+                if self.lease.is_wanted_back() {
+                    self.pass_on(frames, std::mem::take(&mut names));
+                } else if self.queue.is_hungry() {
+                    let rest = names.split_off(names.len() / 2);
+                    self.pass_on(frames, rest);
+                }
             }
             let Some(frame) = frames.last_mut() else { return };
             if at_sight && hint == TypeHint::File {

@@ -15,7 +15,8 @@
 pub struct Bounds {
     /// At least one.
     pub least: usize,
-    /// As many as processors can use: fewer have to be faster to be kept, as with a lock or a disk that seeks.
+    /// Fewer than this have to be faster to be kept, as with a lock or a disk that seeks: among few movers one is
+    /// a large part, and a bad moment must not leave a processor idle.
     pub usual: usize,
     /// Not less than `least`.
     pub most: usize,
@@ -49,7 +50,7 @@ impl Window {
 const FAIR_PART: f64 = 0.4;
 /// A rate that is lower by no more than this is the same.
 const SAME: f64 = 0.97;
-/// Fewer movers than processors can use have to be faster.
+/// Fewer movers than usual have to be faster.
 const FASTER: f64 = 1.05;
 /// Such a trial costs much where it fails, so it has to wait until patience has grown to so many windows.
 const RARELY: u32 = 32;
@@ -123,8 +124,10 @@ impl Controller {
     /// Takes note of a window and decides anew.
     pub fn observe(&mut self, window: &Window) -> usize {
         let starved = window.movers < self.width as f64 * 0.75;
-        if window.work <= 0.0 || starved || self.bounds.least == self.bounds.most {
-            // Nothing can be learnt from movers that had nothing to do.
+        // Those that are to stop end what they are at first.
+        let leaving = window.movers > self.width as f64 * 1.1 + 0.5;
+        if window.work <= 0.0 || starved || leaving || self.bounds.least == self.bounds.most {
+            // Nothing can be learnt from movers that had nothing to do, nor from another number of them.
             return self.width;
         }
         let (rate, cost) = (window.rate(), window.cost());
@@ -154,6 +157,8 @@ impl Controller {
             return;
         }
         if window.saturated && !self.downward {
+            // The first window with time to spare is the first that says something.
+            self.rate = self.rate.filter(|_| !first);
             self.at_limit = true;
             self.downward = true;
             self.phase = Phase::Rest { windows: self.patience };
@@ -183,7 +188,7 @@ impl Controller {
         let width = (from - (from / 4).max(1).min(from - 1)).max(self.bounds.least);
         self.downward = false;
         if width == from || (width < self.bounds.usual && self.patience < RARELY) {
-            self.settle(None, false);
+            self.phase = Phase::Rest { windows: self.patience };
             return;
         }
         self.width = width;

@@ -188,8 +188,8 @@ fn a_bad_moment_leaves_no_processor_idle() {
 fn saturated_processors_are_left_alone_until_they_have_time() {
     let mut simulation = Simulation::new(3, 0.05);
     let mut widest = 0;
-    for saturated in [true, false] {
-        for _ in 0..60 {
+    for (saturated, windows) in [(true, 100), (false, 16)] {
+        for _ in 0..windows {
             let movers = simulation.controller.width() as f64;
             let work = latency(movers) * WINDOW_S * simulation.jitter();
             let window = Window { elapsed_s: WINDOW_S, work, movers, saturated };
@@ -201,6 +201,19 @@ fn saturated_processors_are_left_alone_until_they_have_time() {
         }
     }
     assert!(widest >= 16, "{widest} movers for a server that could take any number");
+}
+
+#[test]
+fn movers_that_have_not_left_yet_say_nothing_of_those_that_stay() {
+    let mut controller = Controller::new(Bounds { least: 1, usual: 2, most: MOST }, 8);
+    for _ in 0..50 {
+        // Whatever is decided, eight are at work.
+        let before = controller.width();
+        let window = Window { elapsed_s: 0.1, work: 100.0, movers: 8.0, saturated: false };
+        controller.observe(&window);
+        assert!(controller.width() + 2 >= before.min(8), "from {before} to {}", controller.width());
+    }
+    assert!(controller.width() >= 6, "{} are left", controller.width());
 }
 
 #[test]

@@ -79,6 +79,12 @@ pub fn available_processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Seconds that processors have spent on this process since it started (clock_gettime(2)).
+pub fn processor_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Time that all processors of the machine have spent since it started, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessorTimes {

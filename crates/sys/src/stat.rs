@@ -171,6 +171,10 @@ pub fn file_system_name(magic: i64) -> Option<&'static str> {
         0x7366_746e => "ntfs",
         0x9fa0 => "proc",
         0x6265_6572 => "sysfs",
+        0x6462_6720 => "debugfs",
+        0x7472_6163 => "tracefs",
+        0x0027_e0eb | 0x6367_7270 => "cgroup",
+        0x7363_6673 => "securityfs",
         0x0187 => "autofs",
         _ => return None,
     })

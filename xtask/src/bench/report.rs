@@ -41,6 +41,8 @@ pub struct CaseResult {
     files: u64,
     bytes: u64,
     columns: Vec<Column>,
+    /// The fastest of the faithful, once it was chosen.
+    best: Option<usize>,
 }
 
 impl CaseResult {
@@ -53,7 +55,7 @@ impl CaseResult {
             failure: None,
         };
         let columns = subjects.iter().map(column).collect();
-        Self { case, place, files: stage.files, bytes: stage.bytes, columns }
+        Self { case, place, files: stage.files, bytes: stage.bytes, columns, best: None }
     }
 
     pub fn add(&mut self, index: usize, sample: Sample) {
@@ -94,25 +96,33 @@ impl CaseResult {
         own.iter().zip(other).map(|(a, b)| of(a) / of(b)).collect()
     }
 
-    /// Whether a bar speaks of this program, as far as can be told by now.
-    pub fn is_needed(&self, index: usize) -> bool {
-        let own = self.columns[index].name.starts_with("dmover");
-        own || self.case.bars.iter().any(|bar| self.rival(bar) == Some(index))
+    /// Whether a bar speaks of each program. The best of the faithful is chosen now and stays it.
+    pub fn choose_needed(&mut self) -> Vec<bool> {
+        self.best = self.best_faithful();
+        let rivals: Vec<_> = self.case.bars.iter().filter_map(|bar| self.rival(bar)).collect();
+        let own = |column: &Column| column.name.starts_with("dmover");
+        let columns = self.columns.iter().enumerate();
+        columns.map(|(index, column)| own(column) || rivals.contains(&index)).collect()
+    }
+
+    fn best_faithful(&self) -> Option<usize> {
+        let rivals = (1..self.columns.len()).filter(|i| {
+            let column = &self.columns[*i];
+            column.faithful && !column.name.starts_with("dmover") && column.is_usable()
+        });
+        rivals.min_by(|a, b| self.columns[*a].wall().total_cmp(&self.columns[*b].wall()))
     }
 
     /// The program that a bar speaks of.
     fn rival(&self, bar: &Bar) -> Option<usize> {
-        let usable = |column: &Column| column.failure.is_none() && !column.samples.is_empty();
+        if !self.columns[0].is_usable() {
+            return None;
+        }
         match bar.against {
-            Against::Program(name) => self.columns.iter().position(|c| c.name == name && usable(c)),
-            Against::BestFaithful => {
-                let rivals = (1..self.columns.len()).filter(|i| {
-                    let column = &self.columns[*i];
-                    let own = column.name.starts_with("dmover");
-                    column.faithful && !own && usable(column)
-                });
-                rivals.min_by(|a, b| self.columns[*a].wall().total_cmp(&self.columns[*b].wall()))
+            Against::Program(name) => {
+                self.columns.iter().position(|c| c.name == name && c.is_usable())
             }
+            Against::BestFaithful => self.best.or_else(|| self.best_faithful()),
         }
     }
 
@@ -132,7 +142,7 @@ impl CaseResult {
         }
         if let Some((movers, seconds)) = self.case.fixed {
             let name = format!("dmover -j {movers}");
-            let column = self.columns.iter().find(|column| column.name == name);
+            let column = self.columns.iter().find(|c| c.name == name && c.is_usable());
             let reached = column.map(|column| {
                 let walls: Vec<f64> = column.samples.iter().map(|s| s.wall_s).collect();
                 let (low, high) = interval(&walls);
@@ -184,6 +194,10 @@ impl CaseResult {
 }
 
 impl Column {
+    fn is_usable(&self) -> bool {
+        self.failure.is_none() && !self.samples.is_empty()
+    }
+
     fn wall(&self) -> f64 {
         median(&self.samples.iter().map(|s| s.wall_s).collect::<Vec<_>>())
     }

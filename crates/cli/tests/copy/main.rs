@@ -18,6 +18,7 @@ mod privilege;
 mod refusals;
 mod regressions;
 mod selection;
+mod servers;
 mod signals;
 
 use bench::{Bench, snapshot};

@@ -1,0 +1,45 @@
+//! File servers that are slow, or tell half of the truth.
+
+use std::path::Path;
+
+use dmover_testkit::faultfs::{Config, FaultFs, FaultFsHandle, Latency};
+use dmover_testkit::skip::skipped;
+
+use super::Bench;
+
+fn serve(test: &str, backing: &Path, mountpoint: &Path, config: Config) -> Option<FaultFsHandle> {
+    match FaultFs::mount(backing, mountpoint, config) {
+        Ok(mounted) => Some(mounted),
+        Err(error) => {
+            skipped(test, &format!("{error:#}"));
+            None
+        }
+    }
+}
+
+/// To open a directory takes longer than a task may last: each must do something all the same.
+#[test]
+fn a_tree_on_a_very_slow_server_arrives() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p b/s/a/{1,2,3} m && for d in 1 2 3; do echo $d > b/s/a/$d/f; done");
+    let config = Config { latency: Latency::of_us(150_000), ..Config::default() };
+    let served = serve("slow server", &bench.at("b"), &bench.at("m"), config);
+    let Some(served) = served else { return };
+    let wrapped = bench.with(|dmover| dmover.wrapped(["timeout", "60"]));
+    wrapped.copy("-j2 -T m/s d").expect_code(0);
+    served.set_latency(Latency::of_us(0));
+    wrapped.assert_same("b/s", "d");
+}
+
+/// The kernel says of these files that they have no bytes, and makes some up for whoever reads them.
+#[test]
+fn a_file_of_unknown_size_does_not_arrive_empty() {
+    let bench = Bench::new();
+    bench.sh("mkdir m");
+    let backing = Path::new("/proc/sys/kernel");
+    let served = serve("unknown sizes", backing, &bench.at("m"), Config::default());
+    let Some(_served) = served else { return };
+    let run = bench.copy("-T m/ostype d").expect_code(3);
+    assert!(run.text().contains("something to read"), "{}", run.tell());
+    assert!(!bench.exists("d"));
+}
