@@ -67,6 +67,7 @@ pub(crate) struct Pace {
     lanes: [Lane; CLASSES],
     most: usize,
     fixed: bool,
+    cores: usize,
     stations: Vec<Arc<Station>>,
     sampled: Instant,
     window: Instant,
@@ -104,6 +105,7 @@ impl Pace {
             lanes: Class::ALL.map(lane),
             most,
             fixed,
+            cores,
             stations: Vec::new(),
             sampled: now,
             window: now,
@@ -198,8 +200,7 @@ impl Pace {
         let busy = busy(std::mem::replace(&mut self.window_times, times), times);
         let own_s = dmover_sys::process::processor_seconds();
         let own = own_s - std::mem::replace(&mut self.window_own_s, own_s);
-        let cores = dmover_sys::process::available_processors() as f64;
-        let is_ours = own >= OWN_PART * elapsed_s * cores;
+        let is_ours = own >= OWN_PART * elapsed_s * self.cores as f64;
         let saturated = is_ours && busy.is_some_and(|share| share >= SATURATED);
         self.window_entries = engine.counters.get(Counter::EntriesFound);
         let mut changed = false;

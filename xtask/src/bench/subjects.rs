@@ -23,15 +23,23 @@ pub struct Subject {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Dmover { program: PathBuf, reflink: &'static str, arguments: Vec<String> },
+    Dmover {
+        program: PathBuf,
+        reflink: &'static str,
+        arguments: Vec<String>,
+    },
     Reference(PathBuf),
     Cp(&'static str),
+    /// The same, and then what it wrote is flushed, as dmover flushes large files.
+    CpFlushed,
     Rsync,
     Tar,
     Fpsync,
     Rclone,
     Xcp(PathBuf, &'static str),
     Cpz(PathBuf),
+    /// Nothing but direct writes of zeros, one after the other: what storage takes.
+    Floor,
 }
 
 /// Where the programs are.
@@ -119,6 +127,10 @@ pub fn of(case: &Case, place: Place, programs: &Programs, args: &CopyArgs) -> Re
     if place.is_slow() {
         peer("fpsync", true, Kind::Fpsync);
     }
+    if case.loads.iter().all(|load| load.bytes >= LARGE) {
+        peer("cp+sync", true, Kind::CpFlushed);
+        peer("floor", false, Kind::Floor);
+    }
     peer("xcp", false, Kind::Xcp(programs.peers.join("xcp"), reflink));
     if !place.is_slow() {
         peer("cpz", false, Kind::Cpz(programs.peers.join("cpz")));
@@ -127,7 +139,11 @@ pub fn of(case: &Case, place: Place, programs: &Programs, args: &CopyArgs) -> Re
     unknown.map_or(Ok(all), |name| bail!("no peer is named '{name}': {}", NAMES.join(", ")))
 }
 
-const NAMES: [&str; 8] = ["cp", "reference", "rsync", "tar", "fpsync", "rclone", "xcp", "cpz"];
+const NAMES: [&str; 10] =
+    ["cp", "cp+sync", "reference", "floor", "rsync", "tar", "fpsync", "rclone", "xcp", "cpz"];
+
+/// Files from here on are a matter of storage alone.
+const LARGE: u64 = 100 << 20;
 
 impl Subject {
     /// The command that copies the stage's source to its destination, which is not there yet.
@@ -150,6 +166,10 @@ impl Subject {
             Kind::Reference(program) => owned(&[&word(program), &source, &destination]),
             Kind::Cp(reflink) => {
                 owned(&["cp", "-a", &format!("--reflink={reflink}"), "-T", &source, &destination])
+            }
+            Kind::CpFlushed => {
+                const FLUSHED: &str = "cp -a --reflink=never -T \"$1\" \"$2\" && sync -f \"$2\"";
+                owned(&["sh", "-c", FLUSHED, "cp-sync", &source, &destination])
             }
             Kind::Rsync => owned(&["rsync", "-aHAX", &inside(&source), &inside(&destination)]),
             Kind::Tar => {
@@ -181,6 +201,13 @@ impl Subject {
                 owned(&[&word(program), "-r", "-T", "-w", "2", &reflink, &source, &destination])
             }
             Kind::Cpz(program) => owned(&[&word(program), &source, &destination]),
+            Kind::Floor => {
+                const ZEROS: &str = "mkdir \"$1\" && seq \"$2\" | xargs -I{} dd if=/dev/zero \
+                    of=\"$1/{}\" bs=4M count=\"$3\" iflag=count_bytes oflag=direct status=none";
+                let (files, bytes) =
+                    (stage.files.to_string(), (stage.bytes / stage.files).to_string());
+                owned(&["sh", "-c", ZEROS, "floor", &destination, &files, &bytes])
+            }
         }
     }
 
