@@ -158,7 +158,9 @@ impl Controller {
         }
         if window.saturated && !self.downward {
             // The first window with time to spare is the first that says something.
-            self.rate = self.rate.filter(|_| !first);
+            if first {
+                self.rate = None;
+            }
             self.at_limit = true;
             self.downward = true;
             self.phase = Phase::Rest { windows: self.patience };

@@ -204,6 +204,20 @@ fn a_directory_is_looked_at_a_few_times_only() {
     assert!((4.0..=7.0).contains(&each), "{each:.1} looks for each directory and its file");
 }
 
+/// Blocks of a file without checksums cannot be shared with one that has them: that is its own affair.
+#[test]
+fn a_file_that_cannot_be_shared_does_not_keep_others_from_it() {
+    let Some((_mounted, bench)) = mounted("odd files", FileSystem::Btrfs) else { return };
+    bench.sh("mkdir s && for n in 1 2 3; do touch s/odd$n && chattr +C s/odd$n; done");
+    for number in 1..=3 {
+        bench.sh(&format!("head -c 1M /dev/urandom >> s/odd{number}"));
+        bench.write(&format!("s/plain{number}"), pattern(MIB));
+    }
+    let line = summary(&bench, "-j1 --preserve=mode,times");
+    assert_eq!(line.number("bytes_shared"), Some(3 * MIB as u64));
+    bench.sh("diff -r s d");
+}
+
 /// Storage is asked for long stretches on borders, not for scraps.
 #[test]
 fn large_files_reach_storage_in_long_aligned_pieces() {
