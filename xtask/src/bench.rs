@@ -9,6 +9,7 @@ mod measure;
 mod report;
 mod stage;
 mod statistics;
+mod storage;
 mod subjects;
 
 use anyhow::{Context, Result, bail};
@@ -32,6 +33,8 @@ pub struct BenchArgs {
 enum Verb {
     /// `dmover copy` against cp, rsync, tar, fpsync, rclone, xcp, cpz and a bare loop of system calls
     Copy(CopyArgs),
+    /// What storage takes from a number of threads, reading, writing or both, beside fio
+    Storage(storage::StorageArgs),
 }
 
 /// Arguments of `bench copy`.
@@ -75,9 +78,15 @@ struct CopyArgs {
     verbose: bool,
 }
 
-/// Runs the chosen cases and prints a table for each.
+/// Runs what was asked for and prints its tables.
 pub fn run(args: &BenchArgs) -> Result<()> {
-    let Verb::Copy(args) = &args.verb;
+    match &args.verb {
+        Verb::Copy(args) => compare(args),
+        Verb::Storage(args) => storage::run(args),
+    }
+}
+
+fn compare(args: &CopyArgs) -> Result<()> {
     if args.list {
         print!("{}", cases::list());
         return Ok(());

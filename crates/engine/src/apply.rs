@@ -76,6 +76,7 @@ impl Mover<'_> {
         let engine = self.engine;
         let started = Instant::now();
         for attempt in 1.. {
+            self.in_place = false;
             let result = self.attempt(level, &planned, opened.take());
             let mut error = match result {
                 Ok(moved) => {
@@ -86,7 +87,7 @@ impl Mover<'_> {
             };
             error.attempt = attempt;
             let lifted = error.errno == EPERM && engine.lift_directory(level);
-            if !lifted && !engine.may_pass(&error, attempt) {
+            if self.in_place || (!lifted && !engine.may_pass(&error, attempt)) {
                 engine.error(error);
                 return false;
             }

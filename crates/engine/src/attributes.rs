@@ -295,7 +295,9 @@ impl Engine {
             // The mask without its ACL would let the whole group in.
             mode = mode & !0o070 | group << 3;
         }
-        self.set_mode(object, &Metadata { mode, ..source.clone() }, now, owner_kept)
+        // An ACL has rewritten the mode, and to another one than this if modes are not kept.
+        let seen = if has_acl { None } else { Some(now) };
+        self.set_mode(object, &Metadata { mode, ..source.clone() }, seen, owner_kept)
     }
 
     /// Whether the object now has the owner and group that it should have.
@@ -440,14 +442,14 @@ impl Engine {
         let mode = self.final_mode(source);
         let may_open = self.privilege.privileged || mode & 0o600 == 0o600;
         let plain = mode & 0o7000 == 0 && may_open && !self.spec.policy.skip_chmod;
-        if plain && target.is_closed() { mode } else { self.closed_mode(source) }
+        if plain && target.is_closed(self.privilege) { mode } else { self.closed_mode(source) }
     }
 
     fn set_mode(
         &self,
         object: Object<'_>,
         source: &Metadata,
-        now: &Metadata,
+        now: Option<&Metadata>,
         owner_kept: bool,
     ) -> Result<(), EntryError> {
         const SET_ID: u32 = 0o6000;
@@ -497,17 +499,20 @@ impl Engine {
         Ok(())
     }
 
-    /// The mode at present: changing the owner clears set-id bits, and an ACL rewrites the group's.
+    /// The mode at present, if it was `now` before the owner was set: that clears set-id bits.
     fn present_mode(
         &self,
         object: Object<'_>,
-        now: &Metadata,
+        now: Option<&Metadata>,
         source: &Metadata,
     ) -> Result<u32, EntryError> {
         // A change of owner clears nothing else, but a server may.
-        let same_owner = (now.uid, now.gid) == (source.uid, source.gid);
-        let untouched = now.mode & 0o6000 == 0 && (same_owner || object.facts.local);
-        if untouched && object.kind == EntryKind::File {
+        let untouched = |now: &&Metadata| {
+            let same_owner = (now.uid, now.gid) == (source.uid, source.gid);
+            let set_id = now.mode & 0o6000 != 0;
+            !set_id && (same_owner || object.facts.local) && object.kind == EntryKind::File
+        };
+        if let Some(now) = now.filter(untouched) {
             return Ok(now.mode);
         }
         let found = stat::stat_fd(object.fd).map_err(|e| object.fail(Operation::Stat, e))?;

@@ -19,8 +19,8 @@ pub(crate) struct Facts {
     pub no_flags: AtomicBool,
     /// It refused a direct read or write.
     pub no_direct: AtomicBool,
-    /// It refused to share blocks between two of its files.
-    pub no_clone: AtomicBool,
+    /// The mount (plus one) that it last refused to share blocks with.
+    pub no_clone_from: AtomicU32,
     /// It updates access times although it was asked not to, and that was told.
     pub touches_atime: AtomicBool,
     /// The mount (plus one) that copy_file_range(2) last refused to copy from.

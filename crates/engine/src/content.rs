@@ -19,7 +19,7 @@ use pipe::Pipe;
 mod pipe;
 mod tools;
 
-pub(crate) use tools::Tools;
+pub(crate) use tools::{RING_PIECE_MIN, Tools};
 
 /// One copy of bytes between two open files.
 #[derive(Clone, Copy)]
@@ -109,7 +109,9 @@ impl Engine {
         let facts = transfer.facts;
         let wanted = match self.spec.policy.reflink {
             When::Never => false,
-            When::Auto => !facts.is(&facts.no_clone),
+            When::Auto => {
+                facts.no_clone_from.load(Ordering::Relaxed) != transfer.source_mount.0 + 1
+            }
             When::Always => true,
         };
         if !wanted || size == 0 {
@@ -119,16 +121,12 @@ impl Engine {
             .map_err(|e| transfer.write_error(e))?;
         match cloned {
             Offer::Done(()) => self.add(Counter::BytesShared, size),
-            Offer::Never if transfer.source_mount == self.mount_of(transfer.destination) => {
-                facts.no_clone.store(true, Ordering::Relaxed);
+            Offer::Never => {
+                facts.no_clone_from.store(transfer.source_mount.0 + 1, Ordering::Relaxed);
             }
-            Offer::Never | Offer::NotThese => {}
+            Offer::NotThese => {}
         }
         Ok(cloned == Offer::Done(()))
-    }
-
-    fn mount_of(&self, fd: BorrowedFd<'_>) -> MountId {
-        stat::stat_fd(fd).map_or(MountId(u32::MAX), |s| self.mounts.id(s.device))
     }
 
     /// Copies a range; bytes land `shift` further (or, if negative, nearer) than they were.

@@ -1,7 +1,7 @@
 //! Regular files: content under the final or a temporary name, then everything else, times last.
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Identity, Metadata, Note, Operation,
-    RangeCopy, Side, When,
+    ByteRange, CopyEngine, EntryError, EntryKind, EntryRecord, ErrorClass, Identity, Metadata,
+    Note, Operation, RangeCopy, Side, When,
 };
 use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 use crate::apply::{Moved, Planned, Renaming};
 use crate::attributes::{Attributes, Object};
 use crate::capability::Facts;
-use crate::content::{Holes, Transfer};
+use crate::content::{Holes, RING_PIECE_MIN, Transfer};
 use crate::context::{Engine, Privilege, entry_error};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
@@ -330,7 +330,7 @@ impl Mover<'_> {
         Ok(Moved { bytes })
     }
 
-    /// Copies the content; answers the bytes moved and whether the size was set before the data.
+    /// Copies the content; answers the bytes moved, and whether the size may be on storage before the data.
     fn fill(
         &mut self,
         level: &Level,
@@ -372,12 +372,14 @@ impl Mover<'_> {
         }
         let range = ByteRange { start: 0, end: size };
         let bytes = engine.copy_range(transfer, range, 0, holes, self.tools)?;
-        Ok((bytes, holes != Holes::Fill))
+        // A ring writes in any order, so the end may reach storage before the middle.
+        let unordered = engine.spec.policy.engine == CopyEngine::Uring && size > RING_PIECE_MIN;
+        Ok((bytes, unordered || holes != Holes::Fill))
     }
 
     /// Puts a finished file under its final name, then sets the flags that would forbid it.
     pub(crate) fn settle(
-        &self,
+        &mut self,
         level: &Level,
         mut file: Unfinished<'_>,
         last: &[u8],
@@ -395,10 +397,12 @@ impl Mover<'_> {
             self.put_in_place(level, file.target, renaming)?;
             file.name = last.to_vec();
             file.disarm();
+            self.in_place = true;
         }
         let dressed = self.engine.set_last(&file, attributes, &shown);
         // A late error takes away what was made under its final name.
         file.keep().map_err(fail)?;
+        self.in_place = true;
         dressed
     }
 
@@ -415,6 +419,9 @@ impl Mover<'_> {
         let last = record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let source_path = || level.source_path(record.name.as_bytes());
+        if supply.metadata.size == 0 {
+            has_nothing(&level.source.facts, supply.fd.as_fd(), &source_path)?;
+        }
         let existing = decision != Decision::Create;
         let fd = if existing {
             self.open_existing(level, target, last, &supply.metadata)?
@@ -475,6 +482,8 @@ impl Mover<'_> {
                 .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
         } else {
             engine.finish_file(&file, &supply.metadata, &supply.attributes, true, &shown)?;
+            // Equal from here on.
+            self.in_place = existing;
             engine.set_last(&file, &supply.attributes, &shown)?;
         }
         file.keep().map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;

@@ -140,7 +140,7 @@ impl Mover<'_> {
 
     /// Metadata, flush, final name.
     fn end_file(
-        &self,
+        &mut self,
         level: &Level,
         last: &[u8],
         supply: &Supply,
@@ -245,6 +245,7 @@ impl Mover<'_> {
 
     /// Ends a large file: all its chunks have settled.
     pub(crate) fn run_seal(&mut self, task: &SealTask) {
+        self.in_place = false;
         let result = match &task.failure {
             None => self.seal(&task.large),
             Some(error) => Err((**error).clone()),
@@ -260,7 +261,7 @@ impl Mover<'_> {
             let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
             error.path = self.engine.destination_path(at.root, &at.path, last);
         }
-        let again = error.retryable() || error.class == ErrorClass::Fenced;
+        let again = !self.in_place && (error.retryable() || error.class == ErrorClass::Fenced);
         let stopping = self.engine.control.is_stopping();
         if again && large.round < retry::ATTEMPTS_MAX && !stopping {
             self.engine.count(Counter::Retries);

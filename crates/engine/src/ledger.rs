@@ -3,7 +3,7 @@
 //! Small jobs never touch a disk: everything stays in memory until a threshold, and moves to an SQLite
 //! file from then on. The file is scratch: it is unlinked as soon as it is open.
 use dmover_model::{DirectoryRef, FileRef, LinkGroup, LinkName, TreePath};
-use dmover_plan::coordinator::{LinkSupply, Shelved};
+use dmover_plan::coordinator::{LinkSupply, Portion, Shelved};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ use spill::Spill;
 pub trait Ledger: Send {
     /// Keeps tasks for later.
     fn shelve(&mut self, tasks: Vec<Shelved>) -> Result<(), Fatal>;
-    /// Gives back up to `most` tasks, the newest first.
-    fn unshelve(&mut self, most: usize) -> Result<Vec<Shelved>, Fatal>;
+    /// Gives back that many tasks, as far as there are so many, the newest of each kind first.
+    fn unshelve(&mut self, most: Portion) -> Result<Vec<Shelved>, Fatal>;
     /// Remembers names of linked inodes.
     fn record_links(&mut self, names: Vec<LinkName>) -> Result<(), Fatal>;
     /// Gives back link groups, each once, `most` names or one name of a large group at least.
@@ -50,7 +50,8 @@ pub struct SpillLedger {
     directory: PathBuf,
     memory_bytes: usize,
     used_bytes: usize,
-    tasks: Vec<Shelved>,
+    chunks: Vec<Shelved>,
+    others: Vec<Shelved>,
     links: BTreeMap<LinkKey, LinkName>,
     dirty: BTreeMap<DirtyKey, DirectoryRef>,
     spill: Option<Spill>,
@@ -68,7 +69,8 @@ impl SpillLedger {
             directory: directory.to_owned(),
             memory_bytes,
             used_bytes: 0,
-            tasks: Vec::new(),
+            chunks: Vec::new(),
+            others: Vec::new(),
             links: BTreeMap::new(),
             dirty: BTreeMap::new(),
             spill: None,
@@ -92,8 +94,10 @@ impl SpillLedger {
             Some(spill) => spill,
             None => self.spill.insert(Spill::create(&self.directory)?),
         };
+        let mut tasks = std::mem::take(&mut self.chunks);
+        tasks.append(&mut self.others);
         spill.put(
-            std::mem::take(&mut self.tasks),
+            tasks,
             std::mem::take(&mut self.links).into_values(),
             std::mem::take(&mut self.dirty).into_values(),
         )
@@ -136,21 +140,29 @@ impl SpillLedger {
 impl Ledger for SpillLedger {
     fn shelve(&mut self, tasks: Vec<Shelved>) -> Result<(), Fatal> {
         let bytes = tasks.iter().map(task_bytes).sum();
-        self.tasks.extend(tasks);
+        let (chunks, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(is_chunk);
+        self.chunks.extend(chunks);
+        self.others.extend(others);
         self.charge(bytes)
     }
 
-    fn unshelve(&mut self, most: usize) -> Result<Vec<Shelved>, Fatal> {
-        let keep = self.tasks.len().saturating_sub(most);
-        let mut taken: Vec<Shelved> = self.tasks.drain(keep..).rev().collect();
-        let freed: usize = taken.iter().map(task_bytes).sum();
-        self.used_bytes = self.used_bytes.saturating_sub(freed);
-        if taken.len() < most
-            && let Some(spill) = &mut self.spill
+    fn unshelve(&mut self, most: Portion) -> Result<Vec<Shelved>, Fatal> {
+        let mut all = Vec::with_capacity(most.chunks + most.others);
+        for (shelf, chunks, most) in
+            [(&mut self.chunks, true, most.chunks), (&mut self.others, false, most.others)]
         {
-            taken.extend(spill.take_tasks(most - taken.len())?);
+            let keep = shelf.len().saturating_sub(most);
+            let mut taken: Vec<Shelved> = shelf.drain(keep..).rev().collect();
+            let freed: usize = taken.iter().map(task_bytes).sum();
+            self.used_bytes = self.used_bytes.saturating_sub(freed);
+            if taken.len() < most
+                && let Some(spill) = &mut self.spill
+            {
+                taken.extend(spill.take_tasks(chunks, most - taken.len())?);
+            }
+            all.append(&mut taken);
         }
-        Ok(taken)
+        Ok(all)
     }
 
     fn record_links(&mut self, names: Vec<LinkName>) -> Result<(), Fatal> {
@@ -221,6 +233,10 @@ impl Ledger for SpillLedger {
         }
         Ok(taken)
     }
+}
+
+fn is_chunk(task: &Shelved) -> bool {
+    matches!(task.kind, dmover_model::TaskKind::Chunk(_))
 }
 
 fn task_bytes(task: &Shelved) -> usize {

@@ -35,6 +35,8 @@ pub(crate) struct TargetDirectory {
     pub folds_case: bool,
     /// Made by this job, so that nothing of it is anybody else's choice.
     pub made: bool,
+    /// What was seen of it stays as it was while this task holds it: no other task finishes it meanwhile.
+    pub steady: bool,
     /// Its mode was opened up to fill it, so that it has to be finished again.
     pub opened_up: bool,
     /// New entries inherit inode flags.
@@ -44,9 +46,10 @@ pub(crate) struct TargetDirectory {
 impl TargetDirectory {
     /// Made by this job and not finished: nobody else can reach what is in it, whatever the modes there. Elsewhere
     /// than on the kernel's own file systems the mode need not be what decides.
-    pub fn is_closed(&self) -> bool {
+    pub fn is_closed(&self, privilege: Privilege) -> bool {
         const OTHERS: u32 = 0o077;
-        self.made && self.facts.local && !self.default_acl && self.metadata.mode & OTHERS == 0
+        let own = self.metadata.uid == privilege.uid && self.metadata.mode & OTHERS == 0;
+        self.made && self.steady && self.facts.local && own && !self.default_acl
     }
 
     /// A new file in it has the owner of the process, the mode that was asked for and no flags, so there is
@@ -55,7 +58,8 @@ impl TargetDirectory {
         const SET_GID: u32 = 0o2000;
         let own = (self.metadata.uid, self.metadata.gid) == (privilege.uid, privilege.gid);
         let inherits = self.default_acl || self.hands_down_flags;
-        self.made && self.facts.local && own && !inherits && self.metadata.mode & SET_GID == 0
+        let plain = own && !inherits && self.metadata.mode & SET_GID == 0;
+        self.made && self.steady && self.facts.local && plain
     }
 }
 
@@ -231,6 +235,8 @@ impl Engine {
             default_acl: false,
             folds_case: false,
             made: fresh,
+            // Lists may name one directory several times, and then several tasks work in it.
+            steady: self.spec.selection.list.is_none(),
             opened_up: false,
             hands_down_flags: false,
         };

@@ -36,6 +36,9 @@ pub(crate) struct Mover<'a> {
     pub cleaned: Option<Identity>,
     /// The names of the directory that was last asked for an exact one, where case is ignored.
     pub exact_names: RefCell<Option<(Identity, HashSet<Vec<u8>>)>>,
+    /// The entry being worked on looks complete at the destination: after an error another attempt would find it
+    /// equal and pass over the error.
+    pub in_place: bool,
     /// Nodes reported in this lease.
     nodes: usize,
 }
@@ -94,6 +97,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 spent: Spent { entries: 0, bytes: 0, since: Instant::now() },
                 cleaned: None,
                 exact_names: RefCell::new(None),
+                in_place: false,
                 nodes: 0,
             };
             station::begin(Class::of(&lease.task) as usize);

@@ -28,8 +28,10 @@ const OWN_PART: f64 = 0.3;
 const FEW: usize = 2;
 /// Time after which the present limit is named anew.
 const NAMING: Duration = Duration::from_secs(1);
-/// Movers for content of large files are worth their buffers only while storage can take more at a time.
-const LARGE_MOVERS_MAX: usize = 16;
+/// Movers without `-j` on machines up to as many processors; larger ones have one for each processor, up to a bound.
+const MOVERS: (usize, usize) = (64, 256);
+/// The same for content of large files: they are worth their buffers only while storage can take more at a time.
+const LARGE_MOVERS: (usize, usize) = (16, 64);
 
 /// How many movers there may be.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +48,7 @@ impl Allowance {
         match asked {
             0 => {
                 let cores = dmover_sys::process::available_processors();
-                Self { most: (32 * cores).clamp(32, 64), fixed: false }
+                Self { most: cores.clamp(MOVERS.0, MOVERS.1), fixed: false }
             }
             most => Self { most, fixed: true },
         }
@@ -93,7 +95,7 @@ impl Pace {
             let (most, start) = match class {
                 Class::Small => (most, cores),
                 Class::Large if fixed => (most, most),
-                Class::Large => (most.min(LARGE_MOVERS_MAX), 2 * cores),
+                Class::Large => (most.min(cores.clamp(LARGE_MOVERS.0, LARGE_MOVERS.1)), 2 * cores),
             };
             let bounds =
                 Bounds { least: if fixed { most } else { 1 }, usual: cores.min(FEW), most };

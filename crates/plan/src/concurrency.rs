@@ -156,11 +156,11 @@ impl Controller {
             self.phase = Phase::Rest { windows: windows - 1 };
             return;
         }
-        if window.saturated && !self.downward {
+        if window.saturated && first {
             // The first window with time to spare is the first that says something.
-            if first {
-                self.rate = None;
-            }
+            self.rate = None;
+            self.at_limit = true;
+        } else if window.saturated && !self.downward {
             self.at_limit = true;
             self.downward = true;
             self.phase = Phase::Rest { windows: self.patience };

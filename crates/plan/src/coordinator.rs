@@ -58,6 +58,31 @@ pub struct LinkSupply {
     pub exhausted: bool,
 }
 
+/// Numbers of tasks: chunks of large files, of which one file may have any number, and all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Portion {
+    /// Chunks of large files.
+    pub chunks: usize,
+    /// Everything else.
+    pub others: usize,
+}
+
+impl Portion {
+    fn of(&mut self, kind: &TaskKind) -> &mut usize {
+        if matches!(kind, TaskKind::Chunk(_)) { &mut self.chunks } else { &mut self.others }
+    }
+
+    fn total(self) -> usize {
+        self.chunks + self.others
+    }
+
+    /// Both numbers, each with its counterpart.
+    fn with(self, other: Self, combine: impl Fn(usize, usize) -> usize) -> Self {
+        let Self { chunks, others } = self;
+        Self { chunks: combine(chunks, other.chunks), others: combine(others, other.others) }
+    }
+}
+
 /// What the driver has to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
@@ -65,8 +90,8 @@ pub enum Command {
     Publish(Task),
     /// Keep tasks in the ledger.
     Shelve(Vec<Shelved>),
-    /// Give back up to so many shelved tasks, the newest first.
-    Unshelve(usize),
+    /// Give back shelved tasks, the newest first.
+    Unshelve(Portion),
     /// Remember names of linked inodes.
     RecordLinks(Vec<LinkName>),
     /// Remember directories to finish again.
@@ -95,6 +120,7 @@ struct Node {
 #[derive(Debug)]
 struct Flight {
     node: Option<NodeId>,
+    chunk: bool,
     /// Nodes this task has reported; they stay open as long as it may report more below them.
     reported: Vec<NodeId>,
     /// Nodes that holders of an earlier lease have reported: still to be finished, but the present
@@ -113,13 +139,15 @@ enum Phase {
 /// The state of one job.
 #[derive(Debug)]
 pub struct Coordinator {
-    window: usize,
+    /// Tasks that may be out. Chunks are counted apart, so that one huge file keeps nothing else waiting.
+    window: Portion,
     budget: Budget,
     next_task: u64,
     next_node: u64,
     flights: HashMap<TaskId, Flight>,
+    out: Portion,
     nodes: HashMap<NodeId, Node>,
-    shelf: u64,
+    shelf: Portion,
     phase: Phase,
     /// An answer of the ledger is outstanding.
     fetching: bool,
@@ -131,16 +159,17 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator that keeps at most about `window` tasks on the queue.
+    /// A coordinator that keeps at most about `window` tasks on the queue, and a quarter as many chunks.
     pub fn new(window: usize, budget: Budget) -> Self {
         Self {
-            window: window.max(1),
+            window: Portion { chunks: (window / 4).max(1), others: window.max(1) },
             budget,
             next_task: 0,
             next_node: 0,
             flights: HashMap::new(),
+            out: Portion::default(),
             nodes: HashMap::new(),
-            shelf: 0,
+            shelf: Portion::default(),
             phase: Phase::Tree,
             fetching: false,
             serial: false,
@@ -152,7 +181,7 @@ impl Coordinator {
 
     /// Tasks that are out or on the shelf.
     pub fn pending(&self) -> u64 {
-        self.flights.len() as u64 + self.shelf
+        (self.flights.len() + self.shelf.total()) as u64
     }
 
     /// Takes in what happened and answers what to do, in order.
@@ -178,8 +207,8 @@ impl Coordinator {
             }
             Input::Unshelved(tasks) => {
                 self.fetching = false;
-                self.shelf -= tasks.len() as u64;
                 for task in tasks {
+                    *self.shelf.of(&task.kind) -= 1;
                     self.publish(task.node, task.kind, &mut out);
                 }
             }
@@ -248,6 +277,10 @@ impl Coordinator {
         }
     }
 
+    fn room(&self) -> Portion {
+        self.window.with(self.out, usize::saturating_sub)
+    }
+
     /// Publishes as far as the window allows and shelves the rest.
     fn add(
         &mut self,
@@ -257,14 +290,14 @@ impl Coordinator {
         let mut shelved = Vec::new();
         for (node, kind) in tasks {
             self.hold(node);
-            if self.stopping || self.flights.len() < self.window {
+            if self.stopping || *self.room().of(&kind) > 0 {
                 self.publish(node, kind, out);
             } else {
+                *self.shelf.of(&kind) += 1;
                 shelved.push(Shelved { node, kind });
             }
         }
         if !shelved.is_empty() {
-            self.shelf += shelved.len() as u64;
             out.push(Command::Shelve(shelved));
         }
     }
@@ -279,7 +312,9 @@ impl Coordinator {
         }
         let id = TaskId(self.next_task);
         self.next_task += 1;
-        self.flights.insert(id, Flight { node, reported: Vec::new(), earlier: Vec::new() });
+        *self.out.of(&kind) += 1;
+        let chunk = matches!(kind, TaskKind::Chunk(_));
+        self.flights.insert(id, Flight { node, chunk, reported: Vec::new(), earlier: Vec::new() });
         out.push(Command::Publish(Task { id, kind, budget: self.budget }));
     }
 
@@ -316,6 +351,8 @@ impl Coordinator {
 
     fn end_flight(&mut self, task: TaskId, out: &mut Vec<Command>) {
         if let Some(flight) = self.flights.remove(&task) {
+            let Portion { chunks, others } = &mut self.out;
+            *if flight.chunk { chunks } else { others } -= 1;
             // Children first: the reporting task's own node closes after what it reported.
             for node in flight.earlier.into_iter().chain(flight.reported).rev() {
                 self.release(Some(node), out);
@@ -370,14 +407,15 @@ impl Coordinator {
         if self.fetching {
             return;
         }
-        let room = self.window.saturating_sub(self.flights.len());
-        if self.shelf > 0 && (room > 0 || self.stopping) {
+        let room = self.room();
+        let wanted = if self.stopping { self.window } else { room };
+        let wanted = wanted.with(self.shelf, usize::min);
+        if wanted.total() > 0 {
             self.fetching = true;
-            let most = if self.stopping { self.window } else { room };
-            out.push(Command::Unshelve(most.min(self.shelf as usize)));
+            out.push(Command::Unshelve(wanted));
             return;
         }
-        let idle = self.flights.is_empty() && self.shelf == 0;
+        let idle = self.flights.is_empty() && self.shelf.total() == 0;
         if idle && !self.ended && (self.stopping || self.phase == Phase::Finished) {
             self.ended = true;
             self.phase = Phase::Finished;
@@ -394,7 +432,7 @@ impl Coordinator {
                 self.phase = Phase::Dirty;
                 self.advance(out);
             }
-            Phase::Links if !self.links_exhausted && room > 0 && (!self.serial || idle) => {
+            Phase::Links if !self.links_exhausted && room.others > 0 && (!self.serial || idle) => {
                 self.fetching = true;
                 out.push(Command::FetchLinks);
             }

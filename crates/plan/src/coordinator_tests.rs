@@ -92,8 +92,8 @@ impl World {
                     Command::Publish(task) => self.out.push(task),
                     Command::Shelve(tasks) => self.shelf.extend(tasks),
                     Command::Unshelve(most) => {
-                        let keep = self.shelf.len().saturating_sub(most);
-                        inputs.push(Input::Unshelved(self.shelf.drain(keep..).rev().collect()));
+                        assert!(most.total() > 0, "nothing was asked for");
+                        inputs.push(Input::Unshelved(self.unshelve(most)));
                     }
                     Command::RecordDirty(dirty) => self.dirty.extend(dirty),
                     Command::FetchLinks => {
@@ -113,6 +113,26 @@ impl World {
             }
             self.largest_window = self.largest_window.max(self.out.len());
         }
+    }
+
+    fn unshelve(&mut self, most: Portion) -> Vec<Shelved> {
+        let mut left = most;
+        let mut taken = Vec::new();
+        for index in (0..self.shelf.len()).rev() {
+            let left = left.of(&self.shelf[index].kind);
+            if *left > 0 {
+                *left -= 1;
+                taken.push(self.shelf.remove(index));
+            }
+        }
+        assert_eq!(left, Portion::default(), "more was asked for than there is");
+        taken
+    }
+
+    fn out(&self) -> Portion {
+        let mut out = Portion::default();
+        self.out.iter().for_each(|task| *out.of(&task.kind) += 1);
+        out
     }
 
     /// Runs one of the tasks that are out.
@@ -182,9 +202,7 @@ fn open(file: &FileRef, round: u32, outcome: &mut Outcome) {
     let finish = TaskKind::Seal(Box::new(seal));
     outcome.nodes.push(NewNode { parent: Parent::Inherited, finish });
     for i in 0..CHUNKS as u64 {
-        let range = dmover_model::ByteRange { start: i, end: i + 1 };
-        let kind = TaskKind::Chunk(Box::new(ChunkTask { large: begun.clone(), range }));
-        outcome.tasks.push(NewTask { parent: Parent::New(0), kind });
+        outcome.tasks.push(NewTask { parent: Parent::New(0), kind: chunk_of(&begun, i) });
     }
 }
 
@@ -298,4 +316,41 @@ fn the_outcome_of_an_unknown_task_is_ignored() {
     let first = TaskKind::Scan { directory: directory(""), names: ScanNames::Root };
     coordinator.handle(Input::Start(vec![first]));
     assert!(coordinator.handle(Input::Done(TaskId(77), Outcome::default())).is_empty());
+}
+
+/// One file of any number of chunks leaves room for other work, and is worked on all the same.
+#[test]
+fn chunks_do_not_fill_the_window() {
+    let mut world = World::new(BTreeMap::new(), 8);
+    let huge = large("", 1);
+    let chunks = (0..100).map(|i| NewTask { parent: Parent::New(0), kind: chunk_of(&huge, i) });
+    let seal = SealTask { large: huge.clone(), failure: None };
+    let outcome = Outcome {
+        nodes: vec![NewNode { parent: Parent::Inherited, finish: TaskKind::Seal(Box::new(seal)) }],
+        tasks: chunks.collect(),
+        ..Outcome::default()
+    };
+    let first = world.out[0].id;
+    world.feed(Input::Report(first, outcome));
+    assert_eq!(world.out(), Portion { chunks: 2, others: 1 });
+    let scans = (0..100).map(|i| NewTask {
+        parent: Parent::Inherited,
+        kind: TaskKind::Scan { directory: directory(&format!("d{i}")), names: ScanNames::Root },
+    });
+    let outcome = Outcome { tasks: scans.collect(), ..Outcome::default() };
+    world.feed(Input::Report(first, outcome));
+    assert_eq!(world.out(), Portion { chunks: 2, others: 8 });
+    while let Some(index) = world.out.iter().position(|t| matches!(t.kind, TaskKind::Chunk(_))) {
+        let task = world.out.swap_remove(index);
+        world.feed(Input::Done(task.id, Outcome::default()));
+        assert_eq!(world.out().others, 8);
+    }
+    world.out.retain(|task| task.id != first);
+    world.feed(Input::Done(first, Outcome::default()));
+    assert!(world.out.iter().any(|task| matches!(task.kind, TaskKind::Seal(_))));
+}
+
+fn chunk_of(large: &LargeFile, number: u64) -> TaskKind {
+    let range = dmover_model::ByteRange { start: number, end: number + 1 };
+    TaskKind::Chunk(Box::new(ChunkTask { large: large.clone(), range }))
 }

@@ -45,7 +45,10 @@ pub struct Sides {
 /// Chooses for one file.
 pub fn choose(policy: &CopyPolicy, situation: &Situation) -> Method {
     let sides = sides(policy, situation);
+    // Only what goes by blocks is let go of in the page cache on the way.
+    let forgets = (policy.forget_read && !sides.read) || (policy.forget_written && !sides.write);
     match policy.engine {
+        _ if forgets => Method::Blocks(sides),
         CopyEngine::Buffered | CopyEngine::Direct => Method::Blocks(sides),
         CopyEngine::Uring => Method::Ring(sides),
         CopyEngine::Kernel | CopyEngine::Auto if situation.kernel && sides == Sides::default() => {
@@ -124,6 +127,18 @@ mod tests {
         assert_eq!(method(CopyEngine::Direct, Situation { size: 1, ..LARGE }), blocks(true, true));
         let both = Method::Ring(Sides { read: true, write: true });
         assert_eq!(method(CopyEngine::Uring, LARGE), both);
+    }
+
+    #[test]
+    fn what_is_to_leave_the_page_cache_goes_by_blocks() {
+        let small = Situation { size: 1, ..LARGE };
+        let read = CopyPolicy { forget_read: true, ..CopyPolicy::default() };
+        assert_eq!(choose(&read, &small), blocks(false, false));
+        assert_eq!(choose(&read, &LARGE), blocks(false, true));
+        let written = CopyPolicy { forget_written: true, ..CopyPolicy::default() };
+        assert_eq!(choose(&written, &small), blocks(false, false));
+        let uring = CopyPolicy { engine: CopyEngine::Uring, ..written };
+        assert!(matches!(choose(&uring, &small), Method::Ring(_)), "never in the page cache");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 use crate::buffer::PageBuffer;
 use crate::{AsFd, Errno, Result};
@@ -120,6 +121,7 @@ impl Ring {
             slots: vec![Slot::Idle; self.buffers.len()],
             failure: None,
             again: 0,
+            refused: 0,
         };
         loop {
             if pass.failure.is_none() && !moved(0) {
@@ -133,15 +135,20 @@ impl Ring {
             }
             let waited = self.ring.submit_and_wait(1).err();
             let errno = waited.map(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            let done: Vec<cqueue::Entry> = self.ring.completion().collect();
+            let stands_still = errno.is_some() && done.is_empty();
+            pass.refused = if stands_still { pass.refused + 1 } else { 0 };
             if let Some(errno) = errno
-                && !matches!(errno, Errno::INTR | Errno::AGAIN | Errno::BUSY)
+                && (!is_passing(errno) || pass.refused > AGAIN_MAX)
             {
                 // Requests may be under way for ever, and the kernel may write into their buffers: nobody
                 // else ever gets them.
                 std::mem::forget(std::mem::take(&mut self.buffers));
                 return Err(RingError::Queue(errno));
             }
-            let done: Vec<cqueue::Entry> = self.ring.completion().collect();
+            if stands_still && errno != Some(Errno::INTR) {
+                std::thread::sleep(Duration::from_millis(1)); // the kernel is short of memory
+            }
             for entry in done {
                 pass.in_flight -= 1;
                 self.complete(&mut pass, &entry, moved);
@@ -272,6 +279,13 @@ struct Pass {
     failure: Option<RingError>,
     /// Requests in a row that were not even tried.
     again: u32,
+    /// Submissions in a row that were refused while nothing ended.
+    refused: u32,
+}
+
+/// Refusals that end on their own.
+fn is_passing(errno: Errno) -> bool {
+    matches!(errno, Errno::INTR | Errno::AGAIN | Errno::BUSY)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     // What judges dmover shares no code with it.
     ("dmover-testkit", &[]),
-    ("xtask", &["dmover-cli", "dmover-observe", "dmover-model", "dmover-testkit"]),
+    ("xtask", &["dmover-cli", "dmover-observe", "dmover-model", "dmover-sys", "dmover-testkit"]),
 ];
 
 /// Tests of every crate may use this one; nothing that ships may.

@@ -134,7 +134,7 @@ fn advice_keeps_a_copy_out_of_the_page_cache() {
     let Some((_mounted, bench)) = mounted("fadvise", FileSystem::Ext4) else { return };
     bench.write("s/f", pattern(40 * MIB));
     bench.sh("sync -f . && echo 1 > /proc/sys/vm/drop_caches");
-    bench.copy("--engine=buffered --fadvise-read --fadvise-write -T s d").expect_code(0);
+    bench.copy("--reflink=never --fadvise-read --fadvise-write -T s d").expect_code(0);
     for path in ["s/f", "d/f"] {
         let cached = cached_bytes(&bench.at(path));
         assert!(cached < 2 << 20, "{path} has {cached} bytes in the page cache");
@@ -174,6 +174,21 @@ fn a_small_file_takes_no_more_calls_than_documented() {
     assert!(total > 1000.0, "strace counted {total}");
     let each = total / f64::from(files);
     assert!(each <= CALLS_MAX, "{each:.1} calls a file");
+}
+
+/// Between two file systems nothing can be shared, which the first file shows.
+#[test]
+fn sharing_blocks_is_not_tried_for_every_file() {
+    let Some((_mounted, bench)) = mounted("sharing", FileSystem::Xfs) else { return };
+    let Some((_other, source)) = mounted("sharing", FileSystem::Ext4) else { return };
+    source.sh("mkdir s && for i in $(seq 100); do echo $i > s/$i; done");
+    let log = bench.at("log").to_str().unwrap().to_owned();
+    let bench = bench.with(|dmover| dmover.wrapped(["strace", "-f", "-e", "ioctl", "-o", &log]));
+    let tree = source.at("s");
+    bench.copy(&format!("-j1 -T {} d", tree.display())).expect_code(0);
+    let text = fs::read_to_string(&log).unwrap();
+    let asked = text.lines().filter(|line| line.contains("FICLONE")).count();
+    assert_eq!(asked, 1, "{text}");
 }
 
 /// What `strace -c` counts of these calls while `s` is copied to `d`.

@@ -253,6 +253,15 @@ fn temporaries_in_the_source_are_not_copied() {
 }
 
 #[test]
+fn an_acl_does_not_bring_the_mode_that_is_not_wanted() {
+    let bench = Bench::new();
+    bench.sh("mkdir s; echo 1 > s/f; setfacl -m u:5:rw,g::rw,m::rw s/f");
+    let careful = bench.with(|dmover| dmover.wrapped(["sh", "-c", "umask 022; exec \"$@\"", "sh"]));
+    careful.copy("--no-preserve=mode -T s d").expect_code(0);
+    assert_eq!(careful.mode("d/f"), 0o644);
+}
+
+#[test]
 fn without_its_acl_a_mask_does_not_let_the_group_in() {
     let bench = Bench::new();
     bench.sh(

@@ -42,4 +42,7 @@ fn a_file_of_unknown_size_does_not_arrive_empty() {
     let run = bench.copy("-T m/ostype d").expect_code(3);
     assert!(run.text().contains("something to read"), "{}", run.tell());
     assert!(!bench.exists("d"));
+    bench.write("d", "what another tool has copied");
+    bench.copy("--inplace --overwrite=always -T m/ostype d").expect_code(3);
+    assert_eq!(bench.read("d"), "what another tool has copied");
 }

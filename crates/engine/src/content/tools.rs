@@ -8,6 +8,8 @@ use crate::context::Engine;
 /// Requests of one ring under way at a time, if memory allows.
 const DEPTH: usize = 8;
 const PIECE_AT_LEAST: usize = 128 << 10;
+/// What a ring moves in one request at least.
+pub(crate) const RING_PIECE_MIN: u64 = PIECE_AT_LEAST as u64;
 const PIECE_AT_MOST: usize = 1 << 20;
 
 /// A buffer, and a queue of the kernel once one is needed.

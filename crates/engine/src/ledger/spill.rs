@@ -11,7 +11,9 @@ const SCHEMA: &str = "
     PRAGMA synchronous = OFF;
     PRAGMA locking_mode = EXCLUSIVE;
     PRAGMA cache_size = -4096;
-    CREATE TABLE task (id INTEGER PRIMARY KEY, node INTEGER, body BLOB NOT NULL);
+    CREATE TABLE task (
+        chunk INTEGER, id INTEGER, node INTEGER, body BLOB NOT NULL, PRIMARY KEY (chunk, id)
+    ) WITHOUT ROWID;
     CREATE TABLE link (
         mount INTEGER, inode INTEGER, root INTEGER, path BLOB, name BLOB, body BLOB NOT NULL,
         PRIMARY KEY (mount, inode, root, path, name)
@@ -29,6 +31,7 @@ type TaskRow = (i64, Option<i64>, Vec<u8>);
 pub(super) struct Spill {
     path: PathBuf,
     database: Connection,
+    tasks_put: i64,
 }
 
 impl Spill {
@@ -45,7 +48,7 @@ impl Spill {
             let parent = dmover_sys::path::open_directory(directory).map_err(|e| fail(&e))?;
             dmover_sys::directory::unlink(&parent, name.as_bytes()).map_err(|e| fail(&e))?;
         }
-        Ok(Self { path, database })
+        Ok(Self { path, database, tasks_put: 0 })
     }
 
     fn fail(&self, error: &dyn std::fmt::Display) -> Fatal {
@@ -60,19 +63,22 @@ impl Spill {
     ) -> Result<(), Fatal> {
         let path = self.path.clone();
         let transaction = self.database.transaction().map_err(|e| ledger_error(&path, &e))?;
-        insert_tasks(&transaction, tasks).map_err(|e| ledger_error(&path, &e))?;
+        insert_tasks(&transaction, tasks, &mut self.tasks_put)
+            .map_err(|e| ledger_error(&path, &e))?;
         insert_links(&transaction, links).map_err(|e| ledger_error(&path, &e))?;
         insert_dirty(&transaction, dirty).map_err(|e| ledger_error(&path, &e))?;
         transaction.commit().map_err(|e| ledger_error(&path, &e))
     }
 
-    pub fn take_tasks(&mut self, most: usize) -> Result<Vec<Shelved>, Fatal> {
-        let sql = "DELETE FROM task WHERE id IN (SELECT id FROM task ORDER BY id DESC LIMIT ?1) \
-                   RETURNING id, node, body";
+    /// The newest tasks, of those that are chunks of large files or of those that are not.
+    pub fn take_tasks(&mut self, chunks: bool, most: usize) -> Result<Vec<Shelved>, Fatal> {
+        let sql = "DELETE FROM task WHERE chunk = ?1 AND id IN (SELECT id FROM task \
+                   WHERE chunk = ?1 ORDER BY id DESC LIMIT ?2) RETURNING id, node, body";
         let run = |database: &Connection| -> rusqlite::Result<Vec<TaskRow>> {
             let mut statement = database.prepare_cached(sql)?;
             let limit = i64::try_from(most).unwrap_or(i64::MAX);
-            let rows = statement.query_map([limit], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
+            let rows = statement
+                .query_map(params![chunks, limit], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
             rows.collect()
         };
         let mut rows = run(&self.database).map_err(|e| self.fail(&e))?;
@@ -119,11 +125,13 @@ fn ledger_error(path: &Path, error: &dyn std::fmt::Display) -> Fatal {
 
 type Boxed<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn insert_tasks(database: &Connection, tasks: Vec<Shelved>) -> Boxed<()> {
-    let mut insert = database.prepare_cached("INSERT INTO task (node, body) VALUES (?1, ?2)")?;
+fn insert_tasks(database: &Connection, tasks: Vec<Shelved>, put: &mut i64) -> Boxed<()> {
+    let mut insert = database.prepare_cached("INSERT INTO task VALUES (?1, ?2, ?3, ?4)")?;
     for task in tasks {
+        *put += 1;
         let node = task.node.map(|n| n.0 as i64);
-        insert.execute(params![node, postcard::to_stdvec(&task.kind)?])?;
+        let chunk = super::is_chunk(&task);
+        insert.execute(params![chunk, *put, node, postcard::to_stdvec(&task.kind)?])?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 use super::*;
-use dmover_model::{Identity, MountId, Name, RootId, TaskKind};
+use dmover_model::{
+    ByteRange, ChunkTask, Identity, LargeFile, MountId, Name, RootId, TaskKind, Timestamp, Version,
+};
 use dmover_plan::coordinator::NodeId;
 
 fn directory(path: &str) -> DirectoryRef {
@@ -37,13 +39,48 @@ fn tasks_come_back_last_in_first_out() {
         }
         let mut order = Vec::new();
         loop {
-            let tasks = ledger.unshelve(7).unwrap();
+            let tasks = ledger.unshelve(Portion { chunks: 1, others: 7 }).unwrap();
             if tasks.is_empty() {
                 break;
             }
             order.extend(tasks.iter().map(|t| t.node.unwrap().0));
         }
         assert_eq!(order, (0..40).rev().collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn chunks_and_other_tasks_come_back_apart() {
+    let name = Name::new(*b"large").unwrap();
+    let (identity, time) = (Identity::default(), Timestamp::default());
+    let large = LargeFile {
+        file: link(0, "d", "large").file,
+        temporary: name,
+        temporary_identity: identity,
+        version: Version { identity, size: 0, mtime: time, ctime: time },
+        round: 1,
+        replaces: false,
+        opened_ms: 0,
+    };
+    for_each_size(|ledger| {
+        for i in 0..40 {
+            let range = ByteRange { start: i, end: i + 1 };
+            let kind = if i % 4 == 0 {
+                TaskKind::Finish(vec![directory("d")])
+            } else {
+                TaskKind::Chunk(Box::new(ChunkTask { large: large.clone(), range }))
+            };
+            ledger.shelve(vec![Shelved { node: Some(NodeId(i)), kind }]).unwrap();
+        }
+        let mut taken = |chunks, others| -> Vec<u64> {
+            let tasks = ledger.unshelve(Portion { chunks, others }).unwrap();
+            tasks.iter().map(|t| t.node.unwrap().0).collect()
+        };
+        assert_eq!(taken(0, 3), [36, 32, 28]);
+        assert_eq!(taken(2, 0), [39, 38]);
+        assert_eq!(taken(1, 1), [37, 24]);
+        assert_eq!(taken(99, 99).len(), 40 - 7);
+        assert!(taken(99, 99).is_empty());
     });
 }
 
