@@ -295,8 +295,10 @@ impl Engine {
             // The mask without its ACL would let the whole group in.
             mode = mode & !0o070 | group << 3;
         }
-        // An ACL has rewritten the mode, and to another one than this if modes are not kept.
-        let seen = if has_acl { None } else { Some(now) };
+        // An ACL, also one of NFSv4, has rewritten the mode, and to another one than this if modes are not kept.
+        let is_acl = |(name, _): &(Vec<u8>, Vec<u8>)| name.starts_with(b"system.");
+        let rewritten = attributes.xattrs.iter().any(is_acl);
+        let seen = if rewritten { None } else { Some(now) };
         self.set_mode(object, &Metadata { mode, ..source.clone() }, seen, owner_kept)
     }
 

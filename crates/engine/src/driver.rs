@@ -239,7 +239,10 @@ impl Run {
         let each = if ringed { share / 2 } else { share };
         let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
+        // Lists may name one directory several times.
+        let roots_apart = spec.selection.list.is_none() && roots.iter().all(|root| root.apart);
         let engine = Arc::new(Engine {
+            roots_apart,
             spec: spec.clone(),
             roots: RootTable::new(roots),
             monitor: Arc::clone(&job.monitor),

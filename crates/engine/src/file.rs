@@ -394,16 +394,28 @@ impl Mover<'_> {
             let locks = attributes.flags & flags::LOCKS != 0;
             let identity = file.metadata.identity;
             let renaming = Renaming { name: &file.name, last, decision, locks, identity };
-            self.put_in_place(level, file.target, renaming)?;
+            if let Err(error) = self.put_in_place(level, file.target, renaming) {
+                self.in_place = self.is_at(file.target, last, identity);
+                return Err(error);
+            }
             file.name = last.to_vec();
             file.disarm();
             self.in_place = true;
         }
         let dressed = self.engine.set_last(&file, attributes, &shown);
         // A late error takes away what was made under its final name.
-        file.keep().map_err(fail)?;
+        self.keep(file, last).map_err(fail)?;
         self.in_place = true;
         dressed
+    }
+
+    fn keep(&mut self, file: Unfinished<'_>, last: &[u8]) -> Result<(), Errno> {
+        let target = file.target;
+        let kept = file.keep();
+        // What could not be taken away either looks complete to another attempt.
+        self.in_place |=
+            kept.is_err() && !stat::stat_at(&target.fd, last, false).is_err_and(stat::is_absent);
+        kept
     }
 
     /// Writes into an existing file (`--inplace`), or ranges of one (`--offset`, batch lists).
@@ -486,7 +498,8 @@ impl Mover<'_> {
             self.in_place = existing;
             engine.set_last(&file, &supply.attributes, &shown)?;
         }
-        file.keep().map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
+        self.keep(file, last)
+            .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
         Ok(Moved { bytes })
     }
 

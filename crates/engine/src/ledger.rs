@@ -50,8 +50,8 @@ pub struct SpillLedger {
     directory: PathBuf,
     memory_bytes: usize,
     used_bytes: usize,
-    chunks: Vec<Shelved>,
-    others: Vec<Shelved>,
+    large: Vec<Shelved>,
+    small: Vec<Shelved>,
     links: BTreeMap<LinkKey, LinkName>,
     dirty: BTreeMap<DirtyKey, DirectoryRef>,
     spill: Option<Spill>,
@@ -69,8 +69,8 @@ impl SpillLedger {
             directory: directory.to_owned(),
             memory_bytes,
             used_bytes: 0,
-            chunks: Vec::new(),
-            others: Vec::new(),
+            large: Vec::new(),
+            small: Vec::new(),
             links: BTreeMap::new(),
             dirty: BTreeMap::new(),
             spill: None,
@@ -94,8 +94,8 @@ impl SpillLedger {
             Some(spill) => spill,
             None => self.spill.insert(Spill::create(&self.directory)?),
         };
-        let mut tasks = std::mem::take(&mut self.chunks);
-        tasks.append(&mut self.others);
+        let mut tasks = std::mem::take(&mut self.large);
+        tasks.append(&mut self.small);
         spill.put(
             tasks,
             std::mem::take(&mut self.links).into_values(),
@@ -140,16 +140,17 @@ impl SpillLedger {
 impl Ledger for SpillLedger {
     fn shelve(&mut self, tasks: Vec<Shelved>) -> Result<(), Fatal> {
         let bytes = tasks.iter().map(task_bytes).sum();
-        let (chunks, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(is_chunk);
-        self.chunks.extend(chunks);
-        self.others.extend(others);
+        let (large, small): (Vec<_>, Vec<_>) =
+            tasks.into_iter().partition(|task| task.kind.is_large());
+        self.large.extend(large);
+        self.small.extend(small);
         self.charge(bytes)
     }
 
     fn unshelve(&mut self, most: Portion) -> Result<Vec<Shelved>, Fatal> {
-        let mut all = Vec::with_capacity(most.chunks + most.others);
-        for (shelf, chunks, most) in
-            [(&mut self.chunks, true, most.chunks), (&mut self.others, false, most.others)]
+        let mut all = Vec::with_capacity(most.large + most.small);
+        for (shelf, large, most) in
+            [(&mut self.large, true, most.large), (&mut self.small, false, most.small)]
         {
             let keep = shelf.len().saturating_sub(most);
             let mut taken: Vec<Shelved> = shelf.drain(keep..).rev().collect();
@@ -158,7 +159,7 @@ impl Ledger for SpillLedger {
             if taken.len() < most
                 && let Some(spill) = &mut self.spill
             {
-                taken.extend(spill.take_tasks(chunks, most - taken.len())?);
+                taken.extend(spill.take_tasks(large, most - taken.len())?);
             }
             all.append(&mut taken);
         }
@@ -233,10 +234,6 @@ impl Ledger for SpillLedger {
         }
         Ok(taken)
     }
-}
-
-fn is_chunk(task: &Shelved) -> bool {
-    matches!(task.kind, dmover_model::TaskKind::Chunk(_))
 }
 
 fn task_bytes(task: &Shelved) -> usize {

@@ -235,8 +235,7 @@ impl Engine {
             default_acl: false,
             folds_case: false,
             made: fresh,
-            // Lists may name one directory several times, and then several tasks work in it.
-            steady: self.spec.selection.list.is_none(),
+            steady: self.roots_apart,
             opened_up: false,
             hands_down_flags: false,
         };

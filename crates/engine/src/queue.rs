@@ -3,7 +3,7 @@
 //! The trait is synchronous and batched, so that one on a message broker fits it as well. A lease
 //! has a deadline that the mover extends by making progress; a mover that hangs loses it, and fences
 //! itself before anything that cannot be taken back.
-use dmover_model::{Outcome, Task, TaskId, TaskKind};
+use dmover_model::{Outcome, Task, TaskId};
 use dmover_observe::CLASSES;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -81,10 +81,7 @@ impl Class {
 
     /// The class of a task.
     pub fn of(task: &Task) -> Self {
-        match task.kind {
-            TaskKind::Open { .. } | TaskKind::Chunk(_) | TaskKind::Seal(_) => Self::Large,
-            _ => Self::Small,
-        }
+        if task.kind.is_large() { Self::Large } else { Self::Small }
     }
 }
 
@@ -331,7 +328,7 @@ impl Queue for LocalQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dmover_model::Budget;
+    use dmover_model::{Budget, TaskKind};
 
     fn task(id: u64) -> Task {
         let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };

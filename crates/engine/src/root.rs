@@ -45,6 +45,8 @@ pub(crate) struct Root {
     pub is_directory: bool,
     /// Only these ranges of the file.
     pub range: Option<RangeCopy>,
+    /// No other root of the job is copied to a place above or below this one's.
+    pub apart: bool,
 }
 
 impl Root {
@@ -206,7 +208,13 @@ impl Resolver<'_> {
             }
             roots.push((root, target));
         }
-        Ok((roots.into_iter().map(|(root, _)| root).collect(), placement))
+        let targets: Vec<PathBuf> = roots.iter().map(|(_, target)| target.clone()).collect();
+        let roots = roots.into_iter().enumerate().map(|(index, (root, target))| {
+            let mut others = targets.iter().enumerate().filter(|(other, _)| *other != index);
+            let apart = !others.any(|(_, o)| o.starts_with(&target) || target.starts_with(o));
+            Root { apart, ..root }
+        });
+        Ok((roots.collect(), placement))
     }
 
     /// No source may lie inside the target of another one, nor a target inside another source.
@@ -330,7 +338,7 @@ impl Resolver<'_> {
         let is_directory = metadata.kind == EntryKind::Directory;
         let range = self.spec.policy.range.clone();
         let mount = metadata.identity.mount;
-        let root = Root { source, destination, mount, is_directory, range };
+        let root = Root { source, destination, mount, is_directory, range, apart: true };
         Ok((root, target_path))
     }
 

@@ -164,6 +164,13 @@ pub enum TaskKind {
     Pairs(Vec<(crate::PathBytes, crate::PathBytes, Option<RangeCopy>)>),
 }
 
+impl TaskKind {
+    /// Content of a large file, and what begins and ends it.
+    pub fn is_large(&self) -> bool {
+        matches!(self, Self::Open { .. } | Self::Chunk(_) | Self::Seal(_))
+    }
+}
+
 /// A unit of work that one mover leases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {

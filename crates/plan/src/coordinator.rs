@@ -11,6 +11,9 @@ use dmover_model::{
 };
 use std::collections::HashMap;
 
+/// From so many large files on that wait to be begun, the search for more entries waits for them.
+const UNOPENED_MAX: usize = 4096;
+
 /// Names a node: a directory or large file that ends when everything below it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
@@ -58,28 +61,28 @@ pub struct LinkSupply {
     pub exhausted: bool,
 }
 
-/// Numbers of tasks: chunks of large files, of which one file may have any number, and all others.
+/// Numbers of tasks: those of large files, of which one file may have any number, and all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Portion {
-    /// Chunks of large files.
-    pub chunks: usize,
+    /// See [`TaskKind::is_large`].
+    pub large: usize,
     /// Everything else.
-    pub others: usize,
+    pub small: usize,
 }
 
 impl Portion {
     fn of(&mut self, kind: &TaskKind) -> &mut usize {
-        if matches!(kind, TaskKind::Chunk(_)) { &mut self.chunks } else { &mut self.others }
+        if kind.is_large() { &mut self.large } else { &mut self.small }
     }
 
     fn total(self) -> usize {
-        self.chunks + self.others
+        self.large + self.small
     }
 
     /// Both numbers, each with its counterpart.
     fn with(self, other: Self, combine: impl Fn(usize, usize) -> usize) -> Self {
-        let Self { chunks, others } = self;
-        Self { chunks: combine(chunks, other.chunks), others: combine(others, other.others) }
+        let Self { large, small } = self;
+        Self { large: combine(large, other.large), small: combine(small, other.small) }
     }
 }
 
@@ -120,7 +123,7 @@ struct Node {
 #[derive(Debug)]
 struct Flight {
     node: Option<NodeId>,
-    chunk: bool,
+    large: bool,
     /// Nodes this task has reported; they stay open as long as it may report more below them.
     reported: Vec<NodeId>,
     /// Nodes that holders of an earlier lease have reported: still to be finished, but the present
@@ -139,7 +142,7 @@ enum Phase {
 /// The state of one job.
 #[derive(Debug)]
 pub struct Coordinator {
-    /// Tasks that may be out. Chunks are counted apart, so that one huge file keeps nothing else waiting.
+    /// Tasks that may be out. Those of large files are counted apart, so that they keep nothing else waiting.
     window: Portion,
     budget: Budget,
     next_task: u64,
@@ -148,6 +151,8 @@ pub struct Coordinator {
     out: Portion,
     nodes: HashMap<NodeId, Node>,
     shelf: Portion,
+    /// Large files on the shelf that nobody has begun.
+    unopened: usize,
     phase: Phase,
     /// An answer of the ledger is outstanding.
     fetching: bool,
@@ -159,10 +164,10 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator that keeps at most about `window` tasks on the queue, and a quarter as many chunks.
+    /// A coordinator that keeps at most about `window` tasks of large files on the queue, and as many others.
     pub fn new(window: usize, budget: Budget) -> Self {
         Self {
-            window: Portion { chunks: (window / 4).max(1), others: window.max(1) },
+            window: Portion { large: window.max(1), small: window.max(1) },
             budget,
             next_task: 0,
             next_node: 0,
@@ -170,6 +175,7 @@ impl Coordinator {
             out: Portion::default(),
             nodes: HashMap::new(),
             shelf: Portion::default(),
+            unopened: 0,
             phase: Phase::Tree,
             fetching: false,
             serial: false,
@@ -209,6 +215,7 @@ impl Coordinator {
                 self.fetching = false;
                 for task in tasks {
                     *self.shelf.of(&task.kind) -= 1;
+                    self.unopened -= usize::from(matches!(task.kind, TaskKind::Open { .. }));
                     self.publish(task.node, task.kind, &mut out);
                 }
             }
@@ -278,7 +285,12 @@ impl Coordinator {
     }
 
     fn room(&self) -> Portion {
-        self.window.with(self.out, usize::saturating_sub)
+        let mut room = self.window.with(self.out, usize::saturating_sub);
+        if self.unopened >= UNOPENED_MAX {
+            // Each holds a directory open in memory: the search waits until some are done.
+            room.small = 0;
+        }
+        room
     }
 
     /// Publishes as far as the window allows and shelves the rest.
@@ -294,6 +306,7 @@ impl Coordinator {
                 self.publish(node, kind, out);
             } else {
                 *self.shelf.of(&kind) += 1;
+                self.unopened += usize::from(matches!(kind, TaskKind::Open { .. }));
                 shelved.push(Shelved { node, kind });
             }
         }
@@ -313,8 +326,8 @@ impl Coordinator {
         let id = TaskId(self.next_task);
         self.next_task += 1;
         *self.out.of(&kind) += 1;
-        let chunk = matches!(kind, TaskKind::Chunk(_));
-        self.flights.insert(id, Flight { node, chunk, reported: Vec::new(), earlier: Vec::new() });
+        let large = kind.is_large();
+        self.flights.insert(id, Flight { node, large, reported: Vec::new(), earlier: Vec::new() });
         out.push(Command::Publish(Task { id, kind, budget: self.budget }));
     }
 
@@ -351,8 +364,8 @@ impl Coordinator {
 
     fn end_flight(&mut self, task: TaskId, out: &mut Vec<Command>) {
         if let Some(flight) = self.flights.remove(&task) {
-            let Portion { chunks, others } = &mut self.out;
-            *if flight.chunk { chunks } else { others } -= 1;
+            let Portion { large, small } = &mut self.out;
+            *if flight.large { large } else { small } -= 1;
             // Children first: the reporting task's own node closes after what it reported.
             for node in flight.earlier.into_iter().chain(flight.reported).rev() {
                 self.release(Some(node), out);
@@ -432,7 +445,7 @@ impl Coordinator {
                 self.phase = Phase::Dirty;
                 self.advance(out);
             }
-            Phase::Links if !self.links_exhausted && room.others > 0 && (!self.serial || idle) => {
+            Phase::Links if !self.links_exhausted && room.small > 0 && (!self.serial || idle) => {
                 self.fetching = true;
                 out.push(Command::FetchLinks);
             }

@@ -320,7 +320,7 @@ fn the_outcome_of_an_unknown_task_is_ignored() {
 
 /// One file of any number of chunks leaves room for other work, and is worked on all the same.
 #[test]
-fn chunks_do_not_fill_the_window() {
+fn chunks_keep_nothing_else_waiting() {
     let mut world = World::new(BTreeMap::new(), 8);
     let huge = large("", 1);
     let chunks = (0..100).map(|i| NewTask { parent: Parent::New(0), kind: chunk_of(&huge, i) });
@@ -332,22 +332,65 @@ fn chunks_do_not_fill_the_window() {
     };
     let first = world.out[0].id;
     world.feed(Input::Report(first, outcome));
-    assert_eq!(world.out(), Portion { chunks: 2, others: 1 });
+    assert_eq!(world.out(), Portion { large: 8, small: 1 });
     let scans = (0..100).map(|i| NewTask {
         parent: Parent::Inherited,
         kind: TaskKind::Scan { directory: directory(&format!("d{i}")), names: ScanNames::Root },
     });
     let outcome = Outcome { tasks: scans.collect(), ..Outcome::default() };
     world.feed(Input::Report(first, outcome));
-    assert_eq!(world.out(), Portion { chunks: 2, others: 8 });
+    assert_eq!(world.out(), Portion { large: 8, small: 8 });
     while let Some(index) = world.out.iter().position(|t| matches!(t.kind, TaskKind::Chunk(_))) {
         let task = world.out.swap_remove(index);
         world.feed(Input::Done(task.id, Outcome::default()));
-        assert_eq!(world.out().others, 8);
+        assert_eq!(world.out().small, 8);
     }
     world.out.retain(|task| task.id != first);
     world.feed(Input::Done(first, Outcome::default()));
     assert!(world.out.iter().any(|task| matches!(task.kind, TaskKind::Seal(_))));
+}
+
+/// Movers take the newest task. A file that was begun takes space, so it is ended before many others begin.
+#[test]
+fn large_files_are_ended_before_all_are_begun() {
+    let mut world = World::new(BTreeMap::new(), 4);
+    let first = world.out.remove(0);
+    let names: Vec<String> = (0..100).map(|i| format!("d{i}")).collect();
+    let opens = names.iter().map(|name| NewTask {
+        parent: Parent::Inherited,
+        kind: TaskKind::Open { file: large(name, 1).file, round: 1 },
+    });
+    world.feed(Input::Done(first.id, Outcome { tasks: opens.collect(), ..Outcome::default() }));
+    let (mut begun, mut most) = (0_usize, 0);
+    while let Some(task) = world.out.last() {
+        begun += usize::from(matches!(task.kind, TaskKind::Open { .. }));
+        world.run(world.out.len() - 1, false);
+        most = most.max(begun - world.sealed.len());
+    }
+    assert_eq!(world.sealed.len(), 100);
+    assert!(most <= 5, "{most} files were begun at one time");
+}
+
+/// Every large file that waits holds its directory in memory.
+#[test]
+fn the_search_waits_when_very_many_large_files_are_found() {
+    let mut world = World::new(BTreeMap::new(), 4);
+    let first = world.out[0].id;
+    let task = |kind| NewTask { parent: Parent::Inherited, kind };
+    let open = |i| TaskKind::Open { file: large(&format!("d{i}"), 1).file, round: 1 };
+    let opens = (0..2 * UNOPENED_MAX).map(|i| task(open(i))).collect();
+    world.feed(Input::Report(first, Outcome { tasks: opens, ..Outcome::default() }));
+    let scan = TaskKind::Scan { directory: directory("below"), names: ScanNames::Root };
+    let outcome = Outcome { tasks: vec![task(scan)], ..Outcome::default() };
+    world.feed(Input::Report(first, outcome));
+    let searches = |world: &World| world.out().small > 1;
+    assert!(!searches(&world));
+    while !searches(&world) {
+        let task = world.out.iter().position(|task| task.kind.is_large()).expect("a large file");
+        let task = world.out.swap_remove(task);
+        world.feed(Input::Done(task.id, Outcome::default()));
+    }
+    assert_eq!(world.coordinator.unopened, UNOPENED_MAX - 1);
 }
 
 fn chunk_of(large: &LargeFile, number: u64) -> TaskKind {

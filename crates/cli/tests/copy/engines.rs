@@ -176,6 +176,25 @@ fn a_small_file_takes_no_more_calls_than_documented() {
     assert!(each <= CALLS_MAX, "{each:.1} calls a file");
 }
 
+/// Where several tasks may work in a directory, one of them may open it to others.
+#[test]
+fn files_in_shared_directories_are_closed_until_they_are_finished() {
+    let Some((_mounted, bench)) = mounted("closed files", FileSystem::Ext4) else { return };
+    bench.sh("mkdir -p s/d; echo 1 > s/d/f; chmod 644 s/d/f; echo d > list");
+    let log = bench.at("log").to_str().unwrap().to_owned();
+    let bench = bench.with(|dmover| dmover.wrapped(["strace", "-f", "-e", "openat", "-o", &log]));
+    let created = |line: &str| {
+        bench.copy(line).expect_code(0);
+        let text = fs::read_to_string(&log).unwrap();
+        let line = text.lines().find(|line| line.contains("\"f\"") && line.contains("O_CREAT"));
+        line.unwrap().split("O_CREAT").nth(1).unwrap().to_owned()
+    };
+    assert!(created("--files-from list -T s d1").contains("0600)"));
+    assert!(created("-T s d2").contains("0644)"), "the control");
+    bench.sh("mkdir -p other/d both");
+    assert!(created("s/. other/d both").contains("0600)"), "two sources meet in both/d");
+}
+
 /// Between two file systems nothing can be shared, which the first file shows.
 #[test]
 fn sharing_blocks_is_not_tried_for_every_file() {

@@ -12,7 +12,7 @@ const SCHEMA: &str = "
     PRAGMA locking_mode = EXCLUSIVE;
     PRAGMA cache_size = -4096;
     CREATE TABLE task (
-        chunk INTEGER, id INTEGER, node INTEGER, body BLOB NOT NULL, PRIMARY KEY (chunk, id)
+        large INTEGER, id INTEGER, node INTEGER, body BLOB NOT NULL, PRIMARY KEY (large, id)
     ) WITHOUT ROWID;
     CREATE TABLE link (
         mount INTEGER, inode INTEGER, root INTEGER, path BLOB, name BLOB, body BLOB NOT NULL,
@@ -70,15 +70,15 @@ impl Spill {
         transaction.commit().map_err(|e| ledger_error(&path, &e))
     }
 
-    /// The newest tasks, of those that are chunks of large files or of those that are not.
-    pub fn take_tasks(&mut self, chunks: bool, most: usize) -> Result<Vec<Shelved>, Fatal> {
-        let sql = "DELETE FROM task WHERE chunk = ?1 AND id IN (SELECT id FROM task \
-                   WHERE chunk = ?1 ORDER BY id DESC LIMIT ?2) RETURNING id, node, body";
+    /// The newest tasks, of those of large files or of all others.
+    pub fn take_tasks(&mut self, large: bool, most: usize) -> Result<Vec<Shelved>, Fatal> {
+        let sql = "DELETE FROM task WHERE large = ?1 AND id IN (SELECT id FROM task \
+                   WHERE large = ?1 ORDER BY id DESC LIMIT ?2) RETURNING id, node, body";
         let run = |database: &Connection| -> rusqlite::Result<Vec<TaskRow>> {
             let mut statement = database.prepare_cached(sql)?;
             let limit = i64::try_from(most).unwrap_or(i64::MAX);
             let rows = statement
-                .query_map(params![chunks, limit], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
+                .query_map(params![large, limit], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
             rows.collect()
         };
         let mut rows = run(&self.database).map_err(|e| self.fail(&e))?;
@@ -130,8 +130,8 @@ fn insert_tasks(database: &Connection, tasks: Vec<Shelved>, put: &mut i64) -> Bo
     for task in tasks {
         *put += 1;
         let node = task.node.map(|n| n.0 as i64);
-        let chunk = super::is_chunk(&task);
-        insert.execute(params![chunk, *put, node, postcard::to_stdvec(&task.kind)?])?;
+        let large = task.kind.is_large();
+        insert.execute(params![large, *put, node, postcard::to_stdvec(&task.kind)?])?;
     }
     Ok(())
 }

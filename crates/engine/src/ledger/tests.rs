@@ -39,7 +39,7 @@ fn tasks_come_back_last_in_first_out() {
         }
         let mut order = Vec::new();
         loop {
-            let tasks = ledger.unshelve(Portion { chunks: 1, others: 7 }).unwrap();
+            let tasks = ledger.unshelve(Portion { large: 1, small: 7 }).unwrap();
             if tasks.is_empty() {
                 break;
             }
@@ -50,7 +50,7 @@ fn tasks_come_back_last_in_first_out() {
 }
 
 #[test]
-fn chunks_and_other_tasks_come_back_apart() {
+fn large_and_small_tasks_come_back_apart() {
     let name = Name::new(*b"large").unwrap();
     let (identity, time) = (Identity::default(), Timestamp::default());
     let large = LargeFile {
@@ -72,8 +72,8 @@ fn chunks_and_other_tasks_come_back_apart() {
             };
             ledger.shelve(vec![Shelved { node: Some(NodeId(i)), kind }]).unwrap();
         }
-        let mut taken = |chunks, others| -> Vec<u64> {
-            let tasks = ledger.unshelve(Portion { chunks, others }).unwrap();
+        let mut taken = |large, small| -> Vec<u64> {
+            let tasks = ledger.unshelve(Portion { large, small }).unwrap();
             tasks.iter().map(|t| t.node.unwrap().0).collect()
         };
         assert_eq!(taken(0, 3), [36, 32, 28]);
