@@ -423,8 +423,13 @@ fn what_was_lost_is_said_again_until_it_is_there_or_accepted() {
 fn an_error_after_the_final_rename_is_told() {
     let Some(faulty) = Faulty::new() else { return };
     faulty.bench.sh("mkdir s backing/d; echo new > s/victim; echo old > backing/d/victim");
-    let closes = Rule::new(Op::Flush, Action::Errno(libc_errno("EIO"))).name("victim");
-    let said = faulty.copy_to(closes, "--overwrite=always").expect_code(3).said().unwrap();
+    // The server goes on calling it by its first name; the first flush is the one before the rename.
+    let flush = Rule::new(Op::Flush, Action::Errno(libc_errno("EIO"))).name(".dmover-*");
+    let said = faulty
+        .copy_to(Rule { when: When::Nth(2), ..flush }, "--overwrite=always")
+        .expect_code(3)
+        .said()
+        .unwrap();
     assert_eq!(said.errors.len(), 1);
     assert_eq!(faulty.bench.read("backing/d/victim"), "new\n");
 }
