@@ -19,9 +19,13 @@ use crate::mover::Mover;
 impl Mover<'_> {
     /// Begins a large file.
     pub(crate) fn run_open(&mut self, file: &FileRef, round: u32) {
-        if let Err(mut error) = self.open_large(file, round) {
-            error.attempt = round;
-            self.engine.error(error);
+        for attempt in round.. {
+            self.in_place = false;
+            let Err(error) = self.open_large(file, round) else { return };
+            if self.in_place || !self.engine.may_pass(&error, attempt) {
+                self.engine.error(EntryError { attempt, ..error });
+                return;
+            }
         }
     }
 

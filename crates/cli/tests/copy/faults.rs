@@ -277,6 +277,15 @@ fn a_read_error_is_retried_and_then_told() {
 }
 
 #[test]
+fn a_large_file_is_begun_again_after_an_error_that_passes() {
+    let Some(faulty) = Faulty::new() else { return };
+    faulty.bench.write("s/victim", pattern(200_000));
+    let create = Rule::new(Op::Create, Action::Errno(libc_errno("EIO"))).name(".dmover-*");
+    faulty.copy_to(create, "--split-size=64K").expect_code(0);
+    faulty.assert_arrived("s", "backing/d");
+}
+
+#[test]
 fn errors_at_the_destination_keep_the_old_version_and_leave_nothing() {
     let table = [
         (Op::Write, "ENOSPC", "no_space"),
