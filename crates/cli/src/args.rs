@@ -239,16 +239,17 @@ pub struct WritingArgs {
     /// What simple backup names end with; typed without --backup, it means --backup=simple
     #[arg(long, value_name = "SUFFIX", default_value = "~")]
     pub suffix: OsString,
-    /// Write into existing files instead of replacing them
+    /// Write into existing files instead of replacing them; those with several names are replaced all the same
     #[arg(long, conflicts_with = "backup")]
     pub inplace: bool,
-    /// Cut files larger than this into chunks of this size (0: never; default: by size)
+    /// Cut files larger than this into chunks of this size, or larger ones if a file would have very many (0: never;
+    /// default: by size)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub split_size: Option<u64>,
-    /// How bytes are moved
+    /// How bytes are moved; --direct-* and --fadvise-* win over it
     #[arg(long, value_name = "ENGINE", value_enum, default_value_t = EngineArg::Auto)]
     pub engine: EngineArg,
-    /// Bytes in one read or write, at most a share of --memory (default: 1M, less with many movers)
+    /// Bytes in one read or write, 64K to 1G and at most a share of --memory (default: 1M, less with many movers)
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub buffer_size: Option<u64>,
     /// Read past the page cache (O_DIRECT); refusals are counted and go through it
@@ -277,10 +278,10 @@ pub struct WritingArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Operations in flight (default: as many as pay, found out while running)
+    /// Operations in flight, 1 to 1024 (default: as many as pay, found out while running)
     #[arg(short = 'j', long, value_name = "N", value_parser = threads)]
     pub threads: Option<u16>,
-    /// Memory for buffers and queues
+    /// Memory for buffers and queues, at least 8M
     #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "64M")]
     pub memory: u64,
     /// Bytes of content per second
@@ -292,7 +293,7 @@ pub struct LimitArgs {
     /// Stop after so many failed entries
     #[arg(long, value_name = "N", value_parser = count)]
     pub max_errors: Option<u64>,
-    /// Stop after this time ('90s', '1h30m')
+    /// Stop after this time ('90s', '1h30m'); what is in hand has 10 seconds more
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub max_duration: Option<u64>,
 }

@@ -133,7 +133,7 @@ classes! {
     /// An attribute that the destination cannot hold.
     Loss, "loss", "accept it with --allow-loss, or choose another destination";
     /// The job was stopped before this entry was done.
-    Cancelled, "cancelled", "run the same command again to go on";
+    Cancelled, "cancelled", "a directory counts once for all in it; run the same command again to go on";
     /// The mover lost its lease on this work.
     Fenced, "fenced", "run the same command again to go on";
     /// Anything else; the errno says what.

@@ -56,12 +56,15 @@ impl Profile {
             return Limit { what: Bottleneck::Unknown, evidence: "too short to tell".into() };
         }
         let percent = |part: u64| part * 100 / at_work;
-        let busy = self
-            .processors_busy
-            .map_or(String::new(), |busy| format!("; processors {:.0} % busy", busy * 100.0));
+        let busy = self.processors_busy.map_or(String::new(), |busy| {
+            format!("; the machine's processors {:.0} % busy", busy * 100.0)
+        });
         let say = |what, words: String| Limit { what, evidence: words + &busy };
         if self.capped * 2 >= at_work {
-            let words = format!("{} % of the movers' time waiting for it", percent(self.capped));
+            let words = format!(
+                "{} % of the movers' time waiting for --bwlimit or --ops-limit",
+                percent(self.capped)
+            );
             return say(Bottleneck::Cap, words);
         }
         if self.processors_busy.is_some_and(|busy| busy >= SATURATED) {
@@ -70,7 +73,10 @@ impl Profile {
         if self.bounded && self.idle < at_work / 4 {
             return say(
                 Bottleneck::Cap,
-                format!("all movers that may be; {}", self.where_most(at_work)),
+                format!(
+                    "as many movers at work as -j or the bound without it allows; {}",
+                    self.where_most(at_work)
+                ),
             );
         }
         let names = self.source_names + self.target_names;
@@ -92,7 +98,7 @@ impl Profile {
             (self.target_names, "at names and attributes of the destination"),
             (self.target_data, "writing"),
             (self.kernel_copy, "copying inside the kernel"),
-            (self.capped, "waiting for a limit"),
+            (self.capped, "waiting for --bwlimit or --ops-limit"),
         ];
         let (samples, place) = places.into_iter().max_by_key(|p| p.0).unwrap_or((0, "nowhere"));
         format!("{} % of the movers' time {place}", samples * 100 / at_work)
@@ -146,6 +152,6 @@ mod tests {
     fn the_evidence_has_numbers() {
         let profile = Profile { source_data: 75, target_data: 25, ..Profile::default() };
         let said = Profile { processors_busy: Some(0.5), ..profile }.limit().evidence;
-        assert_eq!(said, "75 % of the movers' time reading; processors 50 % busy");
+        assert_eq!(said, "75 % of the movers' time reading; the machine's processors 50 % busy");
     }
 }

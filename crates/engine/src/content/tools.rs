@@ -32,7 +32,7 @@ impl Tools {
     pub fn ring(&mut self, engine: &Engine) -> Option<&mut Ring> {
         self.ring.get_or_init(|| {
             if engine.ring_bytes < 2 * PIECE_AT_LEAST {
-                tracing::info!("--memory leaves no room for a ring");
+                tracing::warn!("--memory leaves no room for io_uring: it is not used");
                 return None;
             }
             let piece = (engine.ring_bytes / 4).clamp(PIECE_AT_LEAST, PIECE_AT_MOST);
