@@ -19,12 +19,12 @@ pub(crate) struct Facts {
     pub no_flags: AtomicBool,
     /// It refused a direct read or write.
     pub no_direct: AtomicBool,
-    /// The mount (plus one) that it last refused to share blocks with.
-    pub no_clone_from: AtomicU32,
+    /// Which mount it last refused to share blocks with.
+    pub no_clone_from: RefusedMount,
     /// It updates access times although it was asked not to, and that was told.
     pub touches_atime: AtomicBool,
-    /// The mount (plus one) that copy_file_range(2) last refused to copy from.
-    pub no_kernel_copy_from: AtomicU32,
+    /// Which mount copy_file_range(2) last refused to copy from.
+    pub no_kernel_copy_from: RefusedMount,
     /// Steps of time in nanoseconds, 0 while unknown.
     granularity_ns: AtomicU32,
     /// A file system without storage, such as proc: sizes there mean nothing.
@@ -41,6 +41,20 @@ pub(crate) struct Facts {
     pub writes_in_place: bool,
     /// The owner that such a server gave to the first entry made here.
     squashed_owner: OnceLock<u32>,
+}
+
+/// The mount that something was last refused for: its id plus one, 0 for none.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedMount(AtomicU32);
+
+impl RefusedMount {
+    pub fn is(&self, mount: MountId) -> bool {
+        self.0.load(Ordering::Relaxed) == mount.0 + 1
+    }
+
+    pub fn set(&self, mount: MountId) {
+        self.0.store(mount.0 + 1, Ordering::Relaxed);
+    }
 }
 
 impl Facts {

@@ -9,7 +9,6 @@ use dmover_sys::copy::Offer;
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::ring::{RingError, Span};
 use dmover_sys::{BorrowedFd, Errno, cache, copy, stat};
-use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
 use crate::context::{Engine, entry_error};
@@ -109,9 +108,7 @@ impl Engine {
         let facts = transfer.facts;
         let wanted = match self.spec.policy.reflink {
             When::Never => false,
-            When::Auto => {
-                facts.no_clone_from.load(Ordering::Relaxed) != transfer.source_mount.0 + 1
-            }
+            When::Auto => !facts.no_clone_from.is(transfer.source_mount),
             When::Always => true,
         };
         if !wanted || size == 0 {
@@ -121,9 +118,7 @@ impl Engine {
             .map_err(|e| transfer.write_error(e))?;
         match cloned {
             Offer::Done(()) => self.add(Counter::BytesShared, size),
-            Offer::Never => {
-                facts.no_clone_from.store(transfer.source_mount.0 + 1, Ordering::Relaxed);
-            }
+            Offer::Never => facts.no_clone_from.set(transfer.source_mount),
             Offer::NotThese => {}
         }
         Ok(cloned == Offer::Done(()))
@@ -356,9 +351,9 @@ impl Engine {
     }
 
     fn may_copy_in_kernel(&self, transfer: Transfer<'_>) -> bool {
-        let refused = transfer.facts.no_kernel_copy_from.load(Ordering::Relaxed);
         // copy_file_range(2) shares blocks where it can, so "never share" rules it out.
-        self.spec.policy.reflink != When::Never && refused != transfer.source_mount.0 + 1
+        self.spec.policy.reflink != When::Never
+            && !transfer.facts.no_kernel_copy_from.is(transfer.source_mount)
     }
 
     /// `None`: read and write instead.
@@ -374,8 +369,7 @@ impl Engine {
             // will show whether the file has become shorter.
             Ok(Offer::NotThese | Offer::Done(0)) => Ok(None),
             Ok(Offer::Never) => {
-                let refused = &transfer.facts.no_kernel_copy_from;
-                refused.store(transfer.source_mount.0 + 1, Ordering::Relaxed);
+                transfer.facts.no_kernel_copy_from.set(transfer.source_mount);
                 Ok(None)
             }
             Ok(Offer::Done(bytes)) => Ok(Some(bytes as u64)),

@@ -55,7 +55,7 @@ pub struct Engine {
     pub(crate) spec: JobSpec,
     pub(crate) roots: RootTable,
     /// No directory at the destination can be two tasks' to finish.
-    pub roots_apart: bool,
+    pub(crate) directories_apart: bool,
     pub(crate) monitor: Arc<dyn Monitor>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) slowest: Slowest,

@@ -29,7 +29,7 @@ use crate::mover::run_mover;
 use crate::pace::{self, Allowance, Pace};
 use crate::queue::{LocalQueue, Queue, Reported};
 use crate::report::{JobReport, JobState};
-use crate::root::{Placement, Resolver, Root};
+use crate::root::{Placement, Resolved, Resolver, Root};
 use crate::roots::RootTable;
 use crate::state::{StateDirectory, job_id};
 
@@ -97,19 +97,20 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let mounts = MountTable::default();
     let privileged = dmover_sys::process::is_privileged();
     let resolver = Resolver { spec: &job.spec, mounts: &mounts, remembered, privileged };
-    let (roots, placement) = match &job.list {
-        JobList::Pairs(_) => (Vec::new(), Placement::As),
+    let resolved = match &job.list {
+        JobList::Pairs(_) => Resolved { roots: Vec::new(), placement: Placement::As, apart: false },
         _ => resolver.resolve()?,
     };
-    refuse_what_cannot_be_held(&job.spec, &roots)?;
+    let placement = resolved.placement;
+    refuse_what_cannot_be_held(&job.spec, &resolved.roots)?;
     if let Some(state) = locked {
         // The first record says nothing about the destination's identity: it may be made by this run.
         remember(state, &id, placement, &destination);
     }
-    let targets = roots.iter().map(|r| r.destination.display.clone()).collect();
+    let targets = resolved.roots.iter().map(|r| r.destination.display.clone()).collect();
     job.monitor.event(&Event::Start { job: id.clone(), targets, dry_run });
     tracing::info!(job = %id, dry_run, movers_asked = job.spec.limits.threads, "job begins");
-    let mut run = Run::new(job, &id, mounts, roots, privileged)?;
+    let mut run = Run::new(job, &id, mounts, resolved, privileged)?;
     let result = run.run(&job.list);
     if let Some(state) = locked {
         remember(state, &id, placement, &destination);
@@ -223,7 +224,7 @@ impl Run {
         job: &Job,
         id: &dmover_model::JobId,
         mounts: MountTable,
-        roots: Vec<Root>,
+        resolved: Resolved,
         privileged: bool,
     ) -> Result<Self, Fatal> {
         let spec = &job.spec;
@@ -239,12 +240,11 @@ impl Run {
         let each = if ringed { share / 2 } else { share };
         let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
-        // Lists may name one directory several times.
-        let roots_apart = spec.selection.list.is_none() && roots.iter().all(|root| root.apart);
         let engine = Arc::new(Engine {
-            roots_apart,
+            // A list may name one directory several times.
+            directories_apart: resolved.apart && matches!(job.list, JobList::None),
             spec: spec.clone(),
-            roots: RootTable::new(roots),
+            roots: RootTable::new(resolved.roots),
             monitor: Arc::clone(&job.monitor),
             counters: Arc::clone(&job.counters),
             slowest: Slowest::default(),

@@ -373,7 +373,8 @@ impl Mover<'_> {
         let range = ByteRange { start: 0, end: size };
         let bytes = engine.copy_range(transfer, range, 0, holes, self.tools)?;
         // A ring writes in any order, so the end may reach storage before the middle.
-        let unordered = engine.spec.policy.engine == CopyEngine::Uring && size > RING_PIECE_MIN;
+        let unordered =
+            engine.spec.policy.engine == CopyEngine::Uring && size > RING_PIECE_MIN as u64;
         Ok((bytes, unordered || holes != Holes::Fill))
     }
 

@@ -235,7 +235,7 @@ impl Engine {
             default_acl: false,
             folds_case: false,
             made: fresh,
-            steady: self.roots_apart,
+            steady: self.directories_apart,
             opened_up: false,
             hands_down_flags: false,
         };

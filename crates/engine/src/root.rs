@@ -3,8 +3,11 @@ use dmover_model::{
     EntryKind, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, RangeCopy, TargetMode,
     TreePath,
 };
-use dmover_plan::overlap::{FileSystemPath, MountLine, on_file_system, parse_mountinfo};
+use dmover_plan::overlap::{
+    self, Between, Ends, FileSystemPath, MountLine, on_file_system, parse_mountinfo,
+};
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -45,8 +48,6 @@ pub(crate) struct Root {
     pub is_directory: bool,
     /// Only these ranges of the file.
     pub range: Option<RangeCopy>,
-    /// No other root of the job is copied to a place above or below this one's.
-    pub apart: bool,
 }
 
 impl Root {
@@ -176,6 +177,15 @@ pub(crate) enum Placement {
     As,
 }
 
+/// The roots of a job.
+pub(crate) struct Resolved {
+    pub roots: Vec<Root>,
+    /// How the destination was meant.
+    pub placement: Placement,
+    /// No root is copied to a place below another one's target.
+    pub apart: bool,
+}
+
 /// Resolves every source of the job and checks it against the destination.
 pub(crate) struct Resolver<'a> {
     pub spec: &'a JobSpec,
@@ -187,53 +197,36 @@ pub(crate) struct Resolver<'a> {
 
 impl Resolver<'_> {
     /// The roots of the job and how the destination was meant.
-    pub fn resolve(&self) -> Result<(Vec<Root>, Placement), Fatal> {
+    pub fn resolve(&self) -> Result<Resolved, Fatal> {
         let destination = &self.spec.destination;
         let placement = self.placement(destination)?;
-        let mut roots: Vec<(Root, PathBuf)> = Vec::new();
+        let (mut roots, mut all) = (Vec::<Root>::new(), Vec::<Ends>::new());
+        let mut targets = HashMap::new();
         for source in &self.spec.sources {
-            let (root, target) = self.root(source, destination, placement)?;
-            self.check_between(source, &target, &roots)?;
-            let clash = roots.iter().find(|(_, other)| *other == target);
-            if let Some((other, _)) = clash {
+            let (root, ends) = self.root(source, destination, placement)?;
+            if let Some(other) = targets.get(&ends.target) {
+                let other: &Root = &roots[*other];
                 if other.source.display == root.source.display {
                     continue; // named twice
                 }
                 let what = format!(
                     "and '{}' have the same target '{}'",
                     other.source.display.to_path().display(),
-                    target.display()
+                    ends.target.display()
                 );
                 return Err(refuse(source, &what, "copy them into different directories"));
             }
-            roots.push((root, target));
+            targets.insert(ends.target.clone(), roots.len());
+            roots.push(root);
+            all.push(ends);
         }
-        let targets: Vec<PathBuf> = roots.iter().map(|(_, target)| target.clone()).collect();
-        let roots = roots.into_iter().enumerate().map(|(index, (root, target))| {
-            let mut others = targets.iter().enumerate().filter(|(other, _)| *other != index);
-            let apart = !others.any(|(_, o)| o.starts_with(&target) || target.starts_with(o));
-            Root { apart, ..root }
-        });
-        Ok((roots.collect(), placement))
-    }
-
-    /// No source may lie inside the target of another one, nor a target inside another source.
-    fn check_between(
-        &self,
-        source: &PathBytes,
-        target: &Path,
-        others: &[(Root, PathBuf)],
-    ) -> Result<(), Fatal> {
-        let canonical = Argument::new(source)?.canonical;
-        for (other, other_target) in others {
-            let other_source = Argument::new(&other.source.display)?.canonical;
-            if canonical.starts_with(other_target) || target.starts_with(&other_source) {
-                let other = other.source.display.to_path();
-                let what = format!("overlaps with what '{}' is copied to or from", other.display());
-                return Err(refuse(source, &what, "copy them one after the other"));
-            }
+        let between = overlap::between(&all);
+        if let Between::Overlapping(one, other) = between {
+            let other = roots[other].source.display.to_path();
+            let what = format!("overlaps with what '{}' is copied to or from", other.display());
+            return Err(refuse(&roots[one].source.display, &what, "copy them one after the other"));
         }
-        Ok(())
+        Ok(Resolved { roots, placement, apart: between == Between::Apart })
     }
 
     /// One source and destination of a batch list, with cp's rule for existing directories.
@@ -304,7 +297,7 @@ impl Resolver<'_> {
         source: &PathBytes,
         destination: &PathBytes,
         placement: Placement,
-    ) -> Result<(Root, PathBuf), Fatal> {
+    ) -> Result<(Root, Ends), Fatal> {
         let source = Argument::new(source)?;
         let follow = self.spec.selection.follow != FollowLinks::Never;
         let found = source
@@ -331,15 +324,15 @@ impl Resolver<'_> {
             return Err(refuse(&target.display, "is not an existing directory", hint));
         }
         self.check_target(&source, &metadata, &target)?;
-        let target_path = target.canonical.clone();
+        let ends = Ends { source: source.canonical.clone(), target: target.canonical.clone() };
         let source = self.pin_source(source, &metadata)?;
         let destination =
             RootSide { parent: target.parent, name: target.name, display: target.display };
         let is_directory = metadata.kind == EntryKind::Directory;
         let range = self.spec.policy.range.clone();
         let mount = metadata.identity.mount;
-        let root = Root { source, destination, mount, is_directory, range, apart: true };
-        Ok((root, target_path))
+        let root = Root { source, destination, mount, is_directory, range };
+        Ok((root, ends))
     }
 
     /// The place of one source at the destination.

@@ -41,9 +41,9 @@ counters! {
     BytesShared = "bytes_shared",
     /// Bytes that were copied inside the kernel.
     BytesInKernel = "bytes_in_kernel",
-    /// Bytes that were read past the page cache.
+    /// Bytes that were read past the page cache, those by io_uring aside.
     BytesReadDirect = "bytes_read_direct",
-    /// Bytes that were written past the page cache.
+    /// Bytes that were written past the page cache, those by io_uring aside.
     BytesWrittenDirect = "bytes_written_direct",
     /// Bytes that were moved by io_uring.
     BytesByRing = "bytes_by_ring",

@@ -55,17 +55,12 @@ impl Profile {
         if at_work < SAMPLES_MIN {
             return Limit { what: Bottleneck::Unknown, evidence: "too short to tell".into() };
         }
-        let percent = |part: u64| part * 100 / at_work;
         let busy = self.processors_busy.map_or(String::new(), |busy| {
             format!("; the machine's processors {:.0} % busy", busy * 100.0)
         });
         let say = |what, words: String| Limit { what, evidence: words + &busy };
         if self.capped * 2 >= at_work {
-            let words = format!(
-                "{} % of the movers' time waiting for --bwlimit or --ops-limit",
-                percent(self.capped)
-            );
-            return say(Bottleneck::Cap, words);
+            return say(Bottleneck::Cap, self.where_most(at_work));
         }
         if self.processors_busy.is_some_and(|busy| busy >= SATURATED) {
             return say(Bottleneck::Cpu, self.where_most(at_work));

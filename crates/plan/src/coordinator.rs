@@ -71,18 +71,16 @@ pub struct Portion {
 }
 
 impl Portion {
+    fn part(&mut self, large: bool) -> &mut usize {
+        if large { &mut self.large } else { &mut self.small }
+    }
+
     fn of(&mut self, kind: &TaskKind) -> &mut usize {
-        if kind.is_large() { &mut self.large } else { &mut self.small }
+        self.part(kind.is_large())
     }
 
     fn total(self) -> usize {
         self.large + self.small
-    }
-
-    /// Both numbers, each with its counterpart.
-    fn with(self, other: Self, combine: impl Fn(usize, usize) -> usize) -> Self {
-        let Self { large, small } = self;
-        Self { large: combine(large, other.large), small: combine(small, other.small) }
     }
 }
 
@@ -142,8 +140,8 @@ enum Phase {
 /// The state of one job.
 #[derive(Debug)]
 pub struct Coordinator {
-    /// Tasks that may be out. Those of large files are counted apart, so that they keep nothing else waiting.
-    window: Portion,
+    /// Tasks that may be out, of large files and of others each, so that neither keeps the other waiting.
+    window: usize,
     budget: Budget,
     next_task: u64,
     next_node: u64,
@@ -167,7 +165,7 @@ impl Coordinator {
     /// A coordinator that keeps at most about `window` tasks of large files on the queue, and as many others.
     pub fn new(window: usize, budget: Budget) -> Self {
         Self {
-            window: Portion { large: window.max(1), small: window.max(1) },
+            window: window.max(1),
             budget,
             next_task: 0,
             next_node: 0,
@@ -285,7 +283,9 @@ impl Coordinator {
     }
 
     fn room(&self) -> Portion {
-        let mut room = self.window.with(self.out, usize::saturating_sub);
+        let Portion { large, small } = self.out;
+        let left = |out: usize| self.window.saturating_sub(out);
+        let mut room = Portion { large: left(large), small: left(small) };
         if self.unopened >= UNOPENED_MAX {
             // Each holds a directory open in memory: the search waits until some are done.
             room.small = 0;
@@ -364,8 +364,7 @@ impl Coordinator {
 
     fn end_flight(&mut self, task: TaskId, out: &mut Vec<Command>) {
         if let Some(flight) = self.flights.remove(&task) {
-            let Portion { large, small } = &mut self.out;
-            *if flight.large { large } else { small } -= 1;
+            *self.out.part(flight.large) -= 1;
             // Children first: the reporting task's own node closes after what it reported.
             for node in flight.earlier.into_iter().chain(flight.reported).rev() {
                 self.release(Some(node), out);
@@ -421,8 +420,11 @@ impl Coordinator {
             return;
         }
         let room = self.room();
-        let wanted = if self.stopping { self.window } else { room };
-        let wanted = wanted.with(self.shelf, usize::min);
+        let most = |room: usize| if self.stopping { self.window } else { room };
+        let wanted = Portion {
+            large: self.shelf.large.min(most(room.large)),
+            small: self.shelf.small.min(most(room.small)),
+        };
         if wanted.total() > 0 {
             self.fetching = true;
             out.push(Command::Unshelve(wanted));

@@ -1,4 +1,5 @@
-//! Finds a destination that lies inside a source, also through bind mounts.
+//! Finds a destination that lies inside a source, also through bind mounts, and roots in each other's way.
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Where a path lies on its file system, independent of where that is mounted.
@@ -69,9 +70,90 @@ pub fn on_file_system(canonical: &Path, mount: &MountLine, device: u64) -> Optio
     Some(FileSystemPath { device, path: mount.root.join(below) })
 }
 
+/// Where one of several roots comes from and where it goes, as paths without links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ends {
+    /// What is copied.
+    pub source: PathBuf,
+    /// What it becomes.
+    pub target: PathBuf,
+}
+
+/// How the roots of one job stand to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Between {
+    /// None has to do with another one.
+    Apart,
+    /// Something of one is copied to a place below the target of another one.
+    Meeting,
+    /// The first reads what the second writes, or writes what it reads.
+    Overlapping(usize, usize),
+}
+
+/// Looks at all roots at once, whose targets differ. There may be as many as a command line holds, so none is
+/// compared with every other.
+pub fn between(roots: &[Ends]) -> Between {
+    let mut sources = HashMap::<&Path, Vec<usize>>::new();
+    for (index, root) in roots.iter().enumerate() {
+        sources.entry(&root.source).or_default().push(index);
+    }
+    for (index, root) in roots.iter().enumerate() {
+        let read = root.target.ancestors().filter_map(|above| sources.get(above)).flatten();
+        if let Some(reader) = read.copied().find(|reader| *reader != index) {
+            return Between::Overlapping(reader, index);
+        }
+    }
+    let targets: HashMap<&Path, usize> =
+        roots.iter().enumerate().map(|(index, root)| (root.target.as_path(), index)).collect();
+    for (index, root) in roots.iter().enumerate() {
+        let written = root.source.ancestors().filter_map(|above| targets.get(above));
+        if let Some(writer) = written.copied().find(|writer| *writer != index) {
+            return Between::Overlapping(index, writer);
+        }
+    }
+    let mut above = roots.iter().flat_map(|root| root.target.ancestors().skip(1));
+    if above.any(|above| targets.contains_key(above)) { Between::Meeting } else { Between::Apart }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn ends() -> impl Strategy<Value = Vec<Ends>> {
+        let path = || {
+            proptest::collection::vec("[ab]", 1..4)
+                .prop_map(|names| Path::new("/").join(names.join("/")))
+        };
+        let ends = (path(), path()).prop_map(|(source, target)| Ends { source, target });
+        proptest::collection::vec(ends, 0..5)
+    }
+
+    proptest! {
+        /// Against every root compared with every other.
+        #[test]
+        fn roots_in_each_others_way_are_found(mut roots in ends()) {
+            let mut seen = std::collections::HashSet::new();
+            roots.retain(|root| seen.insert(root.target.clone()));
+            let related = |test: &dyn Fn(&Ends, &Ends) -> bool| {
+                let mut pairs = (0..roots.len()).flat_map(|a| (0..roots.len()).map(move |b| (a, b)));
+                pairs.any(|(a, b)| a != b && test(&roots[a], &roots[b]))
+            };
+            let overlap = |reads: &Ends, writes: &Ends| {
+                reads.source.starts_with(&writes.target) || writes.target.starts_with(&reads.source)
+            };
+            match between(&roots) {
+                Between::Overlapping(reader, writer) => {
+                    prop_assert!(reader != writer && overlap(&roots[reader], &roots[writer]));
+                }
+                found => {
+                    prop_assert!(!related(&overlap));
+                    let meet = related(&|a, b| a.target.starts_with(&b.target));
+                    prop_assert_eq!(found == Between::Meeting, meet);
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_bind_mount_is_seen_through() {

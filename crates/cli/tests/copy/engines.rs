@@ -176,6 +176,39 @@ fn a_small_file_takes_no_more_calls_than_documented() {
     assert!(each <= CALLS_MAX, "{each:.1} calls a file");
 }
 
+/// Written in any order, its end may be on storage before its middle.
+#[test]
+fn what_a_ring_has_written_is_flushed() {
+    let Some((_mounted, bench)) = mounted("ring flushes", FileSystem::Ext4) else { return };
+    bench.write("s/f", pattern(MIB));
+    let log = bench.at("log").to_str().unwrap().to_owned();
+    let bench =
+        bench.with(|dmover| dmover.wrapped(["strace", "-f", "-e", "fdatasync", "-o", &log]));
+    let flushes = |line: &str| {
+        bench.copy(line).expect_code(0);
+        fs::read_to_string(&log).unwrap().matches("fdatasync(").count()
+    };
+    assert_eq!(flushes("--engine=uring --reflink=never -T s d1"), 1);
+    assert_eq!(flushes("--engine=buffered --reflink=never -T s d2"), 0, "the control");
+}
+
+/// As a shell hands them over for a '*'.
+#[test]
+fn many_sources_take_few_calls_each() {
+    let Some((_mounted, bench)) = mounted("many sources", FileSystem::Ext4) else { return };
+    bench.sh("mkdir s d && for i in $(seq 500); do echo $i > s/$i; done");
+    let log = bench.at("log").to_str().unwrap().to_owned();
+    let bench = bench.with(|dmover| dmover.wrapped(["strace", "-f", "-c", "-o", &log]));
+    let mut words: Vec<String> = (1..=500).map(|i| format!("s/{i}")).collect();
+    words.push("d".into());
+    bench.copy_words(&words).expect_code(0);
+    let text = fs::read_to_string(&log).unwrap();
+    let total = text.lines().find(|line| line.trim_end().ends_with(" total")).unwrap();
+    let calls: u32 = total.split_whitespace().nth(3).unwrap().parse().unwrap();
+    assert!(calls / 500 < 120, "{calls} calls for 500 sources");
+    bench.sh("diff -r s d");
+}
+
 /// Where several tasks may work in a directory, one of them may open it to others.
 #[test]
 fn files_in_shared_directories_are_closed_until_they_are_finished() {

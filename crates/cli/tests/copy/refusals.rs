@@ -66,6 +66,17 @@ fn paths_that_cannot_work() {
     }
 }
 
+/// Whatever order they are named in.
+#[test]
+fn sources_in_each_others_way() {
+    let bench = bench();
+    bench.sh("mkdir -p there/tree/below");
+    for line in ["copy there/tree/below tree there", "copy tree there/tree/below there"] {
+        refused_in_one_line(&bench, line, &["there/tree/below", "overlaps", "'tree'"]);
+    }
+    refused_in_one_line(&bench, "copy tree ./link/../tree there", &["have the same target"]);
+}
+
 #[test]
 fn flags_that_make_no_sense() {
     let bench = bench();

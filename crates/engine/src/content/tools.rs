@@ -7,9 +7,8 @@ use crate::context::Engine;
 
 /// Requests of one ring under way at a time, if memory allows.
 const DEPTH: usize = 8;
-const PIECE_AT_LEAST: usize = 128 << 10;
 /// What a ring moves in one request at least.
-pub(crate) const RING_PIECE_MIN: u64 = PIECE_AT_LEAST as u64;
+pub(crate) const RING_PIECE_MIN: usize = 128 << 10;
 const PIECE_AT_MOST: usize = 1 << 20;
 
 /// A buffer, and a queue of the kernel once one is needed.
@@ -31,11 +30,11 @@ impl Tools {
     /// The mover's queue; `None` where there is no io_uring.
     pub fn ring(&mut self, engine: &Engine) -> Option<&mut Ring> {
         self.ring.get_or_init(|| {
-            if engine.ring_bytes < 2 * PIECE_AT_LEAST {
+            if engine.ring_bytes < 2 * RING_PIECE_MIN {
                 tracing::warn!("--memory leaves no room for io_uring: it is not used");
                 return None;
             }
-            let piece = (engine.ring_bytes / 4).clamp(PIECE_AT_LEAST, PIECE_AT_MOST);
+            let piece = (engine.ring_bytes / 4).clamp(RING_PIECE_MIN, PIECE_AT_MOST);
             let made = Ring::new((engine.ring_bytes / piece).clamp(2, DEPTH), piece);
             made.unwrap_or_else(|error| {
                 tracing::warn!(%error, "io_uring cannot be used");
