@@ -32,6 +32,8 @@ enum Kind {
     Cp(&'static str),
     /// The same, and then what it wrote is flushed, as dmover flushes large files.
     CpFlushed,
+    /// Two of them side by side, each with half of the files.
+    CpTwice(&'static str),
     Rsync,
     Tar,
     Fpsync,
@@ -127,7 +129,11 @@ pub fn of(case: &Case, place: Place, programs: &Programs, args: &CopyArgs) -> Re
     if place.is_slow() {
         peer("fpsync", true, Kind::Fpsync);
     }
-    if case.loads.iter().all(|load| load.bytes >= LARGE) {
+    let large = case.loads.iter().all(|load| load.bytes >= LARGE);
+    if case.reflink || (large && case.loads.iter().any(|load| load.files > 1)) {
+        peer("two-cp", false, Kind::CpTwice(reflink));
+    }
+    if large {
         peer("cp+sync", true, Kind::CpFlushed);
         peer("floor", false, Kind::Floor);
     }
@@ -139,8 +145,19 @@ pub fn of(case: &Case, place: Place, programs: &Programs, args: &CopyArgs) -> Re
     unknown.map_or(Ok(all), |name| bail!("no peer is named '{name}': {}", NAMES.join(", ")))
 }
 
-const NAMES: [&str; 10] =
-    ["cp", "cp+sync", "reference", "floor", "rsync", "tar", "fpsync", "rclone", "xcp", "cpz"];
+const NAMES: [&str; 11] = [
+    "cp",
+    "two-cp",
+    "cp+sync",
+    "reference",
+    "floor",
+    "rsync",
+    "tar",
+    "fpsync",
+    "rclone",
+    "xcp",
+    "cpz",
+];
 
 /// Files from here on are a matter of storage alone.
 const LARGE: u64 = 100 << 20;
@@ -170,6 +187,13 @@ impl Subject {
             Kind::CpFlushed => {
                 const FLUSHED: &str = "cp -a --reflink=never -T \"$1\" \"$2\" && sync -f \"$2\"";
                 owned(&["sh", "-c", FLUSHED, "cp-sync", &source, &destination])
+            }
+            Kind::CpTwice(reflink) => {
+                const HALVES: &str = "mkdir \"$2\" && cd \"$1\" && find . -type f -print0 | \
+                    xargs -0 -P 2 -n \"$3\" cp -a --parents \"$4\" -t \"$2\"";
+                let half = stage.files.div_ceil(2).to_string();
+                let reflink = format!("--reflink={reflink}");
+                owned(&["sh", "-c", HALVES, "two-cp", &source, &destination, &half, &reflink])
             }
             Kind::Rsync => owned(&["rsync", "-aHAX", &inside(&source), &inside(&destination)]),
             Kind::Tar => {
