@@ -19,6 +19,8 @@ use crate::level::{ACCESS_ACL, DEFAULT_ACL, TargetDirectory};
 pub(crate) struct Attributes {
     /// Extended attributes, ACLs and capabilities included, system ones left out.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// System attributes that there were.
+    pub left_out: u32,
     pub flags: Flags,
     pub project: Project,
     /// What the owning group may do, where an ACL says so and the mode's group bits are its mask.
@@ -94,7 +96,9 @@ impl Engine {
         // refusal of one says nothing about the next, and an attribute that is not read is lost unseen.
         if wanted {
             for name in xattr::list(fd, held).map_err(fail)?.unwrap_or_default() {
-                if let Some(value) = self.read_xattr(fd, held, &name, shown)? {
+                if is_never_copied(&name) {
+                    attributes.left_out += u32::from(self.keeps(Attribute::Xattr));
+                } else if let Some(value) = self.read_xattr(fd, held, &name, shown)? {
                     attributes.xattrs.push((name, value));
                 }
             }
@@ -136,10 +140,6 @@ impl Engine {
         let is_acl = name == ACCESS_ACL || name == DEFAULT_ACL;
         let kept = if is_acl { self.keeps(Attribute::Acl) } else { self.keeps(Attribute::Xattr) };
         if !kept {
-            return Ok(None);
-        }
-        if is_never_copied(name) {
-            self.note(Note::SystemAttribute, shown);
             return Ok(None);
         }
         xattr::get(fd, held, name)
@@ -346,6 +346,9 @@ impl Engine {
 
     /// Answers whether the object has the access ACL of its source now.
     fn set_xattrs(&self, object: Object<'_>, attributes: &Attributes) -> Result<bool, EntryError> {
+        for _ in 0..attributes.left_out {
+            self.note(Note::SystemAttribute, object.path);
+        }
         // A capability goes last: setting anything else may clear it.
         let is_capability = |name: &[u8]| name == b"security.capability";
         let (late, early): (Vec<_>, Vec<_>) =

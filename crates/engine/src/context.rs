@@ -19,6 +19,7 @@ use crate::control::{Control, StopReason};
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::mounts::MountTable;
+use crate::root::Meetings;
 use crate::roots::RootTable;
 
 /// The number of EPERM, which entries' errors carry.
@@ -56,6 +57,7 @@ pub struct Engine {
     pub(crate) roots: RootTable,
     /// No directory at the destination can be two tasks' to finish.
     pub(crate) directories_apart: bool,
+    pub(crate) meetings: Meetings,
     pub(crate) monitor: Arc<dyn Monitor>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) slowest: Slowest,

@@ -54,7 +54,7 @@ impl Mover<'_> {
         match self.open_target_directory(parent, name) {
             Ok(fd) => {
                 let target = engine.target_directory(fd, false, shown)?;
-                self.remove_leftovers(&target, shown)?;
+                self.remove_leftovers(&target, Some(source), shown)?;
                 return Ok(Some(target));
             }
             Err(error) if stat::is_absent(error) => {}
@@ -121,14 +121,17 @@ impl Mover<'_> {
     }
 
     /// Removes what an interrupted run of this job left in a directory that existed before.
+    ///
+    /// `source` is what the directory is a copy of, if it is one: the flags that such a copy has may be lifted.
     pub(crate) fn remove_leftovers(
         &mut self,
         target: &TargetDirectory,
+        source: Option<&Metadata>,
         shown: &dyn Fn() -> dmover_model::PathBytes,
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let identity = target.metadata.identity;
-        if engine.spec.policy.dry_run || self.cleaned == Some(identity) {
+        if engine.spec.policy.dry_run || *self.cleaned == Some(identity) {
             return Ok(());
         }
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
@@ -146,9 +149,16 @@ impl Mover<'_> {
             .map_err(|e| fail(Operation::ReadDirectory, e));
         self.readers.push(reader);
         read?;
-        self.cleaned = Some(identity);
+        *self.cleaned = Some(identity);
         for name in found {
-            match directory::unlink(&target.fd, &name) {
+            let mut gone = directory::unlink(&target.fd, &name);
+            if gone == Err(Errno::PERM)
+                && source.is_some_and(Metadata::is_locked)
+                && engine.lift_flags(target.fd.as_fd())
+            {
+                gone = directory::unlink(&target.fd, &name);
+            }
+            match gone {
                 Ok(()) => engine.note(Note::LeftoverRemoved, || {
                     shown().join(&dmover_model::TreePath::root().join(&name))
                 }),

@@ -29,7 +29,7 @@ use crate::mover::run_mover;
 use crate::pace::{self, Allowance, Pace};
 use crate::queue::{LocalQueue, Queue, Reported};
 use crate::report::{JobReport, JobState};
-use crate::root::{Placement, Resolved, Resolver, Root};
+use crate::root::{Meetings, Placement, Resolved, Resolver, Root};
 use crate::roots::RootTable;
 use crate::state::{StateDirectory, job_id};
 
@@ -98,7 +98,10 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let privileged = dmover_sys::process::is_privileged();
     let resolver = Resolver { spec: &job.spec, mounts: &mounts, remembered, privileged };
     let resolved = match &job.list {
-        JobList::Pairs(_) => Resolved { roots: Vec::new(), placement: Placement::As, apart: false },
+        JobList::Pairs(_) => {
+            let (roots, placement, meetings) = (Vec::new(), Placement::As, Meetings::default());
+            Resolved { roots, placement, meetings }
+        }
         _ => resolver.resolve()?,
     };
     let placement = resolved.placement;
@@ -240,9 +243,11 @@ impl Run {
         let each = if ringed { share / 2 } else { share };
         let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
+        let open_files = job.open_files_max.saturating_sub(resolved.descriptors());
         let engine = Arc::new(Engine {
             // A list may name one directory several times.
-            directories_apart: resolved.apart && matches!(job.list, JobList::None),
+            directories_apart: resolved.meetings.is_empty() && matches!(job.list, JobList::None),
+            meetings: resolved.meetings,
             spec: spec.clone(),
             roots: RootTable::new(resolved.roots),
             monitor: Arc::clone(&job.monitor),
@@ -261,7 +266,7 @@ impl Run {
             movers: AtomicUsize::new(1),
             buffer_bytes,
             ring_bytes: share - each,
-            depth_max: depth_max(job.open_files_max, movers_max),
+            depth_max: depth_max(open_files, movers_max),
             started: Instant::now(),
             breaker: Mutex::default(),
             troubled: AtomicBool::new(false),

@@ -1,7 +1,7 @@
 //! Regular files: content under the final or a temporary name, then everything else, times last.
 use dmover_model::{
     ByteRange, CopyEngine, EntryError, EntryKind, EntryRecord, ErrorClass, Identity, Metadata,
-    Note, Operation, RangeCopy, Side, When,
+    Name, Note, Operation, RangeCopy, Side, When,
 };
 use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
@@ -126,6 +126,21 @@ impl<'a> Unfinished<'a> {
 impl Engine {
     /// Opens a source file and reads what belongs to it.
     pub(crate) fn supply(&self, level: &Level, record: &EntryRecord) -> Result<Supply, EntryError> {
+        self.supply_opened(level, record, self.open_content(level, record)?)
+    }
+
+    /// Opens a source file without its attributes.
+    pub(crate) fn open_source_file(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+    ) -> Result<(OwnedFd, Metadata), EntryError> {
+        let Opened { fd, found } = self.open_content(level, record)?;
+        let metadata = self.settled(level, record, &fd, found)?;
+        Ok((fd, metadata))
+    }
+
+    fn open_content(&self, level: &Level, record: &EntryRecord) -> Result<Opened, EntryError> {
         station::at(Activity::SourceNames);
         let fail = |operation, e| {
             entry_error(Side::Source, operation, level.source_path(record.name.as_bytes()), e)
@@ -133,7 +148,7 @@ impl Engine {
         let fd = path::open_file_at(&level.source.fd, record.name.as_bytes(), self.follows(level))
             .map_err(|e| fail(Operation::Open, e))?;
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
-        self.supply_opened(level, record, Opened { fd, found })
+        Ok(Opened { fd, found })
     }
 
     /// The same for a file that is open.
@@ -141,8 +156,22 @@ impl Engine {
         &self,
         level: &Level,
         record: &EntryRecord,
-        Opened { fd, mut found }: Opened,
+        Opened { fd, found }: Opened,
     ) -> Result<Supply, EntryError> {
+        let metadata = self.settled(level, record, &fd, found)?;
+        let shown = || level.source_path(record.name.as_bytes());
+        let attributes = self.read_attributes(fd.as_fd(), Held::Open, &shown)?;
+        Ok(Supply { fd, metadata, attributes })
+    }
+
+    /// The metadata of an open source file once its times can tell a later change, if it is the file of the record.
+    fn settled(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+        fd: &OwnedFd,
+        mut found: Stat,
+    ) -> Result<Metadata, EntryError> {
         let shown = || level.source_path(record.name.as_bytes());
         let fail = |operation, e| entry_error(Side::Source, operation, shown(), e);
         let mut waits = 0;
@@ -162,7 +191,7 @@ impl Engine {
             }
             waits += 1;
             std::thread::sleep(wait);
-            found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+            found = stat::stat_fd(fd).map_err(|e| fail(Operation::Stat, e))?;
         }
         let metadata = self.mounts.metadata(&found);
         let same = metadata.identity == record.metadata.identity;
@@ -171,8 +200,7 @@ impl Engine {
             let class = ErrorClass::Changed;
             return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
         }
-        let attributes = self.read_attributes(fd.as_fd(), Held::Open, &shown)?;
-        Ok(Supply { fd, metadata, attributes })
+        Ok(metadata)
     }
 
     /// The version after reading has to be the one before.
@@ -271,6 +299,19 @@ impl Engine {
 }
 
 impl Mover<'_> {
+    /// A name for a temporary in the directory, which is made ready for it.
+    pub(crate) fn temporary_in(&self, level: &Level) -> Name {
+        self.unlock_for_temporaries(level);
+        self.engine.temporary_name()
+    }
+
+    /// In an append-only directory a temporary could be made, but neither renamed nor removed. Answers
+    /// whether the flags were taken away.
+    pub(crate) fn unlock_for_temporaries(&self, level: &Level) -> bool {
+        let locked = level.target.as_ref().is_some_and(|target| target.metadata.is_locked());
+        locked && self.engine.lift_directory(level)
+    }
+
     /// Creates an empty file, closed to everybody else, with what only counts on an empty file.
     pub(crate) fn create_file<'t>(
         &self,
@@ -318,7 +359,7 @@ impl Mover<'_> {
             None => engine.supply(level, record)?,
         };
         let last = record.destination_name().as_bytes();
-        let temporary = self.needs_temporary(decision).then(|| engine.temporary_name());
+        let temporary = self.needs_temporary(decision).then(|| self.temporary_in(level));
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         let file = self.create_file(level, target, name, last, &supply)?;
         let (bytes, presized) = self.fill(level, record, &supply, &file)?;

@@ -6,7 +6,8 @@ use dmover_model::{
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::{chunk, retry};
-use dmover_sys::{AsFd, Errno, directory, file, stat};
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, stat};
 use std::time::Instant;
 
 use crate::apply::{Moved, Planned};
@@ -19,9 +20,13 @@ use crate::mover::Mover;
 impl Mover<'_> {
     /// Begins a large file.
     pub(crate) fn run_open(&mut self, file: &FileRef, round: u32) {
+        let level = match self.engine.open_level(&file.directory) {
+            Ok(level) => level,
+            Err(error) => return self.engine.error(error),
+        };
         for attempt in round.. {
             self.in_place = false;
-            let Err(error) = self.open_large(file, round) else { return };
+            let Err(error) = self.open_large(&level, file, round) else { return };
             if self.in_place || !self.engine.may_pass(&error, attempt) {
                 self.engine.error(EntryError { attempt, ..error });
                 return;
@@ -29,25 +34,24 @@ impl Mover<'_> {
         }
     }
 
-    fn open_large(&mut self, file: &FileRef, round: u32) -> Result<(), EntryError> {
+    fn open_large(&mut self, level: &Level, file: &FileRef, round: u32) -> Result<(), EntryError> {
         let engine = self.engine;
-        let level = engine.open_level(&file.directory)?;
-        let record = self.look(&level, &file.name)?;
-        let Some(planned) = self.plan_record(&level, record) else { return Ok(()) };
+        let record = self.look(level, &file.name)?;
+        let Some(planned) = self.plan_record(level, record) else { return Ok(()) };
         let wanted = matches!(planned.decision, Decision::Create | Decision::Replace);
         let is_file = planned.record.metadata.kind == dmover_model::EntryKind::File;
         let Some(target) = level.target.as_ref().filter(|_| wanted && is_file) else {
             // Something else by now: equal, refused, or of another type.
-            self.apply(&level, vec![planned]);
+            self.apply(level, vec![planned]);
             self.hand_on_as_inherited();
             return Ok(());
         };
-        let supply = engine.supply(&level, &planned.record)?;
-        let temporary = engine.temporary_name();
+        let supply = engine.supply(level, &planned.record)?;
+        let temporary = self.temporary_in(level);
         let last = file.destination_name.as_bytes();
-        let unfinished = self.create_file(&level, target, temporary.as_bytes(), last, &supply)?;
-        if self.share_whole(&level, file, &supply, &unfinished)? {
-            return self.end_shared(&level, &planned, &supply, unfinished);
+        let unfinished = self.create_file(level, target, temporary.as_bytes(), last, &supply)?;
+        if self.share_whole(level, file, &supply, &unfinished)? {
+            return self.end_shared(level, &planned, &supply, unfinished);
         }
         if engine.spec.policy.reflink == When::Always {
             let path = level.target_path(file.destination_name.as_bytes());
@@ -173,28 +177,28 @@ impl Mover<'_> {
         let large = &task.large;
         let level = engine.open_level(&large.file.directory)?;
         let target = self.target_of(&level, large)?;
-        let supply = self.supply_version(&level, large)?;
+        let (fd, metadata) = self.source_version(&level, large)?;
         let unfinished = self.open_temporary(&level, target, large)?;
         let source_path = || level.source_path(large.file.name.as_bytes());
         let target_path = || level.target_path(large.file.destination_name.as_bytes());
         let transfer = Transfer {
-            source: supply.fd.as_fd(),
+            source: fd.as_fd(),
             destination: unfinished.fd(),
-            size: supply.metadata.size,
+            size: metadata.size,
             flushed: true,
-            source_mount: supply.metadata.identity.mount,
+            source_mount: metadata.identity.mount,
             source_facts: &level.source.facts,
             facts: &target.facts,
             source_path: &source_path,
             target_path: &target_path,
             lease: self.lease,
         };
-        let holes = engine.holes(&supply.metadata);
+        let holes = engine.holes(&metadata);
         let ByteRange { start, .. } = task.range;
         let copied = engine.copy_range(transfer, task.range, start, holes, self.tools);
         let checked = copied.and_then(|_| {
             let name = large.file.name.as_bytes();
-            engine.check_version(&level, name, &supply.fd, &supply.metadata)
+            engine.check_version(&level, name, &fd, &metadata)
         });
         let closed = unfinished.keep();
         checked?;
@@ -215,11 +219,15 @@ impl Mover<'_> {
     }
 
     /// Opens the source and demands the version that the file was begun with.
-    fn supply_version(&self, level: &Level, large: &LargeFile) -> Result<Supply, EntryError> {
+    fn source_version(
+        &self,
+        level: &Level,
+        large: &LargeFile,
+    ) -> Result<(OwnedFd, Metadata), EntryError> {
         let record = self.look(level, &large.file.name)?;
-        let supply = self.engine.supply(level, &record)?;
-        if supply.metadata.version() == large.version {
-            return Ok(supply);
+        let (fd, metadata) = self.engine.open_source_file(level, &record)?;
+        if metadata.version() == large.version {
+            return Ok((fd, metadata));
         }
         let path = level.source_path(large.file.name.as_bytes());
         let words = "the file changed while it was copied";
@@ -279,7 +287,10 @@ impl Mover<'_> {
     fn seal(&mut self, large: &LargeFile) -> Result<(), EntryError> {
         let level = self.engine.open_level(&large.file.directory)?;
         let target = self.target_of(&level, large)?;
-        let supply = self.supply_version(&level, large)?;
+        let (fd, metadata) = self.source_version(&level, large)?;
+        let source_path = || level.source_path(large.file.name.as_bytes());
+        let attributes = self.engine.read_attributes(fd.as_fd(), Held::Open, &source_path)?;
+        let supply = Supply { fd, metadata, attributes };
         let unfinished = self.open_temporary(&level, target, large)?;
         let record = self.look(&level, &large.file.name)?;
         let last = large.file.destination_name.as_bytes();

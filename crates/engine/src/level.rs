@@ -152,7 +152,11 @@ impl Engine {
         Err(EntryError::plain(side, Operation::Open, ErrorClass::Escaped, shown(), words))
     }
 
-    fn open_source(&self, root: &Root, at: &TreePath) -> Result<SourceDirectory, EntryError> {
+    pub(crate) fn open_source(
+        &self,
+        root: &Root,
+        at: &TreePath,
+    ) -> Result<SourceDirectory, EntryError> {
         let shown = || root.source.display.join(at);
         let relative = if root.is_directory { root.source.relative(at) } else { Vec::new() };
         let opened = if self.follows_links() {
@@ -256,7 +260,12 @@ impl Engine {
     }
 
     /// A directory that an earlier run has made immutable, as its source is, is opened up again.
+    ///
+    /// Only one that will be finished: it gets its flags back then.
     pub(crate) fn lift_directory(&self, level: &Level) -> bool {
+        if !level.root.is_directory {
+            return false;
+        }
         let source = flags::get(&level.source.fd).ok().flatten().unwrap_or(0);
         let target = level.target.as_ref().filter(|_| source & flags::LOCKS != 0);
         target.is_some_and(|t| self.lift_flags(t.fd.as_fd()))

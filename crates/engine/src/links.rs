@@ -148,6 +148,14 @@ impl Mover<'_> {
         }
     }
 
+    /// A name for a temporary in a directory that is finished already.
+    fn temporary_to_link(&mut self, level: &Level, file: &FileRef) -> Name {
+        if self.unlock_for_temporaries(level) {
+            self.mark_dirty(&file.directory);
+        }
+        self.engine.temporary_name()
+    }
+
     /// An immutable inode takes no further name: its flags go until the last name is linked.
     fn unlock(&self, anchor: &Anchor<'_>) -> Unlocked {
         let engine = self.engine;
@@ -357,7 +365,7 @@ impl Mover<'_> {
             _ => {}
         }
         self.check_lease(level, last)?;
-        let temporary = existing.is_some().then(|| engine.temporary_name());
+        let temporary = existing.is_some().then(|| self.temporary_to_link(level, file));
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         let link = || directory::hard_link(&from.fd, anchor.name, &target.fd, name);
         let mut linked = link();

@@ -1,7 +1,8 @@
 //! Looking at entries on both sides and having `plan` decide what each needs.
 use dmover_model::{
     Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Item,
-    LinkName, Metadata, Name, Note, Operation, ScanNames, Side, TaskKind, Timestamp,
+    LinkName, Metadata, Name, Note, Operation, RootId, ScanNames, Side, TaskKind, Timestamp,
+    TreePath,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::{Decision, Existing, decide};
@@ -50,6 +51,13 @@ impl Mover<'_> {
             return None;
         }
         self.count_found(&record.metadata);
+        if self.is_anothers(level, &record) {
+            let path = level.target_path(record.destination_name().as_bytes());
+            let (side, class) = (Side::Destination, ErrorClass::NameClash);
+            let words = "another source has an entry for this place as well, which stays";
+            engine.error(EntryError::plain(side, Operation::Create, class, path, words));
+            return None;
+        }
         if self.is_for_the_link_phase(level, &record) {
             let file = file_ref(level, &record);
             self.outcome.links.push(LinkName { identity: record.metadata.identity, file });
@@ -117,6 +125,27 @@ impl Mover<'_> {
                 elapsed_us: 0,
                 itemized: itemize::columns(Action::Excluded, &record.metadata, None),
             }));
+        }
+        false
+    }
+
+    /// Another root, whose target lies below this one's, has something for the same place. Both would
+    /// be copied there, and who comes last would win. (A directory against a file is an error by itself.)
+    fn is_anothers(&self, level: &Level, record: &EntryRecord) -> bool {
+        let engine = self.engine;
+        if engine.meetings.is_empty() || !level.root.is_directory {
+            return false;
+        }
+        let path = level.path.join(record.name.as_bytes());
+        let mut above = Some(path.clone());
+        while let Some(at) = above {
+            let below = &path.as_bytes()[at.as_bytes().len()..];
+            let below = below.strip_prefix(b"/").unwrap_or(below);
+            above = at.split_last().map(|(directory, _)| directory);
+            let other = engine.meetings.get(&(level.root_id, at));
+            if other.is_some_and(|other| engine.has_no_directory(*other, below)) {
+                return true;
+            }
         }
         false
     }
@@ -322,6 +351,23 @@ impl Mover<'_> {
 }
 
 impl Engine {
+    /// Whether a root has something at a path below it that will be copied and is no directory.
+    fn has_no_directory(&self, id: RootId, below: &[u8]) -> bool {
+        let (Ok(root), Ok(path)) = (self.root(id), TreePath::new(below)) else { return false };
+        let Some((directory, name)) = path.split_last() else { return !root.is_directory };
+        if !root.is_directory {
+            return false;
+        }
+        // What cannot be looked at is that root's error.
+        let found = self.open_source(&root, &directory).ok().and_then(|directory| {
+            let found = stat::stat_at(&directory.fd, name, self.follows_links()).ok()?;
+            Some(self.mounts.metadata(&found))
+        });
+        found.is_some_and(|metadata| {
+            metadata.kind != EntryKind::Directory && self.filter.admits(below, &metadata)
+        })
+    }
+
     /// Whether regular files of a directory need neither a rule nor a look at the destination.
     pub(crate) fn takes_files_at_sight(&self, level: &Level) -> bool {
         level.target.as_ref().is_some_and(|target| target.fresh)
@@ -330,6 +376,7 @@ impl Engine {
             && self.filter.admits_all()
             && !self.follows_links()
             && !self.spec.policy.dry_run
+            && self.meetings.is_empty()
     }
 }
 

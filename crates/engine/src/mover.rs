@@ -33,7 +33,7 @@ pub(crate) struct Mover<'a> {
     pub deferred: Vec<TaskKind>,
     pub spent: Spent,
     /// The directory that was last searched for leftovers.
-    pub cleaned: Option<Identity>,
+    pub cleaned: &'a mut Option<Identity>,
     /// The names of the directory that was last asked for an exact one, where case is ignored.
     pub exact_names: RefCell<Option<(Identity, HashSet<Vec<u8>>)>>,
     /// The entry being worked on looks complete at the destination: after an error another attempt would find it
@@ -84,6 +84,8 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
     place.take();
     let mut tools = Tools::new(engine.buffer_bytes);
     let mut readers = Vec::new();
+    // Beyond one task: thousands of sources may go into one directory. The job's lock rules out new leftovers.
+    let mut cleaned = None;
     while !queue.is_closed() {
         for lease in queue.lease(1, Duration::from_millis(500)) {
             let mut mover = Mover {
@@ -95,7 +97,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 outcome: Outcome::default(),
                 deferred: Vec::new(),
                 spent: Spent { entries: 0, bytes: 0, since: Instant::now() },
-                cleaned: None,
+                cleaned: &mut cleaned,
                 exact_names: RefCell::new(None),
                 in_place: false,
                 nodes: 0,

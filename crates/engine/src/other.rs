@@ -51,7 +51,7 @@ impl Mover<'_> {
         let engine = self.engine;
         let (_pinned, attributes) = engine.pinned_attributes(level, record)?;
         let last = record.destination_name().as_bytes();
-        let temporary = self.needs_temporary(decision).then(|| engine.temporary_name());
+        let temporary = self.needs_temporary(decision).then(|| self.temporary_in(level));
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         self.make(level, target, record, name)?;
         let made = self.pin_made(level, target, record, name)?;

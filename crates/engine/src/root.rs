@@ -1,16 +1,17 @@
 //! From what a person typed to pinned directories: the roots of a job, and the checks before it starts.
 use dmover_model::{
-    EntryKind, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, RangeCopy, TargetMode,
-    TreePath,
+    EntryKind, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, RangeCopy, RootId,
+    TargetMode, TreePath,
 };
 use dmover_plan::overlap::{
     self, Between, Ends, FileSystemPath, MountLine, on_file_system, parse_mountinfo,
 };
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::Fatal;
 use crate::mounts::MountTable;
@@ -18,7 +19,8 @@ use crate::mounts::MountTable;
 /// One end of a root: a pinned directory and a name in it, or the pinned directory itself.
 #[derive(Debug)]
 pub(crate) struct RootSide {
-    pub parent: OwnedFd,
+    /// Roots in one directory share it: a shell makes thousands of them of a '*'.
+    pub parent: Arc<OwnedFd>,
     /// `None`: the root entry is `parent` itself.
     pub name: Option<Name>,
     /// The root entry as a person would type it.
@@ -108,6 +110,10 @@ fn refuse(display: &PathBytes, what: &str, hint: &str) -> Fatal {
 
 fn refuse_errno(display: &PathBytes, doing: &str, error: Errno, hint: &str) -> Fatal {
     let reason = std::io::Error::from(error);
+    let hint = match error {
+        Errno::MFILE => "raise 'ulimit -n', or name fewer directories at a time",
+        _ => hint,
+    };
     Fatal::refused(format!("cannot {doing} '{}': {reason}", display.to_path().display()), hint)
 }
 
@@ -182,8 +188,41 @@ pub(crate) struct Resolved {
     pub roots: Vec<Root>,
     /// How the destination was meant.
     pub placement: Placement,
-    /// No root is copied to a place below another one's target.
-    pub apart: bool,
+    /// Places in one root's target that are another one's.
+    pub meetings: Meetings,
+}
+
+/// Roots whose targets lie below that of another root, by that one and the path there.
+pub(crate) type Meetings = HashMap<(RootId, TreePath), RootId>;
+
+impl Resolved {
+    /// Descriptors that are held as long as the job runs.
+    pub fn descriptors(&self) -> u64 {
+        let sides = self.roots.iter().flat_map(|root| [&root.source, &root.destination]);
+        let held: HashSet<_> = sides.map(|side| Arc::as_ptr(&side.parent)).collect();
+        held.len() as u64
+    }
+}
+
+/// Directories that are open already, by path.
+#[derive(Default)]
+struct Shared(HashMap<PathBuf, Arc<OwnedFd>>);
+
+impl Shared {
+    /// Lets go of a descriptor of the directory at `path` if there is one already.
+    fn share(&mut self, path: Option<&Path>, side: &mut RootSide) {
+        let Some(path) = path.filter(|_| side.name.is_some()) else { return };
+        let held = self.0.entry(path.to_path_buf()).or_insert_with(|| Arc::clone(&side.parent));
+        side.parent = Arc::clone(held);
+    }
+}
+
+/// A root, and what tells how it stands to others.
+struct Placed {
+    root: Root,
+    ends: Ends,
+    /// The directory that holds the source's name.
+    held_by: Option<PathBuf>,
 }
 
 /// Resolves every source of the job and checks it against the destination.
@@ -202,8 +241,9 @@ impl Resolver<'_> {
         let placement = self.placement(destination)?;
         let (mut roots, mut all) = (Vec::<Root>::new(), Vec::<Ends>::new());
         let mut targets = HashMap::new();
+        let (mut sources, mut destinations) = (Shared::default(), Shared::default());
         for source in &self.spec.sources {
-            let (root, ends) = self.root(source, destination, placement)?;
+            let Placed { mut root, ends, held_by } = self.root(source, destination, placement)?;
             if let Some(other) = targets.get(&ends.target) {
                 let other: &Root = &roots[*other];
                 if other.source.display == root.source.display {
@@ -217,16 +257,27 @@ impl Resolver<'_> {
                 return Err(refuse(source, &what, "copy them into different directories"));
             }
             targets.insert(ends.target.clone(), roots.len());
+            sources.share(held_by.as_deref(), &mut root.source);
+            destinations.share(ends.target.parent(), &mut root.destination);
             roots.push(root);
             all.push(ends);
         }
-        let between = overlap::between(&all);
-        if let Between::Overlapping(one, other) = between {
-            let other = roots[other].source.display.to_path();
-            let what = format!("overlaps with what '{}' is copied to or from", other.display());
-            return Err(refuse(&roots[one].source.display, &what, "copy them one after the other"));
-        }
-        Ok(Resolved { roots, placement, apart: between == Between::Apart })
+        let below = match overlap::between(&all) {
+            Between::Beside(below) => below,
+            Between::Overlapping(one, other) => {
+                let other = roots[other].source.display.to_path();
+                let what = format!("overlaps with what '{}' is copied to or from", other.display());
+                let one = &roots[one].source.display;
+                return Err(refuse(one, &what, "copy them one after the other"));
+            }
+        };
+        let meet = |(upper, lower): (usize, usize)| {
+            let at = all[lower].target.strip_prefix(&all[upper].target).ok()?;
+            let at = TreePath::new(at.as_os_str().as_bytes()).ok()?;
+            Some(((RootId(upper as u32), at), RootId(lower as u32)))
+        };
+        let meetings = below.into_iter().filter_map(meet).collect();
+        Ok(Resolved { roots, placement, meetings })
     }
 
     /// One source and destination of a batch list, with cp's rule for existing directories.
@@ -252,7 +303,7 @@ impl Resolver<'_> {
         range: Option<RangeCopy>,
         placement: Placement,
     ) -> Result<Root, Fatal> {
-        let (root, _) = self.root(source, destination, placement)?;
+        let Placed { root, .. } = self.root(source, destination, placement)?;
         if root.is_directory && range.is_some() {
             return Err(refuse(source, "is a directory", "ranges are for files"));
         }
@@ -297,7 +348,7 @@ impl Resolver<'_> {
         source: &PathBytes,
         destination: &PathBytes,
         placement: Placement,
-    ) -> Result<(Root, Ends), Fatal> {
+    ) -> Result<Placed, Fatal> {
         let source = Argument::new(source)?;
         let follow = self.spec.selection.follow != FollowLinks::Never;
         let found = source
@@ -317,22 +368,23 @@ impl Resolver<'_> {
             let hint = "--files-from lists paths below a directory";
             return Err(refuse(&source.display, "is not a directory", hint));
         }
-        self.check_readable(&source, &metadata)?;
+        let read = self.check_readable(&source, &metadata)?;
         let target = self.target(&source, destination, placement)?;
         if target.slash && metadata.kind != EntryKind::Directory {
             let hint = "create the directory first, or leave out the slash";
             return Err(refuse(&target.display, "is not an existing directory", hint));
         }
         self.check_target(&source, &metadata, &target)?;
-        let ends = Ends { source: source.canonical.clone(), target: target.canonical.clone() };
+        let held_by = source.canonical.parent().map(Path::to_path_buf);
+        let ends = Ends { source: read, target: target.canonical.clone() };
         let source = self.pin_source(source, &metadata)?;
-        let destination =
-            RootSide { parent: target.parent, name: target.name, display: target.display };
+        let parent = Arc::new(target.parent);
+        let destination = RootSide { parent, name: target.name, display: target.display };
         let is_directory = metadata.kind == EntryKind::Directory;
         let range = self.spec.policy.range.clone();
         let mount = metadata.identity.mount;
         let root = Root { source, destination, mount, is_directory, range };
-        Ok((root, ends))
+        Ok(Placed { root, ends, held_by })
     }
 
     /// The place of one source at the destination.
@@ -379,18 +431,19 @@ impl Resolver<'_> {
         Ok(Argument { parent: directory, name, canonical, display, slash: false })
     }
 
-    fn check_readable(&self, source: &Argument, metadata: &Metadata) -> Result<(), Fatal> {
+    /// Opens the source once; answers where it really lies, if a link leads there.
+    fn check_readable(&self, source: &Argument, metadata: &Metadata) -> Result<PathBuf, Fatal> {
         let follow = self.spec.selection.follow != FollowLinks::Never;
-        let result = match metadata.kind {
-            EntryKind::Directory => source.open_directory().map(drop),
-            EntryKind::File => match &source.name {
-                Some(name) => path::open_file_at(&source.parent, name.as_bytes(), follow).map(drop),
-                None => Ok(()),
-            },
-            _ => Ok(()),
+        let opened = match (metadata.kind, &source.name) {
+            (EntryKind::Directory, _) => source.open_directory().map(Some),
+            (EntryKind::File, Some(name)) => {
+                path::open_file_at(&source.parent, name.as_bytes(), follow).map(Some)
+            }
+            _ => Ok(None),
         };
         let hint = "run as its owner or as root, or check the path";
-        result.map_err(|e| refuse_errno(&source.display, "read", e, hint))
+        let opened = opened.map_err(|e| refuse_errno(&source.display, "read", e, hint))?;
+        Ok(opened.and_then(mount::path_of).unwrap_or_else(|| source.canonical.clone()))
     }
 
     fn check_target(
@@ -512,7 +565,7 @@ impl Resolver<'_> {
         {
             parent = quiet;
         }
-        Ok(RootSide { parent, name, display: source.display })
+        Ok(RootSide { parent: Arc::new(parent), name, display: source.display })
     }
 }
 

@@ -135,7 +135,7 @@ impl Mover<'_> {
             None => {
                 let fd = path::open_directory_at(parent, b".").map_err(target_fail)?;
                 let target = engine.target_directory(fd, false, target_shown)?;
-                self.remove_leftovers(&target, &target_shown)?;
+                self.remove_leftovers(&target, Some(&source.metadata), &target_shown)?;
                 Some(target)
             }
         };
@@ -176,7 +176,7 @@ impl Mover<'_> {
         let level = self.engine.open_level_in(root, &at)?;
         if let Some(target) = &level.target {
             let shown = || level.own_target_path();
-            self.remove_leftovers(target, &shown)?;
+            self.remove_leftovers(target, None, &shown)?;
         }
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];

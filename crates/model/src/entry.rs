@@ -136,6 +136,11 @@ impl Metadata {
         Version { identity: self.identity, size: self.size, mtime: self.mtime, ctime: self.ctime }
     }
 
+    /// Whether a flag is set that keeps the object as it is.
+    pub fn is_locked(&self) -> bool {
+        self.immutable || self.append_only
+    }
+
     /// Whether fewer blocks are allocated than the size needs, so that holes are likely.
     pub fn may_have_holes(&self) -> bool {
         self.blocks.saturating_mul(512) < self.size

@@ -112,7 +112,7 @@ classes! {
     ReadOnly, "read_only", "remount the destination read-write, then run the same command again";
     /// The name is longer than the destination allows.
     NameTooLong, "name_too_long", "rename it at the source or choose another destination";
-    /// Two source names are one name at the destination (it ignores case).
+    /// Two source names are one name at the destination: it ignores case, or two sources meet there.
     NameClash, "name_clash", "rename one of the two at the source";
     /// The destination has another type under this name (a directory against a file).
     TypeConflict, "type_conflict", "move the destination entry out of the way";
@@ -133,7 +133,7 @@ classes! {
     /// An attribute that the destination cannot hold.
     Loss, "loss", "accept it with --allow-loss, or choose another destination";
     /// The job was stopped before this entry was done.
-    Cancelled, "cancelled", "a directory counts once for all in it; run the same command again to go on";
+    Cancelled, "cancelled", "run the same command again to go on";
     /// The mover lost its lease on this work.
     Fenced, "fenced", "run the same command again to go on";
     /// Anything else; the errno says what.

@@ -80,12 +80,11 @@ pub struct Ends {
 }
 
 /// How the roots of one job stand to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Between {
-    /// None has to do with another one.
-    Apart,
-    /// Something of one is copied to a place below the target of another one.
-    Meeting,
+    /// None reads what another one writes. In each of these pairs the target of the second lies below
+    /// that of the first.
+    Beside(Vec<(usize, usize)>),
     /// The first reads what the second writes, or writes what it reads.
     Overlapping(usize, usize),
 }
@@ -111,14 +110,18 @@ pub fn between(roots: &[Ends]) -> Between {
             return Between::Overlapping(index, writer);
         }
     }
-    let mut above = roots.iter().flat_map(|root| root.target.ancestors().skip(1));
-    if above.any(|above| targets.contains_key(above)) { Between::Meeting } else { Between::Apart }
+    let below = roots.iter().enumerate().flat_map(|(index, root)| {
+        let above = root.target.ancestors().skip(1).filter_map(|above| targets.get(above));
+        above.map(move |above| (*above, index))
+    });
+    Between::Beside(below.collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::HashSet;
 
     fn ends() -> impl Strategy<Value = Vec<Ends>> {
         let path = || {
@@ -133,7 +136,7 @@ mod tests {
         /// Against every root compared with every other.
         #[test]
         fn roots_in_each_others_way_are_found(mut roots in ends()) {
-            let mut seen = std::collections::HashSet::new();
+            let mut seen = HashSet::new();
             roots.retain(|root| seen.insert(root.target.clone()));
             let related = |test: &dyn Fn(&Ends, &Ends) -> bool| {
                 let mut pairs = (0..roots.len()).flat_map(|a| (0..roots.len()).map(move |b| (a, b)));
@@ -146,10 +149,13 @@ mod tests {
                 Between::Overlapping(reader, writer) => {
                     prop_assert!(reader != writer && overlap(&roots[reader], &roots[writer]));
                 }
-                found => {
+                Between::Beside(found) => {
                     prop_assert!(!related(&overlap));
-                    let meet = related(&|a, b| a.target.starts_with(&b.target));
-                    prop_assert_eq!(found == Between::Meeting, meet);
+                    let pairs = (0..roots.len()).flat_map(|a| (0..roots.len()).map(move |b| (a, b)));
+                    let meet: HashSet<_> = pairs
+                        .filter(|(a, b)| a != b && roots[*b].target.starts_with(&roots[*a].target))
+                        .collect();
+                    prop_assert_eq!(found.into_iter().collect::<HashSet<_>>(), meet);
                 }
             }
         }

@@ -189,8 +189,10 @@ impl Subject {
                 owned(&["sh", "-c", FLUSHED, "cp-sync", &source, &destination])
             }
             Kind::CpTwice(reflink) => {
-                const HALVES: &str = "mkdir \"$2\" && cd \"$1\" && find . -type f -print0 | \
-                    xargs -0 -P 2 -n \"$3\" cp -a --parents \"$4\" -t \"$2\"";
+                // Each would make the directories that it does not find and stumble over the other's.
+                const HALVES: &str = "mkdir \"$2\" && cd \"$1\" && \
+                    find . -type d -print0 | (cd \"$2\" && xargs -0 mkdir -p) && \
+                    find . -type f -print0 | xargs -0 -P 2 -n \"$3\" cp -a --parents \"$4\" -t \"$2\"";
                 let half = stage.files.div_ceil(2).to_string();
                 let reflink = format!("--reflink={reflink}");
                 owned(&["sh", "-c", HALVES, "two-cp", &source, &destination, &half, &reflink])

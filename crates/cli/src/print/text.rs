@@ -274,7 +274,12 @@ fn headline(report: &JobReport) -> String {
 fn trouble_lines(report: &JobReport) -> Vec<String> {
     let mut lines = Vec::new();
     for (class, count) in &report.errors {
-        lines.push(format!("  {:<11} {}: {}", class.word(), grouped(*count), class.advice()));
+        let remark = match class {
+            ErrorClass::Cancelled => "a directory counts once for all in it; ",
+            _ => "",
+        };
+        let (word, count) = (class.word(), grouped(*count));
+        lines.push(format!("  {word:<11} {count}: {remark}{}", class.advice()));
     }
     for (kind, count) in &report.losses {
         let times = counted(*count, "time", "times");

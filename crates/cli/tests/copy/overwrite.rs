@@ -227,3 +227,31 @@ fn an_equal_entry_with_another_mode_or_owner_is_left_alone_and_counted() {
     assert_eq!(count(&again, "entries_unlike"), 0);
     bench.assert_same("s", "d");
 }
+
+/// As cp does not overwrite what it has just made. Which of the two is left must not depend on the moment.
+#[test]
+fn two_sources_do_not_fight_for_a_name() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/x/deep a/only b/x/deep d; echo from-a > a/f; echo longer-from-b > f;
+         echo from-a > a/x/deep/g; echo longer-from-b > b/x/deep/g; ln a/f a/linked; echo a > a/x/a;
+         ln -s from-a a/x/link; echo b > b/x/link; echo 1 > linked");
+    // One mover works in order, so that each is the first once to make the directories.
+    let orders = ["a/. f linked b/x", "f b/x linked a/."];
+    let one_mover = orders.map(|sources| format!("-j1 {sources} d"));
+    for line in one_mover.into_iter().chain(orders.map(|sources| format!("{sources} d"))) {
+        bench.sh("rm -rf d && mkdir d");
+        bench.copy(&format!("-n {line}")).expect_code(3);
+        let run = bench.copy(&line).expect_code(3);
+        let text = run.text();
+        let told: Vec<&str> = text.lines().filter(|l| l.contains("another source has")).collect();
+        for place in ["d/f", "d/linked", "d/x/deep/g", "d/x/link"] {
+            let path = format!(r#""path":"{place}""#);
+            assert!(told.iter().any(|line| line.contains(&path)), "{path}: {text}");
+        }
+        assert_eq!(told.len(), 4, "{text}");
+        bench
+            .sh("cmp f d/f; cmp linked d/linked; cmp b/x/deep/g d/x/deep/g; cmp b/x/link d/x/link");
+        assert!(bench.exists("d/x/a") && bench.exists("d/only"), "the rest arrives");
+    }
+    bench.copy("--exclude=/deep/g --exclude=/f --exclude=link* a/. b/x d").expect_code(0);
+}

@@ -75,6 +75,16 @@ fn sources_in_each_others_way() {
         refused_in_one_line(&bench, line, &["there/tree/below", "overlaps", "'tree'"]);
     }
     refused_in_one_line(&bench, "copy tree ./link/../tree there", &["have the same target"]);
+    // Also behind links that are followed.
+    bench.sh("mkdir -p there/tree; ln -s there/tree below; ln -s there/file named");
+    refused_in_one_line(&bench, "copy below/ tree there", &["below", "overlaps", "'tree'"]);
+    bench.sh("cp file there/file");
+    refused_in_one_line(
+        &bench,
+        "copy --dereference-args named file there",
+        &["named", "overlaps", "'file'"],
+    );
+    bench.copy("named file there").expect_code(0);
 }
 
 #[test]

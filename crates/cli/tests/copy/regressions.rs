@@ -300,6 +300,40 @@ fn an_immutable_source_is_skipped_where_its_flag_is_not_wanted_or_cannot_be() {
     bench.sh("chattr -i s/f e/f");
 }
 
+/// A temporary can be made in an append-only directory, but neither renamed nor removed.
+#[test]
+fn locked_directories_are_updated_and_locked_again() {
+    if !is_root() {
+        skip!("needs root for immutable files");
+    }
+    for (flag, options) in
+        [("i", ""), ("a", ""), ("i", "--split-size=64K"), ("a", "--split-size=64K")]
+    {
+        let bench = Bench::new();
+        bench.sh(&format!(
+            "mkdir s; head -c 200000 /dev/urandom > s/big; echo 1 > s/f; ln -s 1 s/link; chattr +{flag} s"
+        ));
+        let _undo = bench.undo("chattr -ia s d");
+        bench.copy(&format!("{options} -T s d")).expect_code(0);
+        bench.sh("echo more >> s/big; echo more >> s/f");
+        bench.sh(&format!("chattr -{flag} s; ln -sfn 2 s/link; ln s/f s/second; chattr +{flag} s"));
+        let mut job = String::new();
+        for _ in 0..2 {
+            let run = bench.copy(&format!("{options} -T s d")).expect_code(0);
+            job = run.said().unwrap().summary.unwrap().text("job").to_owned();
+            bench.sh(&format!(
+                "diff -r --no-dereference s d; lsattr -d d | cut -d' ' -f1 | grep {flag}"
+            ));
+            assert_eq!(bench.sh("ls -A d"), bench.sh("ls -A s"), "+{flag} {options}: no leftovers");
+        }
+        let left = format!("d/.dmover-{job}-00000000000000aa-0000000000000001");
+        bench.sh(&format!("chattr -ia d; echo > {left}; chattr +{flag} d"));
+        bench.copy(&format!("{options} -T s d")).expect_code(0);
+        assert!(!bench.exists(&left), "+{flag} {options}: an interrupted run's leftover");
+        bench.sh(&format!("lsattr -d d | cut -d' ' -f1 | grep {flag}; chattr -ia s d"));
+    }
+}
+
 #[test]
 fn modes_that_are_not_kept_are_left_alone() {
     let bench = Bench::new();

@@ -31,7 +31,9 @@ impl Tools {
     pub fn ring(&mut self, engine: &Engine) -> Option<&mut Ring> {
         self.ring.get_or_init(|| {
             if engine.ring_bytes < 2 * RING_PIECE_MIN {
-                tracing::warn!("--memory leaves no room for io_uring: it is not used");
+                tracing::warn!(
+                    "--memory leaves no room for io_uring with so many movers: it is not used"
+                );
                 return None;
             }
             let piece = (engine.ring_bytes / 4).clamp(RING_PIECE_MIN, PIECE_AT_MOST);
