@@ -57,6 +57,7 @@ pub struct Engine {
     pub(crate) roots: RootTable,
     /// No directory at the destination can be two tasks' to finish.
     pub(crate) directories_apart: bool,
+    /// Places where roots meet.
     pub(crate) meetings: Meetings,
     pub(crate) monitor: Arc<dyn Monitor>,
     pub(crate) counters: Arc<Counters>,

@@ -87,6 +87,17 @@ fn sources_in_each_others_way() {
     bench.copy("named file there").expect_code(0);
 }
 
+/// A directory stays open as long as the job runs.
+#[test]
+fn more_directories_than_can_be_open() {
+    let bench = bench();
+    bench.sh("mkdir $(seq 200)");
+    let bench = bench.with(|dmover| dmover.wrapped(["prlimit", "--nofile=100:100"]));
+    let sources: Vec<String> = (1..=200).map(|number| number.to_string()).collect();
+    let line = format!("copy {} there", sources.join(" "));
+    refused_in_one_line(&bench, &line, &["Too many open files", "ulimit"]);
+}
+
 #[test]
 fn flags_that_make_no_sense() {
     let bench = bench();

@@ -300,6 +300,21 @@ fn an_immutable_source_is_skipped_where_its_flag_is_not_wanted_or_cannot_be() {
     bench.sh("chattr -i s/f e/f");
 }
 
+/// However many pieces its file is copied in.
+#[test]
+fn a_system_attribute_is_told_once() {
+    if !is_root() {
+        skip!("needs root for attributes of the system");
+    }
+    let bench = Bench::new();
+    bench.sh("mkdir s; head -c 300000 /dev/urandom > s/f; setfattr -n trusted.overlay.x -v 1 s/f");
+    for options in ["--split-size=64K --reflink=never", "-j1"] {
+        let run = bench.copy(&format!("{options} --overwrite=always -T s d")).expect_code(0);
+        let summary = run.said().unwrap().summary.unwrap();
+        assert_eq!(summary.number("system_attributes"), Some(1), "{options}");
+    }
+}
+
 /// A temporary can be made in an append-only directory, but neither renamed nor removed.
 #[test]
 fn locked_directories_are_updated_and_locked_again() {
