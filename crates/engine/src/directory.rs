@@ -186,7 +186,17 @@ impl Mover<'_> {
 
     /// The directory's own metadata: everything below it is done.
     pub(crate) fn finish_directory(&self, level: &Level) -> Result<(), EntryError> {
-        self.engine.insist(|| self.try_to_finish(level))
+        self.engine.insist(|| match self.try_to_finish(level) {
+            // An earlier run has locked it; what it is to have in the end is set again after everything else.
+            Err(error) if error.errno == EPERM && self.unlock_directory(level) => {
+                self.try_to_finish(level)
+            }
+            finished => finished,
+        })
+    }
+
+    fn unlock_directory(&self, level: &Level) -> bool {
+        level.target.as_ref().is_some_and(|target| self.engine.lift_flags(target.fd.as_fd()))
     }
 
     fn try_to_finish(&self, level: &Level) -> Result<(), EntryError> {
