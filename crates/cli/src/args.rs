@@ -2,6 +2,10 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
+mod sum;
+
+pub use sum::SumArgs;
+
 macro_rules! exit_codes {
     () => {
         "Exit codes:
@@ -44,6 +48,16 @@ Interrupted? The same command goes on where it stopped, to the same place."
     };
 }
 
+macro_rules! sum_examples {
+    () => {
+        "Examples:
+  dmover sum run42 > run42.b3           digests of a tree, for 'dmover sum -c' or 'b3sum -c'
+  dmover sum -c run42.b3                are the files still as they were?
+  dmover sum -a sha256 --tag *.tar      SHA-256 of archives, each line with its type
+  dmover sum --check-tree big > big.b3  a digest for every MiB as well, so that a check says where"
+    };
+}
+
 /// Moves file trees as fast as the hardware allows, and tells the truth about it.
 #[derive(Debug, Parser)]
 #[command(name = "dmover", version, about, after_help = exit_codes!(), max_term_width = 100)]
@@ -65,6 +79,14 @@ pub enum Verb {
     #[command(after_help = copy_examples!())]
     #[command(after_long_help = concat!(copy_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Copy(Box<CopyArgs>),
+    /// Make digests of files and trees, or check them
+    ///
+    /// Prints a digest for each FILE, and for each file below each DIR, in the format of 'sha256sum' and
+    /// 'b3sum'; with --check, reads such lists and compares. Several movers work on several files, and on the
+    /// parts of large ones where the digest allows it, which BLAKE3 (the default) and CRCs do.
+    #[command(after_help = sum_examples!())]
+    #[command(after_long_help = concat!(sum_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
+    Sum(Box<SumArgs>),
     /// Show what the file systems at PATHs can do
     ///
     /// Makes a few entries in a directory of its own inside each PATH, looks what the file system made
@@ -95,6 +117,9 @@ pub struct CopyArgs {
     /// Bounds
     #[command(flatten)]
     pub limits: LimitArgs,
+    /// What is shown of single entries
+    #[command(flatten)]
+    pub items: ItemArgs,
     /// What is shown
     #[command(flatten)]
     pub output: OutputArgs,
@@ -137,6 +162,18 @@ pub struct SelectionArgs {
     /// Write them at this offset of the destination (default: the same as in the source)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub dst_offset: Option<u64>,
+    /// Rules and sizes
+    #[command(flatten)]
+    pub filter: FilterArgs,
+    /// Follow symbolic links given as SOURCE
+    #[arg(long)]
+    pub dereference_args: bool,
+}
+
+/// Rules that entries of trees have to pass.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Selection")]
+pub struct FilterArgs {
     /// Take part even if a later rule excludes it; the first rule that matches wins
     #[arg(long, value_name = "GLOB")]
     pub include: Vec<String>,
@@ -167,9 +204,6 @@ pub struct SelectionArgs {
     /// Follow all symbolic links of the source; hard links become files of their own
     #[arg(short = 'L', long)]
     pub dereference: bool,
-    /// Follow symbolic links given as SOURCE
-    #[arg(long)]
-    pub dereference_args: bool,
 }
 
 /// What is kept.
@@ -298,20 +332,26 @@ pub struct LimitArgs {
     pub max_duration: Option<u64>,
 }
 
-/// What is shown.
+/// What is shown of single entries.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub struct OutputArgs {
+pub struct ItemArgs {
     /// Print each change in rsync's 11 columns; with -v what is equal as well
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "json")]
     pub itemize: bool,
     /// Print each entry by a template: %i itemized, %n name, %a action, %t type, %l bytes, %e seconds,
     /// %0 NUL, %% percent; a newline follows unless it ends with %0
     #[arg(long, value_name = "TEMPLATE", value_parser = template,
         conflicts_with_all = ["itemize", "json"])]
     pub format: Option<String>,
+}
+
+/// What is shown.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
     /// Print one JSON object a line; the last one is the summary
-    #[arg(long, conflicts_with = "itemize")]
+    #[arg(long)]
     pub json: bool,
     /// Say more (repeat for more)
     #[arg(short, long, action = clap::ArgAction::Count)]

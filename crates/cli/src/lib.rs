@@ -10,6 +10,7 @@ mod print;
 mod quote;
 mod signals;
 mod spec;
+mod sums;
 
 use clap::{CommandFactory, FromArgMatches};
 use std::process::ExitCode;
@@ -47,6 +48,7 @@ pub fn main() -> ExitCode {
     let verb_matches = matches.subcommand().map(|(_, sub)| sub);
     match cli.verb {
         Verb::Copy(args) => cmd::copy::run(&args, verb_matches),
+        Verb::Sum(args) => cmd::sum::run(&args, verb_matches),
         Verb::Doctor(args) => cmd::doctor::run(&args),
         Verb::Config(args) => cmd::config::run(&args),
     }

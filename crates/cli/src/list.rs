@@ -46,10 +46,14 @@ fn tree_path(line: &[u8]) -> Result<TreePath, String> {
     TreePath::new(components.join(&b'/')).map_err(|e| format!("{shown} leaves the source: {e}"))
 }
 
+/// What blanks keep apart.
+pub(crate) fn fields(line: &[u8]) -> Vec<&[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty()).collect()
+}
+
 /// `SOURCE DEST [RANGES]` with percent escapes; ranges are `START-END`, comma-separated, END excluded.
 fn pair(line: &[u8]) -> Result<Pair, String> {
-    let fields: Vec<&[u8]> =
-        line.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty()).collect();
+    let fields = fields(line);
     let (source, destination, ranges) = match fields[..] {
         [source, destination] => (source, destination, None),
         [source, destination, ranges] => (source, destination, Some(byte_ranges(ranges)?)),
@@ -62,7 +66,7 @@ fn pair(line: &[u8]) -> Result<Pair, String> {
     Ok((path(source), path(destination), range))
 }
 
-fn byte_ranges(field: &[u8]) -> Result<Vec<ByteRange>, String> {
+pub(crate) fn byte_ranges(field: &[u8]) -> Result<Vec<ByteRange>, String> {
     let text = String::from_utf8_lossy(field);
     text.split(',')
         .map(|range| {

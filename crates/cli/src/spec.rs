@@ -2,16 +2,16 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
-    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, FilterRule, FollowLinks,
-    IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite, PathBytes, RangeCopy,
-    Selection, TargetMode, Timestamp, Verb, When, units,
+    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DigestPolicy, FilterRule,
+    FollowLinks, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite, PathBytes,
+    RangeCopy, Selection, TargetMode, Timestamp, Verb, When, units,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{
-    BackupArg, CopyArgs, EngineArg, FidelityArgs, LimitArgs, OverwriteArg, SelectionArgs, WhenArg,
-    WritingArgs,
+    BackupArg, CopyArgs, EngineArg, FidelityArgs, FilterArgs, LimitArgs, OverwriteArg,
+    SelectionArgs, SumArgs, WhenArg, WritingArgs,
 };
 
 /// Arguments that do not make a job.
@@ -42,6 +42,45 @@ pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec,
     };
     check_range(&spec)?;
     Ok(spec)
+}
+
+/// The job that `args` of `sum` mean; `directories` are those of its paths that are trees.
+pub(crate) fn sum_spec(
+    args: &SumArgs,
+    directories: Vec<PathBytes>,
+    matches: &ArgMatches,
+) -> Result<JobSpec, Unusable> {
+    let (digest, reading) = (&args.digest, &args.reading);
+    let hash = digest.hash_type.unwrap_or_default();
+    let serial = digest.hash_leaf_size.filter(|_| !hash.is_parallel());
+    if digest.check_tree && serial.is_none() && !hash.is_parallel() && !args.check.check {
+        let hint = "add --hash-leaf-size=SIZE, or leave out --hash-type for BLAKE3, which has pieces by itself";
+        return Err(unusable(format!("--check-tree: a plain {hash} digest has no pieces"), hint));
+    }
+    let policy = DigestPolicy {
+        leaf_bytes: serial,
+        piece_bytes: digest.hash_leaf_size.filter(|_| digest.check_tree),
+        pieces: digest.check_tree,
+        ignore_missing: args.check.ignore_missing,
+        ..DigestPolicy::plain(hash)
+    };
+    Ok(JobSpec {
+        schema: JobSpec::SCHEMA,
+        verb: Verb::Sum,
+        sources: directories,
+        destination: PathBytes::default(),
+        target_mode: TargetMode::Auto,
+        selection: filter(&args.filter, matches)?,
+        policy: CopyPolicy {
+            digest: Some(policy),
+            split_bytes: digest.split_size,
+            buffer_bytes: reading.buffer_size,
+            direct_read: when(reading.direct_read),
+            forget_read: reading.fadvise_read,
+            ..CopyPolicy::default()
+        },
+        limits: limits(&args.limits),
+    })
 }
 
 type Paths = (Vec<PathBytes>, PathBytes, TargetMode);
@@ -103,11 +142,16 @@ fn selection(args: &SelectionArgs, matches: &ArgMatches) -> Result<Selection, Un
         (None, true) => Some((PathBytes(b"-".to_vec()), true)),
         (None, false) => None,
     };
-    let follow = match (args.dereference, args.dereference_args) {
+    let list = list.map(|(path, pairs)| ListFile { path, nul: args.from0, pairs });
+    let follow = match (args.filter.dereference, args.dereference_args) {
         (true, _) => FollowLinks::Always,
         (false, true) => FollowLinks::Arguments,
         _ => FollowLinks::Never,
     };
+    Ok(Selection { list, follow, ..filter(&args.filter, matches)? })
+}
+
+fn filter(args: &FilterArgs, matches: &ArgMatches) -> Result<Selection, Unusable> {
     let time = |text: &Option<String>, flag| text.as_deref().map(|t| time(t, flag)).transpose();
     let (newer_than, older_than) = (time(&args.newer, "--newer")?, time(&args.older, "--older")?);
     if let (Some(newer), Some(older)) = (newer_than, older_than)
@@ -121,19 +165,19 @@ fn selection(args: &SelectionArgs, matches: &ArgMatches) -> Result<Selection, Un
         return Err(unusable("--min-size is larger than --max-size", "swap the two"));
     }
     Ok(Selection {
-        list: list.map(|(path, pairs)| ListFile { path, nul: args.from0, pairs }),
+        list: None,
         rules: rules(args, matches)?,
         min_size_bytes: args.min_size,
         max_size_bytes: args.max_size,
         newer_than,
         older_than,
         one_file_system: args.one_file_system,
-        follow,
+        follow: if args.dereference { FollowLinks::Always } else { FollowLinks::Never },
     })
 }
 
 /// All rules in the order in which they were typed, since the first match wins.
-fn rules(args: &SelectionArgs, matches: &ArgMatches) -> Result<Vec<FilterRule>, Unusable> {
+fn rules(args: &FilterArgs, matches: &ArgMatches) -> Result<Vec<FilterRule>, Unusable> {
     let mut ordered: Vec<(usize, Vec<FilterRule>)> = Vec::new();
     let indices = |id: &str| matches.indices_of(id).into_iter().flatten().collect::<Vec<_>>();
     for (id, include, patterns) in
@@ -203,7 +247,7 @@ fn time(text: &str, flag: &str) -> Result<Timestamp, Unusable> {
 fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable> {
     let (preserve, demanded) = preserve(&args.fidelity)?;
     let links = demanded.has(Attribute::Links) || args.fidelity.hard_links;
-    if links && args.selection.dereference {
+    if links && args.selection.filter.dereference {
         let hint = "with -L every name becomes a file of its own; leave out one of the two";
         return Err(unusable("--dereference contradicts keeping hard links", hint));
     }
@@ -257,6 +301,7 @@ fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable>
         fsync: writing.fsync,
         skip_chmod: args.fidelity.skip_chmod,
         dry_run: writing.dry_run,
+        digest: None,
         user_map: id_rules(&args.fidelity.usermap, "--usermap")?,
         group_map: id_rules(&args.fidelity.groupmap, "--groupmap")?,
     })

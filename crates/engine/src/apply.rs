@@ -4,7 +4,7 @@
 //! source half only when an entry needs it. Every entry is retried, timed, counted and reported here.
 use dmover_model::{
     Action, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Identity, Item, Metadata,
-    Operation, Overwrite, Side,
+    Operation, Overwrite, Side, Verb,
 };
 use dmover_observe::{Counter, station};
 use dmover_plan::decide::Decision;
@@ -110,6 +110,9 @@ impl Mover<'_> {
         opened: Option<Opened>,
     ) -> Result<Moved, EntryError> {
         let record = &planned.record;
+        if self.engine.spec.verb == Verb::Sum {
+            return self.sum_entry(level, record, opened);
+        }
         if let Decision::Refuse(class, words) = planned.decision {
             let path = level.target_path(record.destination_name().as_bytes());
             let operation = Operation::Create;
@@ -324,6 +327,11 @@ impl Mover<'_> {
     ) {
         let engine = self.engine;
         let (kind, record) = (planned.record.metadata.kind, &planned.record);
+        self.spent.entries += 1;
+        self.spent.bytes += moved.bytes;
+        if !engine.spec.verb.writes() {
+            return;
+        }
         let action = match planned.decision {
             Decision::Skip => Action::Skipped,
             Decision::UpdateInPlace => Action::Updated,
@@ -349,8 +357,6 @@ impl Mover<'_> {
             engine.progress();
         }
         station::did(ENTRY_WORK);
-        self.spent.entries += 1;
-        self.spent.bytes += moved.bytes;
         let elapsed_us = started.elapsed().as_micros() as u64;
         let path = || level.source_path(record.name.as_bytes());
         engine.slowest.note(elapsed_us, moved.bytes, path);

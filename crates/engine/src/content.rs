@@ -16,8 +16,10 @@ use crate::queue::Lease;
 use pipe::Pipe;
 
 mod pipe;
+mod side;
 mod tools;
 
+pub(crate) use side::Reader;
 pub(crate) use tools::{RING_PIECE_MIN, Tools};
 
 /// One copy of bytes between two open files.

@@ -238,7 +238,9 @@ impl Mover<'_> {
         let ancestors = cycle_free(engine, level, name, &source)?;
         let target = match &level.target {
             None => {
-                engine.count(Counter::DirectoriesCreated);
+                if engine.spec.verb.writes() {
+                    engine.count(Counter::DirectoriesCreated);
+                }
                 None
             }
             Some(above) => {
@@ -262,7 +264,7 @@ impl Mover<'_> {
             let path = level.target_path(name);
             return Err(EntryError::plain(side, Operation::MakeDirectory, class, path, words));
         }
-        if target.is_none() && !engine.spec.policy.dry_run {
+        if target.is_none() && engine.spec.verb.writes() && !engine.spec.policy.dry_run {
             let words = "its directory is missing at the destination";
             let class = ErrorClass::Other;
             let side = Side::Destination;

@@ -1,7 +1,7 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
     Budget, CopyEngine, EntryError, ErrorClass, Event, JobSpec, LossKind, Operation, Overwrite,
-    PathBytes, RangeCopy, ScanNames, Side, TargetMode, TaskKind, TreePath,
+    PathBytes, RangeCopy, ScanNames, Side, SumItem, TargetMode, TaskKind, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -32,6 +32,7 @@ use crate::report::{JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver, Root};
 use crate::roots::RootTable;
 use crate::state::{StateDirectory, job_id};
+use crate::sum::subject_path;
 
 /// A mover in this process that makes no progress for so long has lost its task.
 const LEASE: Duration = Duration::from_mins(30);
@@ -41,6 +42,8 @@ const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
 const LINK_NAMES: usize = 512;
 /// Directories in one finishing task.
 const DIRTY_DIRECTORIES: usize = 512;
+/// Files of a list in one task.
+const SUM_ITEMS: usize = 64;
 /// After a hard stop, a mover that hangs in a system call is not waited for any longer than this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -81,6 +84,27 @@ pub enum JobList {
     Paths(Vec<TreePath>),
     /// Pairs of source and destination.
     Pairs(Vec<Pair>),
+    /// Files to hash.
+    Sums(Arc<dyn SumSupply>),
+}
+
+/// Gives the files of a list of any length, in order.
+pub trait SumSupply: std::fmt::Debug + Send + Sync {
+    /// The next files, at most so many; none if there are no more.
+    fn next(&self, most: usize) -> Vec<SumItem>;
+}
+
+impl JobList {
+    /// The next tasks of a list that is read as it is worked on.
+    fn supply(&self, tasks: usize) -> Input {
+        let items = match self {
+            Self::Sums(supply) => supply.next(SUM_ITEMS * tasks),
+            _ => Vec::new(),
+        };
+        let more = !items.is_empty();
+        let tasks = items.chunks(SUM_ITEMS).map(|items| TaskKind::Sums(items.to_vec())).collect();
+        Input::Start { tasks, more }
+    }
 }
 
 /// Runs a job to its end or until it is stopped.
@@ -102,6 +126,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
             let (roots, placement, meetings) = (Vec::new(), Placement::As, Meetings::default());
             Resolved { roots, placement, meetings }
         }
+        _ if !job.spec.verb.writes() => resolver.resolve_sources()?,
         _ => resolver.resolve()?,
     };
     let placement = resolved.placement;
@@ -110,7 +135,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         // The first record says nothing about the destination's identity: it may be made by this run.
         remember(state, &id, placement, &destination);
     }
-    let targets = resolved.roots.iter().map(|r| r.destination.display.clone()).collect();
+    let targets = resolved.roots.iter().map(|r| r.written().clone()).collect();
     job.monitor.event(&Event::Start { job: id.clone(), targets, dry_run });
     tracing::info!(job = %id, dry_run, movers_asked = job.spec.limits.threads, "job begins");
     let mut run = Run::new(job, &id, mounts, resolved, privileged)?;
@@ -173,9 +198,10 @@ fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Result<(), Fata
         return Ok(());
     }
     for root in roots {
-        let display = root.destination.display.to_path();
-        let parent = &root.destination.parent;
-        let name = root.destination.name.as_ref();
+        let Some(destination) = &root.destination else { continue };
+        let display = destination.display.to_path();
+        let parent = &destination.parent;
+        let name = destination.name.as_ref();
         // An existing destination may be a mount of its own.
         let place =
             name.and_then(|n| dmover_sys::path::open_directory_below(parent, n.as_bytes()).ok());
@@ -289,9 +315,11 @@ impl Run {
     fn run(&mut self, list: &JobList) -> Result<(), Fatal> {
         self.pace.apply(&self.engine, &*self.queue);
         self.call_movers()?;
-        let result = self.feed(Input::Start(first_tasks(list, &self.engine))).and_then(|()| {
+        let tasks = first_tasks(list, &self.engine);
+        let more = matches!(list, JobList::Sums(_));
+        let result = self.feed(Input::Start { tasks, more }, list).and_then(|()| {
             while !self.finished {
-                self.turn()?;
+                self.turn(list)?;
             }
             self.tell_unlinked()
         });
@@ -330,19 +358,20 @@ impl Run {
     }
 
     /// One round: hear what movers said, look at clocks and switches.
-    fn turn(&mut self) -> Result<(), Fatal> {
+    fn turn(&mut self, list: &JobList) -> Result<(), Fatal> {
         let reports = self.queue.reports(pace::SAMPLE);
         self.pace.turn(&self.engine, &*self.queue);
         self.call_movers()?;
         for report in reports {
-            match report {
-                Reported::Partial(task, outcome) => self.feed(Input::Report(task, outcome))?,
-                Reported::Done(task, outcome) => self.feed(Input::Done(task, outcome))?,
-            }
+            let input = match report {
+                Reported::Partial(task, outcome) => Input::Report(task, outcome),
+                Reported::Done(task, outcome) => Input::Done(task, outcome),
+            };
+            self.feed(input, list)?;
         }
         for task in self.queue.expired() {
             self.engine.count(Counter::LeasesExpired);
-            self.feed(Input::Expired(task))?;
+            self.feed(Input::Expired(task), list)?;
         }
         let control = Arc::clone(&self.engine.control);
         if let Some(most) = self.engine.spec.limits.duration_max_ms
@@ -355,7 +384,7 @@ impl Run {
             return Err(Fatal::Thread(std::io::Error::other::<String>(reason)));
         }
         if control.is_stopping() {
-            self.feed(Input::Stop)?;
+            self.feed(Input::Stop, list)?;
             if control.has_been_over_for(PATIENCE) {
                 self.finished = true;
             }
@@ -364,13 +393,14 @@ impl Run {
     }
 
     /// Hands an input to the coordinator and carries out everything that follows from it.
-    fn feed(&mut self, input: Input) -> Result<(), Fatal> {
+    fn feed(&mut self, input: Input, list: &JobList) -> Result<(), Fatal> {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let mut publish = Vec::new();
             for command in self.coordinator.handle(input) {
                 match command {
                     Command::Publish(task) => publish.push(task),
+                    Command::Supply(most) => inputs.push_back(list.supply(most)),
                     Command::Shelve(tasks) => self.ledger.shelve(tasks)?,
                     Command::Unshelve(most) => {
                         inputs.push_back(Input::Unshelved(self.ledger.unshelve(most)?));
@@ -424,8 +454,14 @@ impl Run {
             TaskKind::Links(groups) => {
                 return groups.iter().for_each(|g| self.tell_group(g));
             }
+            TaskKind::Sums(items) => {
+                return items.iter().for_each(|item| self.tell_unhashed(item));
+            }
+            TaskKind::Conclude(conclude) => return self.tell_unhashed(&conclude.file.item),
             // Directories stay closed until the next run; chunks are told by their file.
-            TaskKind::Finish(_) | TaskKind::Chunk(_) | TaskKind::Seal(_) => return,
+            TaskKind::Finish(_) | TaskKind::Chunk(_) | TaskKind::Seal(_) | TaskKind::Hash(_) => {
+                return;
+            }
         };
         self.tell_not_attempted(path, &words);
     }
@@ -433,6 +469,10 @@ impl Run {
     fn tell_not_attempted(&self, path: PathBytes, words: &str) {
         let (side, class) = (Side::Destination, ErrorClass::Cancelled);
         self.engine.error(EntryError::plain(side, Operation::Attempt, class, path, words));
+    }
+
+    fn tell_unhashed(&self, item: &SumItem) {
+        self.tell_not_attempted(subject_path(&self.engine, &item.subject), "not attempted");
     }
 
     fn tell_group(&self, group: &dmover_model::LinkGroup) {
@@ -489,7 +529,7 @@ fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
     const SHARD: usize = 1000;
     let all_roots = || engine.roots.ids();
     match list {
-        JobList::None => all_roots()
+        JobList::None | JobList::Sums(_) => all_roots()
             .map(|root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root })
             .collect(),
         JobList::Paths(paths) => all_roots()

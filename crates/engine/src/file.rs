@@ -140,7 +140,11 @@ impl Engine {
         Ok((fd, metadata))
     }
 
-    fn open_content(&self, level: &Level, record: &EntryRecord) -> Result<Opened, EntryError> {
+    pub(crate) fn open_content(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+    ) -> Result<Opened, EntryError> {
         station::at(Activity::SourceNames);
         let fail = |operation, e| {
             entry_error(Side::Source, operation, level.source_path(record.name.as_bytes()), e)
@@ -165,14 +169,31 @@ impl Engine {
     }
 
     /// The metadata of an open source file once its times can tell a later change, if it is the file of the record.
-    fn settled(
+    pub(crate) fn settled(
         &self,
         level: &Level,
         record: &EntryRecord,
         fd: &OwnedFd,
-        mut found: Stat,
+        found: Stat,
     ) -> Result<Metadata, EntryError> {
         let shown = || level.source_path(record.name.as_bytes());
+        let metadata = self.mounts.metadata(&self.past_the_tick(fd, found, &shown)?);
+        let same = metadata.identity == record.metadata.identity;
+        if metadata.kind != EntryKind::File || !same {
+            let words = "another file stands here now";
+            let class = ErrorClass::Changed;
+            return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
+        }
+        Ok(metadata)
+    }
+
+    /// Looks at an open file again until its times can tell a later change.
+    pub(crate) fn past_the_tick(
+        &self,
+        fd: &OwnedFd,
+        mut found: Stat,
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+    ) -> Result<Stat, EntryError> {
         let fail = |operation, e| entry_error(Side::Source, operation, shown(), e);
         let mut waits = 0;
         while let Some(wait) = racy_for(found.ctime).filter(|_| !self.control.is_stopping()) {
@@ -193,14 +214,7 @@ impl Engine {
             std::thread::sleep(wait);
             found = stat::stat_fd(fd).map_err(|e| fail(Operation::Stat, e))?;
         }
-        let metadata = self.mounts.metadata(&found);
-        let same = metadata.identity == record.metadata.identity;
-        if metadata.kind != EntryKind::File || !same {
-            let words = "another file stands here now";
-            let class = ErrorClass::Changed;
-            return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
-        }
-        Ok(metadata)
+        Ok(found)
     }
 
     /// The version after reading has to be the one before.
@@ -211,11 +225,20 @@ impl Engine {
         fd: impl AsFd,
         before: &Metadata,
     ) -> Result<(), EntryError> {
-        let shown = || level.source_path(name);
+        self.check_unchanged(&level.source.facts, fd, before, &|| level.source_path(name))
+    }
+
+    /// The same for a file that is in no tree.
+    pub(crate) fn check_unchanged(
+        &self,
+        facts: &Facts,
+        fd: impl AsFd,
+        before: &Metadata,
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+    ) -> Result<(), EntryError> {
         let found = stat::stat_fd(fd)
             .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
         let now = self.mounts.metadata(&found);
-        let facts = &level.source.facts;
         if now.atime != before.atime && !facts.touches_atime.swap(true, Ordering::Relaxed) {
             self.note(Note::SourceAtimeTouched, shown);
         }

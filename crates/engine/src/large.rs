@@ -1,7 +1,7 @@
 //! Large files: one open, chunks on as many movers as are free, one seal.
 use dmover_model::{
     ByteRange, ChunkTask, EntryError, ErrorClass, FileRef, LargeFile, Metadata, NewNode, NewTask,
-    Operation, Parent, SealTask, Side, TaskKind, When,
+    Operation, Parent, SealTask, Side, TaskKind, Verb, When,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -26,7 +26,11 @@ impl Mover<'_> {
         };
         for attempt in round.. {
             self.in_place = false;
-            let Err(error) = self.open_large(&level, file, round) else { return };
+            let begun = match self.engine.spec.verb {
+                Verb::Copy => self.open_large(&level, file, round),
+                Verb::Sum => self.open_sum(&level, file, round),
+            };
+            let Err(error) = begun else { return };
             if self.in_place || !self.engine.may_pass(&error, attempt) {
                 self.engine.error(EntryError { attempt, ..error });
                 return;

@@ -70,7 +70,7 @@ pub(crate) struct Level {
     pub root: Arc<Root>,
     pub path: TreePath,
     pub source: SourceDirectory,
-    /// `None` only in a dry run, where the directory would have to be made first.
+    /// `None` where nothing is written, and in a dry run where the directory would have to be made first.
     pub target: Option<TargetDirectory>,
     /// Source directories above, kept only where links are followed.
     pub ancestors: Vec<Identity>,
@@ -92,7 +92,7 @@ impl Level {
 
     /// The directory's own path at the destination.
     pub fn own_target_path(&self) -> PathBytes {
-        self.root.destination.display.join(&self.path)
+        self.root.written().join(&self.path)
     }
 
     /// How tasks name this directory.
@@ -204,9 +204,10 @@ impl Engine {
         at: &TreePath,
         expected: Identity,
     ) -> Result<Option<TargetDirectory>, EntryError> {
-        let shown = || root.destination.display.join(at);
-        let relative = if root.is_directory { root.destination.relative(at) } else { Vec::new() };
-        match path::open_directory_below(&root.destination.parent, &relative) {
+        let Some(destination) = &root.destination else { return Ok(None) };
+        let shown = || destination.display.join(at);
+        let relative = if root.is_directory { destination.relative(at) } else { Vec::new() };
+        match path::open_directory_below(&destination.parent, &relative) {
             Err(error) if stat::is_absent(error) && self.spec.policy.dry_run => Ok(None),
             Err(error) => Err(entry_error(Side::Destination, Operation::Open, shown(), error)),
             Ok(fd) => {

@@ -35,10 +35,11 @@ mod root;
 mod roots;
 pub mod scan;
 mod state;
+mod sum;
 
 pub use context::Engine;
 pub use control::{Control, StopReason};
-pub use driver::{Job, JobList, Pair, run_job};
+pub use driver::{Job, JobList, Pair, SumSupply, run_job};
 pub use error::Fatal;
 pub use report::{JobReport, JobState};
 pub use state::{StateDirectory, job_id};

@@ -2,7 +2,7 @@
 use dmover_model::{
     Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Item,
     LinkName, Metadata, Name, Note, Operation, RootId, ScanNames, Side, TaskKind, Timestamp,
-    TreePath,
+    TreePath, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::{Decision, Existing, decide};
@@ -96,7 +96,7 @@ impl Mover<'_> {
         let record = EntryRecord { name, renamed: None, metadata, symlink: None };
         let ordinary = record.metadata.kind == EntryKind::File
             && !self.is_for_the_link_phase(level, &record)
-            && !self.is_worth_splitting(&record.metadata);
+            && !self.is_in_parts(&record.metadata);
         if !ordinary {
             return Some(record.name);
         }
@@ -152,7 +152,8 @@ impl Mover<'_> {
 
     fn is_for_the_link_phase(&self, level: &Level, record: &EntryRecord) -> bool {
         let policy = &self.engine.spec.policy;
-        record.is_hard_linked()
+        self.engine.spec.verb.writes()
+            && record.is_hard_linked()
             && policy.preserve.has(Attribute::Links)
             && level.root.range.is_none()
             && !self.engine.follows_links()
@@ -165,7 +166,15 @@ impl Mover<'_> {
             && metadata.kind == EntryKind::File
             && level.root.range.is_none()
             && !policy.dry_run;
-        whole && self.is_worth_splitting(metadata)
+        whole && self.is_in_parts(metadata)
+    }
+
+    /// Whether a file is worked on by several movers.
+    fn is_in_parts(&self, metadata: &Metadata) -> bool {
+        match self.engine.spec.verb {
+            Verb::Copy => self.is_worth_splitting(metadata),
+            Verb::Sum => self.engine.hashes_in_parts(metadata.size),
+        }
     }
 
     /// The record of a source entry.
@@ -194,7 +203,8 @@ impl Mover<'_> {
         let renamed = if level.root.is_directory {
             None
         } else {
-            level.root.destination.name.clone().filter(|n| n != name)
+            let named = level.root.destination.as_ref().and_then(|d| d.name.clone());
+            named.filter(|n| n != name)
         };
         Ok(EntryRecord { name: name.clone(), renamed, metadata, symlink })
     }
@@ -370,7 +380,8 @@ impl Engine {
 
     /// Whether regular files of a directory need neither a rule nor a look at the destination.
     pub(crate) fn takes_files_at_sight(&self, level: &Level) -> bool {
-        level.target.as_ref().is_some_and(|target| target.fresh)
+        let nothing_there = level.target.as_ref().is_some_and(|target| target.fresh);
+        (nothing_there || !self.spec.verb.writes())
             && level.root.is_directory
             && level.root.range.is_none()
             && self.filter.admits_all()

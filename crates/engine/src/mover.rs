@@ -75,6 +75,9 @@ impl Mover<'_> {
             TaskKind::Links(groups) => self.run_links(groups),
             TaskKind::Finish(directories) => self.run_finish(directories),
             TaskKind::Pairs(pairs) => self.run_pairs(pairs),
+            TaskKind::Sums(items) => self.run_sums(items),
+            TaskKind::Hash(task) => self.run_hash(task),
+            TaskKind::Conclude(task) => self.run_conclude(task),
         }
     }
 }

@@ -42,7 +42,8 @@ impl RootSide {
 #[derive(Debug)]
 pub(crate) struct Root {
     pub source: RootSide,
-    pub destination: RootSide,
+    /// `None`: nothing is written.
+    pub destination: Option<RootSide>,
     /// The file system of the source entry, for `--one-file-system`.
     pub mount: MountId,
     /// The source is a directory: paths of tasks start there. Otherwise the root entry is a single
@@ -60,12 +61,16 @@ impl Root {
 
     /// An entry of the destination as a person would type it.
     pub fn destination_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
-        called(&self.destination.display, self.is_directory, directory, name)
+        called(self.written(), self.is_directory, directory, name)
     }
 
     pub fn destination_names(&self) -> RootNames {
-        let display = self.destination.display.clone();
-        RootNames { display, is_directory: self.is_directory }
+        RootNames { display: self.written().clone(), is_directory: self.is_directory }
+    }
+
+    /// The destination as a person would type it; where nothing is written, the source stands for it.
+    pub fn written(&self) -> &PathBytes {
+        &self.destination.as_ref().unwrap_or(&self.source).display
     }
 }
 
@@ -198,7 +203,11 @@ pub(crate) type Meetings = HashMap<(RootId, TreePath), RootId>;
 impl Resolved {
     /// Descriptors that are held as long as the job runs.
     pub fn descriptors(&self) -> u64 {
-        let sides = self.roots.iter().flat_map(|root| [&root.source, &root.destination]);
+        let sides = self
+            .roots
+            .iter()
+            .flat_map(|root| [Some(&root.source), root.destination.as_ref()])
+            .flatten();
         let held: HashSet<_> = sides.map(|side| Arc::as_ptr(&side.parent)).collect();
         held.len() as u64
     }
@@ -258,7 +267,9 @@ impl Resolver<'_> {
             }
             targets.insert(ends.target.clone(), roots.len());
             sources.share(held_by.as_deref(), &mut root.source);
-            destinations.share(ends.target.parent(), &mut root.destination);
+            if let Some(destination) = &mut root.destination {
+                destinations.share(ends.target.parent(), destination);
+            }
             roots.push(root);
             all.push(ends);
         }
@@ -278,6 +289,26 @@ impl Resolver<'_> {
         };
         let meetings = below.into_iter().filter_map(meet).collect();
         Ok(Resolved { roots, placement, meetings })
+    }
+
+    /// Directories of which nothing is written anywhere.
+    pub fn resolve_sources(&self) -> Result<Resolved, Fatal> {
+        let root = |source: &PathBytes| {
+            let source = Argument::new(source)?;
+            let found = source
+                .stat(true)
+                .map_err(|e| refuse_errno(&source.display, "look at", e, "check the path"))?
+                .ok_or_else(|| refuse(&source.display, "does not exist", "check the path"))?;
+            let metadata = self.mounts.metadata(&found);
+            if metadata.kind != EntryKind::Directory {
+                return Err(refuse(&source.display, "is not a directory", "check the path"));
+            }
+            let source = self.pin_source(source, &metadata)?;
+            let mount = metadata.identity.mount;
+            Ok(Root { source, destination: None, mount, is_directory: true, range: None })
+        };
+        let roots = self.spec.sources.iter().map(root).collect::<Result<_, Fatal>>()?;
+        Ok(Resolved { roots, placement: Placement::As, meetings: Meetings::default() })
     }
 
     /// One source and destination of a batch list, with cp's rule for existing directories.
@@ -380,6 +411,7 @@ impl Resolver<'_> {
         let source = self.pin_source(source, &metadata)?;
         let parent = Arc::new(target.parent);
         let destination = RootSide { parent, name: target.name, display: target.display };
+        let destination = Some(destination);
         let is_directory = metadata.kind == EntryKind::Directory;
         let range = self.spec.policy.range.clone();
         let mount = metadata.identity.mount;

@@ -1,8 +1,8 @@
 //! The source half: reads directories, plans each entry, goes down depth first within the budget, and
 //! hands back what exceeds it.
 use dmover_model::{
-    Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Item, Name, NewNode, NewTask,
-    Operation, Parent, ScanNames, Side, TaskKind,
+    Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Item, Metadata, Name, NewNode,
+    NewTask, Operation, Parent, ScanNames, Side, TaskKind,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::itemize;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use crate::context::entry_error;
 use crate::directory::Place;
-use crate::level::Level;
+use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::root::Root;
+use crate::root::{Root, RootSide};
 
 /// Entries that are planned before they are applied: enough to amortise, little to hold.
 const BATCH: usize = 128;
@@ -107,8 +107,8 @@ impl Mover<'_> {
         if self.engine.monitor.wants_items() {
             self.tell_directory(&level);
         }
-        let frame = Frame { level, directories: VecDeque::new(), node: FrameNode::OnTheSpot };
-        let mut frames = vec![frame];
+        let node = self.own_node();
+        let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
         self.read_directory(&mut frames);
         self.descend(frames);
         Ok(())
@@ -123,21 +123,9 @@ impl Mover<'_> {
         let fd = path::open_directory_at(&root.source.parent, b".").map_err(fail)?;
         let source = engine.source_directory(fd, shown)?;
         engine.count(Counter::EntriesFound);
-        let target_shown = || root.destination.display.clone();
-        let target_fail = |e| entry_error(Side::Destination, Operation::Open, target_shown(), e);
-        let (parent, name) = (&root.destination.parent, &root.destination.name);
-        let target = match name {
-            Some(name) => {
-                let inherits_acl = self.hands_down_acl(parent);
-                let place = Place { parent, inherits_acl, name: name.as_bytes() };
-                self.make_target(place, &source.metadata, &target_shown)?
-            }
-            None => {
-                let fd = path::open_directory_at(parent, b".").map_err(target_fail)?;
-                let target = engine.target_directory(fd, false, target_shown)?;
-                self.remove_leftovers(&target, Some(&source.metadata), &target_shown)?;
-                Some(target)
-            }
+        let target = match &root.destination {
+            Some(destination) => self.open_root_target(destination, &source.metadata)?,
+            None => None,
         };
         if let Some(target) = &target {
             let mut forbidden =
@@ -147,6 +135,24 @@ impl Mover<'_> {
         let path = dmover_model::TreePath::root();
         let root = Arc::clone(&root);
         Ok(Level { root_id: id, root, path, source, target, ancestors: Vec::new() })
+    }
+
+    fn open_root_target(
+        &mut self,
+        RootSide { parent, name, display }: &RootSide,
+        source: &Metadata,
+    ) -> Result<Option<TargetDirectory>, EntryError> {
+        let shown = || display.clone();
+        if let Some(name) = name {
+            let inherits_acl = self.hands_down_acl(parent);
+            let place = Place { parent, inherits_acl, name: name.as_bytes() };
+            return self.make_target(place, source, &shown);
+        }
+        let fd = path::open_directory_at(parent, b".")
+            .map_err(|e| entry_error(Side::Destination, Operation::Open, shown(), e))?;
+        let target = self.engine.target_directory(fd, false, shown)?;
+        self.remove_leftovers(&target, Some(source), &shown)?;
+        Ok(Some(target))
     }
 
     fn hands_down_acl(&self, parent: &dmover_sys::OwnedFd) -> bool {
@@ -168,7 +174,10 @@ impl Mover<'_> {
             root: id,
             path: dmover_model::TreePath::root(),
             source: self.identity_of(&root.source.parent, Side::Source)?,
-            destination: self.identity_of(&root.destination.parent, Side::Destination)?,
+            destination: match &root.destination {
+                Some(side) => self.identity_of(&side.parent, Side::Destination)?,
+                None => dmover_model::Identity::default(),
+            },
             made: false,
             ancestors: Vec::new(),
         };
@@ -225,7 +234,7 @@ impl Mover<'_> {
                     if self.engine.monitor.wants_items() {
                         self.tell_directory(&level);
                     }
-                    let node = FrameNode::OnTheSpot;
+                    let node = self.own_node();
                     frames.push(Frame { level, directories: VecDeque::new(), node });
                     if !(other_mount && self.engine.spec.selection.one_file_system) {
                         self.read_directory(&mut frames);
@@ -259,6 +268,12 @@ impl Mover<'_> {
         // A task that was slow to begin does something all the same, or it would go round for ever.
         let spent = self.spent.entries > 0 && self.budget_is_spent();
         self.engine.control.is_stopping() || depth >= self.engine.depth_max || spent
+    }
+
+    /// What a directory that is entered here hangs on: where nothing is written there is nothing to finish.
+    fn own_node(&self) -> FrameNode {
+        let writes = self.engine.spec.verb.writes();
+        if writes { FrameNode::OnTheSpot } else { FrameNode::Inherited }
     }
 
     /// The topmost directory has nothing left to go into.

@@ -31,13 +31,13 @@ pub fn job_id(
     hasher.update(&dmover_sys::process::host_name());
     hasher.update(&dmover_sys::process::effective_uid().to_le_bytes());
     hasher.update(state.map_or(&b""[..], |s| s.path.as_os_str().as_bytes()));
-    hasher.update(b"dmover job 1\0copy\0");
+    hasher.update(b"dmover job 1\0").update(spec.verb.word().as_bytes()).update(b"\0");
     for path in canonical_paths(spec)? {
         hasher.update(path.as_os_str().as_bytes());
         hasher.update(b"\0");
     }
     match list {
-        JobList::None => {}
+        JobList::None | JobList::Sums(_) => {}
         JobList::Paths(paths) => paths.iter().for_each(|p| {
             hasher.update(p.as_bytes()).update(b"\0");
         }),

@@ -1,7 +1,7 @@
 //! What a job tells those who watch it. Text, JSON and tests are all fed from this one enum.
 use serde::{Deserialize, Serialize};
 
-use crate::{EntryError, EntryKind, JobId, Limit, LossKind, PathBytes};
+use crate::{EntryError, EntryKind, FileDigest, JobId, Limit, LossKind, PathBytes, Verdict};
 
 /// What was done with one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -73,6 +73,17 @@ pub enum Event {
     },
     /// An entry was dealt with.
     Item(Item),
+    /// A file was hashed.
+    Digest(FileDigest),
+    /// A file was compared with what a list says of it.
+    Checked {
+        /// The file.
+        path: PathBytes,
+        /// Its place in the list.
+        number: u64,
+        /// What was found.
+        verdict: Verdict,
+    },
     /// An entry failed.
     Error(EntryError),
     /// An entry arrived without an attribute.

@@ -27,6 +27,8 @@ impl fmt::Debug for JobId {
 pub enum Verb {
     /// Copy trees.
     Copy,
+    /// Hash the content of files, or check it against lists.
+    Sum,
 }
 
 /// How the destination path is meant.
@@ -121,9 +123,9 @@ pub struct JobSpec {
     pub schema: u32,
     /// What to do.
     pub verb: Verb,
-    /// Source paths; empty only for lists of pairs.
+    /// Source paths; empty for lists of pairs and of files to hash.
     pub sources: Vec<PathBytes>,
-    /// Destination path; empty only for lists of pairs.
+    /// Destination path; empty for lists of pairs and for verbs that only read.
     pub destination: PathBytes,
     /// How the destination is meant.
     pub target_mode: TargetMode,
@@ -133,6 +135,21 @@ pub struct JobSpec {
     pub policy: CopyPolicy,
     /// Bounds.
     pub limits: Limits,
+}
+
+impl Verb {
+    /// The word on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Sum => "sum",
+        }
+    }
+
+    /// Whether it writes, so that there is a destination.
+    pub fn writes(self) -> bool {
+        self == Self::Copy
+    }
 }
 
 impl JobSpec {

@@ -4,6 +4,7 @@
 //! *outcome*. An *entry* is one name in a tree. See `ARCHITECTURE.md` for the whole picture.
 #![forbid(unsafe_code)]
 
+mod digest;
 mod entry;
 mod error;
 mod escape;
@@ -13,9 +14,11 @@ mod job;
 mod limit;
 mod name;
 mod policy;
+mod sum;
 mod task;
 pub mod units;
 
+pub use digest::{Digest, HashType, Shape};
 pub use entry::{EntryKind, EntryRecord, Identity, Metadata, MountId, Timestamp, Version};
 pub use error::{EntryError, ErrorClass, Operation, Side};
 pub use escape::{percent_decode, percent_encode};
@@ -29,6 +32,10 @@ pub use name::{Name, NameError, PathBytes, TreePath};
 pub use policy::{
     Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, IdRule, LossKind, LossSet,
     Overwrite, RangeCopy, When,
+};
+pub use sum::{
+    ConcludeTask, DigestPolicy, Expected, FileDigest, HashTask, HashedFile, HashedPieces, Subject,
+    SumItem, Verdict,
 };
 pub use task::{
     Budget, ChunkTask, DirectoryRef, FileRef, LargeFile, LinkGroup, LinkName, NewNode, NewTask,

@@ -245,6 +245,8 @@ pub struct CopyPolicy {
     pub skip_chmod: bool,
     /// Only say what would be done.
     pub dry_run: bool,
+    /// Which digest of the content is made.
+    pub digest: Option<crate::DigestPolicy>,
     /// Owner mapping, first match wins.
     pub user_map: Vec<IdRule>,
     /// Group mapping, first match wins.
@@ -273,6 +275,7 @@ impl Default for CopyPolicy {
             fsync: false,
             skip_chmod: false,
             dry_run: false,
+            digest: None,
             user_map: Vec::new(),
             group_map: Vec::new(),
         }

@@ -4,7 +4,10 @@
 //! harm; see "Invariants" in `ARCHITECTURE.md`.
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteRange, EntryError, Identity, Metadata, Name, RangeCopy, TreePath, Version};
+use crate::{
+    ByteRange, ConcludeTask, EntryError, HashTask, HashedPieces, Identity, Metadata, Name,
+    RangeCopy, SumItem, TreePath, Version,
+};
 
 /// Number of a task within its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -145,7 +148,7 @@ pub enum TaskKind {
         /// Which names.
         names: ScanNames,
     },
-    /// Begin a large file: create the temporary and cut it into chunks.
+    /// Begin a large file: create the temporary and cut it into chunks, or cut it into parts to hash.
     Open {
         /// The file.
         file: FileRef,
@@ -162,12 +165,21 @@ pub enum TaskKind {
     Finish(Vec<DirectoryRef>),
     /// Copy single entries named in a batch list: source, destination, ranges.
     Pairs(Vec<(crate::PathBytes, crate::PathBytes, Option<RangeCopy>)>),
+    /// Hash files of a list.
+    Sums(Vec<SumItem>),
+    /// Hash part of a file.
+    Hash(Box<HashTask>),
+    /// Make the digest of a file of those of its parts.
+    Conclude(Box<ConcludeTask>),
 }
 
 impl TaskKind {
     /// Content of a large file, and what begins and ends it.
     pub fn is_large(&self) -> bool {
-        matches!(self, Self::Open { .. } | Self::Chunk(_) | Self::Seal(_))
+        matches!(
+            self,
+            Self::Open { .. } | Self::Chunk(_) | Self::Seal(_) | Self::Hash(_) | Self::Conclude(_)
+        )
     }
 }
 
@@ -191,7 +203,7 @@ pub enum Parent {
     New(usize),
 }
 
-/// Something that ends when everything below it has ended: a directory or a large file.
+/// Something that ends when everything below it has ended: a directory, or a file in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewNode {
     /// What it hangs on.
@@ -220,8 +232,10 @@ pub struct Outcome {
     pub links: Vec<LinkName>,
     /// Directories that were changed after they were finished.
     pub dirty: Vec<DirectoryRef>,
-    /// Why a chunk failed; the seal decides what becomes of the file.
+    /// Why a chunk or part failed; what ends the file decides what becomes of it.
     pub chunk_failure: Option<Box<EntryError>>,
+    /// Digests of the pieces of a part.
+    pub pieces: Option<HashedPieces>,
 }
 
 impl Outcome {
@@ -232,7 +246,7 @@ impl Outcome {
 
     /// Whether there is nothing to report but the end.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0 && self.chunk_failure.is_none()
+        self.len() == 0 && self.chunk_failure.is_none() && self.pieces.is_none()
     }
 }
 

@@ -49,6 +49,16 @@ counters! {
     BytesByRing = "bytes_by_ring",
     /// Times that a file system or a file refused direct I/O, so that the page cache was used.
     DirectRefusals = "direct_refusals",
+    /// Files whose digest was made.
+    FilesHashed = "files_hashed",
+    /// Bytes that were read to make digests.
+    BytesHashed = "bytes_hashed",
+    /// Files whose digest is as a list says.
+    DigestsEqual = "digests_equal",
+    /// Files whose digest is another.
+    DigestsDiffer = "digests_differ",
+    /// Files of a list that are not there and were to be passed over.
+    FilesMissing = "files_missing",
     /// Entries that were equal already, or that the policy keeps.
     EntriesSkipped = "entries_skipped",
     /// Bytes of content of skipped regular files.

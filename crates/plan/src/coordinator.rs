@@ -6,8 +6,8 @@
 //! sealed when its chunks have settled. What exceeds the window goes to the ledger (the *shelf*) and
 //! comes back last in, first out: depth first, so that memory follows depth and not the tree.
 use dmover_model::{
-    Budget, DirectoryRef, EntryError, ErrorClass, LinkGroup, LinkName, NewNode, NewTask, Operation,
-    Outcome, Parent, PathBytes, Side, Task, TaskId, TaskKind,
+    Budget, DirectoryRef, EntryError, ErrorClass, HashedPieces, LinkGroup, LinkName, NewNode,
+    NewTask, Operation, Outcome, Parent, PathBytes, Side, Task, TaskId, TaskKind,
 };
 use std::collections::HashMap;
 
@@ -30,8 +30,13 @@ pub struct Shelved {
 /// What happened.
 #[derive(Debug)]
 pub enum Input {
-    /// The job begins with these tasks.
-    Start(Vec<TaskKind>),
+    /// The job begins with these tasks, or goes on with them.
+    Start {
+        /// The tasks.
+        tasks: Vec<TaskKind>,
+        /// There are more, to be asked for by [`Command::Supply`].
+        more: bool,
+    },
     /// A mover reports in the middle of a task.
     Report(TaskId, Outcome),
     /// A mover has ended a task.
@@ -89,6 +94,8 @@ impl Portion {
 pub enum Command {
     /// Put a task on the queue.
     Publish(Task),
+    /// Give the next tasks of the job, at most so many.
+    Supply(usize),
     /// Keep tasks in the ledger.
     Shelve(Vec<Shelved>),
     /// Give back shelved tasks, the newest first.
@@ -116,6 +123,7 @@ struct Node {
     holds: u64,
     finish: TaskKind,
     failure: Option<Box<EntryError>>,
+    pieces: Vec<HashedPieces>,
 }
 
 #[derive(Debug)]
@@ -149,6 +157,8 @@ pub struct Coordinator {
     out: Portion,
     nodes: HashMap<NodeId, Node>,
     shelf: Portion,
+    /// The driver has tasks that it was not asked for yet.
+    more: bool,
     /// Large files on the shelf that nobody has begun.
     unopened: usize,
     phase: Phase,
@@ -173,6 +183,7 @@ impl Coordinator {
             out: Portion::default(),
             nodes: HashMap::new(),
             shelf: Portion::default(),
+            more: false,
             unopened: 0,
             phase: Phase::Tree,
             fetching: false,
@@ -192,7 +203,11 @@ impl Coordinator {
     pub fn handle(&mut self, input: Input) -> Vec<Command> {
         let mut out = Vec::new();
         match input {
-            Input::Start(kinds) => self.add(kinds.into_iter().map(|k| (None, k)), &mut out),
+            Input::Start { tasks, more } => {
+                self.fetching = false;
+                self.more = more;
+                self.add(tasks.into_iter().map(|k| (None, k)), &mut out);
+            }
             Input::Report(task, outcome) => self.take_outcome(task, outcome, &mut out),
             Input::Done(task, outcome) => {
                 self.take_outcome(task, outcome, &mut out);
@@ -238,7 +253,8 @@ impl Coordinator {
             self.hold(parent);
             let id = NodeId(self.next_node);
             self.next_node += 1;
-            self.nodes.insert(id, Node { parent, holds: 1, finish, failure: None });
+            self.nodes
+                .insert(id, Node { parent, holds: 1, finish, failure: None, pieces: Vec::new() });
             if let Some(flight) = self.flights.get_mut(&task) {
                 flight.reported.push(id);
             }
@@ -247,6 +263,11 @@ impl Coordinator {
             (outcome.chunk_failure, inherited.and_then(|n| self.nodes.get_mut(&n)))
         {
             node.failure.get_or_insert(failure);
+        }
+        if let (Some(pieces), Some(node)) =
+            (outcome.pieces, inherited.and_then(|n| self.nodes.get_mut(&n)))
+        {
+            node.pieces.push(pieces);
         }
         if !outcome.links.is_empty() {
             // Also when the link phase has seen all names already: these are new.
@@ -332,7 +353,7 @@ impl Coordinator {
     }
 
     fn abandon(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
-        if matches!(kind, TaskKind::Chunk(_)) {
+        if matches!(kind, TaskKind::Chunk(_) | TaskKind::Hash(_)) {
             self.fail_node(node, ErrorClass::Cancelled, "the job was stopped");
         } else {
             out.push(Command::Abandon(kind));
@@ -381,8 +402,13 @@ impl Coordinator {
                 return;
             }
             let Some(mut node) = self.nodes.remove(&id) else { return };
-            if let TaskKind::Seal(seal) = &mut node.finish {
-                seal.failure = node.failure.take();
+            match &mut node.finish {
+                TaskKind::Seal(seal) => seal.failure = node.failure.take(),
+                TaskKind::Conclude(conclude) => {
+                    conclude.failure = node.failure.take();
+                    conclude.pieces = std::mem::take(&mut node.pieces);
+                }
+                _ => {}
             }
             if self.stopping && !matches!(node.finish, TaskKind::Seal(_)) {
                 // A directory stays closed until the next run finishes it; the driver names the rest.
@@ -428,6 +454,11 @@ impl Coordinator {
         if wanted.total() > 0 {
             self.fetching = true;
             out.push(Command::Unshelve(wanted));
+            return;
+        }
+        if self.more && !self.stopping && room.small > 0 {
+            self.fetching = true;
+            out.push(Command::Supply(room.small));
             return;
         }
         let idle = self.flights.is_empty() && self.shelf.total() == 0;

@@ -1,7 +1,8 @@
 use super::*;
 use dmover_model::{
-    ChunkTask, DirectoryRef, FileRef, Identity, LargeFile, Name, RootId, ScanNames, SealTask,
-    Timestamp, TreePath, Version,
+    ByteRange, ChunkTask, ConcludeTask, Digest, DirectoryRef, FileRef, HashTask, HashType,
+    HashedFile, HashedPieces, Identity, LargeFile, Name, RootId, ScanNames, SealTask, Shape,
+    SumItem, Timestamp, TreePath, Version,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +80,7 @@ impl World {
             ended: false,
         };
         let first = TaskKind::Scan { directory: directory(""), names: ScanNames::Root };
-        world.feed(Input::Start(vec![first]));
+        world.feed(Input::Start { tasks: vec![first], more: false });
         world
     }
 
@@ -108,6 +109,7 @@ impl World {
                     }
                     Command::Abandon(_) => self.abandoned += 1,
                     Command::RecordLinks(_) => unreachable!("no links in this world"),
+                    Command::Supply(_) => unreachable!("everything is known at the start"),
                     Command::Finished => self.ended = true,
                 }
             }
@@ -314,7 +316,7 @@ proptest! {
 fn the_outcome_of_an_unknown_task_is_ignored() {
     let mut coordinator = Coordinator::new(1, BUDGET);
     let first = TaskKind::Scan { directory: directory(""), names: ScanNames::Root };
-    coordinator.handle(Input::Start(vec![first]));
+    coordinator.handle(Input::Start { tasks: vec![first], more: false });
     assert!(coordinator.handle(Input::Done(TaskId(77), Outcome::default())).is_empty());
 }
 
@@ -394,6 +396,92 @@ fn the_search_waits_when_very_many_large_files_are_found() {
 }
 
 fn chunk_of(large: &LargeFile, number: u64) -> TaskKind {
-    let range = dmover_model::ByteRange { start: number, end: number + 1 };
+    let range = ByteRange { start: number, end: number + 1 };
     TaskKind::Chunk(Box::new(ChunkTask { large: large.clone(), range }))
+}
+
+fn item(number: u64) -> SumItem {
+    let subject = dmover_model::Subject::Path(PathBytes(format!("f{number}").into_bytes()));
+    SumItem { number, subject, range: None, expected: None, round: 1 }
+}
+
+/// A list of any length is asked for as it is worked on, and its end is waited for.
+#[test]
+fn a_long_list_is_taken_bit_by_bit() {
+    let mut coordinator = Coordinator::new(4, BUDGET);
+    let mut out = coordinator.handle(Input::Start { tasks: Vec::new(), more: true });
+    let (mut given, mut done, mut waiting) = (0, 0, Vec::new());
+    loop {
+        let mut supply = None;
+        for command in std::mem::take(&mut out) {
+            match command {
+                Command::Publish(task) => waiting.push(task),
+                Command::Supply(most) => supply = Some(most as u64),
+                Command::Finished => {
+                    assert_eq!((given, done), (100, 100));
+                    return;
+                }
+                Command::FetchLinks => {
+                    let supply = LinkSupply { exhausted: true, ..LinkSupply::default() };
+                    out.extend(coordinator.handle(Input::Links(supply)));
+                }
+                Command::FetchDirty => out.extend(coordinator.handle(Input::Dirty(Vec::new()))),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(waiting.len() <= 4, "{} tasks are out", waiting.len());
+        if let Some(most) = supply {
+            let tasks = (given..(given + most).min(100)).map(|n| TaskKind::Sums(vec![item(n)]));
+            let tasks: Vec<_> = tasks.collect();
+            given += tasks.len() as u64;
+            let more = !tasks.is_empty();
+            out.extend(coordinator.handle(Input::Start { tasks, more }));
+        } else if let Some(task) = waiting.pop() {
+            done += 1;
+            out.extend(coordinator.handle(Input::Done(task.id, Outcome::default())));
+        }
+    }
+}
+
+/// What ends a file that was hashed in parts gets the digests of all parts, or the failure of one.
+#[test]
+fn pieces_come_to_the_conclusion() {
+    let shape = Shape::plain(HashType::Blake3, 8 << 20, 1 << 20);
+    let metadata = Version {
+        identity: Identity::default(),
+        size: 8 << 20,
+        mtime: Timestamp::default(),
+        ctime: Timestamp::default(),
+    };
+    let file = HashedFile { item: item(0), version: metadata, start: 0, shape, begun_ms: 0 };
+    for fails in [false, true] {
+        let mut world = World::new(BTreeMap::new(), 8);
+        let first = world.out.pop().unwrap().id;
+        let conclude = ConcludeTask { file: file.clone(), pieces: Vec::new(), failure: None };
+        let finish = TaskKind::Conclude(Box::new(conclude));
+        let parts = [0u64, 4 << 20].map(|start| {
+            let range = ByteRange { start, end: start + (4 << 20) };
+            let kind = TaskKind::Hash(Box::new(HashTask { file: file.clone(), range }));
+            NewTask { parent: Parent::New(0), kind }
+        });
+        let nodes = vec![NewNode { parent: Parent::Inherited, finish }];
+        world
+            .feed(Input::Done(first, Outcome { nodes, tasks: parts.into(), ..Outcome::default() }));
+        for task in std::mem::take(&mut world.out) {
+            let TaskKind::Hash(part) = &task.kind else { panic!("{task:?}") };
+            let (start, digest) = (part.range.start, Digest::new(&[7; 32]).unwrap());
+            let pieces = Some(HashedPieces { start, digests: vec![digest; 4] });
+            let failure = fails.then(|| {
+                let (class, path) = (ErrorClass::Changed, PathBytes::default());
+                Box::new(EntryError::plain(Side::Source, Operation::Read, class, path, "changed"))
+            });
+            let outcome = Outcome { pieces, chunk_failure: failure, ..Outcome::default() };
+            world.feed(Input::Done(task.id, outcome));
+        }
+        let [Task { kind: TaskKind::Conclude(conclude), .. }] = &world.out[..] else {
+            panic!("{:?}", world.out)
+        };
+        assert_eq!(conclude.failure.is_some(), fails);
+        assert_eq!(conclude.pieces.iter().map(|part| part.digests.len()).sum::<usize>(), 8);
+    }
 }

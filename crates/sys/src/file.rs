@@ -25,6 +25,16 @@ pub fn read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> Result<usize>
     retry(|| rustix::io::pread(file.as_fd(), &mut *buffer, offset))
 }
 
+/// read(2), for what has no offsets; fewer bytes than asked for is normal.
+pub fn read(file: impl AsFd, buffer: &mut [u8]) -> Result<usize> {
+    retry(|| rustix::io::read(file.as_fd(), &mut *buffer))
+}
+
+/// A descriptor of standard input of its own.
+pub fn standard_input() -> Result<OwnedFd> {
+    retry(|| rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0))
+}
+
 /// pwrite(2); fewer bytes than given is normal.
 pub fn write_at(file: impl AsFd, buffer: &[u8], offset: u64) -> Result<usize> {
     let written = retry(|| rustix::io::pwrite(file.as_fd(), buffer, offset))?;

@@ -121,6 +121,13 @@ pub fn open_file_at(parent: impl AsFd, name: &[u8], follow: bool) -> Result<Owne
     })
 }
 
+/// Opens what a path leads to for reading, as the person who typed it means it: through links, and waiting for the
+/// other end of a FIFO.
+pub fn open_as_named(path: &std::path::Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    with_noatime(flags, |flags| retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty())))
+}
+
 /// Pins an object of any type without opening it (`O_PATH`).
 pub fn pin_at(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
     pin(parent, name, OFlags::NOFOLLOW)

@@ -11,10 +11,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dmover-sys", &["dmover-model"]),
     ("dmover-plan", &["dmover-model"]),
     ("dmover-observe", &["dmover-model"]),
-    ("dmover-engine", &["dmover-sys", "dmover-plan", "dmover-observe", "dmover-model"]),
+    ("dmover-digest", &["dmover-model"]),
+    (
+        "dmover-engine",
+        &["dmover-sys", "dmover-plan", "dmover-digest", "dmover-observe", "dmover-model"],
+    ),
     (
         "dmover-cli",
-        &["dmover-engine", "dmover-plan", "dmover-sys", "dmover-observe", "dmover-model"],
+        &[
+            "dmover-engine",
+            "dmover-plan",
+            "dmover-digest",
+            "dmover-sys",
+            "dmover-observe",
+            "dmover-model",
+        ],
     ),
     // What judges dmover shares no code with it.
     ("dmover-testkit", &[]),

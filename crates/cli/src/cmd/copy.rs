@@ -1,23 +1,21 @@
 //! `dmover copy`.
 use clap::ArgMatches;
-use dmover_engine::{
-    Control, Fatal, Job, JobReport, JobState, StateDirectory, StopReason, layout, run_job,
-};
-use dmover_model::{ExitCode as Code, JobSpec};
-use dmover_observe::{Counters, LogFormat, Monitor, start_log};
+use dmover_engine::{Control, Fatal, Job, JobReport, StateDirectory, layout, run_job};
+use dmover_model::{ExitCode as Code, Verb};
+use dmover_observe::{Counters, Monitor};
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::args::{CopyArgs, LogFormatArg, OutputArgs, StateArgs};
+use super::run::{end, exit, listen, open_log, print_job};
+use crate::args::{CopyArgs, ItemArgs, OutputArgs, StateArgs};
 use crate::config::environment;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
 use crate::print::text::TextPrinter;
-use crate::print::{Sizes, failure, line};
-use crate::{list, signals, spec};
+use crate::print::{Sizes, failure};
+use crate::{list, spec};
 
 pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let Some(matches) = matches else { return exit(Code::Usage) };
@@ -47,8 +45,9 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let open_files_max = dmover_sys::process::raise_open_files();
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());
-    let printer = Printer::new(&args.output, Arc::clone(&counters), Arc::clone(&control));
-    if let Err(error) = listen(&control, &printer) {
+    let printer =
+        Printer::new(&args.items, &args.output, Arc::clone(&counters), Arc::clone(&control));
+    if let Err(error) = listen(&control, &printer.progress, printer.quiet) {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return exit(Code::Fatal);
     }
@@ -75,61 +74,9 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
             failure("standard output could not be written", "JSON lines are missing");
             exit(Code::Fatal)
         }
-        Ok(report) => end(report),
+        Ok(report) => end(report, report.exit_code()),
         Err(error) => exit(error.exit_code()),
     }
-}
-
-fn exit(code: Code) -> ExitCode {
-    ExitCode::from(code.code())
-}
-
-fn end(report: &JobReport) -> ExitCode {
-    match report.state {
-        JobState::Stopped(StopReason::Signal(signal)) => signals::raise_again(signal),
-        _ => exit(report.exit_code()),
-    }
-}
-
-fn print_job(spec: &JobSpec) -> ExitCode {
-    match serde_json::to_string_pretty(spec) {
-        Ok(text) => {
-            line(&text);
-            exit(Code::Done)
-        }
-        Err(error) => {
-            failure(&error.to_string(), "report this as a fault of dmover");
-            exit(Code::Fatal)
-        }
-    }
-}
-
-fn open_log(args: &OutputArgs) -> Result<(), String> {
-    let filter = environment("DMOVER_LOG").map(|f| f.to_string_lossy().into_owned());
-    let wanted = filter.is_some() || args.log_file.is_some() || args.verbose > 1;
-    if !wanted {
-        return Ok(());
-    }
-    let file: Option<Box<dyn Write + Send>> = match &args.log_file {
-        None => None,
-        Some(path) => {
-            let mut options = std::fs::OpenOptions::new();
-            let opened = options.create(true).append(true).open(path);
-            let shown = path.to_string_lossy();
-            let file = opened.map_err(|e| format!("cannot open the log file '{shown}': {e}"))?;
-            Some(Box::new(file))
-        }
-    };
-    let format = match args.log_format {
-        LogFormatArg::Text => LogFormat::Text,
-        LogFormatArg::Json => LogFormat::Json,
-    };
-    let level = match args.verbose {
-        0 | 1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
-    start_log(file, format, filter.as_deref().unwrap_or(level))
 }
 
 /// `--state-dir` and its variable, `/var/lib/dmover` for root, else the XDG state directory.
@@ -161,22 +108,6 @@ fn spill_directory(args: &StateArgs, state: Option<&StateDirectory>) -> PathBuf 
     }
 }
 
-fn listen(control: &Arc<Control>, printer: &Printer) -> std::io::Result<()> {
-    let (status, parked) = (printer.progress.clone(), printer.progress.clone());
-    let quiet = printer.quiet;
-    signals::listen(
-        Arc::clone(control),
-        move || status.status_line(),
-        move |signal| {
-            if !quiet {
-                parked.say(&format!(
-                    "dmover: signal {signal}: finishing what is in hand; once more to drop it"
-                ));
-            }
-        },
-    )
-}
-
 /// Text or JSON, with progress beside it.
 struct Printer {
     progress: Arc<Progress>,
@@ -190,14 +121,19 @@ enum Kind {
 }
 
 impl Printer {
-    fn new(args: &OutputArgs, counters: Arc<Counters>, control: Arc<Control>) -> Self {
+    fn new(
+        items: &ItemArgs,
+        args: &OutputArgs,
+        counters: Arc<Counters>,
+        control: Arc<Control>,
+    ) -> Self {
         let sizes = Sizes::new(args.bytes, args.si);
-        let progress = Progress::start(args, sizes, counters);
+        let progress = Progress::start(args, Verb::Copy, sizes, counters);
         let kind = if args.json {
             Kind::Json(Arc::new(JsonPrinter::new(control, Arc::clone(&progress))))
         } else {
             let progress = Arc::clone(&progress);
-            Kind::Text(Arc::new(TextPrinter::new(args, sizes, progress, control)))
+            Kind::Text(Arc::new(TextPrinter::new(Some(items), args, sizes, progress, control)))
         };
         Self { progress, kind, quiet: args.quiet > 0 }
     }

@@ -1,7 +1,7 @@
 //! JSON lines for scripts; `docs/scripting.md` describes every field.
 use base64::Engine as _;
 use dmover_engine::{Control, Fatal, JobReport, JobState, StopReason};
-use dmover_model::{Event, Limit, PathBytes};
+use dmover_model::{Event, ExitCode, FileDigest, Limit, PathBytes};
 use dmover_observe::{Counter, Monitor};
 use serde_json::{Map, Value, json};
 use std::io::Write;
@@ -48,6 +48,13 @@ impl Monitor for JsonPrinter {
             Event::Loss { path, kind, detail, allowed } => {
                 let fields = json!({"kind": kind, "detail": detail, "allowed": allowed});
                 self.print("loss", Some(path), fields);
+            }
+            Event::Digest(digest) => {
+                self.print("digest", Some(&digest.path), digest_fields(digest));
+            }
+            Event::Checked { path, verdict, .. } => {
+                let fields = serde_json::to_value(verdict).unwrap_or_default();
+                self.print("checked", Some(path), fields);
             }
             Event::Note { path, note } => self.print("note", Some(path), json!({"note": note})),
             Event::Limit(limit) => {
@@ -96,6 +103,11 @@ impl JsonPrinter {
 
     /// The last line of a job that ran.
     pub fn summary(&self, report: &JobReport) {
+        self.summary_with(report, report.exit_code());
+    }
+
+    /// The same for a verb that judges by more than the report.
+    pub fn summary_with(&self, report: &JobReport, exit_code: ExitCode) {
         let mut fields = Map::new();
         let (state, reason) = match report.state {
             JobState::Finished => ("finished", Value::Null),
@@ -107,7 +119,7 @@ impl JsonPrinter {
         };
         let code = match report.state {
             JobState::Stopped(StopReason::Signal(n)) => 128 + n,
-            _ => report.exit_code().code().into(),
+            _ => exit_code.code().into(),
         };
         fields.insert("job".into(), report.job.0.clone().into());
         fields.insert("state".into(), state.into());
@@ -142,6 +154,27 @@ impl JsonPrinter {
         let fields = json!({"message": error.to_string(), "hint": error.hint(), "exit_code": code});
         self.print("fatal", None, fields);
     }
+}
+
+fn digest_fields(digest: &FileDigest) -> Value {
+    let FileDigest { shape, range, digest, pieces, elapsed_us, .. } = digest;
+    let mut fields = json!({
+        "hash_type": shape.hash().word(), "digest": digest, "bytes": shape.length(),
+        "elapsed_s": *elapsed_us as f64 / 1e6,
+    });
+    if let Value::Object(fields) = &mut fields {
+        if !shape.is_plain() {
+            fields.insert("leaf_bytes".into(), shape.leaf().into());
+        }
+        if let Some(range) = range {
+            fields.insert("range".into(), json!(range));
+        }
+        if !pieces.is_empty() {
+            fields.insert("piece_bytes".into(), shape.piece().into());
+            fields.insert("pieces".into(), json!(pieces));
+        }
+    }
+    fields
 }
 
 /// A path as text, and in base64 as well if the text cannot hold it.

@@ -5,6 +5,7 @@ use std::io::Write;
 
 pub(crate) mod json;
 pub(crate) mod progress;
+pub(crate) mod sums;
 pub(crate) mod text;
 
 /// How sizes are shown.

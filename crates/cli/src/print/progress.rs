@@ -1,5 +1,5 @@
 //! Progress for eyes: two lines on a terminal, a plain line now and then without one.
-use dmover_model::{Limit, units};
+use dmover_model::{Limit, Verb, units};
 use dmover_observe::{Counter, Counters};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,6 +12,7 @@ use crate::args::{OutputArgs, ProgressArg};
 /// Shows how a job goes on, until it is ended.
 pub(crate) struct Progress {
     bar: ProgressBar,
+    verb: Verb,
     counters: Arc<Counters>,
     sizes: Sizes,
     started: Instant,
@@ -25,7 +26,12 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Starts to show progress as the arguments want it.
-    pub fn start(args: &OutputArgs, sizes: Sizes, counters: Arc<Counters>) -> Arc<Self> {
+    pub fn start(
+        args: &OutputArgs,
+        verb: Verb,
+        sizes: Sizes,
+        counters: Arc<Counters>,
+    ) -> Arc<Self> {
         let terminal = dmover_sys::process::stderr_is_terminal()
             && crate::config::environment("TERM").is_none_or(|term| term != "dumb");
         let wanted = match args.progress {
@@ -45,6 +51,7 @@ impl Progress {
         }
         let progress = Arc::new(Self {
             bar,
+            verb,
             counters,
             sizes,
             started: Instant::now(),
@@ -120,8 +127,10 @@ impl Progress {
             Counter::SpecialsCopied,
             Counter::HardLinksCreated,
             Counter::EntriesSkipped,
+            Counter::FilesHashed,
         ];
-        let bytes = get(Counter::BytesCopied) + get(Counter::BytesShared);
+        let bytes = [Counter::BytesCopied, Counter::BytesShared, Counter::BytesHashed];
+        let bytes = bytes.into_iter().map(get).sum();
         (entries.into_iter().map(get).sum(), bytes)
     }
 
@@ -129,7 +138,11 @@ impl Progress {
         let (entries, bytes) = self.done();
         let skipped = self.counters.get(Counter::BytesSkipped);
         format!(
-            "copied {} of {} found, {}/s now, {}/s mean",
+            "{} {} of {} found, {}/s now, {}/s mean",
+            match self.verb {
+                Verb::Copy => "copied",
+                Verb::Sum => "hashed",
+            },
             self.sizes.show(bytes),
             self.sizes.show(self.counters.get(Counter::BytesFound).max(bytes + skipped) - skipped),
             self.sizes.show(self.rate_now(bytes)),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::progress::Progress;
 use super::{Sizes, counted, grouped};
-use crate::args::OutputArgs;
+use crate::args::{ItemArgs, OutputArgs};
 use crate::quote::quoted;
 
 /// Prints events as text.
@@ -58,14 +58,15 @@ impl Monitor for TextPrinter {
 
 impl TextPrinter {
     pub fn new(
+        items: Option<&ItemArgs>,
         args: &OutputArgs,
         sizes: Sizes,
         progress: Arc<Progress>,
         control: Arc<Control>,
     ) -> Self {
         Self {
-            itemize: args.itemize,
-            template: args.format.clone(),
+            itemize: items.is_some_and(|items| items.itemize),
+            template: items.and_then(|items| items.format.clone()),
             verbose: args.verbose,
             quiet: args.quiet,
             sizes,
@@ -271,7 +272,7 @@ fn headline(report: &JobReport) -> String {
     format!("dmover: {words}")
 }
 
-fn trouble_lines(report: &JobReport) -> Vec<String> {
+pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
     let mut lines = Vec::new();
     for (class, count) in &report.errors {
         let remark = match class {

@@ -1,0 +1,256 @@
+//! `dmover sum`.
+use clap::ArgMatches;
+use dmover_digest::lines::Style;
+use dmover_engine::{Control, Job, JobList, JobReport, JobState, layout, run_job};
+use dmover_model::{ByteRange, ExitCode as Code, JobSpec, PathBytes, Verb};
+use dmover_observe::{Counter, Counters, Monitor};
+use std::ffi::OsString;
+use std::fs::File;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::run::{end, exit, listen, open_log, print_job};
+use crate::args::SumArgs;
+use crate::print::json::JsonPrinter;
+use crate::print::progress::Progress;
+use crate::print::sums::{Shown, SumPrinter};
+use crate::print::text::TextPrinter;
+use crate::print::{Sizes, counted, failure};
+use crate::quote::quoted;
+use crate::spec::{self, Unusable};
+use crate::sums::{List, Supply, Tally};
+
+pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
+    let Some(matches) = matches else { return exit(Code::Usage) };
+    let tally = Arc::new(Tally::default());
+    let (spec, supply) = match prepare(args, matches, &tally) {
+        Ok(prepared) => prepared,
+        Err(unusable) => {
+            failure(&unusable.message, unusable.hint);
+            return exit(Code::Usage);
+        }
+    };
+    if args.output.print_job {
+        return print_job(&spec);
+    }
+    if let Err(message) = open_log(&args.output) {
+        failure(&message, "name another --log-file, or correct $DMOVER_LOG");
+        return exit(Code::Usage);
+    }
+    let control = Arc::new(Control::default());
+    let counters = Arc::new(Counters::default());
+    let sizes = Sizes::new(args.output.bytes, args.output.si);
+    let progress = Progress::start(&args.output, Verb::Sum, sizes, Arc::clone(&counters));
+    if let Err(error) = listen(&control, &progress, args.output.quiet > 0) {
+        failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+        return exit(Code::Fatal);
+    }
+    let printer = Printer::new(args, &progress, &control, sizes);
+    let job = Job {
+        spec,
+        list: JobList::Sums(supply),
+        state: None,
+        spill_directory: std::env::temp_dir(),
+        monitor: printer.monitor(),
+        counters,
+        control,
+        layout: Arc::new(layout::DefaultLayout),
+        umask: 0o077,
+        open_files_max: dmover_sys::process::raise_open_files(),
+    };
+    let result = run_job(&job);
+    let printed = printer.end();
+    progress.end();
+    match result {
+        Ok(_) if !printed => exit(Code::Fatal),
+        Ok(report) => {
+            let code = if args.check.check {
+                check_code(args, &report, &tally)
+            } else {
+                made_code(&report, &tally)
+            };
+            printer.summary(args, &report, code, sizes);
+            end(&report, code)
+        }
+        Err(error) => {
+            printer.fatal(&error);
+            failure(&error.to_string(), &error.hint());
+            exit(error.exit_code())
+        }
+    }
+}
+
+/// The job, and the files that it is to hash or check.
+fn prepare(
+    args: &SumArgs,
+    matches: &ArgMatches,
+    tally: &Arc<Tally>,
+) -> Result<(JobSpec, Arc<Supply>), Unusable> {
+    if args.check.check {
+        let lists = open_lists(&args.paths)?;
+        let supply =
+            Supply::of_lists(lists, args.digest.hash_type, args.digest.zero, Arc::clone(tally));
+        return Ok((spec::sum_spec(args, Vec::new(), matches)?, supply));
+    }
+    if args.digest.read_stdin {
+        let supply = Supply::of_batch(std::io::stdin(), Arc::clone(tally));
+        return Ok((spec::sum_spec(args, Vec::new(), matches)?, supply));
+    }
+    let (directories, files): (Vec<_>, Vec<_>) =
+        args.paths.iter().cloned().partition(|path| path != "-" && is_directory(path));
+    let range = range(args);
+    if range.is_some() && !directories.is_empty() {
+        let shown = quoted(std::os::unix::ffi::OsStrExt::as_bytes(directories[0].as_os_str()));
+        let hint = "--offset and --length are for files";
+        return Err(Unusable { message: format!("{shown} is a directory"), hint });
+    }
+    let files = if args.paths.is_empty() { vec![OsString::from("-")] } else { files };
+    let directories = directories.iter().map(|d| PathBytes::from(d.as_os_str())).collect();
+    let spec = spec::sum_spec(args, directories, matches)?;
+    Ok((spec, Supply::of_arguments(files, range)))
+}
+
+/// What cannot be looked at is for the job to tell.
+fn is_directory(path: &OsString) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.is_dir())
+}
+
+fn range(args: &SumArgs) -> Option<ByteRange> {
+    let (offset, length) = (args.digest.offset, args.digest.length);
+    if offset.is_none() && length.is_none() {
+        return None;
+    }
+    let start = offset.unwrap_or(0);
+    let end = length.map_or(u64::MAX, |length| start.saturating_add(length));
+    Some(ByteRange { start, end })
+}
+
+/// Opens all lists before anything is read, so that a wrong name changes nothing.
+fn open_lists(paths: &[OsString]) -> Result<Vec<List>, Unusable> {
+    let stdin = [OsString::from("-")];
+    let paths = if paths.is_empty() { &stdin[..] } else { paths };
+    let open = |path: &OsString| {
+        if path == "-" {
+            return Ok(List { name: "-".into(), input: Box::new(std::io::stdin()) });
+        }
+        let name = quoted(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()));
+        let file = File::open(path).and_then(|file| {
+            let directory = file.metadata()?.is_dir();
+            let error = || std::io::Error::from(std::io::ErrorKind::IsADirectory);
+            if directory { Err(error()) } else { Ok(file) }
+        });
+        match file {
+            Ok(file) => Ok(List { name, input: Box::new(file) }),
+            Err(error) => Err(Unusable {
+                message: format!("cannot read the list {name}: {error}"),
+                hint: "name a file that 'dmover sum', 'sha256sum' or the like has written",
+            }),
+        }
+    };
+    paths.iter().map(open).collect()
+}
+
+/// How digests that were made ended.
+fn made_code(report: &JobReport, tally: &Tally) -> Code {
+    let code = report.exit_code();
+    if tally.bad.load(Ordering::Relaxed) > 0 { code.merge(Code::Partial) } else { code }
+}
+
+/// How a check ended: whatever is not known to be as its list says is a difference.
+fn check_code(args: &SumArgs, report: &JobReport, tally: &Tally) -> Code {
+    if let JobState::Stopped(_) = report.state {
+        return report.exit_code();
+    }
+    let get = |counter| report.counters.get(counter);
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let (equal, differ) = (get(Counter::DigestsEqual), get(Counter::DigestsDiffer));
+    let (good, bad) = (load(&tally.good), load(&tally.bad));
+    let failed = good.saturating_sub(equal + differ + get(Counter::FilesMissing));
+    if !args.check.status {
+        check_words(args, [bad, failed, differ, equal], load(&tally.guessed));
+    }
+    let nothing = equal + differ == 0;
+    if bad > 0 || failed > 0 || differ > 0 || nothing { Code::Different } else { Code::Done }
+}
+
+fn check_words(args: &SumArgs, [bad, failed, differ, equal]: [u64; 4], guessed: u64) {
+    let warn = |count: u64, one: &str, many: &str, what: &str| {
+        if count > 0 {
+            crate::print::say(&format!("dmover: WARNING: {} {what}", counted(count, one, many)));
+        }
+    };
+    warn(bad, "line", "lines", "could not be read as digest and name");
+    warn(failed, "listed file", "listed files", "could not be read");
+    warn(differ, "computed digest", "computed digests", "did NOT match");
+    if equal + differ + failed == 0 {
+        let what = if bad > 0 || !args.check.ignore_missing {
+            "no list has a line with digest and name"
+        } else {
+            "no listed file is there, so nothing was compared"
+        };
+        crate::print::say(&format!("dmover: error: {what}"));
+    } else if differ > 0 && equal == 0 && guessed > 0 {
+        crate::print::say(
+            "  hint: digests of 64 digits were taken for BLAKE3; if they are SHA-256, add -a sha256",
+        );
+    }
+}
+
+enum Printer {
+    Text(Arc<SumPrinter>),
+    Json(Arc<JsonPrinter>),
+}
+
+impl Printer {
+    fn new(args: &SumArgs, progress: &Arc<Progress>, control: &Arc<Control>, sizes: Sizes) -> Self {
+        if args.output.json {
+            let printer = JsonPrinter::new(Arc::clone(control), Arc::clone(progress));
+            return Self::Json(Arc::new(printer));
+        }
+        let (own, other) = (Arc::clone(control), Arc::clone(control));
+        let words = TextPrinter::new(None, &args.output, sizes, Arc::clone(progress), own);
+        let digest = &args.digest;
+        let style = Style { tag: digest.tag, nul: digest.zero, binary: digest.binary };
+        let checks = match (args.check.status, args.output.quiet) {
+            (true, _) | (_, 2..) => Shown::Nothing,
+            (_, 1) => Shown::Failures,
+            _ => Shown::All,
+        };
+        let ignores = args.check.ignore_missing;
+        Self::Text(Arc::new(SumPrinter::new(Arc::new(words), other, style, checks, ignores)))
+    }
+
+    fn monitor(&self) -> Arc<dyn Monitor> {
+        match self {
+            Self::Text(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
+            Self::Json(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
+        }
+    }
+
+    /// Whether everything could be printed.
+    fn end(&self) -> bool {
+        match self {
+            Self::Text(printer) => printer.end(),
+            Self::Json(printer) => !printer.has_lost_lines(),
+        }
+    }
+
+    fn summary(&self, args: &SumArgs, report: &JobReport, code: Code, sizes: Sizes) {
+        match self {
+            Self::Json(printer) => printer.summary_with(report, code),
+            Self::Text(_) if args.output.verbose > 0 => {
+                for line in SumPrinter::summary(report, sizes) {
+                    crate::print::say(&line);
+                }
+            }
+            Self::Text(_) => {}
+        }
+    }
+
+    fn fatal(&self, error: &dmover_engine::Fatal) {
+        if let Self::Json(printer) = self {
+            printer.fatal(error);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Digests and checks, as `sha256sum` prints them.
+use dmover_digest::lines::{self, Entry, Form, Style};
+use dmover_engine::{Control, JobReport};
+use dmover_model::{ByteRange, Event, FileDigest, PathBytes, Verdict, units};
+use dmover_observe::{Counter, Monitor};
+use std::collections::BTreeMap;
+use std::io::{BufWriter, IsTerminal, Stdout, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::text::TextPrinter;
+use super::{Sizes, counted};
+
+/// Results that wait for an earlier file of the list may have so many bytes; beyond that they come as they come.
+const WAITING_MAX: usize = 16 << 20;
+/// A reader at the other end of a pipe waits no longer for what is known.
+const FLUSH_EVERY: Duration = Duration::from_millis(200);
+
+/// What of a check is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Every file.
+    All,
+    /// What failed.
+    Failures,
+    /// Nothing.
+    Nothing,
+}
+
+/// Prints digests, or what became of checks, in the order of the list that named the files.
+pub(crate) struct SumPrinter {
+    words: Arc<TextPrinter>,
+    control: Arc<Control>,
+    style: Style,
+    checks: Shown,
+    ignore_missing: bool,
+    out: Mutex<Out>,
+}
+
+struct Out {
+    writer: BufWriter<Stdout>,
+    flushed: Instant,
+    next: u64,
+    waiting: BTreeMap<u64, Vec<u8>>,
+    waiting_bytes: usize,
+}
+
+impl Monitor for SumPrinter {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Digest(digest) => self.put(digest.number, self.digest_lines(digest)),
+            Event::Checked { path, number, verdict } => {
+                self.put(Some(*number), self.check_line(path, verdict));
+            }
+            other => self.words.event(other),
+        }
+    }
+}
+
+impl SumPrinter {
+    pub fn new(
+        words: Arc<TextPrinter>,
+        control: Arc<Control>,
+        style: Style,
+        checks: Shown,
+        ignore_missing: bool,
+    ) -> Self {
+        let out = Out {
+            writer: BufWriter::with_capacity(64 << 10, std::io::stdout()),
+            flushed: Instant::now(),
+            next: 0,
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+        };
+        Self { words, control, style, checks, ignore_missing, out: Mutex::new(out) }
+    }
+
+    fn digest_lines(&self, digest: &FileDigest) -> Vec<u8> {
+        let FileDigest { path, shape, range, digest, pieces, .. } = digest;
+        let leaf = (!shape.is_plain()).then(|| shape.leaf());
+        let form = Form { leaf, piece: None, range: *range, mutil: false };
+        let hash = shape.hash();
+        let entry = |form, digests| {
+            let name = path.0.clone();
+            lines::write(&Entry { name, hash, hash_is_certain: true, form, digests }, self.style)
+        };
+        let mut text = entry(form, vec![*digest]);
+        if !pieces.is_empty() {
+            let form = Form { piece: Some(shape.piece()), ..form };
+            text.extend(entry(form, pieces.clone()));
+        }
+        text
+    }
+
+    fn check_line(&self, path: &PathBytes, verdict: &Verdict) -> Vec<u8> {
+        let hidden = match (self.checks, verdict) {
+            (Shown::Nothing, _) => true,
+            (Shown::Failures, verdict) => *verdict == Verdict::Same,
+            (Shown::All, _) => false,
+        };
+        let ignored = *verdict == Verdict::Missing && self.ignore_missing;
+        if hidden || ignored {
+            return Vec::new();
+        }
+        let words = match verdict {
+            Verdict::Same => "OK".to_owned(),
+            Verdict::Differs { ranges } => {
+                let range = |ByteRange { start, end }: &ByteRange| format!(",{start}-{end}");
+                "FAILED".to_owned() + &ranges.iter().map(range).collect::<String>()
+            }
+            Verdict::Missing | Verdict::Unreadable => "FAILED open or read".to_owned(),
+        };
+        let mut line = Vec::with_capacity(path.0.len() + words.len() + 4);
+        lines::push_escaped(&mut line, &path.0);
+        line.extend_from_slice(b": ");
+        line.extend_from_slice(words.as_bytes());
+        line.push(b'\n');
+        line
+    }
+
+    /// Prints a result when its turn has come; what is in no list comes at once.
+    fn put(&self, number: Option<u64>, text: Vec<u8>) {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = out.put(number, text) {
+            self.control.stop(super::output_failed(&error));
+        }
+    }
+
+    /// Prints what is left. Answers whether all could be printed.
+    pub fn end(&self) -> bool {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = out.release_all().and_then(|()| out.writer.flush());
+        if let Err(error) = &ended {
+            self.control.stop(super::output_failed(error));
+        }
+        ended.is_ok()
+    }
+
+    /// What was hashed, in words.
+    pub fn summary(report: &JobReport, sizes: Sizes) -> Vec<String> {
+        let get = |counter| report.counters.get(counter);
+        let seconds = report.elapsed.as_secs_f64().max(0.001);
+        let bytes = get(Counter::BytesHashed);
+        let rate = sizes.show((bytes as f64 / seconds) as u64);
+        let files = counted(get(Counter::FilesHashed), "file", "files");
+        let time = units::format_duration(report.elapsed.as_secs());
+        let mut lines =
+            vec![format!("dmover: hashed {files}, {} in {time} ({rate}/s)", sizes.show(bytes))];
+        lines.extend(super::text::trouble_lines(report));
+        lines
+    }
+}
+
+impl Out {
+    fn put(&mut self, number: Option<u64>, text: Vec<u8>) -> std::io::Result<()> {
+        match number {
+            Some(number) if number > self.next => {
+                self.waiting_bytes += text.len() + size_of::<(u64, Vec<u8>)>();
+                self.waiting.insert(number, text);
+                if self.waiting_bytes > WAITING_MAX {
+                    self.release_all()?;
+                }
+            }
+            Some(number) => {
+                self.writer.write_all(&text)?;
+                // One that comes after its turn was given up changes nothing for the others.
+                self.next = self.next.max(number + 1);
+                while let Some(text) = self.waiting.remove(&self.next) {
+                    self.waiting_bytes -= text.len() + size_of::<(u64, Vec<u8>)>();
+                    self.writer.write_all(&text)?;
+                    self.next += 1;
+                }
+            }
+            None => self.writer.write_all(&text)?,
+        }
+        if self.flushed.elapsed() > FLUSH_EVERY || std::io::stdout().is_terminal() {
+            self.flushed = Instant::now();
+            self.writer.flush()?;
+        }
+        Ok(())
+    }
+
+    fn release_all(&mut self) -> std::io::Result<()> {
+        self.waiting_bytes = 0;
+        for (number, text) in std::mem::take(&mut self.waiting) {
+            self.writer.write_all(&text)?;
+            self.next = number + 1;
+        }
+        Ok(())
+    }
+}

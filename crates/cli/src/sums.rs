@@ -1,0 +1,256 @@
+//! Files to hash or to check: from arguments, from lists, and from batch lines.
+use dmover_digest::lines::{self, Entry};
+use dmover_engine::SumSupply;
+use dmover_model::{ByteRange, Expected, HashType, PathBytes, Subject, SumItem, percent_decode};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::list;
+use crate::quote::quoted;
+
+/// No line is longer: a million digests of pieces, and a name.
+const LINE_MAX: u64 = 256 << 20;
+
+/// Files that come one after the other.
+pub(crate) struct Supply(Mutex<Box<dyn Iterator<Item = Wanted> + Send>>, AtomicU64);
+
+/// A file before it has its number.
+struct Wanted {
+    subject: Subject,
+    range: Option<ByteRange>,
+    expected: Option<Expected>,
+}
+
+impl std::fmt::Debug for Supply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supply").finish_non_exhaustive()
+    }
+}
+
+impl SumSupply for Supply {
+    fn next(&self, most: usize) -> Vec<SumItem> {
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = || self.1.fetch_add(1, Ordering::Relaxed);
+        files
+            .by_ref()
+            .take(most)
+            .map(|Wanted { subject, range, expected }| SumItem {
+                number: number(),
+                subject,
+                range,
+                expected,
+                round: 1,
+            })
+            .collect()
+    }
+}
+
+impl Supply {
+    fn new(files: impl Iterator<Item = Wanted> + Send + 'static) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Box::new(files)), AtomicU64::new(0)))
+    }
+
+    /// Files that were named as arguments.
+    pub fn of_arguments(paths: Vec<OsString>, range: Option<ByteRange>) -> Arc<Self> {
+        Self::new(paths.into_iter().map(move |path| Wanted {
+            subject: subject(path.as_bytes()),
+            range,
+            expected: None,
+        }))
+    }
+
+    /// Lines `FILE [RANGES]` with percent escapes. The first that cannot be read ends them.
+    pub fn of_batch(input: impl Read + Send + 'static, tally: Arc<Tally>) -> Arc<Self> {
+        let lines = Lines::new(input, "-".into(), b'\n', Arc::clone(&tally));
+        Self::new(lines.flat_map(move |(number, line)| match batch_line(&line) {
+            Ok(files) => files,
+            Err(error) => {
+                tally.bad_line("-", number, &error);
+                Vec::new()
+            }
+        }))
+    }
+
+    /// Files that lists name, with the digests that they should have.
+    pub fn of_lists(
+        lists: Vec<List>,
+        asked: Option<HashType>,
+        nul: bool,
+        tally: Arc<Tally>,
+    ) -> Arc<Self> {
+        let separator = if nul { 0 } else { b'\n' };
+        Self::new(lists.into_iter().flat_map(move |List { name, input }| {
+            let tally = Arc::clone(&tally);
+            let lines = Lines::new(input, name.clone(), separator, Arc::clone(&tally));
+            let entries = lines.filter_map({
+                let (name, tally) = (name.clone(), Arc::clone(&tally));
+                move |(number, line)| match lines::parse(&line, asked, nul) {
+                    Ok(Some(entry)) => Some(entry),
+                    Ok(None) => None,
+                    Err(error) => {
+                        tally.bad_line(&name, number, &format!("the line {error}"));
+                        None
+                    }
+                }
+            });
+            Merged { entries, next: None }.map(move |entry| {
+                tally.found(&entry);
+                wanted(entry)
+            })
+        }))
+    }
+}
+
+/// A list that is open.
+pub(crate) struct List {
+    /// As a person named it.
+    pub name: String,
+    /// Where it is read from.
+    pub input: Box<dyn Read + Send>,
+}
+
+/// What lists turned out to be.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Lines that could be read.
+    pub good: AtomicU64,
+    /// Lines that could not.
+    pub bad: AtomicU64,
+    /// Lines whose function was guessed, and might be another.
+    pub guessed: AtomicU64,
+}
+
+impl Tally {
+    fn bad_line(&self, list: &str, number: u64, words: &str) {
+        self.bad.fetch_add(1, Ordering::Relaxed);
+        crate::print::say(&format!("dmover: error: {list}: line {number}: {words}"));
+    }
+
+    fn found(&self, entry: &Entry) {
+        self.good.fetch_add(1, Ordering::Relaxed);
+        if !entry.hash_is_certain && entry.hash == HashType::Blake3 {
+            self.guessed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Where the content of an argument comes from.
+fn subject(path: &[u8]) -> Subject {
+    if path == b"-" { Subject::Stdin } else { Subject::Path(PathBytes(path.to_vec())) }
+}
+
+fn wanted(Entry { name, hash, form, digests, .. }: Entry) -> Wanted {
+    let expected = Expected { hash, leaf: form.leaf, piece: form.piece, digests };
+    Wanted { subject: subject(&name), range: form.range, expected: Some(expected) }
+}
+
+fn batch_line(line: &[u8]) -> Result<Vec<Wanted>, String> {
+    let (name, ranges) = match list::fields(line)[..] {
+        [] => return Ok(Vec::new()),
+        [name] => (name, vec![None]),
+        [name, ranges] => {
+            let ranges = list::byte_ranges(ranges)?;
+            (name, ranges.into_iter().map(Some).collect())
+        }
+        _ => return Err("expected FILE [RANGES], with blanks in names escaped as %20".into()),
+    };
+    let path = PathBytes(percent_decode(name));
+    let file = |range| Wanted { subject: Subject::Path(path.clone()), range, expected: None };
+    Ok(ranges.into_iter().map(file).collect())
+}
+
+/// Lines of a list with their numbers, from 1.
+struct Lines<R> {
+    reader: BufReader<R>,
+    name: String,
+    separator: u8,
+    number: u64,
+    tally: Arc<Tally>,
+}
+
+impl<R: Read> Lines<R> {
+    fn new(input: R, name: String, separator: u8, tally: Arc<Tally>) -> Self {
+        Self { reader: BufReader::new(input), name, separator, number: 0, tally }
+    }
+}
+
+impl<R: Read> Iterator for Lines<R> {
+    type Item = (u64, Vec<u8>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut line = Vec::new();
+        self.number += 1;
+        match self.reader.by_ref().take(LINE_MAX).read_until(self.separator, &mut line) {
+            Ok(0) => None,
+            Ok(_) if line.last() == Some(&self.separator) => {
+                line.pop();
+                if self.separator == b'\n'
+                    && line.last() == Some(&b'\r')
+                    && !line.starts_with(b"\\")
+                {
+                    line.pop(); // a list that was edited elsewhere
+                }
+                Some((self.number, line))
+            }
+            Ok(length) if length as u64 == LINE_MAX => {
+                let name = quoted(self.name.as_bytes());
+                self.tally.bad_line(&name, self.number, "the line is longer than any list has");
+                None
+            }
+            Ok(_) => Some((self.number, line)),
+            Err(error) => {
+                let name = quoted(self.name.as_bytes());
+                self.tally.bad_line(
+                    &name,
+                    self.number,
+                    &format!("the list cannot be read: {error}"),
+                );
+                None
+            }
+        }
+    }
+}
+
+/// Entries of which one and the next say the same of a file: its digest, and those of its pieces. One reading
+/// checks both.
+struct Merged<I: Iterator<Item = Entry>> {
+    entries: I,
+    next: Option<Entry>,
+}
+
+impl<I: Iterator<Item = Entry>> Iterator for Merged<I> {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        let entry = self.next.take().or_else(|| self.entries.next())?;
+        if entry.form.piece.is_some() {
+            return Some(entry);
+        }
+        self.next = self.entries.next();
+        match &self.next {
+            Some(pieces) if says_the_same(&entry, pieces) => self.next.take(),
+            _ => Some(entry),
+        }
+    }
+}
+
+/// Whether `pieces` has the digests of the pieces of which `entry` has that of the whole.
+fn says_the_same(entry: &Entry, pieces: &Entry) -> bool {
+    let form = pieces.form;
+    let Some(piece) = form.piece else { return false };
+    let alike = (&entry.name, entry.form.leaf, entry.form.range)
+        == (&pieces.name, form.leaf, form.range)
+        && (entry.hash == pieces.hash || !entry.hash_is_certain);
+    alike && root_of(pieces, piece) == entry.digests.first().copied()
+}
+
+/// The digest of the whole. How long the last piece is matters to CRCs only, and is not known: such a pair may be
+/// taken for two things to check, which costs a second reading.
+fn root_of(pieces: &Entry, piece: u64) -> Option<dmover_model::Digest> {
+    let mut fold = dmover_digest::Fold::new(pieces.hash);
+    pieces.digests.iter().for_each(|digest| fold.push(*digest, piece));
+    fold.finish()
+}

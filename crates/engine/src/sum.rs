@@ -1,0 +1,558 @@
+//! Hashing: files of trees and of lists, in one go or in parts.
+use dmover_digest::{Fold, Pieces, Stream};
+use dmover_model::{
+    ByteRange, ConcludeTask, Digest, DigestPolicy, EntryError, EntryKind, EntryRecord, ErrorClass,
+    Event, Expected, FileDigest, FileRef, HashTask, HashType, HashedFile, HashedPieces, Metadata,
+    NewNode, NewTask, Operation, Parent, PathBytes, Shape, Side, Subject, SumItem, TaskKind,
+    Verdict,
+};
+use dmover_observe::{Activity, Counter, station};
+use dmover_plan::engine::{self, Method, Situation};
+use dmover_plan::{chunk, retry};
+use dmover_sys::buffer::PAGE;
+use dmover_sys::{AsFd, Errno, OwnedFd, cache, file, path, stat};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::apply::Moved;
+use crate::capability::Facts;
+use crate::content::Reader;
+use crate::context::{Engine, entry_error};
+use crate::file::Opened;
+use crate::level::Level;
+use crate::mover::Mover;
+use crate::pace::ENTRY_WORK;
+
+/// A block to hash should still lie in a processor's second cache when it has been read.
+const BLOCK: usize = 256 << 10;
+
+/// A file that is open to be hashed.
+struct Content {
+    fd: OwnedFd,
+    metadata: Metadata,
+    facts: Arc<Facts>,
+}
+
+impl Content {
+    /// Its size tells nothing: a pipe, a device, or a file that is made up as it is read.
+    fn is_stream(&self) -> bool {
+        self.metadata.kind != EntryKind::File || self.metadata.size == 0
+    }
+}
+
+/// What is to be made of some content.
+#[derive(Clone, Copy, Default)]
+struct Wanted<'a> {
+    /// Its place in a list.
+    number: Option<u64>,
+    range: Option<ByteRange>,
+    expected: Option<&'a Expected>,
+}
+
+impl<'a> From<&'a SumItem> for Wanted<'a> {
+    fn from(item: &'a SumItem) -> Self {
+        Self { number: listed(item), range: item.range, expected: item.expected.as_ref() }
+    }
+}
+
+/// What a digest is of, and put together how.
+#[derive(Clone, Copy)]
+struct Part {
+    shape: Shape,
+    /// First byte of the content.
+    start: u64,
+}
+
+type Shown<'a> = &'a dyn Fn() -> PathBytes;
+
+impl Engine {
+    /// What digest a file of a list or tree is to have.
+    fn digest_policy(&self, wanted: Wanted<'_>) -> DigestPolicy {
+        let expected = wanted.expected.map(Expected::policy);
+        let policy = expected.or_else(|| self.spec.policy.digest.clone());
+        policy.unwrap_or_else(|| DigestPolicy::plain(HashType::default()))
+    }
+
+    /// First byte and number of bytes that are to be hashed.
+    fn part(&self, wanted: Wanted<'_>, size: u64) -> Part {
+        let whole = ByteRange { start: 0, end: u64::MAX };
+        let range = wanted.range.unwrap_or(whole);
+        let (start, end) = (range.start.min(size), range.end.min(size));
+        let shape = self.digest_policy(wanted).shape(end.saturating_sub(start));
+        Part { shape, start }
+    }
+
+    fn reads_direct(&self, content: &Content, range: ByteRange) -> bool {
+        let size = content.metadata.size;
+        let large = size >= engine::LARGE_BYTES;
+        let cached = large.then(|| cache::cached_bytes(&content.fd, range.start, range.len()));
+        let situation = Situation {
+            size,
+            kernel: false,
+            direct_read: large
+                && !content.facts.is(&content.facts.no_direct)
+                && stat::direct_io_alignment(&content.fd).is_some(),
+            direct_write: false,
+            flushed: false,
+            cached: cached.flatten().map(|bytes| bytes as f64 / range.len().max(1) as f64),
+        };
+        match engine::choose(&self.spec.policy, &situation) {
+            Method::Blocks(sides) | Method::Ring(sides) => sides.read,
+            Method::Kernel => false,
+        }
+    }
+
+    /// Whether a file of a tree is hashed by several movers.
+    pub(crate) fn hashes_in_parts(&self, size: u64) -> bool {
+        self.hash_chunk(&self.part(Wanted::default(), size).shape).is_some()
+    }
+
+    /// The chunks that movers hash independently, or `None` if one shall hash all of it.
+    pub(crate) fn hash_chunk(&self, shape: &Shape) -> Option<u64> {
+        let demanded = self.spec.policy.split_bytes;
+        let bytes = chunk::chunk_bytes(shape.length(), self.movers_max, demanded)?;
+        let bytes = bytes.max(1).checked_next_multiple_of(shape.piece())?;
+        (bytes < shape.length()).then_some(bytes)
+    }
+}
+
+impl Mover<'_> {
+    /// Hashes a file of a tree; anything else has no content.
+    pub(crate) fn sum_entry(
+        &mut self,
+        level: &Level,
+        record: &EntryRecord,
+        opened: Option<Opened>,
+    ) -> Result<Moved, EntryError> {
+        if record.metadata.kind != EntryKind::File {
+            return Ok(Moved::default());
+        }
+        let opened = match opened {
+            Some(opened) => opened,
+            None => self.engine.open_content(level, record)?,
+        };
+        let metadata = self.engine.settled(level, record, &opened.fd, opened.found)?;
+        let facts = Arc::clone(&level.source.facts);
+        let content = Content { fd: opened.fd, metadata, facts };
+        let shown = || level.source_path(record.name.as_bytes());
+        self.sum_whole(&content, Wanted::default(), &shown, None)
+    }
+
+    /// Begins a large file of a tree.
+    pub(crate) fn open_sum(
+        &mut self,
+        level: &Level,
+        file: &FileRef,
+        round: u32,
+    ) -> Result<(), EntryError> {
+        let record = self.look(level, &file.name)?;
+        let (fd, metadata) = self.engine.open_source_file(level, &record)?;
+        let content = Content { fd, metadata, facts: Arc::clone(&level.source.facts) };
+        let item = SumItem { round, ..plain_item(Subject::Entry(file.clone())) };
+        let shown = || level.source_path(file.name.as_bytes());
+        self.sum_content(&content, &item, &shown)
+    }
+
+    /// Hashes files of a list, or begins them.
+    pub(crate) fn run_sums(&mut self, items: &[SumItem]) {
+        let mut items = VecDeque::from(items.to_vec());
+        while let Some(item) = items.pop_front() {
+            if self.engine.control.is_stopping() {
+                items.push_front(item);
+                break;
+            }
+            self.sum_item(&item);
+            self.lease.extend();
+            self.spent.entries += 1;
+            if self.queue.is_hungry() && items.len() > 1 {
+                let rest = items.split_off(items.len() / 2);
+                self.hand_back_sums(rest);
+            }
+            if self.budget_is_spent() {
+                break;
+            }
+        }
+        self.hand_back_sums(items);
+    }
+
+    fn hand_back_sums(&mut self, items: VecDeque<SumItem>) {
+        if !items.is_empty() {
+            let kind = TaskKind::Sums(items.into());
+            self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+            self.flush();
+        }
+    }
+
+    fn sum_item(&mut self, item: &SumItem) {
+        self.engine.limits.operation(&self.engine.control);
+        let shown = || subject_path(self.engine, &item.subject);
+        let mut attempt = item.round;
+        let error = loop {
+            let result = self
+                .engine
+                .open_subject(&item.subject)
+                .and_then(|content| self.sum_content(&content, item, &shown));
+            match result {
+                Ok(()) => return,
+                Err(error) if self.engine.may_pass(&error, attempt) => attempt += 1,
+                Err(error) => break EntryError { attempt, ..error },
+            }
+        };
+        self.engine.tell_unsummed(item, error);
+    }
+
+    /// Hashes what is open, or cuts it into parts.
+    fn sum_content(
+        &mut self,
+        content: &Content,
+        item: &SumItem,
+        shown: Shown<'_>,
+    ) -> Result<(), EntryError> {
+        let part = self.engine.part(item.into(), content.metadata.size);
+        match self.engine.hash_chunk(&part.shape).filter(|_| !content.is_stream()) {
+            Some(chunk) => {
+                self.report_parts(content, item, part, chunk);
+                Ok(())
+            }
+            None => self.sum_whole(content, item.into(), shown, Some(part)).map(drop),
+        }
+    }
+
+    fn report_parts(&mut self, content: &Content, item: &SumItem, part: Part, chunk: u64) {
+        let file = HashedFile {
+            item: item.clone(),
+            version: content.metadata.version(),
+            start: part.start,
+            shape: part.shape,
+            begun_ms: self.engine.started.elapsed().as_millis() as u64,
+        };
+        let conclude = ConcludeTask { file: file.clone(), pieces: Vec::new(), failure: None };
+        let finish = TaskKind::Conclude(Box::new(conclude));
+        let number = self.report(NewNode { parent: Parent::Inherited, finish });
+        for range in chunk::chunks(part.shape.length(), chunk) {
+            let kind = TaskKind::Hash(Box::new(HashTask { file: file.clone(), range }));
+            self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
+        }
+        self.flush();
+    }
+
+    fn sum_whole(
+        &mut self,
+        content: &Content,
+        wanted: Wanted<'_>,
+        shown: Shown<'_>,
+        part: Option<Part>,
+    ) -> Result<Moved, EntryError> {
+        let started = Instant::now();
+        let engine = self.engine;
+        let (part, pieces) = if content.is_stream() {
+            self.hash_stream(content, wanted, shown)?
+        } else {
+            let part = part.unwrap_or_else(|| engine.part(wanted, content.metadata.size));
+            let all = ByteRange { start: 0, end: part.shape.length() };
+            let pieces = self.hash_range(content, part, all, shown)?;
+            (part, pieces)
+        };
+        if content.metadata.kind == EntryKind::File {
+            engine.check_unchanged(&content.facts, &content.fd, &content.metadata, shown)?;
+        }
+        self.tell_sum(wanted, part, pieces, started.elapsed(), shown)?;
+        Ok(Moved { bytes: part.shape.length() })
+    }
+
+    /// Hashes some pieces.
+    fn hash_range(
+        &mut self,
+        content: &Content,
+        Part { shape, start }: Part,
+        range: ByteRange,
+        shown: Shown<'_>,
+    ) -> Result<Vec<Digest>, EntryError> {
+        let engine = self.engine;
+        let mut pieces = Pieces::new(shape, range.start);
+        let wanted = ByteRange { start: start + range.start, end: start + range.end };
+        let direct = engine.reads_direct(content, wanted);
+        let from = (content.fd.as_fd(), &*content.facts);
+        let mut reader = Reader::new(engine, from, direct, wanted.start, shown);
+        let block =
+            if direct { self.tools.buffer.len() } else { self.tools.buffer.len().min(BLOCK) };
+        let limit = engine.spec.limits.bytes_per_s;
+        let mut at = wanted.start;
+        while at < wanted.end {
+            self.check_hashing(shown)?;
+            let most = engine.limits.block_bytes(block, limit) as u64;
+            let left = (wanted.end - at).min(most) as usize;
+            engine.limits.bytes(left as u64, &engine.control);
+            // A direct read takes whole blocks; what it reads beyond the range is not used.
+            let room = if direct { left.next_multiple_of(PAGE as usize).min(block) } else { left };
+            let read = reader.read(&mut self.tools.buffer[..room], at)?.min(left);
+            if read == 0 {
+                let words = "the file became shorter while it was read";
+                return Err(changed(shown, words));
+            }
+            pieces.update(&self.tools.buffer[..read]);
+            self.account_hashed(read as u64);
+            at += read as u64;
+        }
+        reader.finish(at)?;
+        Ok(pieces.finish())
+    }
+
+    /// Hashes what comes until nothing comes any more.
+    fn hash_stream(
+        &mut self,
+        content: &Content,
+        wanted: Wanted<'_>,
+        shown: Shown<'_>,
+    ) -> Result<(Part, Vec<Digest>), EntryError> {
+        let engine = self.engine;
+        let policy = engine.digest_policy(wanted);
+        let range = wanted.range.unwrap_or(ByteRange { start: 0, end: u64::MAX });
+        let mut stream = Stream::new(&policy);
+        let mut at = 0;
+        while at < range.end {
+            self.check_hashing(shown)?;
+            station::at(Activity::SourceData);
+            let block = self.tools.buffer.len().min(BLOCK);
+            let read = file::read(&content.fd, &mut self.tools.buffer[..block])
+                .map_err(|e| entry_error(Side::Source, Operation::Read, shown(), e))?;
+            if read == 0 {
+                break;
+            }
+            let skip = range.start.saturating_sub(at).min(read as u64) as usize;
+            let end = (range.end - at).min(read as u64) as usize;
+            stream.update(&self.tools.buffer[skip..end.max(skip)]);
+            self.account_hashed(read as u64);
+            at += read as u64;
+        }
+        let (shape, digest) = stream.finish(&policy);
+        Ok((Part { shape, start: range.start }, vec![digest]))
+    }
+
+    fn account_hashed(&self, bytes: u64) {
+        self.engine.add(Counter::BytesHashed, bytes);
+        station::did(bytes);
+        self.lease.extend();
+    }
+
+    fn check_hashing(&self, shown: Shown<'_>) -> Result<(), EntryError> {
+        if self.engine.control.is_over() {
+            return Err(Engine::cancelled(shown()));
+        }
+        if self.lease.holds() {
+            return Ok(());
+        }
+        let (side, class) = (Side::Source, ErrorClass::Fenced);
+        Err(EntryError::plain(side, Operation::Read, class, shown(), "this mover lost its lease"))
+    }
+
+    /// Hashes a part of a file. A failure is for the conclusion to judge.
+    pub(crate) fn run_hash(&mut self, task: &HashTask) {
+        match self.hash_part(task) {
+            Ok(digests) => {
+                self.outcome.pieces = Some(HashedPieces { start: task.range.start, digests });
+                self.engine.progress();
+            }
+            Err(error) => self.outcome.chunk_failure = Some(Box::new(error)),
+        }
+    }
+
+    fn hash_part(&mut self, task: &HashTask) -> Result<Vec<Digest>, EntryError> {
+        let HashedFile { item, version, start, shape, .. } = &task.file;
+        let engine = self.engine;
+        let shown = || subject_path(engine, &item.subject);
+        let content = engine.open_subject(&item.subject)?;
+        if content.metadata.version() != *version {
+            return Err(changed(&shown, "the file changed while it was read"));
+        }
+        let part = Part { shape: *shape, start: *start };
+        let digests = self.hash_range(&content, part, task.range, &shown)?;
+        engine.check_unchanged(&content.facts, &content.fd, &content.metadata, &shown)?;
+        Ok(digests)
+    }
+
+    /// Ends a file that was hashed in parts.
+    pub(crate) fn run_conclude(&mut self, task: &ConcludeTask) {
+        let HashedFile { item, shape, start, begun_ms, .. } = &task.file;
+        let shown = || subject_path(self.engine, &item.subject);
+        let part = Part { shape: *shape, start: *start };
+        let begun = self.engine.started + Duration::from_millis(*begun_ms);
+        let result = match &task.failure {
+            None => {
+                let pieces = in_order(&task.pieces);
+                self.tell_sum(item.into(), part, pieces, begun.elapsed(), &shown)
+            }
+            Some(error) => Err((**error).clone()),
+        };
+        let Err(mut error) = result else { return };
+        error.attempt = item.round;
+        if error.path.0.is_empty() {
+            error.path = shown();
+        }
+        let again = error.retryable() || error.class == ErrorClass::Fenced;
+        if again && item.round < retry::ATTEMPTS_MAX && !self.engine.control.is_stopping() {
+            self.engine.count(Counter::Retries);
+            let kind = match &item.subject {
+                Subject::Entry(file) => {
+                    TaskKind::Open { file: file.clone(), round: item.round + 1 }
+                }
+                _ => TaskKind::Sums(vec![SumItem { round: item.round + 1, ..item.clone() }]),
+            };
+            self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        } else {
+            self.engine.tell_unsummed(item, error);
+        }
+    }
+
+    /// Makes the digest of the pieces and tells it, or how it compares with what it should be.
+    fn tell_sum(
+        &mut self,
+        wanted: Wanted<'_>,
+        Part { shape, start }: Part,
+        pieces: Vec<Digest>,
+        elapsed: Duration,
+        shown: Shown<'_>,
+    ) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let digest = Fold::of(&shape, &pieces).ok_or_else(|| {
+            let words = "parts of it are missing; please report this as a fault of dmover";
+            EntryError::plain(Side::Source, Operation::Check, ErrorClass::Other, shown(), words)
+        })?;
+        engine.count(Counter::FilesHashed);
+        engine.progress();
+        station::did(ENTRY_WORK);
+        let elapsed_us = elapsed.as_micros() as u64;
+        engine.slowest.note(elapsed_us, shape.length(), shown);
+        let Some(expected) = wanted.expected else {
+            let wants = engine.spec.policy.digest.as_ref().is_some_and(|policy| policy.pieces);
+            let end = start + shape.length();
+            engine.monitor.event(&Event::Digest(FileDigest {
+                path: shown(),
+                number: wanted.number,
+                shape,
+                range: wanted.range.map(|_| ByteRange { start, end }),
+                digest,
+                pieces: if wants { pieces } else { Vec::new() },
+                elapsed_us,
+            }));
+            return Ok(());
+        };
+        let made = if expected.piece.is_some() { pieces } else { vec![digest] };
+        let same = made == expected.digests;
+        let verdict = if same {
+            engine.count(Counter::DigestsEqual);
+            Verdict::Same
+        } else {
+            engine.count(Counter::DigestsDiffer);
+            let located = expected.piece.is_some();
+            let ranges = if located {
+                differing(&shape, start, &made, &expected.digests)
+            } else {
+                Vec::new()
+            };
+            Verdict::Differs { ranges }
+        };
+        engine.monitor.event(&Event::Checked {
+            path: shown(),
+            number: wanted.number.unwrap_or_default(),
+            verdict,
+        });
+        Ok(())
+    }
+}
+
+impl Engine {
+    fn open_subject(&self, subject: &Subject) -> Result<Content, EntryError> {
+        station::at(Activity::SourceNames);
+        let shown = || subject_path(self, subject);
+        let fail = |operation, e| entry_error(Side::Source, operation, shown(), e);
+        let fd = match subject {
+            Subject::Entry(file) => {
+                let level = self.open_level(&file.directory)?;
+                let follows = self.follows(&level);
+                path::open_file_at(&level.source.fd, file.name.as_bytes(), follows)
+            }
+            Subject::Path(path) => path::open_as_named(&path.to_path()),
+            Subject::Stdin => file::standard_input(),
+        };
+        let fd = fd.map_err(|e| fail(Operation::Open, e))?;
+        let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+        let found = self.past_the_tick(&fd, found, &shown)?;
+        let metadata = self.mounts.metadata(&found);
+        if metadata.kind == EntryKind::Directory {
+            return Err(fail(Operation::Read, Errno::ISDIR));
+        }
+        let facts = self.capabilities.facts(metadata.identity.mount, &fd);
+        Ok(Content { fd, metadata, facts })
+    }
+
+    /// A file of a list or tree has no digest.
+    fn tell_unsummed(&self, item: &SumItem, error: EntryError) {
+        let path = error.path.clone();
+        let missing = error.class == ErrorClass::Vanished;
+        let ignored = self.spec.policy.digest.as_ref().is_some_and(|policy| policy.ignore_missing);
+        if missing && ignored {
+            self.count(Counter::FilesMissing);
+        } else {
+            self.error(error);
+        }
+        if let Some(number) = listed(item) {
+            let verdict = if missing { Verdict::Missing } else { Verdict::Unreadable };
+            self.monitor.event(&Event::Checked { path, number, verdict });
+        }
+    }
+}
+
+/// An item of a tree, which is in no list.
+fn plain_item(subject: Subject) -> SumItem {
+    SumItem { number: 0, subject, range: None, expected: None, round: 1 }
+}
+
+fn listed(item: &SumItem) -> Option<u64> {
+    (!matches!(item.subject, Subject::Entry(_))).then_some(item.number)
+}
+
+/// A subject as a person would type it.
+pub(crate) fn subject_path(engine: &Engine, subject: &Subject) -> PathBytes {
+    match subject {
+        Subject::Entry(file) => {
+            let at = &file.directory;
+            // Nothing is written, so it has the name of the source.
+            engine.destination_path(at.root, &at.path, file.name.as_bytes())
+        }
+        Subject::Path(path) => path.clone(),
+        Subject::Stdin => PathBytes(b"-".to_vec()),
+    }
+}
+
+fn changed(shown: Shown<'_>, words: &str) -> EntryError {
+    EntryError::plain(Side::Source, Operation::Read, ErrorClass::Changed, shown(), words)
+}
+
+/// A part whose mover lost its lease may have been hashed twice, with the same digests.
+fn in_order(parts: &[HashedPieces]) -> Vec<Digest> {
+    let mut parts: Vec<&HashedPieces> = parts.iter().collect();
+    parts.sort_by_key(|part| part.start);
+    parts.dedup_by_key(|part| part.start);
+    parts.into_iter().flat_map(|part| part.digests.iter().copied()).collect()
+}
+
+/// Ranges of the pieces that are not as they should be, neighbours put together.
+fn differing(shape: &Shape, start: u64, made: &[Digest], expected: &[Digest]) -> Vec<ByteRange> {
+    let mut ranges: Vec<ByteRange> = Vec::new();
+    for number in 0..made.len().max(expected.len()) {
+        if made.get(number) == expected.get(number) {
+            continue;
+        }
+        let from = start + number as u64 * shape.piece();
+        let whole = from + shape.piece();
+        // A piece that should follow the end of the content is named in full.
+        let end = if number < made.len() { whole.min(start + shape.length()) } else { whole };
+        match ranges.last_mut() {
+            Some(last) if last.end == from => last.end = end,
+            _ => ranges.push(ByteRange { start: from, end }),
+        }
+    }
+    ranges
+}
