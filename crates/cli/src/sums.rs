@@ -225,11 +225,19 @@ impl<I: Iterator<Item = Entry>> Iterator for Merged<I> {
     type Item = Entry;
 
     fn next(&mut self) -> Option<Entry> {
-        let entry = self.next.take().or_else(|| self.entries.next())?;
+        let mut entry = self.next.take().or_else(|| self.entries.next())?;
         if entry.form.piece.is_some() {
             return Some(entry);
         }
         self.next = self.entries.next();
+        if let Some(next) = &self.next
+            && !entry.hash_is_certain
+            && is_of_the_same(&entry, next)
+            && entry.hash.digest_bytes() == next.hash.digest_bytes()
+        {
+            entry.hash = next.hash;
+            entry.hash_is_certain = true;
+        }
         match &self.next {
             Some(pieces) if says_the_same(&entry, pieces) => self.next.take(),
             _ => Some(entry),
@@ -239,12 +247,17 @@ impl<I: Iterator<Item = Entry>> Iterator for Merged<I> {
 
 /// Whether `pieces` has the digests of the pieces of which `entry` has that of the whole.
 fn says_the_same(entry: &Entry, pieces: &Entry) -> bool {
-    let form = pieces.form;
-    let Some(piece) = form.piece else { return false };
-    let alike = (&entry.name, entry.form.leaf, entry.form.range)
-        == (&pieces.name, form.leaf, form.range)
-        && (entry.hash == pieces.hash || !entry.hash_is_certain);
-    alike && root_of(pieces, piece) == entry.digests.first().copied()
+    let alike = is_of_the_same(entry, pieces) && entry.hash == pieces.hash;
+    let root = pieces.form.piece.and_then(|piece| root_of(pieces, piece));
+    alike && root == entry.digests.first().copied()
+}
+
+/// Whether `pieces` has digests of pieces of the very content that `entry` speaks of.
+fn is_of_the_same(entry: &Entry, pieces: &Entry) -> bool {
+    let (whole, parts) = (entry.form, pieces.form);
+    parts.piece.is_some()
+        && entry.name == pieces.name
+        && (whole.leaf, whole.range) == (parts.leaf, parts.range)
 }
 
 /// The digest of the whole. How long the last piece is matters to CRCs only, and is not known: such a pair may be

@@ -303,7 +303,7 @@ impl Resolver<'_> {
             if metadata.kind != EntryKind::Directory {
                 return Err(refuse(&source.display, "is not a directory", "check the path"));
             }
-            let source = self.pin_source(source, &metadata)?;
+            let source = self.pin_source(source, &metadata, true)?;
             let mount = metadata.identity.mount;
             Ok(Root { source, destination: None, mount, is_directory: true, range: None })
         };
@@ -408,7 +408,7 @@ impl Resolver<'_> {
         self.check_target(&source, &metadata, &target)?;
         let held_by = source.canonical.parent().map(Path::to_path_buf);
         let ends = Ends { source: read, target: target.canonical.clone() };
-        let source = self.pin_source(source, &metadata)?;
+        let source = self.pin_source(source, &metadata, false)?;
         let parent = Arc::new(target.parent);
         let destination = RootSide { parent, name: target.name, display: target.display };
         let destination = Some(destination);
@@ -573,10 +573,17 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Pins the source, where possible through a mount of its own that never touches access times.
-    fn pin_source(&self, source: Argument, metadata: &Metadata) -> Result<RootSide, Fatal> {
+    /// Pins the source, where possible through a mount of its own that never touches access times. `follow`: also what
+    /// a link that was named leads to.
+    fn pin_source(
+        &self,
+        source: Argument,
+        metadata: &Metadata,
+        follow: bool,
+    ) -> Result<RootSide, Fatal> {
         let (mut parent, mut name) = (source.parent, source.name);
-        let follow = self.spec.selection.follow != FollowLinks::Never || source.slash;
+        let asked = self.spec.selection.follow != FollowLinks::Never;
+        let follow = follow || asked || source.slash;
         if metadata.kind == EntryKind::Directory
             && let Some(entry) = &name
         {
@@ -590,9 +597,8 @@ impl Resolver<'_> {
             name = None;
         }
         // A detached mount ends at its root, so links that lead out of it could not be followed.
-        let follows = self.spec.selection.follow != FollowLinks::Never;
         if self.privileged
-            && !follows
+            && !asked
             && let Some(quiet) = mount::quiet_clone(&parent)
         {
             parent = quiet;

@@ -466,7 +466,14 @@ impl Engine {
     fn open_subject(&self, subject: &Subject) -> Result<Content, EntryError> {
         station::at(Activity::SourceNames);
         let shown = || subject_path(self, subject);
-        let fail = |operation, e| entry_error(Side::Source, operation, shown(), e);
+        let fail = |operation, e| {
+            let mut error = entry_error(Side::Source, operation, shown(), e);
+            if error.class == ErrorClass::Vanished && !matches!(subject, Subject::Entry(_)) {
+                // Nobody has seen it there.
+                error.class = ErrorClass::Other;
+            }
+            error
+        };
         let fd = match subject {
             Subject::Entry(file) => {
                 let level = self.open_level(&file.directory)?;
@@ -490,7 +497,8 @@ impl Engine {
     /// A file of a list or tree has no digest.
     fn tell_unsummed(&self, item: &SumItem, error: EntryError) {
         let path = error.path.clone();
-        let missing = error.class == ErrorClass::Vanished;
+        let absent = [Errno::NOENT, Errno::NOTDIR].map(Errno::raw_os_error);
+        let missing = absent.contains(&error.errno);
         let ignored = self.spec.policy.digest.as_ref().is_some_and(|policy| policy.ignore_missing);
         if missing && ignored {
             self.count(Counter::FilesMissing);

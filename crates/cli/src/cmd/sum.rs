@@ -213,6 +213,7 @@ impl Printer {
         let digest = &args.digest;
         let style = Style { tag: digest.tag, nul: digest.zero, binary: digest.binary };
         let checks = match (args.check.status, args.output.quiet) {
+            _ if !args.check.check => Shown::Nothing,
             (true, _) | (_, 2..) => Shown::Nothing,
             (_, 1) => Shown::Failures,
             _ => Shown::All,

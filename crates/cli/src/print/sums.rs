@@ -39,6 +39,8 @@ pub(crate) struct SumPrinter {
 
 struct Out {
     writer: BufWriter<Stdout>,
+    /// Somebody watches every line.
+    is_terminal: bool,
     flushed: Instant,
     next: u64,
     waiting: BTreeMap<u64, Vec<u8>>,
@@ -67,6 +69,7 @@ impl SumPrinter {
     ) -> Self {
         let out = Out {
             writer: BufWriter::with_capacity(64 << 10, std::io::stdout()),
+            is_terminal: std::io::stdout().is_terminal(),
             flushed: Instant::now(),
             next: 0,
             waiting: BTreeMap::new(),
@@ -173,7 +176,7 @@ impl Out {
             }
             None => self.writer.write_all(&text)?,
         }
-        if self.flushed.elapsed() > FLUSH_EVERY || std::io::stdout().is_terminal() {
+        if self.is_terminal || self.flushed.elapsed() > FLUSH_EVERY {
             self.flushed = Instant::now();
             self.writer.flush()?;
         }

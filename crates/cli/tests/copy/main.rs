@@ -7,6 +7,7 @@
 #![allow(clippy::unnecessary_debug_formatting, reason = "names hold control characters")]
 
 mod arguments;
+#[path = "../bench/mod.rs"]
 mod bench;
 mod engines;
 mod faults;
