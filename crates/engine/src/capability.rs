@@ -34,6 +34,9 @@ pub(crate) struct Facts {
     /// A server decides: it may give new entries another owner than the process has (root squash), and
     /// what it accepts it need not keep.
     pub remote: bool,
+    /// Copies inside the kernel would read it through the page cache, which fills what a server answers too short
+    /// with zeroes: fuse_splice_read() does so even for files that are opened for direct I/O, where servers may.
+    pub fills_with_zeroes: bool,
     /// One of the kernel's own file systems whose ways are known: a new entry has the owner and mode that the
     /// manual says, and no error waits for close(2).
     pub local: bool,
@@ -111,6 +114,7 @@ impl CapabilityCache {
                 case_insensitive: matches!(name, Some("vfat" | "exfat" | "ntfs" | "cifs")),
                 remote: matches!(name, Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs")),
                 local: matches!(name, Some("ext4" | "xfs" | "btrfs" | "tmpfs")),
+                fills_with_zeroes: name == Some("fuse"),
                 writes_in_place: matches!(name, Some("ext4" | "xfs")),
                 ..Facts::default()
             })

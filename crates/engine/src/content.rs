@@ -355,6 +355,7 @@ impl Engine {
     fn may_copy_in_kernel(&self, transfer: Transfer<'_>) -> bool {
         // copy_file_range(2) shares blocks where it can, so "never share" rules it out.
         self.spec.policy.reflink != When::Never
+            && !transfer.source_facts.fills_with_zeroes
             && !transfer.facts.no_kernel_copy_from.is(transfer.source_mount)
     }
 

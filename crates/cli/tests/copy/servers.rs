@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use dmover_testkit::faultfs::{Config, FaultFs, FaultFsHandle, Latency};
+use dmover_testkit::faultfs::{Action, Config, FaultFs, FaultFsHandle, Latency, Op, Rule, When};
 use dmover_testkit::skip::skipped;
 
 use super::Bench;
+use super::bench::pattern;
 
 fn serve(test: &str, backing: &Path, mountpoint: &Path, config: Config) -> Option<FaultFsHandle> {
     match FaultFs::mount(backing, mountpoint, config) {
@@ -45,4 +46,27 @@ fn a_file_of_unknown_size_does_not_arrive_empty() {
     bench.write("d", "what another tool has copied");
     bench.copy("--inplace --overwrite=always -T m/ostype d").expect_code(3);
     assert_eq!(bench.read("d"), "what another tool has copied");
+}
+
+/// A server that was asked for direct I/O may answer with fewer bytes than there are. The kernel's own copy reads
+/// through the page cache all the same, and fills the rest with zeroes where two reads meet.
+#[test]
+fn short_answers_of_a_server_leave_no_zeroes() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p b/s to m n");
+    for number in 0..8 {
+        bench.write(&format!("b/s/f{number}"), pattern(4_000_000));
+    }
+    let served = serve("short answers", &bench.at("b"), &bench.at("m"), Config::default());
+    let Some(served) = served else { return };
+    // Only between files of one type does the kernel copy by itself.
+    let other = serve("short answers", &bench.at("to"), &bench.at("n"), Config::default());
+    let Some(_other) = other else { return };
+    served.set_rules(&[Rule::new(Op::Read, Action::ShortRead(2160)).when(When::Always)]).unwrap();
+    for round in 0..4 {
+        let run = bench.copy(&format!("-j2 --split-size=1M -T m/s n/d{round}")).expect_code(0);
+        let summary = run.said().unwrap().summary.unwrap();
+        assert_eq!(summary.number("bytes_in_kernel"), Some(0));
+        bench.sh(&format!("diff -r b/s to/d{round}"));
+    }
 }
