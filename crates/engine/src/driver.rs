@@ -38,8 +38,9 @@ use crate::sum::subject_path;
 const LEASE: Duration = Duration::from_mins(30);
 /// What one task may spend. Half a second keeps outcomes flowing and a stop quick.
 const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
-/// Names of linked inodes in one task.
-const LINK_NAMES: usize = 512;
+/// Names of linked inodes in one task. There may be four tasks for every possible mover, so this decides what the
+/// link phase keeps in memory.
+const LINK_NAMES: usize = 128;
 /// Directories in one finishing task.
 const DIRTY_DIRECTORIES: usize = 512;
 /// Files of a list in one task.

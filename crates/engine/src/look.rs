@@ -17,6 +17,9 @@ use crate::file::Opened;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
+/// So many linked names are reported at once.
+const LINKS_MAX: usize = 256;
+
 /// What stands at the destination: metadata, and the content of a symbolic link.
 type Present = Option<(Metadata, Option<Vec<u8>>)>;
 
@@ -61,6 +64,11 @@ impl Mover<'_> {
         if self.is_for_the_link_phase(level, &record) {
             let file = file_ref(level, &record);
             self.outcome.links.push(LinkName { identity: record.metadata.identity, file });
+            // They are the ledger's to remember. A mover reads hundreds of thousands of names in the time of a task.
+            self.spent.entries += 1;
+            if self.outcome.links.len() >= LINKS_MAX {
+                self.flush();
+            }
             return None;
         }
         let planned = self.plan_record(level, record)?;
