@@ -2,8 +2,12 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
+mod manifest;
 mod sum;
 
+pub use manifest::{
+    DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
+};
 pub use sum::SumArgs;
 
 macro_rules! exit_codes {
@@ -87,6 +91,10 @@ pub enum Verb {
     #[command(after_help = sum_examples!())]
     #[command(after_long_help = concat!(sum_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Sum(Box<SumArgs>),
+    /// Print, filter and compare manifests
+    ///
+    /// 'dmover copy --manifest' writes them: every entry with its metadata and digest.
+    Manifest(Box<ManifestArgs>),
     /// Show what the file systems at PATHs can do
     ///
     /// Makes a few entries in a directory of its own inside each PATH, looks what the file system made
@@ -114,6 +122,9 @@ pub struct CopyArgs {
     /// How it is written
     #[command(flatten)]
     pub writing: WritingArgs,
+    /// Proof
+    #[command(flatten)]
+    pub proof: ProofArgs,
     /// Bounds
     #[command(flatten)]
     pub limits: LimitArgs,
@@ -306,6 +317,32 @@ pub struct WritingArgs {
     /// Say what would be done, change nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+}
+
+/// Digests of what is copied.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Proof")]
+pub struct ProofArgs {
+    /// Print the digest of each file that is copied, made of the bytes as they were read, with the name of the copy:
+    /// 'dmover sum -c' on it checks what was written
+    #[arg(long, conflicts_with_all = ["dry_run", "itemize", "format"])]
+    pub print_hash: bool,
+    /// Print names of sources instead of those of the copies
+    #[arg(long, requires = "print_hash")]
+    pub print_src: bool,
+    /// Write a manifest: every entry with its metadata and digest ('dmover manifest' prints it)
+    #[arg(long, value_name = "FILE",
+        conflicts_with_all = ["dry_run", "read_stdin", "offset", "length", "dst_offset"])]
+    pub manifest: Option<OsString>,
+    /// The function that makes digests (see 'dmover sum --help')
+    #[arg(long, value_name = "TYPE", value_parser = hash_type, default_value = "blake3")]
+    pub hash_type: dmover_model::HashType,
+    /// Digests of trees whose leaves have this size, for functions that are no trees by themselves
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub hash_leaf_size: Option<u64>,
+    /// Print the digests of all pieces of a file as well
+    #[arg(long, requires = "print_hash")]
+    pub check_tree: bool,
 }
 
 /// Bounds.
@@ -569,4 +606,11 @@ fn positive_duration(text: &str) -> Result<u64, String> {
 
 fn duration(text: &str) -> Result<u64, String> {
     dmover_model::units::parse_duration_ms(text)
+}
+
+fn hash_type(text: &str) -> Result<dmover_model::HashType, String> {
+    dmover_model::HashType::parse(text).ok_or_else(|| {
+        let all: Vec<_> = dmover_model::HashType::ALL.iter().map(|hash| hash.word()).collect();
+        format!("there are {}", all.join(", "))
+    })
 }

@@ -3,14 +3,14 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
     Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DigestPolicy, FilterRule,
-    FollowLinks, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite, PathBytes,
-    RangeCopy, Selection, TargetMode, Timestamp, Verb, When, units,
+    FollowLinks, HashType, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite,
+    PathBytes, RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, When, units,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{
-    BackupArg, CopyArgs, EngineArg, FidelityArgs, FilterArgs, LimitArgs, OverwriteArg,
+    BackupArg, CopyArgs, EngineArg, FidelityArgs, FilterArgs, LimitArgs, OverwriteArg, ProofArgs,
     SelectionArgs, SumArgs, WhenArg, WritingArgs,
 };
 
@@ -53,10 +53,7 @@ pub(crate) fn sum_spec(
     let (digest, reading) = (&args.digest, &args.reading);
     let hash = digest.hash_type.unwrap_or_default();
     let serial = digest.hash_leaf_size.filter(|_| !hash.is_parallel());
-    if digest.check_tree && serial.is_none() && !hash.is_parallel() && !args.check.check {
-        let hint = "add --hash-leaf-size=SIZE, or leave out --hash-type for BLAKE3, which has pieces by itself";
-        return Err(unusable(format!("--check-tree: a plain {hash} digest has no pieces"), hint));
-    }
+    check_pieces(digest.check_tree && !args.check.check, hash, serial)?;
     let policy = DigestPolicy {
         leaf_bytes: serial,
         piece_bytes: digest.hash_leaf_size.filter(|_| digest.check_tree),
@@ -151,7 +148,8 @@ fn selection(args: &SelectionArgs, matches: &ArgMatches) -> Result<Selection, Un
     Ok(Selection { list, follow, ..filter(&args.filter, matches)? })
 }
 
-fn filter(args: &FilterArgs, matches: &ArgMatches) -> Result<Selection, Unusable> {
+/// Rules, sizes and times.
+pub(crate) fn filter(args: &FilterArgs, matches: &ArgMatches) -> Result<Selection, Unusable> {
     let time = |text: &Option<String>, flag| text.as_deref().map(|t| time(t, flag)).transpose();
     let (newer_than, older_than) = (time(&args.newer, "--newer")?, time(&args.older, "--older")?);
     if let (Some(newer), Some(older)) = (newer_than, older_than)
@@ -301,10 +299,38 @@ fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable>
         fsync: writing.fsync,
         skip_chmod: args.fidelity.skip_chmod,
         dry_run: writing.dry_run,
-        digest: None,
+        digest: digest(&args.proof)?,
+        print_hash: args.proof.print_hash.then_some(if args.proof.print_src {
+            Side::Source
+        } else {
+            Side::Destination
+        }),
         user_map: id_rules(&args.fidelity.usermap, "--usermap")?,
         group_map: id_rules(&args.fidelity.groupmap, "--groupmap")?,
     })
+}
+
+/// The digest that a copy makes of what passes, if it makes one.
+fn digest(args: &ProofArgs) -> Result<Option<DigestPolicy>, Unusable> {
+    if !args.print_hash && args.manifest.is_none() {
+        return Ok(None);
+    }
+    let serial = args.hash_leaf_size.filter(|_| !args.hash_type.is_parallel());
+    check_pieces(args.check_tree, args.hash_type, serial)?;
+    Ok(Some(DigestPolicy {
+        leaf_bytes: serial,
+        piece_bytes: args.hash_leaf_size.filter(|_| args.check_tree),
+        pieces: args.check_tree,
+        ..DigestPolicy::plain(args.hash_type)
+    }))
+}
+
+fn check_pieces(wanted: bool, hash: HashType, leaf: Option<u64>) -> Result<(), Unusable> {
+    if wanted && leaf.is_none() && !hash.is_parallel() {
+        let hint = "add --hash-leaf-size=SIZE, or leave out --hash-type for BLAKE3, which has pieces by itself";
+        return Err(unusable(format!("--check-tree: a plain {hash} digest has no pieces"), hint));
+    }
+    Ok(())
 }
 
 fn overwrite(args: &WritingArgs, typed: bool) -> Overwrite {

@@ -8,6 +8,7 @@
 pub mod crc;
 mod hasher;
 pub mod lines;
+pub mod manifest;
 mod stream;
 mod tree;
 

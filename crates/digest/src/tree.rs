@@ -50,6 +50,16 @@ impl Pieces {
         }
     }
 
+    /// Takes so many bytes of zeroes, which a hole stands for.
+    pub fn zeroes(&mut self, mut length: u64) {
+        static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+        while length > 0 {
+            let now = length.min(ZEROES.len() as u64);
+            self.update(&ZEROES[..now as usize]);
+            length -= now;
+        }
+    }
+
     fn take(&mut self, bytes: &[u8]) {
         if self.shape.hash() == HashType::Blake3 {
             let start = self.at;

@@ -3,8 +3,8 @@
 //! It gets batches of descriptor-free records with the decision for each; content comes from the
 //! source half only when an entry needs it. Every entry is retried, timed, counted and reported here.
 use dmover_model::{
-    Action, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Identity, Item, Metadata,
-    Operation, Overwrite, Side, Verb,
+    Action, Digest, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Identity, Item,
+    Metadata, Operation, Overwrite, Shape, Side, Verb,
 };
 use dmover_observe::{Counter, station};
 use dmover_plan::decide::Decision;
@@ -30,9 +30,26 @@ pub struct Planned {
 }
 
 /// What bringing one entry over moved.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Moved {
     pub bytes: u64,
+    /// Digests of what was read, if they were asked for.
+    pub made: Vec<Made>,
+}
+
+/// The digest of a file or a range of one, in pieces.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub shape: Shape,
+    /// Where it begins at the source and at the destination, if it is not of the whole file.
+    pub at: Option<(u64, u64)>,
+    pub pieces: Vec<Digest>,
+}
+
+impl Moved {
+    pub fn bytes(bytes: u64) -> Self {
+        Self { bytes, made: Vec::new() }
+    }
 }
 
 /// A finished temporary that is to get its final name.
@@ -119,7 +136,7 @@ impl Mover<'_> {
             return Err(EntryError::plain(Side::Destination, operation, class, path, words));
         }
         if planned.decision == Decision::Skip {
-            return Ok(Moved::default());
+            return self.digest_of_skipped(level, record);
         }
         let target = match &level.target {
             Some(target) if !self.engine.spec.policy.dry_run => target,
@@ -357,6 +374,7 @@ impl Mover<'_> {
             engine.progress();
         }
         station::did(ENTRY_WORK);
+        self.tell_made(level, record, (action, moved.made), started.elapsed());
         let elapsed_us = started.elapsed().as_micros() as u64;
         let path = || level.source_path(record.name.as_bytes());
         engine.slowest.note(elapsed_us, moved.bytes, path);
@@ -377,7 +395,7 @@ impl Mover<'_> {
 /// What a dry run says about the bytes of an entry.
 fn would_move(planned: &Planned) -> Moved {
     let metadata = &planned.record.metadata;
-    Moved { bytes: if metadata.kind == EntryKind::File { metadata.size } else { 0 } }
+    Moved::bytes(if metadata.kind == EntryKind::File { metadata.size } else { 0 })
 }
 
 fn counter_of(kind: EntryKind) -> Counter {

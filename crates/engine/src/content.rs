@@ -1,4 +1,5 @@
 //! Moving file content: shared blocks, copies inside the kernel, or read and write; holes stay holes.
+use dmover_digest::Pieces;
 use dmover_model::{
     ByteRange, EntryError, ErrorClass, Metadata, MountId, Operation, PathBytes, Side, When,
 };
@@ -9,6 +10,7 @@ use dmover_sys::copy::Offer;
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::ring::{RingError, Span};
 use dmover_sys::{BorrowedFd, Errno, cache, copy, stat};
+use std::cell::RefCell;
 
 use crate::capability::Facts;
 use crate::context::{Engine, entry_error};
@@ -37,6 +39,8 @@ pub(crate) struct Transfer<'a> {
     pub source_path: &'a dyn Fn() -> PathBytes,
     pub target_path: &'a dyn Fn() -> PathBytes,
     pub lease: &'a Lease,
+    /// Takes every byte of the range, to make a digest of it.
+    pub tap: Option<&'a RefCell<Pieces>>,
 }
 
 /// How far a range has come.
@@ -85,6 +89,18 @@ impl Transfer<'_> {
 
     fn write_error(&self, error: Errno) -> EntryError {
         entry_error(Side::Destination, Operation::Write, (self.target_path)(), error)
+    }
+
+    fn feed(&self, bytes: &[u8]) {
+        if let Some(tap) = self.tap {
+            tap.borrow_mut().update(bytes);
+        }
+    }
+
+    fn feed_zeroes(&self, length: u64) {
+        if let Some(tap) = self.tap {
+            tap.borrow_mut().zeroes(length);
+        }
     }
 
     fn shrunk(&self) -> EntryError {
@@ -160,6 +176,7 @@ impl Engine {
             if data.start >= range.end {
                 break;
             }
+            transfer.feed_zeroes(data.start - at);
             // An answer that leads nowhere: read what is left instead.
             let stuck = data.end <= at;
             detect |= stuck;
@@ -167,7 +184,35 @@ impl Engine {
             moved += self.copy_data(transfer, data, shift(data.start), detect, tools)?;
             at = data.end;
         }
+        transfer.feed_zeroes(range.end.saturating_sub(at));
         Ok(moved)
+    }
+
+    /// Makes the digest of content that was not moved: its blocks are shared.
+    pub(crate) fn read_for_digest(
+        &self,
+        transfer: Transfer<'_>,
+        size: u64,
+        tools: &mut Tools,
+    ) -> Result<(), EntryError> {
+        let source = (transfer.source, transfer.source_facts);
+        let mut reader = Reader::new(self, source, false, 0, transfer.source_path);
+        let mut at = 0;
+        while at < size && transfer.tap.is_some() {
+            self.check_running(transfer)?;
+            let wanted = (size - at).min(tools.buffer.len() as u64) as usize;
+            self.limits.bytes(wanted as u64, &self.control);
+            let read = reader.read(&mut tools.buffer[..wanted], at)?;
+            if read == 0 {
+                return Err(transfer.shrunk());
+            }
+            transfer.feed(&tools.buffer[..read]);
+            self.add(Counter::BytesHashed, read as u64);
+            station::did(read as u64);
+            transfer.lease.extend();
+            at += read as u64;
+        }
+        reader.finish(at)
     }
 
     fn copy_data(
@@ -198,15 +243,15 @@ impl Engine {
         let cached = large.then(|| cache::cached_bytes(transfer.source, range.start, range.len()));
         let situation = Situation {
             size,
-            kernel: !detect && self.may_copy_in_kernel(transfer),
+            kernel: !detect && transfer.tap.is_none() && self.may_copy_in_kernel(transfer),
             direct_read: takes_direct(transfer.source_facts, transfer.source),
             direct_write: takes_direct(transfer.facts, transfer.destination),
             flushed: transfer.flushed,
             cached: cached.flatten().map(|bytes| bytes as f64 / range.len().max(1) as f64),
         };
         match engine::choose(policy, &situation) {
-            // Runs of zeroes are only seen in blocks.
-            Method::Ring(sides) if detect => Method::Blocks(sides),
+            // Runs of zeroes are only seen in blocks, and digests only made of them.
+            Method::Ring(sides) if detect || transfer.tap.is_some() => Method::Blocks(sides),
             method => method,
         }
     }
@@ -256,6 +301,7 @@ impl Engine {
             if read == 0 {
                 return Err(transfer.shrunk());
             }
+            transfer.feed(&tools.buffer[..read]);
             let written = write_block(&mut pipe, &tools.buffer[..read], cursor.to, detect)?;
             self.account(transfer, written);
             cursor.advance(read as u64, written);

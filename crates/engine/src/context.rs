@@ -18,6 +18,7 @@ use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
+use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
@@ -71,6 +72,8 @@ pub struct Engine {
     pub(crate) limits: RateLimits,
     pub(crate) privilege: Privilege,
     pub(crate) layout: Arc<dyn LayoutHook>,
+    /// Keeps a manifest.
+    pub(crate) recorder: Option<Arc<Recorder>>,
     /// The most movers that there can be.
     pub(crate) movers_max: usize,
     /// How many may work at present.

@@ -16,6 +16,8 @@ pub enum StopReason {
     Duration,
     /// What it has to say cannot be written.
     Output,
+    /// The manifest cannot be written.
+    Manifest,
     /// Errors of this class are systemic.
     Systemic(ErrorClass),
 }

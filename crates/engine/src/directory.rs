@@ -272,7 +272,9 @@ impl Mover<'_> {
         }
         let path = level.path.join(name);
         let root = std::sync::Arc::clone(&level.root);
-        Ok(Level { root_id: level.root_id, root, path, source, target, ancestors })
+        let level = Level { root_id: level.root_id, root, path, source, target, ancestors };
+        engine.keep_directory(&level);
+        Ok(level)
     }
 
     /// A directory that may not be read still exists: it arrives without what is in it.

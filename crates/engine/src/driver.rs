@@ -1,7 +1,8 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
+use dmover_digest::manifest::Header;
 use dmover_model::{
     Budget, CopyEngine, EntryError, ErrorClass, Event, JobSpec, LossKind, Operation, Overwrite,
-    PathBytes, RangeCopy, ScanNames, Side, SumItem, TargetMode, TaskKind, TreePath,
+    PathBytes, RangeCopy, ScanNames, Side, SumItem, TargetMode, TaskKind, Timestamp, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::capability::{CapabilityCache, probe};
 use crate::context::{Engine, Privilege, lock};
@@ -24,6 +25,7 @@ use crate::layout::LayoutHook;
 use crate::ledger::{Ledger, SpillLedger};
 use crate::limits::RateLimits;
 use crate::list::root_ref;
+use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::mover::run_mover;
 use crate::pace::{self, Allowance, Pace};
@@ -64,6 +66,8 @@ pub struct Job {
     pub counters: Arc<Counters>,
     /// The switch to stop it.
     pub control: Arc<Control>,
+    /// Keeps a manifest of what arrives.
+    pub manifest: Option<Arc<Recorder>>,
     /// Chooses layouts.
     pub layout: Arc<dyn LayoutHook>,
     /// The creation mask of the person.
@@ -139,6 +143,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let targets = resolved.roots.iter().map(|r| r.written().clone()).collect();
     job.monitor.event(&Event::Start { job: id.clone(), targets, dry_run });
     tracing::info!(job = %id, dry_run, movers_asked = job.spec.limits.threads, "job begins");
+    if let Some(manifest) = &job.manifest {
+        manifest.begin(&header(job, &id, &resolved));
+    }
     let mut run = Run::new(job, &id, mounts, resolved, privileged)?;
     let result = run.run(&job.list);
     if let Some(state) = locked {
@@ -165,6 +172,22 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
         errors = report.counters.get(Counter::Errors), "job ends");
     Ok(report)
+}
+
+fn header(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -> Header {
+    let mut base = job.spec.destination.to_path();
+    let is_file = resolved.roots.first().is_some_and(|root| !root.is_directory);
+    if is_file && resolved.placement == Placement::As {
+        base = base.parent().map(std::path::Path::to_path_buf).unwrap_or_default();
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Header {
+        program: concat!("dmover ", env!("CARGO_PKG_VERSION")).into(),
+        job: id.0.clone(),
+        base: PathBytes::from(base.as_os_str()).0,
+        hash: job.spec.policy.digest.as_ref().map(|policy| policy.hash),
+        begun: Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() },
+    }
 }
 
 fn remember(
@@ -289,6 +312,7 @@ impl Run {
             limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
             privilege: Privilege::of_process(privileged, job.umask),
             layout: Arc::clone(&job.layout),
+            recorder: job.manifest.clone(),
             movers_max,
             movers: AtomicUsize::new(1),
             buffer_bytes,

@@ -19,6 +19,7 @@ use crate::capability::Facts;
 use crate::content::{Holes, RING_PIECE_MIN, Transfer};
 use crate::context::{Engine, Privilege, entry_error};
 use crate::level::{Level, TargetDirectory};
+use crate::made::Tap;
 use crate::mover::Mover;
 
 /// What the source half supplies for one file: its content and what belongs to it.
@@ -385,13 +386,15 @@ impl Mover<'_> {
         let temporary = self.needs_temporary(decision).then(|| self.temporary_in(level));
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         let file = self.create_file(level, target, name, last, &supply)?;
-        let (bytes, presized) = self.fill(level, record, &supply, &file)?;
+        let tap = engine.tap(supply.metadata.size);
+        let (bytes, presized) = self.fill(level, record, &supply, &file, tap.as_ref())?;
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
         let shown = || level.target_path(last);
         let flush = presized || temporary.is_some();
         engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;
         self.settle(level, file, last, decision, &supply.attributes)?;
-        Ok(Moved { bytes })
+        let made = tap.map(|tap| tap.into_made(None));
+        Ok(Moved { bytes, made: made.into_iter().collect() })
     }
 
     /// Copies the content; answers the bytes moved, and whether the size may be on storage before the data.
@@ -401,6 +404,7 @@ impl Mover<'_> {
         record: &EntryRecord,
         supply: &Supply,
         file: &Unfinished<'_>,
+        tap: Option<&Tap>,
     ) -> Result<(u64, bool), EntryError> {
         let engine = self.engine;
         let size = supply.metadata.size;
@@ -421,8 +425,10 @@ impl Mover<'_> {
             source_path: &source_path,
             target_path: &target_path,
             lease: self.lease,
+            tap: tap.map(|tap| &tap.pieces),
         };
         if engine.share(transfer, size)? {
+            engine.read_for_digest(transfer, size, self.tools)?;
             return Ok((size, false));
         }
         if engine.spec.policy.reflink == When::Always {
@@ -533,6 +539,7 @@ impl Mover<'_> {
             source_path: &source_path,
             target_path: &shown,
             lease: self.lease,
+            tap: None,
         };
         let size = supply.metadata.size;
         let partial = level.root.range.is_some();
@@ -543,9 +550,12 @@ impl Mover<'_> {
                 .map_err(|e| entry_error(Side::Destination, Operation::Allocate, shown(), e))?;
             holes = if punched { holes } else { Holes::Fill };
         }
-        let mut bytes = 0;
+        let mut moved = Moved::default();
         for (range, to) in ranges(level.root.range.as_ref(), size) {
-            bytes += engine.copy_range(transfer, range, to, holes, self.tools)?;
+            let tap = engine.tap(range.len());
+            let transfer = Transfer { tap: tap.as_ref().map(|tap| &tap.pieces), ..transfer };
+            moved.bytes += engine.copy_range(transfer, range, to, holes, self.tools)?;
+            moved.made.extend(tap.map(|tap| tap.into_made(partial.then_some((range.start, to)))));
         }
         if !partial {
             file::set_size(file.fd(), size)
@@ -565,7 +575,7 @@ impl Mover<'_> {
         }
         self.keep(file, last)
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
-        Ok(Moved { bytes })
+        Ok(moved)
     }
 
     /// New content must not be readable by whom the old mode and ACL let in, and attributes that the

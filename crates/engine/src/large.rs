@@ -1,7 +1,7 @@
 //! Large files: one open, chunks on as many movers as are free, one seal.
 use dmover_model::{
-    ByteRange, ChunkTask, EntryError, ErrorClass, FileRef, LargeFile, Metadata, NewNode, NewTask,
-    Operation, Parent, SealTask, Side, TaskKind, Verb, When,
+    ByteRange, ChunkTask, EntryError, ErrorClass, FileRef, HashedPieces, LargeFile, Metadata,
+    NewNode, NewTask, Operation, Parent, SealTask, Side, TaskKind, Verb, When,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -10,12 +10,14 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, stat};
 use std::time::Instant;
 
-use crate::apply::{Moved, Planned};
+use crate::apply::{Made, Moved, Planned};
 use crate::content::{Holes, Transfer};
 use crate::context::entry_error;
 use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
+use crate::made::Tap;
 use crate::mover::Mover;
+use crate::sum::in_order;
 
 impl Mover<'_> {
     /// Begins a large file.
@@ -54,8 +56,9 @@ impl Mover<'_> {
         let temporary = self.temporary_in(level);
         let last = file.destination_name.as_bytes();
         let unfinished = self.create_file(level, target, temporary.as_bytes(), last, &supply)?;
-        if self.share_whole(level, file, &supply, &unfinished)? {
-            return self.end_shared(level, &planned, &supply, unfinished);
+        let tap = engine.tap(supply.metadata.size);
+        if self.share_whole(level, file, &supply, &unfinished, tap.as_ref())? {
+            return self.end_shared(level, &planned, &supply, unfinished, tap);
         }
         if engine.spec.policy.reflink == When::Always {
             let path = level.target_path(file.destination_name.as_bytes());
@@ -73,9 +76,13 @@ impl Mover<'_> {
             round,
             replaces: planned.decision == Decision::Replace,
             opened_ms: engine.started.elapsed().as_millis() as u64,
+            shape: engine.copy_shape(size),
         };
         let policy = &engine.spec.policy;
-        let chunk_bytes = chunk::chunk_bytes(size, engine.movers_max, policy.split_bytes);
+        let chunk_bytes = match &large.shape {
+            Some(shape) => engine.hash_chunk(shape),
+            None => chunk::chunk_bytes(size, engine.movers_max, policy.split_bytes),
+        };
         unfinished
             .keep()
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
@@ -100,7 +107,7 @@ impl Mover<'_> {
     }
 
     fn report_chunks(&mut self, large: &LargeFile, size: u64, chunk_bytes: u64) {
-        let seal = SealTask { large: large.clone(), failure: None };
+        let seal = SealTask { large: large.clone(), failure: None, pieces: Vec::new() };
         let finish = TaskKind::Seal(Box::new(seal));
         let number = self.report(NewNode { parent: Parent::Inherited, finish });
         for range in chunk::chunks(size, chunk_bytes) {
@@ -110,11 +117,12 @@ impl Mover<'_> {
     }
 
     fn share_whole(
-        &self,
+        &mut self,
         level: &Level,
         file: &FileRef,
         supply: &Supply,
         unfinished: &Unfinished<'_>,
+        tap: Option<&Tap>,
     ) -> Result<bool, EntryError> {
         let source_path = || level.source_path(file.name.as_bytes());
         let target_path = || level.target_path(file.destination_name.as_bytes());
@@ -129,8 +137,14 @@ impl Mover<'_> {
             source_path: &source_path,
             target_path: &target_path,
             lease: self.lease,
+            tap: tap.map(|tap| &tap.pieces),
         };
-        self.engine.share(transfer, supply.metadata.size)
+        let size = supply.metadata.size;
+        let shared = self.engine.share(transfer, size)?;
+        if shared {
+            self.engine.read_for_digest(transfer, size, self.tools)?;
+        }
+        Ok(shared)
     }
 
     fn end_shared(
@@ -139,6 +153,7 @@ impl Mover<'_> {
         planned: &Planned,
         supply: &Supply,
         unfinished: Unfinished<'_>,
+        tap: Option<Tap>,
     ) -> Result<(), EntryError> {
         let started = Instant::now();
         let (record, size) = (&planned.record, supply.metadata.size);
@@ -146,7 +161,8 @@ impl Mover<'_> {
         self.engine.check_version(level, name, &supply.fd, &supply.metadata)?;
         let last = record.destination_name().as_bytes();
         self.end_file(level, last, supply, planned.decision, unfinished)?;
-        self.account(level, planned, Moved { bytes: size }, started);
+        let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
+        self.account(level, planned, Moved { bytes: size, made }, started);
         Ok(())
     }
 
@@ -168,7 +184,8 @@ impl Mover<'_> {
     /// Copies one chunk. A failure is for the seal to judge.
     pub(crate) fn run_chunk(&mut self, task: &ChunkTask) {
         match self.copy_chunk(task) {
-            Ok(()) => {
+            Ok(pieces) => {
+                self.outcome.pieces = pieces;
                 self.engine.count(Counter::ChunksCopied);
                 self.engine.progress();
             }
@@ -176,13 +193,14 @@ impl Mover<'_> {
         }
     }
 
-    fn copy_chunk(&mut self, task: &ChunkTask) -> Result<(), EntryError> {
+    fn copy_chunk(&mut self, task: &ChunkTask) -> Result<Option<HashedPieces>, EntryError> {
         let engine = self.engine;
         let large = &task.large;
         let level = engine.open_level(&large.file.directory)?;
         let target = self.target_of(&level, large)?;
         let (fd, metadata) = self.source_version(&level, large)?;
         let unfinished = self.open_temporary(&level, target, large)?;
+        let tap = large.shape.map(|shape| Tap::new(shape, task.range.start));
         let source_path = || level.source_path(large.file.name.as_bytes());
         let target_path = || level.target_path(large.file.destination_name.as_bytes());
         let transfer = Transfer {
@@ -196,6 +214,7 @@ impl Mover<'_> {
             source_path: &source_path,
             target_path: &target_path,
             lease: self.lease,
+            tap: tap.as_ref().map(|tap| &tap.pieces),
         };
         let holes = engine.holes(&metadata);
         let ByteRange { start, .. } = task.range;
@@ -206,7 +225,9 @@ impl Mover<'_> {
         });
         let closed = unfinished.keep();
         checked?;
-        closed.map_err(|e| entry_error(Side::Destination, Operation::Close, target_path(), e))
+        closed.map_err(|e| entry_error(Side::Destination, Operation::Close, target_path(), e))?;
+        let digests = tap.map(|tap| tap.into_made(None).pieces);
+        Ok(digests.map(|digests| HashedPieces { start, digests }))
     }
 
     fn target_of<'l>(
@@ -263,7 +284,7 @@ impl Mover<'_> {
     pub(crate) fn run_seal(&mut self, task: &SealTask) {
         self.in_place = false;
         let result = match &task.failure {
-            None => self.seal(&task.large),
+            None => self.seal(&task.large, &task.pieces),
             Some(error) => Err((**error).clone()),
         };
         let Err(mut error) = result else { return };
@@ -288,7 +309,7 @@ impl Mover<'_> {
         }
     }
 
-    fn seal(&mut self, large: &LargeFile) -> Result<(), EntryError> {
+    fn seal(&mut self, large: &LargeFile, pieces: &[HashedPieces]) -> Result<(), EntryError> {
         let level = self.engine.open_level(&large.file.directory)?;
         let target = self.target_of(&level, large)?;
         let (fd, metadata) = self.source_version(&level, large)?;
@@ -306,7 +327,10 @@ impl Mover<'_> {
         let planned = Planned { record, decision, existing };
         let elapsed = std::time::Duration::from_millis(large.opened_ms);
         let opened = self.engine.started + elapsed;
-        self.account(&level, &planned, Moved { bytes: supply.metadata.size }, opened);
+        let pieces = in_order(pieces);
+        let made = large.shape.map(|shape| Made { shape, at: None, pieces });
+        let made = made.into_iter().collect();
+        self.account(&level, &planned, Moved { bytes: supply.metadata.size, made }, opened);
         Ok(())
     }
 

@@ -267,7 +267,10 @@ impl Mover<'_> {
     pub(crate) fn is_worth_splitting(&self, metadata: &Metadata) -> bool {
         let policy = &self.engine.spec.policy;
         let size = metadata.size.min(metadata.blocks.saturating_mul(512).max(1));
-        chunk::chunk_bytes(size, self.engine.movers_max, policy.split_bytes).is_some()
+        // A digest that no pieces make is made by one mover.
+        let shape = self.engine.copy_shape(metadata.size);
+        let in_pieces = shape.is_none_or(|shape| self.engine.hash_chunk(&shape).is_some());
+        in_pieces && chunk::chunk_bytes(size, self.engine.movers_max, policy.split_bytes).is_some()
     }
 
     fn present(&self, level: &Level, file: &FileRef) -> Option<stat::Stat> {
@@ -295,6 +298,7 @@ impl Mover<'_> {
             }
             Ok((level, Linked::Already)) if tries == 1 => {
                 self.engine.count(Counter::EntriesSkipped);
+                self.keep_link(&level, file);
                 self.tell_link(&level, file, anchor.metadata, Some(anchor.metadata));
             }
             // The name was made by an attempt whose answer was lost.
@@ -452,8 +456,20 @@ impl Mover<'_> {
         old: Option<&Metadata>,
     ) {
         self.engine.count(Counter::HardLinksCreated);
+        self.keep_link(level, file);
         self.mark_dirty(&file.directory);
         self.tell_link(level, file, anchor.metadata, old);
+    }
+
+    /// A further name of an inode in the manifest; the first one has its digest.
+    fn keep_link(&self, level: &Level, file: &FileRef) {
+        if self.engine.recorder.is_none() {
+            return;
+        }
+        match self.look(level, &file.name) {
+            Ok(record) => self.engine.keep_entry(level, &record, None),
+            Err(error) => self.engine.error(error),
+        }
     }
 
     /// Tells that a name is linked now, or was already: then `old` is what it is linked to.

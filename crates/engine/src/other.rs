@@ -72,7 +72,7 @@ impl Mover<'_> {
             }
             return Err(error);
         }
-        Ok(Moved { bytes: 0 })
+        Ok(Moved::default())
     }
 
     fn make(

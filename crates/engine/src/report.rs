@@ -65,7 +65,7 @@ impl JobReport {
         match self.state {
             // 3 and 4 speak of jobs that were finished.
             JobState::Stopped(StopReason::Errors | StopReason::Duration) => ExitCode::Limit,
-            JobState::Stopped(StopReason::Output) => ExitCode::Fatal,
+            JobState::Stopped(StopReason::Output | StopReason::Manifest) => ExitCode::Fatal,
             JobState::Stopped(_) => code.merge(ExitCode::Partial),
             JobState::Finished => code,
         }

@@ -51,9 +51,20 @@ pub(crate) struct Root {
     pub is_directory: bool,
     /// Only these ranges of the file.
     pub range: Option<RangeCopy>,
+    /// Where the root entry is below what a manifest names as its base.
+    pub in_manifest: TreePath,
 }
 
 impl Root {
+    /// What a manifest calls an entry; without a name it is the directory.
+    pub fn manifest_path(&self, directory: &TreePath, name: &[u8]) -> TreePath {
+        if !self.is_directory {
+            return self.in_manifest.clone();
+        }
+        let below = if name.is_empty() { directory.clone() } else { directory.join(name) };
+        below.components().fold(self.in_manifest.clone(), |path, name| path.join(name))
+    }
+
     /// An entry of the source as a person would type it.
     pub fn source_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
         called(&self.source.display, self.is_directory, directory, name)
@@ -305,7 +316,14 @@ impl Resolver<'_> {
             }
             let source = self.pin_source(source, &metadata, true)?;
             let mount = metadata.identity.mount;
-            Ok(Root { source, destination: None, mount, is_directory: true, range: None })
+            Ok(Root {
+                source,
+                destination: None,
+                mount,
+                is_directory: true,
+                range: None,
+                in_manifest: TreePath::root(),
+            })
         };
         let roots = self.spec.sources.iter().map(root).collect::<Result<_, Fatal>>()?;
         Ok(Resolved { roots, placement: Placement::As, meetings: Meetings::default() })
@@ -410,12 +428,17 @@ impl Resolver<'_> {
         let ends = Ends { source: read, target: target.canonical.clone() };
         let source = self.pin_source(source, &metadata, false)?;
         let parent = Arc::new(target.parent);
+        let whole = placement == Placement::As && metadata.kind == EntryKind::Directory;
+        let in_manifest = match &target.name {
+            Some(name) if !whole => TreePath::root().join(name.as_bytes()),
+            _ => TreePath::root(),
+        };
         let destination = RootSide { parent, name: target.name, display: target.display };
         let destination = Some(destination);
         let is_directory = metadata.kind == EntryKind::Directory;
         let range = self.spec.policy.range.clone();
         let mount = metadata.identity.mount;
-        let root = Root { source, destination, mount, is_directory, range };
+        let root = Root { source, destination, mount, is_directory, range, in_manifest };
         Ok(Placed { root, ends, held_by })
     }
 

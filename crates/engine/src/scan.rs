@@ -134,7 +134,9 @@ impl Mover<'_> {
         }
         let path = dmover_model::TreePath::root();
         let root = Arc::clone(&root);
-        Ok(Level { root_id: id, root, path, source, target, ancestors: Vec::new() })
+        let level = Level { root_id: id, root, path, source, target, ancestors: Vec::new() };
+        engine.keep_directory(&level);
+        Ok(level)
     }
 
     fn open_root_target(

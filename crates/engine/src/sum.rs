@@ -258,7 +258,21 @@ impl Mover<'_> {
             engine.check_unchanged(&content.facts, &content.fd, &content.metadata, shown)?;
         }
         self.tell_sum(wanted, part, pieces, started.elapsed(), shown)?;
-        Ok(Moved { bytes: part.shape.length() })
+        Ok(Moved::bytes(part.shape.length()))
+    }
+
+    /// Hashes a file of a tree whose digest is wanted for something else than to be printed.
+    pub(crate) fn hash_file(
+        &mut self,
+        (fd, metadata, facts): (OwnedFd, Metadata, Arc<Facts>),
+        shape: Shape,
+        shown: Shown<'_>,
+    ) -> Result<Vec<Digest>, EntryError> {
+        let content = Content { fd, metadata, facts };
+        let all = ByteRange { start: 0, end: shape.length() };
+        let pieces = self.hash_range(&content, Part { shape, start: 0 }, all, shown)?;
+        self.engine.check_unchanged(&content.facts, &content.fd, &content.metadata, shown)?;
+        Ok(pieces)
     }
 
     /// Hashes some pieces.
@@ -539,7 +553,7 @@ fn changed(shown: Shown<'_>, words: &str) -> EntryError {
 }
 
 /// A part whose mover lost its lease may have been hashed twice, with the same digests.
-fn in_order(parts: &[HashedPieces]) -> Vec<Digest> {
+pub(crate) fn in_order(parts: &[HashedPieces]) -> Vec<Digest> {
     let mut parts: Vec<&HashedPieces> = parts.iter().collect();
     parts.sort_by_key(|part| part.start);
     parts.dedup_by_key(|part| part.start);

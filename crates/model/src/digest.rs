@@ -130,21 +130,29 @@ impl fmt::Debug for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            serializer.serialize_bytes(self.as_bytes())
+        }
     }
 }
 
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let value = Self::from_hex(text.as_bytes());
-        value.ok_or_else(|| D::Error::custom("a digest is 1 to 64 bytes in hexadecimal"))
+        let value = if deserializer.is_human_readable() {
+            Self::from_hex(String::deserialize(deserializer)?.as_bytes())
+        } else {
+            Self::new(&serde_bytes::ByteBuf::deserialize(deserializer)?)
+        };
+        value.ok_or_else(|| D::Error::custom("a digest has 1 to 64 bytes"))
     }
 }
 
 /// How the digest of one file, or of a range of one, is put together: content is cut into leaves, leaves make
 /// pieces, which movers make independently of each other, and pieces make the digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "RawShape")]
 pub struct Shape {
     hash: HashType,
     /// Bytes of content.
@@ -153,6 +161,29 @@ pub struct Shape {
     leaf: u64,
     /// Bytes of a piece: leaves times a power of two.
     piece: u64,
+}
+
+/// A shape from elsewhere, which may be none.
+#[derive(Deserialize)]
+struct RawShape {
+    hash: HashType,
+    length: u64,
+    leaf: u64,
+    piece: u64,
+}
+
+impl TryFrom<RawShape> for Shape {
+    type Error = &'static str;
+
+    fn try_from(RawShape { hash, length, leaf, piece }: RawShape) -> Result<Self, Self::Error> {
+        let shape = if leaf == UNBOUNDED || hash.is_parallel() {
+            Self::plain(hash, length, piece)
+        } else {
+            Self::tree(hash, length, leaf, piece)
+        };
+        let same = (shape.leaf, shape.piece) == (leaf, piece) && length <= UNBOUNDED;
+        if same { Ok(shape) } else { Err("no tree has such leaves and pieces") }
+    }
 }
 
 /// The smallest piece of BLAKE3's own tree.

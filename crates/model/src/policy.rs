@@ -247,6 +247,8 @@ pub struct CopyPolicy {
     pub dry_run: bool,
     /// Which digest of the content is made.
     pub digest: Option<crate::DigestPolicy>,
+    /// Digests of what is copied are told, by the names of this side.
+    pub print_hash: Option<crate::Side>,
     /// Owner mapping, first match wins.
     pub user_map: Vec<IdRule>,
     /// Group mapping, first match wins.
@@ -276,6 +278,7 @@ impl Default for CopyPolicy {
             skip_chmod: false,
             dry_run: false,
             digest: None,
+            print_hash: None,
             user_map: Vec::new(),
             group_map: Vec::new(),
         }

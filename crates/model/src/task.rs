@@ -98,6 +98,8 @@ pub struct LargeFile {
     pub replaces: bool,
     /// Milliseconds since the job began when it was opened.
     pub opened_ms: u64,
+    /// How its digest is put together, if one is made.
+    pub shape: Option<crate::Shape>,
 }
 
 /// One chunk of a large file.
@@ -116,6 +118,8 @@ pub struct SealTask {
     pub large: LargeFile,
     /// What went wrong with a chunk, filled in by the coordinator.
     pub failure: Option<Box<EntryError>>,
+    /// Digests of its pieces, filled in by the coordinator.
+    pub pieces: Vec<HashedPieces>,
 }
 
 /// One name of an inode that has several.

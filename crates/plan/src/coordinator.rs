@@ -403,7 +403,10 @@ impl Coordinator {
             }
             let Some(mut node) = self.nodes.remove(&id) else { return };
             match &mut node.finish {
-                TaskKind::Seal(seal) => seal.failure = node.failure.take(),
+                TaskKind::Seal(seal) => {
+                    seal.failure = node.failure.take();
+                    seal.pieces = std::mem::take(&mut node.pieces);
+                }
                 TaskKind::Conclude(conclude) => {
                     conclude.failure = node.failure.take();
                     conclude.pieces = std::mem::take(&mut node.pieces);

@@ -40,6 +40,7 @@ fn large(path: &str, round: u32) -> LargeFile {
         round,
         replaces: false,
         opened_ms: 0,
+        shape: None,
     }
 }
 
@@ -200,7 +201,7 @@ impl World {
 
 fn open(file: &FileRef, round: u32, outcome: &mut Outcome) {
     let begun = large(&name_of(&file.directory), round);
-    let seal = SealTask { large: begun.clone(), failure: None };
+    let seal = SealTask { large: begun.clone(), failure: None, pieces: Vec::new() };
     let finish = TaskKind::Seal(Box::new(seal));
     outcome.nodes.push(NewNode { parent: Parent::Inherited, finish });
     for i in 0..CHUNKS as u64 {
@@ -326,7 +327,7 @@ fn chunks_keep_nothing_else_waiting() {
     let mut world = World::new(BTreeMap::new(), 8);
     let huge = large("", 1);
     let chunks = (0..100).map(|i| NewTask { parent: Parent::New(0), kind: chunk_of(&huge, i) });
-    let seal = SealTask { large: huge.clone(), failure: None };
+    let seal = SealTask { large: huge.clone(), failure: None, pieces: Vec::new() };
     let outcome = Outcome {
         nodes: vec![NewNode { parent: Parent::Inherited, finish: TaskKind::Seal(Box::new(seal)) }],
         tasks: chunks.collect(),

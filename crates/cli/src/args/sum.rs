@@ -2,7 +2,7 @@
 use clap::Args;
 use std::ffi::OsString;
 
-use super::{FilterArgs, LimitArgs, OutputArgs, WhenArg, buffer, positive_size, size};
+use super::{FilterArgs, LimitArgs, OutputArgs, WhenArg, buffer, hash_type, positive_size, size};
 
 /// Arguments of `sum`.
 #[derive(Debug, Args)]
@@ -107,11 +107,4 @@ pub struct ReadingArgs {
     /// Drop what was read from the page cache
     #[arg(long)]
     pub fadvise_read: bool,
-}
-
-fn hash_type(text: &str) -> Result<dmover_model::HashType, String> {
-    dmover_model::HashType::parse(text).ok_or_else(|| {
-        let all: Vec<_> = dmover_model::HashType::ALL.iter().map(|hash| hash.word()).collect();
-        format!("there are {}", all.join(", "))
-    })
 }

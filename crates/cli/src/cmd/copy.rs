@@ -1,5 +1,6 @@
 //! `dmover copy`.
 use clap::ArgMatches;
+use dmover_digest::lines::Style;
 use dmover_engine::{Control, Fatal, Job, JobReport, StateDirectory, layout, run_job};
 use dmover_model::{ExitCode as Code, Verb};
 use dmover_observe::{Counters, Monitor};
@@ -9,10 +10,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::run::{end, exit, listen, open_log, print_job};
-use crate::args::{CopyArgs, ItemArgs, OutputArgs, StateArgs};
+use crate::args::{CopyArgs, StateArgs};
 use crate::config::environment;
+use crate::manifest::ManifestFile;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
+use crate::print::sums::{Shown, SumPrinter};
 use crate::print::text::TextPrinter;
 use crate::print::{Sizes, failure};
 use crate::{list, spec};
@@ -45,8 +48,7 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let open_files_max = dmover_sys::process::raise_open_files();
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());
-    let printer =
-        Printer::new(&args.items, &args.output, Arc::clone(&counters), Arc::clone(&control));
+    let printer = Printer::new(args, Arc::clone(&counters), Arc::clone(&control));
     if let Err(error) = listen(&control, &printer.progress, printer.quiet) {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return exit(Code::Fatal);
@@ -55,6 +57,14 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let named = args.state.state_dir.is_some() || spec.policy.dry_run;
     let state = state.filter(|state| named || state.is_usable().map_err(|e| no_state(&e)).is_ok());
     let spill_directory = spill_directory(&args.state, state.as_ref());
+    let create = |path| ManifestFile::create(path, umask);
+    let manifest = match args.proof.manifest.as_deref().map(create).transpose() {
+        Ok(manifest) => manifest,
+        Err(message) => {
+            failure(&message, "name another file, or check permissions; nothing was copied");
+            return exit(Code::Usage);
+        }
+    };
     let job = Job {
         spec,
         list,
@@ -63,15 +73,20 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         monitor: printer.monitor(),
         counters,
         control,
+        manifest: manifest.as_ref().map(ManifestFile::recorder),
         layout: Arc::new(layout::DefaultLayout),
         umask,
         open_files_max,
     };
     let result = run_job(&job);
     printer.end(&result);
+    if let Some(Err(message)) = manifest.map(|manifest| manifest.end(&result)) {
+        failure(&message, "the copy itself is as told above; run it again for its manifest");
+        return exit(Code::Fatal);
+    }
     match &result {
         Ok(_) if printer.has_lost_lines() => {
-            failure("standard output could not be written", "JSON lines are missing");
+            failure("standard output could not be written", "lines are missing");
             exit(Code::Fatal)
         }
         Ok(report) => end(report, report.exit_code()),
@@ -116,50 +131,63 @@ struct Printer {
 }
 
 enum Kind {
-    Text(Arc<TextPrinter>),
+    Text(Arc<TextPrinter>, Option<Arc<SumPrinter>>),
     Json(Arc<JsonPrinter>),
 }
 
 impl Printer {
-    fn new(
-        items: &ItemArgs,
-        args: &OutputArgs,
-        counters: Arc<Counters>,
-        control: Arc<Control>,
-    ) -> Self {
+    fn new(copy: &CopyArgs, counters: Arc<Counters>, control: Arc<Control>) -> Self {
+        let args = &copy.output;
         let sizes = Sizes::new(args.bytes, args.si);
         let progress = Progress::start(args, Verb::Copy, sizes, counters);
         let kind = if args.json {
             Kind::Json(Arc::new(JsonPrinter::new(control, Arc::clone(&progress))))
         } else {
             let progress = Arc::clone(&progress);
-            Kind::Text(Arc::new(TextPrinter::new(Some(items), args, sizes, progress, control)))
+            let own = Arc::clone(&control);
+            let words = TextPrinter::new(Some(&copy.items), args, sizes, progress, own);
+            let words = Arc::new(words);
+            let digests = copy.proof.print_hash.then(|| {
+                let words = Arc::clone(&words);
+                let style = Style::default();
+                Arc::new(SumPrinter::new(words, control, style, Shown::Nothing, false))
+            });
+            Kind::Text(words, digests)
         };
         Self { progress, kind, quiet: args.quiet > 0 }
     }
 
     fn monitor(&self) -> Arc<dyn Monitor> {
         match &self.kind {
-            Kind::Text(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
+            Kind::Text(_, Some(digests)) => Arc::clone(digests) as Arc<dyn Monitor>,
+            Kind::Text(printer, None) => Arc::clone(printer) as Arc<dyn Monitor>,
             Kind::Json(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
         }
     }
 
-    /// JSON that could not be written: a script must not take the silence for success.
+    /// Data that could not be written: a script must not take the silence for success.
     fn has_lost_lines(&self) -> bool {
-        matches!(&self.kind, Kind::Json(printer) if printer.has_lost_lines())
+        match &self.kind {
+            Kind::Json(printer) => printer.has_lost_lines(),
+            Kind::Text(_, digests) => digests.as_ref().is_some_and(|digests| digests.has_lost()),
+        }
     }
 
     fn end(&self, result: &Result<JobReport, Fatal>) {
         self.progress.end();
         match (&self.kind, result) {
-            (Kind::Text(printer), Ok(report)) => printer.summary(report),
+            (Kind::Text(printer, digests), Ok(report)) => {
+                if let Some(digests) = digests {
+                    digests.end();
+                }
+                printer.summary(report);
+            }
             (Kind::Json(printer), Ok(report)) => printer.summary(report),
             (Kind::Json(printer), Err(error)) => {
                 printer.fatal(error);
                 failure(&error.to_string(), &error.hint());
             }
-            (Kind::Text(_), Err(error)) => failure(&error.to_string(), &error.hint()),
+            (Kind::Text(..), Err(error)) => failure(&error.to_string(), &error.hint()),
         }
     }
 }

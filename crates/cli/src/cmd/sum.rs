@@ -55,6 +55,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         monitor: printer.monitor(),
         counters,
         control,
+        manifest: None,
         layout: Arc::new(layout::DefaultLayout),
         umask: 0o077,
         open_files_max: dmover_sys::process::raise_open_files(),

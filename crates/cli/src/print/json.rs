@@ -116,6 +116,7 @@ impl JsonPrinter {
             JobState::Stopped(StopReason::Errors) => ("stopped", "max_errors".into()),
             JobState::Stopped(StopReason::Duration) => ("stopped", "max_duration".into()),
             JobState::Stopped(StopReason::Output) => ("stopped", "output".into()),
+            JobState::Stopped(StopReason::Manifest) => ("stopped", "manifest".into()),
         };
         let code = match report.state {
             JobState::Stopped(StopReason::Signal(n)) => 128 + n,

@@ -43,6 +43,11 @@ pub(crate) fn line(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));
 }
 
+/// Standard output for much data.
+pub(crate) fn data() -> std::io::BufWriter<std::io::StdoutLock<'static>> {
+    std::io::BufWriter::with_capacity(64 << 10, std::io::stdout().lock())
+}
+
 /// Prints a line of words. Standard error may be gone; that must not end a job.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");

@@ -127,11 +127,11 @@ impl Progress {
             Counter::SpecialsCopied,
             Counter::HardLinksCreated,
             Counter::EntriesSkipped,
-            Counter::FilesHashed,
         ];
         let bytes = [Counter::BytesCopied, Counter::BytesShared, Counter::BytesHashed];
         let bytes = bytes.into_iter().map(get).sum();
-        (entries.into_iter().map(get).sum(), bytes)
+        let files = if self.verb == Verb::Sum { get(Counter::FilesHashed) } else { 0 };
+        (files + entries.into_iter().map(get).sum::<u64>(), bytes)
     }
 
     fn first_line(&self) -> String {

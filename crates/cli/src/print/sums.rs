@@ -5,6 +5,7 @@ use dmover_model::{ByteRange, Event, FileDigest, PathBytes, Verdict, units};
 use dmover_observe::{Counter, Monitor};
 use std::collections::BTreeMap;
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,8 @@ pub(crate) struct SumPrinter {
     checks: Shown,
     ignore_missing: bool,
     out: Mutex<Out>,
+    /// A line could not be written.
+    lost: AtomicBool,
 }
 
 struct Out {
@@ -57,6 +60,10 @@ impl Monitor for SumPrinter {
             other => self.words.event(other),
         }
     }
+
+    fn wants_items(&self) -> bool {
+        self.words.wants_items()
+    }
 }
 
 impl SumPrinter {
@@ -75,7 +82,15 @@ impl SumPrinter {
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
         };
-        Self { words, control, style, checks, ignore_missing, out: Mutex::new(out) }
+        Self {
+            words,
+            control,
+            style,
+            checks,
+            ignore_missing,
+            out: Mutex::new(out),
+            lost: AtomicBool::new(false),
+        }
     }
 
     fn digest_lines(&self, digest: &FileDigest) -> Vec<u8> {
@@ -125,7 +140,7 @@ impl SumPrinter {
     fn put(&self, number: Option<u64>, text: Vec<u8>) {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = out.put(number, text) {
-            self.control.stop(super::output_failed(&error));
+            self.lose(&error);
         }
     }
 
@@ -134,9 +149,19 @@ impl SumPrinter {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = out.release_all().and_then(|()| out.writer.flush());
         if let Err(error) = &ended {
-            self.control.stop(super::output_failed(error));
+            self.lose(error);
         }
-        ended.is_ok()
+        !self.has_lost()
+    }
+
+    /// Whether a line could not be written.
+    pub fn has_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    fn lose(&self, error: &std::io::Error) {
+        self.lost.store(true, Ordering::Relaxed);
+        self.control.stop(super::output_failed(error));
     }
 
     /// What was hashed, in words.

@@ -264,6 +264,9 @@ fn headline(report: &JobReport) -> String {
         (JobState::Stopped(StopReason::Output), _) => {
             "stopped: standard output cannot be written".into()
         }
+        (JobState::Stopped(StopReason::Manifest), _) => {
+            "stopped: the manifest cannot be written".into()
+        }
         (JobState::Stopped(StopReason::Duration), _) => "stopped by --max-duration".into(),
         (JobState::Stopped(StopReason::Systemic(class)), _) => {
             format!("paused: every entry fails alike ({}): {}", class.word(), class.advice())

@@ -5,10 +5,11 @@
 
 #[path = "../bench/mod.rs"]
 mod bench;
+mod copied;
 mod lists;
 mod shapes;
 
-use bench::{Bench, append, pattern};
+use bench::{Bench, append, is_root, pattern};
 use dmover_testkit::lanes::run::Run;
 use dmover_testkit::skip;
 
@@ -206,7 +207,7 @@ fn bad_arguments_say_what_to_do() {
 fn what_cannot_be_read_is_named_and_nothing_is_made_up() {
     let bench = Bench::new().unprivileged();
     bench.sh("echo 1 > open; echo 2 > closed; chmod 0 closed; mkdir dir");
-    if !bench::is_root() {
+    if !is_root() {
         skip!("needs root to run as somebody else");
     }
     let run = bench.dmover("sum open closed").expect_code(3);

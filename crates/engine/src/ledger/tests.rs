@@ -61,6 +61,7 @@ fn large_and_small_tasks_come_back_apart() {
         round: 1,
         replaces: false,
         opened_ms: 0,
+        shape: None,
     };
     for_each_size(|ledger| {
         for i in 0..40 {

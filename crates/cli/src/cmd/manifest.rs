@@ -1,0 +1,382 @@
+//! `dmover manifest`.
+use clap::ArgMatches;
+use dmover_digest::lines::{self, Entry, Form, Style};
+use dmover_digest::manifest::{Body, Header, ManifestError, Reader, Record, Writer};
+use dmover_model::{
+    EntryKind, ExitCode as Code, Identity, Metadata, PathBytes, Selection, Timestamp, TreePath,
+};
+use dmover_plan::filter::Filter;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use super::run::exit;
+use crate::args::{
+    DiffArgs, FilterArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
+};
+use crate::print::json::{SCHEMA, path_fields};
+use crate::print::{failure, grouped};
+use crate::quote::quoted;
+use crate::spec;
+
+pub(crate) fn run(args: &ManifestArgs, matches: Option<&ArgMatches>) -> ExitCode {
+    let matches = matches.and_then(ArgMatches::subcommand).map(|(_, matches)| matches);
+    let Some(matches) = matches else { return exit(Code::Usage) };
+    let done = match &args.action {
+        ManifestAction::Print(args) => print(args, matches),
+        ManifestAction::Filter(args) => filter(args, matches),
+        ManifestAction::Diff(args) => diff(args, matches),
+    };
+    match done {
+        Ok(code) => exit(code),
+        Err(Trouble::Usage(message, hint)) => {
+            failure(&message, hint);
+            exit(Code::Usage)
+        }
+        Err(Trouble::Manifest(name, error)) => {
+            failure(
+                &format!("{name}: {error}"),
+                "entries before that place are as they were written",
+            );
+            exit(Code::Integrity)
+        }
+        Err(Trouble::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            crate::signals::raise_again(signal_hook::consts::SIGPIPE)
+        }
+        Err(Trouble::Output(error)) => {
+            failure(&format!("cannot write: {error}"), "is there space?");
+            exit(Code::Fatal)
+        }
+    }
+}
+
+/// Why it could not be done.
+enum Trouble {
+    Usage(String, &'static str),
+    Manifest(String, ManifestError),
+    Output(std::io::Error),
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// A manifest that is being read, without what the rules leave out.
+struct Source {
+    name: String,
+    reader: Reader<Box<dyn Read>>,
+    header: Header,
+    rules: Filter,
+}
+
+impl Source {
+    fn open(path: &OsStr, selection: &Selection) -> Result<Self, Trouble> {
+        let name = quoted(path.as_bytes());
+        let input: Box<dyn Read> = if path == "-" {
+            Box::new(std::io::stdin())
+        } else {
+            let file = File::open(path).map_err(|error| {
+                let message = format!("cannot read the manifest {name}: {error}");
+                Trouble::Usage(message, "name a file that 'dmover copy --manifest' has written")
+            })?;
+            Box::new(BufReader::with_capacity(256 << 10, file))
+        };
+        let rules = Filter::new(selection).map_err(|error| {
+            Trouble::Usage(error.to_string(), "see 'dmover manifest print --help' for patterns")
+        })?;
+        match Reader::new(input) {
+            Ok((reader, header)) => Ok(Self { name, reader, header, rules }),
+            Err(error @ (ManifestError::Foreign | ManifestError::Version(_))) => {
+                let hint = "name a file that 'dmover copy --manifest' has written";
+                Err(Trouble::Usage(format!("{name}: {error}"), hint))
+            }
+            Err(error) => Err(Trouble::Manifest(name, error)),
+        }
+    }
+
+    /// The next entry that the rules admit.
+    fn next(&mut self) -> Result<Option<Record>, Trouble> {
+        loop {
+            let record = self.reader.next_record();
+            let record = record.map_err(|error| Trouble::Manifest(self.name.clone(), error))?;
+            let Some(record) = record else { return Ok(None) };
+            if self.admits(&record) {
+                return Ok(Some(record));
+            }
+        }
+    }
+
+    /// Whether the rules admit an entry and every directory that it is in.
+    fn admits(&self, record: &Record) -> bool {
+        let admits = |path: &TreePath, metadata: &Metadata| {
+            path.is_root() || self.rules.admits(path.as_bytes(), metadata)
+        };
+        let directory = Metadata { kind: EntryKind::Directory, ..metadata_of(&record.body) };
+        let mut above = record.path.split_last().map(|(above, _)| above);
+        while let Some(path) = above.filter(|_| self.rules.has_rules()) {
+            if !admits(&path, &directory) {
+                return false;
+            }
+            above = path.split_last().map(|(above, _)| above);
+        }
+        admits(&record.path, &metadata_of(&record.body))
+    }
+
+    /// Tells if the job that wrote it left anything out.
+    fn tell_end(&self) {
+        if self.reader.ending().is_some_and(|ending| !ending.complete) {
+            crate::print::say(&format!(
+                "dmover: note: {} is of a job that was stopped or left entries out",
+                self.name
+            ));
+        }
+    }
+}
+
+fn metadata_of(body: &Body) -> Metadata {
+    let zero = Timestamp::default();
+    Metadata {
+        kind: body.kind,
+        mode: body.mode,
+        uid: body.uid,
+        gid: body.gid,
+        size: body.size,
+        blocks: 0,
+        links: 1,
+        device: body.device.unwrap_or_default(),
+        identity: Identity::default(),
+        atime: zero,
+        mtime: body.mtime,
+        ctime: zero,
+        immutable: false,
+        append_only: false,
+    }
+}
+
+fn selection(args: &FilterArgs, matches: &ArgMatches) -> Result<Selection, Trouble> {
+    spec::filter(args, matches).map_err(|unusable| Trouble::Usage(unusable.message, unusable.hint))
+}
+
+fn print(args: &PrintArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
+    let mut source = Source::open(&args.manifest, &selection(&args.filter, matches)?)?;
+    let mut out = crate::print::data();
+    if args.format == FormatArg::Json {
+        writeln!(out, "{}", header_json(&source.header))?;
+    }
+    let printed = loop {
+        match source.next() {
+            Ok(Some(record)) => match args.format {
+                FormatArg::Text => writeln!(out, "{}", text_line(&record))?,
+                FormatArg::Json => writeln!(out, "{}", record_json(&record))?,
+                FormatArg::Sums => out.write_all(&sum_lines(&record, args))?,
+            },
+            Ok(None) => break Ok(Code::Done),
+            Err(error) => break Err(error),
+        }
+    };
+    // What came before a damage is worth having.
+    out.flush()?;
+    source.tell_end();
+    printed
+}
+
+fn text_line(Record { path, body }: &Record) -> String {
+    let kind = match body.kind {
+        EntryKind::File => '-',
+        EntryKind::Directory => 'd',
+        EntryKind::Symlink => 'l',
+        EntryKind::Fifo => 'p',
+        EntryKind::Socket => 's',
+        EntryKind::CharDevice => 'c',
+        EntryKind::BlockDevice => 'b',
+    };
+    let time = jiff::Timestamp::new(body.mtime.seconds, body.mtime.nanoseconds as i32)
+        .map_or_else(|_| body.mtime.seconds.to_string(), |time| time.to_string());
+    let digest = body.content.as_ref().map_or("-".into(), |content| {
+        let leaf = if content.shape.is_plain() { "" } else { "-tree" };
+        format!("{}{leaf}:{}", content.shape.hash(), content.digest)
+    });
+    let shown = if path.is_root() { ".".into() } else { quoted(path.as_bytes()) };
+    let to = body.symlink.as_ref().map(|to| format!(" -> {}", quoted(to))).unwrap_or_default();
+    let (mode, uid, gid, size) = (body.mode, body.uid, body.gid, body.size);
+    format!("{kind}{mode:04o} {uid}:{gid} {size:>12} {time} {digest} {shown}{to}")
+}
+
+fn header_json(header: &Header) -> Value {
+    let mut fields = Map::new();
+    fields.insert("type".into(), "manifest".into());
+    fields.insert("schema".into(), SCHEMA.into());
+    let base = PathBytes(header.base.clone());
+    fields.extend(path_fields(&base.to_path()));
+    fields.insert("job".into(), header.job.clone().into());
+    fields.insert("program".into(), header.program.clone().into());
+    Value::Object(fields)
+}
+
+fn record_json(Record { path, body }: &Record) -> Value {
+    let mut fields = Map::new();
+    fields.insert("type".into(), "entry".into());
+    fields.insert("schema".into(), SCHEMA.into());
+    let path = PathBytes(path.as_bytes().to_vec());
+    fields.extend(path_fields(&path.to_path()));
+    let Body { kind, mode, uid, gid, size, mtime, link, symlink, device, content } = body;
+    let known = json!({
+        "kind": kind, "mode": format!("{mode:04o}"), "uid": uid, "gid": gid, "bytes": size,
+        "mtime": {"seconds": mtime.seconds, "nanoseconds": mtime.nanoseconds},
+    });
+    fields.extend(known.as_object().cloned().unwrap_or_default());
+    if let Some(link) = link {
+        fields.insert("link".into(), link.to_string().into());
+    }
+    if let Some(to) = symlink {
+        let to = PathBytes(to.to_vec());
+        fields.insert("target".into(), Value::Object(path_fields(&to.to_path()).collect()));
+    }
+    if let Some((major, minor)) = device {
+        fields.insert("device".into(), json!([major, minor]));
+    }
+    if let Some(content) = content {
+        fields.insert("hash_type".into(), content.shape.hash().word().into());
+        fields.insert("digest".into(), json!(content.digest));
+        if !content.shape.is_plain() {
+            fields.insert("leaf_bytes".into(), content.shape.leaf().into());
+        }
+        if !content.pieces.is_empty() {
+            fields.insert("piece_bytes".into(), content.shape.piece().into());
+            fields.insert("pieces".into(), json!(content.pieces));
+        }
+    }
+    Value::Object(fields)
+}
+
+fn sum_lines(Record { path, body }: &Record, args: &PrintArgs) -> Vec<u8> {
+    let Some(content) = &body.content else { return Vec::new() };
+    let mut name = match &args.prefix {
+        Some(prefix) => [prefix.as_bytes().trim_ascii_end(), b"/"].concat(),
+        None => Vec::new(),
+    };
+    name.extend_from_slice(path.as_bytes());
+    let leaf = (!content.shape.is_plain()).then(|| content.shape.leaf());
+    let form = Form { leaf, ..Form::PLAIN };
+    let (hash, digests) = (content.shape.hash(), vec![content.digest]);
+    let entry = Entry { name, hash, hash_is_certain: true, form, digests };
+    lines::write(&entry, Style { tag: args.tag, nul: args.zero, binary: false })
+}
+
+fn filter(args: &FilterManifestArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
+    let mut source = Source::open(&args.manifest, &selection(&args.filter, matches)?)?;
+    let mut out = File::create_new(&args.output).map_err(|error| {
+        let name = quoted(args.output.as_bytes());
+        Trouble::Usage(format!("cannot create {name}: {error}"), "name a file that does not exist")
+    })?;
+    let mut writer = Writer::new(&source.header);
+    while let Some(record) = source.next()? {
+        writer.push(&record);
+        out.write_all(&writer.take())?;
+    }
+    let complete = source.reader.ending().is_some_and(|ending| ending.complete);
+    out.write_all(&writer.finish(complete))?;
+    out.sync_all()?;
+    source.tell_end();
+    Ok(Code::Done)
+}
+
+/// Short for a path or a body: equal ones have equal digests.
+type Key = [u8; 16];
+
+fn key(bytes: &[u8]) -> Key {
+    let hash = blake3::hash(bytes);
+    std::array::from_fn(|at| hash.as_bytes()[at])
+}
+
+fn body_key(record: &Record) -> Key {
+    // Numbers of inodes differ from copy to copy; that names belong together is compared by digests of content.
+    let body = Body { link: None, ..record.body.clone() };
+    key(record_json(&Record { path: TreePath::root(), body }).to_string().as_bytes())
+}
+
+fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
+    let selection = selection(&args.filter, matches)?;
+    if args.old == "-" || args.new == "-" {
+        let hint = "name two files: both are read twice";
+        return Err(Trouble::Usage("'manifest diff' cannot read standard input".into(), hint));
+    }
+    let mut old: HashMap<Key, Key> = HashMap::new();
+    let mut source = Source::open(&args.old, &selection)?;
+    while let Some(record) = source.next()? {
+        old.insert(key(record.path.as_bytes()), body_key(&record));
+    }
+    source.tell_end();
+    // What the new one has and the old one has not, or has otherwise.
+    let mut changed: HashMap<Key, Record> = HashMap::new();
+    let mut added: Vec<Record> = Vec::new();
+    let mut source = Source::open(&args.new, &selection)?;
+    while let Some(record) = source.next()? {
+        let path = key(record.path.as_bytes());
+        match old.remove(&path) {
+            Some(body) if body == body_key(&record) => {}
+            Some(_) => drop(changed.insert(path, record)),
+            None => added.push(record),
+        }
+    }
+    source.tell_end();
+    let mut out = crate::print::data();
+    let mut count = 0u64;
+    let mut tell = |what: &str, path: &TreePath, differs: &[&str]| -> std::io::Result<()> {
+        count += 1;
+        if args.json {
+            let mut fields = Map::new();
+            fields.insert("type".into(), "difference".into());
+            fields.insert("schema".into(), SCHEMA.into());
+            let path = PathBytes(path.as_bytes().to_vec());
+            fields.extend(path_fields(&path.to_path()));
+            fields.insert("what".into(), what.into());
+            fields.insert("differs".into(), json!(differs));
+            return writeln!(out, "{}", Value::Object(fields));
+        }
+        let path = if path.is_root() { ".".into() } else { quoted(path.as_bytes()) };
+        let differs = differs.join(", ");
+        writeln!(out, "{what:<8} {path}{}{differs}", if differs.is_empty() { "" } else { ": " })
+    };
+    if !old.is_empty() || !changed.is_empty() {
+        let mut source = Source::open(&args.old, &selection)?;
+        while let Some(record) = source.next()? {
+            let path = key(record.path.as_bytes());
+            if old.contains_key(&path) {
+                tell("missing", &record.path, &[])?;
+            } else if let Some(new) = changed.remove(&path) {
+                tell("changed", &record.path, &differences(&record.body, &new.body))?;
+            }
+        }
+    }
+    for record in added {
+        tell("new", &record.path, &[])?;
+    }
+    out.flush()?;
+    if count == 0 {
+        return Ok(Code::Done);
+    }
+    crate::print::say(&format!("dmover: {} differences", grouped(count)));
+    Ok(Code::Different)
+}
+
+fn differences(old: &Body, new: &Body) -> Vec<&'static str> {
+    let digest = |body: &Body| body.content.as_ref().map(|c| (c.shape.hash(), c.digest));
+    let all = [
+        (old.kind == new.kind, "type"),
+        (old.size == new.size, "size"),
+        (old.mtime == new.mtime, "mtime"),
+        (digest(old) == digest(new), "digest"),
+        (old.mode == new.mode, "mode"),
+        ((old.uid, old.gid) == (new.uid, new.gid), "owner"),
+        (old.symlink == new.symlink, "target"),
+        (old.device == new.device, "device"),
+    ];
+    all.iter().filter(|(same, _)| !same).map(|(_, word)| *word).collect()
+}

@@ -1,0 +1,66 @@
+//! The file that a job's manifest is written to.
+use dmover_engine::{Fatal, JobReport, JobState, Recorder};
+use dmover_model::ExitCode;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::quote::quoted;
+
+/// A manifest on its way: under its own name with `.part` until it is complete, so that an older one is not lost
+/// to a job that never ran.
+pub(crate) struct ManifestFile {
+    recorder: Arc<Recorder>,
+    file: File,
+    part: PathBuf,
+    path: PathBuf,
+}
+
+impl ManifestFile {
+    /// Creates the file.
+    pub fn create(path: &OsStr, umask: u32) -> Result<Self, String> {
+        let fail = |error: std::io::Error| {
+            format!("cannot write the manifest {}: {error}", quoted(path.as_bytes()))
+        };
+        let mut part = path.to_owned();
+        part.push(".part");
+        // The process has given up its own mask.
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true).mode(0o666 & !umask);
+        let file = options.open(&part).map_err(fail)?;
+        let output = file.try_clone().map_err(fail)?;
+        let recorder = Arc::new(Recorder::new(Box::new(output)));
+        Ok(Self { recorder, file, part: part.into(), path: path.into() })
+    }
+
+    /// Takes the records.
+    pub fn recorder(&self) -> Arc<Recorder> {
+        Arc::clone(&self.recorder)
+    }
+
+    /// Ends it and gives it its name. A job that was refused leaves none; one that was stopped, or that left entries out,
+    /// leaves one that says so.
+    pub fn end(&self, result: &Result<JobReport, Fatal>) -> Result<(), String> {
+        let Ok(report) = result else {
+            // What was refused has changed nothing; any other trouble leaves what there is to be read.
+            if result.as_ref().is_err_and(|error| error.exit_code() == ExitCode::Usage) {
+                let _ = std::fs::remove_file(&self.part);
+            }
+            return Ok(());
+        };
+        let ended = report.state == JobState::Finished;
+        let whole = !matches!(report.exit_code(), ExitCode::Partial | ExitCode::SourceMoved);
+        let written = self
+            .recorder
+            .finish(ended && whole)
+            .and_then(|()| self.file.sync_all())
+            .and_then(|()| std::fs::rename(&self.part, &self.path));
+        written.map_err(|error| {
+            let path = OsString::from(&self.path);
+            format!("cannot write the manifest {}: {error}", quoted(path.as_bytes()))
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! Digests of what is copied, made of the bytes as they pass.
+use dmover_digest::manifest::{Body, Content, Header, Record, Writer};
+use dmover_digest::{Fold, Pieces};
+use dmover_model::{
+    Action, Attribute, ByteRange, EntryError, EntryKind, EntryRecord, Event, FileDigest, Shape,
+    Side,
+};
+use dmover_observe::Counter;
+use serde_bytes::ByteBuf;
+use std::cell::RefCell;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::apply::{Made, Moved};
+use crate::context::{Engine, lock};
+use crate::control::StopReason;
+use crate::level::Level;
+use crate::mover::Mover;
+
+/// Writes the manifest of a job.
+pub struct Recorder(Mutex<State>);
+
+struct State {
+    output: Box<dyn Write + Send>,
+    writer: Option<Writer>,
+    failure: Option<std::io::Error>,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// A manifest that is written to `output` as the job goes on.
+    pub fn new(output: Box<dyn Write + Send>) -> Self {
+        Self(Mutex::new(State { output, writer: None, failure: None }))
+    }
+
+    pub(crate) fn begin(&self, header: &Header) {
+        let state = &mut *lock(&self.0);
+        state.writer = Some(Writer::new(header));
+        state.write();
+    }
+
+    /// Whether everything could be written so far.
+    fn keep(&self, record: &Record) -> bool {
+        let state = &mut *lock(&self.0);
+        if let Some(writer) = &mut state.writer {
+            writer.push(record);
+        }
+        state.write();
+        state.failure.is_none()
+    }
+
+    /// Ends the manifest. `complete`: every entry is in it.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub fn finish(&self, complete: bool) -> std::io::Result<()> {
+        let state = &mut *lock(&self.0);
+        if let Some(error) = state.failure.take() {
+            return Err(error);
+        }
+        match state.writer.take() {
+            Some(writer) => state.output.write_all(&writer.finish(complete))?,
+            None => return Ok(()),
+        }
+        state.output.flush()
+    }
+}
+
+impl State {
+    fn write(&mut self) {
+        let Some(writer) = &mut self.writer else { return };
+        let bytes = writer.take();
+        if self.failure.is_none()
+            && !bytes.is_empty()
+            && let Err(error) = self.output.write_all(&bytes)
+        {
+            self.failure = Some(error);
+        }
+    }
+}
+
+/// Takes the bytes of a copy as they pass.
+pub(crate) struct Tap {
+    pub pieces: RefCell<Pieces>,
+    shape: Shape,
+}
+
+impl Tap {
+    /// From `start` on, where a piece begins.
+    pub fn new(shape: Shape, start: u64) -> Self {
+        Self { pieces: RefCell::new(Pieces::new(shape, start)), shape }
+    }
+
+    /// The digests; `at`: where a range begins on both sides.
+    pub fn into_made(self, at: Option<(u64, u64)>) -> Made {
+        let pieces = self.pieces.into_inner().finish();
+        Made { shape: self.shape, at, pieces }
+    }
+}
+
+impl Engine {
+    /// How the digest of content of this size is put together, if one is made while it is copied.
+    pub(crate) fn copy_shape(&self, size: u64) -> Option<Shape> {
+        self.spec.policy.digest.as_ref().map(|policy| policy.shape(size))
+    }
+
+    pub(crate) fn tap(&self, size: u64) -> Option<Tap> {
+        self.copy_shape(size).map(|shape| Tap::new(shape, 0))
+    }
+}
+
+impl Engine {
+    /// Keeps an entry that was brought over, or was there already, in the manifest.
+    pub(crate) fn keep_entry(&self, level: &Level, record: &EntryRecord, content: Option<Content>) {
+        let Some(recorder) = &self.recorder else { return };
+        let metadata = &record.metadata;
+        let path = level.root.manifest_path(&level.path, record.destination_name().as_bytes());
+        let linked = metadata.links > 1 && metadata.kind != EntryKind::Directory;
+        let is_device = matches!(metadata.kind, EntryKind::CharDevice | EntryKind::BlockDevice);
+        let body = Body {
+            kind: metadata.kind,
+            mode: metadata.mode,
+            uid: self.ids.user(metadata.uid),
+            gid: self.ids.group(metadata.gid),
+            size: if metadata.kind == EntryKind::File { metadata.size } else { 0 },
+            mtime: metadata.mtime,
+            link: (linked && self.spec.policy.preserve.has(Attribute::Links))
+                .then(|| metadata.identity.inode ^ u64::from(metadata.identity.mount.0) << 56),
+            symlink: record.symlink.clone().map(ByteBuf::from),
+            device: is_device.then_some(metadata.device),
+            content,
+        };
+        self.keep(recorder, &Record { path, body });
+    }
+
+    /// The same for a directory.
+    pub(crate) fn keep_directory(&self, level: &Level) {
+        let Some(recorder) = &self.recorder else { return };
+        let metadata = &level.source.metadata;
+        let path = level.root.manifest_path(&level.path, b"");
+        let body = Body {
+            kind: EntryKind::Directory,
+            mode: metadata.mode,
+            uid: self.ids.user(metadata.uid),
+            gid: self.ids.group(metadata.gid),
+            size: 0,
+            mtime: metadata.mtime,
+            link: None,
+            symlink: None,
+            device: None,
+            content: None,
+        };
+        self.keep(recorder, &Record { path, body });
+    }
+
+    fn keep(&self, recorder: &Recorder, record: &Record) {
+        if !recorder.keep(record) {
+            self.control.stop(StopReason::Manifest);
+        }
+    }
+}
+
+impl Mover<'_> {
+    /// What was copied by an earlier run has a digest as well, where a manifest is kept.
+    pub(crate) fn digest_of_skipped(
+        &mut self,
+        level: &Level,
+        record: &EntryRecord,
+    ) -> Result<Moved, EntryError> {
+        let wanted = self.engine.recorder.is_some() && record.metadata.kind == EntryKind::File;
+        let shape = self.engine.copy_shape(record.metadata.size).filter(|_| wanted);
+        let Some(shape) = shape else { return Ok(Moved::default()) };
+        let (fd, metadata) = self.engine.open_source_file(level, record)?;
+        let shown = || level.source_path(record.name.as_bytes());
+        let facts = Arc::clone(&level.source.facts);
+        let pieces = self.hash_file((fd, metadata, facts), shape, &shown)?;
+        Ok(Moved { bytes: 0, made: vec![Made { shape, at: None, pieces }] })
+    }
+
+    /// Tells the digests of a file, and keeps them in the manifest.
+    pub(crate) fn tell_made(
+        &mut self,
+        level: &Level,
+        record: &EntryRecord,
+        (action, made): (Action, Vec<Made>),
+        elapsed: Duration,
+    ) {
+        let engine = self.engine;
+        let policy = &engine.spec.policy;
+        let mut content = None;
+        for Made { shape, at, pieces } in made {
+            let Some(digest) = Fold::of(&shape, &pieces) else { continue };
+            engine.count(Counter::FilesHashed);
+            if at.is_none() && engine.recorder.is_some() {
+                let pieces = if pieces.len() > 1 { pieces.clone() } else { Vec::new() };
+                content = Some(Content { shape, digest, pieces });
+            }
+            let Some(side) = policy.print_hash.filter(|_| action != Action::Skipped) else {
+                continue;
+            };
+            let (path, start) = match side {
+                Side::Source => (level.source_path(record.name.as_bytes()), at.map(|at| at.0)),
+                Side::Destination => {
+                    let name = record.destination_name().as_bytes();
+                    (level.target_path(name), at.map(|at| at.1))
+                }
+            };
+            let range = start.map(|start| ByteRange { start, end: start + shape.length() });
+            let wants = policy.digest.as_ref().is_some_and(|policy| policy.pieces);
+            engine.monitor.event(&Event::Digest(FileDigest {
+                path,
+                number: None,
+                shape,
+                range,
+                digest,
+                pieces: if wants { pieces } else { Vec::new() },
+                elapsed_us: elapsed.as_micros() as u64,
+            }));
+        }
+        engine.keep_entry(level, record, content);
+    }
+}
