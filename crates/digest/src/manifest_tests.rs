@@ -121,6 +121,34 @@ fn a_manifest_that_was_cut_off_is_read_up_to_the_cut() {
     assert_eq!(most, records.len(), "all but the end was there");
 }
 
+/// Blocks that are whole but not where they were, or of another manifest, are noticed by the digest at the end.
+#[test]
+fn blocks_in_another_order_are_noticed() {
+    let head = written(&[], true).len() - END_BYTES;
+    let blocks = |records: &[Record]| {
+        let bytes = written(records, true);
+        bytes[head..bytes.len() - END_BYTES].to_vec()
+    };
+    let (one, other) = ([other("a", EntryKind::Fifo)], [other("b", EntryKind::Fifo)]);
+    let both = [one[0].clone(), other[0].clone()];
+    let mut writer = Writer::new(&header());
+    let mut right = Vec::new();
+    for record in &both {
+        writer.push(record);
+        writer.end_block();
+        right.extend(writer.take());
+    }
+    let end = writer.finish(true);
+    assert!(read(&[&right[..], &end].concat()).1.is_ok());
+    let swapped = [&right[..head], &blocks(&other), &blocks(&one), &end].concat();
+    assert_eq!(swapped.len(), right.len() + end.len());
+    let (_, error) = read(&swapped);
+    assert!(matches!(error, Err(ManifestError::Damaged { .. })), "{error:?}");
+}
+
+/// Head of the block, number of records (below 128), completeness, length of the digest, digest.
+const END_BYTES: usize = 9 + 1 + 1 + 1 + 32;
+
 #[test]
 fn nothing_foreign_is_taken_for_a_manifest() {
     let (_, error) = read(b"#!/bin/sh\necho a text file of some length\n");

@@ -578,3 +578,40 @@ fn differing(shape: &Shape, start: u64, made: &[Digest], expected: &[Digest]) ->
     }
     ranges
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_in_any_order_and_may_come_twice() {
+        let digest = |value: u8| Digest::new(&[value]).expect("one byte");
+        let part = |start, values: &[u8]| HashedPieces {
+            start,
+            digests: values.iter().map(|value| digest(*value)).collect(),
+        };
+        let parts = [part(20, &[3]), part(0, &[1, 2]), part(20, &[3]), part(0, &[1, 2])];
+        assert_eq!(in_order(&parts), [1, 2, 3].map(digest));
+    }
+
+    #[test]
+    fn differing_pieces_that_touch_are_one_range() {
+        let digest = |value: u8| Digest::new(&[value; 32]).expect("a digest");
+        let shape = Shape::plain(HashType::Blake3, 10_000, 1024);
+        let mut made = vec![digest(0); 10];
+        let expected = made.clone();
+        for piece in [1, 2, 9] {
+            made[piece] = digest(1);
+        }
+        let range = |start, end| ByteRange { start, end };
+        assert_eq!(
+            differing(&shape, 0, &made, &expected),
+            [range(1024, 3072), range(9216, 10_000)]
+        );
+        // From another start, and with more pieces than there should be, or fewer.
+        assert_eq!(differing(&shape, 50, &made, &expected)[0], range(1074, 3122));
+        assert_eq!(differing(&shape, 0, &expected, &expected[..8]), [range(8192, 10_000)]);
+        let longer = [expected.clone(), vec![digest(2)]].concat();
+        assert_eq!(differing(&shape, 0, &expected, &longer), [range(10_240, 11_264)]);
+    }
+}

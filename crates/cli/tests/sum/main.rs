@@ -6,6 +6,7 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 mod copied;
+mod faults;
 mod lists;
 mod shapes;
 

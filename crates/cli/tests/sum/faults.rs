@@ -1,0 +1,66 @@
+//! Files that change or cannot be read while they are hashed.
+use super::{Bench, append, is_root, pattern, words};
+use dmover_testkit::faultfs::{Action, Config, FaultFs, FaultFsHandle, Op, Rule, When};
+use dmover_testkit::skip;
+use std::time::{Duration, Instant};
+
+/// A bench whose `backing` is seen as `faulty`.
+fn faulty() -> Option<(FaultFsHandle, Bench)> {
+    let bench = Bench::new();
+    bench.sh("mkdir backing faulty");
+    let config = Config { threads: 8, ..Config::default() };
+    let handle = FaultFs::mount(&bench.at("backing"), &bench.at("faulty"), config).ok()?;
+    Some((handle, bench))
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_hashed_is_read_again() {
+    let Some((handle, bench)) = faulty().filter(|_| is_root()) else {
+        skip!("needs root and /dev/fuse");
+    };
+    // Whole, in parts, and as an entry of a tree.
+    for line in ["sum faulty/f", "sum --split-size=1M -j2 faulty/f", "sum faulty"] {
+        bench.write("backing/f", pattern(3_000_000));
+        handle.set_rules(&[Rule::new(Op::Read, Action::Hang { duration_ms: 60_000 })]).unwrap();
+        let running = bench.dmover.start(line.split_whitespace()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while handle.counters().rules_fired.iter().sum::<u64>() == 0 {
+            assert!(Instant::now() < deadline, "no request came");
+            std::thread::yield_now();
+        }
+        append(&bench.at("backing/f"), "more");
+        handle.set_rules(&[]).unwrap();
+        handle.release_hangs();
+        let run = running.finish().unwrap().expect_code(0);
+        let expected = bench.sh("b3sum backing/f | cut -c1-64");
+        assert_eq!(run.text()[..64], *expected.trim(), "{line}: {}", run.tell());
+    }
+}
+
+#[test]
+fn what_cannot_be_read_has_no_digest() {
+    let Some((handle, bench)) = faulty().filter(|_| is_root()) else {
+        skip!("needs root and /dev/fuse");
+    };
+    for (line, length) in [
+        ("sum faulty/f faulty/g", 100_000),
+        ("sum --split-size=1M -j2 faulty/f faulty/g", 3_000_000),
+        ("sum faulty", 3_000_000),
+    ] {
+        bench.write("backing/f", pattern(length));
+        bench.write("backing/g", "1");
+        let rule = Rule::new(Op::Read, Action::Errno(5)).name("f").when(When::Always).count(0);
+        handle.set_rules(&[rule]).unwrap();
+        let run = bench.dmover(line).expect_code(3);
+        assert_eq!(run.text().lines().count(), 1, "{line}: {}", run.tell());
+        assert!(words(&run).contains("cannot read faulty/f: Input/output error"), "{}", run.tell());
+        handle.set_rules(&[]).unwrap();
+        // Short answers are read on.
+        let short = Rule::new(Op::Read, Action::ShortRead(5000)).when(When::Every(3)).count(0);
+        handle.set_rules(&[short]).unwrap();
+        let run = bench.dmover(line).expect_code(0);
+        handle.set_rules(&[]).unwrap();
+        let expected = bench.sh("b3sum backing/f | cut -c1-64");
+        assert!(run.text().contains(expected.trim()), "{line}: {}", run.tell());
+    }
+}
