@@ -23,7 +23,7 @@ fn a_file_that_changes_while_it_is_hashed_is_read_again() {
         bench.write("backing/f", pattern(3_000_000));
         handle.set_rules(&[Rule::new(Op::Read, Action::Hang { duration_ms: 60_000 })]).unwrap();
         let running = bench.dmover.start(line.split_whitespace()).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while handle.counters().rules_fired.iter().sum::<u64>() == 0 {
             assert!(Instant::now() < deadline, "no request came");
             std::thread::yield_now();
