@@ -11,6 +11,7 @@ mod stage;
 mod statistics;
 mod storage;
 mod subjects;
+mod sums;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -33,6 +34,8 @@ pub struct BenchArgs {
 enum Verb {
     /// `dmover copy` against cp, rsync, tar, fpsync, rclone, xcp, cpz and a bare loop of system calls
     Copy(CopyArgs),
+    /// `dmover sum` beside b3sum, sha256sum and md5sum
+    Sum(sums::SumArgs),
     /// What storage takes from a number of threads, reading, writing or both, beside fio
     Storage(storage::StorageArgs),
 }
@@ -82,6 +85,7 @@ struct CopyArgs {
 pub fn run(args: &BenchArgs) -> Result<()> {
     match &args.verb {
         Verb::Copy(args) => compare(args),
+        Verb::Sum(args) => sums::run(args),
         Verb::Storage(args) => storage::run(args),
     }
 }

@@ -1,0 +1,162 @@
+//! `cargo xtask bench sum`: `dmover sum` beside the tools that make the same digests, on files that lie in memory.
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use dmover_testkit::image::base_directory;
+use dmover_testkit::shapes::{Shape, generate};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::machine::{describe, first_line};
+use super::measure::{self, Sample};
+use super::report::Report;
+use super::statistics::{interval, median};
+use super::{subjects, word};
+
+const MIB: u64 = 1 << 20;
+
+/// Arguments of `bench sum`.
+#[derive(Debug, Args)]
+pub struct SumArgs {
+    /// Rounds, each of which runs every program once
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    rounds: usize,
+    /// Files and bytes relative to the full case
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    scale: f64,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
+/// Files, and two ways to hash them.
+struct Case {
+    name: &'static str,
+    shape: Shape,
+    hash: &'static str,
+    /// A shell's words for the tool, in the directory with the files.
+    tool: &'static str,
+    /// Wall clock at most so many times the tool's.
+    most: f64,
+}
+
+const fn files(count: u64, size_bytes: u64, per_directory: u64) -> Shape {
+    Shape { count, size_bytes, per_directory }
+}
+
+const ONE: Shape = files(1, 4096 * MIB, 1);
+const SIXTEEN: Shape = files(16, 256 * MIB, 16);
+const SMALL: Shape = files(100_000, 4096, 100);
+const BY_TWO: &str = "find . -type f -print0 | xargs -0 -P2 sha256sum";
+
+const CASES: &[Case] = &[
+    Case {
+        name: "one 4 GiB file, blake3",
+        shape: ONE,
+        hash: "blake3",
+        tool: "find . -type f -exec b3sum {} +",
+        most: 1.05,
+    },
+    Case {
+        name: "16 x 256 MiB, sha256",
+        shape: SIXTEEN,
+        hash: "sha256",
+        tool: "find . -type f -exec sha256sum {} +",
+        most: 0.55,
+    },
+    Case {
+        name: "16 x 256 MiB, md5",
+        shape: SIXTEEN,
+        hash: "md5",
+        tool: "find . -type f -exec md5sum {} +",
+        most: 0.55,
+    },
+    Case { name: "100,000 x 4 KiB, sha256", shape: SMALL, hash: "sha256", tool: BY_TWO, most: 0.4 },
+    Case { name: "100,000 x 4 KiB, blake3", shape: SMALL, hash: "blake3", tool: BY_TWO, most: 0.4 },
+];
+
+/// Runs the cases and prints a table.
+pub fn run(args: &SumArgs) -> Result<()> {
+    let dmover = crate::soak::program()?;
+    let programs = subjects::Programs::find(Path::new("target/peers"))?;
+    print!("{}", Report { machine: describe(&programs) }.heading());
+    println!(
+        "b3sum: {}; sha256sum: {}\n",
+        first_line("b3sum", &["--version"]),
+        first_line("sha256sum", &["--version"])
+    );
+    println!(
+        "| case | dmover s | tool s | dmover / tool | processor time | bar |\n|---|---|---|---|---|---|"
+    );
+    let directory = tempfile::Builder::new().prefix("sums-").tempdir_in(base_directory()?)?;
+    let mut made: Option<(Shape, PathBuf)> = None;
+    for case in CASES.iter().filter(|case| case.name.contains(&args.only)) {
+        if made.as_ref().is_none_or(|(shape, _)| *shape != case.shape) {
+            if let Some((_, old)) = made.take() {
+                std::fs::remove_dir_all(old)?;
+            }
+            let root = directory.path().join("files");
+            std::fs::create_dir(&root)?;
+            generate(&root, case.shape, args.scale, 1)?;
+            made = Some((case.shape, root));
+        }
+        let Some((_, root)) = &made else { continue };
+        let own = format!(
+            "cd {0} && find . -maxdepth 1 -mindepth 1 -exec {1} sum -a {2} {{}} +",
+            word(root),
+            word(&dmover),
+            case.hash
+        );
+        let tool = format!("cd {} && {}", word(root), case.tool);
+        let mut samples: Vec<(Sample, Sample)> = Vec::new();
+        // The first round shows whether both say the same, where they speak of the same function.
+        if !case.tool.contains("xargs") || case.hash == "sha256" {
+            same_digests(&own, &tool)?;
+        }
+        for round in 0..args.rounds {
+            let shell = |script: &str| {
+                measure::run(&["bash".into(), "-c".into(), script.into()], directory.path())
+            };
+            // In changing order, so that nobody always follows the other.
+            let pair = if round % 2 == 0 {
+                let first = shell(&own)?;
+                (first, shell(&tool)?)
+            } else {
+                let first = shell(&tool)?;
+                (shell(&own)?, first)
+            };
+            samples.push(pair);
+        }
+        println!("{}", row(case, &samples));
+    }
+    Ok(())
+}
+
+fn row(case: &Case, samples: &[(Sample, Sample)]) -> String {
+    let of =
+        |value: &dyn Fn(&(Sample, Sample)) -> f64| samples.iter().map(value).collect::<Vec<_>>();
+    let ratios = of(&|(own, tool)| own.wall_s / tool.wall_s);
+    let (low, high) = interval(&ratios);
+    let ratio = median(&ratios);
+    let met = if ratio <= case.most { "met" } else { "MISSED" };
+    format!(
+        "| {} | {:.2} | {:.2} | {ratio:.2} [{low:.2} to {high:.2}] | {:.2} | {} {met} |",
+        case.name,
+        median(&of(&|(own, _)| own.wall_s)),
+        median(&of(&|(_, tool)| tool.wall_s)),
+        median(&of(&|(own, tool)| own.cpu_s / tool.cpu_s)),
+        case.most,
+    )
+}
+
+fn same_digests(own: &str, tool: &str) -> Result<()> {
+    let output = |script: &str| -> Result<Vec<String>> {
+        let run = Command::new("bash").args(["-c", script]).output().context("cannot run bash")?;
+        ensure!(run.status.success(), "{script}: {}", String::from_utf8_lossy(&run.stderr));
+        let text = String::from_utf8(run.stdout)?;
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        Ok(lines)
+    };
+    ensure!(output(own)? == output(tool)?, "the digests differ");
+    Ok(())
+}
