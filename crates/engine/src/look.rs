@@ -181,7 +181,7 @@ impl Mover<'_> {
     fn is_in_parts(&self, metadata: &Metadata) -> bool {
         match self.engine.spec.verb {
             Verb::Copy => self.is_worth_splitting(metadata),
-            Verb::Sum => self.engine.hashes_in_parts(metadata.size),
+            Verb::Sum => self.engine.hashes_apart(metadata.size),
         }
     }
 

@@ -103,9 +103,11 @@ impl Engine {
         }
     }
 
-    /// Whether a file of a tree is hashed by several movers.
-    pub(crate) fn hashes_in_parts(&self, size: u64) -> bool {
-        self.hash_chunk(&self.part(Wanted::default(), size).shape).is_some()
+    /// Whether a file of a tree is for whoever is free, instead of for the mover that found it: it takes several, or
+    /// one for so long that others could do the rest of the directory.
+    pub(crate) fn hashes_apart(&self, size: u64) -> bool {
+        const LONG: u64 = 4 << 20;
+        size >= LONG || self.hash_chunk(&self.part(Wanted::default(), size).shape).is_some()
     }
 
     /// The chunks that movers hash independently, or `None` if one shall hash all of it.

@@ -100,12 +100,7 @@ pub fn run(args: &SumArgs) -> Result<()> {
             made = Some((case.shape, root));
         }
         let Some((_, root)) = &made else { continue };
-        let own = format!(
-            "cd {0} && find . -maxdepth 1 -mindepth 1 -exec {1} sum -a {2} {{}} +",
-            word(root),
-            word(&dmover),
-            case.hash
-        );
+        let own = format!("cd {0} && {1} sum -a {2} .", word(root), word(&dmover), case.hash);
         let tool = format!("cd {} && {}", word(root), case.tool);
         let mut samples: Vec<(Sample, Sample)> = Vec::new();
         // The first round shows whether both say the same, where they speak of the same function.
