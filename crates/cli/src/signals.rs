@@ -26,6 +26,14 @@ pub fn listen(
     Ok(())
 }
 
+/// Listens to USR1 only: where nothing is written, other signals may end the process as they always do.
+pub fn listen_for_status(status: impl Fn() + Send + 'static) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGUSR1])?;
+    let listen = move || signals.forever().for_each(|_| status());
+    std::thread::Builder::new().name("signals".into()).spawn(listen)?;
+    Ok(())
+}
+
 /// Ends the process by the signal itself, so that a shell sees what happened.
 pub fn raise_again(signal: i32) -> std::process::ExitCode {
     // This does not come back for the signals listened to; the code is for the case that it does.

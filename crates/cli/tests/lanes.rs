@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
-    LaneOptions, faults, kill, memory, pairs, powercut, seccomp, sparse, swap,
+    LaneOptions, digests, faults, kill, memory, pairs, powercut, seccomp, sparse, swap,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -50,6 +50,11 @@ fn missing_system_calls_cost_no_fidelity() {
 #[test]
 fn a_sparse_file_of_a_tebibyte_takes_seconds() {
     sparse::sparse(&options(2)).unwrap().assert_clean();
+}
+
+#[test]
+fn digests_depend_on_content_function_and_leaf() {
+    digests::digests(&options(60)).unwrap().assert_clean();
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! program run a sample.
 
 pub mod check;
+pub mod digests;
 pub mod faults;
 pub mod kill;
 pub mod lines;
@@ -172,6 +173,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("seccomp", "system calls missing or forbidden", 28, seccomp::seccomp),
     ("memory", "a million files, directories and hard links", 3, memory::memory),
     ("sparse", "a file of 1 TiB that holds 100 MiB", 2, sparse::sparse),
+    ("digests", "sizes, leaves, ranges, splits and movers", 1000, digests::digests),
 ];
 
 /// The lane of this name.

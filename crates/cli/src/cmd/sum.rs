@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::run::{end, exit, listen, open_log, print_job};
+use super::run::{end, exit, open_log, print_job};
 use crate::args::SumArgs;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
@@ -18,6 +18,7 @@ use crate::print::sums::{Shown, SumPrinter};
 use crate::print::text::TextPrinter;
 use crate::print::{Sizes, counted, failure};
 use crate::quote::quoted;
+use crate::signals;
 use crate::spec::{self, Unusable};
 use crate::sums::{List, Supply, Tally};
 
@@ -42,7 +43,8 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let counters = Arc::new(Counters::default());
     let sizes = Sizes::new(args.output.bytes, args.output.si);
     let progress = Progress::start(&args.output, Verb::Sum, sizes, Arc::clone(&counters));
-    if let Err(error) = listen(&control, &progress, args.output.quiet > 0) {
+    let status = Arc::clone(&progress);
+    if let Err(error) = signals::listen_for_status(move || status.status_line()) {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return exit(Code::Fatal);
     }

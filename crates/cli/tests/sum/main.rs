@@ -8,7 +8,6 @@ mod bench;
 mod copied;
 mod faults;
 mod lists;
-mod shapes;
 
 use bench::{Bench, append, is_root, pattern};
 use dmover_testkit::lanes::run::Run;
@@ -183,6 +182,16 @@ fn what_has_no_size_is_read_to_its_end() {
     let version = bench.sh("sha256sum /proc/version");
     assert_eq!(bench.out("sum -a sha256 /proc/version"), version);
     bench.dmover("sum --check-tree -c /proc").expect_code(2);
+}
+
+/// Nothing is written, so nothing has to be put in order: it ends as any tool does.
+#[test]
+fn a_signal_ends_it_at_once() {
+    let bench = Bench::new();
+    bench.sh("mkfifo nobody-writes");
+    let running = bench.dmover.start(["sum", "nobody-writes"]).unwrap();
+    running.signal(rustix::process::Signal::INT);
+    assert_eq!(running.finish().unwrap().signal(), Some(2));
 }
 
 #[test]
