@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::quote::quoted;
 
-/// A manifest on its way: under its own name with `.part` until it is complete, so that an older one is not lost
-/// to a job that never ran.
+/// A manifest on its way: under a name of its own that ends with `.part` until the job ends, so that an
+/// older one is not lost to a job that never ran.
 pub(crate) struct ManifestFile {
     recorder: Arc<Recorder>,
     file: File,
@@ -25,11 +25,15 @@ impl ManifestFile {
         let fail = |error: std::io::Error| {
             format!("cannot write the manifest {}: {error}", quoted(path.as_bytes()))
         };
+        if std::fs::metadata(path).is_ok_and(|found| found.is_dir()) {
+            return Err(fail(std::io::ErrorKind::IsADirectory.into()));
+        }
+        // Of its own, so that no other job, and no link that somebody has put there, is written into.
         let mut part = path.to_owned();
-        part.push(".part");
-        // The process has given up its own mask.
+        part.push(format!(".{:016x}.part", dmover_sys::process::random_u64()));
         let mut options = std::fs::OpenOptions::new();
-        let options = options.write(true).create(true).truncate(true).mode(0o666 & !umask);
+        // The process has given up its own mask.
+        let options = options.write(true).create_new(true).mode(0o666 & !umask);
         let file = options.open(&part).map_err(fail)?;
         let output = file.try_clone().map_err(fail)?;
         let recorder = Arc::new(Recorder::new(Box::new(output)));
@@ -46,7 +50,8 @@ impl ManifestFile {
     pub fn end(&self, result: &Result<JobReport, Fatal>) -> Result<(), String> {
         let Ok(report) = result else {
             // What was refused has changed nothing; any other trouble leaves what there is to be read.
-            if result.as_ref().is_err_and(|error| error.exit_code() == ExitCode::Usage) {
+            let refused = [ExitCode::Usage, ExitCode::Temporary];
+            if result.as_ref().is_err_and(|error| refused.contains(&error.exit_code())) {
                 let _ = std::fs::remove_file(&self.part);
             }
             return Ok(());

@@ -62,7 +62,7 @@ impl Supply {
         }))
     }
 
-    /// Lines `FILE [RANGES]` with percent escapes. The first that cannot be read ends them.
+    /// Lines `FILE [RANGES]` with percent escapes.
     pub fn of_batch(input: impl Read + Send + 'static, tally: Arc<Tally>) -> Arc<Self> {
         let lines = Lines::new(input, "-".into(), b'\n', Arc::clone(&tally));
         Self::new(lines.flat_map(move |(number, line)| match batch_line(&line) {
@@ -78,17 +78,21 @@ impl Supply {
     pub fn of_lists(
         lists: Vec<List>,
         asked: Option<HashType>,
-        nul: bool,
+        (nul, leaf): (bool, Option<u64>),
         tally: Arc<Tally>,
     ) -> Arc<Self> {
         let separator = if nul { 0 } else { b'\n' };
         Self::new(lists.into_iter().flat_map(move |List { name, input }| {
             let tally = Arc::clone(&tally);
+            let good = Arc::new(AtomicU64::new(0));
             let lines = Lines::new(input, name.clone(), separator, Arc::clone(&tally));
             let entries = lines.filter_map({
-                let (name, tally) = (name.clone(), Arc::clone(&tally));
+                let (name, tally, good) = (name.clone(), Arc::clone(&tally), Arc::clone(&good));
                 move |(number, line)| match lines::parse(&line, asked, nul) {
-                    Ok(Some(entry)) => Some(entry),
+                    Ok(Some(entry)) => {
+                        good.fetch_add(1, Ordering::Relaxed);
+                        Some(entry)
+                    }
                     Ok(None) => None,
                     Err(error) => {
                         tally.bad_line(&name, number, &format!("the line {error}"));
@@ -96,10 +100,19 @@ impl Supply {
                     }
                 }
             });
-            Merged { entries, next: None }.map(move |entry| {
-                tally.found(&entry);
-                wanted(entry)
-            })
+            let told = Arc::clone(&tally);
+            let end = std::iter::from_fn(move || {
+                if good.load(Ordering::Relaxed) == 0 {
+                    told.empty_list(&name);
+                }
+                None
+            });
+            Merged { entries, next: None }
+                .map(move |entry| {
+                    tally.found(&entry);
+                    wanted(entry, leaf)
+                })
+                .chain(end)
         }))
     }
 }
@@ -119,6 +132,8 @@ pub(crate) struct Tally {
     pub good: AtomicU64,
     /// Lines that could not.
     pub bad: AtomicU64,
+    /// Lists without any line that could be read.
+    pub empty: AtomicU64,
     /// Lines whose function was guessed, and might be another.
     pub guessed: AtomicU64,
 }
@@ -127,6 +142,11 @@ impl Tally {
     fn bad_line(&self, list: &str, number: u64, words: &str) {
         self.bad.fetch_add(1, Ordering::Relaxed);
         crate::print::say(&format!("dmover: error: {list}: line {number}: {words}"));
+    }
+
+    fn empty_list(&self, list: &str) {
+        self.empty.fetch_add(1, Ordering::Relaxed);
+        crate::print::say(&format!("dmover: error: {list}: no line has digest and name"));
     }
 
     fn found(&self, entry: &Entry) {
@@ -142,8 +162,11 @@ fn subject(path: &[u8]) -> Subject {
     if path == b"-" { Subject::Stdin } else { Subject::Path(PathBytes(path.to_vec())) }
 }
 
-fn wanted(Entry { name, hash, form, digests, .. }: Entry) -> Wanted {
-    let expected = Expected { hash, leaf: form.leaf, piece: form.piece, digests };
+/// `leaf`: bytes of a leaf and a piece where a line of mutil leaves them to the command line.
+fn wanted(Entry { name, hash, form, digests, .. }: Entry, leaf: Option<u64>) -> Wanted {
+    let given = leaf.filter(|_| form.mutil);
+    let piece = form.piece.or(given.filter(|_| digests.len() > 1));
+    let expected = Expected { hash, leaf: form.leaf.or(given), piece, digests };
     Wanted { subject: subject(&name), range: form.range, expected: Some(expected) }
 }
 

@@ -262,7 +262,10 @@ fn guess(digits: usize) -> Result<HashType, LineError> {
 }
 
 fn match_tag(tag: &[u8]) -> Result<HashType, LineError> {
-    let found = HashType::ALL.iter().copied().find(|hash| hash.tag().as_bytes() == tag);
+    // OpenSSL 3 says SHA2-256.
+    let sha2 = tag.strip_prefix(b"SHA2-").map(|bits| [b"SHA", bits].concat());
+    let known = sha2.as_deref().unwrap_or(tag);
+    let found = HashType::ALL.iter().copied().find(|hash| hash.tag().as_bytes() == known);
     found.ok_or_else(|| LineError::UnknownHash(tag.escape_ascii().to_string()))
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Moved {
     pub bytes: u64,
     /// Digests of what was read, if they were asked for.
     pub made: Vec<Made>,
+    /// The version that was read, which may be a later one than was found.
+    pub version: Option<Metadata>,
 }
 
 /// The digest of a file or a range of one, in pieces.
@@ -48,7 +50,7 @@ pub(crate) struct Made {
 
 impl Moved {
     pub fn bytes(bytes: u64) -> Self {
-        Self { bytes, made: Vec::new() }
+        Self { bytes, ..Self::default() }
     }
 }
 
@@ -374,17 +376,21 @@ impl Mover<'_> {
             engine.progress();
         }
         station::did(ENTRY_WORK);
-        self.tell_made(level, record, (action, moved.made), started.elapsed());
+        let moved_bytes = moved.bytes;
+        if engine.spec.policy.digest.is_some() {
+            let kept = action == Action::Skipped && !self.is_equal_there(level, planned);
+            self.tell_made(level, record, (action, moved), kept, started.elapsed());
+        }
         let elapsed_us = started.elapsed().as_micros() as u64;
         let path = || level.source_path(record.name.as_bytes());
-        engine.slowest.note(elapsed_us, moved.bytes, path);
+        engine.slowest.note(elapsed_us, moved_bytes, path);
         if engine.monitor.wants_items() {
             let old = planned.existing.as_ref();
             engine.monitor.event(&Event::Item(Item {
                 path: path(),
                 action,
                 kind,
-                bytes: moved.bytes,
+                bytes: moved_bytes,
                 elapsed_us,
                 itemized: itemize::columns(action, &record.metadata, old),
             }));

@@ -97,12 +97,6 @@ impl Transfer<'_> {
         }
     }
 
-    fn feed_zeroes(&self, length: u64) {
-        if let Some(tap) = self.tap {
-            tap.borrow_mut().zeroes(length);
-        }
-    }
-
     fn shrunk(&self) -> EntryError {
         let (side, class) = (Side::Source, ErrorClass::Changed);
         let words = "the file became shorter while it was read";
@@ -176,7 +170,7 @@ impl Engine {
             if data.start >= range.end {
                 break;
             }
-            transfer.feed_zeroes(data.start - at);
+            self.feed_zeroes(transfer, data.start - at)?;
             // An answer that leads nowhere: read what is left instead.
             let stuck = data.end <= at;
             detect |= stuck;
@@ -184,8 +178,22 @@ impl Engine {
             moved += self.copy_data(transfer, data, shift(data.start), detect, tools)?;
             at = data.end;
         }
-        transfer.feed_zeroes(range.end.saturating_sub(at));
+        self.feed_zeroes(transfer, range.end.saturating_sub(at))?;
         Ok(moved)
+    }
+
+    /// A hole counts as the zeroes that it stands for, and may be large.
+    fn feed_zeroes(&self, transfer: Transfer<'_>, mut length: u64) -> Result<(), EntryError> {
+        const STEP: u64 = 16 << 20;
+        let Some(tap) = transfer.tap else { return Ok(()) };
+        while length > 0 {
+            self.check_running(transfer)?;
+            let now = length.min(STEP);
+            tap.borrow_mut().zeroes(now);
+            transfer.lease.extend();
+            length -= now;
+        }
+        Ok(())
     }
 
     /// Makes the digest of content that was not moved: its blocks are shared.

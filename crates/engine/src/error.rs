@@ -28,6 +28,9 @@ pub enum Fatal {
         /// Why.
         reason: String,
     },
+    /// The copy has ended, and its manifest cannot be written.
+    #[error("{0}")]
+    Manifest(String),
     /// A thread could not be started.
     #[error("cannot start a mover thread: {0}")]
     Thread(std::io::Error),
@@ -44,7 +47,7 @@ impl Fatal {
         match self {
             Self::Refused { .. } => ExitCode::Usage,
             Self::Locked { .. } => ExitCode::Temporary,
-            Self::Ledger { .. } | Self::Thread(_) => ExitCode::Fatal,
+            Self::Ledger { .. } | Self::Thread(_) | Self::Manifest(_) => ExitCode::Fatal,
         }
     }
 
@@ -54,6 +57,9 @@ impl Fatal {
             Self::Refused { hint, .. } => hint.clone(),
             Self::Locked { .. } => "wait for the other run, or stop it first".into(),
             Self::Ledger { .. } => "name a directory with space by --spill-dir".into(),
+            Self::Manifest(_) => {
+                "run the same command again, with a --manifest that can be written".into()
+            }
             Self::Thread(_) => "use fewer threads (-j)".into(),
         }
     }

@@ -394,7 +394,7 @@ impl Mover<'_> {
         engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;
         self.settle(level, file, last, decision, &supply.attributes)?;
         let made = tap.map(|tap| tap.into_made(None));
-        Ok(Moved { bytes, made: made.into_iter().collect() })
+        Ok(Moved { bytes, made: made.into_iter().collect(), version: Some(supply.metadata) })
     }
 
     /// Copies the content; answers the bytes moved, and whether the size may be on storage before the data.
@@ -575,6 +575,7 @@ impl Mover<'_> {
         }
         self.keep(file, last)
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
+        moved.version = (!partial).then_some(supply.metadata);
         Ok(moved)
     }
 

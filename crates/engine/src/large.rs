@@ -162,7 +162,8 @@ impl Mover<'_> {
         let last = record.destination_name().as_bytes();
         self.end_file(level, last, supply, planned.decision, unfinished)?;
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
-        self.account(level, planned, Moved { bytes: size, made }, started);
+        let version = Some(supply.metadata.clone());
+        self.account(level, planned, Moved { bytes: size, made, version }, started);
         Ok(())
     }
 
@@ -330,7 +331,9 @@ impl Mover<'_> {
         let pieces = in_order(pieces);
         let made = large.shape.map(|shape| Made { shape, at: None, pieces });
         let made = made.into_iter().collect();
-        self.account(&level, &planned, Moved { bytes: supply.metadata.size, made }, opened);
+        let bytes = supply.metadata.size;
+        let moved = Moved { bytes, made, version: Some(supply.metadata) };
+        self.account(&level, &planned, moved, opened);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! This is a phase after the tree has been scanned, when all names of an inode are known. The first
 //! name carries the content, the others are linked to it; a group is looked at as a whole, so that a
 //! replaced file takes all its names along.
+use dmover_digest::manifest::Content;
 use dmover_model::{
     Action, Attribute, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass, Event,
     FileRef, Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask, Operation,
@@ -254,7 +255,12 @@ impl Mover<'_> {
     }
 
     /// Whether what stands at the destination can be taken for the source's version.
-    fn is_the_same(&self, new: &Metadata, old: &Metadata, target: &TargetDirectory) -> bool {
+    pub(crate) fn is_the_same(
+        &self,
+        new: &Metadata,
+        old: &Metadata,
+        target: &TargetDirectory,
+    ) -> bool {
         let step = target.facts.granularity_ns();
         let times = new.mtime.truncated(step) == old.mtime.truncated(step)
             // Not kept, or cut by a file system with a smaller range.
@@ -298,7 +304,13 @@ impl Mover<'_> {
             }
             Ok((level, Linked::Already)) if tries == 1 => {
                 self.engine.count(Counter::EntriesSkipped);
-                self.keep_link(&level, file);
+                if matches!(self.engine.spec.policy.overwrite, Overwrite::Never | Overwrite::Older)
+                {
+                    // Another file may stand there, as the policy wants it.
+                    self.engine.leave_out_of_manifest();
+                } else {
+                    self.keep_link(&level, file);
+                }
                 self.tell_link(&level, file, anchor.metadata, Some(anchor.metadata));
             }
             // The name was made by an attempt whose answer was lost.
@@ -467,7 +479,13 @@ impl Mover<'_> {
             return;
         }
         match self.look(level, &file.name) {
-            Ok(record) => self.engine.keep_entry(level, &record, None),
+            Ok(record) => {
+                let carried =
+                    self.carried.as_ref().filter(|(of, _)| *of == record.metadata.identity);
+                let content = carried.map(|(_, content)| content.clone());
+                let fits = |content: &Content| content.shape.length() == record.metadata.size;
+                self.engine.keep_entry(level, &record, content.filter(fits));
+            }
             Err(error) => self.engine.error(error),
         }
     }

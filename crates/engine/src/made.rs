@@ -2,8 +2,8 @@
 use dmover_digest::manifest::{Body, Content, Header, Record, Writer};
 use dmover_digest::{Fold, Pieces};
 use dmover_model::{
-    Action, Attribute, ByteRange, EntryError, EntryKind, EntryRecord, Event, FileDigest, Shape,
-    Side,
+    Action, Attribute, ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Event,
+    FileDigest, Operation, Shape, Side,
 };
 use dmover_observe::Counter;
 use serde_bytes::ByteBuf;
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::apply::{Made, Moved};
+use crate::apply::{Made, Moved, Planned};
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
 use crate::level::Level;
@@ -25,6 +25,8 @@ struct State {
     output: Box<dyn Write + Send>,
     writer: Option<Writer>,
     failure: Option<std::io::Error>,
+    /// Something that was met is not in it.
+    left_out: bool,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -36,7 +38,7 @@ impl std::fmt::Debug for Recorder {
 impl Recorder {
     /// A manifest that is written to `output` as the job goes on.
     pub fn new(output: Box<dyn Write + Send>) -> Self {
-        Self(Mutex::new(State { output, writer: None, failure: None }))
+        Self(Mutex::new(State { output, writer: None, failure: None, left_out: false }))
     }
 
     pub(crate) fn begin(&self, header: &Header) {
@@ -65,7 +67,7 @@ impl Recorder {
             return Err(error);
         }
         match state.writer.take() {
-            Some(writer) => state.output.write_all(&writer.finish(complete))?,
+            Some(writer) => state.output.write_all(&writer.finish(complete && !state.left_out))?,
             None => return Ok(()),
         }
         state.output.flush()
@@ -159,6 +161,13 @@ impl Engine {
         self.keep(recorder, &Record { path, body });
     }
 
+    /// An entry that the job has met is not in the manifest, which then is not complete.
+    pub(crate) fn leave_out_of_manifest(&self) {
+        if let Some(recorder) = &self.recorder {
+            lock(&recorder.0).left_out = true;
+        }
+    }
+
     fn keep(&self, recorder: &Recorder, record: &Record) {
         if !recorder.keep(record) {
             self.control.stop(StopReason::Manifest);
@@ -177,10 +186,16 @@ impl Mover<'_> {
         let shape = self.engine.copy_shape(record.metadata.size).filter(|_| wanted);
         let Some(shape) = shape else { return Ok(Moved::default()) };
         let (fd, metadata) = self.engine.open_source_file(level, record)?;
+        if metadata.version() != record.metadata.version() {
+            let (side, class) = (Side::Source, ErrorClass::Changed);
+            let words = "the file changed after it was found equal";
+            let path = level.source_path(record.name.as_bytes());
+            return Err(EntryError::plain(side, Operation::Check, class, path, words));
+        }
         let shown = || level.source_path(record.name.as_bytes());
         let facts = Arc::clone(&level.source.facts);
         let pieces = self.hash_file((fd, metadata, facts), shape, &shown)?;
-        Ok(Moved { bytes: 0, made: vec![Made { shape, at: None, pieces }] })
+        Ok(Moved { made: vec![Made { shape, at: None, pieces }], ..Moved::default() })
     }
 
     /// Tells the digests of a file, and keeps them in the manifest.
@@ -188,14 +203,18 @@ impl Mover<'_> {
         &mut self,
         level: &Level,
         record: &EntryRecord,
-        (action, made): (Action, Vec<Made>),
+        (action, moved): (Action, Moved),
+        kept: bool,
         elapsed: Duration,
     ) {
         let engine = self.engine;
         let policy = &engine.spec.policy;
         let mut content = None;
-        for Made { shape, at, pieces } in made {
-            let Some(digest) = Fold::of(&shape, &pieces) else { continue };
+        for Made { shape, at, pieces } in moved.made {
+            let Some(digest) = Fold::of(&shape, &pieces) else {
+                engine.leave_out_of_manifest();
+                continue;
+            };
             engine.count(Counter::FilesHashed);
             if at.is_none() && engine.recorder.is_some() {
                 let pieces = if pieces.len() > 1 { pieces.clone() } else { Vec::new() };
@@ -223,6 +242,19 @@ impl Mover<'_> {
                 elapsed_us: elapsed.as_micros() as u64,
             }));
         }
-        engine.keep_entry(level, record, content);
+        if kept {
+            // Something else stands there, as the policy wants it.
+            engine.leave_out_of_manifest();
+            return;
+        }
+        let metadata = moved.version.unwrap_or_else(|| record.metadata.clone());
+        self.carried = content.clone().map(|content| (metadata.identity, content));
+        engine.keep_entry(level, &EntryRecord { metadata, ..record.clone() }, content);
+    }
+
+    /// Whether what was left alone is equal, rather than kept by the policy.
+    pub(crate) fn is_equal_there(&self, level: &Level, planned: &Planned) -> bool {
+        let both = planned.existing.as_ref().zip(level.target.as_ref());
+        both.is_some_and(|(old, target)| self.is_the_same(&planned.record.metadata, old, target))
     }
 }

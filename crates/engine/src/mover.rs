@@ -1,4 +1,5 @@
 //! A mover: leases tasks, runs them, reports.
+use dmover_digest::manifest::Content;
 use dmover_model::{Identity, NewNode, Outcome, Task, TaskKind};
 use dmover_observe::{Activity, Counter, Station, station};
 use dmover_sys::directory::DirectoryReader;
@@ -39,6 +40,8 @@ pub(crate) struct Mover<'a> {
     /// The entry being worked on looks complete at the destination: after an error another attempt would find it
     /// equal and pass over the error.
     pub in_place: bool,
+    /// The inode that was brought over last, and its content for the manifest: further names of it have the same.
+    pub carried: Option<(Identity, Content)>,
     /// Nodes reported in this lease.
     nodes: usize,
 }
@@ -103,6 +106,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 cleaned: &mut cleaned,
                 exact_names: RefCell::new(None),
                 in_place: false,
+                carried: None,
                 nodes: 0,
             };
             station::begin(Class::of(&lease.task) as usize);

@@ -27,18 +27,17 @@ use crate::pace::ENTRY_WORK;
 /// A block to hash should still lie in a processor's second cache when it has been read.
 const BLOCK: usize = 256 << 10;
 
+/// Until a pipe is asked again that had nothing.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
+
 /// A file that is open to be hashed.
 struct Content {
     fd: OwnedFd,
     metadata: Metadata,
     facts: Arc<Facts>,
-}
-
-impl Content {
-    /// Its size tells nothing: a pipe, a device, or a file that is made up as it is read.
-    fn is_stream(&self) -> bool {
-        self.metadata.kind != EntryKind::File || self.metadata.size == 0
-    }
+    /// It is read from where it stands to its end: a pipe, a device, standard input, or a file that is made up as it is
+    /// read.
+    is_stream: bool,
 }
 
 /// What is to be made of some content.
@@ -136,7 +135,8 @@ impl Mover<'_> {
         };
         let metadata = self.engine.settled(level, record, &opened.fd, opened.found)?;
         let facts = Arc::clone(&level.source.facts);
-        let content = Content { fd: opened.fd, metadata, facts };
+        let is_stream = metadata.size == 0;
+        let content = Content { fd: opened.fd, metadata, facts, is_stream };
         let shown = || level.source_path(record.name.as_bytes());
         self.sum_whole(&content, Wanted::default(), &shown, None)
     }
@@ -150,7 +150,8 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let record = self.look(level, &file.name)?;
         let (fd, metadata) = self.engine.open_source_file(level, &record)?;
-        let content = Content { fd, metadata, facts: Arc::clone(&level.source.facts) };
+        let (facts, is_stream) = (Arc::clone(&level.source.facts), metadata.size == 0);
+        let content = Content { fd, metadata, facts, is_stream };
         let item = SumItem { round, ..plain_item(Subject::Entry(file.clone())) };
         let shown = || level.source_path(file.name.as_bytes());
         self.sum_content(&content, &item, &shown)
@@ -163,6 +164,9 @@ impl Mover<'_> {
             if self.engine.control.is_stopping() {
                 items.push_front(item);
                 break;
+            }
+            if !self.lease.holds() {
+                return; // they were told as not attempted
             }
             self.sum_item(&item);
             self.lease.extend();
@@ -191,13 +195,15 @@ impl Mover<'_> {
         let shown = || subject_path(self.engine, &item.subject);
         let mut attempt = item.round;
         let error = loop {
-            let result = self
-                .engine
-                .open_subject(&item.subject)
-                .and_then(|content| self.sum_content(&content, item, &shown));
+            let mut again = true;
+            let result = self.engine.open_subject(&item.subject).and_then(|content| {
+                // What was read from a pipe is gone: another attempt would hash the rest.
+                again = content.metadata.kind == EntryKind::File && item.subject != Subject::Stdin;
+                self.sum_content(&content, item, &shown)
+            });
             match result {
                 Ok(()) => return,
-                Err(error) if self.engine.may_pass(&error, attempt) => attempt += 1,
+                Err(error) if again && self.engine.may_pass(&error, attempt) => attempt += 1,
                 Err(error) => break EntryError { attempt, ..error },
             }
         };
@@ -212,7 +218,7 @@ impl Mover<'_> {
         shown: Shown<'_>,
     ) -> Result<(), EntryError> {
         let part = self.engine.part(item.into(), content.metadata.size);
-        match self.engine.hash_chunk(&part.shape).filter(|_| !content.is_stream()) {
+        match self.engine.hash_chunk(&part.shape).filter(|_| !content.is_stream) {
             Some(chunk) => {
                 self.report_parts(content, item, part, chunk);
                 Ok(())
@@ -232,6 +238,9 @@ impl Mover<'_> {
         let conclude = ConcludeTask { file: file.clone(), pieces: Vec::new(), failure: None };
         let finish = TaskKind::Conclude(Box::new(conclude));
         let number = self.report(NewNode { parent: Parent::Inherited, finish });
+        // What they should be is for the conclusion; there may be a million digests.
+        let item = SumItem { expected: None, ..file.item.clone() };
+        let file = HashedFile { item, ..file };
         for range in chunk::chunks(part.shape.length(), chunk) {
             let kind = TaskKind::Hash(Box::new(HashTask { file: file.clone(), range }));
             self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
@@ -248,7 +257,7 @@ impl Mover<'_> {
     ) -> Result<Moved, EntryError> {
         let started = Instant::now();
         let engine = self.engine;
-        let (part, pieces) = if content.is_stream() {
+        let (part, pieces) = if content.is_stream {
             self.hash_stream(content, wanted, shown)?
         } else {
             let part = part.unwrap_or_else(|| engine.part(wanted, content.metadata.size));
@@ -270,7 +279,7 @@ impl Mover<'_> {
         shape: Shape,
         shown: Shown<'_>,
     ) -> Result<Vec<Digest>, EntryError> {
-        let content = Content { fd, metadata, facts };
+        let content = Content { fd, metadata, facts, is_stream: false };
         let all = ByteRange { start: 0, end: shape.length() };
         let pieces = self.hash_range(&content, Part { shape, start: 0 }, all, shown)?;
         self.engine.check_unchanged(&content.facts, &content.fd, &content.metadata, shown)?;
@@ -331,8 +340,15 @@ impl Mover<'_> {
             self.check_hashing(shown)?;
             station::at(Activity::SourceData);
             let block = self.tools.buffer.len().min(BLOCK);
-            let read = file::read(&content.fd, &mut self.tools.buffer[..block])
-                .map_err(|e| entry_error(Side::Source, Operation::Read, shown(), e))?;
+            let read = match file::read(&content.fd, &mut self.tools.buffer[..block]) {
+                Err(Errno::AGAIN) => {
+                    // Somebody has left the other end of a pipe in non-blocking mode.
+                    self.lease.extend();
+                    std::thread::sleep(AGAIN_AFTER);
+                    continue;
+                }
+                read => read.map_err(|e| entry_error(Side::Source, Operation::Read, shown(), e))?,
+            };
             if read == 0 {
                 break;
             }
@@ -342,6 +358,8 @@ impl Mover<'_> {
             self.account_hashed(read as u64);
             at += read as u64;
         }
+        // Nobody else may have read from it meanwhile.
+        self.check_hashing(shown)?;
         let (shape, digest) = stream.finish(&policy);
         Ok((Part { shape, start: range.start }, vec![digest]))
     }
@@ -507,7 +525,9 @@ impl Engine {
             return Err(fail(Operation::Read, Errno::ISDIR));
         }
         let facts = self.capabilities.facts(metadata.identity.mount, &fd);
-        Ok(Content { fd, metadata, facts })
+        let is_stream =
+            metadata.kind != EntryKind::File || metadata.size == 0 || *subject == Subject::Stdin;
+        Ok(Content { fd, metadata, facts, is_stream })
     }
 
     /// A file of a list or tree has no digest.
@@ -569,8 +589,8 @@ fn differing(shape: &Shape, start: u64, made: &[Digest], expected: &[Digest]) ->
         if made.get(number) == expected.get(number) {
             continue;
         }
-        let from = start + number as u64 * shape.piece();
-        let whole = from + shape.piece();
+        let from = start.saturating_add((number as u64).saturating_mul(shape.piece()));
+        let whole = from.saturating_add(shape.piece());
         // A piece that should follow the end of the content is named in full.
         let end = if number < made.len() { whole.min(start + shape.length()) } else { whole };
         match ranges.last_mut() {

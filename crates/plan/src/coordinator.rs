@@ -378,6 +378,10 @@ impl Coordinator {
             let node = flight.node;
             self.fail_node(node, ErrorClass::Fenced, "a mover lost its lease on a chunk");
             self.end_flight(task.id, out);
+        } else if matches!(task.kind, TaskKind::Sums(_)) {
+            // Its files may be pipes, of which a second reader would hash what the first one has left.
+            out.push(Command::Abandon(task.kind));
+            self.end_flight(task.id, out);
         } else {
             out.push(Command::Publish(task));
         }

@@ -78,12 +78,12 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         umask,
         open_files_max,
     };
-    let result = run_job(&job);
-    printer.end(&result);
+    let mut result = run_job(&job);
     if let Some(Err(message)) = manifest.map(|manifest| manifest.end(&result)) {
-        failure(&message, "the copy itself is as told above; run it again for its manifest");
-        return exit(Code::Fatal);
+        // Nobody must take the end of the copy for the end of the job.
+        result = Err(Fatal::Manifest(message));
     }
+    printer.end(&result);
     match &result {
         Ok(_) if printer.has_lost_lines() => {
             failure("standard output could not be written", "lines are missing");

@@ -7,7 +7,7 @@ use dmover_model::{
 };
 use dmover_plan::filter::Filter;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, Read, Write};
@@ -73,6 +73,8 @@ struct Source {
     reader: Reader<Box<dyn Read>>,
     header: Header,
     rules: Filter,
+    /// The rules have left something out.
+    left_out: bool,
 }
 
 impl Source {
@@ -91,7 +93,7 @@ impl Source {
             Trouble::Usage(error.to_string(), "see 'dmover manifest print --help' for patterns")
         })?;
         match Reader::new(input) {
-            Ok((reader, header)) => Ok(Self { name, reader, header, rules }),
+            Ok((reader, header)) => Ok(Self { name, reader, header, rules, left_out: false }),
             Err(error @ (ManifestError::Foreign | ManifestError::Version(_))) => {
                 let hint = "name a file that 'dmover copy --manifest' has written";
                 Err(Trouble::Usage(format!("{name}: {error}"), hint))
@@ -109,6 +111,7 @@ impl Source {
             if self.admits(&record) {
                 return Ok(Some(record));
             }
+            self.left_out = true;
         }
     }
 
@@ -258,7 +261,11 @@ fn record_json(Record { path, body }: &Record) -> Value {
 fn sum_lines(Record { path, body }: &Record, args: &PrintArgs) -> Vec<u8> {
     let Some(content) = &body.content else { return Vec::new() };
     let mut name = match &args.prefix {
-        Some(prefix) => [prefix.as_bytes().trim_ascii_end(), b"/"].concat(),
+        Some(prefix) => {
+            let prefix = prefix.as_bytes();
+            let end = prefix.iter().rposition(|c| *c != b'/').map_or(0, |last| last + 1);
+            [&prefix[..end], b"/"].concat()
+        }
         None => Vec::new(),
     };
     name.extend_from_slice(path.as_bytes());
@@ -280,7 +287,8 @@ fn filter(args: &FilterManifestArgs, matches: &ArgMatches) -> Result<Code, Troub
         writer.push(&record);
         out.write_all(&writer.take())?;
     }
-    let complete = source.reader.ending().is_some_and(|ending| ending.complete);
+    let ending = source.reader.ending();
+    let complete = ending.is_some_and(|ending| ending.complete) && !source.left_out;
     out.write_all(&writer.finish(complete))?;
     out.sync_all()?;
     source.tell_end();
@@ -296,8 +304,11 @@ fn key(bytes: &[u8]) -> Key {
 }
 
 fn body_key(record: &Record) -> Key {
-    // Numbers of inodes differ from copy to copy; that names belong together is compared by digests of content.
-    let body = Body { link: None, ..record.body.clone() };
+    // Numbers of inodes differ from copy to copy, and pieces say nothing that the digest does not.
+    let mut body = Body { link: None, ..record.body.clone() };
+    if let Some(content) = &mut body.content {
+        content.pieces.clear();
+    }
     key(record_json(&Record { path: TreePath::root(), body }).to_string().as_bytes())
 }
 
@@ -307,22 +318,29 @@ fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
         let hint = "name two files: both are read twice";
         return Err(Trouble::Usage("'manifest diff' cannot read standard input".into(), hint));
     }
-    let mut old: HashMap<Key, Key> = HashMap::new();
+    // With whether the new one has it as well; an entry may be in a manifest twice.
+    let mut old: HashMap<Key, (Key, bool)> = HashMap::new();
     let mut source = Source::open(&args.old, &selection)?;
     while let Some(record) = source.next()? {
-        old.insert(key(record.path.as_bytes()), body_key(&record));
+        old.insert(key(record.path.as_bytes()), (body_key(&record), false));
     }
     source.tell_end();
     // What the new one has and the old one has not, or has otherwise.
     let mut changed: HashMap<Key, Record> = HashMap::new();
     let mut added: Vec<Record> = Vec::new();
+    let mut new: HashSet<Key> = HashSet::new();
     let mut source = Source::open(&args.new, &selection)?;
     while let Some(record) = source.next()? {
         let path = key(record.path.as_bytes());
-        match old.remove(&path) {
-            Some(body) if body == body_key(&record) => {}
-            Some(_) => drop(changed.insert(path, record)),
-            None => added.push(record),
+        match old.get_mut(&path) {
+            Some((body, seen)) => {
+                *seen = true;
+                if *body != body_key(&record) {
+                    changed.insert(path, record);
+                }
+            }
+            None if new.insert(path) => added.push(record),
+            None => {}
         }
     }
     source.tell_end();
@@ -344,11 +362,12 @@ fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
         let differs = differs.join(", ");
         writeln!(out, "{what:<8} {path}{}{differs}", if differs.is_empty() { "" } else { ": " })
     };
+    old.retain(|_, (_, seen)| !*seen);
     if !old.is_empty() || !changed.is_empty() {
         let mut source = Source::open(&args.old, &selection)?;
         while let Some(record) = source.next()? {
             let path = key(record.path.as_bytes());
-            if old.contains_key(&path) {
+            if old.remove(&path).is_some() {
                 tell("missing", &record.path, &[])?;
             } else if let Some(new) = changed.remove(&path) {
                 tell("changed", &record.path, &differences(&record.body, &new.body))?;

@@ -1,7 +1,7 @@
 //! `dmover sum`.
 use clap::ArgMatches;
 use dmover_digest::lines::Style;
-use dmover_engine::{Control, Job, JobList, JobReport, JobState, layout, run_job};
+use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, layout, run_job};
 use dmover_model::{ByteRange, ExitCode as Code, JobSpec, PathBytes, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::ffi::OsString;
@@ -66,7 +66,14 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let printed = printer.end();
     progress.end();
     match result {
-        Ok(_) if !printed => exit(Code::Fatal),
+        // Nobody reads any more: that is no error.
+        Ok(report) if matches!(report.state, JobState::Stopped(StopReason::Signal(_))) => {
+            end(&report, Code::Fatal)
+        }
+        Ok(_) if !printed => {
+            failure("standard output could not be written", "lines are missing; is there space?");
+            exit(Code::Fatal)
+        }
         Ok(report) => {
             let code = if args.check.check {
                 check_code(args, &report, &tally)
@@ -92,8 +99,10 @@ fn prepare(
 ) -> Result<(JobSpec, Arc<Supply>), Unusable> {
     if args.check.check {
         let lists = open_lists(&args.paths)?;
-        let supply =
-            Supply::of_lists(lists, args.digest.hash_type, args.digest.zero, Arc::clone(tally));
+        let supply = {
+            let (nul, leaf) = (args.digest.zero, args.digest.hash_leaf_size);
+            Supply::of_lists(lists, args.digest.hash_type, (nul, leaf), Arc::clone(tally))
+        };
         return Ok((spec::sum_spec(args, Vec::new(), matches)?, supply));
     }
     if args.digest.read_stdin {
@@ -174,7 +183,12 @@ fn check_code(args: &SumArgs, report: &JobReport, tally: &Tally) -> Code {
         check_words(args, [bad, failed, differ, equal], load(&tally.guessed));
     }
     let nothing = equal + differ == 0;
-    if bad > 0 || failed > 0 || differ > 0 || nothing { Code::Different } else { Code::Done }
+    let told = get(Counter::Errors) + get(Counter::NotAttempted) + load(&tally.empty);
+    if bad > 0 || failed > 0 || differ > 0 || told > 0 || nothing {
+        Code::Different
+    } else {
+        Code::Done
+    }
 }
 
 fn check_words(args: &SumArgs, [bad, failed, differ, equal]: [u64; 4], guessed: u64) {
@@ -186,7 +200,7 @@ fn check_words(args: &SumArgs, [bad, failed, differ, equal]: [u64; 4], guessed: 
     warn(bad, "line", "lines", "could not be read as digest and name");
     warn(failed, "listed file", "listed files", "could not be read");
     warn(differ, "computed digest", "computed digests", "did NOT match");
-    if equal + differ + failed == 0 {
+    if equal + differ + failed == 0 && (bad > 0 || args.check.ignore_missing) {
         let what = if bad > 0 || !args.check.ignore_missing {
             "no list has a line with digest and name"
         } else {

@@ -64,3 +64,32 @@ fn what_cannot_be_read_has_no_digest() {
         assert!(run.text().contains(expected.trim()), "{line}: {}", run.tell());
     }
 }
+
+/// Found, then written to, then opened: the manifest has one version of it.
+#[test]
+fn a_manifest_has_one_version_of_a_file() {
+    let Some((handle, bench)) = faulty().filter(|_| is_root()) else {
+        skip!("needs root and /dev/fuse");
+    };
+    bench.write("backing/s/f", pattern(1000));
+    for (existing, name) in [("mkdir d", "d"), ("cp -a backing/s kept", "kept")] {
+        bench.sh(existing);
+        let hang = Rule::new(Op::Open, Action::Hang { duration_ms: 60_000 }).name("f");
+        handle.set_rules(&[hang]).unwrap();
+        let line = format!("copy -q --manifest {name}.m -T faulty/s {name}");
+        let running = bench.dmover.start(line.split_whitespace()).unwrap();
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while handle.counters().rules_fired.iter().sum::<u64>() == 0 {
+            assert!(Instant::now() < deadline, "no request came");
+            std::thread::yield_now();
+        }
+        append(&bench.at("backing/s/f"), "more");
+        handle.set_rules(&[]).unwrap();
+        handle.release_hangs();
+        running.finish().unwrap().expect_code(0);
+        let list = bench.out(&format!("manifest print --format=sums --prefix {name} {name}.m"));
+        assert_eq!(list.lines().count(), 1, "{list}");
+        bench.dmover_with("sum -c", list).expect_code(0);
+        bench.sh(&format!("diff -r backing/s {name}"));
+    }
+}

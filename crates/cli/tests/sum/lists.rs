@@ -38,7 +38,9 @@ fn the_tools_read_what_it_writes_and_the_other_way_round() {
     let ours = bench.sh(&format!("\"{program}\" sum -z -a sha256 -- * | sort -z | od -c"));
     assert_eq!(ours, bench.sh("sha256sum -z -- * | sort -z | od -c"));
     bench.sh(&format!("sha256sum -z -- * | \"{program}\" sum -cz -a sha256 --status"));
-    bench.sh(&format!("openssl dgst -md5 one large | \"{program}\" sum -c --status"));
+    for hash in ["md5", "sha256", "sha512"] {
+        bench.sh(&format!("openssl dgst -{hash} one large | \"{program}\" sum -c --status"));
+    }
 }
 
 #[test]
@@ -97,8 +99,12 @@ fn lines_that_say_nothing_never_pass() {
     }
     for empty in ["", "# only a comment\n"] {
         let run = bench.dmover_with("sum -c", empty).expect_code(1);
-        assert!(words(&run).contains("no list has a line"), "{}", run.tell());
+        assert!(words(&run).contains("no line has digest and name"), "{}", run.tell());
     }
+    // Also beside a good one.
+    bench.sh("b3sum f > good; : > empty");
+    let run = bench.dmover("sum -c good empty").expect_code(1);
+    assert!(words(&run).contains("empty: no line has digest and name"), "{}", run.tell());
     // The usual mistake is told.
     let run = bench.dmover_with("sum -c", format!("{good}\n")).expect_code(1);
     assert!(words(&run).contains("add -a sha256"), "{}", run.tell());
@@ -166,4 +172,21 @@ fn batch_lines_name_files_and_ranges() {
     bench.dmover_with("sum -c --status", run.stdout.clone()).expect_code(0);
     let run = bench.dmover_with("sum --read-stdin", "a%20b 9-1\n").expect_code(3);
     assert!(words(&run).contains("line 1:"), "{}", run.tell());
+}
+
+/// The first line of a tree of mutil with its leaves, as its source makes it: the parts are on the command line.
+#[test]
+fn lists_of_mutil_are_checked() {
+    let bench = Bench::new();
+    bench.write("f", pattern(3_000_000));
+    let tree = bench.out("sum -a md5 --hash-leaf-size 1M --check-tree f");
+    let hex = |line: &str| line.rsplit('#').next().unwrap().split(' ').next().unwrap().to_owned();
+    let (root, pieces) = tree.split_once('\n').unwrap();
+    for digests in [hex(root), hex(pieces.trim_end())] {
+        let list = format!("#mutil##{digests}  f\n");
+        bench
+            .dmover_with("sum -c -a md5 --hash-leaf-size 1M --status", list.clone())
+            .expect_code(0);
+        bench.dmover_with("sum -c -a md5 --hash-leaf-size 2M --status", list).expect_code(1);
+    }
 }

@@ -172,6 +172,12 @@ fn what_has_no_size_is_read_to_its_end() {
         format!("cat f | \"{program}\" sum -a sha256 -"),
         format!("\"{program}\" sum -a sha256 < f"),
         format!("\"{program}\" sum -a sha256 <(cat f)"),
+        format!(
+            "(printf more; cat f) > g; {{ head -c 4 > /dev/null; }} < g; {{ dd bs=4 count=1 status=none > /dev/null; \"{program}\" sum -a sha256; }} < g"
+        ),
+        format!(
+            "python3 -c 'import os; os.set_blocking(0, False)'; (head -c 1000 f; sleep 0.1; tail -c +1001 f) | python3 -c 'import os; os.set_blocking(0, False); os.execv(\"{program}\", [\"dmover\", \"sum\", \"-a\", \"sha256\"])'"
+        ),
         format!("mkfifo p; cat f > p & \"{program}\" sum -a sha256 p; wait"),
     ] {
         assert_eq!(bench.sh(&command)[..64], *expected.trim(), "{command}");
