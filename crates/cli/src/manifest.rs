@@ -1,11 +1,13 @@
 //! The file that a job's manifest is written to.
+use dmover_digest::manifest::MAGIC;
 use dmover_engine::{Fatal, JobReport, JobState, Recorder};
 use dmover_model::ExitCode;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::quote::quoted;
@@ -25,9 +27,7 @@ impl ManifestFile {
         let fail = |error: std::io::Error| {
             format!("cannot write the manifest {}: {error}", quoted(path.as_bytes()))
         };
-        if std::fs::metadata(path).is_ok_and(|found| found.is_dir()) {
-            return Err(fail(std::io::ErrorKind::IsADirectory.into()));
-        }
+        may_be_replaced(path.as_ref()).map_err(fail)?;
         // Of its own, so that no other job, and no link that somebody has put there, is written into.
         let mut part = path.to_owned();
         part.push(format!(".{:016x}.part", dmover_sys::process::random_u64()));
@@ -62,10 +62,23 @@ impl ManifestFile {
             .recorder
             .finish(ended && whole)
             .and_then(|()| self.file.sync_all())
+            .and_then(|()| may_be_replaced(&self.path))
             .and_then(|()| std::fs::rename(&self.part, &self.path));
         written.map_err(|error| {
             let path = OsString::from(&self.path);
             format!("cannot write the manifest {}: {error}", quoted(path.as_bytes()))
         })
     }
+}
+
+/// Only an older manifest is replaced: a name that was mistyped must not cost a file, which may be a source.
+fn may_be_replaced(path: &Path) -> std::io::Result<()> {
+    let found = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    let mut start = [0; MAGIC.len()];
+    let old = found.is_file() && File::open(path)?.read_exact(&mut start).is_ok() && start == MAGIC;
+    let words = "something else than a manifest has this name";
+    if old { Ok(()) } else { Err(std::io::Error::new(ErrorKind::AlreadyExists, words)) }
 }

@@ -254,9 +254,22 @@ fn a_manifest_that_cannot_be_written_ends_the_job() {
     let run = bench.dmover("copy --manifest nowhere/m -T s d2").expect_code(2);
     assert!(words(&run).contains("nowhere/m") && !bench.exists("d2"), "{}", run.tell());
     // A refused job leaves the old one alone.
-    bench.sh("echo old > m");
+    bench.out("copy -q --manifest m -T s d4");
+    let old = bench.sh("sha256sum m");
     bench.dmover("copy --manifest m missing d3").expect_code(2);
-    assert_eq!(bench.read("m"), "old\n");
+    assert_eq!(bench.sh("sha256sum m"), old);
+    // Nor is anything else written over: a source, a copy, what a link leads to.
+    bench.sh("echo precious > file; ln -s file link");
+    for line in ["copy --manifest file file d5", "copy --manifest link file d5"] {
+        bench.dmover(line).expect_code(2);
+        assert!(!bench.exists("d5"));
+    }
+    bench.dmover("copy --manifest d6 file d6").expect_code(8);
+    assert_eq!(
+        (bench.read("file").as_str(), bench.read("d6").as_str()),
+        ("precious\n", "precious\n")
+    );
+    bench.sh("rm -f d6.*.part");
     assert_eq!(bench.sh("ls | grep part || true"), "");
 }
 
