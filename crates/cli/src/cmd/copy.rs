@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::run::{end, exit, listen, open_log, print_job};
+use super::run::{before_the_job, end, exit, listen, refuse};
 use crate::args::{CopyArgs, StateArgs};
 use crate::config::environment;
 use crate::manifest::ManifestFile;
@@ -24,17 +24,10 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let Some(matches) = matches else { return exit(Code::Usage) };
     let spec = match spec::job_spec(args, matches) {
         Ok(spec) => spec,
-        Err(unusable) => {
-            failure(&unusable.message, unusable.hint);
-            return exit(Code::Usage);
-        }
+        Err(unusable) => return refuse(&unusable),
     };
-    if args.output.print_job {
-        return print_job(&spec);
-    }
-    if let Err(message) = open_log(&args.output) {
-        failure(&message, "name another --log-file, or correct $DMOVER_LOG");
-        return exit(Code::Usage);
+    if let Some(code) = before_the_job(&spec, &args.output) {
+        return code;
     }
     let list = match list::read(&spec) {
         Ok(list) => list,

@@ -11,6 +11,7 @@ use crate::config::environment;
 use crate::print::progress::Progress;
 use crate::print::{failure, line};
 use crate::signals;
+use crate::spec::Unusable;
 
 pub(super) fn exit(code: Code) -> ExitCode {
     ExitCode::from(code.code())
@@ -24,8 +25,24 @@ pub(super) fn end(report: &JobReport, code: Code) -> ExitCode {
     }
 }
 
+/// Says why arguments make no job.
+pub(super) fn refuse(unusable: &Unusable) -> ExitCode {
+    failure(&unusable.message, unusable.hint);
+    exit(Code::Usage)
+}
+
+/// What every job does before it begins. Answers the code of a process that ends here.
+pub(super) fn before_the_job(spec: &JobSpec, output: &OutputArgs) -> Option<ExitCode> {
+    if output.print_job {
+        return Some(print_job(spec));
+    }
+    let message = open_log(output).err()?;
+    failure(&message, "name another --log-file, or correct $DMOVER_LOG");
+    Some(exit(Code::Usage))
+}
+
 /// `--print-job`.
-pub(super) fn print_job(spec: &JobSpec) -> ExitCode {
+fn print_job(spec: &JobSpec) -> ExitCode {
     match serde_json::to_string_pretty(spec) {
         Ok(text) => {
             line(&text);
@@ -39,7 +56,7 @@ pub(super) fn print_job(spec: &JobSpec) -> ExitCode {
 }
 
 /// Starts the log if one is wanted.
-pub(super) fn open_log(args: &OutputArgs) -> Result<(), String> {
+fn open_log(args: &OutputArgs) -> Result<(), String> {
     let filter = environment("DMOVER_LOG").map(|f| f.to_string_lossy().into_owned());
     let wanted = filter.is_some() || args.log_file.is_some() || args.verbose > 1;
     if !wanted {

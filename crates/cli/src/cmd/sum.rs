@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::run::{end, exit, open_log, print_job};
+use super::run::{before_the_job, end, exit, refuse};
 use crate::args::SumArgs;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
@@ -27,17 +27,10 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let tally = Arc::new(Tally::default());
     let (spec, supply) = match prepare(args, matches, &tally) {
         Ok(prepared) => prepared,
-        Err(unusable) => {
-            failure(&unusable.message, unusable.hint);
-            return exit(Code::Usage);
-        }
+        Err(unusable) => return refuse(&unusable),
     };
-    if args.output.print_job {
-        return print_job(&spec);
-    }
-    if let Err(message) = open_log(&args.output) {
-        failure(&message, "name another --log-file, or correct $DMOVER_LOG");
-        return exit(Code::Usage);
+    if let Some(code) = before_the_job(&spec, &args.output) {
+        return code;
     }
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());

@@ -13,6 +13,16 @@ fn faulty() -> Option<(FaultFsHandle, Bench)> {
     Some((handle, bench))
 }
 
+/// Waits until a rule has fired.
+#[track_caller]
+fn wait_for_fault(handle: &FaultFsHandle) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while handle.counters().rules_fired.iter().sum::<u64>() == 0 {
+        assert!(Instant::now() < deadline, "no request came");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_file_that_changes_while_it_is_hashed_is_read_again() {
     let Some((handle, bench)) = faulty().filter(|_| is_root()) else {
@@ -23,11 +33,7 @@ fn a_file_that_changes_while_it_is_hashed_is_read_again() {
         bench.write("backing/f", pattern(3_000_000));
         handle.set_rules(&[Rule::new(Op::Read, Action::Hang { duration_ms: 60_000 })]).unwrap();
         let running = bench.dmover.start(line.split_whitespace()).unwrap();
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while handle.counters().rules_fired.iter().sum::<u64>() == 0 {
-            assert!(Instant::now() < deadline, "no request came");
-            std::thread::yield_now();
-        }
+        wait_for_fault(&handle);
         append(&bench.at("backing/f"), "more");
         handle.set_rules(&[]).unwrap();
         handle.release_hangs();
@@ -78,11 +84,7 @@ fn a_manifest_has_one_version_of_a_file() {
         handle.set_rules(&[hang]).unwrap();
         let line = format!("copy -q --manifest {name}.m -T faulty/s {name}");
         let running = bench.dmover.start(line.split_whitespace()).unwrap();
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while handle.counters().rules_fired.iter().sum::<u64>() == 0 {
-            assert!(Instant::now() < deadline, "no request came");
-            std::thread::yield_now();
-        }
+        wait_for_fault(&handle);
         append(&bench.at("backing/s/f"), "more");
         handle.set_rules(&[]).unwrap();
         handle.release_hangs();
