@@ -21,7 +21,7 @@ mod pipe;
 mod side;
 mod tools;
 
-pub(crate) use side::Reader;
+use side::Reader;
 pub(crate) use tools::{RING_PIECE_MIN, Tools};
 
 /// One copy of bytes between two open files.
@@ -41,6 +41,22 @@ pub(crate) struct Transfer<'a> {
     pub lease: &'a Lease,
     /// Takes every byte of the range, to make a digest of it.
     pub tap: Option<&'a RefCell<Pieces>>,
+}
+
+/// A file that is read and not written anywhere.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    pub source: (BorrowedFd<'a>, &'a Facts),
+    /// Past the page cache.
+    pub direct: bool,
+    pub path: &'a dyn Fn() -> PathBytes,
+    pub lease: &'a Lease,
+}
+
+fn shrunk(path: &dyn Fn() -> PathBytes) -> EntryError {
+    let (side, class) = (Side::Source, ErrorClass::Changed);
+    let words = "the file became shorter while it was read";
+    EntryError::plain(side, Operation::Read, class, path(), words)
 }
 
 /// How far a range has come.
@@ -98,9 +114,7 @@ impl Transfer<'_> {
     }
 
     fn shrunk(&self) -> EntryError {
-        let (side, class) = (Side::Source, ErrorClass::Changed);
-        let words = "the file became shorter while it was read";
-        EntryError::plain(side, Operation::Read, class, (self.source_path)(), words)
+        shrunk(self.source_path)
     }
 }
 
@@ -203,24 +217,71 @@ impl Engine {
         size: u64,
         tools: &mut Tools,
     ) -> Result<(), EntryError> {
-        let source = (transfer.source, transfer.source_facts);
-        let mut reader = Reader::new(self, source, false, 0, transfer.source_path);
-        let mut at = 0;
-        while at < size && transfer.tap.is_some() {
-            self.check_running(transfer)?;
-            let wanted = (size - at).min(tools.buffer.len() as u64) as usize;
-            self.limits.bytes(wanted as u64, &self.control);
-            let read = reader.read(&mut tools.buffer[..wanted], at)?;
+        if transfer.tap.is_none() {
+            return Ok(());
+        }
+        let reading = Reading {
+            source: (transfer.source, transfer.source_facts),
+            direct: false,
+            path: transfer.source_path,
+            lease: transfer.lease,
+        };
+        let range = ByteRange { start: 0, end: size };
+        self.read_range(reading, range, &mut tools.buffer, &mut |bytes| transfer.feed(bytes))
+    }
+
+    /// Reads a range that is not written anywhere, block by block.
+    pub(crate) fn read_range(
+        &self,
+        Reading { source, direct, path, lease }: Reading<'_>,
+        range: ByteRange,
+        buffer: &mut [u8],
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), EntryError> {
+        let mut reader = Reader::new(self, source, direct, range.start, path);
+        let limit = self.spec.limits.bytes_per_s;
+        let mut at = range.start;
+        while at < range.end {
+            self.check_held(lease, (Side::Source, Operation::Read), path)?;
+            let most = self.limits.block_bytes(buffer.len(), limit) as u64;
+            let left = (range.end - at).min(most) as usize;
+            self.limits.bytes(left as u64, &self.control);
+            // A direct read takes whole blocks; what it reads beyond the range is not used.
+            let whole = left.next_multiple_of(PAGE as usize).min(buffer.len());
+            let room = if direct { whole } else { left };
+            let read = reader.read(&mut buffer[..room], at)?.min(left);
             if read == 0 {
-                return Err(transfer.shrunk());
+                return Err(shrunk(path));
             }
-            transfer.feed(&tools.buffer[..read]);
-            self.add(Counter::BytesHashed, read as u64);
-            station::did(read as u64);
-            transfer.lease.extend();
+            take(&buffer[..read]);
+            self.account_read(lease, read as u64);
             at += read as u64;
         }
         reader.finish(at)
+    }
+
+    /// Counts what was read to make a digest.
+    pub(crate) fn account_read(&self, lease: &Lease, bytes: u64) {
+        self.add(Counter::BytesHashed, bytes);
+        station::did(bytes);
+        lease.extend();
+    }
+
+    /// The job goes on, and the task is still ours.
+    pub(crate) fn check_held(
+        &self,
+        lease: &Lease,
+        (side, operation): (Side, Operation),
+        path: &dyn Fn() -> PathBytes,
+    ) -> Result<(), EntryError> {
+        if self.control.is_over() {
+            return Err(Self::cancelled(path()));
+        }
+        if lease.holds() {
+            return Ok(());
+        }
+        let words = "this mover lost its lease";
+        Err(EntryError::plain(side, operation, ErrorClass::Fenced, path(), words))
     }
 
     fn copy_data(
@@ -395,15 +456,8 @@ impl Engine {
     }
 
     fn check_running(&self, transfer: Transfer<'_>) -> Result<(), EntryError> {
-        if self.control.is_over() {
-            return Err(Self::cancelled((transfer.target_path)()));
-        }
-        if transfer.lease.holds() {
-            return Ok(());
-        }
-        let (side, class) = (Side::Destination, ErrorClass::Fenced);
-        let words = "this mover lost its lease";
-        Err(EntryError::plain(side, Operation::Write, class, (transfer.target_path)(), words))
+        let at = (Side::Destination, Operation::Write);
+        self.check_held(transfer.lease, at, transfer.target_path)
     }
 
     fn may_copy_in_kernel(&self, transfer: Transfer<'_>) -> bool {

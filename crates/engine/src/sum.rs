@@ -9,7 +9,6 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::{self, Method, Situation};
 use dmover_plan::{chunk, retry};
-use dmover_sys::buffer::PAGE;
 use dmover_sys::{AsFd, Errno, OwnedFd, cache, file, path, stat};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::apply::Moved;
 use crate::capability::Facts;
-use crate::content::Reader;
+use crate::content::Reading;
 use crate::context::{Engine, entry_error};
 use crate::file::Opened;
 use crate::level::Level;
@@ -298,29 +297,16 @@ impl Mover<'_> {
         let mut pieces = Pieces::new(shape, range.start);
         let wanted = ByteRange { start: start + range.start, end: start + range.end };
         let direct = engine.reads_direct(content, wanted);
-        let from = (content.fd.as_fd(), &*content.facts);
-        let mut reader = Reader::new(engine, from, direct, wanted.start, shown);
+        let reading = Reading {
+            source: (content.fd.as_fd(), &*content.facts),
+            direct,
+            path: shown,
+            lease: self.lease,
+        };
         let block =
             if direct { self.tools.buffer.len() } else { self.tools.buffer.len().min(BLOCK) };
-        let limit = engine.spec.limits.bytes_per_s;
-        let mut at = wanted.start;
-        while at < wanted.end {
-            self.check_hashing(shown)?;
-            let most = engine.limits.block_bytes(block, limit) as u64;
-            let left = (wanted.end - at).min(most) as usize;
-            engine.limits.bytes(left as u64, &engine.control);
-            // A direct read takes whole blocks; what it reads beyond the range is not used.
-            let room = if direct { left.next_multiple_of(PAGE as usize).min(block) } else { left };
-            let read = reader.read(&mut self.tools.buffer[..room], at)?.min(left);
-            if read == 0 {
-                let words = "the file became shorter while it was read";
-                return Err(changed(shown, words));
-            }
-            pieces.update(&self.tools.buffer[..read]);
-            self.account_hashed(read as u64);
-            at += read as u64;
-        }
-        reader.finish(at)?;
+        let buffer = &mut self.tools.buffer[..block];
+        engine.read_range(reading, wanted, buffer, &mut |bytes| pieces.update(bytes))?;
         Ok(pieces.finish())
     }
 
@@ -355,7 +341,7 @@ impl Mover<'_> {
             let skip = range.start.saturating_sub(at).min(read as u64) as usize;
             let end = (range.end - at).min(read as u64) as usize;
             stream.update(&self.tools.buffer[skip..end.max(skip)]);
-            self.account_hashed(read as u64);
+            engine.account_read(self.lease, read as u64);
             at += read as u64;
         }
         // Nobody else may have read from it meanwhile.
@@ -364,21 +350,8 @@ impl Mover<'_> {
         Ok((Part { shape, start: range.start }, vec![digest]))
     }
 
-    fn account_hashed(&self, bytes: u64) {
-        self.engine.add(Counter::BytesHashed, bytes);
-        station::did(bytes);
-        self.lease.extend();
-    }
-
     fn check_hashing(&self, shown: Shown<'_>) -> Result<(), EntryError> {
-        if self.engine.control.is_over() {
-            return Err(Engine::cancelled(shown()));
-        }
-        if self.lease.holds() {
-            return Ok(());
-        }
-        let (side, class) = (Side::Source, ErrorClass::Fenced);
-        Err(EntryError::plain(side, Operation::Read, class, shown(), "this mover lost its lease"))
+        self.engine.check_held(self.lease, (Side::Source, Operation::Read), shown)
     }
 
     /// Hashes a part of a file. A failure is for the conclusion to judge.
