@@ -4,11 +4,13 @@ use std::ffi::OsString;
 
 mod manifest;
 mod sum;
+mod verify;
 
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
 };
 pub use sum::SumArgs;
+pub use verify::{LevelArg, VerifyArgs};
 
 macro_rules! exit_codes {
     () => {
@@ -52,6 +54,19 @@ Interrupted? The same command goes on where it stopped, to the same place."
     };
 }
 
+macro_rules! verify_examples {
+    () => {
+        "Examples:
+  dmover verify run42 /scratch/run42    compare every entry, with the content of every file
+  dmover verify --level=mtime a b       only what a look tells: types, sizes, times, owners, modes
+  dmover verify --repair a b            bring over again what differs, and only that
+  dmover verify --manifest run42.dm /archive
+                                        is everything still there as it was when it was copied?
+SOURCE is compared with DEST itself, not with something in DEST that has its name, unless SOURCE is a
+file and DEST a directory, or -t is given."
+    };
+}
+
 macro_rules! sum_examples {
     () => {
         "Examples:
@@ -91,6 +106,10 @@ pub enum Verb {
     #[command(after_help = sum_examples!())]
     #[command(after_long_help = concat!(sum_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Sum(Box<SumArgs>),
+    /// Compare two trees, or a tree with its manifest, and repair what differs
+    #[command(after_help = verify_examples!())]
+    #[command(after_long_help = concat!(verify_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
+    Verify(Box<VerifyArgs>),
     /// Print, filter and compare manifests
     ///
     /// 'dmover copy --manifest' writes them: every entry with its metadata and digest.
@@ -217,10 +236,32 @@ pub struct FilterArgs {
     pub dereference: bool,
 }
 
+/// Which attributes count, and how owners are mapped.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Fidelity")]
+pub struct KeepArgs {
+    /// Keep just these, and refuse a destination that cannot hold them: mode, owner, times, links,
+    /// xattr, acl, flags, project, all
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub preserve: Vec<String>,
+    /// Do not keep these
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub no_preserve: Vec<String>,
+    /// Map owners: FROM:TO[:COUNT], comma-separated ids, first match wins
+    #[arg(long, value_name = "MAP", value_delimiter = ',')]
+    pub usermap: Vec<String>,
+    /// Map groups: FROM:TO[:COUNT]
+    #[arg(long, value_name = "MAP", value_delimiter = ',')]
+    pub groupmap: Vec<String>,
+}
+
 /// What is kept.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Fidelity")]
 pub struct FidelityArgs {
+    /// Which attributes count
+    #[command(flatten)]
+    pub keep: KeepArgs,
     /// Keep everything (this is the default)
     #[arg(short, long)]
     pub archive: bool,
@@ -236,13 +277,6 @@ pub struct FidelityArgs {
     /// Keep extended attributes (this is the default)
     #[arg(short = 'X', long)]
     pub xattrs: bool,
-    /// Keep just these, and refuse a destination that cannot hold them: mode, owner, times, links,
-    /// xattr, acl, flags, project, all
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub preserve: Vec<String>,
-    /// Do not keep these
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub no_preserve: Vec<String>,
     /// Losses that do not count as failures: xattr, acl, capability, flags, project, times, mode,
     /// owner, links, all
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -253,12 +287,6 @@ pub struct FidelityArgs {
     /// Whether blocks are shared with the source (auto: where the file system can)
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenArg::Auto)]
     pub reflink: WhenArg,
-    /// Map owners: FROM:TO[:COUNT], comma-separated ids, first match wins
-    #[arg(long, value_name = "MAP", value_delimiter = ',')]
-    pub usermap: Vec<String>,
-    /// Map groups: FROM:TO[:COUNT]
-    #[arg(long, value_name = "MAP", value_delimiter = ',')]
-    pub groupmap: Vec<String>,
     /// Leave the closed permissions of files that are being written
     #[arg(long)]
     pub skip_chmod: bool,
@@ -613,4 +641,15 @@ fn hash_type(text: &str) -> Result<dmover_model::HashType, String> {
         let all: Vec<_> = dmover_model::HashType::ALL.iter().map(|hash| hash.word()).collect();
         format!("there are {}", all.join(", "))
     })
+}
+
+/// A share of a hundred, in millionths of all.
+fn percentage(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
+    match number {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => {
+            Ok(((percent * 10_000.0).round() as u32).max(1))
+        }
+        _ => Err("has to be more than 0 and at most 100, such as 5 or 0.1%".into()),
+    }
 }

@@ -50,6 +50,7 @@ pub fn main() -> ExitCode {
     match cli.verb {
         Verb::Copy(args) => cmd::copy::run(&args, verb_matches),
         Verb::Sum(args) => cmd::sum::run(&args, verb_matches),
+        Verb::Verify(args) => cmd::verify::run(&args, verb_matches),
         Verb::Manifest(args) => cmd::manifest::run(&args, verb_matches),
         Verb::Doctor(args) => cmd::doctor::run(&args),
         Verb::Config(args) => cmd::config::run(&args),

@@ -1,14 +1,14 @@
-//! The file that a job's manifest is written to.
-use dmover_digest::manifest::MAGIC;
-use dmover_engine::{Fatal, JobReport, JobState, Recorder};
-use dmover_model::ExitCode;
+//! The file that a job's manifest is written to, and one that a tree is compared with.
+use dmover_digest::manifest::{Header, MAGIC, Reader};
+use dmover_engine::{Fatal, JobReport, JobState, RecordSupply, Recorder};
+use dmover_model::{ExitCode, PathBytes, Record};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::quote::quoted;
 
@@ -81,4 +81,82 @@ fn may_be_replaced(path: &Path) -> std::io::Result<()> {
     let old = found.is_file() && File::open(path)?.read_exact(&mut start).is_ok() && start == MAGIC;
     let words = "something else than a manifest has this name";
     if old { Ok(()) } else { Err(std::io::Error::new(ErrorKind::AlreadyExists, words)) }
+}
+
+/// A manifest that a tree is compared with, read as the job goes on.
+pub(crate) struct Recorded {
+    name: String,
+    header: Header,
+    state: Mutex<Reading>,
+}
+
+struct Reading {
+    reader: Reader<BufReader<File>>,
+    /// Why it could not be read to its end.
+    trouble: Option<String>,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Recorded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorded").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Recorded {
+    /// Opens the file and reads its header.
+    pub fn open(path: &OsStr) -> Result<Self, String> {
+        let name = quoted(path.as_bytes());
+        let file = File::open(path).map_err(|e| format!("cannot read the manifest {name}: {e}"))?;
+        Self::of_file(file, name)
+    }
+
+    /// The same for a file that is open, from its beginning.
+    pub fn of_file(file: File, name: String) -> Result<Self, String> {
+        let (reader, header) = Reader::new(BufReader::with_capacity(256 << 10, file))
+            .map_err(|error| format!("the manifest {name} cannot be used: {error}"))?;
+        let state = Mutex::new(Reading { reader, trouble: None, ended: false });
+        Ok(Self { name, header, state })
+    }
+
+    /// The directory that its paths are below.
+    pub fn base(&self) -> PathBytes {
+        PathBytes(self.header.base.clone())
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, Reading> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why it could not be read to its end, if that is so.
+    pub fn trouble(&self) -> Option<String> {
+        self.state().trouble.clone()
+    }
+
+    /// Whether it was read to its end and names every entry of the tree.
+    pub fn is_complete(&self) -> bool {
+        self.state().reader.ending().is_some_and(|ending| ending.complete)
+    }
+}
+
+impl RecordSupply for Recorded {
+    fn next(&self, most: usize) -> Vec<Record> {
+        let state = &mut *self.state();
+        let mut records = Vec::new();
+        while records.len() < most && !state.ended {
+            match state.reader.next_record() {
+                Ok(Some(record)) => records.push(record),
+                Ok(None) => state.ended = true,
+                Err(error) => {
+                    state.trouble = Some(format!("the manifest {}: {error}", self.name));
+                    state.ended = true;
+                }
+            }
+        }
+        records
+    }
+
+    fn is_whole(&self) -> bool {
+        self.is_complete()
+    }
 }

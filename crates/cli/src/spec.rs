@@ -4,14 +4,15 @@ use clap::parser::ValueSource;
 use dmover_model::{
     Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DigestPolicy, FilterRule,
     FollowLinks, HashType, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite,
-    PathBytes, RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, When, units,
+    PathBytes, RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, VerifyLevel, VerifyPolicy,
+    When, units,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{
-    BackupArg, CopyArgs, EngineArg, FidelityArgs, FilterArgs, LimitArgs, OverwriteArg, ProofArgs,
-    SelectionArgs, SumArgs, WhenArg, WritingArgs,
+    BackupArg, CopyArgs, EngineArg, FidelityArgs, FilterArgs, KeepArgs, LevelArg, LimitArgs,
+    OverwriteArg, ProofArgs, SelectionArgs, SumArgs, VerifyArgs, WhenArg, WritingArgs,
 };
 
 /// Arguments that do not make a job.
@@ -80,15 +81,117 @@ pub(crate) fn sum_spec(
     })
 }
 
+/// The job that `args` of `verify` mean; `base` is what a manifest names as its place.
+pub(crate) fn verify_spec(
+    args: &VerifyArgs,
+    base: Option<PathBytes>,
+    matches: &ArgMatches,
+) -> Result<JobSpec, Unusable> {
+    let (sources, destination, target_mode) = match base {
+        None => compared_paths(args)?,
+        Some(base) => manifest_paths(args, base)?,
+    };
+    let (asked, dropped) = asked(&args.keep)?;
+    let mut preserve = if args.keep.preserve.is_empty() { AttributeSet::all() } else { asked };
+    dropped.iter().for_each(|attribute| preserve.remove(attribute));
+    let verify = VerifyPolicy {
+        level: match args.level {
+            LevelArg::Exists => VerifyLevel::Exists,
+            LevelArg::Size => VerifyLevel::Size,
+            LevelArg::Mtime => VerifyLevel::Mtime,
+            LevelArg::Digest => VerifyLevel::Digest,
+            LevelArg::Bytes => VerifyLevel::Bytes,
+        },
+        repair: args.repair,
+        extra: !args.ignore_extra,
+        sample_millionths: args.sample,
+        seed: dmover_sys::process::random_u64(),
+        since: args.since.as_deref().map(|text| time(text, "--since")).transpose()?,
+        stored: args.direct_read,
+    };
+    Ok(JobSpec {
+        schema: JobSpec::SCHEMA,
+        verb: Verb::Verify,
+        sources,
+        destination,
+        target_mode,
+        selection: filter(&args.filter, matches)?,
+        policy: CopyPolicy {
+            preserve,
+            // What differs is brought over however equal it looks.
+            overwrite: Overwrite::Always,
+            dry_run: !args.repair,
+            split_bytes: args.split_size,
+            buffer_bytes: args.buffer_size,
+            verify: Some(verify),
+            user_map: id_rules(&args.keep.usermap, "--usermap")?,
+            group_map: id_rules(&args.keep.groupmap, "--groupmap")?,
+            ..CopyPolicy::default()
+        },
+        limits: limits(&args.limits),
+    })
+}
+
+/// SOURCE and DEST of a comparison of trees.
+fn compared_paths(args: &VerifyArgs) -> Result<Paths, Unusable> {
+    let hint = "usage: dmover verify [OPTIONS] SOURCE DEST (see 'dmover verify -h')";
+    let paths = path_arguments(&args.paths)?;
+    if let Some(directory) = &args.target_directory {
+        if paths.is_empty() {
+            return Err(unusable("no SOURCE given", hint));
+        }
+        return Ok((paths, PathBytes::from(directory.as_os_str()), TargetMode::Into));
+    }
+    let [source, destination] = paths.as_slice() else {
+        let message = match paths.len() {
+            0 | 1 => "a SOURCE and a DEST are needed, or --manifest",
+            _ => "there is more than one SOURCE; name the directory that holds their copies by -t",
+        };
+        return Err(unusable(message, hint));
+    };
+    let found = |path: &PathBytes| std::fs::metadata(path.to_path());
+    if let Err(error) = std::fs::symlink_metadata(destination.to_path()) {
+        let shown = destination.to_path().display().to_string();
+        let hint = "check the path; 'dmover copy' makes what is not there yet";
+        return Err(unusable(format!("cannot look at '{shown}': {error}"), hint));
+    }
+    let is_directory = |path| found(path).is_ok_and(|found| found.is_dir());
+    let into = is_directory(destination) && !is_directory(source);
+    let mode = if into { TargetMode::Into } else { TargetMode::As };
+    let mut destination = destination.clone();
+    if mode == TargetMode::As && is_directory(&destination) {
+        // A link to a directory that a person typed means the directory.
+        destination.0.push(b'/');
+    }
+    Ok((vec![source.clone()], destination, mode))
+}
+
+/// The tree that a manifest is of, and the one that repairs come from.
+fn manifest_paths(args: &VerifyArgs, base: PathBytes) -> Result<Paths, Unusable> {
+    let mut paths = path_arguments(&args.paths)?;
+    if paths.len() > 1 {
+        let hint = "usage: dmover verify --manifest FILE [--repair --from DIR] [DEST]";
+        return Err(unusable("with --manifest there is one DEST and no SOURCE", hint));
+    }
+    if args.repair && args.from.is_none() {
+        let hint = "name the directory that has what the manifest names, as it should be";
+        return Err(unusable("--repair with --manifest needs --from DIR", hint));
+    }
+    let sources = args.from.iter().map(|from| PathBytes::from(from.as_os_str()));
+    Ok((sources.collect(), paths.pop().unwrap_or(base), TargetMode::As))
+}
+
+fn path_arguments(paths: &[OsString]) -> Result<Vec<PathBytes>, Unusable> {
+    let paths: Vec<PathBytes> = paths.iter().map(|p| PathBytes::from(p.as_os_str())).collect();
+    paths.iter().try_for_each(refuse_remote)?;
+    Ok(paths)
+}
+
 type Paths = (Vec<PathBytes>, PathBytes, TargetMode);
 
 fn paths(args: &CopyArgs) -> Result<Paths, Unusable> {
     let hint = "usage: dmover copy [OPTIONS] SOURCE… DEST (see 'dmover copy -h')";
-    let mut paths: Vec<PathBytes> =
-        args.paths.iter().map(|p| PathBytes::from(p.as_os_str())).collect();
-    for path in &paths {
-        refuse_remote(path)?;
-    }
+    let mut paths = path_arguments(&args.paths)?;
     if args.selection.read_stdin {
         return match paths.first() {
             None => Ok((Vec::new(), PathBytes::default(), TargetMode::Auto)),
@@ -305,8 +408,9 @@ fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable>
         } else {
             Side::Destination
         }),
-        user_map: id_rules(&args.fidelity.usermap, "--usermap")?,
-        group_map: id_rules(&args.fidelity.groupmap, "--groupmap")?,
+        verify: None,
+        user_map: id_rules(&args.fidelity.keep.usermap, "--usermap")?,
+        group_map: id_rules(&args.fidelity.keep.groupmap, "--groupmap")?,
     })
 }
 
@@ -352,7 +456,8 @@ fn when(value: WhenArg) -> When {
     }
 }
 
-fn preserve(args: &FidelityArgs) -> Result<(AttributeSet, AttributeSet), Unusable> {
+/// Attributes that were asked for, and those to leave out.
+fn asked(args: &KeepArgs) -> Result<(AttributeSet, AttributeSet), Unusable> {
     let parse = |words: &[String], flag: &str| -> Result<AttributeSet, Unusable> {
         let mut set = AttributeSet::NONE;
         for word in words {
@@ -368,9 +473,12 @@ fn preserve(args: &FidelityArgs) -> Result<(AttributeSet, AttributeSet), Unusabl
         }
         Ok(set)
     };
-    let demanded = parse(&args.preserve, "--preserve")?;
-    let dropped = parse(&args.no_preserve, "--no-preserve")?;
-    let mut kept = if args.preserve.is_empty() { AttributeSet::all() } else { demanded };
+    Ok((parse(&args.preserve, "--preserve")?, parse(&args.no_preserve, "--no-preserve")?))
+}
+
+fn preserve(args: &FidelityArgs) -> Result<(AttributeSet, AttributeSet), Unusable> {
+    let (demanded, dropped) = asked(&args.keep)?;
+    let mut kept = if args.keep.preserve.is_empty() { AttributeSet::all() } else { demanded };
     let letters = [
         (args.hard_links, Attribute::Links, "-H"),
         (args.acls, Attribute::Acl, "-A"),

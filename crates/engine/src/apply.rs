@@ -128,10 +128,21 @@ impl Mover<'_> {
         planned: &Planned,
         opened: Option<Opened>,
     ) -> Result<Moved, EntryError> {
-        let record = &planned.record;
-        if self.engine.spec.verb == Verb::Sum {
-            return self.sum_entry(level, record, opened);
+        match self.engine.spec.verb {
+            Verb::Sum => self.sum_entry(level, &planned.record, opened),
+            Verb::Verify if !self.is_copying => self.verify_entry(level, planned, 1),
+            Verb::Copy | Verb::Verify => self.bring(level, planned, opened),
         }
+    }
+
+    /// Brings an entry over as it was decided.
+    pub(crate) fn bring(
+        &mut self,
+        level: &Level,
+        planned: &Planned,
+        opened: Option<Opened>,
+    ) -> Result<Moved, EntryError> {
+        let record = &planned.record;
         if let Decision::Refuse(class, words) = planned.decision {
             let path = level.target_path(record.destination_name().as_bytes());
             let operation = Operation::Create;
@@ -266,7 +277,7 @@ impl Mover<'_> {
         found.is_ok_and(|found| self.engine.mounts.identity(&found) == identity)
     }
 
-    fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
+    pub(crate) fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
         dmover_sys::path::open_file_at(&target.fd, last, false)
             .is_ok_and(|fd| self.engine.lift_flags(fd.as_fd()))
     }
@@ -348,7 +359,7 @@ impl Mover<'_> {
         let (kind, record) = (planned.record.metadata.kind, &planned.record);
         self.spent.entries += 1;
         self.spent.bytes += moved.bytes;
-        if !engine.spec.verb.writes() {
+        if engine.spec.verb != Verb::Copy {
             return;
         }
         let action = match planned.decision {

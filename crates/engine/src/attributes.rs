@@ -53,7 +53,7 @@ const NEVER_COPIED: &[&[u8]] = &[
     b"system.ntfs",
 ];
 
-fn is_never_copied(name: &[u8]) -> bool {
+pub(crate) fn is_never_copied(name: &[u8]) -> bool {
     NEVER_COPIED.iter().any(|prefix| name.starts_with(prefix))
 }
 

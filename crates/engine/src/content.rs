@@ -17,6 +17,7 @@ use crate::context::{Engine, entry_error};
 use crate::queue::Lease;
 use pipe::Pipe;
 
+mod compare;
 mod pipe;
 mod side;
 mod tools;

@@ -22,6 +22,7 @@ use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
+use crate::verify::Known;
 
 /// The number of EPERM, which entries' errors carry.
 pub(crate) const EPERM: i32 = 1;
@@ -72,6 +73,8 @@ pub struct Engine {
     pub(crate) limits: RateLimits,
     pub(crate) privilege: Privilege,
     pub(crate) layout: Arc<dyn LayoutHook>,
+    /// Paths of the manifest that a tree is compared with.
+    pub(crate) known: Mutex<Known>,
     /// Keeps a manifest.
     pub(crate) recorder: Option<Arc<Recorder>>,
     /// The most movers that there can be.

@@ -1,7 +1,7 @@
 //! Directories: made closed, filled, and given their metadata when nothing is left below them.
 use dmover_model::{
     Attribute, DirectoryRef, EntryError, EntryKind, ErrorClass, Identity, Metadata, Note,
-    Operation, Side,
+    Operation, Side, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::temporary::is_temporary;
@@ -67,7 +67,7 @@ impl Mover<'_> {
             Err(error) => return Err(fail(Operation::Open, error)),
         }
         if engine.spec.policy.dry_run {
-            engine.count(Counter::DirectoriesCreated);
+            engine.count_missing_directory();
             return Ok(None);
         }
         let mode = if engine.privilege.privileged { source.mode & 0o700 } else { 0o700 };
@@ -238,9 +238,7 @@ impl Mover<'_> {
         let ancestors = cycle_free(engine, level, name, &source)?;
         let target = match &level.target {
             None => {
-                if engine.spec.verb.writes() {
-                    engine.count(Counter::DirectoriesCreated);
-                }
+                engine.count_missing_directory();
                 None
             }
             Some(above) => {
@@ -264,7 +262,7 @@ impl Mover<'_> {
             let path = level.target_path(name);
             return Err(EntryError::plain(side, Operation::MakeDirectory, class, path, words));
         }
-        if target.is_none() && engine.spec.verb.writes() && !engine.spec.policy.dry_run {
+        if target.is_none() && level.root.destination.is_some() && !engine.spec.policy.dry_run {
             let words = "its directory is missing at the destination";
             let class = ErrorClass::Other;
             let side = Side::Destination;
@@ -324,6 +322,15 @@ impl Mover<'_> {
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
         }
         Ok(source)
+    }
+}
+
+impl Engine {
+    /// A dry run would have made a directory.
+    fn count_missing_directory(&self) {
+        if self.spec.verb == Verb::Copy {
+            self.count(Counter::DirectoriesCreated);
+        }
     }
 }
 

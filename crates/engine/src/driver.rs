@@ -2,7 +2,8 @@
 use dmover_digest::manifest::Header;
 use dmover_model::{
     Budget, CopyEngine, EntryError, ErrorClass, Event, JobSpec, LossKind, Operation, Overwrite,
-    PathBytes, RangeCopy, ScanNames, Side, SumItem, TargetMode, TaskKind, Timestamp, TreePath,
+    PathBytes, RangeCopy, Record, RootId, ScanNames, Side, SumItem, TargetMode, TaskKind,
+    Timestamp, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -35,6 +36,7 @@ use crate::root::{Meetings, Placement, Resolved, Resolver, Root};
 use crate::roots::RootTable;
 use crate::state::{StateDirectory, job_id};
 use crate::sum::subject_path;
+use crate::verify::Known;
 
 /// A mover in this process that makes no progress for so long has lost its task.
 const LEASE: Duration = Duration::from_mins(30);
@@ -47,6 +49,8 @@ const LINK_NAMES: usize = 128;
 const DIRTY_DIRECTORIES: usize = 512;
 /// Files of a list in one task.
 const SUM_ITEMS: usize = 64;
+/// Records of a manifest in one task.
+const RECORDS: usize = 128;
 /// After a hard stop, a mover that hangs in a system call is not waited for any longer than this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -91,6 +95,16 @@ pub enum JobList {
     Pairs(Vec<Pair>),
     /// Files to hash.
     Sums(Arc<dyn SumSupply>),
+    /// Entries of a manifest to compare the destination with.
+    Records(Arc<dyn RecordSupply>),
+}
+
+/// Gives the records of a manifest, in order.
+pub trait RecordSupply: std::fmt::Debug + Send + Sync {
+    /// The next records, at most so many; none if there are no more.
+    fn next(&self, most: usize) -> Vec<Record>;
+    /// Whether they were all that the manifest should have, so that whatever else there is, is too many.
+    fn is_whole(&self) -> bool;
 }
 
 /// Gives the files of a list of any length, in order.
@@ -101,14 +115,28 @@ pub trait SumSupply: std::fmt::Debug + Send + Sync {
 
 impl JobList {
     /// The next tasks of a list that is read as it is worked on.
-    fn supply(&self, tasks: usize) -> Input {
-        let items = match self {
-            Self::Sums(supply) => supply.next(SUM_ITEMS * tasks),
-            _ => Vec::new(),
+    fn supply(&self, tasks: usize, engine: &Engine) -> Result<Input, Fatal> {
+        let (tasks, more): (Vec<TaskKind>, bool) = match self {
+            Self::Sums(supply) => {
+                let items = supply.next(SUM_ITEMS * tasks);
+                let parts = items.chunks(SUM_ITEMS).map(|part| TaskKind::Sums(part.to_vec()));
+                (parts.collect(), !items.is_empty())
+            }
+            Self::Records(supply) => {
+                let records = supply.next(RECORDS * tasks);
+                if records.is_empty() {
+                    return Ok(Input::Start { tasks: engine.last_tasks(&**supply), more: false });
+                }
+                let mut known = lock(&engine.known);
+                for record in &records {
+                    known.insert(&record.path)?;
+                }
+                let parts = records.chunks(RECORDS).map(|part| TaskKind::Records(part.to_vec()));
+                (parts.collect(), true)
+            }
+            _ => (Vec::new(), false),
         };
-        let more = !items.is_empty();
-        let tasks = items.chunks(SUM_ITEMS).map(|items| TaskKind::Sums(items.to_vec())).collect();
-        Input::Start { tasks, more }
+        Ok(Input::Start { tasks, more })
     }
 }
 
@@ -131,7 +159,8 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
             let (roots, placement, meetings) = (Vec::new(), Placement::As, Meetings::default());
             Resolved { roots, placement, meetings }
         }
-        _ if !job.spec.verb.writes() => resolver.resolve_sources()?,
+        JobList::Records(_) => resolver.resolve_checked()?,
+        _ if !job.spec.verb.has_destination() => resolver.resolve_sources()?,
         _ => resolver.resolve()?,
     };
     let placement = resolved.placement;
@@ -312,6 +341,7 @@ impl Run {
             limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
             privilege: Privilege::of_process(privileged, job.umask),
             layout: Arc::clone(&job.layout),
+            known: Mutex::new(Known::new(memory / 4, &job.spill_directory)),
             recorder: job.manifest.clone(),
             movers_max,
             movers: AtomicUsize::new(1),
@@ -341,7 +371,7 @@ impl Run {
         self.pace.apply(&self.engine, &*self.queue);
         self.call_movers()?;
         let tasks = first_tasks(list, &self.engine);
-        let more = matches!(list, JobList::Sums(_));
+        let more = matches!(list, JobList::Sums(_) | JobList::Records(_));
         let result = self.feed(Input::Start { tasks, more }, list).and_then(|()| {
             while !self.finished {
                 self.turn(list)?;
@@ -425,7 +455,9 @@ impl Run {
             for command in self.coordinator.handle(input) {
                 match command {
                     Command::Publish(task) => publish.push(task),
-                    Command::Supply(most) => inputs.push_back(list.supply(most)),
+                    Command::Supply(most) => {
+                        inputs.push_back(list.supply(most, &self.engine)?);
+                    }
                     Command::Shelve(tasks) => self.ledger.shelve(tasks)?,
                     Command::Unshelve(most) => {
                         inputs.push_back(Input::Unshelved(self.ledger.unshelve(most)?));
@@ -483,10 +515,24 @@ impl Run {
                 return items.iter().for_each(|item| self.tell_unhashed(item));
             }
             TaskKind::Conclude(conclude) => return self.tell_unhashed(&conclude.file.item),
-            // Directories stay closed until the next run; chunks are told by their file.
-            TaskKind::Finish(_) | TaskKind::Chunk(_) | TaskKind::Seal(_) | TaskKind::Hash(_) => {
-                return;
+            TaskKind::Judge(judge) => {
+                let (at, name) = (&judge.file.directory, judge.file.destination_name.as_bytes());
+                let path = self.engine.destination_path(at.root, &at.path, name);
+                (path, "not attempted".into())
             }
+            TaskKind::Records(records) => match records.first() {
+                Some(record) => {
+                    let path = self.engine.destination_path(RootId(0), &record.path, b"");
+                    (path, format!("this and {} more were not attempted", records.len() - 1))
+                }
+                None => return,
+            },
+            // Directories stay closed until the next run; chunks are told by their file.
+            TaskKind::Finish(_)
+            | TaskKind::Chunk(_)
+            | TaskKind::Seal(_)
+            | TaskKind::Hash(_)
+            | TaskKind::Compare(_) => return,
         };
         self.tell_not_attempted(path, &words);
     }
@@ -550,10 +596,23 @@ fn depth_max(open_files_max: u64, threads: usize) -> usize {
     (each as usize).clamp(2, 100)
 }
 
+impl Engine {
+    /// Once a manifest has been read: a scan for what it does not name.
+    fn last_tasks(&self, supply: &dyn RecordSupply) -> Vec<TaskKind> {
+        let policy = self.spec.policy.verify.as_ref();
+        let wanted = policy.is_some_and(|policy| policy.extra) && supply.is_whole();
+        let root = self.roots.ids().next().filter(|_| wanted);
+        let scan = |root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root };
+        root.map(scan).into_iter().collect()
+    }
+}
+
 fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
     const SHARD: usize = 1000;
     let all_roots = || engine.roots.ids();
     match list {
+        // The records come first, and then a look at what else there is.
+        JobList::Records(_) => Vec::new(),
         JobList::None | JobList::Sums(_) => all_roots()
             .map(|root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root })
             .collect(),

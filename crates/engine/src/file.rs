@@ -289,7 +289,7 @@ impl Engine {
 
     /// What can only be set under the final name. The file is complete; that it cannot be set is no reason
     /// to remove it.
-    fn set_last(
+    pub(crate) fn set_last(
         &self,
         file: &Unfinished<'_>,
         attributes: &Attributes,
@@ -594,7 +594,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    fn open_existing(
+    pub(crate) fn open_existing(
         &self,
         level: &Level,
         target: &TargetDirectory,

@@ -31,6 +31,7 @@ impl Mover<'_> {
             let begun = match self.engine.spec.verb {
                 Verb::Copy => self.open_large(&level, file, round),
                 Verb::Sum => self.open_sum(&level, file, round),
+                Verb::Verify => self.verify_again(&level, &file.name, round),
             };
             let Err(error) = begun else { return };
             if self.in_place || !self.engine.may_pass(&error, attempt) {

@@ -11,6 +11,7 @@ use crate::error::Fatal;
 
 mod spill;
 use spill::Spill;
+pub(crate) use spill::scratch;
 
 /// Where a job keeps what exceeds memory.
 pub trait Ledger: Send {

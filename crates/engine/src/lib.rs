@@ -37,10 +37,11 @@ mod roots;
 pub mod scan;
 mod state;
 mod sum;
+mod verify;
 
 pub use context::Engine;
 pub use control::{Control, StopReason};
-pub use driver::{Job, JobList, Pair, SumSupply, run_job};
+pub use driver::{Job, JobList, Pair, RecordSupply, SumSupply, run_job};
 pub use error::Fatal;
 pub use made::Recorder;
 pub use report::{JobReport, JobState};

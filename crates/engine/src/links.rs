@@ -3,11 +3,10 @@
 //! This is a phase after the tree has been scanned, when all names of an inode are known. The first
 //! name carries the content, the others are linked to it; a group is looked at as a whole, so that a
 //! replaced file takes all its names along.
-use dmover_digest::manifest::Content;
 use dmover_model::{
-    Action, Attribute, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass, Event,
-    FileRef, Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask, Operation,
-    Overwrite, Parent, Side, TaskKind,
+    Action, Attribute, Content, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass,
+    Event, FileRef, Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask,
+    Operation, Overwrite, Parent, Side, TaskKind, Verb,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -58,7 +57,9 @@ impl Mover<'_> {
                 self.give_up(group);
                 continue;
             }
-            if self.engine.spec.policy.dry_run {
+            if self.engine.spec.verb == Verb::Verify {
+                self.verify_links(group);
+            } else if self.engine.spec.policy.dry_run {
                 self.preview(group);
             } else {
                 self.link_group(group);
@@ -123,7 +124,7 @@ impl Mover<'_> {
     }
 
     /// The first name that can carry the content does; every later one is linked to it.
-    fn link_group(&mut self, group: &LinkGroup) {
+    pub(crate) fn link_group(&mut self, group: &LinkGroup) {
         if !group.first_is_done && self.goes_ahead_in_chunks(group) {
             return;
         }
@@ -191,6 +192,9 @@ impl Mover<'_> {
 
     /// A large file goes ahead as a file of its own, and its other names follow when it is sealed.
     fn goes_ahead_in_chunks(&mut self, group: &LinkGroup) -> bool {
+        if self.engine.spec.verb != Verb::Copy {
+            return false; // what is begun anew would be compared
+        }
         let level = self.engine.open_level(&group.first.directory);
         if let Ok(level) = &level {
             self.note_opened_up(level, &group.first.directory);
@@ -279,7 +283,7 @@ impl Mover<'_> {
         in_pieces && chunk::chunk_bytes(size, self.engine.movers_max, policy.split_bytes).is_some()
     }
 
-    fn present(&self, level: &Level, file: &FileRef) -> Option<stat::Stat> {
+    pub(crate) fn present(&self, level: &Level, file: &FileRef) -> Option<stat::Stat> {
         let target = level.target.as_ref()?;
         stat::stat_at(&target.fd, file.destination_name.as_bytes(), false).ok()
     }
@@ -333,7 +337,7 @@ impl Mover<'_> {
         }
     }
 
-    fn mark_dirty(&mut self, directory: &DirectoryRef) {
+    pub(crate) fn mark_dirty(&mut self, directory: &DirectoryRef) {
         if self.outcome.dirty.last() != Some(directory) {
             self.outcome.dirty.push(directory.clone());
         }

@@ -53,6 +53,11 @@ impl Mover<'_> {
             directories.push_back(name);
             return None;
         }
+        if self.engine.looks_for_unknown(level) {
+            let path = level.path.join(name.as_bytes());
+            self.is_known(&path, record.metadata.kind);
+            return None;
+        }
         self.count_found(&record.metadata);
         if self.is_anothers(level, &record) {
             let path = level.target_path(record.destination_name().as_bytes());
@@ -63,12 +68,8 @@ impl Mover<'_> {
         }
         if self.is_for_the_link_phase(level, &record) {
             let file = file_ref(level, &record);
-            self.outcome.links.push(LinkName { identity: record.metadata.identity, file });
-            // They are the ledger's to remember. A mover reads hundreds of thousands of names in the time of a task.
+            self.record_link(LinkName { identity: record.metadata.identity, file });
             self.spent.entries += 1;
-            if self.outcome.links.len() >= LINKS_MAX {
-                self.flush();
-            }
             return None;
         }
         let planned = self.plan_record(level, record)?;
@@ -79,6 +80,16 @@ impl Mover<'_> {
             return None;
         }
         Some(planned)
+    }
+
+    /// Reports a name of an inode that has several.
+    ///
+    /// They are the ledger's to remember. A mover reads hundreds of thousands of names in the time of a task.
+    pub(crate) fn record_link(&mut self, name: LinkName) {
+        self.outcome.links.push(name);
+        if self.outcome.links.len() >= LINKS_MAX {
+            self.flush();
+        }
     }
 
     fn count_found(&self, metadata: &Metadata) {
@@ -160,7 +171,8 @@ impl Mover<'_> {
 
     fn is_for_the_link_phase(&self, level: &Level, record: &EntryRecord) -> bool {
         let policy = &self.engine.spec.policy;
-        self.engine.spec.verb.writes()
+        self.engine.compares_links()
+            && level.root.destination.is_some()
             && record.is_hard_linked()
             && policy.preserve.has(Attribute::Links)
             && level.root.range.is_none()
@@ -182,6 +194,8 @@ impl Mover<'_> {
         match self.engine.spec.verb {
             Verb::Copy => self.is_worth_splitting(metadata),
             Verb::Sum => self.engine.hashes_apart(metadata.size),
+            // Whoever compares it finds out.
+            Verb::Verify => false,
         }
     }
 
@@ -389,7 +403,8 @@ impl Engine {
     /// Whether regular files of a directory need neither a rule nor a look at the destination.
     pub(crate) fn takes_files_at_sight(&self, level: &Level) -> bool {
         let nothing_there = level.target.as_ref().is_some_and(|target| target.fresh);
-        (nothing_there || !self.spec.verb.writes())
+        (nothing_there || self.spec.verb == Verb::Sum)
+            && self.spec.verb != Verb::Verify
             && level.root.is_directory
             && level.root.range.is_none()
             && self.filter.admits_all()

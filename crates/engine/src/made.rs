@@ -1,9 +1,9 @@
 //! Digests of what is copied, made of the bytes as they pass.
-use dmover_digest::manifest::{Body, Content, Header, Record, Writer};
+use dmover_digest::manifest::{Header, Writer};
 use dmover_digest::{Fold, Pieces};
 use dmover_model::{
-    Action, Attribute, ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Event,
-    FileDigest, Operation, Shape, Side,
+    Action, Attribute, Body, ByteRange, Content, EntryError, EntryKind, EntryRecord, ErrorClass,
+    Event, FileDigest, Operation, Record, Shape, Side,
 };
 use dmover_observe::Counter;
 use serde_bytes::ByteBuf;

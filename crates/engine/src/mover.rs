@@ -1,6 +1,5 @@
 //! A mover: leases tasks, runs them, reports.
-use dmover_digest::manifest::Content;
-use dmover_model::{Identity, NewNode, Outcome, Task, TaskKind};
+use dmover_model::{Content, Identity, NewNode, Outcome, Task, TaskKind};
 use dmover_observe::{Activity, Counter, Station, station};
 use dmover_sys::directory::DirectoryReader;
 use std::cell::RefCell;
@@ -42,6 +41,8 @@ pub(crate) struct Mover<'a> {
     pub in_place: bool,
     /// The inode that was brought over last, and its content for the manifest: further names of it have the same.
     pub carried: Option<(Identity, Content)>,
+    /// What is compared otherwise is to be brought over now.
+    pub is_copying: bool,
     /// Nodes reported in this lease.
     nodes: usize,
 }
@@ -81,6 +82,9 @@ impl Mover<'_> {
             TaskKind::Sums(items) => self.run_sums(items),
             TaskKind::Hash(task) => self.run_hash(task),
             TaskKind::Conclude(task) => self.run_conclude(task),
+            TaskKind::Records(records) => self.run_records(records),
+            TaskKind::Compare(task) => self.run_compare(task),
+            TaskKind::Judge(task) => self.run_judge(task),
         }
     }
 }
@@ -107,6 +111,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 exact_names: RefCell::new(None),
                 in_place: false,
                 carried: None,
+                is_copying: false,
                 nodes: 0,
             };
             station::begin(Class::of(&lease.task) as usize);

@@ -62,6 +62,9 @@ impl JobReport {
         if own || lost || get(Counter::NotAttempted) > 0 {
             code = ExitCode::Partial;
         }
+        if self.errors.contains_key(&ErrorClass::Integrity) {
+            code = ExitCode::Integrity;
+        }
         match self.state {
             // 3 and 4 speak of jobs that were finished.
             JobState::Stopped(StopReason::Errors | StopReason::Duration) => ExitCode::Limit,

@@ -302,9 +302,25 @@ impl Resolver<'_> {
         Ok(Resolved { roots, placement, meetings })
     }
 
+    /// The tree that a manifest is of, and the one that repairs come from.
+    pub fn resolve_checked(&self) -> Result<Resolved, Fatal> {
+        let destination = &self.spec.destination;
+        let mut roots = vec![self.directory(destination)?];
+        for source in &self.spec.sources {
+            roots.push(self.root(source, destination, Placement::As)?.root);
+        }
+        Ok(Resolved { roots, placement: Placement::As, meetings: Meetings::default() })
+    }
+
     /// Directories of which nothing is written anywhere.
     pub fn resolve_sources(&self) -> Result<Resolved, Fatal> {
-        let root = |source: &PathBytes| {
+        let sources = self.spec.sources.iter();
+        let roots = sources.map(|source| self.directory(source)).collect::<Result<_, Fatal>>()?;
+        Ok(Resolved { roots, placement: Placement::As, meetings: Meetings::default() })
+    }
+
+    fn directory(&self, source: &PathBytes) -> Result<Root, Fatal> {
+        {
             let source = Argument::new(source)?;
             let found = source
                 .stat(true)
@@ -324,9 +340,7 @@ impl Resolver<'_> {
                 range: None,
                 in_manifest: TreePath::root(),
             })
-        };
-        let roots = self.spec.sources.iter().map(root).collect::<Result<_, Fatal>>()?;
-        Ok(Resolved { roots, placement: Placement::As, meetings: Meetings::default() })
+        }
     }
 
     /// One source and destination of a batch list, with cp's rule for existing directories.
@@ -423,7 +437,11 @@ impl Resolver<'_> {
             let hint = "create the directory first, or leave out the slash";
             return Err(refuse(&target.display, "is not an existing directory", hint));
         }
-        self.check_target(&source, &metadata, &target)?;
+        // What is only compared may be read-only, or of another type.
+        let writes = self.spec.policy.verify.as_ref().is_none_or(|policy| policy.repair);
+        if writes {
+            self.check_target(&source, &metadata, &target)?;
+        }
         let held_by = source.canonical.parent().map(Path::to_path_buf);
         let ends = Ends { source: read, target: target.canonical.clone() };
         let source = self.pin_source(source, &metadata, false)?;

@@ -2,7 +2,7 @@
 //! hands back what exceeds it.
 use dmover_model::{
     Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Item, Metadata, Name, NewNode,
-    NewTask, Operation, Parent, ScanNames, Side, TaskKind,
+    NewTask, Operation, Parent, ScanNames, Side, TaskKind, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::itemize;
@@ -16,6 +16,7 @@ use crate::directory::Place;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::root::{Root, RootSide};
+use crate::verify::SeenNames;
 
 /// Entries that are planned before they are applied: enough to amortise, little to hold.
 const BATCH: usize = 128;
@@ -103,10 +104,14 @@ impl Mover<'_> {
         if !root.is_directory {
             return self.scan_single(root, at.root);
         }
-        let level = self.open_root(at.root)?;
-        if self.engine.monitor.wants_items() {
-            self.tell_directory(&level);
-        }
+        let level = match self.open_root(at.root) {
+            Err(error) if self.engine.is_no_directory(&error) => {
+                self.tell_no_directory(error.path);
+                return Ok(());
+            }
+            opened => opened?,
+        };
+        self.tell_directory(&level);
         let node = self.own_node();
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
         self.read_directory(&mut frames);
@@ -233,9 +238,7 @@ impl Mover<'_> {
             match self.enter(&frames[depth - 1].level, name.as_bytes()) {
                 Ok(level) => {
                     let other_mount = level.source.metadata.identity.mount != level.root.mount;
-                    if self.engine.monitor.wants_items() {
-                        self.tell_directory(&level);
-                    }
+                    self.tell_directory(&level);
                     let node = self.own_node();
                     frames.push(Frame { level, directories: VecDeque::new(), node });
                     if !(other_mount && self.engine.spec.selection.one_file_system) {
@@ -259,9 +262,12 @@ impl Mover<'_> {
                 return;
             }
         }
+        if self.engine.is_no_directory(&error) {
+            return self.tell_no_directory(level.target_path(name.as_bytes()));
+        }
         let denied = error.class == ErrorClass::Denied && at_source;
         self.engine.error(error);
-        if denied {
+        if denied && self.engine.spec.verb == Verb::Copy {
             self.bring_closed_directory(level, name.as_bytes());
         }
     }
@@ -274,8 +280,8 @@ impl Mover<'_> {
 
     /// What a directory that is entered here hangs on: where nothing is written there is nothing to finish.
     fn own_node(&self) -> FrameNode {
-        let writes = self.engine.spec.verb.writes();
-        if writes { FrameNode::OnTheSpot } else { FrameNode::Inherited }
+        let fills = self.engine.spec.verb == Verb::Copy;
+        if fills { FrameNode::OnTheSpot } else { FrameNode::Inherited }
     }
 
     /// The topmost directory has nothing left to go into.
@@ -346,14 +352,21 @@ impl Mover<'_> {
     fn read_directory(&mut self, frames: &mut [Frame]) {
         let Some(frame) = frames.last_mut() else { return };
         let shown = frame.level.own_source_path();
-        let result = self.read_batches(frames);
+        let mut seen = self.looks_for_extra(&frame.level).then(SeenNames::default);
+        let result = self.read_batches(frames, &mut seen);
         self.hand_on_deferred(frames);
         if let Err(error) = result {
             self.engine.error(entry_error(Side::Source, Operation::ReadDirectory, shown, error));
+        } else if let (Some(seen), Some(frame)) = (seen, frames.last()) {
+            self.tell_extra(&frame.level, &seen);
         }
     }
 
-    fn read_batches(&mut self, frames: &mut [Frame]) -> Result<(), Errno> {
+    fn read_batches(
+        &mut self,
+        frames: &mut [Frame],
+        seen: &mut Option<SeenNames>,
+    ) -> Result<(), Errno> {
         station::at(Activity::SourceNames);
         let index = frames.len() - 1;
         let mut reader = self.readers.pop().unwrap_or_default();
@@ -363,6 +376,9 @@ impl Mover<'_> {
         let result = fd.and_then(|fd| {
             reader.read(&fd, |name, hint| -> Result<bool, Errno> {
                 let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
+                if let Some(seen) = seen {
+                    seen.insert(name.as_bytes());
+                }
                 if hint == TypeHint::Directory && !self.looks_at_directories() {
                     frames[index].directories.push_back(name);
                 } else {
@@ -473,7 +489,19 @@ impl Mover<'_> {
         self.flush();
     }
 
-    fn tell_directory(&self, level: &Level) {
+    fn tell_directory(&mut self, level: &Level) {
+        if self.engine.looks_for_unknown(level) {
+            if !level.path.is_root() {
+                self.is_known(&level.path, EntryKind::Directory);
+            }
+            return;
+        }
+        if self.engine.spec.verb == Verb::Verify {
+            return self.verify_directory(level);
+        }
+        if !self.engine.monitor.wants_items() {
+            return;
+        }
         let action = match &level.target {
             Some(target) if !target.fresh => Action::Skipped,
             _ => Action::Created,

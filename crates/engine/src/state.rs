@@ -37,7 +37,7 @@ pub fn job_id(
         hasher.update(b"\0");
     }
     match list {
-        JobList::None | JobList::Sums(_) => {}
+        JobList::None | JobList::Sums(_) | JobList::Records(_) => {}
         JobList::Paths(paths) => paths.iter().for_each(|p| {
             hasher.update(p.as_bytes()).update(b"\0");
         }),

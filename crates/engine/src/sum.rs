@@ -9,7 +9,7 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::{self, Method, Situation};
 use dmover_plan::{chunk, retry};
-use dmover_sys::{AsFd, Errno, OwnedFd, cache, file, path, stat};
+use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, cache, file, path, stat};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,13 +30,20 @@ const BLOCK: usize = 256 << 10;
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// A file that is open to be hashed.
-struct Content {
-    fd: OwnedFd,
-    metadata: Metadata,
-    facts: Arc<Facts>,
+pub(crate) struct Content {
+    pub fd: OwnedFd,
+    pub metadata: Metadata,
+    pub facts: Arc<Facts>,
     /// It is read from where it stands to its end: a pipe, a device, standard input, or a file that is made up as it is
     /// read.
-    is_stream: bool,
+    pub is_stream: bool,
+}
+
+impl Content {
+    /// What is needed to read it.
+    pub fn held(&self) -> (BorrowedFd<'_>, &Facts) {
+        (self.fd.as_fd(), &self.facts)
+    }
 }
 
 /// What is to be made of some content.
@@ -56,10 +63,10 @@ impl<'a> From<&'a SumItem> for Wanted<'a> {
 
 /// What a digest is of, and put together how.
 #[derive(Clone, Copy)]
-struct Part {
-    shape: Shape,
+pub(crate) struct Part {
+    pub shape: Shape,
     /// First byte of the content.
-    start: u64,
+    pub start: u64,
 }
 
 type Shown<'a> = &'a dyn Fn() -> PathBytes;
@@ -79,6 +86,26 @@ impl Engine {
         let (start, end) = (range.start.min(size), range.end.min(size));
         let shape = self.digest_policy(wanted).shape(end.saturating_sub(start));
         Part { shape, start }
+    }
+
+    /// Whether content is read past the page cache. Where only what storage has counts, nothing of it stays there.
+    pub(crate) fn way_to_read(
+        &self,
+        content: &Content,
+        range: ByteRange,
+        shown: Shown<'_>,
+    ) -> Result<bool, EntryError> {
+        if self.spec.policy.verify.as_ref().is_none_or(|policy| !policy.stored) {
+            return Ok(self.reads_direct(content, range));
+        }
+        let (fd, length) = (&content.fd, range.len());
+        // The kernel keeps what is not written out yet. An error here is one of writing.
+        cache::start_writing(fd, range.start, length)
+            .and_then(|()| cache::wait_for_writing(fd, range.start, length))
+            .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
+        cache::forget(fd, range.start, length);
+        let refused = content.facts.is(&content.facts.no_direct);
+        Ok(!refused && stat::direct_io_alignment(fd).is_some())
     }
 
     fn reads_direct(&self, content: &Content, range: ByteRange) -> bool {
@@ -286,7 +313,7 @@ impl Mover<'_> {
     }
 
     /// Hashes some pieces.
-    fn hash_range(
+    pub(crate) fn hash_range(
         &mut self,
         content: &Content,
         Part { shape, start }: Part,
@@ -296,13 +323,8 @@ impl Mover<'_> {
         let engine = self.engine;
         let mut pieces = Pieces::new(shape, range.start);
         let wanted = ByteRange { start: start + range.start, end: start + range.end };
-        let direct = engine.reads_direct(content, wanted);
-        let reading = Reading {
-            source: (content.fd.as_fd(), &*content.facts),
-            direct,
-            path: shown,
-            lease: self.lease,
-        };
+        let direct = engine.way_to_read(content, wanted, shown)?;
+        let reading = Reading { source: content.held(), direct, path: shown, lease: self.lease };
         let block =
             if direct { self.tools.buffer.len() } else { self.tools.buffer.len().min(BLOCK) };
         let buffer = &mut self.tools.buffer[..block];
@@ -556,7 +578,12 @@ pub(crate) fn in_order(parts: &[HashedPieces]) -> Vec<Digest> {
 }
 
 /// Ranges of the pieces that are not as they should be, neighbours put together.
-fn differing(shape: &Shape, start: u64, made: &[Digest], expected: &[Digest]) -> Vec<ByteRange> {
+pub(crate) fn differing(
+    shape: &Shape,
+    start: u64,
+    made: &[Digest],
+    expected: &[Digest],
+) -> Vec<ByteRange> {
     let mut ranges: Vec<ByteRange> = Vec::new();
     for number in 0..made.len().max(expected.len()) {
         if made.get(number) == expected.get(number) {

@@ -132,6 +132,8 @@ classes! {
     SelfCopy, "self_copy", "choose a destination outside the source";
     /// An attribute that the destination cannot hold.
     Loss, "loss", "accept it with --allow-loss, or choose another destination";
+    /// What was written does not read back equal, or what should be copied is not what it was.
+    Integrity, "integrity", "check the storage, then run the same command again";
     /// The job was stopped before this entry was done.
     Cancelled, "cancelled", "run the same command again to go on";
     /// The mover lost its lease on this work.

@@ -1,7 +1,9 @@
 //! What a job tells those who watch it. Text, JSON and tests are all fed from this one enum.
 use serde::{Deserialize, Serialize};
 
-use crate::{EntryError, EntryKind, FileDigest, JobId, Limit, LossKind, PathBytes, Verdict};
+use crate::{
+    Difference, EntryError, EntryKind, FileDigest, JobId, Limit, LossKind, PathBytes, Verdict,
+};
 
 /// What was done with one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -84,6 +86,8 @@ pub enum Event {
         /// What was found.
         verdict: Verdict,
     },
+    /// An entry is not as it should be.
+    Difference(Difference),
     /// An entry failed.
     Error(EntryError),
     /// An entry arrived without an attribute.

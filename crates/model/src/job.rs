@@ -29,6 +29,8 @@ pub enum Verb {
     Copy,
     /// Hash the content of files, or check it against lists.
     Sum,
+    /// Compare trees, or a tree with a manifest.
+    Verify,
 }
 
 /// How the destination path is meant.
@@ -143,12 +145,13 @@ impl Verb {
         match self {
             Self::Copy => "copy",
             Self::Sum => "sum",
+            Self::Verify => "verify",
         }
     }
 
-    /// Whether it writes, so that there is a destination.
-    pub fn writes(self) -> bool {
-        self == Self::Copy
+    /// Whether there is a destination beside every source.
+    pub fn has_destination(self) -> bool {
+        self != Self::Sum
     }
 }
 

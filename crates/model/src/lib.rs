@@ -4,6 +4,9 @@
 //! *outcome*. An *entry* is one name in a tree. See `ARCHITECTURE.md` for the whole picture.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod words;
+
 mod digest;
 mod entry;
 mod error;
@@ -14,9 +17,11 @@ mod job;
 mod limit;
 mod name;
 mod policy;
+mod record;
 mod sum;
 mod task;
 pub mod units;
+mod verify;
 
 pub use digest::{Digest, HashType, Shape};
 pub use entry::{EntryKind, EntryRecord, Identity, Metadata, MountId, Timestamp, Version};
@@ -33,6 +38,7 @@ pub use policy::{
     Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, IdRule, LossKind, LossSet,
     Overwrite, RangeCopy, When,
 };
+pub use record::{Body, Content, Record};
 pub use sum::{
     ConcludeTask, DigestPolicy, Expected, FileDigest, HashTask, HashedFile, HashedPieces, Subject,
     SumItem, Verdict,
@@ -40,4 +46,8 @@ pub use sum::{
 pub use task::{
     Budget, ChunkTask, DirectoryRef, FileRef, LargeFile, LinkGroup, LinkName, NewNode, NewTask,
     Outcome, Parent, RootId, ScanNames, SealTask, Task, TaskId, TaskKind,
+};
+pub use verify::{
+    CompareTask, ComparedFile, Difference, DifferenceKind, DifferenceSet, JudgeTask, VerifyLevel,
+    VerifyPolicy,
 };

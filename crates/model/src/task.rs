@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteRange, ConcludeTask, EntryError, HashTask, HashedPieces, Identity, Metadata, Name,
-    RangeCopy, SumItem, TreePath, Version,
+    ByteRange, CompareTask, ConcludeTask, EntryError, HashTask, HashedPieces, Identity, JudgeTask,
+    Metadata, Name, RangeCopy, Record, SumItem, TreePath, Version,
 };
 
 /// Number of a task within its job.
@@ -175,6 +175,12 @@ pub enum TaskKind {
     Hash(Box<HashTask>),
     /// Make the digest of a file of those of its parts.
     Conclude(Box<ConcludeTask>),
+    /// Compare entries with what a manifest says of them.
+    Records(Vec<Record>),
+    /// Compare part of a file.
+    Compare(Box<CompareTask>),
+    /// End the comparison of a file of which parts were compared.
+    Judge(Box<JudgeTask>),
 }
 
 impl TaskKind {
@@ -182,7 +188,13 @@ impl TaskKind {
     pub fn is_large(&self) -> bool {
         matches!(
             self,
-            Self::Open { .. } | Self::Chunk(_) | Self::Seal(_) | Self::Hash(_) | Self::Conclude(_)
+            Self::Open { .. }
+                | Self::Chunk(_)
+                | Self::Seal(_)
+                | Self::Hash(_)
+                | Self::Conclude(_)
+                | Self::Compare(_)
+                | Self::Judge(_)
         )
     }
 }
@@ -240,6 +252,8 @@ pub struct Outcome {
     pub chunk_failure: Option<Box<EntryError>>,
     /// Digests of the pieces of a part.
     pub pieces: Option<HashedPieces>,
+    /// Bytes of a part that are not as they should be.
+    pub differing: Vec<ByteRange>,
 }
 
 impl Outcome {
@@ -250,7 +264,8 @@ impl Outcome {
 
     /// Whether there is nothing to report but the end.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0 && self.chunk_failure.is_none() && self.pieces.is_none()
+        let parts = self.chunk_failure.is_some() || self.pieces.is_some();
+        self.len() == 0 && !parts && self.differing.is_empty()
     }
 }
 

@@ -59,6 +59,16 @@ counters! {
     DigestsDiffer = "digests_differ",
     /// Files of a list that are not there and were to be passed over.
     FilesMissing = "files_missing",
+    /// Entries compared with another tree or a manifest.
+    EntriesCompared = "entries_compared",
+    /// Entries that are not as they should be.
+    EntriesDiffering = "entries_differing",
+    /// Entries that were brought over again because they differed.
+    EntriesRepaired = "entries_repaired",
+    /// Entries whose content differs or that are missing, and that were not repaired.
+    EntriesCorrupt = "entries_corrupt",
+    /// Entries that were taken for right because they were not changed since --since.
+    EntriesUntouched = "entries_untouched",
     /// Entries that were equal already, or that the policy keeps.
     EntriesSkipped = "entries_skipped",
     /// Bytes of content of skipped regular files.

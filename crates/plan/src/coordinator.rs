@@ -6,8 +6,8 @@
 //! sealed when its chunks have settled. What exceeds the window goes to the ledger (the *shelf*) and
 //! comes back last in, first out: depth first, so that memory follows depth and not the tree.
 use dmover_model::{
-    Budget, DirectoryRef, EntryError, ErrorClass, HashedPieces, LinkGroup, LinkName, NewNode,
-    NewTask, Operation, Outcome, Parent, PathBytes, Side, Task, TaskId, TaskKind,
+    Budget, ByteRange, DirectoryRef, EntryError, ErrorClass, HashedPieces, LinkGroup, LinkName,
+    NewNode, NewTask, Operation, Outcome, Parent, PathBytes, Side, Task, TaskId, TaskKind,
 };
 use std::collections::HashMap;
 
@@ -124,6 +124,7 @@ struct Node {
     finish: TaskKind,
     failure: Option<Box<EntryError>>,
     pieces: Vec<HashedPieces>,
+    differing: Vec<ByteRange>,
 }
 
 #[derive(Debug)]
@@ -253,21 +254,19 @@ impl Coordinator {
             self.hold(parent);
             let id = NodeId(self.next_node);
             self.next_node += 1;
+            let (pieces, differing) = (Vec::new(), Vec::new());
             self.nodes
-                .insert(id, Node { parent, holds: 1, finish, failure: None, pieces: Vec::new() });
+                .insert(id, Node { parent, holds: 1, finish, failure: None, pieces, differing });
             if let Some(flight) = self.flights.get_mut(&task) {
                 flight.reported.push(id);
             }
         }
-        if let (Some(failure), Some(node)) =
-            (outcome.chunk_failure, inherited.and_then(|n| self.nodes.get_mut(&n)))
-        {
-            node.failure.get_or_insert(failure);
-        }
-        if let (Some(pieces), Some(node)) =
-            (outcome.pieces, inherited.and_then(|n| self.nodes.get_mut(&n)))
-        {
-            node.pieces.push(pieces);
+        if let Some(node) = inherited.and_then(|n| self.nodes.get_mut(&n)) {
+            if let Some(failure) = outcome.chunk_failure {
+                node.failure.get_or_insert(failure);
+            }
+            node.pieces.extend(outcome.pieces);
+            node.differing.extend(outcome.differing);
         }
         if !outcome.links.is_empty() {
             // Also when the link phase has seen all names already: these are new.
@@ -353,7 +352,7 @@ impl Coordinator {
     }
 
     fn abandon(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
-        if matches!(kind, TaskKind::Chunk(_) | TaskKind::Hash(_)) {
+        if matches!(kind, TaskKind::Chunk(_) | TaskKind::Hash(_) | TaskKind::Compare(_)) {
             self.fail_node(node, ErrorClass::Cancelled, "the job was stopped");
         } else {
             out.push(Command::Abandon(kind));
@@ -414,6 +413,10 @@ impl Coordinator {
                 TaskKind::Conclude(conclude) => {
                     conclude.failure = node.failure.take();
                     conclude.pieces = std::mem::take(&mut node.pieces);
+                }
+                TaskKind::Judge(judge) => {
+                    judge.failure = node.failure.take();
+                    judge.differing.append(&mut node.differing);
                 }
                 _ => {}
             }

@@ -16,3 +16,4 @@ pub mod overlap;
 pub mod rate;
 pub mod retry;
 pub mod temporary;
+pub mod verify;

@@ -1,17 +1,14 @@
 //! `dmover copy`.
 use clap::ArgMatches;
 use dmover_digest::lines::Style;
-use dmover_engine::{Control, Fatal, Job, JobReport, StateDirectory, layout, run_job};
+use dmover_engine::{Control, Fatal, Job, JobReport, layout, run_job};
 use dmover_model::{ExitCode as Code, Verb};
 use dmover_observe::{Counters, Monitor};
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::run::{before_the_job, end, exit, listen, refuse};
-use crate::args::{CopyArgs, StateArgs};
-use crate::config::environment;
+use super::run::{before_the_job, end, exit, listen, refuse, spill_directory, usable_state};
+use crate::args::CopyArgs;
 use crate::manifest::ManifestFile;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
@@ -46,9 +43,7 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return exit(Code::Fatal);
     }
-    let state = state_directory(&args.state).map(StateDirectory::new);
-    let named = args.state.state_dir.is_some() || spec.policy.dry_run;
-    let state = state.filter(|state| named || state.is_usable().map_err(|e| no_state(&e)).is_ok());
+    let state = usable_state(&args.state, spec.policy.dry_run);
     let spill_directory = spill_directory(&args.state, state.as_ref());
     let create = |path| ManifestFile::create(path, umask);
     let manifest = match args.proof.manifest.as_deref().map(create).transpose() {
@@ -84,35 +79,6 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         }
         Ok(report) => end(report, report.exit_code()),
         Err(error) => exit(error.exit_code()),
-    }
-}
-
-/// `--state-dir` and its variable, `/var/lib/dmover` for root, else the XDG state directory.
-/// Without a place for it a job still runs; it is just not remembered.
-fn no_state(error: &std::io::Error) {
-    crate::print::say(&format!(
-        "dmover: note: the job is not remembered, nor locked against a second run: {error}\n  \
-         hint: name a directory by --state-dir"
-    ));
-}
-
-fn state_directory(args: &StateArgs) -> Option<PathBuf> {
-    if let Some(directory) = &args.state_dir {
-        return Some(PathBuf::from(directory));
-    }
-    if dmover_sys::process::effective_uid() == 0 {
-        return Some(PathBuf::from("/var/lib/dmover"));
-    }
-    let xdg = environment("XDG_STATE_HOME").map(PathBuf::from);
-    let home = |home: OsString| PathBuf::from(home).join(".local/state");
-    Some(xdg.or_else(|| environment("HOME").map(home))?.join("dmover"))
-}
-
-fn spill_directory(args: &StateArgs, state: Option<&StateDirectory>) -> PathBuf {
-    match (&args.spill_dir, state) {
-        (Some(directory), _) => PathBuf::from(directory),
-        (None, Some(state)) => state.path().to_owned(),
-        (None, None) => std::env::temp_dir(),
     }
 }
 

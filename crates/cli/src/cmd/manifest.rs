@@ -1,9 +1,10 @@
 //! `dmover manifest`.
 use clap::ArgMatches;
 use dmover_digest::lines::{self, Entry, Form, Style};
-use dmover_digest::manifest::{Body, Header, ManifestError, Reader, Record, Writer};
+use dmover_digest::manifest::{Header, ManifestError, Reader, Writer};
 use dmover_model::{
-    EntryKind, ExitCode as Code, Identity, Metadata, PathBytes, Selection, Timestamp, TreePath,
+    Body, EntryKind, ExitCode as Code, Identity, Metadata, PathBytes, Record, Selection, Timestamp,
+    TreePath,
 };
 use dmover_plan::filter::Filter;
 use serde_json::{Map, Value, json};

@@ -5,3 +5,4 @@ pub(crate) mod doctor;
 pub(crate) mod manifest;
 mod run;
 pub(crate) mod sum;
+pub(crate) mod verify;

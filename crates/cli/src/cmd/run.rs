@@ -1,12 +1,14 @@
 //! What verbs that run a job have in common.
-use dmover_engine::{Control, JobReport, JobState, StopReason};
+use dmover_engine::{Control, JobReport, JobState, StateDirectory, StopReason};
 use dmover_model::{ExitCode as Code, JobSpec};
 use dmover_observe::{LogFormat, start_log};
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::args::{LogFormatArg, OutputArgs};
+use crate::args::{LogFormatArg, OutputArgs, StateArgs};
 use crate::config::environment;
 use crate::print::progress::Progress;
 use crate::print::{failure, line};
@@ -102,4 +104,40 @@ pub(super) fn listen(
             }
         },
     )
+}
+
+/// Without a place for its state a job still runs; it is just not remembered.
+fn no_state(error: &std::io::Error) {
+    crate::print::say(&format!(
+        "dmover: note: the job is not remembered, nor locked against a second run: {error}\n  \
+         hint: name a directory by --state-dir"
+    ));
+}
+
+/// Where state is kept, if it can be kept there.
+pub(super) fn usable_state(args: &StateArgs, dry_run: bool) -> Option<StateDirectory> {
+    let state = state_directory(args).map(StateDirectory::new);
+    let named = args.state_dir.is_some() || dry_run;
+    state.filter(|state| named || state.is_usable().map_err(|e| no_state(&e)).is_ok())
+}
+
+/// `--state-dir` and its variable, `/var/lib/dmover` for root, else the XDG state directory.
+fn state_directory(args: &StateArgs) -> Option<PathBuf> {
+    if let Some(directory) = &args.state_dir {
+        return Some(PathBuf::from(directory));
+    }
+    if dmover_sys::process::effective_uid() == 0 {
+        return Some(PathBuf::from("/var/lib/dmover"));
+    }
+    let xdg = environment("XDG_STATE_HOME").map(PathBuf::from);
+    let home = |home: OsString| PathBuf::from(home).join(".local/state");
+    Some(xdg.or_else(|| environment("HOME").map(home))?.join("dmover"))
+}
+
+pub(super) fn spill_directory(args: &StateArgs, state: Option<&StateDirectory>) -> PathBuf {
+    match (&args.spill_dir, state) {
+        (Some(directory), _) => PathBuf::from(directory),
+        (None, Some(state)) => state.path().to_owned(),
+        (None, None) => std::env::temp_dir(),
+    }
 }

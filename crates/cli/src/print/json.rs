@@ -1,7 +1,7 @@
 //! JSON lines for scripts; `docs/scripting.md` describes every field.
 use base64::Engine as _;
 use dmover_engine::{Control, Fatal, JobReport, JobState, StopReason};
-use dmover_model::{Event, ExitCode, FileDigest, Limit, PathBytes};
+use dmover_model::{DifferenceKind, Event, ExitCode, FileDigest, Limit, PathBytes};
 use dmover_observe::{Counter, Monitor};
 use serde_json::{Map, Value, json};
 use std::io::Write;
@@ -55,6 +55,14 @@ impl Monitor for JsonPrinter {
             Event::Checked { path, verdict, .. } => {
                 let fields = serde_json::to_value(verdict).unwrap_or_default();
                 self.print("checked", Some(path), fields);
+            }
+            Event::Difference(difference) => {
+                let kinds: Vec<_> = difference.kinds.iter().map(DifferenceKind::word).collect();
+                let fields = json!({
+                    "kind": difference.kind, "kinds": kinds, "ranges": difference.ranges,
+                    "detail": difference.detail, "repaired": difference.repaired,
+                });
+                self.print("difference", Some(&difference.path), fields);
             }
             Event::Note { path, note } => self.print("note", Some(path), json!({"note": note})),
             Event::Limit(limit) => {

@@ -7,6 +7,7 @@ pub(crate) mod json;
 pub(crate) mod progress;
 pub(crate) mod sums;
 pub(crate) mod text;
+pub(crate) mod verify;
 
 /// How sizes are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

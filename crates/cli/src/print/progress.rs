@@ -130,7 +130,11 @@ impl Progress {
         ];
         let bytes = [Counter::BytesCopied, Counter::BytesShared, Counter::BytesHashed];
         let bytes = bytes.into_iter().map(get).sum();
-        let files = if self.verb == Verb::Sum { get(Counter::FilesHashed) } else { 0 };
+        let files = match self.verb {
+            Verb::Copy => 0,
+            Verb::Sum => get(Counter::FilesHashed),
+            Verb::Verify => get(Counter::EntriesCompared),
+        };
         (files + entries.into_iter().map(get).sum::<u64>(), bytes)
     }
 
@@ -142,6 +146,7 @@ impl Progress {
             match self.verb {
                 Verb::Copy => "copied",
                 Verb::Sum => "hashed",
+                Verb::Verify => "compared",
             },
             self.sizes.show(bytes),
             self.sizes.show(self.counters.get(Counter::BytesFound).max(bytes + skipped) - skipped),

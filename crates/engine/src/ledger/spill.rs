@@ -7,10 +7,6 @@ use std::path::{Path, PathBuf};
 use crate::error::Fatal;
 
 const SCHEMA: &str = "
-    PRAGMA journal_mode = OFF;
-    PRAGMA synchronous = OFF;
-    PRAGMA locking_mode = EXCLUSIVE;
-    PRAGMA cache_size = -4096;
     CREATE TABLE task (
         large INTEGER, id INTEGER, node INTEGER, body BLOB NOT NULL, PRIMARY KEY (large, id)
     ) WITHOUT ROWID;
@@ -36,19 +32,7 @@ pub(super) struct Spill {
 
 impl Spill {
     pub fn create(directory: &Path) -> Result<Self, Fatal> {
-        let path =
-            directory.join(format!("dmover-spill-{:016x}", dmover_sys::process::random_u64()));
-        let fail =
-            |e: &dyn std::fmt::Display| Fatal::Ledger { path: path.clone(), reason: e.to_string() };
-        let database = Connection::open(&path).map_err(|e| fail(&e))?;
-        database.execute_batch(SCHEMA).map_err(|e| fail(&e))?;
-        // Nobody else needs the name, and no crash can leave the file behind.
-        if let Some(name) = path.file_name() {
-            use std::os::unix::ffi::OsStrExt;
-            let parent = dmover_sys::path::open_directory(directory).map_err(|e| fail(&e))?;
-            dmover_sys::directory::unlink(&parent, name.as_bytes()).map_err(|e| fail(&e))?;
-        }
-        Ok(Self { path, database, tasks_put: 0 })
+        Ok(Self { path: directory.to_owned(), database: scratch(directory, SCHEMA)?, tasks_put: 0 })
     }
 
     fn fail(&self, error: &dyn std::fmt::Display) -> Fatal {
@@ -117,6 +101,27 @@ impl Spill {
         rows.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
         rows.iter().map(|(_, b)| postcard::from_bytes(b).map_err(|e| self.fail(&e))).collect()
     }
+}
+
+/// A database that nobody else needs and that no crash can leave behind.
+pub(crate) fn scratch(directory: &Path, schema: &str) -> Result<Connection, Fatal> {
+    const SETTINGS: &str = "
+        PRAGMA journal_mode = OFF;
+        PRAGMA synchronous = OFF;
+        PRAGMA locking_mode = EXCLUSIVE;
+        PRAGMA cache_size = -4096;
+    ";
+    let path = directory.join(format!("dmover-spill-{:016x}", dmover_sys::process::random_u64()));
+    let fail = |e: &dyn std::fmt::Display| ledger_error(&path, &e);
+    let database = Connection::open(&path).map_err(|e| fail(&e))?;
+    database.execute_batch(SETTINGS).map_err(|e| fail(&e))?;
+    database.execute_batch(schema).map_err(|e| fail(&e))?;
+    if let Some(name) = path.file_name() {
+        use std::os::unix::ffi::OsStrExt;
+        let parent = dmover_sys::path::open_directory(directory).map_err(|e| fail(&e))?;
+        dmover_sys::directory::unlink(&parent, name.as_bytes()).map_err(|e| fail(&e))?;
+    }
+    Ok(database)
 }
 
 fn ledger_error(path: &Path, error: &dyn std::fmt::Display) -> Fatal {

@@ -1,0 +1,177 @@
+//! `dmover verify`.
+use clap::ArgMatches;
+use dmover_engine::{
+    Control, Fatal, Job, JobList, JobReport, JobState, StopReason, layout, run_job,
+};
+use dmover_model::{ExitCode as Code, JobSpec, Verb};
+use dmover_observe::{Counter, Counters, Monitor};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use super::run::{before_the_job, end, exit, listen, refuse, spill_directory, usable_state};
+use crate::args::VerifyArgs;
+use crate::manifest::Recorded;
+use crate::print::json::JsonPrinter;
+use crate::print::progress::Progress;
+use crate::print::text::TextPrinter;
+use crate::print::verify::{VerifyPrinter, summary};
+use crate::print::{Sizes, failure, say};
+use crate::spec;
+
+pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
+    let Some(matches) = matches else { return exit(Code::Usage) };
+    let recorded = match args.manifest.as_deref().map(Recorded::open).transpose() {
+        Ok(recorded) => recorded.map(Arc::new),
+        Err(message) => {
+            failure(&message, "name a manifest that 'dmover copy --manifest' has written");
+            return exit(Code::Usage);
+        }
+    };
+    let base = recorded.as_ref().map(|recorded| recorded.base());
+    let spec = match spec::verify_spec(args, base, matches) {
+        Ok(spec) => spec,
+        Err(unusable) => return refuse(&unusable),
+    };
+    if let Some(code) = before_the_job(&spec, &args.output) {
+        return code;
+    }
+    let control = Arc::new(Control::default());
+    let counters = Arc::new(Counters::default());
+    let printer = Printer::new(args, Arc::clone(&counters), &control);
+    let heard = listen(&control, &printer.progress, args.output.quiet > 0);
+    if let Err(error) = heard {
+        failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+        return exit(Code::Fatal);
+    }
+    let job = job(args, spec, recorded.as_ref(), (&printer, counters, control));
+    let result = run_job(&job);
+    printer.progress.end();
+    let report = match result {
+        Ok(report) => report,
+        Err(error) => {
+            printer.fatal(&error);
+            return exit(error.exit_code());
+        }
+    };
+    if let Some(trouble) = recorded.as_ref().and_then(|recorded| recorded.trouble()) {
+        failure(&trouble, "entries after it were not compared; is there another copy of it?");
+    }
+    let code = code_of(&report, recorded.as_deref());
+    printer.summary(&report, code, args);
+    match report.state {
+        JobState::Stopped(StopReason::Signal(_)) => end(&report, code),
+        _ if printer.has_lost_lines() => {
+            failure("standard output could not be written", "lines are missing");
+            exit(Code::Fatal)
+        }
+        _ => {
+            if !recorded.is_some_and(|recorded| recorded.is_complete())
+                && args.manifest.is_some()
+                && !args.ignore_extra
+                && args.output.quiet == 0
+            {
+                say(
+                    "dmover: note: the manifest is not of a whole tree, so entries that it does not name are \
+                     not looked for",
+                );
+            }
+            exit(code)
+        }
+    }
+}
+
+fn job(
+    args: &VerifyArgs,
+    spec: JobSpec,
+    recorded: Option<&Arc<Recorded>>,
+    (printer, counters, control): (&Printer, Arc<Counters>, Arc<Control>),
+) -> Job {
+    let umask = dmover_sys::process::clear_umask();
+    // What only looks leaves nothing behind.
+    let state = args.repair.then(|| usable_state(&args.state, false)).flatten();
+    Job {
+        list: recorded.map_or(JobList::None, |recorded| {
+            JobList::Records(Arc::clone(recorded) as Arc<dyn dmover_engine::RecordSupply>)
+        }),
+        spill_directory: spill_directory(&args.state, state.as_ref()),
+        state,
+        monitor: printer.monitor(),
+        counters,
+        control,
+        manifest: None,
+        layout: Arc::new(layout::DefaultLayout),
+        umask,
+        open_files_max: dmover_sys::process::raise_open_files(),
+        spec,
+    }
+}
+
+/// How a comparison ended. Nobody knows which of two trees is right; a manifest says.
+pub(super) fn code_of(report: &JobReport, recorded: Option<&Recorded>) -> Code {
+    let get = |counter| report.counters.get(counter);
+    let left = get(Counter::EntriesDiffering) - get(Counter::EntriesRepaired);
+    let found = match (left, get(Counter::EntriesCorrupt), recorded) {
+        (0, ..) => Code::Done,
+        (_, 1.., Some(_)) => Code::Integrity,
+        _ => Code::Different,
+    };
+    let damaged = recorded.is_some_and(|recorded| recorded.trouble().is_some());
+    let read = if damaged { Code::Integrity } else { Code::Done };
+    report.exit_code().merge(found).merge(read)
+}
+
+struct Printer {
+    progress: Arc<Progress>,
+    kind: Kind,
+    sizes: Sizes,
+}
+
+enum Kind {
+    Text(Arc<VerifyPrinter>),
+    Json(Arc<JsonPrinter>),
+}
+
+impl Printer {
+    fn new(args: &VerifyArgs, counters: Arc<Counters>, control: &Arc<Control>) -> Self {
+        let output = &args.output;
+        let sizes = Sizes::new(output.bytes, output.si);
+        let progress = Progress::start(output, Verb::Verify, sizes, counters);
+        let (own, other) = (Arc::clone(control), Arc::clone(control));
+        let kind = if output.json {
+            Kind::Json(Arc::new(JsonPrinter::new(own, Arc::clone(&progress))))
+        } else {
+            let words = TextPrinter::new(None, output, sizes, Arc::clone(&progress), own);
+            Kind::Text(Arc::new(VerifyPrinter::new(words, other, output.quiet < 2)))
+        };
+        Self { progress, kind, sizes }
+    }
+
+    fn monitor(&self) -> Arc<dyn Monitor> {
+        match &self.kind {
+            Kind::Text(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
+            Kind::Json(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
+        }
+    }
+
+    fn has_lost_lines(&self) -> bool {
+        match &self.kind {
+            Kind::Text(printer) => printer.has_lost_lines(),
+            Kind::Json(printer) => printer.has_lost_lines(),
+        }
+    }
+
+    fn summary(&self, report: &JobReport, code: Code, args: &VerifyArgs) {
+        match &self.kind {
+            Kind::Json(printer) => printer.summary_with(report, code),
+            Kind::Text(_) if args.output.quiet > 0 => {}
+            Kind::Text(_) => summary(report, self.sizes).iter().for_each(|line| say(line)),
+        }
+    }
+
+    fn fatal(&self, error: &Fatal) {
+        if let Kind::Json(printer) = &self.kind {
+            printer.fatal(error);
+        }
+        failure(&error.to_string(), &error.hint());
+    }
+}

@@ -1,0 +1,93 @@
+//! What a comparison found, a line for each entry, and a summary in words.
+use dmover_engine::{Control, JobReport};
+use dmover_model::{Difference, Event, units};
+use dmover_observe::{Counter, Monitor};
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::text::{TextPrinter, trouble_lines};
+use super::{Sizes, counted, grouped};
+use crate::quote::quoted;
+
+/// Prints differences.
+pub(crate) struct VerifyPrinter {
+    words: TextPrinter,
+    control: Arc<Control>,
+    shown: bool,
+    /// A line could not be written.
+    lost: AtomicBool,
+}
+
+impl Monitor for VerifyPrinter {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Difference(difference) if self.shown => self.line(difference),
+            Event::Difference(_) | Event::Item(_) | Event::Start { .. } => {}
+            other => self.words.event(other),
+        }
+    }
+
+    fn wants_items(&self) -> bool {
+        false
+    }
+}
+
+impl VerifyPrinter {
+    /// `shown`: whether differences are named.
+    pub fn new(words: TextPrinter, control: Arc<Control>, shown: bool) -> Self {
+        Self { words, control, shown, lost: AtomicBool::new(false) }
+    }
+
+    fn line(&self, difference: &Difference) {
+        let Difference { path, detail, repaired, .. } = difference;
+        let done = match repaired {
+            Some(true) => " [repaired]",
+            Some(false) => " [NOT repaired]",
+            None => "",
+        };
+        let line = format!("{}: {detail}{done}\n", quoted(&path.0));
+        let mut out = std::io::stdout().lock();
+        if let Err(error) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+            self.lost.store(true, Ordering::Relaxed);
+            self.control.stop(super::output_failed(&error));
+        }
+    }
+
+    /// Whether a line could not be written.
+    pub fn has_lost_lines(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+/// What was compared, in words.
+pub(crate) fn summary(report: &JobReport, sizes: Sizes) -> Vec<String> {
+    let get = |counter| report.counters.get(counter);
+    let seconds = report.elapsed.as_secs_f64().max(0.001);
+    let (compared, differing) = (get(Counter::EntriesCompared), get(Counter::EntriesDiffering));
+    let all = counted(compared, "entry", "entries");
+    let found = if differing == 0 {
+        format!("no difference in {all}")
+    } else {
+        format!("{} of {all} differ", grouped(differing))
+    };
+    let mut lines = vec![format!("dmover: {found}")];
+    if get(Counter::EntriesRepaired) > 0 {
+        lines.push(format!("  repaired    {}", grouped(get(Counter::EntriesRepaired))));
+    }
+    let bytes = get(Counter::BytesHashed);
+    let time = units::format_duration(report.elapsed.as_secs());
+    let rate = sizes.show((bytes as f64 / seconds) as u64);
+    lines.push(format!("  read        {} in {time} ({rate}/s)", sizes.show(bytes)));
+    if get(Counter::BytesCopied) > 0 {
+        lines.push(format!("  written     {}", sizes.show(get(Counter::BytesCopied))));
+    }
+    let more = [(Counter::EntriesUntouched, "untouched"), (Counter::EntriesExcluded, "excluded")];
+    for (counter, label) in more {
+        if get(counter) > 0 {
+            lines.push(format!("  {label:<11} {}", grouped(get(counter))));
+        }
+    }
+    lines.extend(trouble_lines(report));
+    lines
+}

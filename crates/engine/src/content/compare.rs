@@ -1,0 +1,117 @@
+//! Comparing two files byte by byte.
+use dmover_model::{ByteRange, EntryError, Operation, Side};
+use dmover_sys::buffer::PAGE;
+
+use super::side::Reader;
+use super::{Reading, shrunk};
+use crate::context::Engine;
+
+/// Bytes are compared in pieces of this size; what differs is looked at byte by byte.
+const PIECE: usize = 4096;
+/// Differing bytes that lie closer together are one range.
+const APART: u64 = 64;
+/// More ranges than these are not told apart: the last one takes in what follows.
+const RANGES_MAX: usize = 65_536;
+
+impl Engine {
+    /// Where two files differ. `buffer` is shared between the two.
+    pub(crate) fn compare_bytes(
+        &self,
+        [one, other]: [Reading<'_>; 2],
+        range: ByteRange,
+        buffer: &mut [u8],
+    ) -> Result<Vec<ByteRange>, EntryError> {
+        let half = buffer.len() / 2 / PAGE as usize * PAGE as usize;
+        let (left, right) = buffer.split_at_mut(half);
+        let mut readers = [one, other].map(|reading| {
+            Reader::new(self, reading.source, reading.direct, range.start, reading.path)
+        });
+        let mut ranges = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            self.check_held(one.lease, (Side::Source, Operation::Read), one.path)?;
+            let wanted = (range.end - at).min(half as u64) as usize;
+            let wanted = self.limits.block_bytes(wanted, self.spec.limits.bytes_per_s);
+            // Both sides are read.
+            self.limits.bytes(2 * wanted as u64, &self.control);
+            let [first, second] = &mut readers;
+            read_all(first, left, at, wanted, one.direct)
+                .and_then(|read| if read { Ok(()) } else { Err(shrunk(one.path)) })?;
+            if !read_all(second, &mut right[..half], at, wanted, other.direct)? {
+                return Err(shrunk(other.path));
+            }
+            compare_blocks(&left[..wanted], &right[..wanted], at, &mut ranges);
+            self.account_read(one.lease, 2 * wanted as u64);
+            at += wanted as u64;
+        }
+        for reader in &mut readers {
+            reader.finish(at)?;
+        }
+        Ok(ranges)
+    }
+}
+
+/// Fills the first `wanted` bytes. Answers whether there were so many.
+fn read_all(
+    reader: &mut Reader<'_>,
+    buffer: &mut [u8],
+    at: u64,
+    wanted: usize,
+    direct: bool,
+) -> Result<bool, EntryError> {
+    let mut filled = 0;
+    while filled < wanted {
+        // A direct read takes whole blocks; what it reads beyond the range is not used.
+        let whole = (wanted - filled).next_multiple_of(PAGE as usize).min(buffer.len() - filled);
+        let room = if direct { whole } else { wanted - filled };
+        let read = reader.read(&mut buffer[filled..filled + room], at + filled as u64)?;
+        if read == 0 {
+            return Ok(false);
+        }
+        filled += read;
+    }
+    Ok(true)
+}
+
+fn compare_blocks(left: &[u8], right: &[u8], at: u64, ranges: &mut Vec<ByteRange>) {
+    if left == right {
+        return;
+    }
+    for (number, (a, b)) in left.chunks(PIECE).zip(right.chunks(PIECE)).enumerate() {
+        if a == b {
+            continue;
+        }
+        let base = at + (number * PIECE) as u64;
+        for (offset, _) in a.iter().zip(b).enumerate().filter(|(_, (a, b))| a != b) {
+            let start = base + offset as u64;
+            let full = ranges.len() >= RANGES_MAX;
+            match ranges.last_mut() {
+                Some(last) if full || start <= last.end + APART => last.end = start + 1,
+                _ => ranges.push(ByteRange { start, end: start + 1 }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differing_bytes_are_found_to_the_byte() {
+        let left = vec![7u8; 20_000];
+        let mut right = left.clone();
+        for at in [0, 4_095, 4_096, 10_000, 10_010, 19_999] {
+            right[at] = 8;
+        }
+        let mut ranges = Vec::new();
+        compare_blocks(&left, &right, 1_000_000, &mut ranges);
+        let range = |start, end| ByteRange { start: 1_000_000 + start, end: 1_000_000 + end };
+        let expected =
+            [range(0, 1), range(4_095, 4_097), range(10_000, 10_011), range(19_999, 20_000)];
+        assert_eq!(ranges, expected);
+        ranges.clear();
+        compare_blocks(&left, &left, 0, &mut ranges);
+        assert!(ranges.is_empty());
+    }
+}

@@ -1,0 +1,49 @@
+//! What a manifest says of an entry.
+use serde::{Deserialize, Serialize};
+
+use crate::{Digest, EntryKind, Shape, Timestamp, TreePath};
+
+/// The content of a regular file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    /// How the digest is put together.
+    pub shape: Shape,
+    /// The digest.
+    pub digest: Digest,
+    /// Those of its pieces; none if there is only one.
+    pub pieces: Vec<Digest>,
+}
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Where it is; the root is the base itself.
+    pub path: TreePath,
+    /// Its metadata and content.
+    pub body: Body,
+}
+
+/// What is known of an entry besides its path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Body {
+    /// Type of the entry.
+    pub kind: EntryKind,
+    /// Permission bits, set-id bits and the sticky bit.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes; of directories 0.
+    pub size: u64,
+    /// Last write.
+    pub mtime: Timestamp,
+    /// Names of one inode have the same number here.
+    pub link: Option<u64>,
+    /// What a symbolic link contains.
+    pub symlink: Option<serde_bytes::ByteBuf>,
+    /// Major and minor number of a device node.
+    pub device: Option<(u32, u32)>,
+    /// The content of a regular file, if it was read.
+    pub content: Option<Content>,
+}

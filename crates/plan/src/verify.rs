@@ -1,0 +1,244 @@
+//! How an entry differs from what it should be, by what a look at both says.
+use dmover_model::{
+    Attribute, AttributeSet, ByteRange, DifferenceKind as Kind, DifferenceSet, EntryKind, Metadata,
+    Timestamp, VerifyLevel,
+};
+use std::fmt::Write;
+
+/// One side of a comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight<'a> {
+    /// Type of the entry.
+    pub kind: EntryKind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner and group, those of the source as the destination should have them.
+    pub owner: (u32, u32),
+    /// Size of a file.
+    pub size: u64,
+    /// Last write.
+    pub mtime: Timestamp,
+    /// Device number.
+    pub device: (u32, u32),
+    /// What a symbolic link contains.
+    pub symlink: Option<&'a [u8]>,
+}
+
+impl<'a> Sight<'a> {
+    /// What a look at an entry said.
+    pub fn of(metadata: &Metadata, symlink: Option<&'a [u8]>) -> Self {
+        Self {
+            kind: metadata.kind,
+            mode: metadata.mode,
+            owner: (metadata.uid, metadata.gid),
+            size: metadata.size,
+            mtime: metadata.mtime,
+            device: metadata.device,
+            symlink,
+        }
+    }
+}
+
+/// What of them counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope {
+    /// How closely they are compared.
+    pub level: VerifyLevel,
+    /// Attributes that should be equal.
+    pub attributes: AttributeSet,
+    /// The steps in which the destination keeps times, in nanoseconds.
+    pub granularity_ns: u32,
+}
+
+/// How `found` differs from what is `expected`, as far as `scope` wants to know.
+pub fn differences(expected: Sight<'_>, found: Sight<'_>, scope: Scope) -> DifferenceSet {
+    let mut kinds = DifferenceSet::NONE;
+    if expected.kind != found.kind {
+        kinds.insert(Kind::Type);
+        return kinds;
+    }
+    if scope.level >= VerifyLevel::Size {
+        let (kind, differs) = match expected.kind {
+            EntryKind::File => (Kind::Size, expected.size != found.size),
+            EntryKind::Symlink => (Kind::Target, expected.symlink != found.symlink),
+            EntryKind::CharDevice | EntryKind::BlockDevice => {
+                (Kind::Device, expected.device != found.device)
+            }
+            EntryKind::Directory | EntryKind::Fifo | EntryKind::Socket => (Kind::Type, false),
+        };
+        if differs {
+            kinds.insert(kind);
+        }
+    }
+    if scope.level < VerifyLevel::Mtime {
+        return kinds;
+    }
+    let step = scope.granularity_ns;
+    let has_mode = expected.kind != EntryKind::Symlink;
+    let checks = [
+        (
+            Attribute::Times,
+            Kind::Mtime,
+            expected.mtime.truncated(step) != found.mtime.truncated(step),
+        ),
+        (Attribute::Mode, Kind::Mode, has_mode && expected.mode != found.mode),
+        (Attribute::Owner, Kind::Owner, expected.owner != found.owner),
+    ];
+    for (attribute, kind, differs) in checks {
+        if differs && scope.attributes.has(attribute) {
+            kinds.insert(kind);
+        }
+    }
+    kinds
+}
+
+/// Both sides in words: what is there, and what should be.
+pub fn describe(
+    kinds: DifferenceSet,
+    expected: Option<Sight<'_>>,
+    found: Option<Sight<'_>>,
+    ranges: &[ByteRange],
+) -> String {
+    let mut text = String::new();
+    for kind in kinds.iter() {
+        if !text.is_empty() {
+            text.push_str("; ");
+        }
+        text.push_str(kind.word());
+        if kind == Kind::Content {
+            push_ranges(&mut text, ranges);
+        } else if let (Some(expected), Some(found)) = (expected, found)
+            && let Some((is, should)) = values(kind, expected, found)
+        {
+            // Writing into a string does not fail.
+            let _ = write!(text, " {is} instead of {should}");
+        }
+    }
+    text
+}
+
+fn values(kind: Kind, expected: Sight<'_>, found: Sight<'_>) -> Option<(String, String)> {
+    let text = |sight: Sight<'_>| match kind {
+        Kind::Type => Some(sight.kind.word().to_owned()),
+        Kind::Size => Some(sight.size.to_string()),
+        Kind::Mtime => {
+            let Timestamp { seconds, nanoseconds } = sight.mtime;
+            Some(format!("{seconds}.{nanoseconds:09}"))
+        }
+        Kind::Mode => Some(format!("{:04o}", sight.mode)),
+        Kind::Owner => Some(format!("{}:{}", sight.owner.0, sight.owner.1)),
+        Kind::Device => Some(format!("{}:{}", sight.device.0, sight.device.1)),
+        Kind::Target => sight.symlink.map(|link| format!("'{}'", link.escape_ascii())),
+        _ => None,
+    };
+    Some((text(found)?, text(expected)?))
+}
+
+/// So many ranges are named; a program gets all of them from the event.
+const RANGES_SHOWN: usize = 4;
+
+fn push_ranges(text: &mut String, ranges: &[ByteRange]) {
+    for (number, ByteRange { start, end }) in ranges.iter().take(RANGES_SHOWN).enumerate() {
+        text.push_str(if number == 0 { " in bytes " } else { ", " });
+        let _ = write!(text, "{start}-{}", end.saturating_sub(1));
+    }
+    if ranges.len() > RANGES_SHOWN {
+        let _ = write!(text, " and {} more ranges", ranges.len() - RANGES_SHOWN);
+    }
+}
+
+/// Puts ranges in order, those that touch or overlap together.
+pub fn merged(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<ByteRange> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+/// Whether a sample of so many millionths takes the entry at `path`.
+pub fn is_sampled(millionths: Option<u32>, seed: u64, path: &[u8]) -> bool {
+    // FNV-1a with a last mix (splitmix64): a choice that spreads, nothing that has to be secret.
+    let Some(millionths) = millionths else { return true };
+    let mut hash = 0xcbf2_9ce4_8422_2325 ^ seed;
+    for byte in path {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (hash ^ (hash >> 31)) % 1_000_000 < u64::from(millionths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sight(kind: EntryKind) -> Sight<'static> {
+        let mtime = Timestamp { seconds: 100, nanoseconds: 5 };
+        let symlink = (kind == EntryKind::Symlink).then_some(&b"a"[..]);
+        Sight { kind, mode: 0o644, owner: (1, 2), size: 10, mtime, device: (0, 0), symlink }
+    }
+
+    fn scope(level: VerifyLevel) -> Scope {
+        Scope { level, attributes: AttributeSet::all(), granularity_ns: 1 }
+    }
+
+    #[test]
+    fn every_level_includes_those_before_it() {
+        let expected = sight(EntryKind::File);
+        let mtime = Timestamp { seconds: 101, nanoseconds: 5 };
+        let found = Sight { mode: 0o600, owner: (3, 2), size: 11, mtime, ..expected };
+        let words = |level| differences(expected, found, scope(level)).words();
+        assert_eq!(words(VerifyLevel::Exists), "");
+        assert_eq!(words(VerifyLevel::Size), "size");
+        assert_eq!(words(VerifyLevel::Mtime), "size,mtime,mode,owner");
+        assert_eq!(words(VerifyLevel::Bytes), "size,mtime,mode,owner");
+        let link = sight(EntryKind::Symlink);
+        let other = Sight { symlink: Some(b"b"), mode: 0o777, ..link };
+        assert_eq!(differences(link, other, scope(VerifyLevel::Bytes)).words(), "target");
+        // Of another type nothing else can be said.
+        assert_eq!(differences(expected, other, scope(VerifyLevel::Bytes)).words(), "type");
+    }
+
+    #[test]
+    fn what_is_not_kept_is_not_compared() {
+        let expected = sight(EntryKind::File);
+        let found = Sight { mode: 0o600, ..expected };
+        let mut scope = scope(VerifyLevel::Bytes);
+        scope.attributes.remove(Attribute::Mode);
+        assert!(differences(expected, found, scope).is_empty());
+        // A coarse file system cuts times.
+        let cut = Sight { mtime: Timestamp { seconds: 100, nanoseconds: 0 }, ..expected };
+        assert_eq!(differences(expected, cut, scope).words(), "mtime");
+        scope.granularity_ns = 1_000_000_000;
+        assert!(differences(expected, cut, scope).is_empty());
+    }
+
+    #[test]
+    fn ranges_are_merged_and_described() {
+        let range = |start, end| ByteRange { start, end };
+        let ranges = merged(vec![range(10, 20), range(0, 5), range(20, 30), range(4, 6)]);
+        assert_eq!(ranges, [range(0, 6), range(10, 30)]);
+        let kinds = DifferenceSet::from_iter([Kind::Size, Kind::Content]);
+        let expected = sight(EntryKind::File);
+        let found = Sight { size: 7, ..expected };
+        assert_eq!(
+            describe(kinds, Some(expected), Some(found), &ranges),
+            "size 7 instead of 10; content in bytes 0-5, 10-29"
+        );
+    }
+
+    #[test]
+    fn a_sample_takes_its_share() {
+        let taken = (0..100_000)
+            .filter(|number: &u32| is_sampled(Some(50_000), 7, &number.to_le_bytes()))
+            .count();
+        assert!((4_500..5_500).contains(&taken), "{taken}");
+        assert!(is_sampled(None, 7, b"x") && !is_sampled(Some(0), 7, b"x"));
+        assert!(is_sampled(Some(1_000_000), 7, b"x"));
+    }
+}
