@@ -362,6 +362,11 @@ pub struct ProofArgs {
     #[arg(long, value_name = "FILE",
         conflicts_with_all = ["dry_run", "read_stdin", "offset", "length", "dst_offset"])]
     pub manifest: Option<OsString>,
+    /// Read back what was written, from storage and not from the page cache, and compare it with what was read at
+    /// the source: read-back, sample:PERCENT or none
+    #[arg(long, value_name = "HOW", value_parser = read_back, default_value = "none",
+        hide_default_value = true)]
+    pub verify: ReadBackArg,
     /// The function that makes digests (see 'dmover sum --help')
     #[arg(long, value_name = "TYPE", value_parser = hash_type, default_value = "blake3")]
     pub hash_type: dmover_model::HashType,
@@ -641,6 +646,26 @@ fn hash_type(text: &str) -> Result<dmover_model::HashType, String> {
         let all: Vec<_> = dmover_model::HashType::ALL.iter().map(|hash| hash.word()).collect();
         format!("there are {}", all.join(", "))
     })
+}
+
+/// `--verify` of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadBackArg {
+    /// Nothing is read back.
+    None,
+    /// Everything that was written.
+    All,
+    /// So many millionths of the files.
+    Sample(u32),
+}
+
+fn read_back(text: &str) -> Result<ReadBackArg, String> {
+    match (text, text.strip_prefix("sample:")) {
+        ("none", _) => Ok(ReadBackArg::None),
+        ("read-back", _) => Ok(ReadBackArg::All),
+        (_, Some(share)) => Ok(ReadBackArg::Sample(percentage(share)?)),
+        _ => Err("has to be none, read-back or sample:PERCENT".into()),
+    }
 }
 
 /// A share of a hundred, in millionths of all.

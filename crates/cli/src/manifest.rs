@@ -2,9 +2,9 @@
 use dmover_digest::manifest::{Header, MAGIC, Reader};
 use dmover_engine::{Fatal, JobReport, JobState, RecordSupply, Recorder};
 use dmover_model::{ExitCode, PathBytes, Record};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::{BufReader, ErrorKind, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::quote::quoted;
 pub(crate) struct ManifestFile {
     recorder: Arc<Recorder>,
     file: File,
-    part: PathBuf,
-    path: PathBuf,
+    /// Where it is and what it will be called; one that only this process needs has no name.
+    names: Option<(PathBuf, PathBuf)>,
 }
 
 impl ManifestFile {
@@ -33,11 +33,36 @@ impl ManifestFile {
         part.push(format!(".{:016x}.part", dmover_sys::process::random_u64()));
         let mut options = std::fs::OpenOptions::new();
         // The process has given up its own mask.
-        let options = options.write(true).create_new(true).mode(0o666 & !umask);
+        let options = options.read(true).write(true).create_new(true).mode(0o666 & !umask);
         let file = options.open(&part).map_err(fail)?;
         let output = file.try_clone().map_err(fail)?;
         let recorder = Arc::new(Recorder::new(Box::new(output)));
-        Ok(Self { recorder, file, part: part.into(), path: path.into() })
+        Ok(Self { recorder, file, names: Some((part.into(), path.into())) })
+    }
+
+    /// One without a name, of what the job writes, to read it back.
+    pub fn scratch(directory: &Path) -> Result<Self, String> {
+        let fail = |error: std::io::Error| {
+            let shown = quoted(directory.as_os_str().as_bytes());
+            format!("cannot keep in {shown} what is to be read back: {error}")
+        };
+        let name = format!("dmover-written-{:016x}", dmover_sys::process::random_u64());
+        let path = directory.join(name);
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(&path).map_err(fail)?;
+        std::fs::remove_file(&path).map_err(fail)?;
+        let output = file.try_clone().map_err(fail)?;
+        let recorder = Arc::new(Recorder::of_written(Box::new(output)));
+        Ok(Self { recorder, file, names: None })
+    }
+
+    /// What was written, from its beginning, once it has ended.
+    pub fn read_again(&self) -> Result<Recorded, String> {
+        let fail = |error: std::io::Error| format!("cannot read what was written: {error}");
+        let mut file = self.file.try_clone().map_err(fail)?;
+        file.rewind().map_err(fail)?;
+        Recorded::of_file(file, "of this job".into())
     }
 
     /// Takes the records.
@@ -51,22 +76,26 @@ impl ManifestFile {
         let Ok(report) = result else {
             // What was refused has changed nothing; any other trouble leaves what there is to be read.
             let refused = [ExitCode::Usage, ExitCode::Temporary];
-            if result.as_ref().is_err_and(|error| refused.contains(&error.exit_code())) {
-                let _ = std::fs::remove_file(&self.part);
+            if let Some((part, _)) = &self.names
+                && result.as_ref().is_err_and(|error| refused.contains(&error.exit_code()))
+            {
+                let _ = std::fs::remove_file(part);
             }
             return Ok(());
         };
         let ended = report.state == JobState::Finished;
         let whole = !matches!(report.exit_code(), ExitCode::Partial | ExitCode::SourceMoved);
-        let written = self
-            .recorder
-            .finish(ended && whole)
-            .and_then(|()| self.file.sync_all())
-            .and_then(|()| may_be_replaced(&self.path))
-            .and_then(|()| std::fs::rename(&self.part, &self.path));
+        let written = self.recorder.finish(ended && whole).and_then(|()| match &self.names {
+            None => Ok(()),
+            Some((part, path)) => self
+                .file
+                .sync_all()
+                .and_then(|()| may_be_replaced(path))
+                .and_then(|()| std::fs::rename(part, path)),
+        });
         written.map_err(|error| {
-            let path = OsString::from(&self.path);
-            format!("cannot write the manifest {}: {error}", quoted(path.as_bytes()))
+            let name = self.names.as_ref().map(|(_, path)| quoted(path.as_os_str().as_bytes()));
+            format!("cannot write the manifest {}: {error}", name.unwrap_or_default())
         })
     }
 }

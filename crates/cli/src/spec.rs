@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{
     BackupArg, CopyArgs, EngineArg, FidelityArgs, FilterArgs, KeepArgs, LevelArg, LimitArgs,
-    OverwriteArg, ProofArgs, SelectionArgs, SumArgs, VerifyArgs, WhenArg, WritingArgs,
+    OverwriteArg, ProofArgs, ReadBackArg, SelectionArgs, SumArgs, VerifyArgs, WhenArg, WritingArgs,
 };
 
 /// Arguments that do not make a job.
@@ -42,6 +42,7 @@ pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec,
         limits: limits(&args.limits),
     };
     check_range(&spec)?;
+    check_read_back(args, &spec)?;
     Ok(spec)
 }
 
@@ -416,7 +417,7 @@ fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable>
 
 /// The digest that a copy makes of what passes, if it makes one.
 fn digest(args: &ProofArgs) -> Result<Option<DigestPolicy>, Unusable> {
-    if !args.print_hash && args.manifest.is_none() {
+    if !args.print_hash && args.manifest.is_none() && args.verify == ReadBackArg::None {
         return Ok(None);
     }
     let serial = args.hash_leaf_size.filter(|_| !args.hash_type.is_parallel());
@@ -545,6 +546,22 @@ fn range(args: &SelectionArgs) -> Option<RangeCopy> {
     let end = args.length.map_or(u64::MAX, |length| start.saturating_add(length));
     let ranges = vec![ByteRange { start, end }];
     Some(RangeCopy { ranges, destination_offset: args.dst_offset })
+}
+
+/// What is read back is what a manifest of the job names.
+fn check_read_back(args: &CopyArgs, spec: &JobSpec) -> Result<(), Unusable> {
+    if args.proof.verify == ReadBackArg::None {
+        return Ok(());
+    }
+    let hint = "copy without --verify, then compare by 'dmover verify'";
+    let pairs = spec.selection.list.as_ref().is_some_and(|list| list.pairs);
+    match () {
+        () if spec.policy.dry_run => Err(unusable("--verify: a dry run writes nothing", hint)),
+        () if pairs || spec.policy.range.is_some() => {
+            Err(unusable("--verify reads back whole files, not ranges and lists of pairs", hint))
+        }
+        () => Ok(()),
+    }
 }
 
 fn check_range(spec: &JobSpec) -> Result<(), Unusable> {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::{Hasher, Pieces};
+use dmover_model::Shape;
 use proptest::prelude::*;
 
 fn header() -> Header {

@@ -19,7 +19,11 @@ use crate::level::Level;
 use crate::mover::Mover;
 
 /// Writes the manifest of a job.
-pub struct Recorder(Mutex<State>);
+pub struct Recorder {
+    state: Mutex<State>,
+    /// What was there already is left out.
+    only_written: bool,
+}
 
 struct State {
     output: Box<dyn Write + Send>,
@@ -38,18 +42,24 @@ impl std::fmt::Debug for Recorder {
 impl Recorder {
     /// A manifest that is written to `output` as the job goes on.
     pub fn new(output: Box<dyn Write + Send>) -> Self {
-        Self(Mutex::new(State { output, writer: None, failure: None, left_out: false }))
+        let state = State { output, writer: None, failure: None, left_out: false };
+        Self { state: Mutex::new(state), only_written: false }
+    }
+
+    /// The same of what this very job writes, for reading it back.
+    pub fn of_written(output: Box<dyn Write + Send>) -> Self {
+        Self { only_written: true, ..Self::new(output) }
     }
 
     pub(crate) fn begin(&self, header: &Header) {
-        let state = &mut *lock(&self.0);
+        let state = &mut *lock(&self.state);
         state.writer = Some(Writer::new(header));
         state.write();
     }
 
     /// Whether everything could be written so far.
     fn keep(&self, record: &Record) -> bool {
-        let state = &mut *lock(&self.0);
+        let state = &mut *lock(&self.state);
         if let Some(writer) = &mut state.writer {
             writer.push(record);
         }
@@ -62,7 +72,7 @@ impl Recorder {
     /// # Errors
     /// What could not be written.
     pub fn finish(&self, complete: bool) -> std::io::Result<()> {
-        let state = &mut *lock(&self.0);
+        let state = &mut *lock(&self.state);
         if let Some(error) = state.failure.take() {
             return Err(error);
         }
@@ -164,7 +174,7 @@ impl Engine {
     /// An entry that the job has met is not in the manifest, which then is not complete.
     pub(crate) fn leave_out_of_manifest(&self) {
         if let Some(recorder) = &self.recorder {
-            lock(&recorder.0).left_out = true;
+            lock(&recorder.state).left_out = true;
         }
     }
 
@@ -182,7 +192,8 @@ impl Mover<'_> {
         level: &Level,
         record: &EntryRecord,
     ) -> Result<Moved, EntryError> {
-        let wanted = self.engine.recorder.is_some() && record.metadata.kind == EntryKind::File;
+        let keeps = self.engine.recorder.as_ref().is_some_and(|recorder| !recorder.only_written);
+        let wanted = keeps && record.metadata.kind == EntryKind::File;
         let shape = self.engine.copy_shape(record.metadata.size).filter(|_| wanted);
         let Some(shape) = shape else { return Ok(Moved::default()) };
         let (fd, metadata) = self.engine.open_source_file(level, record)?;
@@ -241,6 +252,10 @@ impl Mover<'_> {
                 pieces: if wants { pieces } else { Vec::new() },
                 elapsed_us: elapsed.as_micros() as u64,
             }));
+        }
+        let only_written = engine.recorder.as_ref().is_some_and(|recorder| recorder.only_written);
+        if only_written && action == Action::Skipped {
+            return;
         }
         if kept {
             // Something else stands there, as the policy wants it.

@@ -1,20 +1,21 @@
 //! `dmover copy`.
 use clap::ArgMatches;
 use dmover_digest::lines::Style;
-use dmover_engine::{Control, Fatal, Job, JobReport, layout, run_job};
+use dmover_engine::{Control, Fatal, Job, JobReport, JobState, layout, run_job};
 use dmover_model::{ExitCode as Code, Verb};
-use dmover_observe::{Counters, Monitor};
+use dmover_observe::{Counter, Counters, Monitor};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::run::{before_the_job, end, exit, listen, refuse, spill_directory, usable_state};
-use crate::args::CopyArgs;
+use super::{read_back, verify};
+use crate::args::{CopyArgs, ReadBackArg};
 use crate::manifest::ManifestFile;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
 use crate::print::text::TextPrinter;
-use crate::print::{Sizes, failure};
+use crate::print::{Sizes, counted, failure, grouped};
 use crate::{list, spec};
 
 pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
@@ -45,8 +46,12 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     }
     let state = usable_state(&args.state, spec.policy.dry_run);
     let spill_directory = spill_directory(&args.state, state.as_ref());
-    let create = |path| ManifestFile::create(path, umask);
-    let manifest = match args.proof.manifest.as_deref().map(create).transpose() {
+    let manifest = match (&args.proof.manifest, args.proof.verify) {
+        (Some(path), _) => ManifestFile::create(path, umask).map(Some),
+        (None, ReadBackArg::None) => Ok(None),
+        (None, _) => ManifestFile::scratch(&spill_directory).map(Some),
+    };
+    let manifest = match manifest {
         Ok(manifest) => manifest,
         Err(message) => {
             failure(&message, "name another file, or check permissions; nothing was copied");
@@ -67,19 +72,47 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         open_files_max,
     };
     let mut result = run_job(&job);
-    if let Some(Err(message)) = manifest.map(|manifest| manifest.end(&result)) {
+    if let Some(Err(message)) = manifest.as_ref().map(|manifest| manifest.end(&result)) {
         // Nobody must take the end of the copy for the end of the job.
         result = Err(Fatal::Manifest(message));
     }
-    printer.end(&result);
+    let mut checked = None;
+    if let Some(manifest) = manifest.filter(|_| args.proof.verify != ReadBackArg::None)
+        && result.as_ref().is_ok_and(|report| report.state == JobState::Finished)
+    {
+        match read_back(args, &job, &manifest) {
+            Ok(report) => checked = Some((verify::code_of(&report, true), report)),
+            Err(error) => result = Err(error),
+        }
+    }
+    printer.end(&result, checked.as_ref());
+    let code = checked.map_or(Code::Done, |(code, _)| code);
     match &result {
         Ok(_) if printer.has_lost_lines() => {
             failure("standard output could not be written", "lines are missing");
             exit(Code::Fatal)
         }
-        Ok(report) => end(report, report.exit_code()),
+        Ok(report) => end(report, report.exit_code().merge(code)),
         Err(error) => exit(error.exit_code()),
     }
+}
+
+/// Compares what storage has with what was read at the source.
+fn read_back(args: &CopyArgs, job: &Job, manifest: &ManifestFile) -> Result<JobReport, Fatal> {
+    let recorded = manifest.read_again().map_err(Fatal::Manifest)?;
+    let millionths = match args.proof.verify {
+        ReadBackArg::Sample(millionths) => Some(millionths),
+        ReadBackArg::All | ReadBackArg::None => None,
+    };
+    let place = read_back::Place {
+        spec: &job.spec,
+        spill_directory: &job.spill_directory,
+        monitor: Arc::clone(&job.monitor),
+        control: Arc::clone(&job.control),
+        umask: job.umask,
+        open_files_max: job.open_files_max,
+    };
+    read_back::run(&place, recorded, millionths)
 }
 
 /// Text or JSON, with progress beside it.
@@ -87,6 +120,7 @@ struct Printer {
     progress: Arc<Progress>,
     kind: Kind,
     quiet: bool,
+    sizes: Sizes,
 }
 
 enum Kind {
@@ -113,7 +147,7 @@ impl Printer {
             });
             Kind::Text(words, digests)
         };
-        Self { progress, kind, quiet: args.quiet > 0 }
+        Self { progress, kind, quiet: args.quiet > 0, sizes }
     }
 
     fn monitor(&self) -> Arc<dyn Monitor> {
@@ -132,16 +166,49 @@ impl Printer {
         }
     }
 
-    fn end(&self, result: &Result<JobReport, Fatal>) {
+    /// What was read back.
+    fn read_back(&self, report: &JobReport, code: Code) {
+        let get = |counter| report.counters.get(counter);
+        let (entries, bytes) = (get(Counter::EntriesCompared), get(Counter::BytesHashed));
+        let differing = get(Counter::EntriesDiffering);
+        match &self.kind {
+            Kind::Json(printer) => printer.read_back([entries, bytes, differing], code),
+            Kind::Text(..) if self.quiet && differing == 0 => {}
+            Kind::Text(..) => {
+                let all = counted(entries, "entry", "entries");
+                let found = if differing == 0 {
+                    "all as they were read at the source".to_owned()
+                } else {
+                    format!("{} NOT as they were read at the source", grouped(differing))
+                };
+                self.progress.say(&format!(
+                    "dmover: read back {all}, {} from storage: {found}",
+                    self.sizes.show(bytes)
+                ));
+            }
+        }
+    }
+
+    /// `checked`: what was found when it was read back.
+    fn end(&self, result: &Result<JobReport, Fatal>, checked: Option<&(Code, JobReport)>) {
         self.progress.end();
+        let code = checked.map_or(Code::Done, |(code, _)| *code);
+        if let (Some((code, report)), Kind::Json(_)) = (checked, &self.kind) {
+            self.read_back(report, *code);
+        }
         match (&self.kind, result) {
             (Kind::Text(printer, digests), Ok(report)) => {
                 if let Some(digests) = digests {
                     digests.end();
                 }
                 printer.summary(report);
+                if let Some((code, report)) = checked {
+                    self.read_back(report, *code);
+                }
             }
-            (Kind::Json(printer), Ok(report)) => printer.summary(report),
+            (Kind::Json(printer), Ok(report)) => {
+                printer.summary(report, report.exit_code().merge(code));
+            }
             (Kind::Json(printer), Err(error)) => {
                 printer.fatal(error);
                 failure(&error.to_string(), &error.hint());

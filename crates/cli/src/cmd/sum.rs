@@ -249,7 +249,7 @@ impl Printer {
 
     fn summary(&self, args: &SumArgs, report: &JobReport, code: Code, sizes: Sizes) {
         match self {
-            Self::Json(printer) => printer.summary_with(report, code),
+            Self::Json(printer) => printer.summary(report, code),
             Self::Text(_) if args.output.verbose > 0 => {
                 for line in SumPrinter::summary(report, sizes) {
                     crate::print::say(&line);

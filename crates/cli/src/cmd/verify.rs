@@ -53,10 +53,11 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
             return exit(error.exit_code());
         }
     };
+    let mut code = code_of(&report, recorded.is_some());
     if let Some(trouble) = recorded.as_ref().and_then(|recorded| recorded.trouble()) {
         failure(&trouble, "entries after it were not compared; is there another copy of it?");
+        code = code.merge(Code::Integrity);
     }
-    let code = code_of(&report, recorded.as_deref());
     printer.summary(&report, code, args);
     match report.state {
         JobState::Stopped(StopReason::Signal(_)) => end(&report, code),
@@ -107,17 +108,15 @@ fn job(
 }
 
 /// How a comparison ended. Nobody knows which of two trees is right; a manifest says.
-pub(super) fn code_of(report: &JobReport, recorded: Option<&Recorded>) -> Code {
+pub(super) fn code_of(report: &JobReport, by_manifest: bool) -> Code {
     let get = |counter| report.counters.get(counter);
     let left = get(Counter::EntriesDiffering) - get(Counter::EntriesRepaired);
-    let found = match (left, get(Counter::EntriesCorrupt), recorded) {
+    let found = match (left, get(Counter::EntriesCorrupt), by_manifest) {
         (0, ..) => Code::Done,
-        (_, 1.., Some(_)) => Code::Integrity,
+        (_, 1.., true) => Code::Integrity,
         _ => Code::Different,
     };
-    let damaged = recorded.is_some_and(|recorded| recorded.trouble().is_some());
-    let read = if damaged { Code::Integrity } else { Code::Done };
-    report.exit_code().merge(found).merge(read)
+    report.exit_code().merge(found)
 }
 
 struct Printer {
@@ -162,7 +161,7 @@ impl Printer {
 
     fn summary(&self, report: &JobReport, code: Code, args: &VerifyArgs) {
         match &self.kind {
-            Kind::Json(printer) => printer.summary_with(report, code),
+            Kind::Json(printer) => printer.summary(report, code),
             Kind::Text(_) if args.output.quiet > 0 => {}
             Kind::Text(_) => summary(report, self.sizes).iter().for_each(|line| say(line)),
         }

@@ -109,13 +109,8 @@ impl JsonPrinter {
         }
     }
 
-    /// The last line of a job that ran.
-    pub fn summary(&self, report: &JobReport) {
-        self.summary_with(report, report.exit_code());
-    }
-
-    /// The same for a verb that judges by more than the report.
-    pub fn summary_with(&self, report: &JobReport, exit_code: ExitCode) {
+    /// The last line of a job that ran; verbs judge by more than its report.
+    pub fn summary(&self, report: &JobReport, exit_code: ExitCode) {
         let mut fields = Map::new();
         let (state, reason) = match report.state {
             JobState::Finished => ("finished", Value::Null),
@@ -155,6 +150,15 @@ impl JsonPrinter {
         });
         fields.insert("slowest".into(), slowest.collect());
         self.print("summary", None, Value::Object(fields));
+    }
+
+    /// What was read back after a copy.
+    pub fn read_back(&self, [entries, bytes, differing]: [u64; 3], code: ExitCode) {
+        let fields = json!({
+            "entries": entries, "bytes": bytes, "entries_differing": differing,
+            "exit_code": code.code(),
+        });
+        self.print("read_back", None, fields);
     }
 
     /// The last line of a job that could not run.

@@ -1,8 +1,8 @@
 //! Words for people: errors and losses as they come, a summary at the end.
 use dmover_engine::{Control, JobReport, JobState, StopReason};
 use dmover_model::{
-    Bottleneck, EntryError, ErrorClass, Event, ExitCode, Item, Limit, LossKind, Note, Operation,
-    PathBytes, units,
+    Bottleneck, Difference, EntryError, ErrorClass, Event, ExitCode, Item, Limit, LossKind, Note,
+    Operation, PathBytes, units,
 };
 use dmover_observe::{Counter, Monitor};
 use std::io::Write;
@@ -44,6 +44,12 @@ impl Monitor for TextPrinter {
             }
             Event::Note { path, note } if self.verbose > 0 => {
                 self.say(&format!("dmover: note: {}: {}", quoted(&path.0), note_words(*note)));
+            }
+            Event::Difference(Difference { path, detail, .. }) => {
+                let hint = "  hint: what storage returns is not what was written; check it, then 'dmover verify \
+                            --repair'";
+                let path = quoted(&path.0);
+                self.say(&format!("dmover: error: {path}: reads back otherwise: {detail}\n{hint}"));
             }
             Event::Limit(limit) => self.progress.note_limit(limit),
             Event::Paused { reason } => self.say(&format!("dmover: paused: {reason}")),

@@ -106,7 +106,8 @@ mod tests {
         }
         let mut ranges = Vec::new();
         compare_blocks(&left, &right, 1_000_000, &mut ranges);
-        let range = |start, end| ByteRange { start: 1_000_000 + start, end: 1_000_000 + end };
+        let range =
+            |start: u64, end: u64| ByteRange { start: 1_000_000 + start, end: 1_000_000 + end };
         let expected =
             [range(0, 1), range(4_095, 4_097), range(10_000, 10_011), range(19_999, 20_000)];
         assert_eq!(ranges, expected);

@@ -1,0 +1,92 @@
+//! `copy --verify`: what was written is read back from storage.
+use dmover_engine::{Control, Fatal, Job, JobList, JobReport, RecordSupply, layout, run_job};
+use dmover_model::{
+    AttributeSet, CopyPolicy, Event, JobSpec, PathBytes, Selection, TargetMode, Verb, VerifyLevel,
+    VerifyPolicy,
+};
+use dmover_observe::{Counters, Monitor};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::manifest::Recorded;
+
+/// What the copy and its check share.
+pub(super) struct Place<'a> {
+    /// The copy.
+    pub spec: &'a JobSpec,
+    pub spill_directory: &'a Path,
+    pub monitor: Arc<dyn Monitor>,
+    pub control: Arc<Control>,
+    pub umask: u32,
+    pub open_files_max: u64,
+}
+
+/// Compares what storage has with what was read from the source while it was copied.
+pub(super) fn run(
+    place: &Place<'_>,
+    recorded: Recorded,
+    millionths: Option<u32>,
+) -> Result<JobReport, Fatal> {
+    let verify = VerifyPolicy {
+        level: VerifyLevel::Digest,
+        repair: false,
+        extra: false,
+        sample_millionths: millionths,
+        seed: dmover_sys::process::random_u64(),
+        since: None,
+        stored: true,
+    };
+    let spec = JobSpec {
+        schema: JobSpec::SCHEMA,
+        verb: Verb::Verify,
+        sources: Vec::new(),
+        destination: recorded.base(),
+        target_mode: TargetMode::As,
+        selection: Selection::default(),
+        policy: CopyPolicy {
+            // Attributes that did not arrive were told by the copy.
+            preserve: AttributeSet::NONE,
+            dry_run: true,
+            split_bytes: place.spec.policy.split_bytes,
+            buffer_bytes: place.spec.policy.buffer_bytes,
+            verify: Some(verify),
+            ..CopyPolicy::default()
+        },
+        limits: place.spec.limits.clone(),
+    };
+    let spec = if spec.destination.0.is_empty() {
+        JobSpec { destination: PathBytes(b".".to_vec()), ..spec }
+    } else {
+        spec
+    };
+    let recorded = Arc::new(recorded);
+    let report = run_job(&Job {
+        spec,
+        list: JobList::Records(Arc::clone(&recorded) as Arc<dyn RecordSupply>),
+        state: None,
+        spill_directory: place.spill_directory.to_owned(),
+        monitor: Arc::new(Findings(Arc::clone(&place.monitor))),
+        counters: Arc::new(Counters::default()),
+        control: Arc::clone(&place.control),
+        manifest: None,
+        layout: Arc::new(layout::DefaultLayout),
+        umask: place.umask,
+        open_files_max: place.open_files_max,
+    })?;
+    recorded.trouble().map_or(Ok(report), |trouble| Err(Fatal::Manifest(trouble)))
+}
+
+/// Tells what is found, but not that a job begins: nobody has asked for another one.
+struct Findings(Arc<dyn Monitor>);
+
+impl Monitor for Findings {
+    fn event(&self, event: &Event) {
+        if !matches!(event, Event::Start { .. }) {
+            self.0.event(event);
+        }
+    }
+
+    fn wants_items(&self) -> bool {
+        false
+    }
+}
