@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
-    LaneOptions, digests, faults, kill, memory, pairs, powercut, seccomp, sparse, swap,
+    LaneOptions, corruption, digests, faults, kill, memory, pairs, powercut, seccomp, sparse, swap,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -55,6 +55,11 @@ fn a_sparse_file_of_a_tebibyte_takes_seconds() {
 #[test]
 fn digests_depend_on_content_function_and_leaf() {
     digests::digests(&options(60)).unwrap().assert_clean();
+}
+
+#[test]
+fn corruption_is_found_located_and_repaired() {
+    corruption::corruption(&options(8)).unwrap().assert_clean();
 }
 
 #[test]

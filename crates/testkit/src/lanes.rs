@@ -5,6 +5,7 @@
 //! program run a sample.
 
 pub mod check;
+pub mod corruption;
 pub mod digests;
 pub mod faults;
 pub mod kill;
@@ -173,6 +174,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("seccomp", "system calls missing or forbidden", 28, seccomp::seccomp),
     ("memory", "a million files, directories and hard links", 3, memory::memory),
     ("sparse", "a file of 1 TiB that holds 100 MiB", 2, sparse::sparse),
+    ("corruption", "bytes changed on the device, files cut and grown", 250, corruption::corruption),
     ("digests", "sizes, leaves, ranges, splits and movers", 1000, digests::digests),
 ];
 

@@ -50,7 +50,7 @@ impl Engine {
         Ok(Pair { source, destination, shape })
     }
 
-    fn open_destination(
+    pub(super) fn open_destination(
         &self,
         level: &Level,
         record: &EntryRecord,
@@ -218,6 +218,13 @@ impl Engine {
         let checked = self.check_unchanged(&content.facts, &content.fd, &content.metadata, shown);
         checked.map_err(at_destination)
     }
+}
+
+/// The whole pieces that a range touches.
+pub(super) fn whole_around(shape: &Shape, range: ByteRange) -> ByteRange {
+    let (piece, length) = (shape.piece(), shape.length());
+    let start = (range.start - range.start % piece).min(length);
+    ByteRange { start, end: range.end.div_ceil(piece).saturating_mul(piece).min(length) }
 }
 
 /// The pieces that a file of `size` bytes has in full, or all of them.

@@ -215,7 +215,7 @@ impl Mover<'_> {
     /// Repairs what differs, if that is wanted, and tells.
     fn conclude(&mut self, level: &Level, planned: &Planned, finding: Finding) {
         let wanted = self.engine.repairs() && !finding.kinds.is_empty();
-        let repaired = wanted.then(|| self.repair(level, planned, &finding));
+        let repaired = wanted.then(|| self.repair(level, planned, &finding, None));
         let path = level.target_path(planned.record.destination_name().as_bytes());
         self.engine.tell_finding(path, planned.record.metadata.kind, finding, repaired);
     }

@@ -11,7 +11,7 @@ use dmover_plan::verify::{Sight, differences};
 use dmover_sys::{Errno, directory, stat};
 use std::sync::Arc;
 
-use super::content::whole_pieces;
+use super::content::{whole_around, whole_pieces};
 use super::{Finding, at_destination, look_at};
 use crate::context::{Engine, entry_error, lock};
 use crate::level::Level;
@@ -348,7 +348,9 @@ impl Mover<'_> {
         self.check_source_content(&above, &found, record, finding)?;
         match self.plan_record(&above, found) {
             Some(planned) if matches!(planned.decision, Decision::Refuse(..)) => Ok(false),
-            Some(planned) => Ok(self.repair(&above, &planned, finding)),
+            Some(planned) => {
+                Ok(self.repair(&above, &planned, finding, record.body.content.as_ref()))
+            }
             None => Ok(false),
         }
     }
@@ -362,9 +364,8 @@ impl Mover<'_> {
         finding: &Finding,
     ) -> Result<(), EntryError> {
         let engine = self.engine;
-        let whole = finding.kinds.has(DifferenceKind::Missing)
-            || finding.kinds.has(DifferenceKind::Type)
-            || finding.kinds.has(DifferenceKind::Size);
+        let whole =
+            finding.kinds.has(DifferenceKind::Missing) || finding.kinds.has(DifferenceKind::Type);
         let Some(recorded) = record.body.content.as_ref() else { return Ok(()) };
         if entry.metadata.kind != EntryKind::File || (!whole && finding.ranges.is_empty()) {
             return Ok(());
@@ -373,18 +374,36 @@ impl Mover<'_> {
         let facts = Arc::clone(&level.source.facts);
         let content = Content { fd, metadata, facts, is_stream: false };
         let shown = || level.source_path(entry.name.as_bytes());
+        let all = [ByteRange { start: 0, end: recorded.shape.length() }];
+        let ranges = if whole { &all[..] } else { &finding.ranges };
+        let differs = self.differ_from_record(&content, recorded, ranges, &shown)?;
+        engine.check_unchanged(&content.facts, &content.fd, &content.metadata, &shown)?;
+        if differs { Err(unlike(shown(), "content")) } else { Ok(()) }
+    }
+
+    /// Whether some bytes of a file are not as a manifest says. It has to have the size that the manifest says.
+    pub(super) fn differ_from_record(
+        &mut self,
+        content: &Content,
+        recorded: &dmover_model::Content,
+        ranges: &[ByteRange],
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+    ) -> Result<bool, EntryError> {
         let shape = &recorded.shape;
-        let differing = if whole || recorded.pieces.is_empty() {
-            self.compare_recorded(&content, recorded, &shown)?
-        } else {
-            let mut differing = Vec::new();
-            for range in &finding.ranges {
-                let expected = pieces_of(shape, *range, &recorded.pieces);
-                differing.extend(self.compare_pieces(&content, shape, *range, expected, &shown)?);
+        if content.metadata.size != shape.length() {
+            return Ok(true);
+        }
+        if recorded.pieces.is_empty() {
+            return Ok(!self.compare_recorded(content, recorded, shown)?.is_empty());
+        }
+        for range in ranges {
+            let range = whole_around(shape, *range);
+            let expected = pieces_of(shape, range, &recorded.pieces);
+            if !self.compare_pieces(content, shape, range, expected, shown)?.is_empty() {
+                return Ok(true);
             }
-            differing
-        };
-        if differing.is_empty() { Ok(()) } else { Err(unlike(shown(), "content")) }
+        }
+        Ok(false)
     }
 
     /// A directory of the tree that repairs come from, and the one that is repaired; what is missing there is made.

@@ -4,15 +4,16 @@
 //! are written into the file. There the time of the last write tells until the end that it is not done, and what was right
 //! before is not touched.
 use dmover_model::{
-    ByteRange, DifferenceKind, EntryError, EntryKind, ErrorClass, LinkGroup, Metadata, Operation,
-    Side,
+    ByteRange, Content, DifferenceKind, EntryError, EntryKind, ErrorClass, LinkGroup, Metadata,
+    Operation, Side,
 };
 use dmover_plan::decide::Decision;
 use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, copy, file, path, xattr};
 
-use super::{Finding, is_acl};
+use super::content::whole_around;
+use super::{Finding, at_destination, is_acl};
 use crate::apply::Planned;
 use crate::attributes::{Attributes, Object, is_never_copied};
 use crate::content::{Holes, Transfer};
@@ -26,11 +27,17 @@ const EPERM: i32 = crate::context::EPERM;
 
 impl Mover<'_> {
     /// Brings over what differs; answers whether that was done. What went wrong is told.
-    pub(super) fn repair(&mut self, level: &Level, planned: &Planned, finding: &Finding) -> bool {
+    pub(super) fn repair(
+        &mut self,
+        level: &Level,
+        planned: &Planned,
+        finding: &Finding,
+        recorded: Option<&Content>,
+    ) -> bool {
         let engine = self.engine;
         let mut attempt = 1;
         let result = loop {
-            match self.try_to_repair(level, planned, finding) {
+            match self.try_to_repair(level, planned, finding, recorded) {
                 Err(error) if error.errno == EPERM && engine.lift_directory(level) => {}
                 Err(error) if engine.may_pass(&error, attempt) => attempt += 1,
                 result => break result,
@@ -46,6 +53,7 @@ impl Mover<'_> {
         level: &Level,
         planned: &Planned,
         finding: &Finding,
+        recorded: Option<&Content>,
     ) -> Result<(), EntryError> {
         let record = &planned.record;
         let last = record.destination_name().as_bytes();
@@ -57,23 +65,31 @@ impl Mover<'_> {
         let alone = planned.existing.as_ref().is_none_or(|found| found.links == 1);
         let target = level.target.as_ref().filter(|_| is_file && !replaced && alone);
         let Some(target) = target else {
-            return self.bring(level, planned, None).map(drop);
+            self.bring(level, planned, None)?;
+            let Some(recorded) = recorded else { return Ok(()) };
+            // Whoever replaced the source since it was compared with the manifest shows here.
+            let all = ByteRange { start: 0, end: recorded.shape.length() };
+            return self.check_mended(level, planned, &[all], Some(recorded));
         };
-        self.mend_file(level, target, planned, finding)
+        let ranges = self.mend_file(level, target, planned, finding)?;
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        self.check_mended(level, planned, &ranges, recorded)
     }
 
-    /// Gives a file the source's bytes where they differ, its size and its attributes.
+    /// Gives a file the source's bytes where they differ, its size and its attributes. Answers what was written.
     fn mend_file(
         &mut self,
         level: &Level,
         target: &TargetDirectory,
         planned: &Planned,
         finding: &Finding,
-    ) -> Result<(), EntryError> {
+    ) -> Result<Vec<ByteRange>, EntryError> {
         let engine = self.engine;
         let record = &planned.record;
         let supply = engine.supply(level, record)?;
-        let Some(found) = &planned.existing else { return Ok(()) };
+        let Some(found) = &planned.existing else { return Ok(Vec::new()) };
         let size = supply.metadata.size;
         let mut ranges: Vec<ByteRange> = finding
             .ranges
@@ -87,11 +103,10 @@ impl Mover<'_> {
         let ranges = dmover_plan::verify::merged(ranges);
         let resized = found.size != size;
         let content = resized || !ranges.is_empty();
-        if content && self.mend_clone(level, target, planned, &supply, &ranges)? {
-            return self.check_mended(level, planned, &ranges);
+        if !(content && self.mend_clone(level, target, planned, &supply, &ranges)?) {
+            self.mend_in_place(level, target, planned, &supply, (&ranges, resized))?;
         }
-        self.mend_in_place(level, target, planned, &supply, (&ranges, resized))?;
-        self.check_mended(level, planned, &ranges)
+        Ok(ranges)
     }
 
     /// Mends a clone and renames it. Answers false where blocks cannot be shared.
@@ -196,16 +211,14 @@ impl Mover<'_> {
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)
     }
 
-    /// What was written has to read back as the source has it.
+    /// What was written has to read back as the manifest, or else the source, has it.
     fn check_mended(
         &mut self,
         level: &Level,
         planned: &Planned,
         ranges: &[ByteRange],
+        recorded: Option<&Content>,
     ) -> Result<(), EntryError> {
-        if ranges.is_empty() {
-            return Ok(());
-        }
         let engine = self.engine;
         let record = self.look(level, &planned.record.name)?;
         let Some(now) = self.plan_record(level, record) else { return Ok(()) };
@@ -215,18 +228,19 @@ impl Mover<'_> {
             Err(EntryError::plain(side, Operation::Check, class, shown(), words))
         };
         let Some(found) = &now.existing else { return failed("it has gone while it was repaired") };
-        let pair = engine.open_pair(level, &now.record, found)?;
-        let piece = pair.shape.piece();
-        for range in ranges {
-            let start = range.start - range.start % piece;
-            let end = range.end.next_multiple_of(piece).min(pair.shape.length());
-            let differing =
-                self.compare_range(level, &now.record, &pair, ByteRange { start, end })?;
-            if !differing.is_empty() {
-                return failed("what was written does not read back equal");
+        let differs = if let Some(recorded) = recorded {
+            let content = engine.open_destination(level, &now.record, found)?;
+            self.differ_from_record(&content, recorded, ranges, &shown).map_err(at_destination)?
+        } else {
+            let pair = engine.open_pair(level, &now.record, found)?;
+            let mut differs = false;
+            for range in ranges {
+                let range = whole_around(&pair.shape, *range);
+                differs |= !self.compare_range(level, &now.record, &pair, range)?.is_empty();
             }
-        }
-        Ok(())
+            differs
+        };
+        if differs { failed("what was written does not read back equal") } else { Ok(()) }
     }
 
     /// Opens what is to be repaired for reading.
