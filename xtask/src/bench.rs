@@ -4,8 +4,10 @@
 //! changes, and what is reported is the ratio within a round: its median, and an interval that holds the true
 //! median with at least 95 % certainty.
 mod cases;
+mod duel;
 mod machine;
 mod measure;
+mod proofs;
 mod report;
 mod stage;
 mod statistics;
@@ -36,6 +38,8 @@ enum Verb {
     Copy(CopyArgs),
     /// `dmover sum` beside b3sum, sha256sum and md5sum
     Sum(sums::SumArgs),
+    /// `dmover verify` and digests while copying, beside rsync, cp and b3sum
+    Proof(proofs::ProofArgs),
     /// What storage takes from a number of threads, reading, writing or both, beside fio
     Storage(storage::StorageArgs),
 }
@@ -86,6 +90,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     match &args.verb {
         Verb::Copy(args) => compare(args),
         Verb::Sum(args) => sums::run(args),
+        Verb::Proof(args) => proofs::run(args),
         Verb::Storage(args) => storage::run(args),
     }
 }

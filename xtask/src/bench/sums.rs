@@ -6,10 +6,9 @@ use dmover_testkit::shapes::{Shape, generate};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::duel::{Duel, Rounds};
 use super::machine::{describe, first_line};
-use super::measure::{self, Sample};
 use super::report::Report;
-use super::statistics::{interval, median};
 use super::{subjects, word};
 
 const MIB: u64 = 1 << 20;
@@ -84,9 +83,7 @@ pub fn run(args: &SumArgs) -> Result<()> {
         first_line("b3sum", &["--version"]),
         first_line("sha256sum", &["--version"])
     );
-    println!(
-        "| case | dmover s | tool s | dmover / tool | processor time | bar |\n|---|---|---|---|---|---|"
-    );
+    println!("{}", Rounds::HEADING);
     let directory = tempfile::Builder::new().prefix("sums-").tempdir_in(base_directory()?)?;
     let mut made: Option<(Shape, PathBuf)> = None;
     for case in CASES.iter().filter(|case| case.name.contains(&args.only)) {
@@ -102,45 +99,15 @@ pub fn run(args: &SumArgs) -> Result<()> {
         let Some((_, root)) = &made else { continue };
         let own = format!("cd {0} && {1} sum -a {2} .", word(root), word(&dmover), case.hash);
         let tool = format!("cd {} && {}", word(root), case.tool);
-        let mut samples: Vec<(Sample, Sample)> = Vec::new();
         // The first round shows whether both say the same, where they speak of the same function.
         if !case.tool.contains("xargs") || case.hash == "sha256" {
             same_digests(&own, &tool)?;
         }
-        for round in 0..args.rounds {
-            let shell = |script: &str| {
-                measure::run(&["bash".into(), "-c".into(), script.into()], directory.path())
-            };
-            // In changing order, so that nobody always follows the other.
-            let pair = if round % 2 == 0 {
-                let first = shell(&own)?;
-                (first, shell(&tool)?)
-            } else {
-                let first = shell(&tool)?;
-                (shell(&own)?, first)
-            };
-            samples.push(pair);
-        }
-        println!("{}", row(case, &samples));
+        let (rounds, scratch) = (args.rounds, directory.path());
+        let duel = Duel { before: "", own: &own, tool: &tool, rounds, scratch };
+        println!("{}", duel.run()?.row(case.name, case.most));
     }
     Ok(())
-}
-
-fn row(case: &Case, samples: &[(Sample, Sample)]) -> String {
-    let of =
-        |value: &dyn Fn(&(Sample, Sample)) -> f64| samples.iter().map(value).collect::<Vec<_>>();
-    let ratios = of(&|(own, tool)| own.wall_s / tool.wall_s);
-    let (low, high) = interval(&ratios);
-    let ratio = median(&ratios);
-    let met = if ratio <= case.most { "met" } else { "MISSED" };
-    format!(
-        "| {} | {:.2} | {:.2} | {ratio:.2} [{low:.2} to {high:.2}] | {:.2} | {} {met} |",
-        case.name,
-        median(&of(&|(own, _)| own.wall_s)),
-        median(&of(&|(_, tool)| tool.wall_s)),
-        median(&of(&|(own, tool)| own.cpu_s / tool.cpu_s)),
-        case.most,
-    )
 }
 
 fn same_digests(own: &str, tool: &str) -> Result<()> {
