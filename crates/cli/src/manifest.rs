@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,6 +48,8 @@ impl ManifestFile {
         };
         let name = format!("dmover-written-{:016x}", dmover_sys::process::random_u64());
         let path = directory.join(name);
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(directory).map_err(fail)?;
         let mut options = std::fs::OpenOptions::new();
         let options = options.read(true).write(true).create_new(true).mode(0o600);
         let file = options.open(&path).map_err(fail)?;

@@ -96,6 +96,7 @@ impl Mover<'_> {
         let started = Instant::now();
         for attempt in 1.. {
             self.in_place = false;
+            self.unrepaired = None;
             let result = self.attempt(level, &planned, opened.take());
             let mut error = match result {
                 Ok(moved) => {
@@ -108,6 +109,7 @@ impl Mover<'_> {
             let lifted = error.errno == EPERM && engine.lift_directory(level);
             if self.in_place || (!lifted && !engine.may_pass(&error, attempt)) {
                 engine.error(error);
+                self.tell_unrepaired();
                 return false;
             }
             match self.look_again(level, &planned.record) {
@@ -115,6 +117,7 @@ impl Mover<'_> {
                 Ok(None) => return true,
                 Err(error) => {
                     engine.error(EntryError { attempt, ..error });
+                    self.tell_unrepaired();
                     return false;
                 }
             }

@@ -1,6 +1,7 @@
 //! What all movers of one job in one process share.
 use dmover_model::{
-    EntryError, ErrorClass, Event, JobSpec, LossKind, Note, Operation, PathBytes, Side,
+    Content, EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Note, Operation,
+    PathBytes, Side, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest};
 use dmover_plan::breaker::Breaker;
@@ -9,7 +10,7 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::Errno;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
-use crate::verify::Known;
+use crate::verify::{Known, Times};
 
 /// The number of EPERM, which entries' errors carry.
 pub(crate) const EPERM: i32 = 1;
@@ -75,6 +76,10 @@ pub struct Engine {
     pub(crate) layout: Arc<dyn LayoutHook>,
     /// Paths of the manifest that a tree is compared with.
     pub(crate) known: Mutex<Known>,
+    /// Times that directories are to have once repairs below them have ended.
+    pub(crate) kept_times: Mutex<HashMap<TreePath, Times>>,
+    /// Content of large files with several names, until the other names are linked.
+    pub(crate) sealed: Mutex<VecDeque<(Identity, Content)>>,
     /// Keeps a manifest.
     pub(crate) recorder: Option<Arc<Recorder>>,
     /// The most movers that there can be.
@@ -93,7 +98,7 @@ pub struct Engine {
     pub(crate) tally: Mutex<Tally>,
     pub(crate) next_temporary: AtomicU64,
     /// Identities of the destination roots, never to be entered as a source.
-    pub(crate) forbidden: RwLock<HashSet<dmover_model::Identity>>,
+    pub(crate) forbidden: RwLock<HashSet<Identity>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -230,7 +235,7 @@ impl Engine {
         false
     }
 
-    pub(crate) fn is_forbidden(&self, identity: dmover_model::Identity) -> bool {
+    pub(crate) fn is_forbidden(&self, identity: Identity) -> bool {
         self.forbidden.read().unwrap_or_else(PoisonError::into_inner).contains(&identity)
     }
 }

@@ -175,8 +175,12 @@ impl Mover<'_> {
             if self.engine.control.is_over() {
                 return;
             }
-            let level = self.engine.open_level(directory);
-            let result = level.and_then(|level| self.finish_directory(&level));
+            let result = if self.engine.restores_times() {
+                self.restore_times(directory)
+            } else {
+                let level = self.engine.open_level(directory);
+                level.and_then(|level| self.finish_directory(&level))
+            };
             if let Err(error) = result {
                 self.engine.error(error);
             }

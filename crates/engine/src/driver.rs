@@ -2,8 +2,8 @@
 use dmover_digest::manifest::Header;
 use dmover_model::{
     Budget, CopyEngine, EntryError, ErrorClass, Event, JobSpec, LossKind, Operation, Overwrite,
-    PathBytes, RangeCopy, Record, RootId, ScanNames, Side, SumItem, TargetMode, TaskKind,
-    Timestamp, TreePath,
+    PathBytes, RangeCopy, Record, RecordsTask, RootId, ScanNames, Side, SumItem, TargetMode,
+    TaskKind, Timestamp, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -131,7 +131,9 @@ impl JobList {
                 for record in &records {
                     known.insert(&record.path)?;
                 }
-                let parts = records.chunks(RECORDS).map(|part| TaskKind::Records(part.to_vec()));
+                let parts = records.chunks(RECORDS).map(|part| {
+                    TaskKind::Records(RecordsTask { records: part.to_vec(), round: 1 })
+                });
                 (parts.collect(), true)
             }
             _ => (Vec::new(), false),
@@ -341,6 +343,8 @@ impl Run {
             limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
             privilege: Privilege::of_process(privileged, job.umask),
             layout: Arc::clone(&job.layout),
+            kept_times: Mutex::default(),
+            sealed: Mutex::default(),
             known: Mutex::new(Known::new(memory / 4, &job.spill_directory)),
             recorder: job.manifest.clone(),
             movers_max,
@@ -520,7 +524,7 @@ impl Run {
                 let path = self.engine.destination_path(at.root, &at.path, name);
                 (path, "not attempted".into())
             }
-            TaskKind::Records(records) => match records.first() {
+            TaskKind::Records(RecordsTask { records, .. }) => match records.first() {
                 Some(record) => {
                     let path = self.engine.destination_path(RootId(0), &record.path, b"");
                     (path, format!("this and {} more were not attempted", records.len() - 1))

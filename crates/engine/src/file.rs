@@ -581,7 +581,11 @@ impl Mover<'_> {
 
     /// New content must not be readable by whom the old mode and ACL let in, and attributes that the
     /// source does not have must not stay.
-    fn close_existing(&self, file: &Unfinished<'_>, supply: &Supply) -> Result<(), Errno> {
+    pub(crate) fn close_existing(
+        &self,
+        file: &Unfinished<'_>,
+        supply: &Supply,
+    ) -> Result<(), Errno> {
         set::mode(file.fd(), self.engine.closed_mode(&supply.metadata) | 0o200)?;
         let names = xattr::list(file.fd(), Held::Open)?.unwrap_or_default();
         for name in names {

@@ -28,6 +28,7 @@ impl Mover<'_> {
         };
         for attempt in round.. {
             self.in_place = false;
+            self.unrepaired = None;
             let begun = match self.engine.spec.verb {
                 Verb::Copy => self.open_large(&level, file, round),
                 Verb::Sum => self.open_sum(&level, file, round),
@@ -36,6 +37,7 @@ impl Mover<'_> {
             let Err(error) = begun else { return };
             if self.in_place || !self.engine.may_pass(&error, attempt) {
                 self.engine.error(EntryError { attempt, ..error });
+                self.tell_unrepaired();
                 return;
             }
         }

@@ -255,6 +255,9 @@ impl Mover<'_> {
             return Ok(None);
         }
         let source = record.metadata.identity;
+        if done {
+            self.carried = self.engine.sealed_content(source);
+        }
         Ok(Some(Carrier { level, name, metadata, source }))
     }
 
@@ -312,7 +315,7 @@ impl Mover<'_> {
                 {
                     // Another file may stand there, as the policy wants it.
                     self.engine.leave_out_of_manifest();
-                } else {
+                } else if self.engine.keeps_what_is_there() {
                     self.keep_link(&level, file);
                 }
                 self.tell_link(&level, file, anchor.metadata, Some(anchor.metadata));

@@ -55,7 +55,7 @@ impl Mover<'_> {
         }
         if self.engine.looks_for_unknown(level) {
             let path = level.path.join(name.as_bytes());
-            self.is_known(&path, record.metadata.kind);
+            self.tell_unless_known(&path, &record.metadata);
             return None;
         }
         self.count_found(&record.metadata);

@@ -3,7 +3,7 @@ use dmover_digest::manifest::{Header, Writer};
 use dmover_digest::{Fold, Pieces};
 use dmover_model::{
     Action, Attribute, Body, ByteRange, Content, EntryError, EntryKind, EntryRecord, ErrorClass,
-    Event, FileDigest, Operation, Record, Shape, Side,
+    Event, FileDigest, Identity, Metadata, Operation, Record, Shape, Side,
 };
 use dmover_observe::Counter;
 use serde_bytes::ByteBuf;
@@ -171,6 +171,28 @@ impl Engine {
         self.keep(recorder, &Record { path, body });
     }
 
+    /// Whether the manifest has entries as well that were there already.
+    pub(crate) fn keeps_what_is_there(&self) -> bool {
+        self.recorder.as_ref().is_some_and(|recorder| !recorder.only_written)
+    }
+
+    /// Further names of a large file are linked by another task than the one that ends it.
+    fn remember_sealed(&self, metadata: &Metadata, carried: Option<&(Identity, Content)>) {
+        const MOST: usize = 64;
+        let large = metadata.links > 1 && self.recorder.is_some();
+        let Some(carried) = carried.filter(|_| large) else { return };
+        let sealed = &mut *lock(&self.sealed);
+        if sealed.len() == MOST {
+            sealed.pop_front();
+        }
+        sealed.push_back(carried.clone());
+    }
+
+    /// The content of a large file that was sealed a moment ago.
+    pub(crate) fn sealed_content(&self, identity: Identity) -> Option<(Identity, Content)> {
+        lock(&self.sealed).iter().rev().find(|(of, _)| *of == identity).cloned()
+    }
+
     /// An entry that the job has met is not in the manifest, which then is not complete.
     pub(crate) fn leave_out_of_manifest(&self) {
         if let Some(recorder) = &self.recorder {
@@ -192,8 +214,7 @@ impl Mover<'_> {
         level: &Level,
         record: &EntryRecord,
     ) -> Result<Moved, EntryError> {
-        let keeps = self.engine.recorder.as_ref().is_some_and(|recorder| !recorder.only_written);
-        let wanted = keeps && record.metadata.kind == EntryKind::File;
+        let wanted = self.engine.keeps_what_is_there() && record.metadata.kind == EntryKind::File;
         let shape = self.engine.copy_shape(record.metadata.size).filter(|_| wanted);
         let Some(shape) = shape else { return Ok(Moved::default()) };
         let (fd, metadata) = self.engine.open_source_file(level, record)?;
@@ -253,8 +274,7 @@ impl Mover<'_> {
                 elapsed_us: elapsed.as_micros() as u64,
             }));
         }
-        let only_written = engine.recorder.as_ref().is_some_and(|recorder| recorder.only_written);
-        if only_written && action == Action::Skipped {
+        if action == Action::Skipped && !engine.keeps_what_is_there() {
             return;
         }
         if kept {
@@ -264,6 +284,7 @@ impl Mover<'_> {
         }
         let metadata = moved.version.unwrap_or_else(|| record.metadata.clone());
         self.carried = content.clone().map(|content| (metadata.identity, content));
+        engine.remember_sealed(&metadata, self.carried.as_ref());
         engine.keep_entry(level, &EntryRecord { metadata, ..record.clone() }, content);
     }
 

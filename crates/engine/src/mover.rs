@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::content::Tools;
 use crate::context::Engine;
 use crate::queue::{Class, Lease, Queue};
+use crate::verify::Unrepaired;
 
 /// What a task has used so far.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(crate) struct Mover<'a> {
     pub in_place: bool,
     /// The inode that was brought over last, and its content for the manifest: further names of it have the same.
     pub carried: Option<(Identity, Content)>,
+    /// What was found and not repaired, until it is known whether another attempt follows.
+    pub unrepaired: Option<Unrepaired>,
     /// What is compared otherwise is to be brought over now.
     pub is_copying: bool,
     /// Nodes reported in this lease.
@@ -82,7 +85,7 @@ impl Mover<'_> {
             TaskKind::Sums(items) => self.run_sums(items),
             TaskKind::Hash(task) => self.run_hash(task),
             TaskKind::Conclude(task) => self.run_conclude(task),
-            TaskKind::Records(records) => self.run_records(records),
+            TaskKind::Records(task) => self.run_records(task),
             TaskKind::Compare(task) => self.run_compare(task),
             TaskKind::Judge(task) => self.run_judge(task),
         }
@@ -111,6 +114,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 exact_names: RefCell::new(None),
                 in_place: false,
                 carried: None,
+                unrepaired: None,
                 is_copying: false,
                 nodes: 0,
             };

@@ -235,7 +235,13 @@ impl Mover<'_> {
                 self.hand_back(&mut frames, index);
                 continue;
             }
-            match self.enter(&frames[depth - 1].level, name.as_bytes()) {
+            let level = &frames[depth - 1].level;
+            if self.engine.looks_for_unknown(level)
+                && !self.is_of_manifest(&level.path.join(name.as_bytes()))
+            {
+                continue;
+            }
+            match self.enter(level, name.as_bytes()) {
                 Ok(level) => {
                     let other_mount = level.source.metadata.identity.mount != level.root.mount;
                     self.tell_directory(&level);
@@ -491,10 +497,7 @@ impl Mover<'_> {
 
     fn tell_directory(&mut self, level: &Level) {
         if self.engine.looks_for_unknown(level) {
-            if !level.path.is_root() {
-                self.is_known(&level.path, EntryKind::Directory);
-            }
-            return;
+            return self.tell_unless_known(&level.path, &level.source.metadata);
         }
         if self.engine.spec.verb == Verb::Verify {
             return self.verify_directory(level);

@@ -37,6 +37,8 @@ pub(crate) struct Content {
     /// It is read from where it stands to its end: a pipe, a device, standard input, or a file that is made up as it is
     /// read.
     pub is_stream: bool,
+    /// Only what storage has counts, not what the page cache has of it.
+    pub stored: bool,
 }
 
 impl Content {
@@ -95,7 +97,7 @@ impl Engine {
         range: ByteRange,
         shown: Shown<'_>,
     ) -> Result<bool, EntryError> {
-        if self.spec.policy.verify.as_ref().is_none_or(|policy| !policy.stored) {
+        if !content.stored {
             return Ok(self.reads_direct(content, range));
         }
         let (fd, length) = (&content.fd, range.len());
@@ -162,7 +164,7 @@ impl Mover<'_> {
         let metadata = self.engine.settled(level, record, &opened.fd, opened.found)?;
         let facts = Arc::clone(&level.source.facts);
         let is_stream = metadata.size == 0;
-        let content = Content { fd: opened.fd, metadata, facts, is_stream };
+        let content = Content { fd: opened.fd, metadata, facts, is_stream, stored: false };
         let shown = || level.source_path(record.name.as_bytes());
         self.sum_whole(&content, Wanted::default(), &shown, None)
     }
@@ -177,7 +179,7 @@ impl Mover<'_> {
         let record = self.look(level, &file.name)?;
         let (fd, metadata) = self.engine.open_source_file(level, &record)?;
         let (facts, is_stream) = (Arc::clone(&level.source.facts), metadata.size == 0);
-        let content = Content { fd, metadata, facts, is_stream };
+        let content = Content { fd, metadata, facts, is_stream, stored: false };
         let item = SumItem { round, ..plain_item(Subject::Entry(file.clone())) };
         let shown = || level.source_path(file.name.as_bytes());
         self.sum_content(&content, &item, &shown)
@@ -305,7 +307,7 @@ impl Mover<'_> {
         shape: Shape,
         shown: Shown<'_>,
     ) -> Result<Vec<Digest>, EntryError> {
-        let content = Content { fd, metadata, facts, is_stream: false };
+        let content = Content { fd, metadata, facts, is_stream: false, stored: false };
         let all = ByteRange { start: 0, end: shape.length() };
         let pieces = self.hash_range(&content, Part { shape, start: 0 }, all, shown)?;
         self.engine.check_unchanged(&content.facts, &content.fd, &content.metadata, shown)?;
@@ -522,7 +524,7 @@ impl Engine {
         let facts = self.capabilities.facts(metadata.identity.mount, &fd);
         let is_stream =
             metadata.kind != EntryKind::File || metadata.size == 0 || *subject == Subject::Stdin;
-        Ok(Content { fd, metadata, facts, is_stream })
+        Ok(Content { fd, metadata, facts, is_stream, stored: false })
     }
 
     /// A file of a list or tree has no digest.

@@ -48,6 +48,6 @@ pub use task::{
     Outcome, Parent, RootId, ScanNames, SealTask, Task, TaskId, TaskKind,
 };
 pub use verify::{
-    CompareTask, ComparedFile, Difference, DifferenceKind, DifferenceSet, JudgeTask, VerifyLevel,
-    VerifyPolicy,
+    Against, CompareTask, Difference, DifferenceKind, DifferenceSet, JudgeTask, RecordsTask,
+    VerifyLevel, VerifyPolicy,
 };

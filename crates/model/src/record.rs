@@ -1,7 +1,7 @@
 //! What a manifest says of an entry.
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, EntryKind, Shape, Timestamp, TreePath};
+use crate::{Digest, EntryKind, Identity, Metadata, Shape, Timestamp, TreePath};
 
 /// The content of a regular file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,4 +46,27 @@ pub struct Body {
     pub device: Option<(u32, u32)>,
     /// The content of a regular file, if it was read.
     pub content: Option<Content>,
+}
+
+impl Body {
+    /// What rules that choose entries want to know; what a manifest does not say is 0.
+    pub fn metadata(&self) -> Metadata {
+        let zero = Timestamp::default();
+        Metadata {
+            kind: self.kind,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            size: self.size,
+            blocks: 0,
+            links: 1,
+            device: self.device.unwrap_or_default(),
+            identity: Identity::default(),
+            atime: zero,
+            mtime: self.mtime,
+            ctime: zero,
+            immutable: false,
+            append_only: false,
+        }
+    }
 }

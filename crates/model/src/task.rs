@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ByteRange, CompareTask, ConcludeTask, EntryError, HashTask, HashedPieces, Identity, JudgeTask,
-    Metadata, Name, RangeCopy, Record, SumItem, TreePath, Version,
+    Metadata, Name, RangeCopy, RecordsTask, SumItem, TreePath, Version,
 };
 
 /// Number of a task within its job.
@@ -176,7 +176,7 @@ pub enum TaskKind {
     /// Make the digest of a file of those of its parts.
     Conclude(Box<ConcludeTask>),
     /// Compare entries with what a manifest says of them.
-    Records(Vec<Record>),
+    Records(RecordsTask),
     /// Compare part of a file.
     Compare(Box<CompareTask>),
     /// End the comparison of a file of which parts were compared.

@@ -112,28 +112,26 @@ pub struct Difference {
     pub repaired: Option<bool>,
 }
 
-/// A file whose content is compared in parts.
+/// What the content of a file is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ComparedFile {
-    /// Which file.
-    pub file: FileRef,
-    /// The version at the source, if there is one to compare with.
-    pub source: Option<Version>,
-    /// The version at the destination.
-    pub destination: Version,
-    /// How digests are put together: of so many bytes, which both sides have.
-    pub shape: crate::Shape,
+pub enum Against {
+    /// This version at the source.
+    Source(Version),
+    /// What the digests of the pieces in the range should be, and how they are put together.
+    Digests(crate::Shape, Vec<Digest>),
 }
 
-/// Some bytes of it.
+/// Some bytes of a file that is compared in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompareTask {
     /// The file.
-    pub file: ComparedFile,
-    /// The bytes, on borders of pieces.
+    pub file: FileRef,
+    /// The version at the destination.
+    pub destination: Version,
+    /// What it is compared with.
+    pub against: Against,
+    /// The bytes; of digests, on borders of pieces.
     pub range: ByteRange,
-    /// What the digests of its pieces should be, if there is no source to compare with.
-    pub expected: Vec<Digest>,
 }
 
 /// The end of a file that was compared in parts.
@@ -143,10 +141,21 @@ pub struct JudgeTask {
     pub file: FileRef,
     /// What a manifest says of it, if it is compared with one.
     pub record: Option<Box<Record>>,
+    /// The versions that are compared, of the source if there is one.
+    pub versions: (Option<Version>, Version),
     /// Bytes that differ: those beyond the end of the shorter side, and others filled in by the coordinator.
     pub differing: Vec<ByteRange>,
     /// What went wrong with a part, filled in by the coordinator.
     pub failure: Option<Box<EntryError>>,
     /// How often it was begun, counting from 1.
+    pub round: u32,
+}
+
+/// Entries to compare with what a manifest says of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordsTask {
+    /// What it says.
+    pub records: Vec<Record>,
+    /// How often they were begun, counting from 1.
     pub round: u32,
 }

@@ -67,6 +67,8 @@ counters! {
     EntriesRepaired = "entries_repaired",
     /// Entries whose content differs or that are missing, and that were not repaired.
     EntriesCorrupt = "entries_corrupt",
+    /// Files of which a manifest has no digest, so that only their metadata was compared.
+    FilesWithoutDigest = "files_without_digest",
     /// Entries that were taken for right because they were not changed since --since.
     EntriesUntouched = "entries_untouched",
     /// Entries that were equal already, or that the policy keeps.

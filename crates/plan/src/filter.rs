@@ -1,5 +1,5 @@
 //! Include and exclude rules, sizes and ages: which entries take part.
-use dmover_model::{EntryKind, FilterRule, Metadata, Selection, Timestamp};
+use dmover_model::{EntryKind, FilterRule, Metadata, Record, Selection, Timestamp, TreePath};
 use globset::{GlobBuilder, GlobMatcher};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -63,6 +63,23 @@ impl Filter {
         let directory = metadata.kind == EntryKind::Directory;
         self.admits_name(path, directory)
             && (metadata.kind != EntryKind::File || self.admits_file(metadata))
+    }
+
+    /// Whether an entry of a manifest takes part, with every directory that it is in.
+    pub fn admits_record(&self, record: &Record) -> bool {
+        let admits = |path: &TreePath, metadata: &Metadata| {
+            path.is_root() || self.admits(path.as_bytes(), metadata)
+        };
+        let own = record.body.metadata();
+        let directory = Metadata { kind: EntryKind::Directory, ..own.clone() };
+        let mut above = record.path.split_last().map(|(above, _)| above);
+        while let Some(path) = above.filter(|_| self.has_rules()) {
+            if !admits(&path, &directory) {
+                return false;
+            }
+            above = path.split_last().map(|(above, _)| above);
+        }
+        admits(&record.path, &own)
     }
 
     /// Whether size and age of a file are within the bounds.

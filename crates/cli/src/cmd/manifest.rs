@@ -2,10 +2,7 @@
 use clap::ArgMatches;
 use dmover_digest::lines::{self, Entry, Form, Style};
 use dmover_digest::manifest::{Header, ManifestError, Reader, Writer};
-use dmover_model::{
-    Body, EntryKind, ExitCode as Code, Identity, Metadata, PathBytes, Record, Selection, Timestamp,
-    TreePath,
-};
+use dmover_model::{Body, EntryKind, ExitCode as Code, PathBytes, Record, Selection, TreePath};
 use dmover_plan::filter::Filter;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
@@ -118,18 +115,7 @@ impl Source {
 
     /// Whether the rules admit an entry and every directory that it is in.
     fn admits(&self, record: &Record) -> bool {
-        let admits = |path: &TreePath, metadata: &Metadata| {
-            path.is_root() || self.rules.admits(path.as_bytes(), metadata)
-        };
-        let directory = Metadata { kind: EntryKind::Directory, ..metadata_of(&record.body) };
-        let mut above = record.path.split_last().map(|(above, _)| above);
-        while let Some(path) = above.filter(|_| self.rules.has_rules()) {
-            if !admits(&path, &directory) {
-                return false;
-            }
-            above = path.split_last().map(|(above, _)| above);
-        }
-        admits(&record.path, &metadata_of(&record.body))
+        self.rules.admits_record(record)
     }
 
     /// Tells if the job that wrote it left anything out.
@@ -140,26 +126,6 @@ impl Source {
                 self.name
             ));
         }
-    }
-}
-
-fn metadata_of(body: &Body) -> Metadata {
-    let zero = Timestamp::default();
-    Metadata {
-        kind: body.kind,
-        mode: body.mode,
-        uid: body.uid,
-        gid: body.gid,
-        size: body.size,
-        blocks: 0,
-        links: 1,
-        device: body.device.unwrap_or_default(),
-        identity: Identity::default(),
-        atime: zero,
-        mtime: body.mtime,
-        ctime: zero,
-        immutable: false,
-        append_only: false,
     }
 }
 

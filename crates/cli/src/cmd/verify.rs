@@ -116,7 +116,10 @@ pub(super) fn code_of(report: &JobReport, by_manifest: bool) -> Code {
         (_, 1.., true) => Code::Integrity,
         _ => Code::Different,
     };
-    report.exit_code().merge(found)
+    // Nobody knows whether those are right.
+    let unproven = get(Counter::FilesWithoutDigest) > 0;
+    let unproven = if unproven { Code::Partial } else { Code::Done };
+    report.exit_code().merge(found).merge(unproven)
 }
 
 struct Printer {

@@ -82,6 +82,12 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes) -> Vec<String> {
     if get(Counter::BytesCopied) > 0 {
         lines.push(format!("  written     {}", sizes.show(get(Counter::BytesCopied))));
     }
+    if get(Counter::FilesWithoutDigest) > 0 {
+        let files = counted(get(Counter::FilesWithoutDigest), "file", "files");
+        lines.push(format!(
+            "  unproven    the manifest has no digest of {files}: only metadata was compared"
+        ));
+    }
     let more = [(Counter::EntriesUntouched, "untouched"), (Counter::EntriesExcluded, "excluded")];
     for (counter, label) in more {
         if get(counter) > 0 {

@@ -5,13 +5,16 @@ use dmover_sys::buffer::PAGE;
 use super::side::Reader;
 use super::{Reading, shrunk};
 use crate::context::Engine;
+use crate::verify::at_destination;
 
 /// Bytes are compared in pieces of this size; what differs is looked at byte by byte.
 const PIECE: usize = 4096;
 /// Differing bytes that lie closer together are one range.
 const APART: u64 = 64;
-/// More ranges than these are not told apart: the last one takes in what follows.
-const RANGES_MAX: usize = 65_536;
+/// More ranges than these are not told apart: what lies closest together becomes one.
+const RANGES_MAX: usize = 1024;
+/// Blocks of both sides should lie in a processor's second cache when they are compared.
+const BLOCK: usize = 128 << 10;
 
 impl Engine {
     /// Where two files differ. `buffer` is shared between the two.
@@ -22,11 +25,12 @@ impl Engine {
         buffer: &mut [u8],
     ) -> Result<Vec<ByteRange>, EntryError> {
         let half = buffer.len() / 2 / PAGE as usize * PAGE as usize;
+        let half = if one.direct || other.direct { half } else { half.min(BLOCK) };
         let (left, right) = buffer.split_at_mut(half);
         let mut readers = [one, other].map(|reading| {
             Reader::new(self, reading.source, reading.direct, range.start, reading.path)
         });
-        let mut ranges = Vec::new();
+        let mut ranges = Ranges::default();
         let mut at = range.start;
         while at < range.end {
             self.check_held(one.lease, (Side::Source, Operation::Read), one.path)?;
@@ -37,9 +41,9 @@ impl Engine {
             let [first, second] = &mut readers;
             read_all(first, left, at, wanted, one.direct)
                 .and_then(|read| if read { Ok(()) } else { Err(shrunk(one.path)) })?;
-            if !read_all(second, &mut right[..half], at, wanted, other.direct)? {
-                return Err(shrunk(other.path));
-            }
+            let read = read_all(second, right, at, wanted, other.direct)
+                .and_then(|read| if read { Ok(()) } else { Err(shrunk(other.path)) });
+            read.map_err(at_destination)?;
             compare_blocks(&left[..wanted], &right[..wanted], at, &mut ranges);
             self.account_read(one.lease, 2 * wanted as u64);
             at += wanted as u64;
@@ -47,7 +51,7 @@ impl Engine {
         for reader in &mut readers {
             reader.finish(at)?;
         }
-        Ok(ranges)
+        Ok(ranges.0)
     }
 }
 
@@ -73,7 +77,36 @@ fn read_all(
     Ok(true)
 }
 
-fn compare_blocks(left: &[u8], right: &[u8], at: u64, ranges: &mut Vec<ByteRange>) {
+/// Ranges in order, never too many.
+#[derive(Debug, Default)]
+struct Ranges(Vec<ByteRange>, u32);
+
+impl Ranges {
+    fn apart(&self) -> u64 {
+        APART << self.1
+    }
+
+    fn push(&mut self, at: u64) {
+        let apart = self.apart();
+        match self.0.last_mut() {
+            Some(last) if at <= last.end + apart => last.end = at + 1,
+            _ => self.0.push(ByteRange { start: at, end: at + 1 }),
+        }
+        while self.0.len() > RANGES_MAX {
+            self.1 += 1;
+            let apart = self.apart();
+            self.0.dedup_by(|next, last| {
+                let near = next.start <= last.end + apart;
+                if near {
+                    last.end = next.end;
+                }
+                near
+            });
+        }
+    }
+}
+
+fn compare_blocks(left: &[u8], right: &[u8], at: u64, ranges: &mut Ranges) {
     if left == right {
         return;
     }
@@ -83,12 +116,7 @@ fn compare_blocks(left: &[u8], right: &[u8], at: u64, ranges: &mut Vec<ByteRange
         }
         let base = at + (number * PIECE) as u64;
         for (offset, _) in a.iter().zip(b).enumerate().filter(|(_, (a, b))| a != b) {
-            let start = base + offset as u64;
-            let full = ranges.len() >= RANGES_MAX;
-            match ranges.last_mut() {
-                Some(last) if full || start <= last.end + APART => last.end = start + 1,
-                _ => ranges.push(ByteRange { start, end: start + 1 }),
-            }
+            ranges.push(base + offset as u64);
         }
     }
 }
@@ -104,15 +132,27 @@ mod tests {
         for at in [0, 4_095, 4_096, 10_000, 10_010, 19_999] {
             right[at] = 8;
         }
-        let mut ranges = Vec::new();
+        let mut ranges = Ranges::default();
         compare_blocks(&left, &right, 1_000_000, &mut ranges);
         let range =
             |start: u64, end: u64| ByteRange { start: 1_000_000 + start, end: 1_000_000 + end };
         let expected =
             [range(0, 1), range(4_095, 4_097), range(10_000, 10_011), range(19_999, 20_000)];
-        assert_eq!(ranges, expected);
-        ranges.clear();
-        compare_blocks(&left, &left, 0, &mut ranges);
-        assert!(ranges.is_empty());
+        assert_eq!(ranges.0, expected);
+        let mut none = Ranges::default();
+        compare_blocks(&left, &left, 0, &mut none);
+        assert!(none.0.is_empty());
+    }
+
+    #[test]
+    fn there_are_never_too_many_ranges_and_none_is_lost() {
+        let mut ranges = Ranges::default();
+        let places: Vec<u64> = (0..100_000).map(|number| number * 5_000).collect();
+        for at in &places {
+            ranges.push(*at);
+        }
+        assert!(ranges.0.len() <= RANGES_MAX);
+        let covered = |at: &u64| ranges.0.iter().any(|range| (range.start..range.end).contains(at));
+        assert!(places.iter().step_by(997).all(covered));
     }
 }

@@ -1,9 +1,11 @@
 //! Comparing content: both sides of a file, or one side with digests.
 use dmover_digest::Fold;
 use dmover_model::{
-    ByteRange, CompareTask, ComparedFile, Digest, DigestPolicy, EntryError, EntryRecord,
-    ErrorClass, FileRef, HashType, Metadata, Operation, Shape, Side, VerifyLevel,
+    Against, ByteRange, CompareTask, Digest, EntryError, EntryRecord, ErrorClass, Metadata,
+    Operation, PathBytes, Shape, Side, Version,
 };
+use dmover_plan::chunk;
+use dmover_plan::verify::merged;
 use dmover_sys::{path, stat};
 use std::sync::Arc;
 
@@ -18,23 +20,24 @@ use crate::sum::{Content, Part, differing};
 pub(super) struct Pair {
     pub source: Content,
     pub destination: Content,
-    /// Of the bytes that both have.
-    pub shape: Shape,
 }
 
 impl Pair {
-    pub fn in_parts(&self, file: FileRef) -> ComparedFile {
-        ComparedFile {
-            file,
-            source: Some(self.source.metadata.version()),
-            destination: self.destination.metadata.version(),
-            shape: self.shape,
-        }
+    /// The bytes that both have.
+    pub fn common(&self) -> ByteRange {
+        let end = self.source.metadata.size.min(self.destination.metadata.size);
+        ByteRange { start: 0, end }
     }
 }
 
+/// A file that is not what it was a moment ago.
+pub(super) fn changed(side: Side, path: PathBytes) -> EntryError {
+    let words = "the file changed while it was compared";
+    EntryError::plain(side, Operation::Check, ErrorClass::Changed, path, words)
+}
+
 impl Engine {
-    /// Opens both sides of a file. What stands at the destination has to be what was found there.
+    /// Opens both sides of a file, in the versions that were found.
     pub(super) fn open_pair(
         &self,
         level: &Level,
@@ -42,15 +45,17 @@ impl Engine {
         found: &Metadata,
     ) -> Result<Pair, EntryError> {
         let (fd, metadata) = self.open_source_file(level, record)?;
+        if metadata.version() != record.metadata.version() {
+            return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
+        }
         let facts = Arc::clone(&level.source.facts);
-        let source = Content { fd, metadata, facts, is_stream: false };
+        let stored = self.verify_policy().stored;
+        let source = Content { fd, metadata, facts, is_stream: false, stored };
         let destination = self.open_destination(level, record, found)?;
-        let length = source.metadata.size.min(destination.metadata.size);
-        let shape = DigestPolicy::plain(HashType::Blake3).shape(length);
-        Ok(Pair { source, destination, shape })
+        Ok(Pair { source, destination })
     }
 
-    pub(super) fn open_destination(
+    fn open_destination(
         &self,
         level: &Level,
         record: &EntryRecord,
@@ -59,38 +64,30 @@ impl Engine {
         let last = record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
-        let changed = || {
-            let words = "another file stands here now";
-            let (side, class) = (Side::Destination, ErrorClass::Busy);
-            EntryError::plain(side, Operation::Open, class, shown(), words)
-        };
-        let target = level.target.as_ref().ok_or_else(changed)?;
+        let target = level.target.as_ref().ok_or_else(|| changed(Side::Destination, shown()))?;
         let fd =
             path::open_file_at(&target.fd, last, false).map_err(|e| fail(Operation::Open, e))?;
         let now = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         let now = self.past_the_tick(&fd, now, &shown).map_err(at_destination)?;
         let metadata = self.mounts.metadata(&now);
-        if metadata.identity != found.identity || metadata.kind != found.kind {
-            return Err(changed());
+        if metadata.version() != found.version() {
+            return Err(changed(Side::Destination, shown()));
         }
         let facts = Arc::clone(&target.facts);
-        Ok(Content { fd, metadata, facts, is_stream: false })
+        let stored = self.verify_policy().stored;
+        Ok(Content { fd, metadata, facts, is_stream: false, stored })
+    }
+
+    /// The size of the parts in which several movers compare a file, if it is worth that.
+    pub(super) fn compare_chunk(&self, length: u64) -> Option<u64> {
+        let demanded = self.spec.policy.split_bytes;
+        let bytes = chunk::chunk_bytes(length, self.movers_max, demanded)?.max(1);
+        (bytes < length).then_some(bytes)
     }
 }
 
 impl Mover<'_> {
-    /// Compares all bytes that both sides have.
-    pub(super) fn compare_pair(
-        &mut self,
-        level: &Level,
-        record: &EntryRecord,
-        pair: &Pair,
-    ) -> Result<Vec<ByteRange>, EntryError> {
-        let whole = ByteRange { start: 0, end: pair.shape.length() };
-        self.compare_range(level, record, pair, whole)
-    }
-
-    /// Compares some of them, on borders of pieces. Both sides have to stay as they are meanwhile.
+    /// Compares bytes that both sides have. Both have to stay as they are meanwhile.
     pub(super) fn compare_range(
         &mut self,
         level: &Level,
@@ -101,26 +98,18 @@ impl Mover<'_> {
         let engine = self.engine;
         let source_shown = || level.source_path(record.name.as_bytes());
         let shown = || level.target_path(record.destination_name().as_bytes());
-        let Pair { source, destination, shape } = pair;
-        let ranges = if engine.verify_policy().level == VerifyLevel::Bytes {
-            let one = engine.way_to_read(source, range, &source_shown)?;
-            let other = engine.way_to_read(destination, range, &shown)?;
-            let lease = self.lease;
-            let readings = [
-                Reading { source: source.held(), direct: one, path: &source_shown, lease },
-                Reading { source: destination.held(), direct: other, path: &shown, lease },
-            ];
-            engine.compare_bytes(readings, range, &mut self.tools.buffer)?
-        } else {
-            let part = Part { shape: *shape, start: 0 };
-            let expected = self.hash_range(source, part, range, &source_shown)?;
-            let found =
-                self.hash_range(destination, part, range, &shown).map_err(at_destination)?;
-            differing(shape, range.start, &found, &expected)
-        };
+        let Pair { source, destination } = pair;
+        let one = engine.way_to_read(source, range, &source_shown)?;
+        let other = engine.way_to_read(destination, range, &shown)?;
+        let lease = self.lease;
+        let readings = [
+            Reading { source: source.held(), direct: one, path: &source_shown, lease },
+            Reading { source: destination.held(), direct: other, path: &shown, lease },
+        ];
+        let ranges = engine.compare_bytes(readings, range, &mut self.tools.buffer)?;
         engine.check_unchanged(&source.facts, &source.fd, &source.metadata, &source_shown)?;
         engine.check_checked(destination, &shown)?;
-        Ok(ranges.into_iter().map(|r| ByteRange { end: r.end.min(range.end), ..r }).collect())
+        Ok(ranges)
     }
 
     /// Compares pieces with the digests that they should have: those from `range` on, of which `expected` has one each.
@@ -130,7 +119,7 @@ impl Mover<'_> {
         shape: &Shape,
         range: ByteRange,
         expected: &[Digest],
-        shown: &dyn Fn() -> dmover_model::PathBytes,
+        shown: &dyn Fn() -> PathBytes,
     ) -> Result<Vec<ByteRange>, EntryError> {
         let part = Part { shape: *shape, start: 0 };
         let made = self.hash_range(content, part, range, shown)?;
@@ -143,14 +132,13 @@ impl Mover<'_> {
         &mut self,
         content: &Content,
         recorded: &dmover_model::Content,
-        shown: &dyn Fn() -> dmover_model::PathBytes,
+        shown: &dyn Fn() -> PathBytes,
     ) -> Result<Vec<ByteRange>, EntryError> {
         let (shape, size) = (&recorded.shape, content.metadata.size);
         let whole = ByteRange { start: 0, end: shape.length() };
         let there = whole_pieces(shape, size);
         let mut ranges = if recorded.pieces.is_empty() {
-            let all = size >= shape.length();
-            let made = if all {
+            let made = if size >= shape.length() {
                 let part = Part { shape: *shape, start: 0 };
                 Fold::of(shape, &self.hash_range(content, part, whole, shown)?)
             } else {
@@ -158,21 +146,49 @@ impl Mover<'_> {
             };
             if made == Some(recorded.digest) { Vec::new() } else { vec![whole] }
         } else {
-            let expected = &recorded.pieces[..there.len().div_ceil(shape.piece()) as usize];
-            self.compare_pieces(content, shape, there, expected, shown)?
-        };
-        if !recorded.pieces.is_empty() && there.end < shape.length() {
+            let expected = pieces_of(shape, there, &recorded.pieces);
+            let mut ranges = self.compare_pieces(content, shape, there, expected, shown)?;
             ranges.push(ByteRange { start: there.end, end: shape.length() });
-        }
+            ranges
+        };
         // Where nothing should be there is nothing to differ.
         ranges.retain(|range| !range.is_empty());
-        self.engine.check_unchanged(&content.facts, &content.fd, &content.metadata, shown)?;
-        Ok(dmover_plan::verify::merged(ranges))
+        self.engine.check_checked(content, shown)?;
+        Ok(merged(ranges))
+    }
+
+    /// Whether bytes of a file are not as a manifest says. It has to have the size that the manifest says.
+    pub(super) fn differ_from_record(
+        &mut self,
+        content: &Content,
+        recorded: &dmover_model::Content,
+        ranges: &[ByteRange],
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<bool, EntryError> {
+        let shape = &recorded.shape;
+        if content.metadata.size != shape.length() {
+            return Ok(true);
+        }
+        if recorded.pieces.is_empty() {
+            return Ok(!self.compare_recorded(content, recorded, shown)?.is_empty());
+        }
+        for range in ranges {
+            let range = whole_around(shape, *range);
+            let expected = pieces_of(shape, range, &recorded.pieces);
+            if !self.compare_pieces(content, shape, range, expected, shown)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Compares a part of a large file. A failure is for its end to judge.
     pub(crate) fn run_compare(&mut self, task: &CompareTask) {
-        match self.compare_part(task) {
+        let compared = match &task.against {
+            Against::Source(version) => self.compare_part(task, *version),
+            Against::Digests(shape, expected) => self.compare_recorded_part(task, shape, expected),
+        };
+        match compared {
             Ok(ranges) => {
                 self.outcome.differing = ranges;
                 self.engine.progress();
@@ -181,39 +197,31 @@ impl Mover<'_> {
         }
     }
 
-    fn compare_part(&mut self, task: &CompareTask) -> Result<Vec<ByteRange>, EntryError> {
+    fn compare_part(
+        &mut self,
+        task: &CompareTask,
+        version: Version,
+    ) -> Result<Vec<ByteRange>, EntryError> {
         let engine = self.engine;
-        let CompareTask { file: compared, range, expected } = task;
-        let level = engine.open_level(&compared.file.directory)?;
-        let Some(version) = compared.source else {
-            return self.compare_recorded_part(&level, task);
-        };
-        let record = self.look(&level, &compared.file.name)?;
+        let level = engine.open_level(&task.file.directory)?;
+        let record = self.look(&level, &task.file.name)?;
         let found = self.plan_record(&level, record.clone()).and_then(|planned| planned.existing);
-        let changed = |side, path| {
-            let words = "the file changed while it was compared";
-            EntryError::plain(side, Operation::Check, ErrorClass::Changed, path, words)
-        };
-        let target = || level.target_path(compared.file.destination_name.as_bytes());
+        let target = || level.target_path(task.file.destination_name.as_bytes());
+        let found = found.filter(|found| found.version() == task.destination);
         let found = found.ok_or_else(|| changed(Side::Destination, target()))?;
-        let mut pair = engine.open_pair(&level, &record, &found)?;
-        pair.shape = compared.shape;
-        if pair.source.metadata.version() != version {
+        if record.metadata.version() != version {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
         }
-        if pair.destination.metadata.version() != compared.destination {
-            return Err(changed(Side::Destination, target()));
-        }
-        debug_assert!(expected.is_empty(), "there is a source to compare with");
-        self.compare_range(&level, &record, &pair, *range)
+        let pair = engine.open_pair(&level, &record, &found)?;
+        self.compare_range(&level, &record, &pair, task.range)
     }
 }
 
 impl Engine {
-    fn check_checked(
+    pub(super) fn check_checked(
         &self,
         content: &Content,
-        shown: &dyn Fn() -> dmover_model::PathBytes,
+        shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
         let checked = self.check_unchanged(&content.facts, &content.fd, &content.metadata, shown);
         checked.map_err(at_destination)
@@ -221,7 +229,7 @@ impl Engine {
 }
 
 /// The whole pieces that a range touches.
-pub(super) fn whole_around(shape: &Shape, range: ByteRange) -> ByteRange {
+fn whole_around(shape: &Shape, range: ByteRange) -> ByteRange {
     let (piece, length) = (shape.piece(), shape.length());
     let start = (range.start - range.start % piece).min(length);
     ByteRange { start, end: range.end.div_ceil(piece).saturating_mul(piece).min(length) }
@@ -231,4 +239,31 @@ pub(super) fn whole_around(shape: &Shape, range: ByteRange) -> ByteRange {
 pub(super) fn whole_pieces(shape: &Shape, size: u64) -> ByteRange {
     let end = if size >= shape.length() { shape.length() } else { size - size % shape.piece() };
     ByteRange { start: 0, end }
+}
+
+/// The digests of the pieces in a range, which is on their borders.
+pub(super) fn pieces_of<'a>(shape: &Shape, range: ByteRange, pieces: &'a [Digest]) -> &'a [Digest] {
+    let (from, to) = (range.start / shape.piece(), range.end.div_ceil(shape.piece()));
+    &pieces[(from as usize).min(pieces.len())..(to as usize).min(pieces.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmover_model::HashType;
+
+    #[test]
+    fn ranges_are_widened_to_pieces_and_files_cut_to_them() {
+        let shape = Shape::plain(HashType::Blake3, 2500, 1024);
+        let range = |start, end| ByteRange { start, end };
+        assert_eq!(whole_around(&shape, range(1030, 1031)), range(1024, 2048));
+        assert_eq!(whole_around(&shape, range(0, 2049)), range(0, 2500));
+        assert_eq!(whole_around(&shape, range(2500, 3000)), range(2048, 2500));
+        assert_eq!(whole_pieces(&shape, 2047), range(0, 1024));
+        assert_eq!(whole_pieces(&shape, 2500), range(0, 2500));
+        assert_eq!(whole_pieces(&shape, 9999), range(0, 2500));
+        let pieces: Vec<_> = (0..3).map(|n| Digest::new(&[n; 32]).expect("a digest")).collect();
+        assert_eq!(pieces_of(&shape, range(1024, 2500), &pieces), &pieces[1..]);
+        assert_eq!(pieces_of(&shape, range(2500, 2500), &pieces), &[]);
+    }
 }

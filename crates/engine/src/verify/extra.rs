@@ -6,7 +6,7 @@ use dmover_sys::directory::TypeHint;
 use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::collections::HashSet;
 
-use super::{Finding, at_destination, look_at};
+use super::{Finding, look_at};
 use crate::context::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
@@ -46,19 +46,20 @@ impl Mover<'_> {
     /// Tells what the destination directory has and the source does not.
     pub(crate) fn tell_extra(&mut self, level: &Level, seen: &SeenNames) {
         let Some(target) = &level.target else { return };
-        let result = self.names_of(&target.fd, &|| level.own_target_path(), |name| {
-            if !seen.too_many {
-                return Ok(!seen.names.contains(name));
+        let below = TreePath::root();
+        let result = self.each_name(&target.fd, &|| level.own_target_path(), |mover, name| {
+            let known = if seen.too_many {
+                look_at(&level.source.fd, name.as_bytes())?.is_some()
+            } else {
+                seen.names.contains(name.as_bytes())
+            };
+            if !known {
+                mover.tell_extra_entry(level, &target.fd, (&below, name));
             }
-            look_at(&level.source.fd, name).map(|found| found.is_none())
+            Ok(())
         });
-        let names = match result {
-            Ok(names) => names,
-            Err(error) => return self.engine.error(error),
-        };
-        for name in names {
-            let (fd, below) = (&target.fd, TreePath::root());
-            self.tell_extra_entry(level, fd, (&below, &name));
+        if let Err(error) = result {
+            self.engine.error(error);
         }
     }
 
@@ -78,19 +79,17 @@ impl Mover<'_> {
             let shown = || level.own_target_path().join(&at);
             let opened = path::open_directory_below(top, at.as_bytes())
                 .map_err(|e| entry_error(Side::Destination, Operation::Open, shown(), e));
-            let names = opened.and_then(|fd| Ok((self.names_of(&fd, &shown, |_| Ok(true))?, fd)));
-            let (names, fd) = match names {
-                Ok(names) => names,
-                Err(error) => {
-                    self.engine.error(error);
-                    continue;
-                }
-            };
-            for name in names {
-                let kind = self.tell_extra_name(level, &fd, (&at, &name));
-                if kind == Some(EntryKind::Directory) {
-                    directories.push(at.join(name.as_bytes()));
-                }
+            let told = opened.and_then(|fd| {
+                self.each_name(&fd, &shown, |mover, name| {
+                    let kind = mover.tell_extra_name(level, &fd, (&at, name));
+                    if kind == Some(EntryKind::Directory) {
+                        directories.push(at.join(name.as_bytes()));
+                    }
+                    Ok(())
+                })
+            });
+            if let Err(error) = told {
+                self.engine.error(error);
             }
         }
     }
@@ -123,7 +122,12 @@ impl Mover<'_> {
         }
         let repaired = engine.repairs().then_some(false);
         engine.tell_finding(shown(), found.kind, Finding::of(DifferenceKind::Extra), repaired);
-        Some(found.kind)
+        let other_mount = level
+            .target
+            .as_ref()
+            .is_some_and(|target| target.metadata.identity.mount != found.identity.mount);
+        let stays = engine.spec.selection.one_file_system && other_mount;
+        Some(found.kind).filter(|_| !stays)
     }
 
     fn is_admitted_below(
@@ -137,28 +141,23 @@ impl Mover<'_> {
         self.engine.filter.admits(below.join(name.as_bytes()).as_bytes(), found)
     }
 
-    /// Names of a destination directory that `wanted` asks for.
-    fn names_of(
+    /// Does something with every name of a destination directory as it is read.
+    fn each_name(
         &mut self,
         fd: &OwnedFd,
         shown: &dyn Fn() -> dmover_model::PathBytes,
-        wanted: impl Fn(&[u8]) -> Result<bool, Errno>,
-    ) -> Result<Vec<Name>, EntryError> {
-        let fail = |e| {
-            at_destination(entry_error(Side::Destination, Operation::ReadDirectory, shown(), e))
-        };
+        mut action: impl FnMut(&mut Self, &Name) -> Result<(), Errno>,
+    ) -> Result<(), EntryError> {
+        let fail = |e| entry_error(Side::Destination, Operation::ReadDirectory, shown(), e);
         // A descriptor of its own, so that the position of the other stays at the start.
         let fd = path::open_directory_at(fd, b".").map_err(fail)?;
-        let mut names = Vec::new();
         let mut reader = self.readers.pop().unwrap_or_default();
         let read = reader.read(&fd, |name, _: TypeHint| -> Result<bool, Errno> {
             self.lease.extend();
-            if wanted(name)? {
-                names.push(Name::new(name).map_err(|_| Errno::ILSEQ)?);
-            }
+            action(self, &Name::new(name).map_err(|_| Errno::ILSEQ)?)?;
             Ok(true)
         });
         self.readers.push(reader);
-        read.map(|_| names).map_err(fail)
+        read.map(drop).map_err(fail)
     }
 }

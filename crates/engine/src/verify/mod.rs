@@ -3,9 +3,10 @@
 //! A comparison runs as a copy that writes nothing: the same scan, the same looks at both sides. What differs is told, and
 //! brought over again where that is wanted (`repair`).
 use dmover_model::{
-    Attribute, ByteRange, Difference, DifferenceKind, DifferenceSet, EntryError, EntryKind,
-    EntryRecord, ErrorClass, Event, FileRef, JudgeTask, LinkGroup, Metadata, Name, NewNode,
-    NewTask, Operation, Parent, PathBytes, Side, TaskKind, Verb, VerifyLevel, VerifyPolicy,
+    Against, Attribute, ByteRange, CompareTask, Difference, DifferenceKind, DifferenceSet,
+    EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Identity, JudgeTask, LinkGroup,
+    Metadata, Name, NewNode, NewTask, Operation, Parent, PathBytes, RecordsTask, Side, TaskKind,
+    Timestamp, Verb, VerifyLevel, VerifyPolicy, Version,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::verify::{Scope, Sight, describe, differences, is_sampled, merged};
@@ -25,44 +26,82 @@ mod extra;
 mod known;
 mod records;
 mod repair;
+mod restore;
 
-use content::Pair;
+use content::{Pair, changed};
 pub(crate) use extra::SeenNames;
 pub(crate) use known::Known;
 
 /// What a comparison found.
-#[derive(Debug, Default)]
-struct Finding {
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Finding {
     kinds: DifferenceSet,
     /// Bytes of the content that differ.
     ranges: Vec<ByteRange>,
     detail: String,
+    /// All content that both sides have was compared.
+    read: bool,
+    /// The versions that were compared, of the source if there is one.
+    source: Option<Version>,
+    destination: Option<Version>,
 }
 
 impl Finding {
     fn of(kind: DifferenceKind) -> Self {
         let kinds = DifferenceSet::from_iter([kind]);
-        Self { kinds, ranges: Vec::new(), detail: kind.word().into() }
+        Self { kinds, detail: kind.word().into(), ..Self::default() }
     }
 
+    /// `ranges`: of content that was read.
     fn new(
         mut kinds: DifferenceSet,
-        ranges: Vec<ByteRange>,
+        ranges: Option<Vec<ByteRange>>,
         (expected, found): (Sight<'_>, Sight<'_>),
     ) -> Self {
+        let read = ranges.is_some();
+        let ranges = ranges.unwrap_or_default();
         if !ranges.is_empty() {
             kinds.insert(DifferenceKind::Content);
         }
         let detail = describe(kinds, Some(expected), Some(found), &ranges);
-        Self { kinds, ranges, detail }
+        Self { kinds, ranges, detail, read, ..Self::default() }
+    }
+
+    fn between(self, source: Option<Version>, destination: Version) -> Self {
+        Self { source, destination: Some(destination), ..self }
+    }
+
+    /// Only a whole copy is surely right: nothing can be kept, or nobody knows which bytes differ.
+    fn needs_all(&self) -> bool {
+        let has = |kind| self.kinds.has(kind);
+        let suspicious = has(DifferenceKind::Size) || has(DifferenceKind::Mtime);
+        has(DifferenceKind::Missing) || has(DifferenceKind::Type) || (suspicious && !self.read)
     }
 }
+
+/// What was found of an entry, and could not be repaired.
+pub(crate) struct Unrepaired {
+    path: PathBytes,
+    kind: EntryKind,
+    finding: Finding,
+}
+
+/// Access and modification time of a directory.
+pub(crate) type Times = (Timestamp, Timestamp);
 
 /// What was found of an entry, and whether that is the end of it.
 enum Compared {
     Done(Finding),
     /// Its content is compared by tasks of their own.
     InParts,
+}
+
+impl Finding {
+    fn tell_left_over(&mut self, left: DifferenceSet) {
+        if !left.is_empty() {
+            self.detail = format!("{}; still: {}", self.detail, left.words());
+        }
+    }
 }
 
 impl Engine {
@@ -75,12 +114,18 @@ impl Engine {
         self.spec.policy.verify.as_ref().is_some_and(|policy| policy.repair)
     }
 
+    /// Whether directories that were repaired in get times that were kept, instead of those of a source.
+    pub(crate) fn restores_times(&self) -> bool {
+        self.spec.verb == Verb::Verify && self.is_recorded()
+    }
+
     /// Whether names of one inode belong together.
     pub(crate) fn compares_links(&self) -> bool {
         match self.spec.verb {
             Verb::Copy => true,
             Verb::Sum => false,
-            Verb::Verify => self.verify_policy().level >= VerifyLevel::Mtime,
+            // A repair that does not know of them would tear them apart.
+            Verb::Verify => self.repairs() || self.verify_policy().level >= VerifyLevel::Mtime,
         }
     }
 
@@ -137,7 +182,7 @@ impl Engine {
     ) {
         self.count(Counter::EntriesCompared);
         self.progress();
-        let Finding { kinds, ranges, detail } = finding;
+        let Finding { kinds, ranges, detail, .. } = finding;
         if kinds.is_empty() {
             return;
         }
@@ -166,17 +211,18 @@ impl Mover<'_> {
         planned: &Planned,
         round: u32,
     ) -> Result<Moved, EntryError> {
-        if let Compared::Done(finding) = self.compare(level, planned, round)? {
-            self.conclude(level, planned, finding);
+        if let Compared::Done(finding) = self.compare(level, planned, Some(round))? {
+            self.conclude(level, planned, finding)?;
         }
         Ok(Moved::default())
     }
 
+    /// `round`: large files may be compared in parts, by tasks that know how often that was begun.
     fn compare(
         &mut self,
         level: &Level,
         planned: &Planned,
-        round: u32,
+        round: Option<u32>,
     ) -> Result<Compared, EntryError> {
         let engine = self.engine;
         let record = &planned.record;
@@ -191,64 +237,129 @@ impl Mover<'_> {
         let expected = engine.wanted_sight(&record.metadata, record.symlink.as_deref());
         let sight = Sight::of(found, link.as_deref());
         let mut kinds = differences(expected, sight, engine.scope(level, found));
-        let mut ranges = Vec::new();
-        let closely = engine.verify_policy().level >= VerifyLevel::Digest;
-        if closely && !kinds.has(DifferenceKind::Type) {
+        let mut ranges = None;
+        if engine.compares_closely() && !kinds.has(DifferenceKind::Type) {
             if record.metadata.kind == EntryKind::File {
                 let pair = engine.open_pair(level, record, found)?;
-                let attributes = engine.pair_attributes(level, record, &pair)?;
-                kinds = kinds.and(attributes);
                 if engine.reads_content(level.path.join(record.name.as_bytes()).as_bytes()) {
-                    if let Some(chunk) = self.parts_of(&pair) {
-                        self.compare_in_parts(level, record, &pair, chunk, round);
+                    let common = pair.common();
+                    let chunk = engine.compare_chunk(common.len());
+                    if let (Some(chunk), Some(round)) = (chunk, round) {
+                        self.compare_in_parts(level, record, (found, common), (chunk, round));
                         return Ok(Compared::InParts);
                     }
-                    ranges = self.compare_pair(level, record, &pair)?;
+                    ranges = Some(self.compare_range(level, record, &pair, common)?);
                 }
+                kinds = kinds.and(engine.pair_attributes(level, record, &pair)?);
             } else {
                 kinds = kinds.and(engine.pinned_differences(level, record)?);
             }
         }
-        Ok(Compared::Done(Finding::new(kinds, ranges, (expected, sight))))
+        let finding = Finding::new(kinds, ranges, (expected, sight));
+        let versions = (record.metadata.version(), found.version());
+        Ok(Compared::Done(finding.between(Some(versions.0), versions.1)))
     }
 
-    /// Repairs what differs, if that is wanted, and tells.
-    fn conclude(&mut self, level: &Level, planned: &Planned, finding: Finding) {
-        let wanted = self.engine.repairs() && !finding.kinds.is_empty();
-        let repaired = wanted.then(|| self.repair(level, planned, &finding, None));
+    /// Repairs what differs, if that is wanted, and tells. An error is of the repair: another attempt begins with another
+    /// comparison.
+    fn conclude(
+        &mut self,
+        level: &Level,
+        planned: &Planned,
+        mut finding: Finding,
+    ) -> Result<(), EntryError> {
+        let engine = self.engine;
         let path = level.target_path(planned.record.destination_name().as_bytes());
-        self.engine.tell_finding(path, planned.record.metadata.kind, finding, repaired);
+        let kind = planned.record.metadata.kind;
+        if !engine.repairs() || finding.kinds.is_empty() {
+            engine.tell_finding(path, kind, finding, None);
+            return Ok(());
+        }
+        if let Err(error) = self.repair(level, planned, &finding, None) {
+            self.unrepaired = Some(Unrepaired { path, kind, finding });
+            return Err(error);
+        }
+        let left = self.left_over(level, planned)?;
+        finding.tell_left_over(left);
+        engine.tell_finding(path, kind, finding, Some(left.is_empty()));
+        Ok(())
     }
 
-    /// Compares a directory itself. `None` stands for one that is missing.
+    /// What a look still shows after a repair, such as an owner that may not be set.
+    fn left_over(&mut self, level: &Level, planned: &Planned) -> Result<DifferenceSet, EntryError> {
+        let engine = self.engine;
+        let Some(now) = self.look_again(level, &planned.record)? else {
+            return Ok(DifferenceSet::NONE);
+        };
+        let Some(found) = &now.existing else {
+            return Ok(DifferenceSet::from_iter([DifferenceKind::Missing]));
+        };
+        let last = now.record.destination_name().as_bytes();
+        let link = symlink_at(level, last, found, now.record.metadata.kind)?;
+        let expected = engine.wanted_sight(&now.record.metadata, now.record.symlink.as_deref());
+        let sight = Sight::of(found, link.as_deref());
+        let kinds = differences(expected, sight, engine.scope(level, found));
+        let more = match now.record.metadata.kind {
+            _ if !engine.compares_closely() || !kinds.is_empty() => DifferenceSet::NONE,
+            EntryKind::File => {
+                let pair = engine.open_pair(level, &now.record, found)?;
+                engine.pair_attributes(level, &now.record, &pair)?
+            }
+            _ => engine.pinned_differences(level, &now.record)?,
+        };
+        Ok(kinds.and(more))
+    }
+
+    /// No attempt follows: what was found and not repaired is told.
+    pub(crate) fn tell_unrepaired(&mut self) {
+        if let Some(Unrepaired { path, kind, finding }) = self.unrepaired.take() {
+            self.engine.tell_finding(path, kind, finding, Some(false));
+        }
+    }
+
+    /// Compares a directory itself.
     pub(crate) fn verify_directory(&mut self, level: &Level) {
         let engine = self.engine;
-        let source = &level.source.metadata;
-        let finding = match &level.target {
-            None => Ok(Finding::of(DifferenceKind::Missing)),
-            Some(target) if target.fresh => Ok(Finding::of(DifferenceKind::Missing)),
-            Some(target) if engine.is_untouched(&target.metadata) => Ok(Finding::default()),
-            Some(target) => {
-                let expected = engine.wanted_sight(source, None);
-                let sight = Sight::of(&target.metadata, None);
-                let kinds = differences(expected, sight, engine.scope(level, &target.metadata));
-                let more = if engine.verify_policy().level >= VerifyLevel::Digest {
-                    let sides = (level.source.fd.as_fd(), target.fd.as_fd());
-                    let (one, other) = (|| level.own_source_path(), || level.own_target_path());
-                    engine.attribute_differences(sides, Held::Open, (&one, &other))
-                } else {
-                    Ok(DifferenceSet::NONE)
-                };
-                more.map(|more| Finding::new(kinds.and(more), Vec::new(), (expected, sight)))
+        let found = match &level.target {
+            Some(target) if !target.fresh => target.metadata.clone(),
+            _ => {
+                let finding = Finding::of(DifferenceKind::Missing);
+                let repaired = engine.repairs().then(|| self.repair_directory(level));
+                return engine.tell_finding(
+                    level.own_target_path(),
+                    EntryKind::Directory,
+                    finding,
+                    repaired,
+                );
             }
         };
-        let finding = match finding {
-            Ok(finding) => finding,
+        if engine.is_untouched(&found) {
+            return engine.count(Counter::EntriesCompared);
+        }
+        let expected = engine.wanted_sight(&level.source.metadata, None);
+        let kinds = match engine.directory_differences(level, &found) {
+            Ok(kinds) => kinds,
             Err(error) => return engine.error(error),
         };
-        let wanted = engine.repairs() && !finding.kinds.is_empty();
-        let repaired = wanted.then(|| self.repair_directory(level));
+        let mut finding = Finding::new(kinds, None, (expected, Sight::of(&found, None)));
+        let mut repaired = None;
+        if engine.repairs() && !kinds.is_empty() {
+            let left = self.repair_and_compare(level);
+            repaired = Some(left.is_some_and(DifferenceSet::is_empty));
+            finding.tell_left_over(left.unwrap_or_default());
+        }
         engine.tell_finding(level.own_target_path(), EntryKind::Directory, finding, repaired);
+    }
+
+    /// What a directory still differs in after its repair; `None` if that failed.
+    fn repair_and_compare(&mut self, level: &Level) -> Option<DifferenceSet> {
+        if !self.repair_directory(level) {
+            return None;
+        }
+        let engine = self.engine;
+        let now = level.target.as_ref().and_then(|target| stat::stat_fd(&target.fd).ok())?;
+        let kinds = engine.directory_differences(level, &engine.mounts.metadata(&now));
+        kinds.map_err(|error| engine.error(error)).ok()
     }
 
     /// Something that is no directory stands where a directory should be.
@@ -264,7 +375,7 @@ impl Mover<'_> {
         if root.destination.is_none() {
             return self.verify_recorded_links(group);
         }
-        let mut anchor = None;
+        let mut anchor: Option<(Identity, Finding)> = None;
         let mut found = Vec::new();
         for file in std::iter::once(&group.first).chain(&group.rest) {
             match self.compare_link(file, &mut anchor) {
@@ -281,10 +392,19 @@ impl Mover<'_> {
         }
     }
 
+    /// Whether all names of a group are right, and one inode.
+    fn links_are_right(&mut self, group: &LinkGroup) -> bool {
+        let mut anchor = None;
+        std::iter::once(&group.first).chain(&group.rest).all(|file| {
+            let compared = self.compare_link(file, &mut anchor);
+            compared.is_ok_and(|one| one.is_some_and(|(.., finding)| finding.kinds.is_empty()))
+        })
+    }
+
     fn compare_link(
         &mut self,
         file: &FileRef,
-        anchor: &mut Option<dmover_model::Identity>,
+        anchor: &mut Option<(Identity, Finding)>,
     ) -> Result<Option<(PathBytes, EntryKind, Finding)>, EntryError> {
         let engine = self.engine;
         let level = engine.open_level(&file.directory)?;
@@ -293,22 +413,21 @@ impl Mover<'_> {
         let path = level.target_path(file.destination_name.as_bytes());
         let Some(planned) = self.plan_record(&level, record) else { return Ok(None) };
         let identity = planned.existing.as_ref().map(|found| found.identity);
-        if identity.is_some() && identity == *anchor {
-            return Ok(Some((path, kind, Finding::default())));
+        if let Some((_, finding)) = anchor.as_ref().filter(|(of, _)| Some(*of) == identity) {
+            // What is the matter with an inode is the matter with all its names.
+            return Ok(Some((path, kind, finding.clone())));
         }
         // The first name is compared as a file of its own, and so is any that is another inode.
-        let compared = self.compare(&level, &planned, retry::ATTEMPTS_MAX)?;
-        let mut finding = match compared {
-            Compared::Done(finding) => finding,
-            Compared::InParts => return Ok(None),
+        let Compared::Done(mut finding) = self.compare(&level, &planned, None)? else {
+            return Ok(None);
         };
         if anchor.is_some() && identity.is_some() && !finding.kinds.has(DifferenceKind::Type) {
             let before = if finding.detail.is_empty() { "" } else { "; " };
             finding.detail = format!("{}{before}{}", finding.detail, "links");
             finding.kinds.insert(DifferenceKind::Links);
         }
-        if identity.is_some() && anchor.is_none() {
-            *anchor = identity;
+        if let Some(identity) = identity.filter(|_| anchor.is_none()) {
+            *anchor = Some((identity, finding.clone()));
         }
         Ok(Some((path, kind, finding)))
     }
@@ -327,32 +446,26 @@ impl Mover<'_> {
         }
     }
 
-    /// The size of the parts in which a file is compared, if it is worth that.
-    fn parts_of(&self, pair: &Pair) -> Option<u64> {
-        self.engine.hash_chunk(&pair.shape)
-    }
-
     fn compare_in_parts(
         &mut self,
         level: &Level,
         record: &EntryRecord,
-        pair: &Pair,
-        chunk: u64,
-        round: u32,
+        (found, common): (&Metadata, ByteRange),
+        (chunk, round): (u64, u32),
     ) {
         let file = file_ref(level, record);
-        let judge = JudgeTask {
+        let (source, destination) = (record.metadata.version(), found.version());
+        let number = self.report_judge(JudgeTask {
             file: file.clone(),
             record: None,
+            versions: (Some(source), destination),
             differing: Vec::new(),
             failure: None,
             round,
-        };
-        let number = self.report_judge(judge);
-        let compared = pair.in_parts(file);
-        for range in chunk::chunks(pair.shape.length(), chunk) {
-            let task =
-                dmover_model::CompareTask { file: compared.clone(), range, expected: Vec::new() };
+        });
+        for range in chunk::chunks(common.len(), chunk) {
+            let (file, against) = (file.clone(), Against::Source(source));
+            let task = CompareTask { file, destination, against, range };
             let kind = TaskKind::Compare(Box::new(task));
             self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
         }
@@ -373,50 +486,52 @@ impl Mover<'_> {
         };
         let Err(mut error) = result else { return };
         let at = &task.file.directory;
-        let shown = || {
-            let name = task.file.destination_name.as_bytes();
-            engine.destination_path(at.root, &at.path, name)
-        };
         error.attempt = task.round;
         if error.path.0.is_empty() {
-            error.path = shown();
+            let name = task.file.destination_name.as_bytes();
+            error.path = engine.destination_path(at.root, &at.path, name);
         }
         let again = error.retryable() || error.class == ErrorClass::Fenced;
         if !again || task.round >= retry::ATTEMPTS_MAX || engine.control.is_stopping() {
-            return engine.error(error);
+            engine.error(error);
+            return self.tell_unrepaired();
         }
         engine.count(Counter::Retries);
+        let round = task.round + 1;
         let kind = match &task.record {
-            Some(record) => TaskKind::Records(vec![(**record).clone()]),
-            None => TaskKind::Open { file: task.file.clone(), round: task.round + 1 },
+            Some(record) => {
+                TaskKind::Records(RecordsTask { records: vec![(**record).clone()], round })
+            }
+            None => TaskKind::Open { file: task.file.clone(), round },
         };
         self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
     }
 
     fn judge(&mut self, task: &JudgeTask) -> Result<(), EntryError> {
         let ranges = merged(task.differing.clone());
+        let (source, destination) = task.versions;
         if let Some(record) = &task.record {
-            return self.judge_record(record, ranges);
+            return self.judge_record(record, ranges, destination);
         }
         let engine = self.engine;
         let level = engine.open_level(&task.file.directory)?;
         let record = self.look(&level, &task.file.name)?;
+        let path = level.target_path(record.destination_name().as_bytes());
+        let source_path = level.source_path(record.name.as_bytes());
         let Some(planned) = self.plan_record(&level, record) else { return Ok(()) };
-        let Some(found) = &planned.existing else {
-            self.conclude(&level, &planned, Finding::of(DifferenceKind::Missing));
-            return Ok(());
-        };
+        let found = planned.existing.as_ref().filter(|found| found.version() == destination);
+        let found = found.ok_or_else(|| changed(Side::Destination, path))?;
         let record = &planned.record;
-        let expected = engine.wanted_sight(&record.metadata, record.symlink.as_deref());
-        let sight = Sight::of(found, None);
-        let mut kinds = differences(expected, sight, engine.scope(&level, found));
-        if !kinds.has(DifferenceKind::Type) && found.kind == EntryKind::File {
-            let pair = engine.open_pair(&level, record, found)?;
-            kinds = kinds.and(engine.pair_attributes(&level, record, &pair)?);
+        if Some(record.metadata.version()) != source {
+            return Err(changed(Side::Source, source_path));
         }
-        let finding = Finding::new(kinds, ranges, (expected, sight));
-        self.conclude(&level, &planned, finding);
-        Ok(())
+        let expected = engine.wanted_sight(&record.metadata, None);
+        let sight = Sight::of(found, None);
+        let kinds = differences(expected, sight, engine.scope(&level, found));
+        let pair = engine.open_pair(&level, record, found)?;
+        let kinds = kinds.and(engine.pair_attributes(&level, record, &pair)?);
+        let finding = Finding::new(kinds, Some(ranges), (expected, sight));
+        self.conclude(&level, &planned, finding.between(source, destination))
     }
 }
 
@@ -424,6 +539,27 @@ impl Mover<'_> {
 type Shown<'a> = (&'a dyn Fn() -> PathBytes, &'a dyn Fn() -> PathBytes);
 
 impl Engine {
+    /// Whether attributes and content count that a look does not show.
+    fn compares_closely(&self) -> bool {
+        self.verify_policy().level >= VerifyLevel::Digest
+    }
+
+    /// What differs between a directory and the `found` one.
+    fn directory_differences(
+        &self,
+        level: &Level,
+        found: &Metadata,
+    ) -> Result<DifferenceSet, EntryError> {
+        let expected = self.wanted_sight(&level.source.metadata, None);
+        let kinds = differences(expected, Sight::of(found, None), self.scope(level, found));
+        let Some(target) = level.target.as_ref().filter(|_| self.compares_closely()) else {
+            return Ok(kinds);
+        };
+        let sides = (level.source.fd.as_fd(), target.fd.as_fd());
+        let (one, other) = (|| level.own_source_path(), || level.own_target_path());
+        Ok(kinds.and(self.attribute_differences(sides, Held::Open, (&one, &other))?))
+    }
+
     /// What differs in attributes that a look does not show.
     fn attribute_differences(
         &self,
@@ -510,7 +646,7 @@ fn plain_xattrs(attributes: &Attributes) -> Vec<&(Vec<u8>, Vec<u8>)> {
 }
 
 /// An error that was met where the destination is read.
-fn at_destination(error: EntryError) -> EntryError {
+pub(crate) fn at_destination(error: EntryError) -> EntryError {
     let class = match error.errno {
         0 => error.class,
         errno => ErrorClass::from_errno(errno, Side::Destination),

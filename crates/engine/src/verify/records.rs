@@ -1,29 +1,37 @@
 //! Comparing a tree with its manifest.
 use dmover_model::{
-    ByteRange, CompareTask, ComparedFile, DifferenceKind, DifferenceSet, EntryError, EntryKind,
+    Against, ByteRange, CompareTask, DifferenceKind, DifferenceSet, Digest, EntryError, EntryKind,
     EntryRecord, ErrorClass, FileRef, Identity, JudgeTask, LinkGroup, LinkName, Metadata, MountId,
-    Name, NewTask, Operation, Parent, Record, RootId, Side, TaskKind, TreePath, VerifyLevel,
+    Name, NewTask, Operation, Parent, Record, RecordsTask, RootId, Shape, Side, TaskKind, TreePath,
+    VerifyLevel, Version,
 };
-use dmover_observe::{Activity, station};
+use dmover_observe::{Activity, Counter, station};
 use dmover_plan::chunk;
-use dmover_plan::decide::Decision;
-use dmover_plan::verify::{Sight, differences};
+use dmover_plan::verify::{Scope, Sight, differences};
 use dmover_sys::{Errno, directory, stat};
 use std::sync::Arc;
 
-use super::content::{whole_around, whole_pieces};
-use super::{Finding, at_destination, look_at};
+use super::content::{changed, pieces_of, whole_pieces};
+use super::{Finding, Unrepaired, at_destination, look_at, step_of};
 use crate::context::{Engine, entry_error, lock};
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::sum::Content;
+use crate::sum;
 
 /// The tree that is compared with a manifest; nothing is written through it.
-const CHECKED: RootId = RootId(0);
-/// The tree that repairs come from, beside the one that is compared.
-const REPAIRED: RootId = RootId(1);
+pub(super) const CHECKED: RootId = RootId(0);
 /// Names of one inode of a manifest meet under this mount, which none has.
 const RECORDED: MountId = MountId(u32::MAX);
+
+/// What became of the content of a file.
+enum Content {
+    /// It was not to be read.
+    Unread,
+    /// These bytes differ.
+    Read(Vec<ByteRange>),
+    /// Tasks of their own compare it.
+    InParts,
+}
 
 /// An entry of the checked tree and what the manifest says of it.
 #[derive(Clone, Copy)]
@@ -34,9 +42,16 @@ struct Checked<'a> {
     record: &'a Record,
 }
 
+/// One name of an inode that has several.
+pub(super) struct Linked {
+    pub level: Level,
+    pub name: Name,
+    pub metadata: Metadata,
+}
+
 impl Mover<'_> {
     /// Compares entries with what a manifest says of them.
-    pub(crate) fn run_records(&mut self, records: &[Record]) {
+    pub(crate) fn run_records(&mut self, RecordsTask { records, round }: &RecordsTask) {
         let mut place = None;
         for (number, record) in records.iter().enumerate() {
             let enough = self.budget_is_spent() || self.engine.control.is_stopping();
@@ -45,48 +60,59 @@ impl Mover<'_> {
                 let rest = &records[number..];
                 let half = if enough { rest.len() } else { rest.len().div_ceil(2) };
                 for part in rest.chunks(half) {
-                    let kind = TaskKind::Records(part.to_vec());
+                    let task = RecordsTask { records: part.to_vec(), round: *round };
+                    let kind = TaskKind::Records(task);
                     self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
                 }
                 return self.flush();
             }
-            self.verify_record(record, &mut place);
+            self.verify_record(record, &mut place, *round);
             self.spent.entries += 1;
             self.lease.extend();
         }
     }
 
-    fn verify_record(&mut self, record: &Record, place: &mut Option<Level>) {
+    fn verify_record(&mut self, record: &Record, place: &mut Option<Level>, round: u32) {
         let engine = self.engine;
+        if !engine.filter.admits_record(record) {
+            return engine.count(Counter::EntriesExcluded);
+        }
         engine.limits.operation(&engine.control);
-        let mut attempt = 1;
+        let mut attempt = round;
         loop {
-            match self.try_record(record, place) {
+            self.unrepaired = None;
+            match self.try_record(record, place, attempt) {
                 Ok(()) => return,
                 Err(error) if engine.may_pass(&error, attempt) => {
                     attempt += 1;
                     *place = None;
                 }
-                Err(error) => return engine.error(EntryError { attempt, ..error }),
+                Err(error) => {
+                    engine.error(EntryError { attempt, ..error });
+                    return self.tell_unrepaired();
+                }
             }
         }
     }
 
-    fn try_record(&mut self, record: &Record, place: &mut Option<Level>) -> Result<(), EntryError> {
+    fn try_record(
+        &mut self,
+        record: &Record,
+        place: &mut Option<Level>,
+        round: u32,
+    ) -> Result<(), EntryError> {
         station::at(Activity::TargetNames);
         let engine = self.engine;
         let Some((directory, name)) = record.path.split_last() else {
             let level = engine.checked_level(&TreePath::root())?;
-            let finding = engine.compare_with_record(&level.source.metadata, None, record);
-            self.conclude_record(record, finding);
-            return Ok(());
+            let found = engine.with_kept_times(&record.path, level.source.metadata.clone());
+            return self.conclude_record(record, engine.compare_with_record(&found, record));
         };
         if place.as_ref().is_none_or(|level| level.path != directory) {
             *place = match engine.checked_level(&directory) {
                 Ok(level) => Some(level),
                 Err(error) if is_gone(error.errno) => {
-                    self.conclude_record(record, Finding::of(DifferenceKind::Missing));
-                    return Ok(());
+                    return self.conclude_record(record, Finding::of(DifferenceKind::Missing));
                 }
                 Err(error) => return Err(error),
             };
@@ -96,35 +122,41 @@ impl Mover<'_> {
             |operation, e| entry_error(Side::Destination, operation, level.source_path(name), e);
         let found = look_at(&level.source.fd, name).map_err(|e| fail(Operation::Stat, e))?;
         let Some(found) = found.map(|found| engine.mounts.metadata(&found)) else {
-            self.conclude_record(record, Finding::of(DifferenceKind::Missing));
-            return Ok(());
+            return self.conclude_record(record, Finding::of(DifferenceKind::Missing));
         };
+        let found = engine.with_kept_times(&record.path, found);
         let name = Name::new(name).map_err(|_| fail(Operation::Stat, Errno::INVAL))?;
-        self.note_recorded_link(level, &name, record);
+        if round == 1 {
+            self.note_recorded_link(level, &name, record);
+        }
         if engine.is_untouched(&found) {
-            self.conclude_record(record, Finding::default());
-            return Ok(());
+            return self.conclude_record(record, Finding::default());
         }
         let checked = Checked { level, name: &name, found: &found, record };
-        if let Some(ranges) = self.compare_record_content(checked)? {
-            let finding = engine.finding_of(checked, ranges)?;
-            self.conclude_record(record, finding);
-        }
-        Ok(())
+        let ranges = match self.compare_record_content(checked, round)? {
+            Content::InParts => return Ok(()),
+            Content::Unread => None,
+            Content::Read(ranges) => Some(ranges),
+        };
+        let finding = engine.finding_of(checked, ranges)?;
+        self.conclude_record(record, finding)
     }
 
-    /// Bytes that differ; `None` if tasks of their own will find out.
     fn compare_record_content(
         &mut self,
         checked: Checked<'_>,
-    ) -> Result<Option<Vec<ByteRange>>, EntryError> {
+        round: u32,
+    ) -> Result<Content, EntryError> {
         let Checked { level, name, found, record } = checked;
         let engine = self.engine;
-        let Some(recorded) = &record.body.content else { return Ok(Some(Vec::new())) };
         let is_file = found.kind == EntryKind::File && record.body.kind == EntryKind::File;
         if !is_file || !engine.reads_content(record.path.as_bytes()) {
-            return Ok(Some(Vec::new()));
+            return Ok(Content::Unread);
         }
+        let Some(recorded) = &record.body.content else {
+            engine.count(Counter::FilesWithoutDigest);
+            return Ok(Content::Unread);
+        };
         let content = engine.open_checked_file(level, name, found)?;
         let shape = &recorded.shape;
         let shown = || level.source_path(name.as_bytes());
@@ -134,7 +166,7 @@ impl Mover<'_> {
             .filter(|chunk| !recorded.pieces.is_empty() && there.len() > *chunk);
         let Some(chunk) = chunk else {
             let compared = self.compare_recorded(&content, recorded, &shown);
-            return compared.map(Some).map_err(at_destination);
+            return compared.map(Content::Read).map_err(at_destination);
         };
         let file = FileRef {
             directory: level.reference(),
@@ -142,48 +174,46 @@ impl Mover<'_> {
             destination_name: name.clone(),
         };
         let rest = ByteRange { start: there.end, end: shape.length() };
-        let judge = JudgeTask {
+        let destination = found.version();
+        let number = self.report_judge(JudgeTask {
             file: file.clone(),
             record: Some(Box::new(record.clone())),
+            versions: (None, destination),
             differing: if rest.is_empty() { Vec::new() } else { vec![rest] },
             failure: None,
-            round: 1,
-        };
-        let number = self.report_judge(judge);
-        let compared =
-            ComparedFile { file, source: None, destination: found.version(), shape: *shape };
+            round,
+        });
         for range in chunk::chunks(there.len(), chunk) {
             let expected = pieces_of(shape, range, &recorded.pieces).to_vec();
-            let task = CompareTask { file: compared.clone(), range, expected };
+            let (file, against) = (file.clone(), Against::Digests(*shape, expected));
+            let task = CompareTask { file, destination, against, range };
             let kind = TaskKind::Compare(Box::new(task));
             self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
         }
         self.flush();
-        Ok(None)
+        Ok(Content::InParts)
     }
 
     /// Compares a part of a large file with digests.
     pub(super) fn compare_recorded_part(
         &mut self,
-        level: &Level,
         task: &CompareTask,
+        shape: &Shape,
+        expected: &[Digest],
     ) -> Result<Vec<ByteRange>, EntryError> {
-        let CompareTask { file: compared, range, expected } = task;
-        let (engine, name) = (self.engine, &compared.file.name);
+        let (engine, name) = (self.engine, &task.file.name);
+        let level = engine.open_level(&task.file.directory).map_err(at_destination)?;
         let shown = || level.source_path(name.as_bytes());
         let found = stat::stat_at(&level.source.fd, name.as_bytes(), false)
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
-        let content = engine.open_checked_file(level, name, &engine.mounts.metadata(&found))?;
-        if content.metadata.version() != compared.destination {
-            let words = "the file changed while it was compared";
-            let (side, class) = (Side::Destination, ErrorClass::Changed);
-            return Err(EntryError::plain(side, Operation::Check, class, shown(), words));
+        let found = engine.mounts.metadata(&found);
+        if found.version() != task.destination {
+            return Err(changed(Side::Destination, shown()));
         }
-        let ranges = self.compare_pieces(&content, &compared.shape, *range, expected, &shown);
+        let content = engine.open_checked_file(&level, name, &found)?;
+        let ranges = self.compare_pieces(&content, shape, task.range, expected, &shown);
         let ranges = ranges.map_err(at_destination)?;
-        let checked =
-            engine.check_unchanged(&content.facts, &content.fd, &content.metadata, &shown);
-        checked.map_err(at_destination)?;
+        engine.check_checked(&content, &shown)?;
         Ok(ranges)
     }
 
@@ -192,31 +222,43 @@ impl Mover<'_> {
         &mut self,
         record: &Record,
         ranges: Vec<ByteRange>,
+        version: Version,
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let Some((directory, name)) = record.path.split_last() else { return Ok(()) };
         let level = engine.checked_level(&directory)?;
-        let fail = |e| entry_error(Side::Destination, Operation::Stat, level.source_path(name), e);
+        let shown = || level.source_path(name);
+        let fail = |e| entry_error(Side::Destination, Operation::Stat, shown(), e);
         let found = look_at(&level.source.fd, name).map_err(fail)?;
-        let finding = match found.map(|found| engine.mounts.metadata(&found)) {
-            None => Finding::of(DifferenceKind::Missing),
-            Some(found) => {
-                let name = Name::new(name).map_err(|_| fail(Errno::INVAL))?;
-                engine.finding_of(
-                    Checked { level: &level, name: &name, found: &found, record },
-                    ranges,
-                )?
-            }
-        };
-        self.conclude_record(record, finding);
-        Ok(())
+        let found = found.map(|found| engine.mounts.metadata(&found));
+        let found = found.filter(|found| found.version() == version);
+        let found = found.ok_or_else(|| changed(Side::Destination, shown()))?;
+        let name = Name::new(name).map_err(|_| fail(Errno::INVAL))?;
+        let checked = Checked { level: &level, name: &name, found: &found, record };
+        let finding = engine.finding_of(checked, Some(ranges))?;
+        self.conclude_record(record, finding)
     }
 
-    fn conclude_record(&mut self, record: &Record, finding: Finding) {
+    /// Repairs what differs, if that is wanted, and tells. An error is of the repair: another attempt
+    /// begins with another comparison.
+    fn conclude_record(&mut self, record: &Record, mut finding: Finding) -> Result<(), EntryError> {
         let engine = self.engine;
-        let wanted = engine.repairs() && !finding.kinds.is_empty();
-        let repaired = wanted.then(|| self.repair_record(record, &finding));
-        engine.tell_finding(engine.checked_path(record), record.body.kind, finding, repaired);
+        let (path, kind) = (engine.checked_path(&record.path), record.body.kind);
+        if !engine.repairs() || finding.kinds.is_empty() {
+            engine.tell_finding(path, kind, finding, None);
+            return Ok(());
+        }
+        let repaired = match self.repair_record(record, &finding) {
+            Ok(repaired) => repaired,
+            Err(error) => {
+                self.unrepaired = Some(Unrepaired { path, kind, finding });
+                return Err(error);
+            }
+        };
+        let left = engine.left_over_of(record)?;
+        finding.tell_left_over(left);
+        engine.tell_finding(path, kind, finding, Some(repaired && left.is_empty()));
+        Ok(())
     }
 
     fn note_recorded_link(&mut self, level: &Level, name: &Name, record: &Record) {
@@ -232,236 +274,154 @@ impl Mover<'_> {
     /// Names that the manifest has for one inode have to be one inode. They were compared by themselves already.
     pub(super) fn verify_recorded_links(&mut self, group: &LinkGroup) {
         let engine = self.engine;
-        let mut anchor = None;
-        let mut apart = Vec::new();
+        let mut anchor: Option<Linked> = None;
         for file in std::iter::once(&group.first).chain(&group.rest) {
-            let looked = engine.open_level(&file.directory).and_then(|level| {
-                let name = file.name.as_bytes();
-                let shown = level.source_path(name);
-                let found = look_at(&level.source.fd, name);
-                let found = found.map_err(|e| {
-                    entry_error(Side::Destination, Operation::Stat, shown.clone(), e)
-                })?;
-                Ok((shown, found.map(|found| engine.mounts.metadata(&found))))
-            });
-            match looked {
-                Ok((path, Some(found))) => match anchor {
-                    Some(identity) if identity != found.identity => apart.push((path, found.kind)),
-                    _ => anchor = Some(found.identity),
-                },
-                Ok((_, None)) => {} // told as missing
-                Err(error) => engine.error(at_destination(error)),
-            }
             self.lease.extend();
-        }
-        if apart.is_empty() {
-            return;
-        }
-        let repaired = engine.repairs().then(|| self.repair_recorded_links(group));
-        for (path, kind) in apart {
-            engine.tell_finding(path, kind, Finding::of(DifferenceKind::Links), repaired);
-        }
-    }
-
-    fn repair_recorded_links(&mut self, group: &LinkGroup) -> bool {
-        let there = |mover: &mut Self, file: &FileRef| -> Result<FileRef, EntryError> {
-            let level = mover.repaired_level(&file.directory.path)?;
-            Ok(FileRef { directory: level.reference(), ..file.clone() })
-        };
-        let all = std::iter::once(&group.first).chain(&group.rest);
-        let files: Result<Vec<FileRef>, EntryError> = all.map(|file| there(self, file)).collect();
-        match files {
-            Ok(files) => match files.split_first() {
-                Some((first, rest)) => {
-                    let group = LinkGroup { first: first.clone(), rest: rest.to_vec(), ..*group };
-                    self.repair_links(&group)
+            let linked = match engine.look_at_link(file) {
+                Ok(Some(linked)) => linked,
+                Ok(None) => continue, // told as missing
+                Err(error) => {
+                    engine.error(error);
+                    continue;
                 }
-                None => true,
-            },
-            Err(error) => {
-                self.engine.error(error);
-                false
+            };
+            let Some(first) = &anchor else {
+                anchor = Some(linked);
+                continue;
+            };
+            if first.metadata.identity == linked.metadata.identity {
+                continue;
             }
+            let repaired = engine.repairs().then(|| {
+                let done = self.link_again(first, &linked);
+                done.map_err(|error| engine.error(error)).is_ok_and(|done| done)
+            });
+            let path = linked.level.source_path(linked.name.as_bytes());
+            let finding = Finding::of(DifferenceKind::Links);
+            engine.tell_finding(path, linked.metadata.kind, finding, repaired);
         }
     }
 
-    /// Tells what of a directory the manifest does not name. Answers whether the entry is known.
-    pub(crate) fn is_known(&mut self, path: &TreePath, kind: EntryKind) -> bool {
+    /// Whether the manifest names an entry, or at least the directory that it is in: what only stands beside
+    /// the tree that the manifest is of is nobody's business.
+    pub(crate) fn is_of_manifest(&mut self, path: &TreePath) -> bool {
+        let above = path.split_last().map(|(above, _)| above);
+        path.is_root() || self.knows(path) || above.is_some_and(|above| self.knows(&above))
+    }
+
+    fn knows(&mut self, path: &TreePath) -> bool {
         let engine = self.engine;
-        let shown = || engine.destination_path(CHECKED, path, b"");
-        match lock(&engine.known).has(path) {
-            Ok(true) => true,
-            Ok(false) => {
-                let repaired = engine.repairs().then_some(false);
-                let finding = Finding::of(DifferenceKind::Extra);
-                engine.tell_finding(shown(), kind, finding, repaired);
-                false
-            }
-            Err(reason) => {
-                let (side, class) = (Side::Destination, ErrorClass::Other);
-                let words = format!("whether the manifest names it cannot be found out: {reason}");
-                engine.error(EntryError::plain(side, Operation::Check, class, shown(), words));
-                true
-            }
-        }
-    }
-
-    /// Brings an entry over again from the tree that repairs come from, if that is as the manifest says.
-    fn repair_record(&mut self, record: &Record, finding: &Finding) -> bool {
-        let result = self.try_to_repair_record(record, finding);
-        result.unwrap_or_else(|error| {
-            self.engine.error(error);
-            false
+        let known = lock(&engine.known).has(path);
+        known.unwrap_or_else(|reason| {
+            let words = format!("whether the manifest names it cannot be found out: {reason}");
+            engine.error(engine.unchecked(path, words));
+            true
         })
     }
 
-    fn try_to_repair_record(
-        &mut self,
-        record: &Record,
-        finding: &Finding,
-    ) -> Result<bool, EntryError> {
+    /// Tells an entry in a directory of the manifest that the manifest does not name.
+    pub(crate) fn tell_unless_known(&mut self, path: &TreePath, found: &Metadata) {
         let engine = self.engine;
-        let Some((directory, name)) = record.path.split_last() else {
-            let level = self.repaired_level(&TreePath::root())?;
-            engine.check_source(&level, b"", &level.source.metadata, None, record)?;
-            return Ok(self.repair_directory(&level));
-        };
-        let above = self.repaired_level(&directory)?;
-        let name = Name::new(name).map_err(|_| {
-            entry_error(Side::Source, Operation::Stat, above.source_path(name), Errno::INVAL)
-        })?;
-        let found = self.look(&above, &name)?;
-        engine.check_source(
-            &above,
-            name.as_bytes(),
-            &found.metadata,
-            found.symlink.as_deref(),
-            record,
-        )?;
-        if found.metadata.kind == EntryKind::Directory {
-            let level = self.enter(&above, name.as_bytes())?;
-            if level.target.as_ref().is_some_and(|target| target.fresh) {
-                self.mark_dirty(&above.reference());
-            }
-            return Ok(self.repair_directory(&level));
+        if path.is_root() || !self.is_of_manifest(path) || self.knows(path) {
+            return;
         }
-        self.check_source_content(&above, &found, record, finding)?;
-        match self.plan_record(&above, found) {
-            Some(planned) if matches!(planned.decision, Decision::Refuse(..)) => Ok(false),
-            Some(planned) => {
-                Ok(self.repair(&above, &planned, finding, record.body.content.as_ref()))
-            }
-            None => Ok(false),
+        // What is in it is too much as well.
+        if found.kind == EntryKind::Directory
+            && let Err(error) = lock(&engine.known).insert(path)
+        {
+            engine.error(engine.unchecked(path, format!("what is in it is not told: {error}")));
         }
+        if engine.is_untouched(found) {
+            return;
+        }
+        let repaired = engine.repairs().then_some(false);
+        let finding = Finding::of(DifferenceKind::Extra);
+        engine.tell_finding(engine.checked_path(path), found.kind, finding, repaired);
     }
-
-    /// What is to be brought over has to have the digests of the manifest.
-    fn check_source_content(
-        &mut self,
-        level: &Level,
-        entry: &EntryRecord,
-        record: &Record,
-        finding: &Finding,
-    ) -> Result<(), EntryError> {
-        let engine = self.engine;
-        let whole =
-            finding.kinds.has(DifferenceKind::Missing) || finding.kinds.has(DifferenceKind::Type);
-        let Some(recorded) = record.body.content.as_ref() else { return Ok(()) };
-        if entry.metadata.kind != EntryKind::File || (!whole && finding.ranges.is_empty()) {
-            return Ok(());
-        }
-        let (fd, metadata) = engine.open_source_file(level, entry)?;
-        let facts = Arc::clone(&level.source.facts);
-        let content = Content { fd, metadata, facts, is_stream: false };
-        let shown = || level.source_path(entry.name.as_bytes());
-        let all = [ByteRange { start: 0, end: recorded.shape.length() }];
-        let ranges = if whole { &all[..] } else { &finding.ranges };
-        let differs = self.differ_from_record(&content, recorded, ranges, &shown)?;
-        engine.check_unchanged(&content.facts, &content.fd, &content.metadata, &shown)?;
-        if differs { Err(unlike(shown(), "content")) } else { Ok(()) }
-    }
-
-    /// Whether some bytes of a file are not as a manifest says. It has to have the size that the manifest says.
-    pub(super) fn differ_from_record(
-        &mut self,
-        content: &Content,
-        recorded: &dmover_model::Content,
-        ranges: &[ByteRange],
-        shown: &dyn Fn() -> dmover_model::PathBytes,
-    ) -> Result<bool, EntryError> {
-        let shape = &recorded.shape;
-        if content.metadata.size != shape.length() {
-            return Ok(true);
-        }
-        if recorded.pieces.is_empty() {
-            return Ok(!self.compare_recorded(content, recorded, shown)?.is_empty());
-        }
-        for range in ranges {
-            let range = whole_around(shape, *range);
-            let expected = pieces_of(shape, range, &recorded.pieces);
-            if !self.compare_pieces(content, shape, range, expected, shown)?.is_empty() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// A directory of the tree that repairs come from, and the one that is repaired; what is missing there is made.
-    fn repaired_level(&mut self, path: &TreePath) -> Result<Level, EntryError> {
-        let mut level = self.open_root(REPAIRED)?;
-        for name in path.components() {
-            let below = self.enter(&level, name)?;
-            if below.target.as_ref().is_some_and(|target| target.fresh) {
-                self.mark_dirty(&level.reference());
-                self.mark_dirty(&below.reference());
-            }
-            level = below;
-        }
-        Ok(level)
-    }
-}
-
-/// The source is no help.
-fn unlike(path: dmover_model::PathBytes, what: &str) -> EntryError {
-    let words = format!("the source is not as the manifest says either: {what}");
-    let (side, class) = (Side::Source, ErrorClass::Integrity);
-    EntryError::plain(side, Operation::Check, class, path, words)
 }
 
 impl Engine {
+    fn unchecked(&self, path: &TreePath, words: String) -> EntryError {
+        let (side, class) = (Side::Destination, ErrorClass::Other);
+        EntryError::plain(side, Operation::Check, class, self.checked_path(path), words)
+    }
+
+    /// Whether a tree is compared with a manifest.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.root(CHECKED).is_ok_and(|root| root.destination.is_none())
+    }
+
     /// A directory of the tree that is compared with a manifest.
-    fn checked_level(&self, path: &TreePath) -> Result<Level, EntryError> {
+    pub(super) fn checked_level(&self, path: &TreePath) -> Result<Level, EntryError> {
         let root = self.root(CHECKED)?;
         let source = self.insist(|| self.open_source(&root, path)).map_err(at_destination)?;
         let (root_id, path) = (CHECKED, path.clone());
         Ok(Level { root_id, root, path, source, target: None, ancestors: Vec::new() })
     }
 
-    fn checked_path(&self, record: &Record) -> dmover_model::PathBytes {
-        self.destination_path(CHECKED, &record.path, b"")
+    /// A directory as it was, or should be, before something in it was repaired.
+    fn with_kept_times(&self, path: &TreePath, found: Metadata) -> Metadata {
+        if found.kind != EntryKind::Directory {
+            return found;
+        }
+        match lock(&self.kept_times).get(path) {
+            Some((atime, mtime)) => Metadata { atime: *atime, mtime: *mtime, ..found },
+            None => found,
+        }
     }
 
-    fn open_checked_file(
+    /// What a look still shows after a repair.
+    fn left_over_of(&self, record: &Record) -> Result<DifferenceSet, EntryError> {
+        let Some((directory, name)) = record.path.split_last() else {
+            let found = self.checked_level(&TreePath::root())?.source.metadata;
+            let found = self.with_kept_times(&record.path, found);
+            return Ok(self.record_differences(&found, None, record));
+        };
+        let level = self.checked_level(&directory)?;
+        let fail = |e| entry_error(Side::Destination, Operation::Stat, level.source_path(name), e);
+        let Some(found) = look_at(&level.source.fd, name).map_err(fail)? else {
+            return Ok(DifferenceSet::from_iter([DifferenceKind::Missing]));
+        };
+        let found = self.with_kept_times(&record.path, self.mounts.metadata(&found));
+        let name = Name::new(name).map_err(|_| fail(Errno::INVAL))?;
+        let checked = Checked { level: &level, name: &name, found: &found, record };
+        Ok(self.finding_of(checked, None)?.kinds)
+    }
+
+    fn look_at_link(&self, file: &FileRef) -> Result<Option<Linked>, EntryError> {
+        let level = self.checked_level(&file.directory.path)?;
+        let name = file.name.as_bytes();
+        let fail = |e| entry_error(Side::Destination, Operation::Stat, level.source_path(name), e);
+        let found = look_at(&level.source.fd, name).map_err(fail)?;
+        let metadata = found.map(|found| self.mounts.metadata(&found));
+        Ok(metadata.map(|metadata| Linked { level, name: file.name.clone(), metadata }))
+    }
+
+    fn checked_path(&self, path: &TreePath) -> dmover_model::PathBytes {
+        self.destination_path(CHECKED, path, b"")
+    }
+
+    /// Opens a file of the checked tree in the version that was found.
+    pub(super) fn open_checked_file(
         &self,
         level: &Level,
         name: &Name,
         found: &Metadata,
-    ) -> Result<Content, EntryError> {
-        let entry = EntryRecord {
-            name: name.clone(),
-            renamed: None,
-            metadata: found.clone(),
-            symlink: None,
-        };
+    ) -> Result<sum::Content, EntryError> {
+        let (name, metadata) = (name.clone(), found.clone());
+        let entry = EntryRecord { name, renamed: None, metadata, symlink: None };
         let (fd, metadata) = self.open_source_file(level, &entry).map_err(at_destination)?;
-        let facts = Arc::clone(&level.source.facts);
-        Ok(Content { fd, metadata, facts, is_stream: false })
+        if metadata.version() != found.version() {
+            return Err(changed(Side::Destination, level.source_path(entry.name.as_bytes())));
+        }
+        let (facts, stored) = (Arc::clone(&level.source.facts), self.verify_policy().stored);
+        Ok(sum::Content { fd, metadata, facts, is_stream: false, stored })
     }
 
     fn finding_of(
         &self,
         Checked { level, name, found, record }: Checked<'_>,
-        ranges: Vec<ByteRange>,
+        ranges: Option<Vec<ByteRange>>,
     ) -> Result<Finding, EntryError> {
         let both = found.kind == EntryKind::Symlink && record.body.kind == EntryKind::Symlink;
         let link = both.then(|| directory::read_symlink(&level.source.fd, name.as_bytes()));
@@ -471,17 +431,12 @@ impl Engine {
         })?;
         let kinds = self.record_differences(found, link.as_deref(), record);
         let sights = (recorded_sight(record), Sight::of(found, link.as_deref()));
-        Ok(Finding::new(kinds, ranges, sights))
+        Ok(Finding::new(kinds, ranges, sights).between(None, found.version()))
     }
 
-    fn compare_with_record(
-        &self,
-        found: &Metadata,
-        link: Option<&[u8]>,
-        record: &Record,
-    ) -> Finding {
-        let kinds = self.record_differences(found, link, record);
-        Finding::new(kinds, Vec::new(), (recorded_sight(record), Sight::of(found, link)))
+    fn compare_with_record(&self, found: &Metadata, record: &Record) -> Finding {
+        let kinds = self.record_differences(found, None, record);
+        Finding::new(kinds, None, (recorded_sight(record), Sight::of(found, None)))
     }
 
     fn record_differences(
@@ -490,38 +445,17 @@ impl Engine {
         link: Option<&[u8]>,
         record: &Record,
     ) -> DifferenceSet {
-        let scope = dmover_plan::verify::Scope {
+        let scope = Scope {
             level: self.verify_policy().level,
             attributes: self.spec.policy.preserve,
-            granularity_ns: super::step_of(found),
+            granularity_ns: step_of(found),
         };
         differences(recorded_sight(record), Sight::of(found, link), scope)
     }
-
-    /// Whether an entry of the source is the one that the manifest was made of.
-    fn check_source(
-        &self,
-        level: &Level,
-        name: &[u8],
-        metadata: &Metadata,
-        symlink: Option<&[u8]>,
-        record: &Record,
-    ) -> Result<(), EntryError> {
-        let sight = self.wanted_sight(metadata, symlink);
-        let scope = dmover_plan::verify::Scope {
-            level: VerifyLevel::Mtime,
-            attributes: self.spec.policy.preserve,
-            granularity_ns: super::step_of(metadata),
-        };
-        let kinds = differences(recorded_sight(record), sight, scope);
-        if kinds.is_empty() {
-            return Ok(());
-        }
-        Err(unlike(level.source_path(name), &kinds.words()))
-    }
 }
 
-fn recorded_sight(record: &Record) -> Sight<'_> {
+/// An entry as a manifest has it.
+pub(super) fn recorded_sight(record: &Record) -> Sight<'_> {
     let body = &record.body;
     Sight {
         kind: body.kind,
@@ -532,16 +466,6 @@ fn recorded_sight(record: &Record) -> Sight<'_> {
         device: body.device.unwrap_or_default(),
         symlink: body.symlink.as_deref().map(Vec::as_slice),
     }
-}
-
-/// The digests of the pieces in a range, which is on their borders.
-fn pieces_of<'a>(
-    shape: &dmover_model::Shape,
-    range: ByteRange,
-    pieces: &'a [dmover_model::Digest],
-) -> &'a [dmover_model::Digest] {
-    let (from, to) = (range.start / shape.piece(), range.end.div_ceil(shape.piece()));
-    &pieces[(from as usize).min(pieces.len())..(to as usize).min(pieces.len())]
 }
 
 /// What a directory that is not there answers.

@@ -4,51 +4,31 @@
 //! are written into the file. There the time of the last write tells until the end that it is not done, and what was right
 //! before is not touched.
 use dmover_model::{
-    ByteRange, Content, DifferenceKind, EntryError, EntryKind, ErrorClass, LinkGroup, Metadata,
-    Operation, Side,
+    ByteRange, Content, DirectoryRef, EntryError, EntryKind, ErrorClass, LinkGroup, Metadata,
+    Operation, PathBytes, Side, Timestamp,
 };
 use dmover_plan::decide::Decision;
+use dmover_plan::verify::merged;
 use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, copy, file, path, xattr};
+use dmover_sys::{AsFd, Errno, OwnedFd, copy, file, path, set, stat, xattr};
+use std::sync::Arc;
 
-use super::content::whole_around;
+use super::content::{Pair, changed};
 use super::{Finding, at_destination, is_acl};
 use crate::apply::Planned;
 use crate::attributes::{Attributes, Object, is_never_copied};
 use crate::content::{Holes, Transfer};
-use crate::context::{Engine, entry_error};
+use crate::context::{EPERM, Engine, entry_error, lock};
 use crate::directory::directory_object;
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-
-const EPERM: i32 = crate::context::EPERM;
+use crate::sum;
 
 impl Mover<'_> {
-    /// Brings over what differs; answers whether that was done. What went wrong is told.
+    /// Brings over what differs.
     pub(super) fn repair(
-        &mut self,
-        level: &Level,
-        planned: &Planned,
-        finding: &Finding,
-        recorded: Option<&Content>,
-    ) -> bool {
-        let engine = self.engine;
-        let mut attempt = 1;
-        let result = loop {
-            match self.try_to_repair(level, planned, finding, recorded) {
-                Err(error) if error.errno == EPERM && engine.lift_directory(level) => {}
-                Err(error) if engine.may_pass(&error, attempt) => attempt += 1,
-                result => break result,
-            }
-        };
-        // An attempt that failed has changed the directory as well.
-        self.mark_dirty(&level.reference());
-        result.map_err(|error| engine.error(EntryError { attempt, ..error })).is_ok()
-    }
-
-    fn try_to_repair(
         &mut self,
         level: &Level,
         planned: &Planned,
@@ -58,38 +38,61 @@ impl Mover<'_> {
         let record = &planned.record;
         let last = record.destination_name().as_bytes();
         self.check_lease(level, last)?;
-        let kinds = finding.kinds;
-        let replaced = kinds.has(DifferenceKind::Missing) || kinds.has(DifferenceKind::Type);
+        self.touch(level);
         let is_file = record.metadata.kind == EntryKind::File;
         // Another name may belong to somebody else's tree: the file gets an inode of its own.
-        let alone = planned.existing.as_ref().is_none_or(|found| found.links == 1);
-        let target = level.target.as_ref().filter(|_| is_file && !replaced && alone);
-        let Some(target) = target else {
-            self.bring(level, planned, None)?;
-            let Some(recorded) = recorded else { return Ok(()) };
-            // Whoever replaced the source since it was compared with the manifest shows here.
-            let all = ByteRange { start: 0, end: recorded.shape.length() };
-            return self.check_mended(level, planned, &[all], Some(recorded));
-        };
-        let ranges = self.mend_file(level, target, planned, finding)?;
-        if ranges.is_empty() {
-            return Ok(());
+        let alone = planned.existing.as_ref().is_some_and(|found| found.links == 1);
+        let mends = is_file && alone && !finding.needs_all();
+        if let Some(target) = level.target.as_ref().filter(|_| mends) {
+            match self.mend_file(level, target, planned, (finding, recorded)) {
+                // It may not be written to, or is locked: a new file takes its place.
+                Err(error) if error.class == ErrorClass::Denied => {}
+                mended => return mended,
+            }
         }
-        self.check_mended(level, planned, &ranges, recorded)
+        self.bring(level, planned, None)?;
+        let Some(recorded) = recorded else { return Ok(()) };
+        // Whoever replaced the source since it was compared with the manifest shows here.
+        let now = self.look_again(level, record)?;
+        let content = now.as_ref().and_then(|now| Some((now, now.existing.as_ref()?)));
+        let shown = || level.target_path(last);
+        let Some((now, found)) = content else { return Err(reads_otherwise(shown())) };
+        let pair = self.engine.open_pair(level, &now.record, found)?;
+        let all = [ByteRange { start: 0, end: recorded.shape.length() }];
+        let destination = sum::Content { stored: true, ..pair.destination };
+        let differs = self.differ_from_record(&destination, recorded, &all, &shown);
+        if differs.map_err(at_destination)? { Err(reads_otherwise(shown())) } else { Ok(()) }
     }
 
-    /// Gives a file the source's bytes where they differ, its size and its attributes. Answers what was written.
+    /// Before a directory is changed by a repair: it will have to be finished again.
+    pub(super) fn touch(&mut self, level: &Level) {
+        if let Some(target) = level.target.as_ref().filter(|_| self.engine.is_recorded()) {
+            let times = (target.metadata.atime, target.metadata.mtime);
+            lock(&self.engine.kept_times).entry(level.path.clone()).or_insert(times);
+        }
+        self.mark_dirty(&level.reference());
+    }
+
+    /// Gives a file the source's bytes where they differ, its size and its attributes.
     fn mend_file(
         &mut self,
         level: &Level,
         target: &TargetDirectory,
         planned: &Planned,
-        finding: &Finding,
-    ) -> Result<Vec<ByteRange>, EntryError> {
+        (finding, recorded): (&Finding, Option<&Content>),
+    ) -> Result<(), EntryError> {
         let engine = self.engine;
         let record = &planned.record;
         let supply = engine.supply(level, record)?;
-        let Some(found) = &planned.existing else { return Ok(Vec::new()) };
+        let Some(found) = &planned.existing else { return Ok(()) };
+        // What differs is known of these versions only.
+        if finding.source != Some(supply.metadata.version()) {
+            return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
+        }
+        if finding.destination != Some(found.version()) {
+            let last = record.destination_name().as_bytes();
+            return Err(changed(Side::Destination, level.target_path(last)));
+        }
         let size = supply.metadata.size;
         let mut ranges: Vec<ByteRange> = finding
             .ranges
@@ -100,13 +103,11 @@ impl Mover<'_> {
         if found.size < size {
             ranges.push(ByteRange { start: found.size, end: size });
         }
-        let ranges = dmover_plan::verify::merged(ranges);
-        let resized = found.size != size;
-        let content = resized || !ranges.is_empty();
-        if !(content && self.mend_clone(level, target, planned, &supply, &ranges)?) {
-            self.mend_in_place(level, target, planned, &supply, (&ranges, resized))?;
-        }
-        Ok(ranges)
+        let ranges = merged(ranges);
+        let mending =
+            Mending { supply: &supply, ranges: &ranges, resized: found.size != size, recorded };
+        let cloned = mending.writes() && self.mend_clone(level, target, planned, &mending)?;
+        if cloned { Ok(()) } else { self.mend_in_place(level, target, planned, &mending) }
     }
 
     /// Mends a clone and renames it. Answers false where blocks cannot be shared.
@@ -115,10 +116,9 @@ impl Mover<'_> {
         level: &Level,
         target: &TargetDirectory,
         planned: &Planned,
-        supply: &Supply,
-        ranges: &[ByteRange],
+        mending: &Mending<'_>,
     ) -> Result<bool, EntryError> {
-        let engine = self.engine;
+        let (engine, supply) = (self.engine, mending.supply);
         let last = planned.record.destination_name().as_bytes();
         if target.facts.no_clone_from.is(target.metadata.identity.mount) {
             return Ok(false);
@@ -136,7 +136,7 @@ impl Mover<'_> {
             // Whatever else is the matter, the bytes can still be written in place.
             Ok(Offer::NotThese) | Err(_) => return Ok(false),
         }
-        self.write_ranges(level, planned, supply, &unfinished, ranges)?;
+        self.write_ranges(level, planned, &unfinished, mending)?;
         engine.finish_file(&unfinished, &supply.metadata, &supply.attributes, true, &shown)?;
         self.settle(level, unfinished, last, Decision::Replace, &supply.attributes)?;
         Ok(true)
@@ -147,10 +147,9 @@ impl Mover<'_> {
         level: &Level,
         target: &TargetDirectory,
         planned: &Planned,
-        supply: &Supply,
-        (ranges, resized): (&[ByteRange], bool),
+        mending: &Mending<'_>,
     ) -> Result<(), EntryError> {
-        let engine = self.engine;
+        let (engine, supply) = (self.engine, mending.supply);
         let last = planned.record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
@@ -166,30 +165,38 @@ impl Mover<'_> {
         // What stands there is never removed; its times will show that it is incomplete.
         file.disarm();
         self.check_same(&file.metadata, planned, &shown)?;
+        let closes = mending.writes() && file.metadata.mode & !supply.metadata.mode & 0o077 != 0;
+        if closes {
+            // New content is not for those whom the old mode lets in.
+            let closed = self.close_existing(&file, supply).and_then(|()| stat::stat_fd(file.fd()));
+            let closed = closed.map_err(|e| fail(Operation::SetMode, e))?;
+            file.metadata = engine.mounts.metadata(&closed);
+        }
         let object = engine.file_object(&file, &shown);
         engine.prepare(object, &supply.attributes, false)?;
         engine.remove_foreign(object, &supply.attributes)?;
-        if resized || !ranges.is_empty() {
-            self.write_ranges(level, planned, supply, &file, ranges)?;
+        if mending.writes() {
+            self.write_ranges(level, planned, &file, mending)?;
         }
-        let written = resized || !ranges.is_empty();
-        engine.finish_file(&file, &supply.metadata, &supply.attributes, written, &shown)?;
+        let flush = mending.writes();
+        engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;
         engine.set_last(&file, &supply.attributes, &shown)?;
         file.keep().map_err(|e| fail(Operation::Close, e))
     }
 
+    /// Writes what differs; it has to read back from storage before anything else says that the file is right.
     fn write_ranges(
         &mut self,
         level: &Level,
         planned: &Planned,
-        supply: &Supply,
         file: &Unfinished<'_>,
-        ranges: &[ByteRange],
+        mending: &Mending<'_>,
     ) -> Result<(), EntryError> {
-        let engine = self.engine;
+        let (engine, supply) = (self.engine, mending.supply);
         let record = &planned.record;
         let source_path = || level.source_path(record.name.as_bytes());
         let target_path = || level.target_path(record.destination_name().as_bytes());
+        let fail = |operation, e| entry_error(Side::Destination, operation, target_path(), e);
         let transfer = Transfer {
             source: supply.fd.as_fd(),
             destination: file.fd(),
@@ -204,43 +211,44 @@ impl Mover<'_> {
             tap: None,
         };
         file::set_size(file.fd(), supply.metadata.size)
-            .map_err(|e| entry_error(Side::Destination, Operation::Allocate, target_path(), e))?;
-        for range in ranges {
-            engine.copy_range(transfer, *range, range.start, Holes::Fill, self.tools)?;
-        }
-        engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)
-    }
-
-    /// What was written has to read back as the manifest, or else the source, has it.
-    fn check_mended(
-        &mut self,
-        level: &Level,
-        planned: &Planned,
-        ranges: &[ByteRange],
-        recorded: Option<&Content>,
-    ) -> Result<(), EntryError> {
-        let engine = self.engine;
-        let record = self.look(level, &planned.record.name)?;
-        let Some(now) = self.plan_record(level, record) else { return Ok(()) };
-        let shown = || level.target_path(now.record.destination_name().as_bytes());
-        let failed = |words: &str| {
-            let (side, class) = (Side::Destination, ErrorClass::Integrity);
-            Err(EntryError::plain(side, Operation::Check, class, shown(), words))
-        };
-        let Some(found) = &now.existing else { return failed("it has gone while it was repaired") };
-        let differs = if let Some(recorded) = recorded {
-            let content = engine.open_destination(level, &now.record, found)?;
-            self.differ_from_record(&content, recorded, ranges, &shown).map_err(at_destination)?
-        } else {
-            let pair = engine.open_pair(level, &now.record, found)?;
-            let mut differs = false;
-            for range in ranges {
-                let range = whole_around(&pair.shape, *range);
-                differs |= !self.compare_range(level, &now.record, &pair, range)?.is_empty();
+            .map_err(|e| fail(Operation::Allocate, e))?;
+        for range in mending.ranges {
+            // Old bytes must not shine through holes; where none can be punched, zeroes are written.
+            let mut holes = engine.holes(&supply.metadata);
+            if holes != Holes::Fill {
+                let punched = file::punch_hole(file.fd(), range.start, range.len());
+                let punched = punched.map_err(|e| fail(Operation::Allocate, e))?;
+                holes = if punched { holes } else { Holes::Fill };
             }
-            differs
+            engine.copy_range(transfer, *range, range.start, holes, self.tools)?;
+        }
+        engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
+        file::sync_data(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
+        let found = stat::stat_fd(file.fd()).map_err(|e| fail(Operation::Stat, e))?;
+        let fd = path::open_file_at(&file.target.fd, &file.name, false)
+            .map_err(|e| fail(Operation::Open, e))?;
+        let metadata = engine.mounts.metadata(&found);
+        let facts = Arc::clone(&file.target.facts);
+        let destination = sum::Content { fd, metadata, facts, is_stream: false, stored: true };
+        let differs = match mending.recorded {
+            Some(recorded) => self
+                .differ_from_record(&destination, recorded, mending.ranges, &target_path)
+                .map_err(at_destination)?,
+            None => {
+                let fd = supply.fd.try_clone();
+                let fd = fd.map_err(|_| fail(Operation::Open, Errno::MFILE))?;
+                let (metadata, facts) = (supply.metadata.clone(), &level.source.facts);
+                let facts = Arc::clone(facts);
+                let source = sum::Content { fd, metadata, facts, is_stream: false, stored: false };
+                let pair = Pair { source, destination };
+                let mut differs = false;
+                for range in mending.ranges {
+                    differs |= !self.compare_range(level, record, &pair, *range)?.is_empty();
+                }
+                differs
+            }
         };
-        if differs { failed("what was written does not read back equal") } else { Ok(()) }
+        if differs { Err(reads_otherwise(target_path())) } else { Ok(()) }
     }
 
     /// Opens what is to be repaired for reading.
@@ -255,7 +263,7 @@ impl Mover<'_> {
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let fd =
             path::open_file_at(&target.fd, last, false).map_err(|e| fail(Operation::Open, e))?;
-        let found = dmover_sys::stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
+        let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         self.check_same(&self.engine.mounts.metadata(&found), planned, &shown)?;
         Ok(fd)
     }
@@ -265,21 +273,20 @@ impl Mover<'_> {
         &self,
         now: &Metadata,
         planned: &Planned,
-        shown: &dyn Fn() -> dmover_model::PathBytes,
+        shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
         let before = planned.existing.as_ref();
-        if before.is_some_and(|before| before.identity == now.identity) {
+        if before.is_some_and(|before| before.version() == now.version()) {
             return Ok(());
         }
-        let words = "another file stands here now";
-        let (side, class) = (Side::Destination, ErrorClass::Busy);
-        Err(EntryError::plain(side, Operation::Open, class, shown(), words))
+        Err(changed(Side::Destination, shown()))
     }
 
     /// Gives a directory its attributes; answers whether that was done.
     pub(super) fn repair_directory(&mut self, level: &Level) -> bool {
+        let engine = self.engine;
         let Some(target) = &level.target else { return false };
-        if target.fresh {
+        if target.fresh && !engine.is_recorded() {
             // It is finished when it has been filled.
             self.mark_dirty(&level.reference());
             return true;
@@ -287,12 +294,31 @@ impl Mover<'_> {
         let shown = || level.own_target_path();
         let source_shown = || level.own_source_path();
         let object = directory_object(target, &shown);
-        let attributes =
-            self.engine.read_attributes(level.source.fd.as_fd(), Held::Open, &source_shown);
+        let attributes = engine.read_attributes(level.source.fd.as_fd(), Held::Open, &source_shown);
         let done = attributes
-            .and_then(|attributes| self.engine.remove_foreign(object, &attributes))
+            .and_then(|attributes| engine.remove_foreign(object, &attributes))
             .and_then(|()| self.finish_directory(level));
-        done.map_err(|error| self.engine.error(error)).is_ok()
+        if engine.is_recorded() && done.is_ok() {
+            let times = (level.source.metadata.atime, level.source.metadata.mtime);
+            lock(&engine.kept_times).insert(level.path.clone(), times);
+        }
+        done.map_err(|error| engine.error(error)).is_ok()
+    }
+
+    /// Gives a directory of a tree that was compared with a manifest the times that it had, or should have.
+    pub(crate) fn restore_times(&self, at: &DirectoryRef) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let Some((atime, mtime)) = lock(&engine.kept_times).get(&at.path).copied() else {
+            return Ok(());
+        };
+        let root = engine.root(at.root)?;
+        let shown = || root.written().join(&at.path);
+        let Some(target) = engine.open_target(&root, &at.path, at.destination)? else {
+            return Ok(());
+        };
+        let time = |time: Timestamp| Some((time.seconds, time.nanoseconds));
+        set::times(&target.fd, time(atime), time(mtime))
+            .map_err(|e| entry_error(Side::Destination, Operation::SetTimes, shown(), e))
     }
 
     /// Brings over all names of an inode as names of one; answers whether they are.
@@ -300,21 +326,31 @@ impl Mover<'_> {
         self.is_copying = true;
         self.link_group(group);
         self.is_copying = false;
-        let mut anchor = None;
         for file in std::iter::once(&group.first).chain(&group.rest) {
-            let level = self.engine.open_level(&file.directory);
-            let found = level.ok().and_then(|level| {
-                self.mark_dirty(&file.directory);
-                self.present(&level, file)
-            });
-            let identity = found.map(|found| self.engine.mounts.identity(&found));
-            if identity.is_none() || anchor.is_some_and(|anchor| Some(anchor) != identity) {
-                return false;
-            }
-            anchor = identity;
+            self.mark_dirty(&file.directory);
         }
-        true
+        self.links_are_right(group)
     }
+}
+
+/// What is written to a file to repair it.
+struct Mending<'a> {
+    supply: &'a Supply,
+    ranges: &'a [ByteRange],
+    resized: bool,
+    /// What a manifest says of the content.
+    recorded: Option<&'a Content>,
+}
+
+impl Mending<'_> {
+    fn writes(&self) -> bool {
+        self.resized || !self.ranges.is_empty()
+    }
+}
+
+fn reads_otherwise(path: PathBytes) -> EntryError {
+    let words = "what was written does not read back equal";
+    EntryError::plain(Side::Destination, Operation::Check, ErrorClass::Integrity, path, words)
 }
 
 impl Engine {

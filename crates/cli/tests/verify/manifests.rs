@@ -1,0 +1,159 @@
+//! A tree beside its manifest.
+use super::{Bench, damage, pattern, two_trees};
+
+/// A tree, its copy, and the manifest of the copy.
+fn recorded(bench: &Bench, more: &str) {
+    two_trees(bench);
+    bench.sh("rm -r b");
+    bench.dmover(&format!("copy -q -T --manifest m {more} a b")).expect_code(0);
+}
+
+#[test]
+fn an_intact_tree_is_as_its_manifest_says() {
+    for more in
+        ["", "--split-size=1M", "--hash-type=sha256", "--hash-type=md5 --hash-leaf-size=64K"]
+    {
+        let bench = Bench::new();
+        recorded(&bench, more);
+        for line in ["", "b", "--split-size=1M b", "--direct-read -j1 b", "--level=mtime b"] {
+            assert_eq!(bench.verify(&format!("--manifest m {line}"), 0), [], "{more} {line}");
+        }
+        // Elsewhere as well: paths are relative.
+        bench.sh("cp -a b moved; rm -r b");
+        assert_eq!(bench.verify("--manifest m moved", 0), []);
+        bench.dmover("verify --manifest m").expect_code(2);
+    }
+}
+
+#[test]
+fn differences_to_a_manifest_are_named_and_weighed() {
+    let bench = Bench::new();
+    recorded(&bench, "");
+    bench.sh("chmod 700 b/d/e; touch b/more; touch -r a b");
+    // Nothing is corrupt: 1.
+    assert_eq!(bench.differences("--manifest m b", 1), ["b/d/e: mode", "b/more: extra"]);
+    damage(&bench, "b/d/one", 1_048_577);
+    bench.sh("rm b/pipe b/hard; cp -a b/d/two b/hard; ln -sfn nowhere b/link; touch -h -r a/link b/link; touch -r a b");
+    let found = bench.differences("--manifest m b", 7);
+    let expected =
+        ["b/d/e: mode", "b/d/one: content", "b/link: target", "b/more: extra", "b/pipe: missing"];
+    for line in expected {
+        assert!(found.contains(&line.to_owned()), "{line}: {found:?}");
+    }
+    assert!(
+        found.contains(&"b/hard: links".into()) || found.contains(&"b/d/two: links".into()),
+        "{found:?}"
+    );
+    assert_eq!(found.len(), 6);
+    let one = bench.verify("--manifest m b", 7);
+    let one = one.iter().find(|one| one.path == "b/d/one").unwrap();
+    assert_eq!(one.ranges, [(1_048_576, 2_097_152)], "a leaf");
+}
+
+#[test]
+fn files_that_were_cut_or_grew_differ_where_they_do() {
+    let bench = Bench::new();
+    recorded(&bench, "");
+    bench.sh("truncate -s 2500000 b/d/one; touch -r a/d/one b/d/one; printf more >> b/empty; touch -r a/empty b/empty");
+    let found = bench.verify("--manifest m b", 7);
+    let of = |path: &str| found.iter().find(|one| one.path == path).unwrap();
+    assert_eq!(of("b/d/one").ranges, [(2_097_152, 3_000_000)]);
+    assert_eq!((of("b/empty").kinds.as_str(), of("b/empty").ranges.len()), ("size", 0));
+    assert_eq!(found.len(), 2);
+}
+
+#[test]
+fn a_damaged_manifest_is_no_proof() {
+    let bench = Bench::new();
+    recorded(&bench, "");
+    // Cut, changed in the middle, changed in its header, of something else, empty.
+    bench.sh("head -c -20 m > cut; cp m flipped; printf '\\377' | dd of=flipped bs=1 seek=200 conv=notrunc status=none
+        cp m head; printf '\\377' | dd of=head bs=1 seek=25 conv=notrunc status=none; : > none");
+    for (name, code) in [("cut", 7), ("flipped", 7), ("head", 2), ("none", 2), ("a/d/one", 2)] {
+        let run = bench.dmover(&format!("verify --manifest {name} b")).expect_code(code);
+        assert!(run.stderr.contains(name), "{}", run.tell());
+    }
+}
+
+#[test]
+fn repairs_come_from_a_tree_that_is_as_the_manifest_says() {
+    let bench = Bench::new();
+    recorded(&bench, "--split-size=1M");
+    damage(&bench, "b/d/one", 5);
+    bench.sh("truncate -s 100000 b/d/two; rm b/pipe; rm -r b/d/e; chmod 600 b/empty; ln -sfn x b/link; truncate -s 4M b/hole");
+    bench.dmover("verify --repair --manifest m b").expect_code(2);
+    let found = bench.verify("--repair --manifest m --from a b", 0);
+    assert!(found.iter().all(|one| one.repaired == Some(true)), "{found:?}");
+    assert_eq!(bench.rsync("a", "b"), "");
+    assert_eq!(bench.verify("--manifest m b", 0), []);
+}
+
+#[test]
+fn what_is_wrong_at_the_source_of_repairs_is_not_used() {
+    let bench = Bench::new();
+    recorded(&bench, "");
+    damage(&bench, "b/d/one", 5);
+    damage(&bench, "a/d/one", 6);
+    let before = bench.sh("sha256sum < b/d/one");
+    let run = bench.dmover("verify --repair --manifest m --from a b").expect_code(7);
+    assert!(run.stderr.contains("not as the manifest says either"), "{}", run.tell());
+    assert_eq!(bench.sh("sha256sum < b/d/one"), before);
+    // What a directory has there is not taken over either.
+    bench.sh("chmod 700 a/d; touch -d 2022-01-01 a/d");
+    damage(&bench, "b/d/e/three", 9);
+    bench.dmover("verify --repair --manifest m --from a b").expect_code(7);
+    bench.sh("cmp a/d/e/three b/d/e/three");
+    assert_eq!(bench.mode("b/d"), 0o755);
+    let found = bench.differences("--manifest m b", 7);
+    assert_eq!(found, ["b/d/one: content"]);
+}
+
+#[test]
+fn names_are_linked_again_without_a_look_at_the_source() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; printf GOODGOOD > a/f; ln a/f a/g");
+    bench.dmover("copy -q -T --manifest m a b").expect_code(0);
+    bench.sh("rm b/g; cp -a b/f b/g; touch -r a b; old=$(stat -c %y a/f); printf EVILEVIL > a/f; touch -d \"$old\" a/f");
+    bench.verify("--repair --manifest m --from a b", 0);
+    assert_eq!(bench.read("b/f") + &bench.read("b/g"), "GOODGOODGOODGOOD");
+    assert_eq!(bench.inode("b/f"), bench.inode("b/g"));
+    assert_eq!(bench.verify("--manifest m b", 0), []);
+}
+
+#[test]
+fn every_name_of_a_large_linked_file_has_its_digest() {
+    let bench = Bench::new();
+    bench.write("a/f", pattern(5_000_000));
+    bench.sh("ln a/f a/g");
+    bench.dmover("copy -q -T --manifest m --split-size=1M a b").expect_code(0);
+    damage(&bench, "b/f", 4_000_000);
+    let found = bench.differences("--manifest m --no-preserve=links b", 7);
+    assert_eq!(found, ["b/f: content", "b/g: content"]);
+}
+
+#[test]
+fn a_manifest_of_some_entries_says_nothing_of_others() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p into/other/deep; touch into/other/deep/x into/y; printf z > x; mkdir t; touch t/in");
+    bench.dmover("copy -q --manifest m x into/").expect_code(0);
+    assert_eq!(bench.verify("--manifest m", 0), []);
+    bench.dmover("copy -q --manifest m -t into x t").expect_code(0);
+    assert_eq!(bench.verify("--manifest m into", 0), []);
+    bench.sh("touch into/t/more; touch -r t into/t");
+    assert_eq!(bench.differences("--manifest m into", 1), ["into/t/more: extra"]);
+    bench.sh("rm into/x");
+    let found = bench.differences("--manifest m --exclude=x --exclude=more into", 0);
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn a_file_that_never_rests_ends_the_check_of_it() {
+    let bench = Bench::new();
+    bench.write("a/f", pattern(16_000_000));
+    bench.dmover("copy -q -T --manifest m a b").expect_code(0);
+    let touching = bench.undo("touch stop; wait");
+    bench.sh("(while [ ! -e stop ]; do touch b/f; sleep 0.02; done) > ended 2>&1 &");
+    let run = bench.dmover("verify --manifest m --split-size=1M --bwlimit=32M b").expect_code(3);
+    assert!(run.stderr.contains("changed"), "{}", run.tell());
+    drop(touching);
+}

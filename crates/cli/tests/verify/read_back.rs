@@ -1,0 +1,69 @@
+//! `copy --verify`: what was written is read back from storage.
+use super::{Bench, pattern, two_trees};
+use dmover_testkit::faultfs::{Action, Config, FaultFs, Op, Rule};
+use dmover_testkit::image::{FileSystem, Image};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+#[test]
+fn a_good_copy_reads_back_equal_and_says_so() {
+    let bench = Bench::new();
+    two_trees(&bench);
+    let run = bench.dmover("copy --verify=read-back -T a c").expect_code(0);
+    assert!(run.stderr.contains("read back 13 entries"), "{}", run.tell());
+    bench.assert_same("a", "c");
+    // What was there already was not written.
+    let run = bench.copy("--verify=read-back -T a c").expect_code(0);
+    let lines = run.lines().unwrap();
+    let back = lines.iter().find(|line| line.is("read_back")).unwrap();
+    assert_eq!(back.number("bytes"), Some(0));
+    for bad in ["--verify=some", "--verify=sample:0", "--verify=read-back -n"] {
+        bench.dmover(&format!("copy {bad} a elsewhere")).expect_code(2);
+        assert!(!bench.exists("elsewhere"));
+    }
+    bench.dmover("copy -q --verify=sample:50 -T a e").expect_code(0);
+    bench.dmover("copy -q --verify=read-back a/d/one f").expect_code(0);
+}
+
+/// The device changes below the page cache, which goes on to have what was written.
+#[test]
+fn what_storage_has_counts_and_not_the_page_cache() {
+    let test = "what_storage_has_counts_and_not_the_page_cache";
+    let Some(image) = Image::create_or_skip(test, FileSystem::Ext4, 256 << 20) else { return };
+    let bench = Bench::new();
+    let mut content = pattern(3_000_000);
+    content[2_000_000..2_000_016].copy_from_slice(b"\x01MARK OF A TEST\x02");
+    bench.write("backing/one/first", &content);
+    bench.write("backing/two/second", pattern(1000));
+    bench.sh("mkdir seen");
+    // The second file can only be read once the first one has been spoiled.
+    let long = Rule::new(Op::Read, Action::Hang { duration_ms: 60_000 });
+    let rules = vec![long.name("second").count(1)];
+    let config = Config { rules, ..Config::default() };
+    let served = FaultFs::mount(&bench.at("backing"), &bench.at("seen"), config).unwrap();
+    let copy = image.path().join("copy");
+    // Two sources are two tasks, so that the second file keeps only one of the two movers.
+    let copy = copy.to_str().unwrap();
+    std::fs::create_dir(copy).unwrap();
+    let words = ["copy", "-j2", "--verify=read-back", "--json", "-t", copy, "seen/one", "seen/two"];
+    let running = bench.dmover.start(words).unwrap();
+    bench.sh(&format!(
+        "n=0; while ! cmp -s backing/one/first {copy}/one/first && [ $n -lt 3000 ]; do sleep 0.01; n=$((n + 1)); done; sync -f {copy}"
+    ));
+    let device = std::fs::read(image.image()).unwrap();
+    let places: Vec<usize> = (0..device.len() - 16)
+        .step_by(16)
+        .filter(|at| device[*at..].starts_with(b"\x01MARK OF A TEST\x02"))
+        .collect();
+    assert_eq!(places.len(), 1, "the mark lies on the device once");
+    let file = File::options().write(true).open(image.image()).unwrap();
+    file.write_all_at(b"X", places[0] as u64 + 3).unwrap();
+    // A reader still sees what was written.
+    bench.sh(&format!("cmp backing/one/first {copy}/one/first"));
+    served.release_hangs();
+    let run = running.finish().unwrap().expect_code(7);
+    let found = super::found(&run);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].path.ends_with("/first"));
+    assert_eq!(found[0].ranges, [(1_048_576, 2_097_152)]);
+}

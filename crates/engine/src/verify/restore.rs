@@ -1,0 +1,184 @@
+//! Repairs of a tree that was compared with a manifest, from a tree beside it.
+use dmover_model::{
+    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Name, Operation,
+    PathBytes, Record, RootId, Side, TreePath, VerifyLevel,
+};
+use dmover_plan::decide::Decision;
+use dmover_plan::verify::{Scope, differences};
+use dmover_sys::{Errno, directory};
+use std::sync::Arc;
+
+use super::content::changed;
+use super::records::{Linked, recorded_sight};
+use super::{Finding, look_at, step_of};
+use crate::content::Reading;
+use crate::context::{Engine, entry_error};
+use crate::level::Level;
+use crate::mover::Mover;
+use crate::sum;
+
+/// The tree that repairs come from, beside the one that is compared.
+const REPAIRED: RootId = RootId(1);
+
+impl Mover<'_> {
+    /// Brings an entry over again from the tree that repairs come from, if that is as the manifest says.
+    pub(super) fn repair_record(
+        &mut self,
+        record: &Record,
+        finding: &Finding,
+    ) -> Result<bool, EntryError> {
+        let engine = self.engine;
+        let Some((directory, name)) = record.path.split_last() else {
+            let level = self.repaired_level(&TreePath::root())?;
+            let metadata = level.source.metadata.clone();
+            engine.check_source(level.own_source_path(), (&metadata, None), record)?;
+            return Ok(self.repair_directory(&level));
+        };
+        let above = self.repaired_level(&directory)?;
+        let name = Name::new(name).map_err(|_| {
+            entry_error(Side::Source, Operation::Stat, above.source_path(name), Errno::INVAL)
+        })?;
+        let entry = self.look(&above, &name)?;
+        let (metadata, symlink) = (&entry.metadata, entry.symlink.as_deref());
+        let path = above.source_path(name.as_bytes());
+        engine.check_source(path, (metadata, symlink), record)?;
+        if metadata.kind == EntryKind::Directory {
+            self.touch(&above);
+            let level = self.enter(&above, name.as_bytes())?;
+            return Ok(self.repair_directory(&level));
+        }
+        self.check_source_content(&above, &entry, record, finding)?;
+        let finding = Finding { source: Some(metadata.version()), ..finding.clone() };
+        match self.plan_record(&above, entry) {
+            Some(planned) if matches!(planned.decision, Decision::Refuse(..)) => Ok(false),
+            Some(planned) => {
+                let recorded = record.body.content.as_ref();
+                self.repair(&above, &planned, &finding, recorded).map(|()| true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// What is to be brought over has to have the digests of the manifest.
+    fn check_source_content(
+        &mut self,
+        level: &Level,
+        entry: &EntryRecord,
+        record: &Record,
+        finding: &Finding,
+    ) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let whole = finding.needs_all();
+        let Some(recorded) = record.body.content.as_ref() else { return Ok(()) };
+        if entry.metadata.kind != EntryKind::File || (!whole && finding.ranges.is_empty()) {
+            return Ok(());
+        }
+        let (fd, metadata) = engine.open_source_file(level, entry)?;
+        let shown = || level.source_path(entry.name.as_bytes());
+        if metadata.version() != entry.metadata.version() {
+            return Err(changed(Side::Source, shown()));
+        }
+        let facts = Arc::clone(&level.source.facts);
+        let content = sum::Content { fd, metadata, facts, is_stream: false, stored: false };
+        let all = [ByteRange { start: 0, end: recorded.shape.length() }];
+        let ranges = if whole { &all[..] } else { &finding.ranges };
+        let differs = self.differ_from_record(&content, recorded, ranges, &shown)?;
+        engine.check_unchanged(&content.facts, &content.fd, &content.metadata, &shown)?;
+        if differs { Err(unlike(shown(), "content")) } else { Ok(()) }
+    }
+
+    /// Makes a name one of another inode that has the same content and attributes, so that nothing is lost by it.
+    /// Answers false if it has not.
+    pub(super) fn link_again(
+        &mut self,
+        anchor: &Linked,
+        linked: &Linked,
+    ) -> Result<bool, EntryError> {
+        if !self.are_alike(anchor, linked)? {
+            return Ok(false);
+        }
+        let name = linked.name.as_bytes();
+        let above = self.repaired_level(&linked.level.path)?;
+        let beside = self.repaired_level(&anchor.level.path)?;
+        let fail =
+            |operation, e| entry_error(Side::Destination, operation, above.target_path(name), e);
+        let (Some(target), Some(from)) = (&above.target, &beside.target) else { return Ok(false) };
+        self.check_lease(&above, name)?;
+        self.touch(&above);
+        let temporary = self.temporary_in(&above);
+        let temporary = temporary.as_bytes();
+        directory::hard_link(&from.fd, anchor.name.as_bytes(), &target.fd, temporary)
+            .map_err(|e| fail(Operation::Link, e))?;
+        let renamed = directory::rename(&target.fd, temporary, name);
+        if renamed.is_err() {
+            // What is half done must not stay; why it failed is told.
+            let _ = directory::unlink(&target.fd, temporary);
+        }
+        renamed.map(|()| true).map_err(|e| fail(Operation::Rename, e))
+    }
+
+    fn are_alike(&mut self, anchor: &Linked, linked: &Linked) -> Result<bool, EntryError> {
+        let engine = self.engine;
+        let of = |of: &Metadata| (of.kind, of.size, of.mtime, of.mode, of.uid, of.gid);
+        if of(&anchor.metadata) != of(&linked.metadata) {
+            return Ok(false);
+        }
+        if anchor.metadata.kind != EntryKind::File {
+            return Ok(true);
+        }
+        let shown = || linked.level.source_path(linked.name.as_bytes());
+        let one = engine.open_checked_file(&anchor.level, &anchor.name, &anchor.metadata)?;
+        let other = engine.open_checked_file(&linked.level, &linked.name, &linked.metadata)?;
+        let range = ByteRange { start: 0, end: one.metadata.size };
+        let (first, second) =
+            (engine.way_to_read(&one, range, &shown)?, engine.way_to_read(&other, range, &shown)?);
+        let lease = self.lease;
+        let readings = [
+            Reading { source: one.held(), direct: first, path: &shown, lease },
+            Reading { source: other.held(), direct: second, path: &shown, lease },
+        ];
+        Ok(engine.compare_bytes(readings, range, &mut self.tools.buffer)?.is_empty())
+    }
+
+    /// A directory of the tree that repairs come from, and the one that is repaired; what is missing there is made.
+    fn repaired_level(&mut self, path: &TreePath) -> Result<Level, EntryError> {
+        let mut level = self.open_root(REPAIRED)?;
+        for name in path.components() {
+            let target = level.target.as_ref();
+            let absent = |target: &crate::level::TargetDirectory| {
+                look_at(&target.fd, name).is_ok_and(|found| found.is_none())
+            };
+            if target.is_some_and(absent) {
+                self.touch(&level);
+            }
+            level = self.enter(&level, name)?;
+        }
+        Ok(level)
+    }
+}
+
+impl Engine {
+    /// Whether an entry of the source is the one that the manifest was made of.
+    fn check_source(
+        &self,
+        path: PathBytes,
+        (metadata, symlink): (&Metadata, Option<&[u8]>),
+        record: &Record,
+    ) -> Result<(), EntryError> {
+        let scope = Scope {
+            level: VerifyLevel::Mtime,
+            attributes: self.spec.policy.preserve,
+            granularity_ns: step_of(metadata),
+        };
+        let sight = self.wanted_sight(metadata, symlink);
+        let kinds = differences(recorded_sight(record), sight, scope);
+        if kinds.is_empty() { Ok(()) } else { Err(unlike(path, &kinds.words())) }
+    }
+}
+
+/// The source is no help.
+fn unlike(path: PathBytes, what: &str) -> EntryError {
+    let words = format!("the source is not as the manifest says either: {what}");
+    let (side, class) = (Side::Source, ErrorClass::Integrity);
+    EntryError::plain(side, Operation::Check, class, path, words)
+}
