@@ -2,10 +2,12 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
+mod front;
 mod manifest;
 mod sum;
 mod verify;
 
+pub use front::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
 };
@@ -114,6 +116,12 @@ pub enum Verb {
     ///
     /// 'dmover copy --manifest' writes them: every entry with its metadata and digest.
     Manifest(Box<ManifestArgs>),
+    /// Copy with the options and the behaviour of cp (GNU coreutils)
+    Cp(Box<CpArgs>),
+    /// Copy with the options of mcp (mutil), which are those of cp and more; also when called as 'mcp'
+    Mcp(Box<McpArgs>),
+    /// Make or check digests with the options of msum (mutil); also when called as 'msum'
+    Msum(Box<MsumArgs>),
     /// Show what the file systems at PATHs can do
     ///
     /// Makes a few entries in a directory of its own inside each PATH, looks what the file system made
@@ -376,6 +384,9 @@ pub struct ProofArgs {
     /// Print the digests of all pieces of a file as well
     #[arg(long, requires = "print_hash")]
     pub check_tree: bool,
+    /// Print digests as mutil does, in pieces of this size (0: whole)
+    #[arg(long, value_name = "SIZE", value_parser = size, hide = true)]
+    pub mutil: Option<u64>,
 }
 
 /// Bounds.
@@ -409,11 +420,14 @@ pub struct ItemArgs {
     /// Print each change in rsync's 11 columns; with -v what is equal as well
     #[arg(short, long, conflicts_with = "json")]
     pub itemize: bool,
-    /// Print each entry by a template: %i itemized, %n name, %a action, %t type, %l bytes, %e seconds,
+    /// Print each entry by a template: %i itemized, %n name, %d name of the copy, %a action, %t type, %l bytes, %e seconds,
     /// %0 NUL, %% percent; a newline follows unless it ends with %0
     #[arg(long, value_name = "TEMPLATE", value_parser = template,
         conflicts_with_all = ["itemize", "json"])]
     pub format: Option<String>,
+    /// Print the time and rate of each file on standard error
+    #[arg(long, hide = true)]
+    pub print_stats: bool,
 }
 
 /// What is shown.
@@ -589,7 +603,7 @@ fn count(text: &str) -> Result<u64, String> {
 }
 
 /// Letters that may follow '%' in a template.
-const TEMPLATE_LETTERS: &str = "inatle0%";
+const TEMPLATE_LETTERS: &str = "indatle0%";
 
 fn template(text: &str) -> Result<String, String> {
     let mut chars = text.chars();
@@ -598,7 +612,9 @@ fn template(text: &str) -> Result<String, String> {
             let letter = chars.next();
             if !letter.is_some_and(|letter| TEMPLATE_LETTERS.contains(letter)) {
                 let shown = letter.map(String::from).unwrap_or_default();
-                return Err(format!("%{shown} means nothing; there are %i %n %a %t %l %e %0 %%"));
+                return Err(format!(
+                    "%{shown} means nothing; there are %i %n %d %a %t %l %e %0 %%"
+                ));
             }
         }
     }

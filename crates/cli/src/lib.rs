@@ -4,6 +4,7 @@
 mod args;
 mod cmd;
 mod config;
+mod front;
 mod hints;
 mod list;
 mod manifest;
@@ -26,7 +27,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let matches = match config::parse(std::env::args_os().collect()) {
+    let matches = match config::parse(front::as_called(std::env::args_os().collect())) {
         Ok(matches) => matches,
         Err(config::ParseError::Clap(error)) => {
             if let Some((message, hint)) = hints::for_error(&error) {
@@ -52,6 +53,9 @@ pub fn main() -> ExitCode {
         Verb::Sum(args) => cmd::sum::run(&args, verb_matches),
         Verb::Verify(args) => cmd::verify::run(&args, verb_matches),
         Verb::Manifest(args) => cmd::manifest::run(&args, verb_matches),
+        Verb::Cp(args) => front::cp(&args),
+        Verb::Mcp(args) => front::mcp(&args),
+        Verb::Msum(args) => front::msum(&args),
         Verb::Doctor(args) => cmd::doctor::run(&args),
         Verb::Config(args) => cmd::config::run(&args),
     }

@@ -58,7 +58,8 @@ pub(crate) fn sum_spec(
     check_pieces(digest.check_tree && !args.check.check, hash, serial)?;
     let policy = DigestPolicy {
         leaf_bytes: serial,
-        piece_bytes: digest.hash_leaf_size.filter(|_| digest.check_tree),
+        plain_up_to_bytes: serial.filter(|_| digest.mutil.is_some()).unwrap_or(0),
+        piece_bytes: piece_bytes(digest.mutil, digest.hash_leaf_size, digest.check_tree),
         pieces: digest.check_tree,
         ignore_missing: args.check.ignore_missing,
         ..DigestPolicy::plain(hash)
@@ -424,10 +425,16 @@ fn digest(args: &ProofArgs) -> Result<Option<DigestPolicy>, Unusable> {
     check_pieces(args.check_tree, args.hash_type, serial)?;
     Ok(Some(DigestPolicy {
         leaf_bytes: serial,
-        piece_bytes: args.hash_leaf_size.filter(|_| args.check_tree),
+        plain_up_to_bytes: serial.filter(|_| args.mutil.is_some()).unwrap_or(0),
+        piece_bytes: piece_bytes(args.mutil, args.hash_leaf_size, args.check_tree),
         pieces: args.check_tree,
         ..DigestPolicy::plain(args.hash_type)
     }))
+}
+
+/// Mutil's pieces are its splits; others are as large as leaves.
+fn piece_bytes(mutil: Option<u64>, leaf: Option<u64>, wanted: bool) -> Option<u64> {
+    mutil.filter(|bytes| *bytes > 0).or(leaf).filter(|_| wanted)
 }
 
 fn check_pieces(wanted: bool, hash: HashType, leaf: Option<u64>) -> Result<(), Unusable> {

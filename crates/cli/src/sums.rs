@@ -78,7 +78,7 @@ impl Supply {
     pub fn of_lists(
         lists: Vec<List>,
         asked: Option<HashType>,
-        (nul, leaf): (bool, Option<u64>),
+        (nul, leaf, piece): (bool, Option<u64>, Option<u64>),
         tally: Arc<Tally>,
     ) -> Arc<Self> {
         let separator = if nul { 0 } else { b'\n' };
@@ -110,7 +110,7 @@ impl Supply {
             Merged { entries, next: None }
                 .map(move |entry| {
                     tally.found(&entry);
-                    wanted(entry, leaf)
+                    wanted(entry, (leaf, piece))
                 })
                 .chain(end)
         }))
@@ -163,9 +163,12 @@ fn subject(path: &[u8]) -> Subject {
 }
 
 /// `leaf`: bytes of a leaf and a piece where a line of mutil leaves them to the command line.
-fn wanted(Entry { name, hash, form, digests, .. }: Entry, leaf: Option<u64>) -> Wanted {
+fn wanted(
+    Entry { name, hash, form, digests, .. }: Entry,
+    (leaf, piece): (Option<u64>, Option<u64>),
+) -> Wanted {
     let given = leaf.filter(|_| form.mutil);
-    let piece = form.piece.or(given.filter(|_| digests.len() > 1));
+    let piece = form.piece.or(piece.or(given).filter(|_| form.mutil && digests.len() > 1));
     let expected = Expected { hash, leaf: form.leaf.or(given), piece, digests };
     Wanted { subject: subject(&name), range: form.range, expected: Some(expected) }
 }

@@ -90,6 +90,8 @@ pub struct Style {
     pub nul: bool,
     /// `HEX *NAME`.
     pub binary: bool,
+    /// What other tools do not know is written as mutil writes it.
+    pub mutil: bool,
 }
 
 /// Reads one line, which has no end of line any more. `None`: a comment.
@@ -427,7 +429,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_again(entry in entries(), tag: bool, nul: bool, binary: bool) {
-            let style = Style { tag, nul, binary };
+            let style = Style { tag, nul, binary, mutil: false };
             let mut line = write(&entry, style);
             prop_assert_eq!(line.pop(), Some(if nul { 0 } else { b'\n' }));
             prop_assert!(nul || !line.contains(&b'\n'));

@@ -402,6 +402,7 @@ impl Mover<'_> {
             let old = planned.existing.as_ref();
             engine.monitor.event(&Event::Item(Item {
                 path: path(),
+                target: level.target_path(record.destination_name().as_bytes()),
                 action,
                 kind,
                 bytes: moved_bytes,

@@ -66,6 +66,8 @@ pub(crate) struct Object<'a> {
     pub facts: &'a Facts,
     /// Made by this job: its mode is ours to choose where the source's is not kept.
     pub made: bool,
+    /// The file whose place it takes: what is not kept of the source stays as it was there, as for cp and rsync.
+    pub replaces: Option<&'a Metadata>,
     /// The directory and name, for the one call that needs them on old kernels.
     pub place: Option<(BorrowedFd<'a>, &'a [u8])>,
     pub path: &'a dyn Fn() -> PathBytes,
@@ -310,10 +312,16 @@ impl Engine {
         now: &Metadata,
     ) -> Result<bool, EntryError> {
         let (uid, gid) = (self.ids.user(source.uid), self.ids.group(source.gid));
-        if (uid, gid) == (now.uid, now.gid) {
+        let keeps_old = !self.keeps(Attribute::Owner) && object.replaces.is_some();
+        if (uid, gid) == (now.uid, now.gid) && !keeps_old {
             return Ok(true);
         }
         if !self.keeps(Attribute::Owner) {
+            let old = object.replaces.filter(|_| self.privilege.privileged);
+            if let Some(old) = old.filter(|old| (old.uid, old.gid) != (now.uid, now.gid)) {
+                set::owner(object.fd, Some(old.uid), Some(old.gid))
+                    .map_err(|e| object.fail(Operation::SetOwner, e))?;
+            }
             return Ok(false);
         }
         match set::owner(object.fd, Some(uid), Some(gid)) {
@@ -462,7 +470,9 @@ impl Engine {
         if object.kind == EntryKind::Symlink || self.spec.policy.skip_chmod || kept_as_it_is {
             return Ok(());
         }
-        let mut mode = self.final_mode(source);
+        let old = object.replaces.filter(|_| !self.keeps(Attribute::Mode));
+        // Set-id bits were given to other content.
+        let mut mode = old.map_or_else(|| self.final_mode(source), |old| old.mode & !SET_ID);
         if !owner_kept && mode & SET_ID != 0 {
             mode &= !SET_ID;
             self.note(Note::SetIdDropped, object.path);

@@ -369,6 +369,7 @@ pub(crate) fn directory_object<'a>(
         kind: EntryKind::Directory,
         facts: &target.facts,
         made: target.made,
+        replaces: None,
         place: None,
         path: shown,
     }

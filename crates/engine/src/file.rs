@@ -44,6 +44,8 @@ pub(crate) struct Unfinished<'a> {
     file: Option<OwnedFd>,
     pub name: Vec<u8>,
     pub metadata: Metadata,
+    /// The file whose place it takes, or that was written into.
+    pub replaces: Option<Metadata>,
     armed: bool,
 }
 
@@ -63,7 +65,8 @@ impl<'a> Unfinished<'a> {
         name: &[u8],
     ) -> Result<Self, Errno> {
         let metadata = engine.mounts.metadata(&stat::stat_fd(&fd)?);
-        Ok(Self { target, file: Some(fd), name: name.to_vec(), metadata, armed: true })
+        let (file, name) = (Some(fd), name.to_vec());
+        Ok(Self { target, file, name, metadata, replaces: None, armed: true })
     }
 
     /// A file that was just made where new files are as they were asked for. Its identity is not known,
@@ -79,7 +82,8 @@ impl<'a> Unfinished<'a> {
         let kind = EntryKind::File;
         let metadata =
             Metadata { kind, mode, uid, gid, size: 0, identity, ..target.metadata.clone() };
-        Self { target, file: Some(fd), name: name.to_vec(), metadata, armed: true }
+        let (file, name) = (Some(fd), name.to_vec());
+        Self { target, file, name, metadata, replaces: None, armed: true }
     }
 
     /// Removes the name if it still stands for this very file.
@@ -305,6 +309,13 @@ impl Engine {
         self.carry_flags(object, attributes, flags::LOCKS)
     }
 
+    /// The file whose mode and owner the new one has where those of the source are not kept. One whose old version
+    /// stays as a backup is a new file.
+    pub(crate) fn takes_after(&self, existing: Option<&Metadata>) -> Option<Metadata> {
+        let old = existing.filter(|old| old.kind == EntryKind::File);
+        old.filter(|_| self.spec.policy.backup.is_none()).cloned()
+    }
+
     pub(crate) fn file_object<'o>(
         &self,
         file: &'o Unfinished<'_>,
@@ -316,6 +327,7 @@ impl Engine {
             kind: EntryKind::File,
             facts: &file.target.facts,
             made: true,
+            replaces: file.replaces.as_ref(),
             place: None,
             path: shown,
         }
@@ -385,7 +397,8 @@ impl Mover<'_> {
         let last = record.destination_name().as_bytes();
         let temporary = self.needs_temporary(decision).then(|| self.temporary_in(level));
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
-        let file = self.create_file(level, target, name, last, &supply)?;
+        let mut file = self.create_file(level, target, name, last, &supply)?;
+        file.replaces = engine.takes_after(planned.existing.as_ref());
         let tap = engine.tap(supply.metadata.size);
         let (bytes, presized) = self.fill(level, record, &supply, &file, tap.as_ref())?;
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
@@ -516,6 +529,7 @@ impl Mover<'_> {
         let mut file = Unfinished::new(engine, target, fd, last)
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
         if existing && level.root.range.is_none() {
+            file.replaces = Some(file.metadata.clone());
             let closed = self
                 .close_existing(&file, &supply)
                 .and_then(|()| stat::stat_fd(file.fd()))

@@ -1,7 +1,7 @@
 //! Large files: one open, chunks on as many movers as are free, one seal.
 use dmover_model::{
-    ByteRange, ChunkTask, EntryError, ErrorClass, FileRef, HashedPieces, LargeFile, Metadata,
-    NewNode, NewTask, Operation, Parent, SealTask, Side, TaskKind, Verb, When,
+    ByteRange, ChunkTask, EntryError, EntryKind, ErrorClass, FileRef, HashedPieces, LargeFile,
+    Metadata, NewNode, NewTask, Operation, Parent, SealTask, Side, TaskKind, Verb, When,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -48,7 +48,7 @@ impl Mover<'_> {
         let record = self.look(level, &file.name)?;
         let Some(planned) = self.plan_record(level, record) else { return Ok(()) };
         let wanted = matches!(planned.decision, Decision::Create | Decision::Replace);
-        let is_file = planned.record.metadata.kind == dmover_model::EntryKind::File;
+        let is_file = planned.record.metadata.kind == EntryKind::File;
         let Some(target) = level.target.as_ref().filter(|_| wanted && is_file) else {
             // Something else by now: equal, refused, or of another type.
             self.apply(level, vec![planned]);
@@ -58,8 +58,10 @@ impl Mover<'_> {
         let supply = engine.supply(level, &planned.record)?;
         let temporary = self.temporary_in(level);
         let last = file.destination_name.as_bytes();
-        let unfinished = self.create_file(level, target, temporary.as_bytes(), last, &supply)?;
+        let mut unfinished =
+            self.create_file(level, target, temporary.as_bytes(), last, &supply)?;
         let tap = engine.tap(supply.metadata.size);
+        unfinished.replaces = engine.takes_after(planned.existing.as_ref());
         if self.share_whole(level, file, &supply, &unfinished, tap.as_ref())? {
             return self.end_shared(level, &planned, &supply, unfinished, tap);
         }
@@ -320,11 +322,12 @@ impl Mover<'_> {
         let source_path = || level.source_path(large.file.name.as_bytes());
         let attributes = self.engine.read_attributes(fd.as_fd(), Held::Open, &source_path)?;
         let supply = Supply { fd, metadata, attributes };
-        let unfinished = self.open_temporary(&level, target, large)?;
+        let mut unfinished = self.open_temporary(&level, target, large)?;
         let record = self.look(&level, &large.file.name)?;
         let last = large.file.destination_name.as_bytes();
         let existing = stat::stat_at(&target.fd, last, false).ok();
         let existing = existing.map(|found| self.engine.mounts.metadata(&found));
+        unfinished.replaces = self.engine.takes_after(existing.as_ref());
         // What was absent at the start has to be absent still.
         let decision = if large.replaces { Decision::Replace } else { Decision::Create };
         self.end_file(&level, last, &supply, decision, unfinished)?;

@@ -182,6 +182,7 @@ impl Mover<'_> {
             kind: EntryKind::File,
             facts: &target.facts,
             made: true,
+            replaces: None,
             place: None,
             path: &shown,
         };
@@ -510,6 +511,7 @@ impl Mover<'_> {
             let action = if already { Action::Skipped } else { Action::Linked };
             self.engine.monitor.event(&Event::Item(Item {
                 path: level.source_path(file.name.as_bytes()),
+                target: level.target_path(file.destination_name.as_bytes()),
                 action,
                 kind: metadata.kind,
                 bytes: 0,

@@ -138,6 +138,7 @@ impl Mover<'_> {
         if engine.monitor.wants_items() {
             engine.monitor.event(&Event::Item(Item {
                 path: level.source_path(record.name.as_bytes()),
+                target: level.target_path(record.destination_name().as_bytes()),
                 action: Action::Excluded,
                 kind: record.metadata.kind,
                 bytes: 0,

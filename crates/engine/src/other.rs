@@ -142,6 +142,7 @@ impl Mover<'_> {
             kind: record.metadata.kind,
             facts: &target.facts,
             made: true,
+            replaces: None,
             place: Some((target.fd.as_fd(), made.name)),
             path: &shown,
         };

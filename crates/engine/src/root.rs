@@ -565,6 +565,13 @@ impl Resolver<'_> {
                 "move it away, or name another destination",
             ));
         }
+        let special =
+            matches!(old.kind, EntryKind::CharDevice | EntryKind::BlockDevice | EntryKind::Fifo);
+        if metadata.kind == EntryKind::File && special {
+            let what = format!("is a {}, which a file would replace", old.kind.word());
+            let hint = "name another destination, or remove it first; 'dmover cp' writes into it";
+            return Err(refuse(&target.display, &what, hint));
+        }
         if !new_dir && old_dir {
             let what = "is a directory, and a file cannot replace it";
             return Err(refuse(

@@ -512,6 +512,7 @@ impl Mover<'_> {
         let old = level.target.as_ref().filter(|t| !t.fresh).map(|t| &t.metadata);
         self.engine.monitor.event(&Event::Item(Item {
             path: level.own_source_path(),
+            target: level.own_target_path(),
             action,
             kind: EntryKind::Directory,
             bytes: 0,

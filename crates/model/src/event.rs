@@ -28,6 +28,8 @@ pub enum Action {
 pub struct Item {
     /// Path at the source.
     pub path: PathBytes,
+    /// Path at the destination.
+    pub target: PathBytes,
     /// What was done.
     pub action: Action,
     /// Type of the entry.

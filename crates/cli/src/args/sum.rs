@@ -45,6 +45,9 @@ pub struct DigestArgs {
     /// Print the digests of all pieces of a file as well, or (with --check) say which pieces differ
     #[arg(long)]
     pub check_tree: bool,
+    /// Print digests, and read them, as mutil does, in pieces of this size (0: whole)
+    #[arg(long, value_name = "SIZE", value_parser = size, hide = true)]
+    pub mutil: Option<u64>,
     /// Let several movers work on files larger than this, in parts of this size (0: never; default: by size)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub split_size: Option<u64>,

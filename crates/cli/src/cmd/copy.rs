@@ -142,7 +142,7 @@ impl Printer {
             let words = Arc::new(words);
             let digests = copy.proof.print_hash.then(|| {
                 let words = Arc::clone(&words);
-                let style = Style::default();
+                let style = Style { mutil: copy.proof.mutil.is_some(), ..Style::default() };
                 Arc::new(SumPrinter::new(words, control, style, Shown::Nothing, false))
             });
             Kind::Text(words, digests)

@@ -240,7 +240,7 @@ fn sum_lines(Record { path, body }: &Record, args: &PrintArgs) -> Vec<u8> {
     let form = Form { leaf, ..Form::PLAIN };
     let (hash, digests) = (content.shape.hash(), vec![content.digest]);
     let entry = Entry { name, hash, hash_is_certain: true, form, digests };
-    lines::write(&entry, Style { tag: args.tag, nul: args.zero, binary: false })
+    lines::write(&entry, Style { tag: args.tag, nul: args.zero, ..Style::default() })
 }
 
 fn filter(args: &FilterManifestArgs, matches: &ArgMatches) -> Result<Code, Trouble> {

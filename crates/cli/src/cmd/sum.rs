@@ -93,8 +93,10 @@ fn prepare(
     if args.check.check {
         let lists = open_lists(&args.paths)?;
         let supply = {
-            let (nul, leaf) = (args.digest.zero, args.digest.hash_leaf_size);
-            Supply::of_lists(lists, args.digest.hash_type, (nul, leaf), Arc::clone(tally))
+            let digest = &args.digest;
+            let piece = digest.mutil.filter(|bytes| *bytes > 0);
+            let form = (digest.zero, digest.hash_leaf_size, piece);
+            Supply::of_lists(lists, args.digest.hash_type, form, Arc::clone(tally))
         };
         return Ok((spec::sum_spec(args, Vec::new(), matches)?, supply));
     }
@@ -221,7 +223,8 @@ impl Printer {
         let (own, other) = (Arc::clone(control), Arc::clone(control));
         let words = TextPrinter::new(None, &args.output, sizes, Arc::clone(progress), own);
         let digest = &args.digest;
-        let style = Style { tag: digest.tag, nul: digest.zero, binary: digest.binary };
+        let (tag, nul, binary) = (digest.tag, digest.zero, digest.binary);
+        let style = Style { tag, nul, binary, mutil: digest.mutil.is_some() };
         let checks = match (args.check.status, args.output.quiet) {
             _ if !args.check.check => Shown::Nothing,
             (true, _) | (_, 2..) => Shown::Nothing,

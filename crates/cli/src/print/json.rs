@@ -34,6 +34,7 @@ impl Monitor for JsonPrinter {
                 let fields = json!({
                     "action": item.action, "kind": item.kind, "bytes": item.bytes,
                     "elapsed_s": item.elapsed_us as f64 / 1e6, "itemized": item.itemized,
+                    "target": path_value(&item.target),
                 });
                 self.print("item", Some(&item.path), fields);
             }

@@ -96,13 +96,19 @@ impl SumPrinter {
     fn digest_lines(&self, digest: &FileDigest) -> Vec<u8> {
         let FileDigest { path, shape, range, digest, pieces, .. } = digest;
         let leaf = (!shape.is_plain()).then(|| shape.leaf());
-        let form = Form { leaf, piece: None, range: *range, mutil: false };
+        let mutil = self.style.mutil;
+        let form = Form { leaf, piece: None, range: *range, mutil };
         let hash = shape.hash();
         let entry = |form, digests| {
             let name = path.0.clone();
             lines::write(&Entry { name, hash, hash_is_certain: true, form, digests }, self.style)
         };
+        if mutil && pieces.len() > 1 {
+            // One line, with the digests of the pieces instead of that of the file.
+            return entry(Form { piece: Some(shape.piece()), ..form }, pieces.clone());
+        }
         let mut text = entry(form, vec![*digest]);
+        let pieces = if mutil { &Vec::new() } else { pieces };
         if !pieces.is_empty() {
             let form = Form { piece: Some(shape.piece()), ..form };
             text.extend(entry(form, pieces.clone()));

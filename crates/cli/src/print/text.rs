@@ -17,6 +17,7 @@ use crate::quote::quoted;
 pub(crate) struct TextPrinter {
     itemize: bool,
     template: Option<String>,
+    stats: bool,
     verbose: u8,
     quiet: u8,
     sizes: Sizes,
@@ -58,7 +59,7 @@ impl Monitor for TextPrinter {
     }
 
     fn wants_items(&self) -> bool {
-        self.itemize || self.template.is_some()
+        self.itemize || self.template.is_some() || self.stats
     }
 }
 
@@ -73,6 +74,7 @@ impl TextPrinter {
         Self {
             itemize: items.is_some_and(|items| items.itemize),
             template: items.and_then(|items| items.format.clone()),
+            stats: items.is_some_and(|items| items.print_stats),
             verbose: args.verbose,
             quiet: args.quiet,
             sizes,
@@ -86,6 +88,15 @@ impl TextPrinter {
     }
 
     fn item(&self, item: &Item) {
+        if self.stats && item.kind == dmover_model::EntryKind::File && item.bytes > 0 {
+            let seconds = item.elapsed_us as f64 / 1e6;
+            let rate = self.sizes.show((item.bytes as f64 / seconds.max(1e-6)) as u64);
+            let size = self.sizes.show(item.bytes);
+            self.say(&format!("{}: {size} in {seconds:.3} s ({rate}/s)", shown(&item.target)));
+        }
+        if !self.itemize && self.template.is_none() {
+            return;
+        }
         // As rsync: what a rule leaves out is not listed, and what is equal only on demand; JSON has
         // all of it.
         let equal = item.action == dmover_model::Action::Skipped
@@ -133,6 +144,7 @@ fn expand(template: &str, item: &Item) -> Vec<u8> {
         match chars.next() {
             Some('i') => out.extend_from_slice(item.itemized.as_bytes()),
             Some('n') => out.extend_from_slice(&item.path.0),
+            Some('d') => out.extend_from_slice(&item.target.0),
             Some('a') => out.extend_from_slice(action_word(item.action).as_bytes()),
             Some('t') => out.extend_from_slice(item.kind.word().as_bytes()),
             Some('l') => out.extend_from_slice(item.bytes.to_string().as_bytes()),
@@ -344,6 +356,7 @@ mod tests {
     fn templates_expand_and_can_end_with_nul() {
         let item = Item {
             path: PathBytes(b"a\xffb".to_vec()),
+            target: PathBytes(b"c".to_vec()),
             action: Action::Created,
             kind: EntryKind::File,
             bytes: 12,
@@ -352,6 +365,7 @@ mod tests {
         };
         assert_eq!(expand("%n%0", &item), b"a\xffb\0");
         assert_eq!(expand("%i %l %a 100%%", &item), b">f+++++++++ 12 created 100%\n");
+        assert_eq!(expand("'%d'", &item), b"'c'\n");
         assert_eq!(expand("%e", &item), b"1.500000\n");
     }
 }
