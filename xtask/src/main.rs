@@ -6,6 +6,7 @@
 mod bench;
 mod dist;
 mod docs;
+mod fuzz;
 mod manuals;
 mod reference;
 mod soak;
@@ -46,6 +47,8 @@ enum Command {
     },
     /// Run a test with many seeds, and print the result as a row of docs/testing.md
     Soak(soak::SoakArgs),
+    /// Feed parsers with bytes that look for trouble (libFuzzer)
+    Fuzz(fuzz::FuzzArgs),
     /// Measure dmover beside its peers
     Bench(bench::BenchArgs),
     /// Build the static release archive into dist/
@@ -69,6 +72,7 @@ fn run(command: Command) -> Result<()> {
         Command::Completions { dir } => manuals::completions(&dir),
         Command::Docs { check } => docs::run(check),
         Command::Soak(args) => soak::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Dist => dist::run(),
     }
