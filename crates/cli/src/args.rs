@@ -164,6 +164,9 @@ pub struct CopyArgs {
     /// Where things are kept
     #[command(flatten)]
     pub state: StateArgs,
+    /// Defaults
+    #[command(flatten)]
+    pub defaults: DefaultsArgs,
 }
 
 /// Where entries go.
@@ -477,6 +480,12 @@ pub struct StateArgs {
     /// Where lists that exceed the memory go (default: the state directory)
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<OsString>,
+}
+
+/// Which defaults are read.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Configuration and state")]
+pub struct DefaultsArgs {
     /// Read this configuration file instead of the usual ones
     #[arg(long, value_name = "FILE")]
     pub config: Option<OsString>,

@@ -42,7 +42,11 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<ArgMatches, ParseError> 
 
 /// The command with every default that files and environment give.
 fn command_over(settings: &Settings) -> Command {
-    crate::command().mut_subcommand("copy", |copy| copy.mut_args(|arg| overlay(arg, settings)))
+    let none = Settings::new();
+    crate::command()
+        .mut_subcommand("copy", |copy| copy.mut_args(|arg| overlay(arg, settings)))
+        // Variables only: what files say is of copies.
+        .mut_subcommand("verify", |verify| verify.mut_args(|arg| overlay(arg, &none)))
 }
 
 fn overlay(arg: Arg, settings: &Settings) -> Arg {
