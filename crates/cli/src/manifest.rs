@@ -1,7 +1,7 @@
 //! The file that a job's manifest is written to, and one that a tree is compared with.
 use dmover_digest::manifest::{Header, MAGIC, Reader};
 use dmover_engine::{Fatal, JobReport, JobState, RecordSupply, Recorder};
-use dmover_model::{ExitCode, PathBytes, Record};
+use dmover_model::{ExitCode, PathBytes, Record, Timestamp};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek};
@@ -153,6 +153,11 @@ impl Recorded {
     /// The directory that its paths are below.
     pub fn base(&self) -> PathBytes {
         PathBytes(self.header.base.clone())
+    }
+
+    /// When the job that wrote it began.
+    pub fn begun(&self) -> Timestamp {
+        self.header.begun
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, Reading> {

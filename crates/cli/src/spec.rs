@@ -83,15 +83,24 @@ pub(crate) fn sum_spec(
     })
 }
 
-/// The job that `args` of `verify` mean; `base` is what a manifest names as its place.
+/// The job that `args` of `verify` mean; `recorded` is what a manifest names as its place, and when it was begun.
 pub(crate) fn verify_spec(
     args: &VerifyArgs,
-    base: Option<PathBytes>,
+    recorded: Option<(PathBytes, Timestamp)>,
     matches: &ArgMatches,
 ) -> Result<JobSpec, Unusable> {
-    let (sources, destination, target_mode) = match base {
+    let begun = recorded.as_ref().map(|(_, begun)| *begun);
+    let (sources, destination, target_mode) = match recorded {
         None => compared_paths(args)?,
-        Some(base) => manifest_paths(args, base)?,
+        Some((base, _)) => manifest_paths(args, base)?,
+    };
+    let since = match (args.since.as_deref(), begun) {
+        (Some("job"), Some(begun)) => Some(a_tick_before(begun)),
+        (Some("job"), None) => {
+            let hint = "give a time, or the manifest of the job by --manifest";
+            return Err(unusable("--since=job: which job is meant is not known", hint));
+        }
+        (text, _) => text.map(|text| time(text, "--since")).transpose()?,
     };
     let (asked, dropped) = asked(&args.keep)?;
     let mut preserve = if args.keep.preserve.is_empty() { AttributeSet::all() } else { asked };
@@ -108,7 +117,7 @@ pub(crate) fn verify_spec(
         extra: !args.ignore_extra,
         sample_millionths: args.sample,
         seed: dmover_sys::process::random_u64(),
-        since: args.since.as_deref().map(|text| time(text, "--since")).transpose()?,
+        since,
         stored: args.direct_read,
     };
     Ok(JobSpec {
@@ -132,6 +141,16 @@ pub(crate) fn verify_spec(
         },
         limits: limits(&args.limits),
     })
+}
+
+/// Change times come from a clock that may be a tick behind; ten milliseconds is the longest (CONFIG_HZ=100).
+fn a_tick_before(time: Timestamp) -> Timestamp {
+    const TICK_NS: u32 = 10_000_000;
+    let (seconds, nanoseconds) = match time.nanoseconds.checked_sub(TICK_NS) {
+        Some(nanoseconds) => (time.seconds, nanoseconds),
+        None => (time.seconds - 1, time.nanoseconds + 1_000_000_000 - TICK_NS),
+    };
+    Timestamp { seconds, nanoseconds }
 }
 
 /// SOURCE and DEST of a comparison of trees.

@@ -31,7 +31,7 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percentage, help_heading = "Comparison")]
     pub sample: Option<u32>,
     /// Take entries of DEST for right that were not changed since then (ctime): 2026-01-31, 2026-01-31T12:00:00Z,
-    /// or a duration ago such as 7d
+    /// a duration ago such as 7d, or 'job': when the job that wrote the manifest began
     #[arg(long, value_name = "TIME", help_heading = "Comparison")]
     pub since: Option<String>,
     /// Say nothing of entries that only DEST has

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
             return exit(Code::Usage);
         }
     };
-    let base = recorded.as_ref().map(|recorded| recorded.base());
+    let base = recorded.as_ref().map(|recorded| (recorded.base(), recorded.begun()));
     let spec = match spec::verify_spec(args, base, matches) {
         Ok(spec) => spec,
         Err(unusable) => return refuse(&unusable),

@@ -63,6 +63,23 @@ fn files_that_were_cut_or_grew_differ_where_they_do() {
 }
 
 #[test]
+fn since_the_job_means_what_it_has_touched() {
+    let bench = Bench::new();
+    recorded(&bench, "");
+    bench.write("a/later", "x");
+    damage(&bench, "b/d/one", 7);
+    // The second job finds all but one entry there, and its manifest names them as well.
+    // Time has to pass in between, more than the tick by which change times may be late.
+    bench.sh("sleep 0.1");
+    bench.dmover("copy -q -T --manifest m a b").expect_code(0);
+    assert_eq!(bench.verify("--manifest m --since=job --no-preserve=times b", 0), []);
+    assert_eq!(bench.differences("--manifest m b", 7), ["b/d/one: content"]);
+    damage(&bench, "b/later", 0);
+    assert_eq!(bench.differences("--manifest m --since=job b", 7), ["b/later: content"]);
+    bench.dmover("verify --since=job a b").expect_code(2);
+}
+
+#[test]
 fn a_damaged_manifest_is_no_proof() {
     let bench = Bench::new();
     recorded(&bench, "");
