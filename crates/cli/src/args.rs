@@ -116,11 +116,14 @@ pub enum Verb {
     ///
     /// 'dmover copy --manifest' writes them: every entry with its metadata and digest.
     Manifest(Box<ManifestArgs>),
-    /// Copy with the options and the behaviour of cp (GNU coreutils)
+    /// Copy with the options of cp (GNU coreutils); what exists is replaced when the new file is complete
+    #[command(infer_long_args = true)]
     Cp(Box<CpArgs>),
     /// Copy with the options of mcp (mutil), which are those of cp and more; also when called as 'mcp'
+    #[command(infer_long_args = true)]
     Mcp(Box<McpArgs>),
     /// Make or check digests with the options of msum (mutil); also when called as 'msum'
+    #[command(infer_long_args = true)]
     Msum(Box<MsumArgs>),
     /// Show what the file systems at PATHs can do
     ///
@@ -477,6 +480,9 @@ pub struct StateArgs {
     /// $XDG_STATE_HOME/dmover)
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<OsString>,
+    /// Keep no state: the job is neither remembered nor locked
+    #[arg(long, conflicts_with = "state_dir")]
+    pub no_state: bool,
     /// Where lists that exceed the memory go (default: the state directory)
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<OsString>,

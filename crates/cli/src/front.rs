@@ -122,7 +122,8 @@ fn rounded(name: &str, value: u64, unit: u64) -> u64 {
     }
     let down = 1 << value.ilog2();
     say(&format!("dmover: note: {name} was rounded down from {value} to {down}"));
-    down * unit
+    let down: u64 = down;
+    down.saturating_mul(unit)
 }
 
 /// What mcp and msum have in common, `split` being the default.
@@ -165,7 +166,10 @@ fn mutil_words(args: &MutilArgs, split: Option<u64>) -> Result<Vec<OsString>, Re
 fn leaf_words(args: &MutilArgs, tree: bool) -> Vec<OsString> {
     let leaf = rounded("--hash-leaf-size", args.hash_leaf_size.max(1), 1024);
     // Rounded, and said, already.
-    let split = args.split_size.filter(|split| *split > 0).map(|split| (1 << split.ilog2()) * MIB);
+    let split = args
+        .split_size
+        .filter(|split| *split > 0)
+        .map(|split| (1_u64 << split.ilog2()).saturating_mul(MIB));
     let piece = split.filter(|_| args.check_tree).unwrap_or(0);
     let leaf = if piece > 0 { leaf.min(piece) } else { leaf };
     let mut words = vec![flag("--hash-leaf-size", leaf), flag("--mutil", piece)];
@@ -206,7 +210,11 @@ fn run_cp(args: &CpArgs, more: Vec<OsString>, program: &str) -> ExitCode {
     if paths.words.is_empty() && !batch {
         return ExitCode::FAILURE; // every source was a directory, and was named
     }
-    if let Some(code) = write_through(args) {
+    let ranged = ["--offset=", "--length=", "--dst-offset="];
+    let ranged = more
+        .iter()
+        .any(|word| ranged.iter().any(|flag| word.as_bytes().starts_with(flag.as_bytes())));
+    if !ranged && let Some(code) = stream(args) {
         return code;
     }
     words.extend(more);
@@ -237,7 +245,9 @@ fn cp_words(args: &CpArgs, batch: bool, program: &str) -> Result<(Vec<OsString>,
         let hint = "use the system's own cp for it";
         return Err(refused(format!("{program} {name} is not possible with dmover"), hint));
     }
-    let mut words: Vec<OsString> = vec!["--quiet".into(), "--progress=never".into()];
+    // Nothing is remembered: the same command may mean another place the next time.
+    let mut words: Vec<OsString> =
+        vec!["--quiet".into(), "--progress=never".into(), "--no-state".into()];
     words.extend(attribute_words(args)?);
     let recursive = args.recursive || args.archive;
     let keeps_links = args.no_dereference || args.no_dereference_links || args.archive;
@@ -343,7 +353,8 @@ fn paths(args: &CpArgs, recursive: bool, program: &str) -> Result<Paths, Refused
             let shown = quoted(last.as_bytes());
             return Err(refused(format!("target {shown} is not a directory"), "name a directory"));
         } else {
-            words.extend(["--no-target-directory".into(), local(&last)]);
+            let at = beyond_links(&sources[0], &last)?;
+            words.extend(["--no-target-directory".into(), local(&at)]);
         }
     }
     if sources.is_empty() {
@@ -359,6 +370,17 @@ fn paths(args: &CpArgs, recursive: bool, program: &str) -> Result<Paths, Refused
             say(&format!("dmover: {program}: -r not specified; omitting directory {shown}"));
         }
         !left_out
+    });
+    sources.retain(|source| {
+        let found = std::fs::symlink_metadata(source);
+        let is_there =
+            found.is_ok() && !(follows(args, recursive) && std::fs::metadata(source).is_err());
+        if !is_there {
+            let error = std::fs::metadata(source).err().or(found.err());
+            let why = error.map_or_else(String::new, |error| error.to_string());
+            say(&format!("dmover: {program}: cannot stat {}: {why}", quoted(source.as_bytes())));
+        }
+        is_there
     });
     let omitted = sources.len() < given;
     let strip = |source: &OsString| {
@@ -380,6 +402,28 @@ fn paths(args: &CpArgs, recursive: bool, program: &str) -> Result<Paths, Refused
     Ok(Paths { words, omitted })
 }
 
+/// The file that a link as DEST leads to is what is replaced, as cp would write to it.
+fn beyond_links(source: &OsStr, target: &OsStr) -> Result<OsString, Refused> {
+    use std::os::unix::fs::MetadataExt;
+    let is_link = std::fs::symlink_metadata(target).is_ok_and(|found| found.is_symlink());
+    if !is_link {
+        return Ok(target.to_owned());
+    }
+    let shown = quoted(target.as_bytes());
+    let Ok(there) = std::fs::metadata(target) else {
+        let hint = "remove the link, or name what it leads to";
+        return Err(refused(format!("not writing through dangling symlink {shown}"), hint));
+    };
+    let same = std::fs::metadata(source)
+        .is_ok_and(|found| (found.dev(), found.ino()) == (there.dev(), there.ino()));
+    if same {
+        let source = quoted(source.as_bytes());
+        return Err(refused(format!("{source} and {shown} are the same file"), "nothing to do"));
+    }
+    let at = std::fs::canonicalize(target);
+    at.map(Into::into).map_err(|e| refused(format!("cannot resolve {shown}: {e}"), "check it"))
+}
+
 /// No name is another machine's, and none is an option.
 fn local(path: &OsStr) -> OsString {
     let bytes = path.as_bytes();
@@ -388,24 +432,41 @@ fn local(path: &OsStr) -> OsString {
     if odd { OsString::from_vec([b"./", bytes].concat()) } else { path.to_owned() }
 }
 
-/// A device or FIFO is written to, as cp does it, and not replaced.
-fn write_through(args: &CpArgs) -> Option<ExitCode> {
+/// Whether symbolic links among the sources are followed.
+fn follows(args: &CpArgs, recursive: bool) -> bool {
+    let keeps = args.no_dereference || args.no_dereference_links || args.archive;
+    args.dereference || args.dereference_args || !(keeps || recursive)
+}
+
+/// A device or FIFO is read from and written to, as cp does it, instead of being copied and replaced.
+fn stream(args: &CpArgs) -> Option<ExitCode> {
     let [source, target] = args.paths.as_slice() else { return None };
     if args.target_directory.is_some() || args.recursive || args.archive {
         return None;
     }
-    let found = std::fs::metadata(target).ok()?.file_type();
-    if !(found.is_char_device() || found.is_block_device() || found.is_fifo()) {
+    let mut at = std::path::PathBuf::from(target);
+    let look = |path: &Path| std::fs::metadata(path).map(|found| found.file_type());
+    let is_stream = |path: &Path| {
+        look(path).is_ok_and(|of| of.is_char_device() || of.is_block_device() || of.is_fifo())
+    };
+    if look(&at).is_ok_and(|of| of.is_dir()) && !args.no_target_directory {
+        at.push(Path::new(source).file_name()?);
+    }
+    if !is_stream(Path::new(source)) && !is_stream(&at) {
         return None;
     }
+    if args.no_clobber && look(&at).is_ok() {
+        return Some(ExitCode::SUCCESS);
+    }
     let written = std::fs::File::open(source).and_then(|mut from| {
-        let mut to = std::fs::OpenOptions::new().write(true).open(target)?;
+        let mut options = std::fs::OpenOptions::new();
+        let mut to = options.write(true).create(true).truncate(true).open(&at)?;
         std::io::copy(&mut from, &mut to)
     });
     Some(match written {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            let (from, to) = (quoted(source.as_bytes()), quoted(target.as_bytes()));
+            let (from, to) = (quoted(source.as_bytes()), quoted(at.as_os_str().as_bytes()));
             failure(&format!("cannot write {from} to {to}: {error}"), "check both");
             ExitCode::from(dmover_model::ExitCode::Partial.code())
         }

@@ -24,7 +24,7 @@ pub struct Header {
     pub program: String,
     /// The job that it was written by.
     pub job: String,
-    /// The directory that paths are below, as it was typed.
+    /// The directory that paths are below, absolute.
     #[serde(with = "serde_bytes")]
     pub base: Vec<u8>,
     /// The function that made the digests.

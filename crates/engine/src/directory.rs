@@ -53,7 +53,8 @@ impl Mover<'_> {
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         match self.open_target_directory(parent, name) {
             Ok(fd) => {
-                let target = engine.target_directory(fd, false, shown)?;
+                let mut target = engine.target_directory(fd, false, shown)?;
+                target.opened_up = engine.opened_up(&target, shown)?;
                 self.remove_leftovers(&target, Some(source), shown)?;
                 return Ok(Some(target));
             }

@@ -210,7 +210,12 @@ fn header(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -> Header {
     let is_file = resolved.roots.first().is_some_and(|root| !root.is_directory);
     if is_file && resolved.placement == Placement::As {
         base = base.parent().map(std::path::Path::to_path_buf).unwrap_or_default();
+        if base.as_os_str().is_empty() {
+            base = PathBuf::from(".");
+        }
     }
+    // Whoever reads the manifest may be elsewhere.
+    let base = std::path::absolute(&base).unwrap_or(base);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Header {
         program: concat!("dmover ", env!("CARGO_PKG_VERSION")).into(),

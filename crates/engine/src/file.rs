@@ -1,7 +1,7 @@
 //! Regular files: content under the final or a temporary name, then everything else, times last.
 use dmover_model::{
-    ByteRange, CopyEngine, EntryError, EntryKind, EntryRecord, ErrorClass, Identity, Metadata,
-    Name, Note, Operation, RangeCopy, Side, When,
+    Attribute, ByteRange, CopyEngine, EntryError, EntryKind, EntryRecord, ErrorClass, Identity,
+    Metadata, Name, Note, Operation, RangeCopy, Side, When,
 };
 use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
@@ -18,7 +18,7 @@ use crate::attributes::{Attributes, Object};
 use crate::capability::Facts;
 use crate::content::{Holes, RING_PIECE_MIN, Transfer};
 use crate::context::{Engine, Privilege, entry_error};
-use crate::level::{Level, TargetDirectory};
+use crate::level::{ACCESS_ACL, Level, TargetDirectory};
 use crate::made::Tap;
 use crate::mover::Mover;
 
@@ -37,6 +37,14 @@ pub(crate) struct Opened {
     pub found: Stat,
 }
 
+/// What a file had whose place another one takes, as far as that is not given by the source.
+#[derive(Debug, Clone)]
+pub(crate) struct Replaced {
+    pub metadata: Metadata,
+    /// With it the mode's group bits are a mask, so that they alone would let others in.
+    pub acl: Option<Vec<u8>>,
+}
+
 /// A file at the destination that is not done yet. Unless it is kept, it is removed again.
 pub(crate) struct Unfinished<'a> {
     pub target: &'a TargetDirectory,
@@ -45,7 +53,7 @@ pub(crate) struct Unfinished<'a> {
     pub name: Vec<u8>,
     pub metadata: Metadata,
     /// The file whose place it takes, or that was written into.
-    pub replaces: Option<Metadata>,
+    pub replaces: Option<Replaced>,
     armed: bool,
 }
 
@@ -275,6 +283,10 @@ impl Engine {
         station::at(Activity::TargetNames);
         let object = self.file_object(file, shown);
         self.set_attributes(object, source, attributes, &file.metadata)?;
+        if let Some(acl) = file.replaces.as_ref().and_then(|replaced| replaced.acl.as_deref()) {
+            xattr::set(file.fd(), Held::Open, ACCESS_ACL, acl)
+                .map_err(|e| entry_error(Side::Destination, Operation::SetXattr, shown(), e))?;
+        }
         if !project_waits(file, attributes) {
             self.set_project(object, attributes)?;
         }
@@ -311,9 +323,19 @@ impl Engine {
 
     /// The file whose mode and owner the new one has where those of the source are not kept. One whose old version
     /// stays as a backup is a new file.
-    pub(crate) fn takes_after(&self, existing: Option<&Metadata>) -> Option<Metadata> {
+    pub(crate) fn takes_after(
+        &self,
+        target: &TargetDirectory,
+        last: &[u8],
+        existing: Option<&Metadata>,
+    ) -> Option<Replaced> {
+        let preserve = self.spec.policy.preserve;
         let old = existing.filter(|old| old.kind == EntryKind::File);
-        old.filter(|_| self.spec.policy.backup.is_none()).cloned()
+        let metadata = old.filter(|_| self.spec.policy.backup.is_none())?.clone();
+        let asks = !preserve.has(Attribute::Mode) && !preserve.has(Attribute::Acl);
+        let pinned = asks.then(|| path::pin_at(&target.fd, last)).and_then(Result::ok);
+        let acl = pinned.and_then(|fd| xattr::get(fd, Held::Pinned, ACCESS_ACL).ok().flatten());
+        Some(Replaced { metadata, acl })
     }
 
     pub(crate) fn file_object<'o>(
@@ -327,7 +349,7 @@ impl Engine {
             kind: EntryKind::File,
             facts: &file.target.facts,
             made: true,
-            replaces: file.replaces.as_ref(),
+            replaces: file.replaces.as_ref().map(|replaced| &replaced.metadata),
             place: None,
             path: shown,
         }
@@ -398,7 +420,7 @@ impl Mover<'_> {
         let temporary = self.needs_temporary(decision).then(|| self.temporary_in(level));
         let name = temporary.as_ref().map_or(last, |t| t.as_bytes());
         let mut file = self.create_file(level, target, name, last, &supply)?;
-        file.replaces = engine.takes_after(planned.existing.as_ref());
+        file.replaces = engine.takes_after(target, last, planned.existing.as_ref());
         let tap = engine.tap(supply.metadata.size);
         let (bytes, presized) = self.fill(level, record, &supply, &file, tap.as_ref())?;
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
@@ -529,7 +551,8 @@ impl Mover<'_> {
         let mut file = Unfinished::new(engine, target, fd, last)
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
         if existing && level.root.range.is_none() {
-            file.replaces = Some(file.metadata.clone());
+            let metadata = file.metadata.clone();
+            file.replaces = engine.takes_after(target, last, Some(&metadata));
             let closed = self
                 .close_existing(&file, &supply)
                 .and_then(|()| stat::stat_fd(file.fd()))
@@ -604,7 +627,7 @@ impl Mover<'_> {
         let names = xattr::list(file.fd(), Held::Open)?.unwrap_or_default();
         for name in names {
             let wanted = supply.attributes.xattrs.iter().any(|(other, _)| *other == name);
-            let ours = name.starts_with(b"user.") || name == crate::level::ACCESS_ACL;
+            let ours = name.starts_with(b"user.") || name == ACCESS_ACL;
             if ours && !wanted {
                 xattr::remove(file.fd(), Held::Open, &name)?;
             }

@@ -61,7 +61,7 @@ impl Mover<'_> {
         let mut unfinished =
             self.create_file(level, target, temporary.as_bytes(), last, &supply)?;
         let tap = engine.tap(supply.metadata.size);
-        unfinished.replaces = engine.takes_after(planned.existing.as_ref());
+        unfinished.replaces = engine.takes_after(target, last, planned.existing.as_ref());
         if self.share_whole(level, file, &supply, &unfinished, tap.as_ref())? {
             return self.end_shared(level, &planned, &supply, unfinished, tap);
         }
@@ -327,7 +327,7 @@ impl Mover<'_> {
         let last = large.file.destination_name.as_bytes();
         let existing = stat::stat_at(&target.fd, last, false).ok();
         let existing = existing.map(|found| self.engine.mounts.metadata(&found));
-        unfinished.replaces = self.engine.takes_after(existing.as_ref());
+        unfinished.replaces = self.engine.takes_after(target, last, existing.as_ref());
         // What was absent at the start has to be absent still.
         let decision = if large.replaces { Decision::Replace } else { Decision::Create };
         self.end_file(&level, last, &supply, decision, unfinished)?;

@@ -211,7 +211,11 @@ impl Engine {
             Err(error) if stat::is_absent(error) && self.spec.policy.dry_run => Ok(None),
             Err(error) => Err(entry_error(Side::Destination, Operation::Open, shown(), error)),
             Ok(fd) => {
-                let target = self.target_directory(fd, false, shown)?;
+                let mut target = self.target_directory(fd, false, shown)?;
+                // The directory of a single entry is nobody's to finish, so it stays as it is.
+                if root.is_directory {
+                    target.opened_up = self.opened_up(&target, &shown)?;
+                }
                 if expected != Identity::default() {
                     let is = target.metadata.identity;
                     self.check_identity(Side::Destination, is, expected, shown)?;
@@ -248,7 +252,6 @@ impl Engine {
         if !fresh {
             let acl = xattr::get(&target.fd, Held::Open, DEFAULT_ACL);
             target.default_acl = acl.is_ok_and(|acl| acl.is_some());
-            target.opened_up = self.open_up(&target).map_err(|e| fail(Operation::SetMode, e))?;
         }
         let bits = flags::get(&target.fd).ok().flatten();
         if bits.is_none() {
@@ -274,6 +277,15 @@ impl Engine {
 
     /// Without privilege, an own directory that is closed to its owner has to be opened up to be
     /// filled; finishing it sets the mode of the source again.
+    pub(crate) fn opened_up(
+        &self,
+        target: &TargetDirectory,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<bool, EntryError> {
+        let opened = self.open_up(target);
+        opened.map_err(|e| entry_error(Side::Destination, Operation::SetMode, shown(), e))
+    }
+
     fn open_up(&self, target: &TargetDirectory) -> dmover_sys::Result<bool> {
         let own = target.metadata.uid == self.privilege.uid;
         let closed = target.metadata.mode & 0o300 != 0o300;

@@ -283,7 +283,25 @@ impl Mover<'_> {
         if level.root.range.is_some() && decision == Decision::Replace {
             decision = Decision::UpdateInPlace;
         }
+        let replaced = existing.as_ref().filter(|_| decision == Decision::Replace);
+        if replaced.is_some_and(|(old, _)| self.is_where_it_leads(level, &record, old)) {
+            let words = "it is what the symbolic link leads to, of which nothing else may be left";
+            decision = Decision::Refuse(ErrorClass::SelfCopy, words);
+        }
         Planned { record, decision, existing: existing.map(|(metadata, _)| metadata) }
+    }
+
+    /// Whether a symbolic link would take the place of the very entry that it leads to.
+    fn is_where_it_leads(&self, level: &Level, record: &EntryRecord, old: &Metadata) -> bool {
+        if record.metadata.kind != EntryKind::Symlink || old.kind == EntryKind::Symlink {
+            return false;
+        }
+        // By its path as a person knows it: no link leads out of the source's own mount.
+        let path = level.source_path(record.name.as_bytes()).to_path();
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let directory = path::open_directory(above.unwrap_or(std::path::Path::new(".")));
+        let found = directory.and_then(|fd| stat::stat_at(&fd, record.name.as_bytes(), true));
+        found.is_ok_and(|found| self.engine.mounts.identity(&found) == old.identity)
     }
 
     /// Whether an entry that is left alone as equal has another owner or mode than it should have.

@@ -569,7 +569,7 @@ impl Resolver<'_> {
             matches!(old.kind, EntryKind::CharDevice | EntryKind::BlockDevice | EntryKind::Fifo);
         if metadata.kind == EntryKind::File && special {
             let what = format!("is a {}, which a file would replace", old.kind.word());
-            let hint = "name another destination, or remove it first; 'dmover cp' writes into it";
+            let hint = "name another destination, or remove it first";
             return Err(refuse(&target.display, &what, hint));
         }
         if !new_dir && old_dir {

@@ -157,7 +157,8 @@ impl Mover<'_> {
         }
         let fd = path::open_directory_at(parent, b".")
             .map_err(|e| entry_error(Side::Destination, Operation::Open, shown(), e))?;
-        let target = self.engine.target_directory(fd, false, shown)?;
+        let mut target = self.engine.target_directory(fd, false, shown)?;
+        target.opened_up = self.engine.opened_up(&target, &shown)?;
         self.remove_leftovers(&target, Some(source), &shown)?;
         Ok(Some(target))
     }
@@ -243,6 +244,12 @@ impl Mover<'_> {
             }
             match self.enter(level, name.as_bytes()) {
                 Ok(level) => {
+                    if level.target.as_ref().is_some_and(|target| target.fresh)
+                        && self.engine.spec.verb == Verb::Verify
+                    {
+                        // A repair has changed a directory that is not finished otherwise.
+                        self.mark_dirty(&frames[depth - 1].level.reference());
+                    }
                     let other_mount = level.source.metadata.identity.mount != level.root.mount;
                     self.tell_directory(&level);
                     let node = self.own_node();

@@ -30,13 +30,13 @@ pub struct CpArgs {
     #[arg(short, long)]
     pub force: bool,
     /// Follow symbolic links of the command line
-    #[arg(short = 'H')]
+    #[arg(short = 'H', overrides_with_all = ["dereference", "no_dereference"])]
     pub dereference_args: bool,
     /// Follow all symbolic links
-    #[arg(short = 'L', long)]
+    #[arg(short = 'L', long, overrides_with_all = ["dereference_args", "no_dereference"])]
     pub dereference: bool,
     /// Copy symbolic links as links
-    #[arg(short = 'P', long)]
+    #[arg(short = 'P', long, overrides_with_all = ["dereference_args", "dereference"])]
     pub no_dereference: bool,
     /// Leave what exists alone
     #[arg(short = 'n', long)]
@@ -71,7 +71,7 @@ pub struct CpArgs {
     #[arg(short = 't', long, value_name = "DIRECTORY")]
     pub target_directory: Option<OsString>,
     /// Take DEST for the name of the copy
-    #[arg(short = 'T', long)]
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
     pub no_target_directory: bool,
     /// Replace only what is older
     #[arg(short, long)]

@@ -176,7 +176,9 @@ impl Printer {
             Kind::Text(..) if self.quiet && differing == 0 => {}
             Kind::Text(..) => {
                 let all = counted(entries, "entry", "entries");
-                let found = if differing == 0 {
+                let found = if entries == 0 {
+                    "nothing was written, or a sample was too small".to_owned()
+                } else if differing == 0 {
                     "all as they were read at the source".to_owned()
                 } else {
                     format!("{} NOT as they were read at the source", grouped(differing))

@@ -116,6 +116,9 @@ fn no_state(error: &std::io::Error) {
 
 /// Where state is kept, if it can be kept there.
 pub(super) fn usable_state(args: &StateArgs, dry_run: bool) -> Option<StateDirectory> {
+    if args.no_state {
+        return None;
+    }
     let state = state_directory(args).map(StateDirectory::new);
     let named = args.state_dir.is_some() || dry_run;
     state.filter(|state| named || state.is_usable().map_err(|e| no_state(&e)).is_ok())

@@ -69,7 +69,8 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes) -> Vec<String> {
     let found = if differing == 0 {
         format!("no difference in {all}")
     } else {
-        format!("{} of {all} differ", grouped(differing))
+        let verb = if compared == 1 { "differs" } else { "differ" };
+        format!("{} of {all} {verb}", grouped(differing))
     };
     let mut lines = vec![format!("dmover: {found}")];
     if get(Counter::EntriesRepaired) > 0 {

@@ -61,6 +61,12 @@ fn cp_does_what_cp_does() {
         "--strip-trailing-slashes -r s/d/ t",
         "-x -r s t",
         "-rT s into",
+        "nowhere s/f into",
+        "s/f s/nowhere s/d/kept-x into",
+        "--targ=into s/f",
+        "-L -P s/link into",
+        "-P -L s/link into",
+        "--target-directory=into -T s/f",
         // Errors: cp ends with 1.
         "s t",
         "s s/f into",
@@ -129,6 +135,51 @@ fn devices_and_fifos_are_written_to_and_not_replaced() {
     let run = bench.dmover("copy f pipe").expect_code(2);
     assert!(run.stderr.contains("which a file would replace"), "{}", run.tell());
     bench.sh("test -p pipe");
+}
+
+#[test]
+fn what_stands_there_keeps_its_acl_and_its_directory_its_mode() {
+    let bench = Bench::new();
+    bench.sh("printf old > o; printf new > n; setfacl -m u:12345:rw,g::- o; chmod o= o; cp -a o p");
+    bench.sh("cp n p");
+    bench.dmover("cp n o").expect_code(0);
+    assert_eq!(bench.sh("getfacl -cn o"), bench.sh("getfacl -cn p"));
+    if !bench::is_root() {
+        skip!("needs root to run as somebody else");
+    }
+    let bench = Bench::new().unprivileged();
+    bench.sh(
+        "mkdir closed; printf x > closed/f; printf y > f; chmod 555 closed; chown -R 65534:65534 .",
+    );
+    bench.dmover("cp f closed/f");
+    bench.dmover("copy -q --no-state -T f closed/f");
+    assert_eq!(bench.mode("closed"), 0o555);
+}
+
+#[test]
+fn a_link_never_takes_the_place_of_what_it_leads_to() {
+    let bench = Bench::new();
+    bench.sh(
+        "printf precious > f; ln -s f l; mkdir t1 t2; printf precious > t2/x; ln -s ../t2/x t1/x",
+    );
+    for line in [
+        "cp -d l f",
+        "cp -a l f",
+        "copy -q l f",
+        "copy -q -n l f",
+        "cp -a t1/. t2",
+        "copy -q -T t1 t2",
+    ] {
+        assert_ne!(bench.dmover(line).code(), Some(0), "{line}");
+        assert_eq!(bench.read("f") + &bench.read("t2/x"), "preciousprecious", "{line}");
+    }
+    // Through a link the file itself is meant.
+    bench.sh("printf new > n");
+    bench.dmover("cp n l").expect_code(0);
+    assert_eq!(bench.read("f"), "new");
+    bench.sh("test -L l; ln -s nowhere dangling");
+    bench.dmover("cp n dangling").expect_code(2);
+    bench.dmover("cp f l").expect_code(2);
 }
 
 #[test]

@@ -174,3 +174,32 @@ fn a_file_that_never_rests_ends_the_check_of_it() {
     assert!(run.stderr.contains("changed"), "{}", run.tell());
     drop(touching);
 }
+
+#[test]
+fn missing_and_separate_names_become_one_inode_again_in_one_run() {
+    let bench = Bench::new();
+    bench.write("a/f", pattern(10_000));
+    bench.sh("mkdir a/d; for n in 1 2 3 4 5; do ln a/f a/d/$n; done");
+    bench.dmover("copy -q -T --manifest m a b").expect_code(0);
+    bench.sh("rm b/d/1 b/f; for n in 2 3 4; do cp -a b/d/$n x; mv x b/d/$n; done; touch -r a/d b/d; touch -r a b");
+    damage(&bench, "b/d/5", 77);
+    bench.verify("--repair --manifest m --from a b", 0);
+    assert_eq!(bench.rsync("a", "b"), "");
+    assert_eq!(bench.verify("--manifest m b", 0), []);
+    // Also a directory that is gone with the names in it.
+    bench.sh("rm -r b/d; touch -r a b");
+    bench.verify("--repair --manifest m --from a b", 0);
+    assert_eq!(bench.rsync("a", "b"), "");
+}
+
+#[test]
+fn a_manifest_finds_its_tree_from_anywhere() {
+    let bench = Bench::new();
+    bench.write("f", "content");
+    bench.dmover("copy -q --manifest m f g").expect_code(0);
+    bench.sh("mkdir elsewhere");
+    bench.verify("--manifest m", 0);
+    bench.sh(&format!("cd elsewhere; {} verify --manifest ../m", super::bench::PROGRAM));
+    bench.sh("printf CONTENT > g; touch -r f g");
+    assert_eq!(bench.verify("--manifest m", 7).len(), 1);
+}

@@ -206,3 +206,12 @@ fn killed_in_the_middle_it_looks_unfinished_and_can_be_repeated() {
     assert_eq!(bench.rsync("a", "b"), "");
     assert_eq!(leftovers(&bench.at("b")).unwrap(), Vec::<PathBuf>::new());
 }
+
+#[test]
+fn the_directory_of_a_missing_directory_keeps_its_time() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/d/e; touch a/d/e/f; touch -d 2001-01-01 a/d; cp -a a b; rm -r b/d/e; touch -r a/d b/d");
+    let found = bench.differences("--repair a b", 0);
+    assert_eq!(found, ["b/d/e/f: missing", "b/d/e: missing"]);
+    assert_eq!(bench.rsync("a", "b"), "");
+}

@@ -111,9 +111,7 @@ impl Mover<'_> {
         if place.as_ref().is_none_or(|level| level.path != directory) {
             *place = match engine.checked_level(&directory) {
                 Ok(level) => Some(level),
-                Err(error) if is_gone(error.errno) => {
-                    return self.conclude_record(record, Finding::of(DifferenceKind::Missing));
-                }
+                Err(error) if is_gone(error.errno) => return self.conclude_missing(record),
                 Err(error) => return Err(error),
             };
         }
@@ -122,7 +120,7 @@ impl Mover<'_> {
             |operation, e| entry_error(Side::Destination, operation, level.source_path(name), e);
         let found = look_at(&level.source.fd, name).map_err(|e| fail(Operation::Stat, e))?;
         let Some(found) = found.map(|found| engine.mounts.metadata(&found)) else {
-            return self.conclude_record(record, Finding::of(DifferenceKind::Missing));
+            return self.conclude_missing(record);
         };
         let found = engine.with_kept_times(&record.path, found);
         let name = Name::new(name).map_err(|_| fail(Operation::Stat, Errno::INVAL))?;
@@ -140,6 +138,18 @@ impl Mover<'_> {
         };
         let finding = engine.finding_of(checked, ranges)?;
         self.conclude_record(record, finding)
+    }
+
+    /// What is missing may be one of several names, of which a repair makes a file of its own at first.
+    fn conclude_missing(&mut self, record: &Record) -> Result<(), EntryError> {
+        self.conclude_record(record, Finding::of(DifferenceKind::Missing))?;
+        if let Some((directory, name)) = record.path.split_last()
+            && self.engine.repairs()
+            && let (Ok(level), Ok(name)) = (self.engine.checked_level(&directory), Name::new(name))
+        {
+            self.note_recorded_link(&level, &name, record);
+        }
+        Ok(())
     }
 
     fn compare_record_content(
@@ -296,6 +306,12 @@ impl Mover<'_> {
                 let done = self.link_again(first, &linked);
                 done.map_err(|error| engine.error(error)).is_ok_and(|done| done)
             });
+            let name = first.name.as_bytes();
+            if let Ok(Some(now)) = look_at(&first.level.source.fd, name) {
+                // Another name has changed it.
+                let metadata = engine.mounts.metadata(&now);
+                anchor = anchor.map(|first| Linked { metadata, ..first });
+            }
             let path = linked.level.source_path(linked.name.as_bytes());
             let finding = Finding::of(DifferenceKind::Links);
             engine.tell_finding(path, linked.metadata.kind, finding, repaired);
