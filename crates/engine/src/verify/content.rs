@@ -243,6 +243,9 @@ pub(super) fn whole_pieces(shape: &Shape, size: u64) -> ByteRange {
 
 /// The digests of the pieces in a range, which is on their borders.
 pub(super) fn pieces_of<'a>(shape: &Shape, range: ByteRange, pieces: &'a [Digest]) -> &'a [Digest] {
+    if range.is_empty() {
+        return &[];
+    }
     let (from, to) = (range.start / shape.piece(), range.end.div_ceil(shape.piece()));
     &pieces[(from as usize).min(pieces.len())..(to as usize).min(pieces.len())]
 }
