@@ -703,6 +703,12 @@ fn covers_all(wanted: Option<&RangeCopy>, size: u64) -> bool {
 /// How often a file may have changed just now before it counts as one that is being written.
 const RACY_WAITS_MAX: u32 = 10;
 
+/// Whether any change from now on shows in the times of what was looked at.
+pub(crate) fn has_settled(metadata: &Metadata) -> bool {
+    let ctime = metadata.ctime;
+    racy_for((ctime.seconds, ctime.nanoseconds)).is_none()
+}
+
 /// How long to wait until a change at `ctime` lies more than a tick of the kernel's clock back. Ten
 /// milliseconds is the longest tick (CONFIG_HZ=100).
 fn racy_for(ctime: (i64, u32)) -> Option<Duration> {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::at_destination;
 use crate::content::Reading;
 use crate::context::{Engine, entry_error};
+use crate::file::has_settled;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::sum::{Content, Part, differing};
@@ -44,15 +45,44 @@ impl Engine {
         record: &EntryRecord,
         found: &Metadata,
     ) -> Result<Pair, EntryError> {
+        let stored = self.verify_policy().stored;
+        // What was found needs no second look if a change since then is sure to show in the look after the reading.
+        if has_settled(&record.metadata) && has_settled(found) {
+            return self.open_settled(level, record, found);
+        }
         let (fd, metadata) = self.open_source_file(level, record)?;
         if metadata.version() != record.metadata.version() {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
         }
         let facts = Arc::clone(&level.source.facts);
-        let stored = self.verify_policy().stored;
         let source = Content { fd, metadata, facts, is_stream: false, stored };
         let destination = self.open_destination(level, record, found)?;
         Ok(Pair { source, destination })
+    }
+
+    fn open_settled(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+        found: &Metadata,
+    ) -> Result<Pair, EntryError> {
+        let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
+        let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
+        let gone = || changed(Side::Destination, level.target_path(last));
+        let target = level.target.as_ref().ok_or_else(gone)?;
+        let source = path::open_file_at(&level.source.fd, name, self.follows(level))
+            .map_err(|e| fail(Side::Source, level.source_path(name), e))?;
+        let destination = path::open_file_at(&target.fd, last, false)
+            .map_err(|e| fail(Side::Destination, level.target_path(last), e))?;
+        let stored = self.verify_policy().stored;
+        let side = |fd, metadata: &Metadata, facts| {
+            let (metadata, facts) = (metadata.clone(), Arc::clone(facts));
+            Content { fd, metadata, facts, is_stream: false, stored }
+        };
+        Ok(Pair {
+            source: side(source, &record.metadata, &level.source.facts),
+            destination: side(destination, found, &target.facts),
+        })
     }
 
     fn open_destination(
