@@ -250,9 +250,9 @@ fn cp_words(args: &CpArgs, batch: bool, program: &str) -> Result<(Vec<OsString>,
         vec!["--quiet".into(), "--progress=never".into(), "--no-state".into()];
     words.extend(attribute_words(args)?);
     let recursive = args.recursive || args.archive;
-    let keeps_links = args.no_dereference || args.no_dereference_links || args.archive;
+    let follows = follows(args, recursive);
     words.extend(chosen(&[
-        (args.dereference || !(keeps_links || recursive || args.dereference_args), "--dereference"),
+        (follows && (args.dereference || !args.dereference_args), "--dereference"),
         (args.dereference_args && !args.dereference, "--dereference-args"),
         (args.one_file_system, "--one-file-system"),
     ]));
@@ -353,7 +353,10 @@ fn paths(args: &CpArgs, recursive: bool, program: &str) -> Result<Paths, Refused
             let shown = quoted(last.as_bytes());
             return Err(refused(format!("target {shown} is not a directory"), "name a directory"));
         } else {
-            let at = beyond_links(&sources[0], &last)?;
+            let link = std::fs::symlink_metadata(&sources[0]).is_ok_and(|found| found.is_symlink());
+            // A link that is copied as one takes the place of a link, never of what that leads to.
+            let as_link = link && !follows(args, recursive);
+            let at = if as_link { last } else { beyond_links(&sources[0], &last)? };
             words.extend(["--no-target-directory".into(), local(&at)]);
         }
     }

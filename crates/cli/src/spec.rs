@@ -194,6 +194,10 @@ fn manifest_paths(args: &VerifyArgs, base: PathBytes) -> Result<Paths, Unusable>
         let hint = "usage: dmover verify --manifest FILE [--repair --from DIR] [DEST]";
         return Err(unusable("with --manifest there is one DEST and no SOURCE", hint));
     }
+    if args.level == LevelArg::Bytes {
+        let hint = "--level=digest is all that a manifest can prove";
+        return Err(unusable("--level=bytes: a manifest has digests, not bytes", hint));
+    }
     if args.repair && args.from.is_none() {
         let hint = "name the directory that has what the manifest names, as it should be";
         return Err(unusable("--repair with --manifest needs --from DIR", hint));

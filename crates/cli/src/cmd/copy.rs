@@ -178,6 +178,8 @@ impl Printer {
                 let all = counted(entries, "entry", "entries");
                 let found = if entries == 0 {
                     "nothing was written, or a sample was too small".to_owned()
+                } else if differing == 0 && report.exit_code() != Code::Done {
+                    "as they were read at the source, but NOT ALL could be read back".to_owned()
                 } else if differing == 0 {
                     "all as they were read at the source".to_owned()
                 } else {

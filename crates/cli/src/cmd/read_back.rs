@@ -1,7 +1,7 @@
 //! `copy --verify`: what was written is read back from storage.
 use dmover_engine::{Control, Fatal, Job, JobList, JobReport, RecordSupply, layout, run_job};
 use dmover_model::{
-    AttributeSet, CopyPolicy, Event, JobSpec, PathBytes, Selection, TargetMode, Verb, VerifyLevel,
+    AttributeSet, CopyPolicy, Event, JobSpec, Selection, TargetMode, Verb, VerifyLevel,
     VerifyPolicy,
 };
 use dmover_observe::{Counters, Monitor};
@@ -53,11 +53,6 @@ pub(super) fn run(
             ..CopyPolicy::default()
         },
         limits: place.spec.limits.clone(),
-    };
-    let spec = if spec.destination.0.is_empty() {
-        JobSpec { destination: PathBytes(b".".to_vec()), ..spec }
-    } else {
-        spec
     };
     let recorded = Arc::new(recorded);
     let report = run_job(&Job {

@@ -18,7 +18,7 @@ fn stage(bench: &Bench, name: &str) {
         r"mkdir {name}; cd {name}; umask 022; mkdir -p s/d into; printf one > s/f; printf two > s/d/kept-x
           chmod 604 s/d/kept-x; chmod 2755 s/d; ln -s f s/link; ln s/f s/hard; setfattr -n user.a -v 1 s/f
           touch -d 2001-02-03 s/f s/d/kept-x; printf old > old; touch -d 2010-01-01 old; printf older > into/f
-          chown 1:1 s/f 2>/dev/null || true; ln -s s/d to-d"
+          chown 1:1 s/f 2>/dev/null || true; ln -s s/d to-d; ln -s old to-old"
     ));
 }
 
@@ -65,6 +65,10 @@ fn cp_does_what_cp_does() {
         "s/f s/nowhere s/d/kept-x into",
         "--targ=into s/f",
         "-L -P s/link into",
+        "s/f to-old",
+        "-P s/link to-old",
+        "-d s/link to-old",
+        "-a s/link to-old",
         "-P -L s/link into",
         "--target-directory=into -T s/f",
         // Errors: cp ends with 1.

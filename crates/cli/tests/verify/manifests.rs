@@ -99,6 +99,8 @@ fn repairs_come_from_a_tree_that_is_as_the_manifest_says() {
     damage(&bench, "b/d/one", 5);
     bench.sh("truncate -s 100000 b/d/two; rm b/pipe; rm -r b/d/e; chmod 600 b/empty; ln -sfn x b/link; truncate -s 4M b/hole");
     bench.dmover("verify --repair --manifest m b").expect_code(2);
+    let run = bench.dmover("verify --level=bytes --manifest m b").expect_code(2);
+    assert!(run.stderr.contains("digests, not bytes"), "{}", run.tell());
     let found = bench.verify("--repair --manifest m --from a b", 0);
     assert!(found.iter().all(|one| one.repaired == Some(true)), "{found:?}");
     assert_eq!(bench.rsync("a", "b"), "");
