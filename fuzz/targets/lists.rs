@@ -15,7 +15,8 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     }
     let style = Style { nul, ..Style::default() };
-    let mut written = write(&entry, style);
+    let mut written = Vec::new();
+    write(&mut written, (&entry).into(), style);
     assert!(written.pop().is_some(), "a line has an end");
     let again = parse(&written, Some(entry.hash), nul).expect("what was written can be read");
     let again = again.expect("it is no comment");

@@ -1,6 +1,7 @@
 //! One hash function over bytes as they come.
 use digest::Digest as _;
 use dmover_model::{Digest, HashType};
+use dmover_sys::md5::Md5;
 
 use crate::crc::Register;
 
@@ -10,7 +11,7 @@ pub struct Hasher(State);
 enum State {
     // Boxed: it has room for a whole stack of chaining values.
     Blake3(Box<blake3::Hasher>),
-    Md5(md5::Md5),
+    Md5(Md5),
     Sha1(sha1::Sha1),
     Sha224(sha2::Sha224),
     Sha256(sha2::Sha256),
@@ -31,7 +32,7 @@ impl Hasher {
     pub fn new(hash: HashType) -> Self {
         Self(match hash {
             HashType::Blake3 => State::Blake3(Box::default()),
-            HashType::Md5 => State::Md5(md5::Md5::new()),
+            HashType::Md5 => State::Md5(Md5::new()),
             HashType::Sha1 => State::Sha1(sha1::Sha1::new()),
             HashType::Sha224 => State::Sha224(sha2::Sha224::new()),
             HashType::Sha256 => State::Sha256(sha2::Sha256::new()),
@@ -64,7 +65,7 @@ impl Hasher {
     pub fn finish(self) -> Digest {
         match self.0 {
             State::Blake3(state) => digest_of(state.finalize().as_bytes()),
-            State::Md5(state) => digest_of(&state.finalize()),
+            State::Md5(state) => digest_of(&state.finish()),
             State::Sha1(state) => digest_of(&state.finalize()),
             State::Sha224(state) => digest_of(&state.finalize()),
             State::Sha256(state) => digest_of(&state.finalize()),
@@ -77,6 +78,9 @@ impl Hasher {
 
     /// The digest of some bytes.
     pub fn digest(hash: HashType, bytes: &[u8]) -> Digest {
+        if hash == HashType::Blake3 {
+            return digest_of(blake3::hash(bytes).as_bytes());
+        }
         let mut hasher = Self::new(hash);
         hasher.update(bytes);
         hasher.finish()

@@ -46,6 +46,25 @@ pub struct Entry {
     pub digests: Vec<Digest>,
 }
 
+/// What is to stand in a line.
+#[derive(Debug, Clone, Copy)]
+pub struct Line<'a> {
+    /// The file, as it was named.
+    pub name: &'a [u8],
+    /// The function.
+    pub hash: HashType,
+    /// What the digest is of.
+    pub form: Form,
+    /// The digest, or that of each piece.
+    pub digests: &'a [Digest],
+}
+
+impl<'a> From<&'a Entry> for Line<'a> {
+    fn from(Entry { name, hash, form, digests, .. }: &'a Entry) -> Self {
+        Self { name, hash: *hash, form: *form, digests }
+    }
+}
+
 /// Why a line cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
@@ -131,48 +150,52 @@ pub fn parse(line: &[u8], asked: Option<HashType>, nul: bool) -> Result<Option<E
     Ok(Some(Entry { name, hash, hash_is_certain: asked.is_some(), form, digests }))
 }
 
-/// Writes one line with its end.
-pub fn write(entry: &Entry, style: Style) -> Vec<u8> {
-    let Entry { name, hash, form, digests, .. } = entry;
+/// Appends one line with its end.
+pub fn write(text: &mut Vec<u8>, Line { name, hash, form, digests }: Line<'_>, style: Style) {
+    let push_hex = |text: &mut Vec<u8>| digests.iter().for_each(|digest| digest.push_hex(text));
+    text.reserve(name.len() + 2 * hash.digest_bytes() * digests.len() + 4);
+    let start = text.len();
+    push_prefix(text, hash, &form);
+    let plain = text.len() == start;
     let escaped = is_special(name) && !style.nul;
-    let name = if escaped { escape(name) } else { name.clone() };
-    let hex: String = digests.iter().map(ToString::to_string).collect();
-    let mut line = prefix(*hash, form);
-    let plain = line.is_empty();
+    let push_name = |text: &mut Vec<u8>| {
+        if escaped { text.extend(escape(name)) } else { text.extend_from_slice(name) }
+    };
     if escaped {
-        line.push(b'\\');
+        text.push(b'\\');
     }
     if style.tag && plain {
-        line.extend_from_slice(hash.tag().as_bytes());
-        line.extend_from_slice(b" (");
-        line.extend_from_slice(&name);
-        line.extend_from_slice(b") = ");
-        line.extend_from_slice(hex.as_bytes());
+        text.extend_from_slice(hash.tag().as_bytes());
+        text.extend_from_slice(b" (");
+        push_name(text);
+        text.extend_from_slice(b") = ");
+        push_hex(text);
     } else {
-        line.extend_from_slice(hex.as_bytes());
-        line.extend_from_slice(if style.binary { b" *" } else { b"  " });
-        line.extend_from_slice(&name);
+        push_hex(text);
+        text.extend_from_slice(if style.binary { b" *" } else { b"  " });
+        push_name(text);
     }
-    line.push(if style.nul { 0 } else { b'\n' });
-    line
+    text.push(if style.nul { 0 } else { b'\n' });
 }
 
-/// What makes a line a comment to other tools; empty for a plain digest.
-fn prefix(hash: HashType, form: &Form) -> Vec<u8> {
+/// Appends what makes a line a comment to other tools; nothing for a plain digest.
+fn push_prefix(text: &mut Vec<u8>, hash: HashType, form: &Form) {
     let Form { leaf, range, piece, mutil } = form;
     if leaf.is_none() && range.is_none() && piece.is_none() {
-        return Vec::new();
+        return;
     }
     let range = range.map(|ByteRange { start, end }| format!("{start}-{end}"));
-    if *mutil {
-        return format!("#mutil#{}#", range.unwrap_or_default()).into_bytes();
-    }
-    let mut text = format!("#dmover#{hash}");
-    text.extend(leaf.map(|leaf| format!(",leaf={leaf}")));
-    text.extend(piece.map(|piece| format!(",piece={piece}")));
-    text.extend(range.map(|range| format!(",range={range}")));
-    text.push('#');
-    text.into_bytes()
+    let words = if *mutil {
+        format!("#mutil#{}#", range.unwrap_or_default())
+    } else {
+        let mut words = format!("#dmover#{hash}");
+        words.extend(leaf.map(|leaf| format!(",leaf={leaf}")));
+        words.extend(piece.map(|piece| format!(",piece={piece}")));
+        words.extend(range.map(|range| format!(",range={range}")));
+        words.push('#');
+        words
+    };
+    text.extend_from_slice(words.as_bytes());
 }
 
 fn parse_own(rest: &[u8], asked: Option<HashType>, nul: bool) -> Result<Entry, LineError> {
@@ -430,7 +453,8 @@ mod tests {
         #[test]
         fn what_is_written_is_read_again(entry in entries(), tag: bool, nul: bool, binary: bool) {
             let style = Style { tag, nul, binary, mutil: false };
-            let mut line = write(&entry, style);
+            let mut line = Vec::new();
+            write(&mut line, (&entry).into(), style);
             prop_assert_eq!(line.pop(), Some(if nul { 0 } else { b'\n' }));
             prop_assert!(nul || !line.contains(&b'\n'));
             let read = parse(&line, Some(entry.hash), nul).unwrap().unwrap();

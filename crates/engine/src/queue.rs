@@ -5,10 +5,11 @@
 //! itself before anything that cannot be taken back.
 use dmover_model::{Outcome, Task, TaskId};
 use dmover_observe::CLASSES;
+use dmover_sys::process;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A task in the hands of a mover.
 #[derive(Debug, Clone)]
@@ -24,22 +25,15 @@ pub struct Lease {
 /// When a lease runs out, on a monotonic clock, shared between its holder and the queue.
 #[derive(Debug, Clone)]
 struct Deadline {
-    origin: Instant,
     at_ms: Arc<AtomicU64>,
     length_ms: u64,
-}
-
-impl Deadline {
-    fn now_ms(&self) -> u64 {
-        self.origin.elapsed().as_millis() as u64
-    }
 }
 
 impl Lease {
     /// Progress was made (bytes or entries moved): the lease holds for its full length from now on,
     /// unless it has run out already.
     pub fn extend(&self) {
-        let now = self.deadline.now_ms();
+        let now = process::coarse_clock_ms();
         let until = now + self.deadline.length_ms;
         let extended = |at| (now < at).then_some(until.max(at));
         // A lease that has run out, or was taken back in this very moment, stays lost.
@@ -48,7 +42,7 @@ impl Lease {
 
     /// Whether the mover still holds the task. Asked before every rename, unlink, seal and chunk.
     pub fn holds(&self) -> bool {
-        self.deadline.now_ms() < self.deadline.at_ms.load(Ordering::SeqCst)
+        process::coarse_clock_ms() < self.deadline.at_ms.load(Ordering::SeqCst)
     }
 
     /// Whether there are more movers at work than there should be, and this one is to end its task early.
@@ -164,7 +158,6 @@ pub struct LocalQueue {
     work: Condvar,
     said: Condvar,
     heard: Condvar,
-    origin: Instant,
     lease_ms: u64,
 }
 
@@ -176,7 +169,6 @@ impl LocalQueue {
             work: Condvar::new(),
             said: Condvar::new(),
             heard: Condvar::new(),
-            origin: Instant::now(),
             lease_ms: lease.as_millis() as u64,
         }
     }
@@ -221,12 +213,9 @@ impl Queue for LocalQueue {
             let task = state.ready.remove(index);
             state.running[Class::of(&task) as usize] += 1;
             let attempt = state.attempts.get(&task.id).copied().unwrap_or(0) + 1;
-            let until = self.origin.elapsed().as_millis() as u64 + self.lease_ms;
-            let deadline = Deadline {
-                origin: self.origin,
-                at_ms: Arc::new(AtomicU64::new(until)),
-                length_ms: self.lease_ms,
-            };
+            let until = process::coarse_clock_ms() + self.lease_ms;
+            let deadline =
+                Deadline { at_ms: Arc::new(AtomicU64::new(until)), length_ms: self.lease_ms };
             let lease = Lease { task, attempt, deadline, wanted_back: Arc::default() };
             state.leased.insert(lease.task.id, lease.clone());
             leases.push(lease);

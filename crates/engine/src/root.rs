@@ -101,11 +101,19 @@ impl RootNames {
 /// What an entry is called below a root that is a directory, or as a root of its own. Without a name
 /// it is the directory.
 fn called(root: &PathBytes, is_directory: bool, directory: &TreePath, name: &[u8]) -> PathBytes {
-    match (is_directory, name) {
-        (false, _) => root.clone(),
-        (true, b"") => root.join(directory),
-        (true, _) => root.join(&directory.join(name)),
+    if !is_directory {
+        return root.clone();
     }
+    // In one allocation: there is one for each file that is told.
+    let mut path = Vec::with_capacity(root.0.len() + directory.as_bytes().len() + name.len() + 2);
+    path.extend_from_slice(&root.0);
+    for part in [directory.as_bytes(), name] {
+        if !(part.is_empty() || path.is_empty() || path.ends_with(b"/")) {
+            path.push(b'/');
+        }
+        path.extend_from_slice(part);
+    }
+    PathBytes(path)
 }
 
 /// A path that was typed, taken apart and pinned.

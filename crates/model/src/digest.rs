@@ -104,6 +104,22 @@ impl Digest {
         &self.bytes[..self.length.into()]
     }
 
+    /// Appends the hexadecimal digits.
+    pub fn push_hex(&self, text: &mut Vec<u8>) {
+        text.extend_from_slice(&self.hex()[..2 * usize::from(self.length)]);
+    }
+
+    fn hex(&self) -> [u8; 2 * DIGEST_BYTES_MAX] {
+        // By hand: one formatting call a byte costs more than hashing a small file.
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 2 * DIGEST_BYTES_MAX];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.as_bytes()) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        text
+    }
+
     /// Reads hexadecimal digits of either case.
     pub fn from_hex(text: &[u8]) -> Option<Self> {
         if !text.len().is_multiple_of(2) || text.len() > 2 * DIGEST_BYTES_MAX {
@@ -118,13 +134,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // By hand: one formatting call a byte costs more than hashing a small file.
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [0; 2 * DIGEST_BYTES_MAX];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(self.as_bytes()) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
+        let text = self.hex();
         let text = &text[..2 * usize::from(self.length)];
         f.write_str(std::str::from_utf8(text).unwrap_or_default())
     }

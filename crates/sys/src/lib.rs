@@ -1,5 +1,5 @@
 //! The kernel boundary: every system call and ioctl that dmover makes, as thin safe functions on
-//! borrowed descriptors. It is the only crate with `unsafe`.
+//! borrowed descriptors; and MD5, which is C. It is the only crate with `unsafe`.
 //!
 //! "The kernel or file system does not have this" is a value (`Ok(None)` or `false`), so that callers
 //! fall back; every other error keeps its number. Interrupted calls are repeated here, once for all.
@@ -11,6 +11,7 @@ pub mod copy;
 pub mod directory;
 pub mod file;
 pub mod flags;
+pub mod md5;
 pub mod mount;
 pub mod path;
 pub mod process;

@@ -1,6 +1,6 @@
 //! `dmover manifest`.
 use clap::ArgMatches;
-use dmover_digest::lines::{self, Entry, Form, Style};
+use dmover_digest::lines::{self, Form, Line, Style};
 use dmover_digest::manifest::{Header, ManifestError, Reader, Writer};
 use dmover_model::{Body, EntryKind, ExitCode as Code, PathBytes, Record, Selection, TreePath};
 use dmover_plan::filter::Filter;
@@ -238,9 +238,10 @@ fn sum_lines(Record { path, body }: &Record, args: &PrintArgs) -> Vec<u8> {
     name.extend_from_slice(path.as_bytes());
     let leaf = (!content.shape.is_plain()).then(|| content.shape.leaf());
     let form = Form { leaf, ..Form::PLAIN };
-    let (hash, digests) = (content.shape.hash(), vec![content.digest]);
-    let entry = Entry { name, hash, hash_is_certain: true, form, digests };
-    lines::write(&entry, Style { tag: args.tag, nul: args.zero, ..Style::default() })
+    let line = Line { name: &name, hash: content.shape.hash(), form, digests: &[content.digest] };
+    let mut text = Vec::new();
+    lines::write(&mut text, line, Style { tag: args.tag, nul: args.zero, ..Style::default() });
+    text
 }
 
 fn filter(args: &FilterManifestArgs, matches: &ArgMatches) -> Result<Code, Trouble> {

@@ -1,13 +1,13 @@
 //! Digests and checks, as `sha256sum` prints them.
-use dmover_digest::lines::{self, Entry, Form, Style};
+use dmover_digest::lines::{self, Form, Line, Style};
 use dmover_engine::{Control, JobReport};
-use dmover_model::{ByteRange, Event, FileDigest, PathBytes, Verdict, units};
+use dmover_model::{ByteRange, Digest, Event, FileDigest, PathBytes, Verdict, units};
 use dmover_observe::{Counter, Monitor};
+use dmover_sys::process;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use super::text::TextPrinter;
 use super::{Sizes, counted};
@@ -15,7 +15,7 @@ use super::{Sizes, counted};
 /// Results that wait for an earlier file of the list may have so many bytes; beyond that they come as they come.
 const WAITING_MAX: usize = 16 << 20;
 /// A reader at the other end of a pipe waits no longer for what is known.
-const FLUSH_EVERY: Duration = Duration::from_millis(200);
+const FLUSH_EVERY_MS: u64 = 200;
 
 /// What of a check is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,8 @@ struct Out {
     writer: BufWriter<Stdout>,
     /// Somebody watches every line.
     is_terminal: bool,
-    flushed: Instant,
+    /// When it was written out last, on the coarse clock.
+    flushed_ms: u64,
     next: u64,
     waiting: BTreeMap<u64, Vec<u8>>,
     waiting_bytes: usize,
@@ -77,7 +78,7 @@ impl SumPrinter {
         let out = Out {
             writer: BufWriter::with_capacity(64 << 10, std::io::stdout()),
             is_terminal: std::io::stdout().is_terminal(),
-            flushed: Instant::now(),
+            flushed_ms: process::coarse_clock_ms(),
             next: 0,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
@@ -99,19 +100,18 @@ impl SumPrinter {
         let mutil = self.style.mutil;
         let form = Form { leaf, piece: None, range: *range, mutil };
         let hash = shape.hash();
-        let entry = |form, digests| {
-            let name = path.0.clone();
-            lines::write(&Entry { name, hash, hash_is_certain: true, form, digests }, self.style)
+        let mut text = Vec::new();
+        let mut write = |form, digests: &[Digest]| {
+            lines::write(&mut text, Line { name: &path.0, hash, form, digests }, self.style);
         };
-        if mutil && pieces.len() > 1 {
-            // One line, with the digests of the pieces instead of that of the file.
-            return entry(Form { piece: Some(shape.piece()), ..form }, pieces.clone());
+        let in_pieces = Form { piece: Some(shape.piece()), ..form };
+        // Mutil has one line, with the digests of the pieces instead of that of the file.
+        let instead = mutil && pieces.len() > 1;
+        if !instead {
+            write(form, &[*digest]);
         }
-        let mut text = entry(form, vec![*digest]);
-        let pieces = if mutil { &Vec::new() } else { pieces };
-        if !pieces.is_empty() {
-            let form = Form { piece: Some(shape.piece()), ..form };
-            text.extend(entry(form, pieces.clone()));
+        if instead || (!mutil && !pieces.is_empty()) {
+            write(in_pieces, pieces);
         }
         text
     }
@@ -207,8 +207,9 @@ impl Out {
             }
             None => self.writer.write_all(&text)?,
         }
-        if self.is_terminal || self.flushed.elapsed() > FLUSH_EVERY {
-            self.flushed = Instant::now();
+        let now = process::coarse_clock_ms();
+        if self.is_terminal || now > self.flushed_ms + FLUSH_EVERY_MS {
+            self.flushed_ms = now;
             self.writer.flush()?;
         }
         Ok(())
