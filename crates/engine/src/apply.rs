@@ -3,8 +3,8 @@
 //! It gets batches of descriptor-free records with the decision for each; content comes from the
 //! source half only when an entry needs it. Every entry is retried, timed, counted and reported here.
 use dmover_model::{
-    Action, Digest, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Identity, Item,
-    Metadata, Operation, Overwrite, Shape, Side, Verb,
+    Action, Digest, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Extended, Identity,
+    Item, Metadata, Operation, Overwrite, Shape, Side, Verb,
 };
 use dmover_observe::{Counter, station};
 use dmover_plan::decide::Decision;
@@ -37,6 +37,8 @@ pub(crate) struct Moved {
     pub made: Vec<Made>,
     /// The version that was read, which may be a later one than was found.
     pub version: Option<Metadata>,
+    /// What a manifest keeps of its attributes.
+    pub extended: Extended,
 }
 
 /// The digest of a file or a range of one, in pieces.

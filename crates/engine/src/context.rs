@@ -1,7 +1,7 @@
 //! What all movers of one job in one process share.
 use dmover_model::{
-    Content, EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Note, Operation,
-    PathBytes, Side, TreePath,
+    EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Note, Operation, PathBytes, Side,
+    TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest};
 use dmover_plan::breaker::Breaker;
@@ -19,7 +19,7 @@ use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
-use crate::made::Recorder;
+use crate::made::{Carried, Recorder};
 use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
@@ -79,7 +79,7 @@ pub struct Engine {
     /// Times that directories are to have once repairs below them have ended.
     pub(crate) kept_times: Mutex<HashMap<TreePath, Times>>,
     /// Content of large files with several names, until the other names are linked.
-    pub(crate) sealed: Mutex<VecDeque<(Identity, Content)>>,
+    pub(crate) sealed: Mutex<VecDeque<Carried>>,
     /// Keeps a manifest.
     pub(crate) recorder: Option<Arc<Recorder>>,
     /// The most movers that there can be.

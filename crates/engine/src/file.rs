@@ -429,7 +429,9 @@ impl Mover<'_> {
         engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;
         self.settle(level, file, last, decision, &supply.attributes)?;
         let made = tap.map(|tap| tap.into_made(None));
-        Ok(Moved { bytes, made: made.into_iter().collect(), version: Some(supply.metadata) })
+        let extended = engine.extended_to_keep(&supply.attributes, Held::Open);
+        let (made, version) = (made.into_iter().collect(), Some(supply.metadata));
+        Ok(Moved { bytes, made, version, extended })
     }
 
     /// Copies the content; answers the bytes moved, and whether the size may be on storage before the data.
@@ -612,6 +614,7 @@ impl Mover<'_> {
         }
         self.keep(file, last)
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
+        moved.extended = engine.extended_to_keep(&supply.attributes, Held::Open);
         moved.version = (!partial).then_some(supply.metadata);
         Ok(moved)
     }

@@ -168,7 +168,8 @@ impl Mover<'_> {
         self.end_file(level, last, supply, planned.decision, unfinished)?;
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
         let version = Some(supply.metadata.clone());
-        self.account(level, planned, Moved { bytes: size, made, version }, started);
+        let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
+        self.account(level, planned, Moved { bytes: size, made, version, extended }, started);
         Ok(())
     }
 
@@ -338,7 +339,8 @@ impl Mover<'_> {
         let made = large.shape.map(|shape| Made { shape, at: None, pieces });
         let made = made.into_iter().collect();
         let bytes = supply.metadata.size;
-        let moved = Moved { bytes, made, version: Some(supply.metadata) };
+        let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
+        let moved = Moved { bytes, made, version: Some(supply.metadata), extended };
         self.account(&level, &planned, moved, opened);
         Ok(())
     }

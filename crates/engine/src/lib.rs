@@ -16,6 +16,7 @@ mod control;
 mod directory;
 mod driver;
 mod error;
+mod extended;
 mod file;
 mod large;
 pub mod layout;

@@ -488,11 +488,13 @@ impl Mover<'_> {
         }
         match self.look(level, &file.name) {
             Ok(record) => {
-                let carried =
-                    self.carried.as_ref().filter(|(of, _)| *of == record.metadata.identity);
-                let content = carried.map(|(_, content)| content.clone());
+                let carried = self.carried.as_ref();
+                let carried = carried.filter(|carried| carried.of == record.metadata.identity);
+                let (extended, content) = carried
+                    .map(|carried| (carried.extended.clone(), carried.content.clone()))
+                    .unwrap_or_default();
                 let fits = |content: &Content| content.shape.length() == record.metadata.size;
-                self.engine.keep_entry(level, &record, content.filter(fits));
+                self.engine.keep_entry(level, &record, extended, content.filter(fits));
             }
             Err(error) => self.engine.error(error),
         }

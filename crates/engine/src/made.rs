@@ -3,9 +3,11 @@ use dmover_digest::manifest::{Header, Writer};
 use dmover_digest::{Fold, Pieces};
 use dmover_model::{
     Action, Attribute, Body, ByteRange, Content, EntryError, EntryKind, EntryRecord, ErrorClass,
-    Event, FileDigest, Identity, Metadata, Operation, Record, Shape, Side,
+    Event, Extended, FileDigest, Identity, Metadata, Operation, Record, Shape, Side,
 };
 use dmover_observe::Counter;
+use dmover_sys::AsFd;
+use dmover_sys::xattr::Held;
 use serde_bytes::ByteBuf;
 use std::cell::RefCell;
 use std::io::Write;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use crate::apply::{Made, Moved, Planned};
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
+use crate::extended::Whose;
 use crate::level::Level;
 use crate::mover::Mover;
 
@@ -116,6 +119,14 @@ impl Tap {
     }
 }
 
+/// What a manifest has of one name of an inode, for the other names.
+#[derive(Debug, Clone)]
+pub(crate) struct Carried {
+    pub of: Identity,
+    pub extended: Extended,
+    pub content: Option<Content>,
+}
+
 impl Engine {
     /// How the digest of content of this size is put together, if one is made while it is copied.
     pub(crate) fn copy_shape(&self, size: u64) -> Option<Shape> {
@@ -129,7 +140,13 @@ impl Engine {
 
 impl Engine {
     /// Keeps an entry that was brought over, or was there already, in the manifest.
-    pub(crate) fn keep_entry(&self, level: &Level, record: &EntryRecord, content: Option<Content>) {
+    pub(crate) fn keep_entry(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+        extended: Extended,
+        content: Option<Content>,
+    ) {
         let Some(recorder) = &self.recorder else { return };
         let metadata = &record.metadata;
         let path = level.root.manifest_path(&level.path, record.destination_name().as_bytes());
@@ -146,6 +163,7 @@ impl Engine {
                 .then(|| metadata.identity.inode ^ u64::from(metadata.identity.mount.0) << 56),
             symlink: record.symlink.clone().map(ByteBuf::from),
             device: is_device.then_some(metadata.device),
+            extended,
             content,
         };
         self.keep(recorder, &Record { path, body });
@@ -156,6 +174,14 @@ impl Engine {
         let Some(recorder) = &self.recorder else { return };
         let metadata = &level.source.metadata;
         let path = level.root.manifest_path(&level.path, b"");
+        let shown = || level.own_source_path();
+        // What cannot be read is told when the directory is finished.
+        let extended = if self.keeps_what_is_there() {
+            let attributes = self.read_attributes(level.source.fd.as_fd(), Held::Open, &shown);
+            attributes.map(|all| self.extended(&all, Held::Open, Whose::Source)).unwrap_or_default()
+        } else {
+            Extended::default()
+        };
         let body = Body {
             kind: EntryKind::Directory,
             mode: metadata.mode,
@@ -166,6 +192,7 @@ impl Engine {
             link: None,
             symlink: None,
             device: None,
+            extended,
             content: None,
         };
         self.keep(recorder, &Record { path, body });
@@ -177,10 +204,11 @@ impl Engine {
     }
 
     /// Further names of a large file are linked by another task than the one that ends it.
-    fn remember_sealed(&self, metadata: &Metadata, carried: Option<&(Identity, Content)>) {
+    fn remember_sealed(&self, metadata: &Metadata, carried: &Carried) {
         const MOST: usize = 64;
-        let large = metadata.links > 1 && self.recorder.is_some();
-        let Some(carried) = carried.filter(|_| large) else { return };
+        if metadata.links < 2 || carried.content.is_none() {
+            return;
+        }
         let sealed = &mut *lock(&self.sealed);
         if sealed.len() == MOST {
             sealed.pop_front();
@@ -188,9 +216,9 @@ impl Engine {
         sealed.push_back(carried.clone());
     }
 
-    /// The content of a large file that was sealed a moment ago.
-    pub(crate) fn sealed_content(&self, identity: Identity) -> Option<(Identity, Content)> {
-        lock(&self.sealed).iter().rev().find(|(of, _)| *of == identity).cloned()
+    /// What is known of a large file that was sealed a moment ago.
+    pub(crate) fn sealed_content(&self, identity: Identity) -> Option<Carried> {
+        lock(&self.sealed).iter().rev().find(|carried| carried.of == identity).cloned()
     }
 
     /// An entry that the job has met is not in the manifest, which then is not complete.
@@ -214,10 +242,18 @@ impl Mover<'_> {
         level: &Level,
         record: &EntryRecord,
     ) -> Result<Moved, EntryError> {
-        let wanted = self.engine.keeps_what_is_there() && record.metadata.kind == EntryKind::File;
-        let shape = self.engine.copy_shape(record.metadata.size).filter(|_| wanted);
-        let Some(shape) = shape else { return Ok(Moved::default()) };
-        let (fd, metadata) = self.engine.open_source_file(level, record)?;
+        let engine = self.engine;
+        if !engine.keeps_what_is_there() {
+            return Ok(Moved::default());
+        }
+        if record.metadata.kind != EntryKind::File {
+            let extended = engine.extended_of_skipped(level, record)?;
+            return Ok(Moved { extended, ..Moved::default() });
+        }
+        let Some(shape) = engine.copy_shape(record.metadata.size) else {
+            return Ok(Moved::default());
+        };
+        let (fd, metadata) = engine.open_source_file(level, record)?;
         if metadata.version() != record.metadata.version() {
             let (side, class) = (Side::Source, ErrorClass::Changed);
             let words = "the file changed after it was found equal";
@@ -225,9 +261,11 @@ impl Mover<'_> {
             return Err(EntryError::plain(side, Operation::Check, class, path, words));
         }
         let shown = || level.source_path(record.name.as_bytes());
+        let attributes = engine.read_attributes(fd.as_fd(), Held::Open, &shown)?;
+        let extended = engine.extended_to_keep(&attributes, Held::Open);
         let facts = Arc::clone(&level.source.facts);
         let pieces = self.hash_file((fd, metadata, facts), shape, &shown)?;
-        Ok(Moved { made: vec![Made { shape, at: None, pieces }], ..Moved::default() })
+        Ok(Moved { made: vec![Made { shape, at: None, pieces }], extended, ..Moved::default() })
     }
 
     /// Tells the digests of a file, and keeps them in the manifest.
@@ -282,10 +320,15 @@ impl Mover<'_> {
             engine.leave_out_of_manifest();
             return;
         }
+        if engine.recorder.is_none() {
+            return;
+        }
         let metadata = moved.version.unwrap_or_else(|| record.metadata.clone());
-        self.carried = content.clone().map(|content| (metadata.identity, content));
-        engine.remember_sealed(&metadata, self.carried.as_ref());
-        engine.keep_entry(level, &EntryRecord { metadata, ..record.clone() }, content);
+        let carried = Carried { of: metadata.identity, extended: moved.extended, content };
+        engine.remember_sealed(&metadata, &carried);
+        let Carried { extended, content, .. } = carried.clone();
+        self.carried = Some(carried);
+        engine.keep_entry(level, &EntryRecord { metadata, ..record.clone() }, extended, content);
     }
 
     /// Whether what was left alone is equal, rather than kept by the policy.

@@ -1,5 +1,5 @@
 //! A mover: leases tasks, runs them, reports.
-use dmover_model::{Content, Identity, NewNode, Outcome, Task, TaskKind};
+use dmover_model::{Identity, NewNode, Outcome, Task, TaskKind};
 use dmover_observe::{Activity, Counter, Station, station};
 use dmover_sys::directory::DirectoryReader;
 use std::cell::RefCell;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::content::Tools;
 use crate::context::Engine;
+use crate::made::Carried;
 use crate::queue::{Class, Lease, Queue};
 use crate::verify::Unrepaired;
 
@@ -41,7 +42,7 @@ pub(crate) struct Mover<'a> {
     /// equal and pass over the error.
     pub in_place: bool,
     /// The inode that was brought over last, and its content for the manifest: further names of it have the same.
-    pub carried: Option<(Identity, Content)>,
+    pub carried: Option<Carried>,
     /// What was found and not repaired, until it is known whether another attempt follows.
     pub unrepaired: Option<Unrepaired>,
     /// What is compared otherwise is to be brought over now.

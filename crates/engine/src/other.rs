@@ -72,7 +72,8 @@ impl Mover<'_> {
             }
             return Err(error);
         }
-        Ok(Moved::default())
+        let extended = engine.extended_to_keep(&attributes, Held::Pinned);
+        Ok(Moved { extended, ..Moved::default() })
     }
 
     fn make(

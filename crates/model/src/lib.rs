@@ -38,7 +38,7 @@ pub use policy::{
     Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, IdRule, LossKind, LossSet,
     Overwrite, RangeCopy, When,
 };
-pub use record::{Body, Content, Record};
+pub use record::{Body, Content, Extended, NamedDigest, Record};
 pub use sum::{
     ConcludeTask, DigestPolicy, Expected, FileDigest, HashTask, HashedFile, HashedPieces, Subject,
     SumItem, Verdict,

@@ -14,6 +14,28 @@ pub struct Content {
     pub pieces: Vec<Digest>,
 }
 
+/// A name and the digest of what it stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedDigest {
+    /// The name.
+    pub name: serde_bytes::ByteBuf,
+    /// BLAKE3 of the value.
+    pub digest: Digest,
+}
+
+/// What an entry has that no look at it shows. `None`: not kept, so nothing is known of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Extended {
+    /// Extended attributes in order of their names, without ACLs and those that belong to a system.
+    pub xattrs: Option<Vec<NamedDigest>>,
+    /// POSIX ACLs by the names of their attributes, ids mapped.
+    pub acls: Option<Vec<NamedDigest>>,
+    /// Inode flags (ioctl_iflags(2)), of those that are carried.
+    pub flags: Option<u32>,
+    /// Project id, and whether a directory hands it down.
+    pub project: Option<(u32, bool)>,
+}
+
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -44,6 +66,8 @@ pub struct Body {
     pub symlink: Option<serde_bytes::ByteBuf>,
     /// Major and minor number of a device node.
     pub device: Option<(u32, u32)>,
+    /// Attributes, ACLs, flags and project.
+    pub extended: Extended,
     /// The content of a regular file, if it was read.
     pub content: Option<Content>,
 }

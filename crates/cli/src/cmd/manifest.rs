@@ -2,7 +2,10 @@
 use clap::ArgMatches;
 use dmover_digest::lines::{self, Form, Line, Style};
 use dmover_digest::manifest::{Header, ManifestError, Reader, Writer};
-use dmover_model::{Body, EntryKind, ExitCode as Code, PathBytes, Record, Selection, TreePath};
+use dmover_model::{
+    Body, EntryKind, ExitCode as Code, Extended, NamedDigest, PathBytes, Record, Selection,
+    TreePath,
+};
 use dmover_plan::filter::Filter;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
@@ -195,7 +198,7 @@ fn record_json(Record { path, body }: &Record) -> Value {
     fields.insert("schema".into(), SCHEMA.into());
     let path = PathBytes(path.as_bytes().to_vec());
     fields.extend(path_fields(&path.to_path()));
-    let Body { kind, mode, uid, gid, size, mtime, link, symlink, device, content } = body;
+    let Body { kind, mode, uid, gid, size, mtime, link, symlink, device, extended, content } = body;
     let known = json!({
         "kind": kind, "mode": format!("{mode:04o}"), "uid": uid, "gid": gid, "bytes": size,
         "mtime": {"seconds": mtime.seconds, "nanoseconds": mtime.nanoseconds},
@@ -211,6 +214,14 @@ fn record_json(Record { path, body }: &Record) -> Value {
     if let Some((major, minor)) = device {
         fields.insert("device".into(), json!([major, minor]));
     }
+    let Extended { xattrs, acls, flags, project } = extended;
+    for (key, named) in [("xattrs", xattrs), ("acls", acls)] {
+        fields.extend(named.as_ref().map(|all| (key.into(), named_json(all))));
+    }
+    fields.extend(flags.map(|flags| ("flags".into(), flags.into())));
+    if let Some((id, inherit)) = project {
+        fields.insert("project".into(), json!({"id": id, "inherit": inherit}));
+    }
     if let Some(content) = content {
         fields.insert("hash_type".into(), content.shape.hash().word().into());
         fields.insert("digest".into(), json!(content.digest));
@@ -223,6 +234,17 @@ fn record_json(Record { path, body }: &Record) -> Value {
         }
     }
     Value::Object(fields)
+}
+
+fn named_json(all: &[NamedDigest]) -> Value {
+    let one = |NamedDigest { name, digest }: &NamedDigest| {
+        let name = PathBytes(name.to_vec()).to_path();
+        let named = |(key, value): (String, Value)| (key.replace("path", "name"), value);
+        let mut fields: Map<String, Value> = path_fields(&name).map(named).collect();
+        fields.insert("digest".into(), json!(digest));
+        Value::Object(fields)
+    };
+    all.iter().map(one).collect()
 }
 
 fn sum_lines(Record { path, body }: &Record, args: &PrintArgs) -> Vec<u8> {
@@ -364,6 +386,10 @@ fn differences(old: &Body, new: &Body) -> Vec<&'static str> {
         ((old.uid, old.gid) == (new.uid, new.gid), "owner"),
         (old.symlink == new.symlink, "target"),
         (old.device == new.device, "device"),
+        (old.extended.xattrs == new.extended.xattrs, "xattr"),
+        (old.extended.acls == new.extended.acls, "acl"),
+        (old.extended.flags == new.extended.flags, "flags"),
+        (old.extended.project == new.extended.project, "project"),
     ];
     all.iter().filter(|(same, _)| !same).map(|(_, word)| *word).collect()
 }

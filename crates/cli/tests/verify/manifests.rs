@@ -107,6 +107,64 @@ fn repairs_come_from_a_tree_that_is_as_the_manifest_says() {
     assert_eq!(bench.verify("--manifest m b", 0), []);
 }
 
+/// `getfattr`, `getfacl` and `lsattr` of both trees say whether a repair has put back what they show.
+const SHOWN: &str = "for tree in a b; do
+    (cd $tree; find . ! -type l ! -type p -print0 | sort -z > ../names; xargs -0 -a ../names getfattr -d -m - -h
+    xargs -0 -a ../names getfacl; xargs -0 -a ../names lsattr -d) > of-$tree
+    done; cmp of-a of-b";
+
+#[test]
+fn attributes_that_no_look_shows_are_in_a_manifest() {
+    let bench = Bench::new();
+    two_trees(&bench);
+    bench.sh(
+        "setfacl -m u:99:rw a/d/one; setfacl -d -m u:98:rwx a/d; setfacl -m g:7:r a/d/e; chattr +d a/d/two; setfattr -n user.x -v 1 a
+         truncate -s 9M a/large; setfattr -n user.x -v 1 a/large; ln a/large a/larger; rm -r b",
+    );
+    bench.dmover("copy -q -T --manifest m --split-size=4M a b").expect_code(0);
+    assert_eq!(bench.verify("--manifest m b", 0), []);
+    // A rerun, which leaves everything alone, has the same manifest, but for what names the job.
+    bench.dmover("copy -q -T --manifest again --split-size=4M a b").expect_code(0);
+    bench.dmover("manifest diff m again").expect_code(0);
+    bench.sh(
+        "setfattr -n user.x -v 2 b; setfacl -m u:99:r,m::rw b/d/one; setfacl -k b/d; setfacl -b b/d/e; chmod g=rx b/d/e
+         chattr -d b/d/two; setfattr -n user.new -v 2 b/empty; setfattr -x user.x b/large",
+    );
+    assert_eq!(bench.differences("--manifest m --level=mtime b", 0), [] as [&str; 0]);
+    let expected = [
+        "b/d/e: acl",
+        "b/d/one: acl",
+        "b/d/two: flags",
+        "b/d: acl",
+        "b/empty: xattr",
+        "b/hard: flags",
+        "b/large: xattr",
+        "b/larger: xattr",
+        "b: xattr",
+    ];
+    assert_eq!(bench.differences("--manifest m b", 1), expected);
+    let less = "--no-preserve=acl,flags --exclude=/large* --exclude=/empty";
+    assert_eq!(bench.differences(&format!("--manifest m {less} b"), 1), ["b: xattr"]);
+    // The manifests of both trees differ in the same.
+    bench.dmover("copy -q -T --manifest other --split-size=4M b c").expect_code(0);
+    let run = bench.dmover("manifest diff m other").expect_code(1);
+    let text = String::from_utf8(run.stdout).unwrap();
+    let told: Vec<_> = text.lines().map(|line| line.replace("changed  ", "b/")).collect();
+    for line in expected {
+        let line = line.replace("b: ", "b/.: ");
+        assert!(told.contains(&line), "{line}: {told:?}");
+    }
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    let found = bench.verify("--repair --manifest m --from a b", 0);
+    assert!(found.iter().all(|one| one.repaired == Some(true)), "{found:?}");
+    bench.sh(SHOWN);
+    // A source that has other attributes than the manifest is no help.
+    bench.sh("setfattr -n user.x -v 3 b/large; setfattr -n user.x -v 4 a/large");
+    let run = bench.dmover("verify --repair --manifest m --from a b").expect_code(7);
+    assert!(run.stderr.contains("not as the manifest says either: xattr"), "{}", run.tell());
+    bench.sh("getfattr --only-values -n user.x b/large | grep -qx 3");
+}
+
 #[test]
 fn what_is_wrong_at_the_source_of_repairs_is_not_used() {
     let bench = Bench::new();

@@ -15,9 +15,9 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, BorrowedFd, Errno, directory, path, stat};
 
 use crate::apply::{Moved, Planned};
-use crate::attributes::{Attributes, is_never_copied};
 use crate::context::{Engine, entry_error};
-use crate::level::{ACCESS_ACL, DEFAULT_ACL, Level};
+use crate::extended::{Whose, plain_xattrs};
+use crate::level::Level;
 use crate::look::file_ref;
 use crate::mover::Mover;
 
@@ -574,7 +574,9 @@ impl Engine {
         if keeps(Attribute::Xattr) && plain_xattrs(&expected) != plain_xattrs(&found) {
             kinds.insert(DifferenceKind::Xattr);
         }
-        if keeps(Attribute::Acl) && self.acls(&expected, true) != self.acls(&found, false) {
+        if keeps(Attribute::Acl)
+            && self.acls(&expected, Whose::Source) != self.acls(&found, Whose::Destination)
+        {
             kinds.insert(DifferenceKind::Acl);
         }
         if keeps(Attribute::Flags) && expected.flags != found.flags {
@@ -584,21 +586,6 @@ impl Engine {
             kinds.insert(DifferenceKind::Project);
         }
         Ok(kinds)
-    }
-
-    fn acls(&self, attributes: &Attributes, mapped: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let acls = attributes.xattrs.iter().filter(|(name, _)| is_acl(name));
-        let mut acls: Vec<_> = acls
-            .map(|(name, value)| {
-                let maps = mapped && !self.ids.is_identity();
-                let value = maps.then(|| self.ids.posix_acl(value)).flatten();
-                (name, value)
-            })
-            .zip(attributes.xattrs.iter().filter(|(name, _)| is_acl(name)))
-            .map(|((name, value), (_, own))| (name.clone(), value.unwrap_or_else(|| own.clone())))
-            .collect();
-        acls.sort();
-        acls
     }
 
     fn pair_attributes(
@@ -632,17 +619,6 @@ impl Engine {
         let sides = (source.as_fd(), destination.as_fd());
         self.attribute_differences(sides, Held::Pinned, (&source_shown, &shown))
     }
-}
-
-fn is_acl(name: &[u8]) -> bool {
-    name == ACCESS_ACL || name == DEFAULT_ACL
-}
-
-fn plain_xattrs(attributes: &Attributes) -> Vec<&(Vec<u8>, Vec<u8>)> {
-    let plain = |(name, _): &&(Vec<u8>, Vec<u8>)| !is_acl(name) && !is_never_copied(name);
-    let mut xattrs: Vec<_> = attributes.xattrs.iter().filter(plain).collect();
-    xattrs.sort();
-    xattrs
 }
 
 /// An error that was met where the destination is read.

@@ -1,19 +1,21 @@
 //! Comparing a tree with its manifest.
 use dmover_model::{
     Against, ByteRange, CompareTask, DifferenceKind, DifferenceSet, Digest, EntryError, EntryKind,
-    EntryRecord, ErrorClass, FileRef, Identity, JudgeTask, LinkGroup, LinkName, Metadata, MountId,
-    Name, NewTask, Operation, Parent, Record, RecordsTask, RootId, Shape, Side, TaskKind, TreePath,
-    VerifyLevel, Version,
+    EntryRecord, ErrorClass, Extended, FileRef, Identity, JudgeTask, LinkGroup, LinkName, Metadata,
+    MountId, Name, NewTask, Operation, Parent, Record, RecordsTask, RootId, Shape, Side, TaskKind,
+    TreePath, VerifyLevel, Version,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::chunk;
 use dmover_plan::verify::{Scope, Sight, differences};
-use dmover_sys::{Errno, directory, stat};
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, Errno, directory, stat};
 use std::sync::Arc;
 
 use super::content::{changed, pieces_of, whole_pieces};
 use super::{Finding, Unrepaired, at_destination, look_at, step_of};
 use crate::context::{Engine, entry_error, lock};
+use crate::extended::Whose;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::sum;
@@ -106,7 +108,8 @@ impl Mover<'_> {
         let Some((directory, name)) = record.path.split_last() else {
             let level = engine.checked_level(&TreePath::root())?;
             let found = engine.with_kept_times(&record.path, level.source.metadata.clone());
-            return self.conclude_record(record, engine.compare_with_record(&found, record));
+            let finding = engine.finding_of_root(&level, &found, record)?;
+            return self.conclude_record(record, finding);
         };
         if place.as_ref().is_none_or(|level| level.path != directory) {
             *place = match engine.checked_level(&directory) {
@@ -389,9 +392,9 @@ impl Engine {
     /// What a look still shows after a repair.
     fn left_over_of(&self, record: &Record) -> Result<DifferenceSet, EntryError> {
         let Some((directory, name)) = record.path.split_last() else {
-            let found = self.checked_level(&TreePath::root())?.source.metadata;
-            let found = self.with_kept_times(&record.path, found);
-            return Ok(self.record_differences(&found, None, record));
+            let level = self.checked_level(&TreePath::root())?;
+            let found = self.with_kept_times(&record.path, level.source.metadata.clone());
+            return Ok(self.finding_of_root(&level, &found, record)?.kinds);
         };
         let level = self.checked_level(&directory)?;
         let fail = |e| entry_error(Side::Destination, Operation::Stat, level.source_path(name), e);
@@ -445,14 +448,48 @@ impl Engine {
             let path = level.source_path(name.as_bytes());
             entry_error(Side::Destination, Operation::ReadLink, path, e)
         })?;
-        let kinds = self.record_differences(found, link.as_deref(), record);
+        let mut kinds = self.record_differences(found, link.as_deref(), record);
+        if self.compares_closely() && found.kind == record.body.kind {
+            kinds = kinds.and(self.recorded_attributes(level, name, found, record)?);
+        }
         let sights = (recorded_sight(record), Sight::of(found, link.as_deref()));
         Ok(Finding::new(kinds, ranges, sights).between(None, found.version()))
     }
 
-    fn compare_with_record(&self, found: &Metadata, record: &Record) -> Finding {
-        let kinds = self.record_differences(found, None, record);
-        Finding::new(kinds, None, (recorded_sight(record), Sight::of(found, None)))
+    /// What differs in attributes that a look does not show.
+    fn recorded_attributes(
+        &self,
+        level: &Level,
+        name: &Name,
+        found: &Metadata,
+        record: &Record,
+    ) -> Result<DifferenceSet, EntryError> {
+        let extended = &record.body.extended;
+        if *extended == Extended::default() {
+            return Ok(DifferenceSet::NONE);
+        }
+        let shown = || level.source_path(name.as_bytes());
+        let (name, metadata) = (name.clone(), found.clone());
+        let entry = EntryRecord { name, renamed: None, metadata, symlink: None };
+        let (fd, held) = self.open_for_attributes(level, &entry).map_err(at_destination)?;
+        self.extended_differences(extended, (fd.as_fd(), held), Whose::Destination, &shown)
+            .map_err(at_destination)
+    }
+
+    fn finding_of_root(
+        &self,
+        level: &Level,
+        found: &Metadata,
+        record: &Record,
+    ) -> Result<Finding, EntryError> {
+        let mut kinds = self.record_differences(found, None, record);
+        if self.compares_closely() {
+            let (open, shown) = ((level.source.fd.as_fd(), Held::Open), || level.own_source_path());
+            let extended = &record.body.extended;
+            let more = self.extended_differences(extended, open, Whose::Destination, &shown);
+            kinds = kinds.and(more.map_err(at_destination)?);
+        }
+        Ok(Finding::new(kinds, None, (recorded_sight(record), Sight::of(found, None))))
     }
 
     fn record_differences(

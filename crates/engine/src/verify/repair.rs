@@ -15,12 +15,13 @@ use dmover_sys::{AsFd, Errno, OwnedFd, copy, file, path, set, stat, xattr};
 use std::sync::Arc;
 
 use super::content::{Pair, changed};
-use super::{Finding, at_destination, is_acl};
+use super::{Finding, at_destination};
 use crate::apply::Planned;
 use crate::attributes::{Attributes, Object, is_never_copied};
 use crate::content::{Holes, Transfer};
 use crate::context::{EPERM, Engine, entry_error, lock};
 use crate::directory::directory_object;
+use crate::extended::is_acl;
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;

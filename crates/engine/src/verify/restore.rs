@@ -1,11 +1,12 @@
 //! Repairs of a tree that was compared with a manifest, from a tree beside it.
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Metadata, Name, Operation,
+    ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Extended, Metadata, Name, Operation,
     PathBytes, Record, RootId, Side, TreePath, VerifyLevel,
 };
 use dmover_plan::decide::Decision;
 use dmover_plan::verify::{Scope, differences};
-use dmover_sys::{Errno, directory};
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, BorrowedFd, Errno, directory};
 use std::sync::Arc;
 
 use super::content::changed;
@@ -13,6 +14,7 @@ use super::records::{Linked, recorded_sight};
 use super::{Finding, look_at, step_of};
 use crate::content::Reading;
 use crate::context::{Engine, entry_error};
+use crate::extended::Whose;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::sum;
@@ -32,6 +34,8 @@ impl Mover<'_> {
             let level = self.repaired_level(&TreePath::root())?;
             let metadata = level.source.metadata.clone();
             engine.check_source(level.own_source_path(), (&metadata, None), record)?;
+            let shown = || level.own_source_path();
+            engine.check_attributes((level.source.fd.as_fd(), Held::Open), record, &shown)?;
             return Ok(self.repair_directory(&level));
         };
         let above = self.repaired_level(&directory)?;
@@ -42,6 +46,11 @@ impl Mover<'_> {
         let (metadata, symlink) = (&entry.metadata, entry.symlink.as_deref());
         let path = above.source_path(name.as_bytes());
         engine.check_source(path, (metadata, symlink), record)?;
+        if record.body.extended != Extended::default() {
+            let shown = || above.source_path(name.as_bytes());
+            let (fd, held) = engine.open_for_attributes(&above, &entry)?;
+            engine.check_attributes((fd.as_fd(), held), record, &shown)?;
+        }
         if metadata.kind == EntryKind::Directory {
             self.touch(&above);
             let level = self.enter(&above, name.as_bytes())?;
@@ -129,6 +138,14 @@ impl Mover<'_> {
         let shown = || linked.level.source_path(linked.name.as_bytes());
         let one = engine.open_checked_file(&anchor.level, &anchor.name, &anchor.metadata)?;
         let other = engine.open_checked_file(&linked.level, &linked.name, &linked.metadata)?;
+        let of = |content: &sum::Content| {
+            engine
+                .read_attributes(content.fd.as_fd(), Held::Open, &shown)
+                .map(|found| engine.extended(&found, Held::Open, Whose::Destination))
+        };
+        if of(&one)? != of(&other)? {
+            return Ok(false);
+        }
         let range = ByteRange { start: 0, end: one.metadata.size };
         let (first, second) =
             (engine.way_to_read(&one, range, &shown)?, engine.way_to_read(&other, range, &shown)?);
@@ -173,6 +190,17 @@ impl Engine {
         let sight = self.wanted_sight(metadata, symlink);
         let kinds = differences(recorded_sight(record), sight, scope);
         if kinds.is_empty() { Ok(()) } else { Err(unlike(path, &kinds.words())) }
+    }
+
+    /// The same for attributes that a look does not show.
+    fn check_attributes(
+        &self,
+        open: (BorrowedFd<'_>, Held),
+        record: &Record,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<(), EntryError> {
+        let kinds = self.extended_differences(&record.body.extended, open, Whose::Source, shown)?;
+        if kinds.is_empty() { Ok(()) } else { Err(unlike(shown(), &kinds.words())) }
     }
 }
 

@@ -1,0 +1,161 @@
+//! What an entry has that no look shows, as manifests keep it.
+use dmover_digest::Hasher;
+use dmover_model::{
+    Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass,
+    Extended, HashType, NamedDigest, Operation, PathBytes, Side,
+};
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, BorrowedFd, OwnedFd, path, stat};
+use serde_bytes::ByteBuf;
+
+use crate::attributes::{Attributes, is_never_copied};
+use crate::context::{Engine, entry_error};
+use crate::level::{ACCESS_ACL, DEFAULT_ACL, Level};
+
+/// An attribute's name and value.
+type Named = (Vec<u8>, Vec<u8>);
+
+/// Attributes of this namespace are shown to the privileged only (xattr(7)).
+const PRIVILEGED: &[u8] = b"trusted.";
+
+pub(crate) fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS_ACL || name == DEFAULT_ACL
+}
+
+/// Extended attributes in order, without ACLs and those of a system.
+pub(crate) fn plain_xattrs(attributes: &Attributes) -> Vec<&Named> {
+    let plain = |(name, _): &&Named| !is_acl(name) && !is_never_copied(name);
+    let mut xattrs: Vec<_> = attributes.xattrs.iter().filter(plain).collect();
+    xattrs.sort();
+    xattrs
+}
+
+/// Whose attributes they are: ids in the source's ACLs are mapped for a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Source,
+    Destination,
+}
+
+impl Engine {
+    /// ACLs in order, as the destination should have them.
+    pub(crate) fn acls(&self, attributes: &Attributes, whose: Whose) -> Vec<Named> {
+        let maps = whose == Whose::Source && !self.ids.is_identity();
+        let acls = attributes.xattrs.iter().filter(|(name, _)| is_acl(name));
+        let mut acls: Vec<Named> = acls
+            .map(|(name, value)| {
+                let mapped = maps.then(|| self.ids.posix_acl(value)).flatten();
+                (name.clone(), mapped.unwrap_or_else(|| value.clone()))
+            })
+            .collect();
+        acls.sort();
+        acls
+    }
+
+    /// What a manifest keeps of attributes.
+    pub(crate) fn extended(&self, attributes: &Attributes, held: Held, whose: Whose) -> Extended {
+        let keeps = |attribute| self.spec.policy.preserve.has(attribute);
+        let named = |(name, value): &Named| NamedDigest {
+            name: ByteBuf::from(name.clone()),
+            digest: Hasher::digest(HashType::Blake3, value),
+        };
+        // What is not open has no flags to read.
+        let open = held == Held::Open;
+        let (flags, project) = (attributes.flags, attributes.project);
+        Extended {
+            xattrs: keeps(Attribute::Xattr)
+                .then(|| plain_xattrs(attributes).into_iter().map(named).collect()),
+            acls: keeps(Attribute::Acl)
+                .then(|| self.acls(attributes, whose).iter().map(named).collect()),
+            flags: (open && keeps(Attribute::Flags)).then_some(flags),
+            project: (open && keeps(Attribute::Project)).then_some((project.id, project.inherit)),
+        }
+    }
+
+    /// The same for what is being copied, if a manifest is written.
+    pub(crate) fn extended_to_keep(&self, attributes: &Attributes, held: Held) -> Extended {
+        if self.keeps_what_is_there() {
+            self.extended(attributes, held, Whose::Source)
+        } else {
+            Extended::default()
+        }
+    }
+
+    /// What an entry has now of what a manifest has of it.
+    pub(crate) fn extended_differences(
+        &self,
+        recorded: &Extended,
+        (fd, held): (BorrowedFd<'_>, Held),
+        whose: Whose,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<DifferenceSet, EntryError> {
+        let mut kinds = DifferenceSet::NONE;
+        if *recorded == Extended::default() {
+            return Ok(kinds);
+        }
+        let found = self.extended(&self.read_attributes(fd, held, shown)?, held, whose);
+        // Who wrote the manifest may have seen less than who reads it, or more.
+        let is_trusted = |named: &&NamedDigest| named.name.starts_with(PRIVILEGED);
+        let listed = recorded.xattrs.iter().flatten().any(|named| is_trusted(&named));
+        let both_see = listed && self.privilege.privileged;
+        let seen = |extended: &Extended| -> Option<Vec<NamedDigest>> {
+            let counts = |named: &&NamedDigest| both_see || !is_trusted(named);
+            extended.xattrs.as_ref().map(|all| all.iter().filter(counts).cloned().collect())
+        };
+        let mut note = |kind, differs: bool| {
+            if differs {
+                kinds.insert(kind);
+            }
+        };
+        let xattrs = (seen(recorded), seen(&found));
+        note(DifferenceKind::Xattr, differ(xattrs.0.as_ref(), xattrs.1.as_ref()));
+        note(DifferenceKind::Acl, differ(recorded.acls.as_ref(), found.acls.as_ref()));
+        note(DifferenceKind::Flags, differ(recorded.flags.as_ref(), found.flags.as_ref()));
+        note(DifferenceKind::Project, differ(recorded.project.as_ref(), found.project.as_ref()));
+        Ok(kinds)
+    }
+
+    /// Opens an entry for its attributes, in the version that was found.
+    pub(crate) fn open_for_attributes(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+    ) -> Result<(OwnedFd, Held), EntryError> {
+        let shown = || level.source_path(record.name.as_bytes());
+        let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
+        let (directory, name) = (&level.source.fd, record.name.as_bytes());
+        let (fd, held) = match record.metadata.kind {
+            EntryKind::File => (path::open_file_at(directory, name, false), Held::Open),
+            EntryKind::Directory => (path::open_directory_at(directory, name), Held::Open),
+            _ => (path::pin_at(directory, name), Held::Pinned),
+        };
+        let fd = fd.map_err(fail)?;
+        let found = stat::stat_fd(&fd).map_err(fail)?;
+        if self.mounts.identity(&found) != record.metadata.identity {
+            let words = "another entry stands here now";
+            let (side, class) = (Side::Source, ErrorClass::Changed);
+            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+        }
+        Ok((fd, held))
+    }
+
+    /// What a manifest keeps of an entry that is left alone as equal.
+    pub(crate) fn extended_of_skipped(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+    ) -> Result<Extended, EntryError> {
+        if !self.keeps_what_is_there() || self.follows(level) {
+            return Ok(Extended::default());
+        }
+        let (fd, held) = self.open_for_attributes(level, record)?;
+        let shown = || level.source_path(record.name.as_bytes());
+        let attributes = self.read_attributes(fd.as_fd(), held, &shown)?;
+        Ok(self.extended_to_keep(&attributes, held))
+    }
+}
+
+/// Whether what both know is not the same.
+fn differ<T: PartialEq>(recorded: Option<&T>, found: Option<&T>) -> bool {
+    recorded.is_some() && found.is_some() && recorded != found
+}
