@@ -37,9 +37,9 @@ enum Verb {
     /// `dmover copy` against cp, rsync, tar, fpsync, rclone, xcp, cpz and a bare loop of system calls
     Copy(CopyArgs),
     /// `dmover sum` beside b3sum, sha256sum and md5sum
-    Sum(sums::SumArgs),
+    Sum(duel::DuelArgs),
     /// `dmover verify` and digests while copying, beside rsync, cp and b3sum
-    Proof(proofs::ProofArgs),
+    Proof(duel::DuelArgs),
     /// What storage takes from a number of threads, reading, writing or both, beside fio
     Storage(storage::StorageArgs),
 }

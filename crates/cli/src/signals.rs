@@ -1,5 +1,6 @@
 //! Signals: the first INT, TERM or HUP parks the job, the second drops it; USR1 asks for a status line.
 use dmover_engine::{Control, StopReason};
+use dmover_sys::process::is_ignored;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ pub fn listen(
     status: impl Fn() + Send + 'static,
     parked: impl Fn(i32) + Send + 'static,
 ) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
+    // What nohup(1), or a shell that starts something in the background, has had ignored stays so.
+    let stopping = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+    let mut signals = Signals::new(stopping.chain([SIGUSR1]))?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in &mut signals {
             match signal {

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::list;
@@ -14,8 +15,17 @@ use crate::quote::quoted;
 /// No line is longer: a million digests of pieces, and a name.
 const LINE_MAX: u64 = 256 << 20;
 
-/// Files that come one after the other.
-pub(crate) struct Supply(Mutex<Box<dyn Iterator<Item = Wanted> + Send>>, AtomicU64);
+/// So many lines are read ahead.
+const AHEAD: usize = 16_384;
+
+/// Files that come one after the other, each with its number.
+pub(crate) struct Supply(Mutex<Files>, AtomicU64);
+
+enum Files {
+    Named(std::vec::IntoIter<Wanted>),
+    /// A thread reads them: who writes the list may take its time, and what is there already is not to wait.
+    Read(Receiver<Wanted>),
+}
 
 /// A file before it has its number.
 struct Wanted {
@@ -31,41 +41,58 @@ impl std::fmt::Debug for Supply {
 }
 
 impl SumSupply for Supply {
-    fn next(&self, most: usize) -> Vec<SumItem> {
+    fn next(&self, most: usize) -> Option<Vec<SumItem>> {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = || self.1.fetch_add(1, Ordering::Relaxed);
-        files
-            .by_ref()
-            .take(most)
-            .map(|Wanted { subject, range, expected }| SumItem {
-                number: number(),
-                subject,
-                range,
-                expected,
-                round: 1,
-            })
-            .collect()
+        let item = |Wanted { subject, range, expected }| SumItem {
+            number: number(),
+            subject,
+            range,
+            expected,
+            round: 1,
+        };
+        match &mut *files {
+            Files::Named(files) => Some(files.take(most).map(item).collect()),
+            Files::Read(files) => match files.try_recv() {
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => Some(Vec::new()),
+                Ok(first) => Some(
+                    std::iter::once(first).chain(files.try_iter()).take(most).map(item).collect(),
+                ),
+            },
+        }
     }
 }
 
 impl Supply {
-    fn new(files: impl Iterator<Item = Wanted> + Send + 'static) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Box::new(files)), AtomicU64::new(0)))
+    fn new(files: Files) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(files), AtomicU64::new(0)))
+    }
+
+    fn read(
+        mut files: impl Iterator<Item = Wanted> + Send + 'static,
+    ) -> std::io::Result<Arc<Self>> {
+        let (sender, receiver) = sync_channel(AHEAD);
+        // It ends with the list, or when nobody wants more.
+        let send = move || files.all(|file| sender.send(file).is_ok());
+        std::thread::Builder::new().name("list".into()).spawn(send)?;
+        Ok(Self::new(Files::Read(receiver)))
     }
 
     /// Files that were named as arguments.
-    pub fn of_arguments(paths: Vec<OsString>, range: Option<ByteRange>) -> Arc<Self> {
-        Self::new(paths.into_iter().map(move |path| Wanted {
-            subject: subject(path.as_bytes()),
-            range,
-            expected: None,
-        }))
+    pub fn of_arguments(paths: &[OsString], range: Option<ByteRange>) -> Arc<Self> {
+        let file =
+            |path: &OsString| Wanted { subject: subject(path.as_bytes()), range, expected: None };
+        Self::new(Files::Named(paths.iter().map(file).collect::<Vec<_>>().into_iter()))
     }
 
     /// Lines `FILE [RANGES]` with percent escapes.
-    pub fn of_batch(input: impl Read + Send + 'static, tally: Arc<Tally>) -> Arc<Self> {
+    pub fn of_batch(
+        input: impl Read + Send + 'static,
+        tally: Arc<Tally>,
+    ) -> std::io::Result<Arc<Self>> {
         let lines = Lines::new(input, "-".into(), b'\n', Arc::clone(&tally));
-        Self::new(lines.flat_map(move |(number, line)| match batch_line(&line) {
+        Self::read(lines.flat_map(move |(number, line)| match batch_line(&line) {
             Ok(files) => files,
             Err(error) => {
                 tally.bad_line("-", number, &error);
@@ -80,9 +107,9 @@ impl Supply {
         asked: Option<HashType>,
         (nul, leaf, piece): (bool, Option<u64>, Option<u64>),
         tally: Arc<Tally>,
-    ) -> Arc<Self> {
+    ) -> std::io::Result<Arc<Self>> {
         let separator = if nul { 0 } else { b'\n' };
-        Self::new(lists.into_iter().flat_map(move |List { name, input }| {
+        Self::read(lists.into_iter().flat_map(move |List { name, input }| {
             let tally = Arc::clone(&tally);
             let good = Arc::new(AtomicU64::new(0));
             let lines = Lines::new(input, name.clone(), separator, Arc::clone(&tally));

@@ -109,23 +109,25 @@ pub trait RecordSupply: std::fmt::Debug + Send + Sync {
 
 /// Gives the files of a list of any length, in order.
 pub trait SumSupply: std::fmt::Debug + Send + Sync {
-    /// The next files, at most so many; none if there are no more.
-    fn next(&self, most: usize) -> Vec<SumItem>;
+    /// The next files, at most so many; none if there are no more. `None`: there are none yet, and it has to be asked
+    /// again.
+    fn next(&self, most: usize) -> Option<Vec<SumItem>>;
 }
 
 impl JobList {
-    /// The next tasks of a list that is read as it is worked on.
-    fn supply(&self, tasks: usize, engine: &Engine) -> Result<Input, Fatal> {
+    /// The next tasks of a list that is read as it is worked on. `None`: not yet.
+    fn supply(&self, tasks: usize, engine: &Engine) -> Result<Option<Input>, Fatal> {
         let (tasks, more): (Vec<TaskKind>, bool) = match self {
             Self::Sums(supply) => {
-                let items = supply.next(SUM_ITEMS * tasks);
+                let Some(items) = supply.next(SUM_ITEMS * tasks) else { return Ok(None) };
                 let parts = items.chunks(SUM_ITEMS).map(|part| TaskKind::Sums(part.to_vec()));
                 (parts.collect(), !items.is_empty())
             }
             Self::Records(supply) => {
                 let records = supply.next(RECORDS * tasks);
                 if records.is_empty() {
-                    return Ok(Input::Start { tasks: engine.last_tasks(&**supply), more: false });
+                    let tasks = engine.last_tasks(&**supply);
+                    return Ok(Some(Input::Start { tasks, more: false }));
                 }
                 let mut known = lock(&engine.known);
                 for record in &records {
@@ -138,7 +140,7 @@ impl JobList {
             }
             _ => (Vec::new(), false),
         };
-        Ok(Input::Start { tasks, more })
+        Ok(Some(Input::Start { tasks, more }))
     }
 }
 
@@ -305,6 +307,8 @@ struct Run {
     pace: Pace,
     /// The system refused a thread.
     no_more_movers: bool,
+    /// So many tasks were asked of a list that had none yet.
+    awaited: Option<usize>,
     finished: bool,
 }
 
@@ -372,6 +376,7 @@ impl Run {
             movers: Vec::new(),
             pace: Pace::new(allowance),
             no_more_movers: false,
+            awaited: None,
             finished: false,
         })
     }
@@ -438,6 +443,17 @@ impl Run {
             self.feed(Input::Expired(task), list)?;
         }
         let control = Arc::clone(&self.engine.control);
+        if let Some(most) = self.awaited.take() {
+            let input = if control.is_stopping() {
+                Some(Input::Start { tasks: Vec::new(), more: true })
+            } else {
+                list.supply(most, &self.engine)?
+            };
+            match input {
+                Some(input) => self.feed(input, list)?,
+                None => self.awaited = Some(most),
+            }
+        }
         if let Some(most) = self.engine.spec.limits.duration_max_ms
             && self.engine.started.elapsed().as_millis() as u64 >= most
         {
@@ -464,9 +480,10 @@ impl Run {
             for command in self.coordinator.handle(input) {
                 match command {
                     Command::Publish(task) => publish.push(task),
-                    Command::Supply(most) => {
-                        inputs.push_back(list.supply(most, &self.engine)?);
-                    }
+                    Command::Supply(most) => match list.supply(most, &self.engine)? {
+                        Some(input) => inputs.push_back(input),
+                        None => self.awaited = Some(most),
+                    },
                     Command::Shelve(tasks) => self.ledger.shelve(tasks)?,
                     Command::Unshelve(most) => {
                         inputs.push_back(Input::Unshelved(self.ledger.unshelve(most)?));

@@ -499,7 +499,8 @@ impl Engine {
         let shown = || subject_path(self, subject);
         let fail = |operation, e| {
             let mut error = entry_error(Side::Source, operation, shown(), e);
-            if error.class == ErrorClass::Vanished && !matches!(subject, Subject::Entry(_)) {
+            let gone = matches!(error.class, ErrorClass::Vanished | ErrorClass::Changed);
+            if gone && !matches!(subject, Subject::Entry(_)) {
                 // Nobody has seen it there.
                 error.class = ErrorClass::Other;
             }

@@ -69,6 +69,14 @@ pub fn peak_memory_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
+/// Whether this process was started with a signal ignored, as by nohup(1) (`SigIgn` of proc_pid_status(5)).
+pub fn is_ignored(signal: i32) -> bool {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
+}
+
 /// Whether standard error is a terminal.
 pub fn stderr_is_terminal() -> bool {
     rustix::termios::isatty(rustix::stdio::stderr())

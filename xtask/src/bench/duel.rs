@@ -1,9 +1,24 @@
 //! dmover beside one tool, in turn: the rows of a table.
 use anyhow::Result;
+use clap::Args;
 use std::path::Path;
 
 use super::measure::{self, Sample};
 use super::statistics::{interval, median};
+
+/// Which duels are fought, and how often.
+#[derive(Debug, Args)]
+pub struct DuelArgs {
+    /// Rounds, each of which runs every program once
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    pub rounds: usize,
+    /// Files and bytes relative to the full case
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub scale: f64,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub only: String,
+}
 
 /// Two ways to do the same work, in a shell's words.
 pub struct Duel<'a> {

@@ -1,30 +1,15 @@
 //! `cargo xtask bench proof`: what it costs to know that a copy is right, beside rsync, cp and b3sum.
 use anyhow::Result;
-use clap::Args;
 use dmover_testkit::image::{FileSystem, Image, ImageOptions};
 use dmover_testkit::shapes::{Shape, generate};
 use std::path::Path;
 
-use super::duel::{Duel, Rounds};
+use super::duel::{Duel, DuelArgs, Rounds};
 use super::machine::{describe, first_line};
 use super::report::Report;
 use super::{subjects, word};
 
 const MIB: u64 = 1 << 20;
-
-/// Arguments of `bench proof`.
-#[derive(Debug, Args)]
-pub struct ProofArgs {
-    /// Rounds, each of which runs every program once
-    #[arg(long, value_name = "N", default_value_t = 15)]
-    rounds: usize,
-    /// Files and bytes relative to the full case
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
-    scale: f64,
-    /// Only cases whose name contains this
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    only: String,
-}
 
 /// A tree, and two ways to prove something about it. `DMOVER` is the program, `s` the tree and `d` its copy.
 struct Case {
@@ -89,7 +74,7 @@ const CASES: &[Case] = &[
 ];
 
 /// Runs the cases and prints a table.
-pub fn run(args: &ProofArgs) -> Result<()> {
+pub fn run(args: &DuelArgs) -> Result<()> {
     let dmover = word(&crate::soak::program()?);
     let programs = subjects::Programs::find(Path::new("target/peers"))?;
     print!("{}", Report { machine: describe(&programs) }.heading());
@@ -105,7 +90,7 @@ pub fn run(args: &ProofArgs) -> Result<()> {
     Ok(())
 }
 
-fn play(case: &Case, args: &ProofArgs, dmover: &str) -> Result<String> {
+fn play(case: &Case, args: &DuelArgs, dmover: &str) -> Result<String> {
     let shape = case.shape.scaled(args.scale);
     let inodes = (shape.count * 2 + shape.count / 20 + 100_000).to_string();
     // Blocks of 1 KiB, so that a million files fit into memory twice.

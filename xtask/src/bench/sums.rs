@@ -1,31 +1,16 @@
 //! `cargo xtask bench sum`: `dmover sum` beside the tools that make the same digests, on files that lie in memory.
 use anyhow::{Context, Result, ensure};
-use clap::Args;
 use dmover_testkit::image::base_directory;
 use dmover_testkit::shapes::{Shape, generate};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::duel::{Duel, Rounds};
+use super::duel::{Duel, DuelArgs, Rounds};
 use super::machine::{describe, first_line};
 use super::report::Report;
 use super::{subjects, word};
 
 const MIB: u64 = 1 << 20;
-
-/// Arguments of `bench sum`.
-#[derive(Debug, Args)]
-pub struct SumArgs {
-    /// Rounds, each of which runs every program once
-    #[arg(long, value_name = "N", default_value_t = 15)]
-    rounds: usize,
-    /// Files and bytes relative to the full case
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
-    scale: f64,
-    /// Only cases whose name contains this
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    only: String,
-}
 
 /// Files, and two ways to hash them.
 struct Case {
@@ -74,7 +59,7 @@ const CASES: &[Case] = &[
 ];
 
 /// Runs the cases and prints a table.
-pub fn run(args: &SumArgs) -> Result<()> {
+pub fn run(args: &DuelArgs) -> Result<()> {
     let dmover = crate::soak::program()?;
     let programs = subjects::Programs::find(Path::new("target/peers"))?;
     print!("{}", Report { machine: describe(&programs) }.heading());

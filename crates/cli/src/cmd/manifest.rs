@@ -153,6 +153,12 @@ fn print(args: &PrintArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
             Err(error) => break Err(error),
         }
     };
+    if let (FormatArg::Json, Some(ending)) = (args.format, source.reader.ending()) {
+        let (records, complete) = (ending.records, ending.complete);
+        let line =
+            json!({"type": "end", "schema": SCHEMA, "records": records, "complete": complete});
+        writeln!(out, "{line}")?;
+    }
     // What came before a damage is worth having.
     out.flush()?;
     source.tell_end();
@@ -273,16 +279,21 @@ fn filter(args: &FilterManifestArgs, matches: &ArgMatches) -> Result<Code, Troub
         Trouble::Usage(format!("cannot create {name}: {error}"), "name a file that does not exist")
     })?;
     let mut writer = Writer::new(&source.header);
-    while let Some(record) = source.next()? {
-        writer.push(&record);
+    let read = loop {
+        match source.next() {
+            Ok(Some(record)) => writer.push(&record),
+            Ok(None) => break Ok(Code::Done),
+            // What came before is written, as a manifest that says that it is not complete.
+            Err(error) => break Err(error),
+        }
         out.write_all(&writer.take())?;
-    }
+    };
     let ending = source.reader.ending();
     let complete = ending.is_some_and(|ending| ending.complete) && !source.left_out;
-    out.write_all(&writer.finish(complete))?;
+    out.write_all(&writer.finish(complete && read.is_ok()))?;
     out.sync_all()?;
     source.tell_end();
-    Ok(Code::Done)
+    read
 }
 
 /// Short for a path or a body: equal ones have equal digests.

@@ -98,10 +98,12 @@ fn prepare(
             let form = (digest.zero, digest.hash_leaf_size, piece);
             Supply::of_lists(lists, args.digest.hash_type, form, Arc::clone(tally))
         };
+        let supply = supply.map_err(|error| no_reader(&error))?;
         return Ok((spec::sum_spec(args, Vec::new(), matches)?, supply));
     }
     if args.digest.read_stdin {
         let supply = Supply::of_batch(std::io::stdin(), Arc::clone(tally));
+        let supply = supply.map_err(|error| no_reader(&error))?;
         return Ok((spec::sum_spec(args, Vec::new(), matches)?, supply));
     }
     let (directories, files): (Vec<_>, Vec<_>) =
@@ -115,7 +117,12 @@ fn prepare(
     let files = if args.paths.is_empty() { vec![OsString::from("-")] } else { files };
     let directories = directories.iter().map(|d| PathBytes::from(d.as_os_str())).collect();
     let spec = spec::sum_spec(args, directories, matches)?;
-    Ok((spec, Supply::of_arguments(files, range)))
+    Ok((spec, Supply::of_arguments(&files, range)))
+}
+
+fn no_reader(error: &std::io::Error) -> Unusable {
+    let message = format!("cannot start the thread that reads the list: {error}");
+    Unusable { message, hint: "check the process limits" }
 }
 
 /// What cannot be looked at is for the job to tell.
@@ -253,6 +260,15 @@ impl Printer {
     fn summary(&self, args: &SumArgs, report: &JobReport, code: Code, sizes: Sizes) {
         match self {
             Self::Json(printer) => printer.summary(report, code),
+            Self::Text(_)
+                if args.output.verbose == 0
+                    && !args.check.status
+                    && let JobState::Stopped(reason) = report.state =>
+            {
+                // Lines that look complete must not be taken for all of them.
+                let words = crate::print::text::stop_words(reason);
+                crate::print::say(&format!("dmover: {words}; not everything was hashed"));
+            }
             Self::Text(_) if args.output.verbose > 0 => {
                 for line in SumPrinter::summary(report, sizes) {
                     crate::print::say(&line);

@@ -3,11 +3,11 @@ use dmover_digest::lines::{self, Form, Line, Style};
 use dmover_engine::{Control, JobReport};
 use dmover_model::{ByteRange, Digest, Event, FileDigest, PathBytes, Verdict, units};
 use dmover_observe::{Counter, Monitor};
-use dmover_sys::process;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::text::TextPrinter;
 use super::{Sizes, counted};
@@ -15,7 +15,7 @@ use super::{Sizes, counted};
 /// Results that wait for an earlier file of the list may have so many bytes; beyond that they come as they come.
 const WAITING_MAX: usize = 16 << 20;
 /// A reader at the other end of a pipe waits no longer for what is known.
-const FLUSH_EVERY_MS: u64 = 200;
+const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
 /// What of a check is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) struct SumPrinter {
     style: Style,
     checks: Shown,
     ignore_missing: bool,
-    out: Mutex<Out>,
+    out: Arc<Mutex<Out>>,
     /// A line could not be written.
     lost: AtomicBool,
 }
@@ -44,8 +44,6 @@ struct Out {
     writer: BufWriter<Stdout>,
     /// Somebody watches every line.
     is_terminal: bool,
-    /// When it was written out last, on the coarse clock.
-    flushed_ms: u64,
     next: u64,
     waiting: BTreeMap<u64, Vec<u8>>,
     waiting_bytes: usize,
@@ -78,20 +76,13 @@ impl SumPrinter {
         let out = Out {
             writer: BufWriter::with_capacity(64 << 10, std::io::stdout()),
             is_terminal: std::io::stdout().is_terminal(),
-            flushed_ms: process::coarse_clock_ms(),
             next: 0,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
         };
-        Self {
-            words,
-            control,
-            style,
-            checks,
-            ignore_missing,
-            out: Mutex::new(out),
-            lost: AtomicBool::new(false),
-        }
+        let out = Arc::new(Mutex::new(out));
+        flush_at_times(&out);
+        Self { words, control, style, checks, ignore_missing, out, lost: AtomicBool::new(false) }
     }
 
     fn digest_lines(&self, digest: &FileDigest) -> Vec<u8> {
@@ -185,6 +176,21 @@ impl SumPrinter {
     }
 }
 
+/// Writes out what is known every now and then, whatever comes after it, until the printer is gone.
+fn flush_at_times(out: &Arc<Mutex<Out>>) {
+    let out = Arc::downgrade(out);
+    let flush = move || {
+        while let Some(out) = out.upgrade() {
+            // What cannot be written stays in the buffer, and is told by who writes next.
+            let _ = out.lock().unwrap_or_else(PoisonError::into_inner).writer.flush();
+            drop(out);
+            std::thread::sleep(FLUSH_EVERY);
+        }
+    };
+    // Without it lines come in larger lots.
+    let _ = std::thread::Builder::new().name("flush".into()).spawn(flush);
+}
+
 impl Out {
     fn put(&mut self, number: Option<u64>, text: Vec<u8>) -> std::io::Result<()> {
         match number {
@@ -207,9 +213,7 @@ impl Out {
             }
             None => self.writer.write_all(&text)?,
         }
-        let now = process::coarse_clock_ms();
-        if self.is_terminal || now > self.flushed_ms + FLUSH_EVERY_MS {
-            self.flushed_ms = now;
+        if self.is_terminal {
             self.writer.flush()?;
         }
         Ok(())

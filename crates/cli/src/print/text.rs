@@ -277,20 +277,23 @@ fn headline(report: &JobReport) -> String {
             "dry run: not everything would arrive; nothing was changed".to_owned()
         }
         (JobState::Finished, _) => "finished, but not everything arrived".to_owned(),
-        (JobState::Stopped(StopReason::Signal(signal)), _) => format!("stopped by signal {signal}"),
-        (JobState::Stopped(StopReason::Errors), _) => "stopped by --max-errors".into(),
-        (JobState::Stopped(StopReason::Output), _) => {
-            "stopped: standard output cannot be written".into()
-        }
-        (JobState::Stopped(StopReason::Manifest), _) => {
-            "stopped: the manifest cannot be written".into()
-        }
-        (JobState::Stopped(StopReason::Duration), _) => "stopped by --max-duration".into(),
-        (JobState::Stopped(StopReason::Systemic(class)), _) => {
-            format!("paused: every entry fails alike ({}): {}", class.word(), class.advice())
-        }
+        (JobState::Stopped(reason), _) => stop_words(reason),
     };
     format!("dmover: {words}")
+}
+
+/// Why a job did not come to its end.
+pub(crate) fn stop_words(reason: StopReason) -> String {
+    match reason {
+        StopReason::Signal(signal) => format!("stopped by signal {signal}"),
+        StopReason::Errors => "stopped by --max-errors".into(),
+        StopReason::Output => "stopped: standard output cannot be written".into(),
+        StopReason::Manifest => "stopped: the manifest cannot be written".into(),
+        StopReason::Duration => "stopped by --max-duration".into(),
+        StopReason::Systemic(class) => {
+            format!("paused: every entry fails alike ({}): {}", class.word(), class.advice())
+        }
+    }
 }
 
 pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {

@@ -1,5 +1,5 @@
 //! What a comparison found, a line for each entry, and a summary in words.
-use dmover_engine::{Control, JobReport};
+use dmover_engine::{Control, JobReport, JobState};
 use dmover_model::{Difference, Event, units};
 use dmover_observe::{Counter, Monitor};
 use std::io::Write;
@@ -66,7 +66,11 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes) -> Vec<String> {
     let seconds = report.elapsed.as_secs_f64().max(0.001);
     let (compared, differing) = (get(Counter::EntriesCompared), get(Counter::EntriesDiffering));
     let all = counted(compared, "entry", "entries");
-    let found = if differing == 0 {
+    let found = if differing == 0
+        && (get(Counter::Errors) > 0 || matches!(report.state, JobState::Stopped(_)))
+    {
+        format!("no difference in {all}, but NOT everything could be compared")
+    } else if differing == 0 {
         format!("no difference in {all}")
     } else {
         let verb = if compared == 1 { "differs" } else { "differ" };

@@ -5,7 +5,7 @@ use dmover_testkit::lanes::run::Running;
 use rustix::process::Signal;
 
 use super::Bench;
-use super::bench::pattern;
+use super::bench::{PROGRAM, pattern};
 
 /// A bench with many files, whose copy at a limited rate takes seconds.
 fn bench() -> Bench {
@@ -148,5 +148,17 @@ fn a_limit_holds_while_the_job_is_stopped() {
     assert_eq!(run.signal(), Some(2), "{}", run.tell());
     assert!(!bench.exists("d/large"), "it was finished past the limit: {}", run.tell());
     bench.copy("s d").expect_code(0);
+    bench.assert_same("s", "d");
+}
+
+/// nohup(1) means what it says.
+#[test]
+fn a_signal_that_was_ignored_from_the_start_stays_ignored() {
+    let bench = bench();
+    bench.sh(&format!(
+        "(trap '' HUP; exec \"{PROGRAM}\" copy --json --bwlimit=2M -j2 s d > log) &
+         for wait in $(seq 400); do grep -q '\"item\"' log && break; sleep 0.05; done
+         kill -HUP $!; wait $!; grep -q '\"state\":\"finished\"' log"
+    ));
     bench.assert_same("s", "d");
 }

@@ -227,7 +227,15 @@ fn a_damaged_manifest_is_told_and_never_passes() {
     let run = bench.dmover("manifest print flip").expect_code(7);
     assert!(words(&run).contains("damaged at byte"), "{}", run.tell());
     bench.dmover("manifest diff m flip").expect_code(7);
+    // What could be read makes a manifest, which does not say that it is all.
     bench.dmover("manifest filter -o out cut").expect_code(7);
+    let run = bench.dmover("manifest print --format json out").expect_code(0);
+    let last = lines(&run).last().unwrap().clone();
+    assert!(last.contains("\"type\":\"end\"") && last.contains("\"complete\":false"), "{last}");
+    let run = bench.dmover("verify --manifest out d").expect_code(0);
+    assert!(words(&run).contains("not of a whole tree"), "{}", run.tell());
+    let run = bench.dmover("manifest print --format json m").expect_code(0);
+    assert!(lines(&run).last().unwrap().contains("\"complete\":true"));
     bench.write("text", "no manifest");
     for missing in ["text", "nowhere"] {
         bench.dmover(&format!("manifest print {missing}")).expect_code(2);

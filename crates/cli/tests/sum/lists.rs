@@ -174,6 +174,25 @@ fn batch_lines_name_files_and_ranges() {
     assert!(words(&run).contains("line 1:"), "{}", run.tell());
 }
 
+/// Who writes a list may think for hours between two lines; what is there is hashed and printed meanwhile. (Of a
+/// check all but the last line, whose pieces may follow.)
+#[test]
+fn a_list_that_is_still_written_is_worked_on() {
+    let bench = Bench::new();
+    let program = super::bench::PROGRAM;
+    bench.write("f", "1");
+    bench.sh("sha256sum f f > sums; mkfifo lines");
+    for (line, lines, expected) in
+        [("--read-stdin", "echo f", "b3sum f"), ("-a sha256 -c", "cat sums", "echo f: OK")]
+    {
+        bench.sh(&format!(
+            "\"{program}\" sum {line} < lines > out & exec 3> lines; {lines} >&3
+             for wait in $(seq 400); do grep -q f out && break; sleep 0.05; done
+             {expected} | cmp - out; exec 3>&-; wait $!; rm out"
+        ));
+    }
+}
+
 /// The first line of a tree of mutil with its leaves, as its source makes it: the parts are on the command line.
 #[test]
 fn lists_of_mutil_are_checked() {

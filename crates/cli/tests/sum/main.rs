@@ -190,6 +190,21 @@ fn what_has_no_size_is_read_to_its_end() {
     bench.dmover("sum --check-tree -c /proc").expect_code(2);
 }
 
+#[test]
+fn what_was_not_hashed_is_told_without_being_asked() {
+    let bench = Bench::new();
+    bench.write("f", "1");
+    let run = bench.dmover("sum -j1 --max-errors 1 nowhere neither f").expect_code(5);
+    assert!(
+        words(&run).contains("stopped by --max-errors; not everything was hashed"),
+        "{}",
+        run.tell()
+    );
+    // What a person named wrongly has not changed under way.
+    let run = bench.dmover("sum f/x f/../f").expect_code(3);
+    assert!(words(&run).contains("f/x") && !words(&run).contains("[changed]"), "{}", run.tell());
+}
+
 /// Nothing is written, so nothing has to be put in order: it ends as any tool does.
 #[test]
 fn a_signal_ends_it_at_once() {

@@ -118,6 +118,13 @@ fn linked_files_stay_linked() {
     }
 }
 
+/// Waits until a repair has begun to write into `b/f`.
+fn until_written(bench: &Bench) {
+    bench.sh(
+        r#"n=0; while [ "$(stat -c %y b/f)" = "$(stat -c %y a/f)" ] && [ $n -lt 3000 ]; do sleep 0.01; n=$((n + 1)); done"#,
+    );
+}
+
 #[test]
 fn a_source_that_changes_is_not_mixed_with_what_was_compared() {
     let bench = Bench::new();
@@ -126,11 +133,8 @@ fn a_source_that_changes_is_not_mixed_with_what_was_compared() {
     let line = "verify --repair --split-size=0 --bwlimit=16M a b";
     let running = bench.dmover.start(line.split_whitespace()).unwrap();
     // As soon as something was written, bytes change that were equal when they were compared.
-    bench.sh(
-        r#"old=$(stat -c %y b/f); n=0
-           while [ "$(stat -c %y b/f)" = "$old" ] && [ $n -lt 3000 ]; do sleep 0.01; n=$((n + 1)); done
-           printf NEWDATA | dd of=a/f bs=1 seek=14000000 conv=notrunc status=none"#,
-    );
+    until_written(&bench);
+    bench.sh("printf NEWDATA | dd of=a/f bs=1 seek=14000000 conv=notrunc status=none");
     let run = running.finish().unwrap();
     let equal = std::fs::read(bench.at("a/f")).unwrap() == std::fs::read(bench.at("b/f")).unwrap();
     let looks_done = bench.dmover("verify --level=mtime a b").code() == Some(0);
@@ -194,10 +198,7 @@ fn killed_in_the_middle_it_looks_unfinished_and_can_be_repeated() {
     bench.sh("cp -a a b; dd if=/dev/urandom of=b/f bs=1M count=20 conv=notrunc status=none; touch -r a/f b/f; touch -r a b");
     let line = "verify --repair --bwlimit=40M a b";
     let running = bench.dmover.start(line.split_whitespace()).unwrap();
-    bench.sh(
-        r#"old=$(stat -c %y b/f); n=0
-           while [ "$(stat -c %y b/f)" = "$old" ] && [ $n -lt 3000 ]; do sleep 0.01; n=$((n + 1)); done"#,
-    );
+    until_written(&bench);
     running.kill().unwrap();
     // Where blocks could be shared nothing would have been touched yet.
     let left = bench.differences("--level=mtime a b", 1);
