@@ -8,8 +8,10 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use dmover_testkit::compare::{CompareOptions, assert_same_trees};
+use dmover_testkit::faultfs::{Config, FaultFs, FaultFsHandle};
 use dmover_testkit::image::base_directory;
 use dmover_testkit::lanes::check::{Fingerprint, leftovers};
 use dmover_testkit::lanes::run::{Dmover, Run};
@@ -19,6 +21,16 @@ use tempfile::TempDir;
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_dmover");
 /// A user without privilege, and without a line in `/etc/passwd` that matters.
 pub const NOBODY: u32 = 65534;
+
+/// Waits until a rule has fired.
+#[track_caller]
+pub fn wait_for_fault(handle: &FaultFsHandle) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while handle.counters().rules_fired.iter().sum::<u64>() == 0 {
+        assert!(Instant::now() < deadline, "no request came");
+        std::thread::yield_now();
+    }
+}
 
 /// A scratch directory; the program runs in it, so that tests may name relative paths.
 pub struct Bench {
@@ -41,6 +53,15 @@ impl Bench {
     fn around(directory: TempDir) -> Self {
         let dmover = Dmover::new(PROGRAM).unwrap().in_directory(directory.path());
         Self { dmover, directory }
+    }
+
+    /// A bench whose `backing` is seen as `faulty`.
+    pub fn faulty() -> Option<(FaultFsHandle, Self)> {
+        let bench = Self::new();
+        bench.sh("mkdir backing faulty");
+        let config = Config { threads: 8, ..Config::default() };
+        let handle = FaultFs::mount(&bench.at("backing"), &bench.at("faulty"), config).ok()?;
+        Some((handle, bench))
     }
 
     /// The same scratch directory for a user without privilege, who owns it.

@@ -1,31 +1,12 @@
 //! Files that change or cannot be read while they are hashed.
+use super::bench::wait_for_fault;
 use super::{Bench, append, is_root, pattern, words};
-use dmover_testkit::faultfs::{Action, Config, FaultFs, FaultFsHandle, Op, Rule, When};
+use dmover_testkit::faultfs::{Action, Op, Rule, When};
 use dmover_testkit::skip;
-use std::time::{Duration, Instant};
-
-/// A bench whose `backing` is seen as `faulty`.
-fn faulty() -> Option<(FaultFsHandle, Bench)> {
-    let bench = Bench::new();
-    bench.sh("mkdir backing faulty");
-    let config = Config { threads: 8, ..Config::default() };
-    let handle = FaultFs::mount(&bench.at("backing"), &bench.at("faulty"), config).ok()?;
-    Some((handle, bench))
-}
-
-/// Waits until a rule has fired.
-#[track_caller]
-fn wait_for_fault(handle: &FaultFsHandle) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while handle.counters().rules_fired.iter().sum::<u64>() == 0 {
-        assert!(Instant::now() < deadline, "no request came");
-        std::thread::yield_now();
-    }
-}
 
 #[test]
 fn a_file_that_changes_while_it_is_hashed_is_read_again() {
-    let Some((handle, bench)) = faulty().filter(|_| is_root()) else {
+    let Some((handle, bench)) = Bench::faulty().filter(|_| is_root()) else {
         skip!("needs root and /dev/fuse");
     };
     // Whole, in parts, and as an entry of a tree.
@@ -45,7 +26,7 @@ fn a_file_that_changes_while_it_is_hashed_is_read_again() {
 
 #[test]
 fn what_cannot_be_read_has_no_digest() {
-    let Some((handle, bench)) = faulty().filter(|_| is_root()) else {
+    let Some((handle, bench)) = Bench::faulty().filter(|_| is_root()) else {
         skip!("needs root and /dev/fuse");
     };
     for (line, length) in [
@@ -74,7 +55,7 @@ fn what_cannot_be_read_has_no_digest() {
 /// Found, then written to, then opened: the manifest has one version of it.
 #[test]
 fn a_manifest_has_one_version_of_a_file() {
-    let Some((handle, bench)) = faulty().filter(|_| is_root()) else {
+    let Some((handle, bench)) = Bench::faulty().filter(|_| is_root()) else {
         skip!("needs root and /dev/fuse");
     };
     bench.write("backing/s/f", pattern(1000));

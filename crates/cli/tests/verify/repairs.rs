@@ -1,5 +1,7 @@
 //! `verify --repair`: what differs is brought over again, and only that.
+use super::bench::wait_for_fault;
 use super::{Bench, damage, found, is_root, pattern, two_trees};
+use dmover_testkit::faultfs::{Action, Op, Rule, When};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::lanes::check::leftovers;
 use dmover_testkit::skip;
@@ -116,6 +118,27 @@ fn linked_files_stay_linked() {
         assert_eq!(bench.inode("b/f"), bench.inode("b/h"));
         bench.verify("a b", 0);
     }
+}
+
+/// What was compared and what is brought over have to be one version, or the copy would be a mixture of two.
+#[test]
+fn a_source_that_changed_after_it_was_compared_is_compared_again() {
+    let Some((handle, bench)) = Bench::faulty().filter(|_| is_root()) else {
+        skip!("needs root and /dev/fuse");
+    };
+    bench.write("backing/a/f", pattern(6_000_000));
+    bench.sh("cp -a backing/a b; printf damage | dd of=b/f bs=1 seek=5000 conv=notrunc status=none; touch -r backing/a/f b/f");
+    // It is opened to be compared, and once more to be brought over.
+    let hang = Rule::new(Op::Open, Action::Hang { duration_ms: 60_000 });
+    handle.set_rules(&[hang.name("f").when(When::Nth(2))]).unwrap();
+    let running = bench.dmover.start(["verify", "--repair", "faulty/a", "b"]).unwrap();
+    wait_for_fault(&handle);
+    bench.sh("printf later | dd of=backing/a/f bs=1 seek=3000000 conv=notrunc status=none");
+    handle.set_rules(&[]).unwrap();
+    handle.release_hangs();
+    let run = running.finish().unwrap().expect_code(0);
+    assert!(run.text().contains("[repaired]"), "{}", run.tell());
+    bench.sh("cmp backing/a/f b/f");
 }
 
 /// Waits until a repair has begun to write into `b/f`.
