@@ -92,7 +92,7 @@ impl Mover<'_> {
         }
     }
 
-    fn count_found(&self, metadata: &Metadata) {
+    pub(crate) fn count_found(&self, metadata: &Metadata) {
         self.engine.count(Counter::EntriesFound);
         if metadata.kind == EntryKind::File {
             self.engine.add(Counter::BytesFound, metadata.size);
@@ -261,7 +261,7 @@ impl Mover<'_> {
         }
     }
 
-    fn decide(&self, level: &Level, record: EntryRecord, existing: Present) -> Planned {
+    pub(crate) fn decide(&self, level: &Level, record: EntryRecord, existing: Present) -> Planned {
         self.learn_granularity(level, &record, existing.as_ref().map(|(m, _)| m));
         let granularity_ns = level.target.as_ref().map_or(1, |t| t.facts.granularity_ns());
         let view = existing.as_ref().map(|(metadata, symlink)| Existing {

@@ -11,7 +11,7 @@ use crate::content::Tools;
 use crate::context::Engine;
 use crate::made::Carried;
 use crate::queue::{Class, Lease, Queue};
-use crate::verify::Unrepaired;
+use crate::verify::{Pair, Unrepaired};
 
 /// What a task has used so far.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub(crate) struct Mover<'a> {
     pub in_place: bool,
     /// The inode that was brought over last, and its content for the manifest: further names of it have the same.
     pub carried: Option<Carried>,
+    /// The file that is to be compared next, if it is open already.
+    pub pair: Option<Pair>,
     /// What was found and not repaired, until it is known whether another attempt follows.
     pub unrepaired: Option<Unrepaired>,
     /// What is compared otherwise is to be brought over now.
@@ -115,6 +117,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 exact_names: RefCell::new(None),
                 in_place: false,
                 carried: None,
+                pair: None,
                 unrepaired: None,
                 is_copying: false,
                 nodes: 0,

@@ -458,6 +458,7 @@ impl Mover<'_> {
     fn take_names(&mut self, frames: &mut [Frame], names: Vec<Seen>) {
         let Some(frame) = frames.last() else { return };
         let at_sight = self.engine.takes_files_at_sight(&frame.level);
+        let compared = self.engine.compares_at_sight(&frame.level);
         let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
         let mut names = VecDeque::from(names);
         let mut taken = 0;
@@ -472,8 +473,13 @@ impl Mover<'_> {
                 }
             }
             let Some(frame) = frames.last_mut() else { return };
-            if at_sight && hint == TypeHint::File {
-                match self.take_at_sight(&frame.level, name) {
+            if (at_sight || compared) && hint == TypeHint::File {
+                let left = if at_sight {
+                    self.take_at_sight(&frame.level, name)
+                } else {
+                    self.compare_at_sight(&frame.level, name)
+                };
+                match left {
                     None => continue,
                     Some(back) => name = back,
                 }

@@ -1,10 +1,12 @@
 //! Comparing content: both sides of a file, or one side with digests.
 use dmover_digest::Fold;
 use dmover_model::{
-    Against, ByteRange, CompareTask, Digest, EntryError, EntryRecord, ErrorClass, Metadata,
-    Operation, PathBytes, Shape, Side, Version,
+    Against, ByteRange, CompareTask, Digest, EntryError, EntryKind, EntryRecord, ErrorClass,
+    Metadata, Name, Operation, PathBytes, Shape, Side, Verb, Version,
 };
+use dmover_observe::{Activity, station};
 use dmover_plan::chunk;
+use dmover_plan::temporary::is_temporary;
 use dmover_plan::verify::merged;
 use dmover_sys::{path, stat};
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use crate::mover::Mover;
 use crate::sum::{Content, Part, differing};
 
 /// Both sides of a file, open.
-pub(super) struct Pair {
+pub(crate) struct Pair {
     pub source: Content,
     pub destination: Content,
 }
@@ -116,7 +118,66 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Whether regular files of a directory are opened on both sides before anything is known of them.
+    pub(crate) fn compares_at_sight(&self, level: &Level) -> bool {
+        let both = level.target.as_ref().is_some_and(|target| !target.fresh);
+        self.spec.verb == Verb::Verify
+            && both
+            && level.root.is_directory
+            && self.filter.admits_all()
+            && !self.follows_links()
+            && self.meetings.is_empty()
+            && self.compares_closely()
+            && self.verify_policy().since.is_none()
+    }
+}
+
 impl Mover<'_> {
+    /// Compares a regular file that has to be opened in any case: a look at an open file is cheaper than one by name.
+    /// Gives the name back if there is anything unusual about it; the ordinary way then says what.
+    pub(crate) fn compare_at_sight(&mut self, level: &Level, name: Name) -> Option<Name> {
+        let engine = self.engine;
+        let Some(target) = level.target.as_ref().filter(|_| !engine.control.is_stopping()) else {
+            return Some(name);
+        };
+        if is_temporary(name.as_bytes()) {
+            return Some(name);
+        }
+        let open = |directory| {
+            let fd = path::open_file_at(directory, name.as_bytes(), false)?;
+            stat::stat_fd(&fd).map(|found| (fd, engine.mounts.metadata(&found)))
+        };
+        station::at(Activity::SourceNames);
+        let Ok((source, metadata)) = open(&level.source.fd) else { return Some(name) };
+        station::at(Activity::TargetNames);
+        let Ok((destination, found)) = open(&target.fd) else { return Some(name) };
+        let ordinary = [&metadata, &found].iter().all(|of| of.kind == EntryKind::File)
+            && metadata.links == 1
+            && engine.compare_chunk(metadata.size).is_none()
+            && has_settled(&metadata)
+            && has_settled(&found);
+        if !ordinary {
+            return Some(name);
+        }
+        engine.limits.operation(&engine.control);
+        self.count_found(&metadata);
+        let content = |fd, metadata: &Metadata, facts| {
+            let (metadata, facts) = (metadata.clone(), Arc::clone(facts));
+            Content { fd, metadata, facts, is_stream: false, stored: engine.verify_policy().stored }
+        };
+        self.pair = Some(Pair {
+            source: content(source, &metadata, &level.source.facts),
+            destination: content(destination, &found, &target.facts),
+        });
+        let record = EntryRecord { name, renamed: None, metadata, symlink: None };
+        let planned = self.decide(level, record, Some((found, None)));
+        self.apply_one(level, planned);
+        self.pair = None;
+        self.lease.extend();
+        None
+    }
+
     /// Compares bytes that both sides have. Both have to stay as they are meanwhile.
     pub(super) fn compare_range(
         &mut self,

@@ -28,7 +28,8 @@ mod records;
 mod repair;
 mod restore;
 
-use content::{Pair, changed};
+pub(crate) use content::Pair;
+use content::changed;
 pub(crate) use extra::SeenNames;
 pub(crate) use known::Known;
 
@@ -240,7 +241,10 @@ impl Mover<'_> {
         let mut ranges = None;
         if engine.compares_closely() && !kinds.has(DifferenceKind::Type) {
             if record.metadata.kind == EntryKind::File {
-                let pair = engine.open_pair(level, record, found)?;
+                let pair = match self.pair.take() {
+                    Some(pair) => pair,
+                    None => engine.open_pair(level, record, found)?,
+                };
                 if engine.reads_content(level.path.join(record.name.as_bytes()).as_bytes()) {
                     let common = pair.common();
                     let chunk = engine.compare_chunk(common.len());
