@@ -16,7 +16,7 @@ use crate::quote::quoted;
 const LINE_MAX: u64 = 256 << 20;
 
 /// So many lines are read ahead.
-const AHEAD: usize = 16_384;
+const AHEAD: usize = 4096;
 
 /// Files that come one after the other, each with its number.
 pub(crate) struct Supply(Mutex<Files>, AtomicU64);

@@ -113,7 +113,7 @@ pub struct Style {
     pub mutil: bool,
 }
 
-/// Reads one line, which has no end of line any more. `None`: a comment.
+/// Reads one line, which has no end of line any more. `None`: a comment, or nothing.
 ///
 /// Without a function that is asked for, tagged lines tell theirs and others are guessed by their length;
 /// of those with 64 digits BLAKE3 is taken. With `nul`, names are not escaped.
@@ -124,7 +124,7 @@ pub fn parse(line: &[u8], asked: Option<HashType>, nul: bool) -> Result<Option<E
     if let Some(rest) = line.strip_prefix(b"#mutil#") {
         return parse_mutil(rest, asked, nul).map(Some);
     }
-    if line.starts_with(b"#") {
+    if line.is_empty() || line.starts_with(b"#") {
         return Ok(None);
     }
     let start = line.iter().position(|c| !matches!(c, b' ' | b'\t')).unwrap_or(line.len());

@@ -168,6 +168,12 @@ impl Writer {
         std::mem::take(&mut self.out)
     }
 
+    /// The rest, of what has no end that could be told: it is read as cut off.
+    pub fn break_off(mut self) -> Vec<u8> {
+        self.end_block();
+        self.out
+    }
+
     /// The rest. `complete`: every entry of the tree is in it.
     pub fn finish(mut self, complete: bool) -> Vec<u8> {
         self.end_block();

@@ -96,9 +96,9 @@ impl Mover<'_> {
     ) -> bool {
         let engine = self.engine;
         let started = Instant::now();
+        self.unrepaired = None;
         for attempt in 1.. {
             self.in_place = false;
-            self.unrepaired = None;
             let result = self.attempt(level, &planned, opened.take());
             let mut error = match result {
                 Ok(moved) => {
@@ -299,6 +299,15 @@ impl Mover<'_> {
         EntryError::plain(Side::Destination, Operation::Create, class, path, words)
     }
 
+    /// Whether another entry of the source goes where a backup would be put.
+    fn is_anothers_place(&self, level: &Level, name: &[u8]) -> bool {
+        // What other lines of a list bring is not known; what lies beside a source may be one.
+        if level.root.is_directory || !self.engine.directories_apart {
+            return stat::stat_at(&level.source.fd, name, false).is_ok();
+        }
+        self.engine.has_target_named(name)
+    }
+
     /// Keeps the version that is about to be replaced under its backup name.
     pub(crate) fn back_up(
         &self,
@@ -319,7 +328,7 @@ impl Mover<'_> {
                 kept.extend_from_slice(&backup.suffix);
             }
             // A link keeps the old version reachable at every instant; rename comes after it.
-            if stat::stat_at(&level.source.fd, &kept, false).is_ok() && !backup.numbered {
+            if !backup.numbered && self.is_anothers_place(level, &kept) {
                 let words = "its backup name belongs to another entry of the source";
                 let (side, class) = (Side::Destination, ErrorClass::NameClash);
                 let path = level.target_path(name);

@@ -22,6 +22,8 @@ pub(crate) struct Attributes {
     /// System attributes that there were.
     pub left_out: u32,
     pub flags: Flags,
+    /// The file system has answered what flags there are.
+    pub knows_flags: bool,
     pub project: Project,
     /// What the owning group may do, where an ACL says so and the mode's group bits are its mask.
     pub owning_group: Option<u32>,
@@ -124,6 +126,7 @@ impl Engine {
         if self.keeps(Attribute::Flags) {
             let bits = flags::get(fd).map_err(fail)?;
             has_flags = bits.is_some();
+            attributes.knows_flags = has_flags;
             attributes.flags = bits.unwrap_or(0) & flags::CARRIED;
         }
         if has_flags && self.keeps(Attribute::Project) {

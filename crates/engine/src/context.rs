@@ -33,6 +33,8 @@ pub(crate) const EPERM: i32 = 1;
 pub(crate) struct Privilege {
     /// It may set any owner and ignores permission bits.
     pub privileged: bool,
+    /// Attributes of the namespace `trusted.` are shown to it.
+    pub sees_trusted: bool,
     pub uid: u32,
     pub gid: u32,
     /// The creation mask that the person had, for entries whose mode is not preserved.
@@ -43,7 +45,8 @@ impl Privilege {
     pub fn of_process(privileged: bool, umask: u32) -> Self {
         let (uid, gid) =
             (dmover_sys::process::effective_uid(), dmover_sys::process::effective_gid());
-        Self { privileged, uid, gid, umask }
+        let sees_trusted = dmover_sys::process::sees_trusted();
+        Self { privileged, sees_trusted, uid, gid, umask }
     }
 }
 

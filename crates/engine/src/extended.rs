@@ -4,8 +4,9 @@ use dmover_model::{
     Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass,
     Extended, HashType, NamedDigest, Operation, PathBytes, Side,
 };
+use dmover_sys::flags::{self, Flags, Project};
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, BorrowedFd, OwnedFd, path, stat};
+use dmover_sys::{BorrowedFd, OwnedFd, path, stat};
 use serde_bytes::ByteBuf;
 
 use crate::attributes::{Attributes, is_never_copied};
@@ -61,23 +62,28 @@ impl Engine {
         };
         // What is not open has no flags to read.
         let open = held == Held::Open;
-        let (flags, project) = (attributes.flags, attributes.project);
+        let Attributes { flags, project, .. } = attributes;
         Extended {
             xattrs: keeps(Attribute::Xattr)
                 .then(|| plain_xattrs(attributes).into_iter().map(named).collect()),
             acls: keeps(Attribute::Acl)
                 .then(|| self.acls(attributes, whose).iter().map(named).collect()),
-            flags: (open && keeps(Attribute::Flags)).then_some(flags),
+            flags: (open && keeps(Attribute::Flags)).then_some(*flags),
             project: (open && keeps(Attribute::Project)).then_some((project.id, project.inherit)),
         }
     }
 
     /// The same for what is being copied, if a manifest is written.
     pub(crate) fn extended_to_keep(&self, attributes: &Attributes, held: Held) -> Extended {
-        if self.keeps_what_is_there() {
-            self.extended(attributes, held, Whose::Source)
-        } else {
-            Extended::default()
+        if !self.keeps_what_is_there() {
+            return Extended::default();
+        }
+        let extended = self.extended(attributes, held, Whose::Source);
+        Extended {
+            flags: extended.flags.filter(|_| attributes.knows_flags),
+            // Without a project of its own an entry takes that of its new directory.
+            project: extended.project.filter(|_| attributes.project != Project::default()),
+            ..extended
         }
     }
 
@@ -97,7 +103,7 @@ impl Engine {
         // Who wrote the manifest may have seen less than who reads it, or more.
         let is_trusted = |named: &&NamedDigest| named.name.starts_with(PRIVILEGED);
         let listed = recorded.xattrs.iter().flatten().any(|named| is_trusted(&named));
-        let both_see = listed && self.privilege.privileged;
+        let both_see = listed && self.privilege.sees_trusted;
         let seen = |extended: &Extended| -> Option<Vec<NamedDigest>> {
             let counts = |named: &&NamedDigest| both_see || !is_trusted(named);
             extended.xattrs.as_ref().map(|all| all.iter().filter(counts).cloned().collect())
@@ -110,7 +116,8 @@ impl Engine {
         let xattrs = (seen(recorded), seen(&found));
         note(DifferenceKind::Xattr, differ(xattrs.0.as_ref(), xattrs.1.as_ref()));
         note(DifferenceKind::Acl, differ(recorded.acls.as_ref(), found.acls.as_ref()));
-        note(DifferenceKind::Flags, differ(recorded.flags.as_ref(), found.flags.as_ref()));
+        let flags = recorded.flags.zip(found.flags);
+        note(DifferenceKind::Flags, flags.is_some_and(|(one, other)| flags_differ(one, other)));
         note(DifferenceKind::Project, differ(recorded.project.as_ref(), found.project.as_ref()));
         Ok(kinds)
     }
@@ -139,20 +146,24 @@ impl Engine {
         Ok((fd, held))
     }
 
-    /// What a manifest keeps of an entry that is left alone as equal.
+    /// What a manifest keeps of an entry without content that is left alone as equal.
     pub(crate) fn extended_of_skipped(
         &self,
         level: &Level,
         record: &EntryRecord,
     ) -> Result<Extended, EntryError> {
-        if !self.keeps_what_is_there() || self.follows(level) {
+        if !self.keeps_what_is_there() {
             return Ok(Extended::default());
         }
-        let (fd, held) = self.open_for_attributes(level, record)?;
-        let shown = || level.source_path(record.name.as_bytes());
-        let attributes = self.read_attributes(fd.as_fd(), held, &shown)?;
-        Ok(self.extended_to_keep(&attributes, held))
+        let (_pinned, attributes) = self.pinned_attributes(level, record)?;
+        Ok(self.extended_to_keep(&attributes, Held::Pinned))
     }
+}
+
+/// Whether flags are not those that a copy would have: some that a new entry takes from its directory stay.
+pub(crate) fn flags_differ(expected: Flags, found: Flags) -> bool {
+    let missing = expected & !found;
+    missing != 0 || found & !expected & !flags::EARLY != 0
 }
 
 /// Whether what both know is not the same.

@@ -17,7 +17,6 @@ use std::time::Duration;
 use crate::apply::{Made, Moved, Planned};
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
-use crate::extended::Whose;
 use crate::level::Level;
 use crate::mover::Mover;
 
@@ -159,8 +158,10 @@ impl Engine {
             gid: self.ids.group(metadata.gid),
             size: if metadata.kind == EntryKind::File { metadata.size } else { 0 },
             mtime: metadata.mtime,
-            link: (linked && self.spec.policy.preserve.has(Attribute::Links))
-                .then(|| metadata.identity.inode ^ u64::from(metadata.identity.mount.0) << 56),
+            link: (linked
+                && self.spec.policy.preserve.has(Attribute::Links)
+                && !self.follows_links())
+            .then(|| metadata.identity.inode ^ u64::from(metadata.identity.mount.0) << 56),
             symlink: record.symlink.clone().map(ByteBuf::from),
             device: is_device.then_some(metadata.device),
             extended,
@@ -178,7 +179,7 @@ impl Engine {
         // What cannot be read is told when the directory is finished.
         let extended = if self.keeps_what_is_there() {
             let attributes = self.read_attributes(level.source.fd.as_fd(), Held::Open, &shown);
-            attributes.map(|all| self.extended(&all, Held::Open, Whose::Source)).unwrap_or_default()
+            attributes.map(|all| self.extended_to_keep(&all, Held::Open)).unwrap_or_default()
         } else {
             Extended::default()
         };

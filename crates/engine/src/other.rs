@@ -14,7 +14,7 @@ use crate::mover::Mover;
 
 impl Engine {
     /// Pins a source entry without opening it, and reads its extended attributes.
-    fn pinned_attributes(
+    pub(crate) fn pinned_attributes(
         &self,
         level: &Level,
         record: &EntryRecord,

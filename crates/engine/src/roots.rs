@@ -68,6 +68,18 @@ impl Engine {
         }
     }
 
+    /// Whether a root of the command line gets this name, in whatever directory.
+    pub(crate) fn has_target_named(&self, name: &[u8]) -> bool {
+        let roots = self.roots.0.read().unwrap_or_else(PoisonError::into_inner);
+        roots.iter().any(|slot| match &**slot {
+            Slot::Open(root) => {
+                let target = root.destination.as_ref().and_then(|side| side.name.as_ref());
+                target.is_some_and(|target| target.as_bytes() == name)
+            }
+            Slot::Listed(_) => false,
+        })
+    }
+
     /// How entries of a root are called, without opening it.
     pub(crate) fn destination_path(&self, id: RootId, at: &TreePath, name: &[u8]) -> PathBytes {
         match &*self.roots.slot(id) {

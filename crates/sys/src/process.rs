@@ -29,6 +29,16 @@ pub fn is_privileged() -> bool {
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
+/// Whether attributes of the namespace `trusted.` are shown to the process: to CAP_SYS_ADMIN of the first user namespace
+/// only (xattr(7)), so not to root in most containers.
+pub fn sees_trusted() -> bool {
+    use rustix::thread::CapabilitySet;
+    let sets = rustix::thread::capabilities(None);
+    let admin = sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    let ids = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    admin && ids.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
 /// Clears the creation mask once, so that every mode is exactly the one asked for, and answers the
 /// old mask.
 pub fn clear_umask() -> u32 {

@@ -3,8 +3,8 @@ use clap::ArgMatches;
 use dmover_digest::lines::{self, Form, Line, Style};
 use dmover_digest::manifest::{Header, ManifestError, Reader, Writer};
 use dmover_model::{
-    Body, EntryKind, ExitCode as Code, Extended, NamedDigest, PathBytes, Record, Selection,
-    TreePath,
+    Body, Content, EntryKind, ExitCode as Code, Extended, HashType, NamedDigest, PathBytes, Record,
+    Selection, Shape, TreePath,
 };
 use dmover_plan::filter::Filter;
 use serde_json::{Map, Value, json};
@@ -283,14 +283,15 @@ fn filter(args: &FilterManifestArgs, matches: &ArgMatches) -> Result<Code, Troub
         match source.next() {
             Ok(Some(record)) => writer.push(&record),
             Ok(None) => break Ok(Code::Done),
-            // What came before is written, as a manifest that says that it is not complete.
             Err(error) => break Err(error),
         }
         out.write_all(&writer.take())?;
     };
     let ending = source.reader.ending();
     let complete = ending.is_some_and(|ending| ending.complete) && !source.left_out;
-    out.write_all(&writer.finish(complete && read.is_ok()))?;
+    // What came before a damage is worth having, but must not look like all.
+    let rest = if read.is_ok() { writer.finish(complete) } else { writer.break_off() };
+    out.write_all(&rest)?;
     out.sync_all()?;
     source.tell_end();
     read
@@ -347,6 +348,7 @@ fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
     source.tell_end();
     let mut out = crate::print::data();
     let mut count = 0u64;
+    let mut unlike = false;
     let mut tell = |what: &str, path: &TreePath, differs: &[&str]| -> std::io::Result<()> {
         count += 1;
         if args.json {
@@ -371,7 +373,12 @@ fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
             if old.remove(&path).is_some() {
                 tell("missing", &record.path, &[])?;
             } else if let Some(new) = changed.remove(&path) {
-                tell("changed", &record.path, &differences(&record.body, &new.body))?;
+                let differs = differences(&record.body, &new.body);
+                unlike |= digests_unlike(&record.body, &new.body);
+                // What only one of both knows is no difference.
+                if !differs.is_empty() {
+                    tell("changed", &record.path, &differs)?;
+                }
             }
         }
     }
@@ -379,28 +386,56 @@ fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
         tell("new", &record.path, &[])?;
     }
     out.flush()?;
+    if unlike {
+        crate::print::say(
+            "dmover: note: digests of different functions, or of trees with different leaves, say nothing of each other \
+             and were not compared",
+        );
+    }
     if count == 0 {
-        return Ok(Code::Done);
+        return Ok(if unlike { Code::Partial } else { Code::Done });
     }
     crate::print::say(&format!("dmover: {} differences", grouped(count)));
     Ok(Code::Different)
 }
 
+/// Whether both have digests that cannot be compared.
+fn digests_unlike(old: &Body, new: &Body) -> bool {
+    let made = |body: &Body| body.content.as_ref().map(|content| made_by(&content.shape));
+    old.size == new.size && made(old).zip(made(new)).is_some_and(|(old, new)| old != new)
+}
+
+/// What a digest of some content depends on besides the content.
+fn made_by(shape: &Shape) -> (HashType, Option<u64>) {
+    (shape.hash(), (!shape.is_plain()).then(|| shape.leaf()))
+}
+
+/// Whether nothing is known to differ.
+fn known<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> bool {
+    old.is_none() || new.is_none() || old == new
+}
+
 fn differences(old: &Body, new: &Body) -> Vec<&'static str> {
-    let digest = |body: &Body| body.content.as_ref().map(|c| (c.shape.hash(), c.digest));
+    let both = |old: Option<&Content>, new: Option<&Content>| match (old, new) {
+        (Some(old), Some(new)) => {
+            made_by(&old.shape) != made_by(&new.shape) || old.digest == new.digest
+        }
+        (old, new) => old.is_some() == new.is_some(),
+    };
+    let (was, is) = (&old.extended, &new.extended);
     let all = [
         (old.kind == new.kind, "type"),
         (old.size == new.size, "size"),
         (old.mtime == new.mtime, "mtime"),
-        (digest(old) == digest(new), "digest"),
+        (both(old.content.as_ref(), new.content.as_ref()), "digest"),
         (old.mode == new.mode, "mode"),
         ((old.uid, old.gid) == (new.uid, new.gid), "owner"),
         (old.symlink == new.symlink, "target"),
         (old.device == new.device, "device"),
-        (old.extended.xattrs == new.extended.xattrs, "xattr"),
-        (old.extended.acls == new.extended.acls, "acl"),
-        (old.extended.flags == new.extended.flags, "flags"),
-        (old.extended.project == new.extended.project, "project"),
+        (known(was.xattrs.as_ref(), is.xattrs.as_ref()), "xattr"),
+        (known(was.acls.as_ref(), is.acls.as_ref()), "acl"),
+        (known(was.flags.as_ref(), is.flags.as_ref()), "flags"),
+        (was.project == is.project, "project"),
     ];
     all.iter().filter(|(same, _)| !same).map(|(_, word)| *word).collect()
 }

@@ -260,21 +260,18 @@ impl Printer {
     fn summary(&self, args: &SumArgs, report: &JobReport, code: Code, sizes: Sizes) {
         match self {
             Self::Json(printer) => printer.summary(report, code),
-            Self::Text(_)
-                if args.output.verbose == 0
+            Self::Text(_) => {
+                if let JobState::Stopped(reason) = report.state
                     && !args.check.status
-                    && let JobState::Stopped(reason) = report.state =>
-            {
-                // Lines that look complete must not be taken for all of them.
-                let words = crate::print::text::stop_words(reason);
-                crate::print::say(&format!("dmover: {words}; not everything was hashed"));
-            }
-            Self::Text(_) if args.output.verbose > 0 => {
-                for line in SumPrinter::summary(report, sizes) {
-                    crate::print::say(&line);
+                {
+                    // Lines that look complete must not be taken for all of them.
+                    let words = crate::print::text::stop_words(reason);
+                    crate::print::say(&format!("dmover: {words}; not everything was hashed"));
                 }
+                let wanted = args.output.verbose > 0;
+                let lines = wanted.then(|| SumPrinter::summary(report, sizes));
+                lines.iter().flatten().for_each(|line| crate::print::say(line));
             }
-            Self::Text(_) => {}
         }
     }
 

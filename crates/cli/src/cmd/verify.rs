@@ -166,7 +166,11 @@ impl Printer {
         match &self.kind {
             Kind::Json(printer) => printer.summary(report, code),
             Kind::Text(_) if args.output.quiet > 0 => {}
-            Kind::Text(_) => summary(report, self.sizes).iter().for_each(|line| say(line)),
+            Kind::Text(_) => {
+                for line in summary(report, self.sizes, code == Code::Done) {
+                    say(&line);
+                }
+            }
         }
     }
 

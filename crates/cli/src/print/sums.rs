@@ -31,11 +31,16 @@ pub(crate) enum Shown {
 /// Prints digests, or what became of checks, in the order of the list that named the files.
 pub(crate) struct SumPrinter {
     words: Arc<TextPrinter>,
-    control: Arc<Control>,
     style: Style,
     checks: Shown,
     ignore_missing: bool,
-    out: Arc<Mutex<Out>>,
+    sink: Arc<Sink>,
+}
+
+/// Where lines go.
+struct Sink {
+    out: Mutex<Out>,
+    control: Arc<Control>,
     /// A line could not be written.
     lost: AtomicBool,
 }
@@ -80,9 +85,9 @@ impl SumPrinter {
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
         };
-        let out = Arc::new(Mutex::new(out));
-        flush_at_times(&out);
-        Self { words, control, style, checks, ignore_missing, out, lost: AtomicBool::new(false) }
+        let sink = Arc::new(Sink { out: Mutex::new(out), control, lost: AtomicBool::new(false) });
+        sink.flush_at_times();
+        Self { words, style, checks, ignore_missing, sink }
     }
 
     fn digest_lines(&self, digest: &FileDigest) -> Vec<u8> {
@@ -135,30 +140,18 @@ impl SumPrinter {
 
     /// Prints a result when its turn has come; what is in no list comes at once.
     fn put(&self, number: Option<u64>, text: Vec<u8>) {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = out.put(number, text) {
-            self.lose(&error);
-        }
+        self.sink.with(|out| out.put(number, text));
     }
 
     /// Prints what is left. Answers whether all could be printed.
     pub fn end(&self) -> bool {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = out.release_all().and_then(|()| out.writer.flush());
-        if let Err(error) = &ended {
-            self.lose(error);
-        }
+        self.sink.with(|out| out.release_all().and_then(|()| out.writer.flush()));
         !self.has_lost()
     }
 
     /// Whether a line could not be written.
     pub fn has_lost(&self) -> bool {
-        self.lost.load(Ordering::Relaxed)
-    }
-
-    fn lose(&self, error: &std::io::Error) {
-        self.lost.store(true, Ordering::Relaxed);
-        self.control.stop(super::output_failed(error));
+        self.sink.lost.load(Ordering::Relaxed)
     }
 
     /// What was hashed, in words.
@@ -176,19 +169,29 @@ impl SumPrinter {
     }
 }
 
-/// Writes out what is known every now and then, whatever comes after it, until the printer is gone.
-fn flush_at_times(out: &Arc<Mutex<Out>>) {
-    let out = Arc::downgrade(out);
-    let flush = move || {
-        while let Some(out) = out.upgrade() {
-            // What cannot be written stays in the buffer, and is told by who writes next.
-            let _ = out.lock().unwrap_or_else(PoisonError::into_inner).writer.flush();
-            drop(out);
-            std::thread::sleep(FLUSH_EVERY);
+impl Sink {
+    /// Does something with the output. If it cannot be written, nothing more is worth hashing.
+    fn with(&self, act: impl FnOnce(&mut Out) -> std::io::Result<()>) {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = act(&mut out) {
+            self.lost.store(true, Ordering::Relaxed);
+            self.control.stop(super::output_failed(&error));
         }
-    };
-    // Without it lines come in larger lots.
-    let _ = std::thread::Builder::new().name("flush".into()).spawn(flush);
+    }
+
+    /// Writes out what is known every now and then, whatever comes after it, until the printer is gone.
+    fn flush_at_times(self: &Arc<Self>) {
+        let sink = Arc::downgrade(self);
+        let flush = move || {
+            while let Some(sink) = sink.upgrade() {
+                sink.with(|out| out.writer.flush());
+                drop(sink);
+                std::thread::sleep(FLUSH_EVERY);
+            }
+        };
+        // Without it lines come in larger lots.
+        let _ = std::thread::Builder::new().name("flush".into()).spawn(flush);
+    }
 }
 
 impl Out {

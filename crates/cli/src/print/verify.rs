@@ -1,5 +1,5 @@
 //! What a comparison found, a line for each entry, and a summary in words.
-use dmover_engine::{Control, JobReport, JobState};
+use dmover_engine::{Control, JobReport};
 use dmover_model::{Difference, Event, units};
 use dmover_observe::{Counter, Monitor};
 use std::io::Write;
@@ -60,15 +60,13 @@ impl VerifyPrinter {
     }
 }
 
-/// What was compared, in words.
-pub(crate) fn summary(report: &JobReport, sizes: Sizes) -> Vec<String> {
+/// What was compared, in words. `is_whole`: that was all that should have been.
+pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<String> {
     let get = |counter| report.counters.get(counter);
     let seconds = report.elapsed.as_secs_f64().max(0.001);
     let (compared, differing) = (get(Counter::EntriesCompared), get(Counter::EntriesDiffering));
     let all = counted(compared, "entry", "entries");
-    let found = if differing == 0
-        && (get(Counter::Errors) > 0 || matches!(report.state, JobState::Stopped(_)))
-    {
+    let found = if differing == 0 && !is_whole {
         format!("no difference in {all}, but NOT everything could be compared")
     } else if differing == 0 {
         format!("no difference in {all}")

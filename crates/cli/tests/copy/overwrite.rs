@@ -89,6 +89,18 @@ fn numbered_backups_keep_all_versions() {
     assert_eq!(bench.read("d/older"), "third\n");
 }
 
+/// What lies beside a single source is not a source; another source may be.
+#[test]
+fn a_backup_may_have_the_name_of_what_lies_beside_its_source() {
+    let bench = Bench::new();
+    bench.sh("mkdir s d; echo new > s/x; echo other > s/y~; echo old > d/y; echo older > d/y~");
+    bench.copy("--backup --overwrite=always -T s/x d/y").expect_code(0);
+    assert_eq!(bench.sh("cat d/y d/y~"), "new\nold\n");
+    bench.sh("echo y > s/y; echo y > d/y; echo older > d/y~");
+    let run = bench.copy("--backup --overwrite=always s/y s/y~ d").expect_code(3);
+    assert!(run.text().contains("name_clash"), "{}", run.tell());
+}
+
 #[test]
 fn a_suffix_alone_means_backups() {
     let bench = bench();

@@ -79,7 +79,7 @@ fn lines_that_say_nothing_never_pass() {
         (format!("{}0  f", &good[..64]), "65 hexadecimal digits"),
         (format!("x{good}"), "neither"),
         ("no digest at all".into(), "neither"),
-        (String::new(), "neither"),
+        (" ".into(), "neither"),
         (format!("SHA9 (f) = {}", &good[..64]), "unknown digest 'SHA9'"),
         (format!("MD5 (f) = {}", &good[..64]), "not of sha256"),
         (format!("\\{}  f\\q", &good[..64]), "backslash"),
@@ -97,7 +97,9 @@ fn lines_that_say_nothing_never_pass() {
         );
         assert_eq!(lines(&run), ["f: OK"], "{line}");
     }
-    for empty in ["", "# only a comment\n"] {
+    // As for md5sum, nothing says nothing.
+    bench.dmover_with("sum -c --strict -a sha256", format!("\n{good}\n\n")).expect_code(0);
+    for empty in ["", "\n", "# only a comment\n"] {
         let run = bench.dmover_with("sum -c", empty).expect_code(1);
         assert!(words(&run).contains("no line has digest and name"), "{}", run.tell());
     }

@@ -205,6 +205,21 @@ fn what_was_not_hashed_is_told_without_being_asked() {
     assert!(words(&run).contains("f/x") && !words(&run).contains("[changed]"), "{}", run.tell());
 }
 
+/// Terabytes are not hashed for a reader that has gone.
+#[test]
+fn output_that_nobody_takes_stops_it() {
+    let bench = Bench::new();
+    bench.write("f", "1");
+    bench.sh("mkfifo lines");
+    let program = bench::PROGRAM;
+    // The list stays open for a minute, but the first line that cannot be written is the end.
+    let run = bench.sh(&format!(
+        "(echo f; for second in $(seq 60); do sleep 1; echo f; done) > lines & writer=$!
+         \"{program}\" sum --read-stdin < lines > /dev/full 2> said || echo $?; kill $writer || true; cat said"
+    ));
+    assert!(run.starts_with('8') && run.contains("standard output"), "{run}");
+}
+
 /// Nothing is written, so nothing has to be put in order: it ends as any tool does.
 #[test]
 fn a_signal_ends_it_at_once() {

@@ -175,6 +175,33 @@ fn what_may_not_be_set_is_not_called_repaired() {
     assert!(found(&run).iter().all(|one| one.kinds == "owner" && one.repaired == Some(false)));
 }
 
+/// A flag that keeps a file as it is has to go before the file can be mended, and that is told.
+#[test]
+fn flags_that_are_taken_away_are_named() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; printf 1 > a/i; printf 1 > a/append; printf 1 > a/both; cp -a a b");
+    let unlocked = bench.undo("chattr -R -i -a b");
+    bench.dmover("copy -q -T --manifest m a c").expect_code(0);
+    let unlocked_too = bench.undo("chattr -R -i -a c");
+    for line in ["--repair a b", "--repair --manifest m --from a c"] {
+        let tree = line.rsplit(' ').next().unwrap();
+        damage(&bench, &format!("{tree}/both"), 0);
+        bench.sh(&format!("cd {tree} && chattr +i i both && chattr +a append"));
+        let found = bench.verify(line, 0);
+        let mut kinds: Vec<_> =
+            found.iter().map(|one| (one.path.rsplit('/').next().unwrap(), &*one.kinds)).collect();
+        kinds.sort_unstable();
+        assert_eq!(
+            kinds,
+            [("append", "flags"), ("both", "content,flags"), ("i", "flags")],
+            "{line}"
+        );
+        assert!(found.iter().all(|one| one.repaired == Some(true)), "{found:?}");
+        bench.sh(&format!("cmp a/both {tree}/both; ! lsattr {tree} | cut -c1-20 | grep '[ia]'"));
+    }
+    drop((unlocked, unlocked_too));
+}
+
 #[test]
 fn a_file_that_may_not_be_written_is_replaced() {
     if !is_root() {

@@ -11,12 +11,13 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::verify::{Scope, Sight, describe, differences, is_sampled, merged};
 use dmover_plan::{chunk, retry};
+use dmover_sys::flags::Project;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, BorrowedFd, Errno, directory, path, stat};
 
 use crate::apply::{Moved, Planned};
 use crate::context::{Engine, entry_error};
-use crate::extended::{Whose, plain_xattrs};
+use crate::extended::{Whose, flags_differ, plain_xattrs};
 use crate::level::Level;
 use crate::look::file_ref;
 use crate::mover::Mover;
@@ -275,6 +276,9 @@ impl Mover<'_> {
         let engine = self.engine;
         let path = level.target_path(planned.record.destination_name().as_bytes());
         let kind = planned.record.metadata.kind;
+        if finding.kinds.is_empty() && self.tell_mended() {
+            return Ok(());
+        }
         if !engine.repairs() || finding.kinds.is_empty() {
             engine.tell_finding(path, kind, finding, None);
             return Ok(());
@@ -283,6 +287,7 @@ impl Mover<'_> {
             self.unrepaired = Some(Unrepaired { path, kind, finding });
             return Err(error);
         }
+        self.unrepaired = None;
         let left = self.left_over(level, planned)?;
         finding.tell_left_over(left);
         engine.tell_finding(path, kind, finding, Some(left.is_empty()));
@@ -312,6 +317,13 @@ impl Mover<'_> {
             _ => engine.pinned_differences(level, &now.record)?,
         };
         Ok(kinds.and(more))
+    }
+
+    /// Whether an attempt before this one, which found nothing, had mended something and failed later. That is told.
+    fn tell_mended(&mut self) -> bool {
+        let Some(Unrepaired { path, kind, finding }) = self.unrepaired.take() else { return false };
+        self.engine.tell_finding(path, kind, finding, Some(true));
+        true
     }
 
     /// No attempt follows: what was found and not repaired is told.
@@ -583,10 +595,12 @@ impl Engine {
         {
             kinds.insert(DifferenceKind::Acl);
         }
-        if keeps(Attribute::Flags) && expected.flags != found.flags {
+        if keeps(Attribute::Flags) && flags_differ(expected.flags, found.flags) {
             kinds.insert(DifferenceKind::Flags);
         }
-        if keeps(Attribute::Project) && expected.project != found.project {
+        // Without a project of its own an entry takes that of its new directory.
+        let has_project = expected.project != Project::default();
+        if keeps(Attribute::Project) && has_project && expected.project != found.project {
             kinds.insert(DifferenceKind::Project);
         }
         Ok(kinds)

@@ -81,8 +81,8 @@ impl Mover<'_> {
         }
         engine.limits.operation(&engine.control);
         let mut attempt = round;
+        self.unrepaired = None;
         loop {
-            self.unrepaired = None;
             match self.try_record(record, place, attempt) {
                 Ok(()) => return,
                 Err(error) if engine.may_pass(&error, attempt) => {
@@ -257,6 +257,9 @@ impl Mover<'_> {
     fn conclude_record(&mut self, record: &Record, mut finding: Finding) -> Result<(), EntryError> {
         let engine = self.engine;
         let (path, kind) = (engine.checked_path(&record.path), record.body.kind);
+        if finding.kinds.is_empty() && self.tell_mended() {
+            return Ok(());
+        }
         if !engine.repairs() || finding.kinds.is_empty() {
             engine.tell_finding(path, kind, finding, None);
             return Ok(());
@@ -268,6 +271,7 @@ impl Mover<'_> {
                 return Err(error);
             }
         };
+        self.unrepaired = None;
         let left = engine.left_over_of(record)?;
         finding.tell_left_over(left);
         engine.tell_finding(path, kind, finding, Some(repaired && left.is_empty()));

@@ -155,8 +155,10 @@ impl Mover<'_> {
         let shown = || level.target_path(last);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let opened = self.open_existing(level, target, last, &supply.metadata);
+        let mut lifted = false;
         let fd = match opened {
             Err(error) if error.errno == EPERM && self.lift_file(target, last) => {
+                lifted = true;
                 self.open_existing(level, target, last, &supply.metadata)?
             }
             opened => opened?,
@@ -165,7 +167,12 @@ impl Mover<'_> {
             Unfinished::new(engine, target, fd, last).map_err(|e| fail(Operation::Stat, e))?;
         // What stands there is never removed; its times will show that it is incomplete.
         file.disarm();
-        self.check_same(&file.metadata, planned, &shown)?;
+        let mut now = file.metadata.clone();
+        if let Some(found) = planned.existing.as_ref().filter(|_| lifted) {
+            // That was ours.
+            now.ctime = found.ctime;
+        }
+        self.check_same(&now, planned, &shown)?;
         let closes = mending.writes() && file.metadata.mode & !supply.metadata.mode & 0o077 != 0;
         if closes {
             // New content is not for those whom the old mode lets in.

@@ -200,7 +200,9 @@ impl Engine {
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
         let kinds = self.extended_differences(&record.body.extended, open, Whose::Source, shown)?;
-        if kinds.is_empty() { Ok(()) } else { Err(unlike(shown(), &kinds.words())) }
+        let words = kinds.words();
+        let way_out = format!("{words} (--no-preserve={words} does without)");
+        if kinds.is_empty() { Ok(()) } else { Err(unlike(shown(), &way_out)) }
     }
 }
 
