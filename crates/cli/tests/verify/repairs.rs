@@ -178,14 +178,24 @@ fn what_may_not_be_set_is_not_called_repaired() {
 /// A flag that keeps a file as it is has to go before the file can be mended, and that is told.
 #[test]
 fn flags_that_are_taken_away_are_named() {
-    let bench = Bench::new();
+    if !is_root() {
+        skip!("needs root to set flags");
+    }
+    taken_away(&Bench::new());
+    // Where a clone takes the file's place.
+    let test = "flags_that_are_taken_away_are_named";
+    let Some(image) = Image::create_or_skip(test, FileSystem::Xfs, 400 << 20) else { return };
+    taken_away(&Bench::inside(image.path()));
+}
+
+fn taken_away(bench: &Bench) {
     bench.sh("mkdir a; printf 1 > a/i; printf 1 > a/append; printf 1 > a/both; cp -a a b");
     let unlocked = bench.undo("chattr -R -i -a b");
     bench.dmover("copy -q -T --manifest m a c").expect_code(0);
     let unlocked_too = bench.undo("chattr -R -i -a c");
     for line in ["--repair a b", "--repair --manifest m --from a c"] {
         let tree = line.rsplit(' ').next().unwrap();
-        damage(&bench, &format!("{tree}/both"), 0);
+        damage(bench, &format!("{tree}/both"), 0);
         bench.sh(&format!("cd {tree} && chattr +i i both && chattr +a append"));
         let found = bench.verify(line, 0);
         let mut kinds: Vec<_> =

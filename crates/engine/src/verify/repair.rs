@@ -139,6 +139,10 @@ impl Mover<'_> {
         }
         self.write_ranges(level, planned, &unfinished, mending)?;
         engine.finish_file(&unfinished, &supply.metadata, &supply.attributes, true, &shown)?;
+        if planned.existing.as_ref().is_some_and(Metadata::is_locked) {
+            // Nothing may take its place while it is immutable or append-only; that it is, is told.
+            self.lift_file(target, last);
+        }
         self.settle(level, unfinished, last, Decision::Replace, &supply.attributes)?;
         Ok(true)
     }
