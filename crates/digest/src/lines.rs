@@ -410,7 +410,8 @@ mod tests {
     #[test]
     fn lines_that_cannot_be_used_say_why() {
         let error = |line: &str, asked| parse(line.as_bytes(), asked, false).unwrap_err();
-        assert_eq!(error("", None), LineError::Form);
+        assert_eq!(error(" ", None), LineError::Form);
+        assert_eq!(parse(b"", None, false), Ok(None));
         assert_eq!(error("nothing here", None), LineError::Form);
         assert_eq!(error(&format!("{MD5}x  a"), None), LineError::Form);
         assert_eq!(error(&format!("{}  a", &MD5[1..]), None), LineError::NoSuchLength(31));
