@@ -246,6 +246,7 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
         (Counter::TemporariesSkipped, "  temporaries "),
         (Counter::OwnersNotKept, "  owners      "),
         (Counter::SetIdsDropped, "  set-id bits "),
+        (Counter::PrivilegedAttributes, "  privileged  "),
     ];
     for (counter, label) in more {
         if get(counter) > 0 {
