@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use crate::list;
 use crate::quote::quoted;
@@ -24,7 +25,7 @@ pub(crate) struct Supply(Mutex<Files>, AtomicU64);
 enum Files {
     Named(std::vec::IntoIter<Wanted>),
     /// A thread reads them: who writes the list may take its time, and what is there already is not to wait.
-    Read(Receiver<Wanted>),
+    Read(Receiver<Wanted>, Option<JoinHandle<bool>>),
 }
 
 /// A file before it has its number.
@@ -53,9 +54,15 @@ impl SumSupply for Supply {
         };
         match &mut *files {
             Files::Named(files) => Some(files.take(most).map(item).collect()),
-            Files::Read(files) => match files.try_recv() {
+            Files::Read(files, reader) => match files.try_recv() {
                 Err(TryRecvError::Empty) => None,
-                Err(TryRecvError::Disconnected) => Some(Vec::new()),
+                Err(TryRecvError::Disconnected) => {
+                    // A fault of the program must not look like the end of the list.
+                    if let Some(Err(fault)) = reader.take().map(JoinHandle::join) {
+                        std::panic::resume_unwind(fault);
+                    }
+                    Some(Vec::new())
+                }
                 Ok(first) => Some(
                     std::iter::once(first).chain(files.try_iter()).take(most).map(item).collect(),
                 ),
@@ -75,8 +82,8 @@ impl Supply {
         let (sender, receiver) = sync_channel(AHEAD);
         // It ends with the list, or when nobody wants more.
         let send = move || files.all(|file| sender.send(file).is_ok());
-        std::thread::Builder::new().name("list".into()).spawn(send)?;
-        Ok(Self::new(Files::Read(receiver)))
+        let reader = std::thread::Builder::new().name("list".into()).spawn(send)?;
+        Ok(Self::new(Files::Read(receiver, Some(reader))))
     }
 
     /// Files that were named as arguments.

@@ -122,7 +122,7 @@ impl Engine {
         Ok(kinds)
     }
 
-    /// Opens an entry for its attributes, in the version that was found.
+    /// Opens an entry for its attributes if it is still the one that was found; what is neither file nor directory is pinned.
     pub(crate) fn open_for_attributes(
         &self,
         level: &Level,
@@ -134,6 +134,7 @@ impl Engine {
         let (fd, held) = match record.metadata.kind {
             EntryKind::File => (path::open_file_at(directory, name, false), Held::Open),
             EntryKind::Directory => (path::open_directory_at(directory, name), Held::Open),
+            _ if self.follows(level) => (path::pin_at_following(directory, name), Held::Pinned),
             _ => (path::pin_at(directory, name), Held::Pinned),
         };
         let fd = fd.map_err(fail)?;

@@ -424,11 +424,16 @@ impl Engine {
         let nothing_there = level.target.as_ref().is_some_and(|target| target.fresh);
         (nothing_there || self.spec.verb == Verb::Sum)
             && self.spec.verb != Verb::Verify
-            && level.root.is_directory
             && level.root.range.is_none()
+            && !self.spec.policy.dry_run
+            && self.asks_nothing_of_names(level)
+    }
+
+    /// Whether a name and its type are all that has to be known of a regular file before it is opened.
+    pub(crate) fn asks_nothing_of_names(&self, level: &Level) -> bool {
+        level.root.is_directory
             && self.filter.admits_all()
             && !self.follows_links()
-            && !self.spec.policy.dry_run
             && self.meetings.is_empty()
     }
 }

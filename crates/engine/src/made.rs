@@ -3,7 +3,7 @@ use dmover_digest::manifest::{Header, Writer};
 use dmover_digest::{Fold, Pieces};
 use dmover_model::{
     Action, Attribute, Body, ByteRange, Content, EntryError, EntryKind, EntryRecord, ErrorClass,
-    Event, Extended, FileDigest, Identity, Metadata, Operation, Record, Shape, Side,
+    Event, Extended, FileDigest, Identity, Operation, Record, Shape, Side,
 };
 use dmover_observe::Counter;
 use dmover_sys::AsFd;
@@ -205,9 +205,9 @@ impl Engine {
     }
 
     /// Further names of a large file are linked by another task than the one that ends it.
-    fn remember_sealed(&self, metadata: &Metadata, carried: &Carried) {
+    fn remember_sealed(&self, carried: &Carried) {
         const MOST: usize = 64;
-        if metadata.links < 2 || carried.content.is_none() {
+        if carried.content.is_none() {
             return;
         }
         let sealed = &mut *lock(&self.sealed);
@@ -325,10 +325,13 @@ impl Mover<'_> {
             return;
         }
         let metadata = moved.version.unwrap_or_else(|| record.metadata.clone());
-        let carried = Carried { of: metadata.identity, extended: moved.extended, content };
-        engine.remember_sealed(&metadata, &carried);
-        let Carried { extended, content, .. } = carried.clone();
-        self.carried = Some(carried);
+        let extended = moved.extended;
+        if metadata.links > 1 {
+            let (extended, content) = (extended.clone(), content.clone());
+            let carried = Carried { of: metadata.identity, extended, content };
+            engine.remember_sealed(&carried);
+            self.carried = Some(carried);
+        }
         engine.keep_entry(level, &EntryRecord { metadata, ..record.clone() }, extended, content);
     }
 

@@ -20,21 +20,8 @@ impl Engine {
         record: &EntryRecord,
     ) -> Result<(OwnedFd, Attributes), EntryError> {
         let shown = || level.source_path(record.name.as_bytes());
-        let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
-        let (directory, name) = (&level.source.fd, record.name.as_bytes());
-        let pinned = if self.follows(level) {
-            path::pin_at_following(directory, name)
-        } else {
-            path::pin_at(directory, name)
-        };
-        let pinned = pinned.map_err(fail)?;
-        let found = self.mounts.metadata(&stat::stat_fd(&pinned).map_err(fail)?);
-        if found.identity != record.metadata.identity {
-            let words = "another entry stands here now";
-            let (side, class) = (Side::Source, ErrorClass::Changed);
-            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
-        }
-        let attributes = self.read_attributes(pinned.as_fd(), Held::Pinned, &shown)?;
+        let (pinned, held) = self.open_for_attributes(level, record)?;
+        let attributes = self.read_attributes(pinned.as_fd(), held, &shown)?;
         Ok((pinned, attributes))
     }
 }

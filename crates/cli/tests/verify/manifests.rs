@@ -1,5 +1,7 @@
 //! A tree beside its manifest.
-use super::{Bench, damage, pattern, two_trees};
+use super::{Bench, damage, is_root, pattern, two_trees};
+use dmover_testkit::image::{FileSystem, Image};
+use dmover_testkit::skip;
 
 /// A tree, its copy, and the manifest of the copy.
 fn recorded(bench: &Bench, more: &str) {
@@ -163,6 +165,54 @@ fn attributes_that_no_look_shows_are_in_a_manifest() {
     let run = bench.dmover("verify --repair --manifest m --from a b").expect_code(7);
     assert!(run.stderr.contains("not as the manifest says either: xattr"), "{}", run.tell());
     bench.sh("getfattr --only-values -n user.x b/large | grep -qx 3");
+}
+
+/// What links lead to has a name of its own in the copy, and a rerun knows as much of it as the first run.
+#[test]
+fn a_manifest_of_a_copy_that_follows_links_is_of_that_copy() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; echo 1 > a/f; ln a/f a/hard; ln -s f a/link; mkfifo pipe; setfacl -m u:3:r pipe; ln -s ../pipe a/to-pipe");
+    for manifest in ["first", "again"] {
+        bench.dmover(&format!("copy -q -T -L --manifest {manifest} a b")).expect_code(0);
+        assert_eq!(bench.verify(&format!("--manifest {manifest} b"), 0), [], "{manifest}");
+    }
+    bench.dmover("manifest diff first again").expect_code(0);
+    bench.sh("setfacl -m u:4:r b/to-pipe");
+    assert_eq!(bench.differences("--manifest again b", 1), ["b/to-pipe: acl"]);
+}
+
+/// What only a privileged reader sees is not missing for another.
+#[test]
+fn trusted_attributes_count_for_who_sees_them() {
+    if !is_root() {
+        skip!("needs root to set attributes of the namespace trusted");
+    }
+    let bench = Bench::new();
+    bench.sh("mkdir a; echo 1 > a/f; setfattr -n trusted.t -v 1 a/f");
+    bench.dmover("copy -q -T --manifest m a b").expect_code(0);
+    let program = super::bench::PROGRAM;
+    let unseeing =
+        format!("capsh --drop=cap_sys_admin -- -c '\"{program}\" verify -q --manifest m b'");
+    bench.sh(&unseeing);
+    bench.sh("setfattr -n trusted.t -v 2 b/f");
+    bench.sh(&unseeing);
+    assert_eq!(bench.differences("--manifest m b", 1), ["b/f: xattr"]);
+}
+
+/// A copy leaves alone what the destination hands down, so it is no difference.
+#[test]
+fn a_project_that_is_handed_down_is_no_difference() {
+    let test = "a_project_that_is_handed_down_is_no_difference";
+    let Some(image) = Image::create_or_skip(test, FileSystem::Xfs, 400 << 20) else { return };
+    let bench = Bench::inside(image.path());
+    bench.sh("mkdir -p a/d up; echo 1 > a/d/f; chattr -p 42 up; chattr +P up");
+    bench.dmover("copy -q -T --manifest m a up/b").expect_code(0);
+    assert!(bench.sh("lsattr -p up/b/d/f").trim_start().starts_with("42 "), "it was handed down");
+    assert_eq!(bench.verify("--manifest m up/b", 0), []);
+    assert_eq!(bench.verify("a up/b", 0), []);
+    // A project of the source's own is another matter.
+    bench.sh("chattr -p 7 a/d/f");
+    assert_eq!(bench.differences("a up/b", 1), ["up/b/d/f: project"]);
 }
 
 #[test]

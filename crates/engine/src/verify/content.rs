@@ -124,10 +124,7 @@ impl Engine {
         let both = level.target.as_ref().is_some_and(|target| !target.fresh);
         self.spec.verb == Verb::Verify
             && both
-            && level.root.is_directory
-            && self.filter.admits_all()
-            && !self.follows_links()
-            && self.meetings.is_empty()
+            && self.asks_nothing_of_names(level)
             && self.compares_closely()
             && self.verify_policy().since.is_none()
     }
