@@ -5,6 +5,7 @@ use std::ffi::OsString;
 mod front;
 mod manifest;
 mod sum;
+mod sync;
 mod verify;
 
 pub use front::{CpArgs, McpArgs, MsumArgs, MutilArgs};
@@ -12,6 +13,7 @@ pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
 };
 pub use sum::SumArgs;
+pub use sync::{DeleteArg, SyncArgs};
 pub use verify::{LevelArg, VerifyArgs};
 
 macro_rules! exit_codes {
@@ -22,7 +24,7 @@ macro_rules! exit_codes {
   2  wrong usage or configuration, or a refused loss: nothing was changed
   3  finished, but some entries failed, lost an attribute or were withheld
   4  finished; only entries are missing that vanished or changed at the source
-  5  stopped by a limit that was given (--max-errors, --max-duration)
+  5  stopped by a limit that was given (--max-errors, --max-delete, --max-duration)
   6  temporary trouble: the same job is running already
   7  integrity failure: what was written does not read back equal
   8  could not go on
@@ -53,6 +55,18 @@ macro_rules! copy_examples {
   dmover copy -n -i --exclude '*.tmp' a b
                                         say what would be done, change nothing
 Interrupted? The same command goes on where it stopped, to the same place."
+    };
+}
+
+macro_rules! sync_examples {
+    () => {
+        "Examples:
+  dmover sync /old/projects /new/projects
+                                        a pass; the same command again brings over what has changed
+  dmover sync -n --delete a b           list what would be done, and what would go
+  dmover sync --delete --max-delete=1% --trash /new/.trash a b
+                                        mirror deletions, up to a hundredth of DEST, into a trash
+Interrupted? The same command goes on."
     };
 }
 
@@ -100,6 +114,14 @@ pub enum Verb {
     #[command(after_help = copy_examples!())]
     #[command(after_long_help = concat!(copy_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Copy(Box<CopyArgs>),
+    /// Make DEST as SOURCE is: only what differs is touched, and nothing is deleted unless that is asked for
+    ///
+    /// The contents of SOURCE go into DEST, which is made if it is not there; a slash at the end of either means nothing.
+    /// Another pass costs a look at every entry. Attributes that alone differ are set, an entry of another type is
+    /// replaced, and what only DEST has stays, unless --delete lets it go.
+    #[command(after_help = sync_examples!())]
+    #[command(after_long_help = concat!(sync_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
+    Sync(Box<SyncArgs>),
     /// Make digests of files and trees, or check them
     ///
     /// Prints a digest for each FILE, and for each file below each DIR, in the format of 'sha256sum' and
@@ -149,6 +171,9 @@ pub struct CopyArgs {
     /// What is kept
     #[command(flatten)]
     pub fidelity: FidelityArgs,
+    /// What becomes of entries that exist
+    #[command(flatten)]
+    pub replace: ReplaceArgs,
     /// How it is written
     #[command(flatten)]
     pub writing: WritingArgs,
@@ -195,16 +220,16 @@ pub struct SelectionArgs {
     #[arg(short = '0', long, visible_alias = "null")]
     pub from0: bool,
     /// Copy 'SOURCE DEST [RANGES]' lines from standard input, URI-escaped, ranges START-END
-    #[arg(long)]
+    #[arg(long, conflicts_with = "manifest")]
     pub read_stdin: bool,
     /// Copy only bytes from this offset of one file
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "manifest")]
     pub offset: Option<u64>,
     /// Copy only so many bytes of one file
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "manifest")]
     pub length: Option<u64>,
     /// Write them at this offset of the destination (default: the same as in the source)
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "manifest")]
     pub dst_offset: Option<u64>,
     /// Rules and sizes
     #[command(flatten)]
@@ -306,10 +331,10 @@ pub struct FidelityArgs {
     pub skip_chmod: bool,
 }
 
-/// How it is written.
+/// What becomes of entries that exist.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Writing")]
-pub struct WritingArgs {
+pub struct ReplaceArgs {
     /// What happens to existing entries that differ
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = OverwriteArg::Changed)]
     pub overwrite: OverwriteArg,
@@ -321,13 +346,19 @@ pub struct WritingArgs {
     pub no_clobber: bool,
     /// Keep what is replaced under a backup name: simple or numbered
     #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true,
-        default_missing_value = "simple", conflicts_with = "no_clobber")]
+        default_missing_value = "simple", conflicts_with_all = ["no_clobber", "inplace"])]
     pub backup: Option<BackupArg>,
     /// What simple backup names end with; typed without --backup, it means --backup=simple
     #[arg(long, value_name = "SUFFIX", default_value = "~")]
     pub suffix: OsString,
+}
+
+/// How it is written.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Writing")]
+pub struct WritingArgs {
     /// Write into existing files instead of replacing them; those with several names are replaced all the same
-    #[arg(long, conflicts_with = "backup")]
+    #[arg(long)]
     pub inplace: bool,
     /// Cut files larger than this into chunks of this size, or larger ones if a file would have very many (0: never;
     /// default: by size)
@@ -373,8 +404,7 @@ pub struct ProofArgs {
     #[arg(long, requires = "print_hash")]
     pub print_src: bool,
     /// Write a manifest: every entry with its metadata and digest ('dmover manifest' prints it)
-    #[arg(long, value_name = "FILE",
-        conflicts_with_all = ["dry_run", "read_stdin", "offset", "length", "dst_offset"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     pub manifest: Option<OsString>,
     /// Read back what was written, from storage and not from the page cache, and compare it with what was read at
     /// the source: read-back, sample:PERCENT or none

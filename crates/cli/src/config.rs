@@ -46,6 +46,7 @@ fn command_over(settings: &Settings) -> Command {
     crate::command()
         .mut_subcommand("copy", |copy| copy.mut_args(|arg| overlay(arg, settings)))
         // Variables only: what files say is of copies.
+        .mut_subcommand("sync", |sync| sync.mut_args(|arg| overlay(arg, &none)))
         .mut_subcommand("verify", |verify| verify.mut_args(|arg| overlay(arg, &none)))
 }
 

@@ -50,6 +50,7 @@ pub fn main() -> ExitCode {
     let verb_matches = matches.subcommand().map(|(_, sub)| sub);
     match cli.verb {
         Verb::Copy(args) => cmd::copy::run(&args, verb_matches),
+        Verb::Sync(args) => cmd::sync::run(&args, verb_matches),
         Verb::Sum(args) => cmd::sum::run(&args, verb_matches),
         Verb::Verify(args) => cmd::verify::run(&args, verb_matches),
         Verb::Manifest(args) => cmd::manifest::run(&args, verb_matches),

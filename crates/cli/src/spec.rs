@@ -2,17 +2,18 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
-    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DigestPolicy, FilterRule,
-    FollowLinks, HashType, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite,
-    PathBytes, RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, VerifyLevel, VerifyPolicy,
-    When, units,
+    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DeleteLimit, DeletePolicy,
+    DeleteWhen, DigestPolicy, FilterRule, FollowLinks, HashType, IdRule, JobSpec, Limits, ListFile,
+    LossKind, LossSet, Overwrite, PathBytes, RangeCopy, Selection, Side, SyncPolicy, TargetMode,
+    Timestamp, Verb, VerifyLevel, VerifyPolicy, When, units,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{
-    BackupArg, CopyArgs, EngineArg, FidelityArgs, FilterArgs, KeepArgs, LevelArg, LimitArgs,
-    OverwriteArg, ProofArgs, ReadBackArg, SelectionArgs, SumArgs, VerifyArgs, WhenArg, WritingArgs,
+    BackupArg, CopyArgs, DeleteArg, EngineArg, FidelityArgs, FilterArgs, KeepArgs, LevelArg,
+    LimitArgs, OverwriteArg, ProofArgs, ReadBackArg, ReplaceArgs, SelectionArgs, SumArgs, SyncArgs,
+    VerifyArgs, WhenArg, WritingArgs,
 };
 
 /// Arguments that do not make a job.
@@ -38,12 +39,81 @@ pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec,
         destination,
         target_mode,
         selection: selection(&args.selection, matches)?,
-        policy: policy(args, matches)?,
+        policy: CopyPolicy {
+            range: range(&args.selection),
+            ..replacing(policy(&(&args.fidelity, &args.writing, &args.proof))?, args, matches)?
+        },
         limits: limits(&args.limits),
     };
+    check_links(&args.fidelity, &args.selection.filter)?;
     check_range(&spec)?;
-    check_read_back(args, &spec)?;
+    check_read_back(&args.proof, &spec)?;
     Ok(spec)
+}
+
+/// The job that `args` of `sync` mean.
+pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec, Unusable> {
+    let hint = "usage: dmover sync [OPTIONS] SOURCE DEST (see 'dmover sync -h')";
+    let paths = path_arguments(&args.paths)?;
+    let [source, destination] = &paths[..] else {
+        let message = match paths.len() {
+            0 => "no SOURCE and no DEST given".to_owned(),
+            1 => format!("no DEST given after '{}'", paths[0].to_path().display()),
+            _ => "there is more than one SOURCE; sync makes one tree as another is".to_owned(),
+        };
+        return Err(unusable(message, hint));
+    };
+    if std::fs::metadata(source.to_path()).is_ok_and(|found| !found.is_dir()) {
+        let message = format!("'{}' is not a directory", source.to_path().display());
+        return Err(unusable(message, "sync is for trees; 'dmover copy' copies files"));
+    }
+    let policy = policy(&(&args.fidelity, &args.writing, &args.proof))?;
+    let spec = JobSpec {
+        schema: JobSpec::SCHEMA,
+        verb: Verb::Sync,
+        sources: vec![contents_of(source)],
+        destination: contents_of(destination),
+        target_mode: TargetMode::As,
+        selection: filter(&args.filter, matches)?,
+        policy: CopyPolicy {
+            dry_run: policy.dry_run || args.comparison.check,
+            sync: Some(sync_policy(args)?),
+            ..policy
+        },
+        limits: limits(&args.limits),
+    };
+    check_links(&args.fidelity, &args.filter)?;
+    check_read_back(&args.proof, &spec)?;
+    Ok(spec)
+}
+
+/// A directory itself, also where a link leads to it. A slash that was typed means no more than that.
+fn contents_of(path: &PathBytes) -> PathBytes {
+    let end = path.0.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    PathBytes([&path.0[..end], b"/"].concat())
+}
+
+fn sync_policy(args: &SyncArgs) -> Result<SyncPolicy, Unusable> {
+    let delete = args.delete.delete.map(|when| DeletePolicy {
+        when: match when {
+            DeleteArg::During => DeleteWhen::During,
+            DeleteArg::Delay => DeleteWhen::Delay,
+            DeleteArg::After => DeleteWhen::After,
+        },
+        limit: args.delete.max_delete,
+        trash: args.delete.trash.as_ref().map(|trash| PathBytes::from(trash.as_os_str())),
+    });
+    let share = matches!(args.delete.max_delete, Some(DeleteLimit::Millionths(_)));
+    if share && args.delete.delete == Some(DeleteArg::During) {
+        let hint = "use --delete=delay or --delete=after, or give a number of entries";
+        return Err(unusable("--max-delete=P% has to see everything before anything goes", hint));
+    }
+    Ok(SyncPolicy {
+        delete,
+        allow_empty_source: args.delete.allow_empty_source,
+        checksum: args.comparison.checksum,
+        ctime: args.comparison.ctime,
+    })
 }
 
 /// The job that `args` of `sum` mean; `directories` are those of its paths that are trees.
@@ -370,48 +440,64 @@ fn time(text: &str, flag: &str) -> Result<Timestamp, Unusable> {
     })
 }
 
-fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable> {
-    let (preserve, demanded) = preserve(&args.fidelity)?;
-    let links = demanded.has(Attribute::Links) || args.fidelity.hard_links;
-    if links && args.selection.filter.dereference {
+/// With -L names of one inode are files of their own.
+fn check_links(args: &FidelityArgs, filter: &FilterArgs) -> Result<(), Unusable> {
+    let (_, demanded) = preserve(args)?;
+    let links = demanded.has(Attribute::Links) || args.hard_links;
+    if links && filter.dereference {
         let hint = "with -L every name becomes a file of its own; leave out one of the two";
         return Err(unusable("--dereference contradicts keeping hard links", hint));
     }
-    let writing = &args.writing;
-    let suffix = writing.suffix.as_bytes();
+    Ok(())
+}
+
+/// The policy with what becomes of entries that exist.
+fn replacing(
+    policy: CopyPolicy,
+    args: &CopyArgs,
+    matches: &ArgMatches,
+) -> Result<CopyPolicy, Unusable> {
+    let CopyArgs { replace, writing, .. } = args;
+    let suffix = replace.suffix.as_bytes();
     if suffix.is_empty() || suffix.contains(&b'/') {
         let hint = "use something such as --suffix=.old";
         return Err(unusable("--suffix has to be a part of a name", hint));
     }
     // As for cp, a suffix that was asked for means backups.
     let suffix_typed = matches.value_source("suffix") == Some(ValueSource::CommandLine);
-    let backup = writing.backup.or(suffix_typed.then_some(BackupArg::Simple));
-    if suffix_typed && (writing.inplace || writing.no_clobber) {
+    let backup = replace.backup.or(suffix_typed.then_some(BackupArg::Simple));
+    if suffix_typed && (writing.inplace || replace.no_clobber) {
         let hint = "leave out --suffix, or what contradicts it";
         return Err(unusable("--suffix means backups, which need the old file replaced", hint));
     }
     // What was typed wins over defaults of other flags from files and the environment.
     let typed = matches.value_source("overwrite") == Some(ValueSource::CommandLine);
-    let overwrite = overwrite(writing, typed);
+    let overwrite = overwrite(replace, typed);
     let keeps = matches!(overwrite, Overwrite::Never | Overwrite::Older);
     if writing.inplace && keeps {
         let hint = "an interrupted file would be taken for one to keep; leave out --inplace";
         return Err(unusable("--inplace contradicts --update and --no-clobber", hint));
     }
+    let backup = backup.map(|how| Backup {
+        numbered: matches!(how, BackupArg::Numbered),
+        suffix: suffix.to_vec(),
+    });
+    Ok(CopyPolicy { overwrite, backup, ..policy })
+}
+
+/// What all verbs that bring entries over have in common.
+fn policy(
+    (fidelity, writing, proof): &(&FidelityArgs, &WritingArgs, &ProofArgs),
+) -> Result<CopyPolicy, Unusable> {
+    let (preserve, demanded) = preserve(fidelity)?;
     Ok(CopyPolicy {
         preserve,
         demanded,
-        allow_loss: losses(&args.fidelity.allow_loss)?,
-        overwrite,
-        backup: backup.map(|how| Backup {
-            numbered: matches!(how, BackupArg::Numbered),
-            suffix: writing.suffix.as_bytes().to_vec(),
-        }),
+        allow_loss: losses(&fidelity.allow_loss)?,
         inplace: writing.inplace,
-        range: range(&args.selection),
         split_bytes: writing.split_size,
-        sparse: when(args.fidelity.sparse),
-        reflink: when(args.fidelity.reflink),
+        sparse: when(fidelity.sparse),
+        reflink: when(fidelity.reflink),
         engine: match writing.engine {
             EngineArg::Auto => CopyEngine::Auto,
             EngineArg::Kernel => CopyEngine::Kernel,
@@ -425,17 +511,17 @@ fn policy(args: &CopyArgs, matches: &ArgMatches) -> Result<CopyPolicy, Unusable>
         forget_read: writing.fadvise_read,
         forget_written: writing.fadvise_write,
         fsync: writing.fsync,
-        skip_chmod: args.fidelity.skip_chmod,
+        skip_chmod: fidelity.skip_chmod,
         dry_run: writing.dry_run,
-        digest: digest(&args.proof)?,
-        print_hash: args.proof.print_hash.then_some(if args.proof.print_src {
+        digest: digest(proof)?,
+        print_hash: proof.print_hash.then_some(if proof.print_src {
             Side::Source
         } else {
             Side::Destination
         }),
-        verify: None,
-        user_map: id_rules(&args.fidelity.keep.usermap, "--usermap")?,
-        group_map: id_rules(&args.fidelity.keep.groupmap, "--groupmap")?,
+        user_map: id_rules(&fidelity.keep.usermap, "--usermap")?,
+        group_map: id_rules(&fidelity.keep.groupmap, "--groupmap")?,
+        ..CopyPolicy::default()
     })
 }
 
@@ -468,7 +554,7 @@ fn check_pieces(wanted: bool, hash: HashType, leaf: Option<u64>) -> Result<(), U
     Ok(())
 }
 
-fn overwrite(args: &WritingArgs, typed: bool) -> Overwrite {
+fn overwrite(args: &ReplaceArgs, typed: bool) -> Overwrite {
     match args.overwrite {
         _ if args.no_clobber && !typed => Overwrite::Never,
         _ if args.update && !typed => Overwrite::Older,
@@ -579,8 +665,8 @@ fn range(args: &SelectionArgs) -> Option<RangeCopy> {
 }
 
 /// What is read back is what a manifest of the job names.
-fn check_read_back(args: &CopyArgs, spec: &JobSpec) -> Result<(), Unusable> {
-    if args.proof.verify == ReadBackArg::None {
+fn check_read_back(args: &ProofArgs, spec: &JobSpec) -> Result<(), Unusable> {
+    if args.verify == ReadBackArg::None {
         return Ok(());
     }
     let hint = "copy without --verify, then compare by 'dmover verify'";

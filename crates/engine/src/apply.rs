@@ -12,7 +12,7 @@ use dmover_plan::itemize;
 use dmover_sys::{AsFd, Errno, directory, stat};
 use std::time::Instant;
 
-use crate::context::{EPERM, entry_error};
+use crate::context::{entry_error, is_locked_out};
 use crate::file::Opened;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
@@ -39,6 +39,8 @@ pub(crate) struct Moved {
     pub version: Option<Metadata>,
     /// What a manifest keeps of its attributes.
     pub extended: Extended,
+    /// What it turned out to need, if that is not what was decided.
+    pub instead: Option<Decision>,
 }
 
 /// The digest of a file or a range of one, in pieces.
@@ -53,6 +55,11 @@ pub(crate) struct Made {
 impl Moved {
     pub fn bytes(bytes: u64) -> Self {
         Self { bytes, ..Self::default() }
+    }
+
+    /// Nothing was moved, because something else was needed.
+    pub fn otherwise(decision: Decision) -> Self {
+        Self { instead: Some(decision), ..Self::default() }
     }
 }
 
@@ -108,7 +115,7 @@ impl Mover<'_> {
                 Err(error) => error,
             };
             error.attempt = attempt;
-            let lifted = error.errno == EPERM && engine.lift_directory(level);
+            let lifted = is_locked_out(error.errno) && engine.lift_directory(level);
             if self.in_place || (!lifted && !engine.may_pass(&error, attempt)) {
                 engine.error(error);
                 self.tell_unrepaired();
@@ -136,7 +143,7 @@ impl Mover<'_> {
         match self.engine.spec.verb {
             Verb::Sum => self.sum_entry(level, &planned.record, opened),
             Verb::Verify if !self.is_copying => self.verify_entry(level, planned, 1),
-            Verb::Copy | Verb::Verify => self.bring(level, planned, opened),
+            Verb::Copy | Verb::Sync | Verb::Verify => self.bring(level, planned, opened),
         }
     }
 
@@ -153,8 +160,25 @@ impl Mover<'_> {
             let operation = Operation::Create;
             return Err(EntryError::plain(Side::Destination, operation, class, path, words));
         }
-        if planned.decision == Decision::Skip {
-            return self.digest_of_skipped(level, record);
+        match planned.decision {
+            Decision::Skip => return self.digest_of_skipped(level, record),
+            Decision::Clear if !self.engine.spec.policy.dry_run => {
+                self.clear(level, planned);
+                return Ok(Moved::otherwise(Decision::Clear));
+            }
+            Decision::Clear => {
+                self.clear(level, planned);
+                let instead = Some(Decision::Replace);
+                return Ok(Moved { instead, ..would_move(planned) });
+            }
+            Decision::Compare => {
+                if let Some(moved) = self.compare_and_bring(level, planned)? {
+                    return Ok(moved);
+                }
+                return self.inspect(level, planned);
+            }
+            Decision::Inspect => return self.inspect(level, planned),
+            _ => {}
         }
         let target = match &level.target {
             Some(target) if !self.engine.spec.policy.dry_run => target,
@@ -373,11 +397,16 @@ impl Mover<'_> {
         let (kind, record) = (planned.record.metadata.kind, &planned.record);
         self.spent.entries += 1;
         self.spent.bytes += moved.bytes;
-        if engine.spec.verb != Verb::Copy {
+        let decision = moved.instead.unwrap_or(planned.decision);
+        if !engine.spec.verb.fills() || decision == Decision::Clear {
             return;
         }
-        let action = match planned.decision {
+        if planned.existing.is_some() {
+            engine.count(Counter::EntriesThere);
+        }
+        let action = match decision {
             Decision::Skip => Action::Skipped,
+            Decision::Inspect => Action::Dressed,
             Decision::UpdateInPlace => Action::Updated,
             Decision::Replace => Action::Replaced,
             _ => Action::Created,
@@ -390,6 +419,9 @@ impl Mover<'_> {
             if kind == EntryKind::File {
                 engine.add(Counter::BytesSkipped, record.metadata.size);
             }
+        } else if action == Action::Dressed {
+            engine.count(Counter::EntriesDressed);
+            engine.progress();
         } else {
             engine.count(counter_of(kind));
             if engine.spec.policy.dry_run {

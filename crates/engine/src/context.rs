@@ -23,10 +23,17 @@ use crate::made::{Carried, Recorder};
 use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
+use crate::sync::Guard;
 use crate::verify::{Known, Times};
 
 /// The number of EPERM, which entries' errors carry.
 pub(crate) const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+
+/// Whether an error may be that of a directory in which nothing may be changed now.
+pub(crate) fn is_locked_out(errno: i32) -> bool {
+    matches!(errno, EPERM | EACCES)
+}
 
 /// Who this process is and what it may do.
 #[derive(Debug, Clone, Copy)]
@@ -100,6 +107,8 @@ pub struct Engine {
     pub(crate) troubled: AtomicBool,
     pub(crate) tally: Mutex<Tally>,
     pub(crate) next_temporary: AtomicU64,
+    /// Watches over deletes.
+    pub(crate) guard: Guard,
     /// Identities of the destination roots, never to be entered as a source.
     pub(crate) forbidden: RwLock<HashSet<Identity>>,
 }
@@ -129,6 +138,7 @@ impl Engine {
 
     /// An entry has failed for good.
     pub(crate) fn error(&self, error: EntryError) {
+        self.guard.heard(&error);
         if error.class == ErrorClass::Cancelled {
             self.count(Counter::NotAttempted);
         } else {

@@ -9,7 +9,7 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, set, stat};
 
 use crate::attributes::{Attributes, Object};
-use crate::context::{EPERM, Engine, entry_error};
+use crate::context::{EPERM, Engine, entry_error, is_locked_out};
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
 use crate::pace::ENTRY_WORK;
@@ -59,6 +59,13 @@ impl Mover<'_> {
                 return Ok(Some(target));
             }
             Err(error) if stat::is_absent(error) => {}
+            Err(Errno::NOTDIR | Errno::LOOP) if engine.spec.verb == Verb::Sync => {
+                if engine.spec.policy.dry_run {
+                    engine.count_missing_directory();
+                    return Ok(None);
+                }
+                self.make_way(parent, name, shown)?;
+            }
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 let words = "something that is not a directory stands at the destination";
                 let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
@@ -101,6 +108,27 @@ impl Mover<'_> {
             engine.prepare(object, &Attributes::default(), true)?;
         }
         Ok(Some(target))
+    }
+
+    /// Takes away what is no directory where the source has one.
+    fn make_way(
+        &self,
+        parent: &OwnedFd,
+        name: &[u8],
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+    ) -> Result<(), EntryError> {
+        let fail = |e| entry_error(Side::Destination, Operation::Unlink, shown(), e);
+        // unlink(2) takes no directory, so what has become one meanwhile stays.
+        let mut gone = directory::unlink(parent, name);
+        if gone == Err(Errno::PERM)
+            && let Ok(fd) = path::open_file_at(parent, name, false)
+            && self.engine.lift_flags(fd.as_fd())
+        {
+            gone = directory::unlink(parent, name);
+        }
+        gone.map_err(fail)?;
+        self.engine.count(Counter::EntriesReplaced);
+        Ok(())
     }
 
     /// Without privilege, an own directory that is closed to its owner is opened up first.
@@ -215,10 +243,13 @@ impl Mover<'_> {
         let source = &level.source;
         let shown = || level.own_target_path();
         let source_shown = || level.own_source_path();
-        let attributes = engine.read_attributes(source.fd.as_fd(), Held::Open, &source_shown)?;
         let found = stat::stat_fd(&target.fd)
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
         let now = engine.mounts.metadata(&found);
+        if engine.spec.verb == Verb::Sync && self.is_finished(level, target, &now) {
+            return Ok(());
+        }
+        let attributes = engine.read_attributes(source.fd.as_fd(), Held::Open, &source_shown)?;
         let object = directory_object(target, &shown);
         engine.set_project(object, &attributes)?;
         engine.prepare(object, &attributes, false)?;
@@ -226,10 +257,27 @@ impl Mover<'_> {
         engine.carry_flags(object, &attributes, flags::PLAIN)?;
         let step = target.facts.granularity_ns();
         let (atime, mtime) = (source.metadata.atime, source.metadata.mtime);
-        if now.mtime != mtime.truncated(step) || now.atime != atime.truncated(step) {
+        // A pass over what it made before leaves alone what only reading has changed.
+        let passes = engine.spec.verb == Verb::Sync && !target.made;
+        let read = !passes && now.atime != atime.truncated(step);
+        if now.mtime != mtime.truncated(step) || read {
             engine.set_times(object, &source.metadata)?;
         }
         engine.carry_flags(object, &attributes, flags::LOCKS)
+    }
+
+    /// Whether a directory has all that its source has, as far as that shows: nothing has changed there since.
+    fn is_finished(&self, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
+        let (engine, source) = (self.engine, &level.source.metadata);
+        let step = target.facts.granularity_ns();
+        let times = now.mtime.truncated(step) == source.mtime.truncated(step)
+            || !engine.spec.policy.preserve.has(Attribute::Times);
+        let filled = !target.made && !target.opened_up;
+        filled
+            && times
+            && (now.immutable, now.append_only) == (source.immutable, source.append_only)
+            && !engine.is_touched(level, source, now)
+            && !self.is_unlike(source, now)
     }
 
     /// Opens a source directory below `level` and the one that belongs to it at the destination.
@@ -252,11 +300,16 @@ impl Mover<'_> {
                 let place = Place { parent, inherits_acl, name };
                 let mut make = || self.make_target(place, &source.metadata, &target_shown);
                 match make() {
-                    Err(error) if error.errno == EPERM && engine.lift_directory(level) => make()?,
+                    Err(error) if is_locked_out(error.errno) && engine.lift_directory(level) => {
+                        make()?
+                    }
                     made => made?,
                 }
             }
         };
+        if target.as_ref().is_some_and(|target| !target.fresh) {
+            engine.count(Counter::EntriesThere);
+        }
         if let (Some(above), Some(made)) = (&level.target, &target)
             && above.folds_case
             && !made.fresh
@@ -333,7 +386,7 @@ impl Mover<'_> {
 impl Engine {
     /// A dry run would have made a directory.
     fn count_missing_directory(&self) {
-        if self.spec.verb == Verb::Copy {
+        if self.spec.verb.fills() {
             self.count(Counter::DirectoriesCreated);
         }
     }

@@ -1,9 +1,8 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_digest::manifest::Header;
 use dmover_model::{
-    Budget, CopyEngine, EntryError, ErrorClass, Event, JobSpec, LossKind, Operation, Overwrite,
-    PathBytes, RangeCopy, Record, RecordsTask, RootId, ScanNames, Side, SumItem, TargetMode,
-    TaskKind, Timestamp, TreePath,
+    Budget, CopyEngine, DeleteWhen, Event, ExtraNames, JobSpec, LossKind, Overwrite, PathBytes,
+    RangeCopy, Record, RecordsTask, ScanNames, SumItem, TargetMode, TaskKind, Timestamp, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -35,8 +34,10 @@ use crate::report::{JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver, Root};
 use crate::roots::RootTable;
 use crate::state::{StateDirectory, job_id};
-use crate::sum::subject_path;
+use crate::sync::{Guard, Trash, doubt};
 use crate::verify::Known;
+
+mod abandoned;
 
 /// A mover in this process that makes no progress for so long has lost its task.
 const LEASE: Duration = Duration::from_mins(30);
@@ -47,6 +48,8 @@ const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
 const LINK_NAMES: usize = 128;
 /// Directories in one finishing task.
 const DIRTY_DIRECTORIES: usize = 512;
+/// Names to be removed in one task.
+const EXTRA_NAMES: usize = 1024;
 /// Files of a list in one task.
 const SUM_ITEMS: usize = 64;
 /// Records of a manifest in one task.
@@ -307,6 +310,8 @@ struct Run {
     pace: Pace,
     /// The system refused a thread.
     no_more_movers: bool,
+    /// Both sides were looked at once more for names that only the destination has.
+    looked_for_extra: bool,
     /// So many tasks were asked of a list that had none yet.
     awaited: Option<usize>,
     finished: bool,
@@ -333,6 +338,7 @@ impl Run {
         let each = if ringed { share / 2 } else { share };
         let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
+        let guard = guard(job, id, &resolved)?;
         let open_files = job.open_files_max.saturating_sub(resolved.descriptors());
         let engine = Arc::new(Engine {
             // A list may name one directory several times.
@@ -366,6 +372,7 @@ impl Run {
             troubled: AtomicBool::new(false),
             tally: Mutex::default(),
             next_temporary: AtomicU64::new(0),
+            guard,
             forbidden: RwLock::default(),
         });
         Ok(Self {
@@ -376,6 +383,7 @@ impl Run {
             movers: Vec::new(),
             pace: Pace::new(allowance),
             no_more_movers: false,
+            looked_for_extra: false,
             awaited: None,
             finished: false,
         })
@@ -497,6 +505,8 @@ impl Run {
                         let dirty = self.ledger.take_dirty(DIRTY_DIRECTORIES)?;
                         inputs.push_back(Input::Dirty(dirty));
                     }
+                    Command::RecordExtra(names) => self.ledger.record_extra(names)?,
+                    Command::FetchExtra => inputs.push_back(Input::Extra(self.next_extra()?)),
                     Command::Withdraw => {
                         inputs.extend(self.queue.withdraw().into_iter().map(Input::Withdrawn));
                     }
@@ -511,87 +521,38 @@ impl Run {
         Ok(())
     }
 
-    /// Names the part of the tree that a stopped job has not attempted.
-    fn tell_abandoned(&self, kind: &TaskKind) {
-        let below =
-            |d: &dmover_model::DirectoryRef| self.engine.destination_path(d.root, &d.path, b"");
-        let many = |n: usize| format!("{n} entries of this directory were not attempted");
-        let (path, words) = match kind {
-            TaskKind::Scan { directory, names } if !names.names().is_empty() => {
-                (below(directory), many(names.names().len()))
-            }
-            TaskKind::Scan { directory, .. } => (below(directory), "not attempted".into()),
-            TaskKind::Open { file, .. } => {
-                let name = file.destination_name.as_bytes();
-                let at = &file.directory;
-                let path = self.engine.destination_path(at.root, &at.path, name);
-                (path, "not attempted".into())
-            }
-            TaskKind::Pairs(pairs) => match pairs.first() {
-                Some((_, destination, _)) => {
-                    let more = pairs.len() - 1;
-                    (destination.clone(), format!("this and {more} more were not attempted"))
+    /// The next tasks of the phase in which names go that only the destination has.
+    fn next_extra(&mut self) -> Result<Vec<TaskKind>, Fatal> {
+        let engine = Arc::clone(&self.engine);
+        let Some(policy) = engine.delete_policy() else { return Ok(Vec::new()) };
+        if policy.when == DeleteWhen::After && !self.looked_for_extra {
+            self.looked_for_extra = true;
+            let look = |root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Extra };
+            return Ok(engine.roots.ids().map(look).collect());
+        }
+        if let Some(reason) = engine.guard.withholds_all(&engine) {
+            loop {
+                let names = self.ledger.take_extra(EXTRA_NAMES)?;
+                if names.is_empty() {
+                    return Ok(Vec::new());
                 }
-                None => return,
-            },
-            TaskKind::Links(groups) => {
-                return groups.iter().for_each(|g| self.tell_group(g));
+                engine.withhold(&names, &reason);
             }
-            TaskKind::Sums(items) => {
-                return items.iter().for_each(|item| self.tell_unhashed(item));
-            }
-            TaskKind::Conclude(conclude) => return self.tell_unhashed(&conclude.file.item),
-            TaskKind::Judge(judge) => {
-                let (at, name) = (&judge.file.directory, judge.file.destination_name.as_bytes());
-                let path = self.engine.destination_path(at.root, &at.path, name);
-                (path, "not attempted".into())
-            }
-            TaskKind::Records(RecordsTask { records, .. }) => match records.first() {
-                Some(record) => {
-                    let path = self.engine.destination_path(RootId(0), &record.path, b"");
-                    (path, format!("this and {} more were not attempted", records.len() - 1))
+        }
+        let mut tasks: Vec<Vec<ExtraNames>> = Vec::new();
+        let mut room = 0;
+        for extra in self.ledger.take_extra(EXTRA_NAMES * self.engine.movers_max * 4)? {
+            let names = extra.names.len();
+            match tasks.last_mut() {
+                Some(task) if names <= room => task.push(extra),
+                _ => {
+                    tasks.push(vec![extra]);
+                    room = EXTRA_NAMES;
                 }
-                None => return,
-            },
-            // Directories stay closed until the next run; chunks are told by their file.
-            TaskKind::Finish(_)
-            | TaskKind::Chunk(_)
-            | TaskKind::Seal(_)
-            | TaskKind::Hash(_)
-            | TaskKind::Compare(_) => return,
-        };
-        self.tell_not_attempted(path, &words);
-    }
-
-    fn tell_not_attempted(&self, path: PathBytes, words: &str) {
-        let (side, class) = (Side::Destination, ErrorClass::Cancelled);
-        self.engine.error(EntryError::plain(side, Operation::Attempt, class, path, words));
-    }
-
-    fn tell_unhashed(&self, item: &SumItem) {
-        self.tell_not_attempted(subject_path(&self.engine, &item.subject), "not attempted");
-    }
-
-    fn tell_group(&self, group: &dmover_model::LinkGroup) {
-        for file in std::iter::once(&group.first).chain(&group.rest) {
-            let (at, name) = (&file.directory, file.destination_name.as_bytes());
-            let path = self.engine.destination_path(at.root, &at.path, name);
-            self.tell_not_attempted(path, "not attempted");
-        }
-    }
-
-    /// Linked names that were waiting for their phase when the job was stopped.
-    fn tell_unlinked(&mut self) -> Result<(), Fatal> {
-        if !self.engine.control.is_stopping() {
-            return Ok(());
-        }
-        loop {
-            let supply = self.ledger.take_links(LINK_NAMES)?;
-            supply.groups.iter().for_each(|g| self.tell_group(g));
-            if supply.exhausted {
-                return Ok(());
             }
+            room = room.saturating_sub(names);
         }
+        Ok(tasks.into_iter().map(TaskKind::Delete).collect())
     }
 
     fn report(&mut self, job: dmover_model::JobId) -> JobReport {
@@ -608,12 +569,27 @@ impl Run {
             allowed_losses: engine.spec.policy.allow_loss,
             earlier_losses: BTreeMap::new(),
             slowest: engine.slowest.list(),
+            withheld: engine.guard.withheld(),
             limit: self.pace.summary(),
             elapsed: engine.started.elapsed(),
             peak_memory_bytes: dmover_sys::process::peak_memory_bytes(),
             spilled: self.ledger.has_spilled(),
         }
     }
+}
+
+/// Watches over the deletes of a job that has any.
+fn guard(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -> Result<Guard, Fatal> {
+    let policy = job.spec.policy.sync.as_ref();
+    let Some(delete) = policy.and_then(|sync| sync.delete.as_ref()) else {
+        return Ok(Guard::default());
+    };
+    let root = resolved.roots.first();
+    let doubt = root.and_then(|root| doubt(root, policy.is_some_and(|p| p.allow_empty_source)));
+    let named = delete.trash.as_ref().filter(|_| !job.spec.policy.dry_run);
+    let trash = named.zip(root.and_then(|root| root.destination.as_ref()));
+    let trash = trash.map(|(named, place)| Trash::open(named, place, id)).transpose()?;
+    Ok(Guard::new(Some(delete), doubt, trash))
 }
 
 /// Every level of depth holds two directories open; a quarter is left for files and the rest.

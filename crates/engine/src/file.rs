@@ -431,7 +431,7 @@ impl Mover<'_> {
         let made = tap.map(|tap| tap.into_made(None));
         let extended = engine.extended_to_keep(&supply.attributes, Held::Open);
         let (made, version) = (made.into_iter().collect(), Some(supply.metadata));
-        Ok(Moved { bytes, made, version, extended })
+        Ok(Moved { bytes, made, version, extended, instead: None })
     }
 
     /// Copies the content; answers the bytes moved, and whether the size may be on storage before the data.

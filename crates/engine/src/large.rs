@@ -30,7 +30,7 @@ impl Mover<'_> {
             self.in_place = false;
             self.unrepaired = None;
             let begun = match self.engine.spec.verb {
-                Verb::Copy => self.open_large(&level, file, round),
+                Verb::Copy | Verb::Sync => self.open_large(&level, file, round),
                 Verb::Sum => self.open_sum(&level, file, round),
                 Verb::Verify => self.verify_again(&level, &file.name, round),
             };
@@ -169,7 +169,8 @@ impl Mover<'_> {
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
         let version = Some(supply.metadata.clone());
         let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
-        self.account(level, planned, Moved { bytes: size, made, version, extended }, started);
+        let moved = Moved { bytes: size, made, version, extended, instead: None };
+        self.account(level, planned, moved, started);
         Ok(())
     }
 
@@ -340,7 +341,8 @@ impl Mover<'_> {
         let made = made.into_iter().collect();
         let bytes = supply.metadata.size;
         let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
-        let moved = Moved { bytes, made, version: Some(supply.metadata), extended };
+        let version = Some(supply.metadata);
+        let moved = Moved { bytes, made, version, extended, instead: None };
         self.account(&level, &planned, moved, opened);
         Ok(())
     }

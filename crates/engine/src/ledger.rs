@@ -2,7 +2,7 @@
 //!
 //! Small jobs never touch a disk: everything stays in memory until a threshold, and moves to an SQLite
 //! file from then on. The file is scratch: it is unlinked as soon as it is open.
-use dmover_model::{DirectoryRef, FileRef, LinkGroup, LinkName, TreePath};
+use dmover_model::{DirectoryRef, ExtraNames, FileRef, LinkGroup, LinkName, TreePath};
 use dmover_plan::coordinator::{LinkSupply, Portion, Shelved};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,10 +27,16 @@ pub trait Ledger: Send {
     fn record_dirty(&mut self, directories: Vec<DirectoryRef>) -> Result<(), Fatal>;
     /// Gives back up to `most` of them, deepest first, each once.
     fn take_dirty(&mut self, most: usize) -> Result<Vec<DirectoryRef>, Fatal>;
+    /// Remembers names that only the destination has.
+    fn record_extra(&mut self, names: Vec<ExtraNames>) -> Result<(), Fatal>;
+    /// Gives back about `most` of those that lie deepest; none if there are no more.
+    fn take_extra(&mut self, most: usize) -> Result<Vec<ExtraNames>, Fatal>;
 }
 
 /// Deepest first, then by place, so that equal directories meet.
 type DirtyKey = (std::cmp::Reverse<usize>, u32, TreePath);
+/// Deepest first, then in the order in which they were found.
+type ExtraKey = (std::cmp::Reverse<usize>, u64);
 /// Names of one inode meet, in the order of their paths.
 type LinkKey = (u32, u64, u32, TreePath, Vec<u8>);
 
@@ -55,6 +61,8 @@ pub struct SpillLedger {
     small: Vec<Shelved>,
     links: BTreeMap<LinkKey, LinkName>,
     dirty: BTreeMap<DirtyKey, DirectoryRef>,
+    extra: BTreeMap<ExtraKey, ExtraNames>,
+    extra_put: u64,
     spill: Option<Spill>,
     /// The group that the last supply did not finish.
     open_group: Option<LinkName>,
@@ -74,6 +82,8 @@ impl SpillLedger {
             small: Vec::new(),
             links: BTreeMap::new(),
             dirty: BTreeMap::new(),
+            extra: BTreeMap::new(),
+            extra_put: 0,
             spill: None,
             open_group: None,
         }
@@ -101,7 +111,8 @@ impl SpillLedger {
             tasks,
             std::mem::take(&mut self.links).into_values(),
             std::mem::take(&mut self.dirty).into_values(),
-        )
+        )?;
+        spill.put_extra(std::mem::take(&mut self.extra))
     }
 
     fn next_link(&mut self) -> Result<Option<LinkName>, Fatal> {
@@ -235,6 +246,39 @@ impl Ledger for SpillLedger {
         }
         Ok(taken)
     }
+
+    fn record_extra(&mut self, names: Vec<ExtraNames>) -> Result<(), Fatal> {
+        let bytes = names.iter().map(extra_bytes).sum();
+        for extra in names {
+            self.extra_put += 1;
+            self.extra.insert((std::cmp::Reverse(extra.depth()), self.extra_put), extra);
+        }
+        self.charge(bytes)
+    }
+
+    fn take_extra(&mut self, most: usize) -> Result<Vec<ExtraNames>, Fatal> {
+        if let Some(spill) = &mut self.spill {
+            spill.put_extra(std::mem::take(&mut self.extra))?;
+            return spill.take_extra(most);
+        }
+        let mut taken: Vec<ExtraNames> = Vec::new();
+        let mut names = 0;
+        while names < most
+            && let Some(next) = self.extra.first_entry()
+            && taken.first().is_none_or(|first| first.depth() == next.get().depth())
+        {
+            let extra = next.remove();
+            names += extra.names.len();
+            taken.push(extra);
+        }
+        Ok(taken)
+    }
+}
+
+/// What names take in memory.
+fn extra_bytes(extra: &ExtraNames) -> usize {
+    let names: usize = extra.names.iter().map(|name| name.name.as_bytes().len() + 120).sum();
+    RECORD_BYTES + names
 }
 
 fn task_bytes(task: &Shelved) -> usize {

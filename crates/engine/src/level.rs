@@ -1,7 +1,7 @@
 //! One directory on both sides, open: what the scan reads from and the apply half writes into.
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Identity, Metadata, Operation, PathBytes, RootId, Side,
-    TreePath,
+    TreePath, Verb,
 };
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, flags, path, set, stat, xattr};
@@ -263,15 +263,20 @@ impl Engine {
         Ok(target)
     }
 
-    /// A directory that an earlier run has made immutable, as its source is, is opened up again.
+    /// A directory that an earlier run has made immutable, as its source is, is opened up again; so is one that is
+    /// closed to its own owner.
     ///
     /// Only one that will be finished: it gets its flags back then.
     pub(crate) fn lift_directory(&self, level: &Level) -> bool {
         if !level.root.is_directory {
             return false;
         }
+        let target = level.target.as_ref();
+        if self.spec.verb == Verb::Sync && target.is_some_and(|t| self.open_up_now(t)) {
+            return true;
+        }
         let source = flags::get(&level.source.fd).ok().flatten().unwrap_or(0);
-        let target = level.target.as_ref().filter(|_| source & flags::LOCKS != 0);
+        let target = target.filter(|_| source & flags::LOCKS != 0);
         target.is_some_and(|t| self.lift_flags(t.fd.as_fd()))
     }
 
@@ -282,8 +287,26 @@ impl Engine {
         target: &TargetDirectory,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<bool, EntryError> {
+        // A pass that changes nothing in a directory leaves it closed.
+        if self.spec.verb == Verb::Sync && !target.fresh {
+            return Ok(false);
+        }
         let opened = self.open_up(target);
         opened.map_err(|e| entry_error(Side::Destination, Operation::SetMode, shown(), e))
+    }
+
+    /// Opens up a directory of which something goes.
+    pub(crate) fn unlock_target(&self, target: &TargetDirectory) -> bool {
+        self.open_up_now(target) || self.lift_flags(target.fd.as_fd())
+    }
+
+    /// The same for one that was left closed so far. Answers whether it was closed.
+    fn open_up_now(&self, target: &TargetDirectory) -> bool {
+        let found = stat::stat_fd(&target.fd).map(|found| self.mounts.metadata(&found));
+        found.is_ok_and(|now| {
+            let own = now.uid == self.privilege.uid && !self.privilege.privileged;
+            own && now.mode & 0o300 != 0o300 && set::mode(&target.fd, now.mode | 0o700).is_ok()
+        })
     }
 
     fn open_up(&self, target: &TargetDirectory) -> dmover_sys::Result<bool> {

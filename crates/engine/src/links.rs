@@ -100,7 +100,8 @@ impl Mover<'_> {
                     self.apply_one(&level, planned);
                 }
                 (None, _) => {
-                    let stays = decision == Decision::Skip;
+                    let looks = [Decision::Skip, Decision::Inspect, Decision::Compare];
+                    let stays = looks.contains(&decision);
                     let same = old.as_ref().zip(level.target.as_ref());
                     let same = same.is_some_and(|(old, t)| self.is_the_same(&metadata, old, t));
                     self.apply_one(&level, planned);
@@ -132,7 +133,7 @@ impl Mover<'_> {
         let mut done = group.first_is_done;
         let carrier = loop {
             let Some(file) = names.next() else { return };
-            match self.carry(file, done) {
+            match self.carry(group, file, done) {
                 Ok(Some(carrier)) => break carrier,
                 Ok(None) => {}
                 Err(error) => self.engine.error(error),
@@ -193,7 +194,7 @@ impl Mover<'_> {
 
     /// A large file goes ahead as a file of its own, and its other names follow when it is sealed.
     fn goes_ahead_in_chunks(&mut self, group: &LinkGroup) -> bool {
-        if self.engine.spec.verb != Verb::Copy {
+        if !self.engine.spec.verb.fills() {
             return false; // what is begun anew would be compared
         }
         let level = self.engine.open_level(&group.first.directory);
@@ -219,7 +220,12 @@ impl Mover<'_> {
 
     /// Brings one name over with its content. `None`: it failed, or the policy keeps another version
     /// there, so that no other name may be linked to it.
-    fn carry(&mut self, file: &FileRef, done: bool) -> Result<Option<Carrier>, EntryError> {
+    fn carry(
+        &mut self,
+        group: &LinkGroup,
+        file: &FileRef,
+        done: bool,
+    ) -> Result<Option<Carrier>, EntryError> {
         let level = self.engine.open_level(&file.directory)?;
         self.note_opened_up(&level, &file.directory);
         let record = self.look(&level, &file.name)?;
@@ -228,7 +234,10 @@ impl Mover<'_> {
         if !done {
             let before = self.present(&level, file);
             let Some(planned) = self.plan_record(&level, record.clone()) else { return Ok(None) };
-            trusted = planned.decision != Decision::Skip;
+            trusted = matches!(planned.decision, Decision::Create | Decision::Replace);
+            if matches!(planned.decision, Decision::Inspect | Decision::Compare) {
+                self.names_here = self.count_names(group, planned.existing.as_ref());
+            }
             let in_place = self.apply_one(&level, planned);
             // An attempt that failed has made something in the directory as well, and removed it.
             if !in_place || self.present(&level, file) != before {
@@ -260,6 +269,17 @@ impl Mover<'_> {
             self.carried = self.engine.sealed_content(source);
         }
         Ok(Some(Carrier { level, name, metadata, source }))
+    }
+
+    /// How many names of a group stand for an inode at the destination.
+    fn count_names(&self, group: &LinkGroup, inode: Option<&Metadata>) -> u64 {
+        let is_name = |file: &&FileRef| {
+            let level = self.engine.open_level(&file.directory).ok();
+            let found = level.and_then(|level| self.present(&level, file));
+            let found = found.map(|found| self.engine.mounts.identity(&found));
+            found.is_some() && found == inode.map(|inode| inode.identity)
+        };
+        std::iter::once(&group.first).chain(&group.rest).filter(is_name).count() as u64
     }
 
     /// Whether what stands at the destination can be taken for the source's version.
@@ -398,7 +418,7 @@ impl Mover<'_> {
             linked = link();
         }
         let linked = match linked {
-            Err(Errno::PERM) if self.engine.lift_directory(level) => {
+            Err(Errno::PERM | Errno::ACCESS) if self.engine.lift_directory(level) => {
                 self.mark_dirty(&file.directory);
                 link()
             }

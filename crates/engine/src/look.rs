@@ -193,7 +193,7 @@ impl Mover<'_> {
     /// Whether a file is worked on by several movers.
     fn is_in_parts(&self, metadata: &Metadata) -> bool {
         match self.engine.spec.verb {
-            Verb::Copy => self.is_worth_splitting(metadata),
+            Verb::Copy | Verb::Sync => self.is_worth_splitting(metadata),
             Verb::Sum => self.engine.hashes_apart(metadata.size),
             // Whoever compares it finds out.
             Verb::Verify => false,
@@ -264,12 +264,16 @@ impl Mover<'_> {
     pub(crate) fn decide(&self, level: &Level, record: EntryRecord, existing: Present) -> Planned {
         self.learn_granularity(level, &record, existing.as_ref().map(|(m, _)| m));
         let granularity_ns = level.target.as_ref().map_or(1, |t| t.facts.granularity_ns());
+        let syncs = self.engine.spec.verb == Verb::Sync;
         let view = existing.as_ref().map(|(metadata, symlink)| Existing {
             metadata,
             symlink: symlink.as_deref(),
             granularity_ns,
             ranged: level.root.range.is_some(),
             flags_matter: self.flags_matter(level),
+            unlike: syncs && self.is_unlike(&record.metadata, metadata),
+            touched: syncs && self.engine.is_touched(level, &record.metadata, metadata),
+            racy: syncs && self.engine.is_racy(&record.metadata, metadata),
         });
         let mut decision = decide(&record, view, &self.engine.spec.policy);
         let name = record.destination_name().as_bytes();
@@ -306,8 +310,12 @@ impl Mover<'_> {
 
     /// Whether an entry that is left alone as equal has another owner or mode than it should have.
     pub(crate) fn is_dressed_otherwise(&self, planned: &Planned) -> bool {
-        let Some(old) = planned.existing.as_ref() else { return false };
-        let (engine, new) = (self.engine, &planned.record.metadata);
+        let old = planned.existing.as_ref();
+        old.is_some_and(|old| self.is_unlike(&planned.record.metadata, old))
+    }
+
+    pub(crate) fn is_unlike(&self, new: &Metadata, old: &Metadata) -> bool {
+        let engine = self.engine;
         let keeps = |attribute| engine.spec.policy.preserve.has(attribute);
         let gives = engine.privilege.privileged && keeps(Attribute::Owner);
         let owner = (engine.ids.user(new.uid), engine.ids.group(new.gid)) == (old.uid, old.gid);

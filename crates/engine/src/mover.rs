@@ -47,6 +47,8 @@ pub(crate) struct Mover<'a> {
     pub pair: Option<Pair>,
     /// What was found and not repaired, until it is known whether another attempt follows.
     pub unrepaired: Option<Unrepaired>,
+    /// How many names of the inode that is being worked on are known to be the job's own.
+    pub names_here: u64,
     /// What is compared otherwise is to be brought over now.
     pub is_copying: bool,
     /// Nodes reported in this lease.
@@ -84,6 +86,7 @@ impl Mover<'_> {
             TaskKind::Seal(seal) => self.run_seal(seal),
             TaskKind::Links(groups) => self.run_links(groups),
             TaskKind::Finish(directories) => self.run_finish(directories),
+            TaskKind::Delete(extra) => self.run_delete(extra),
             TaskKind::Pairs(pairs) => self.run_pairs(pairs),
             TaskKind::Sums(items) => self.run_sums(items),
             TaskKind::Hash(task) => self.run_hash(task),
@@ -119,6 +122,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 carried: None,
                 pair: None,
                 unrepaired: None,
+                names_here: 0,
                 is_copying: false,
                 nodes: 0,
             };

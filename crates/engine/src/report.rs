@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::control::StopReason;
+use crate::sync::{Withheld, WithheldReason};
 
 /// How a job stands at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct JobReport {
     pub earlier_losses: BTreeMap<LossKind, u64>,
     /// The slowest entries.
     pub slowest: Vec<Slow>,
+    /// What was not deleted, and why.
+    pub withheld: Option<Withheld>,
     /// What kept it from being faster.
     pub limit: Limit,
     /// Wall-clock time.
@@ -61,6 +64,11 @@ impl JobReport {
         let lost = get(Counter::Losses) > 0 || !self.earlier_losses.is_empty();
         if own || lost || get(Counter::NotAttempted) > 0 {
             code = ExitCode::Partial;
+        }
+        match self.withheld.as_ref().map(|withheld| &withheld.reason) {
+            Some(WithheldReason::Limit(_)) => code = code.merge(ExitCode::Limit),
+            Some(_) => code = code.merge(ExitCode::Partial),
+            None => {}
         }
         if self.errors.contains_key(&ErrorClass::Integrity) {
             code = ExitCode::Integrity;

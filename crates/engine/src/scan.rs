@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use crate::context::entry_error;
 use crate::directory::Place;
+use crate::extra::SeenNames;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::root::{Root, RootSide};
-use crate::verify::SeenNames;
 
 /// Entries that are planned before they are applied: enough to amortise, little to hold.
 const BATCH: usize = 128;
@@ -64,6 +64,7 @@ impl Mover<'_> {
             ScanNames::Listed(names) => self.scan_names(at, names, TypeHint::Unknown),
             ScanNames::Files(names) => self.scan_names(at, names, TypeHint::File),
             ScanNames::Directories(names) => self.scan_names(at, names, TypeHint::Directory),
+            ScanNames::Extra => self.scan_extra(at),
             ScanNames::Paths(paths) => {
                 self.scan_paths(at.root, paths);
                 Ok(())
@@ -280,7 +281,7 @@ impl Mover<'_> {
         }
         let denied = error.class == ErrorClass::Denied && at_source;
         self.engine.error(error);
-        if denied && self.engine.spec.verb == Verb::Copy {
+        if denied && self.engine.spec.verb.fills() {
             self.bring_closed_directory(level, name.as_bytes());
         }
     }
@@ -293,7 +294,7 @@ impl Mover<'_> {
 
     /// What a directory that is entered here hangs on: where nothing is written there is nothing to finish.
     fn own_node(&self) -> FrameNode {
-        let fills = self.engine.spec.verb == Verb::Copy;
+        let fills = self.engine.spec.verb.fills();
         if fills { FrameNode::OnTheSpot } else { FrameNode::Inherited }
     }
 
@@ -370,8 +371,10 @@ impl Mover<'_> {
         self.hand_on_deferred(frames);
         if let Err(error) = result {
             self.engine.error(entry_error(Side::Source, Operation::ReadDirectory, shown, error));
-        } else if let (Some(seen), Some(frame)) = (seen, frames.last()) {
-            self.tell_extra(&frame.level, &seen);
+        } else if let (Some(seen), Some(frame)) = (seen, frames.last())
+            && !self.engine.control.is_stopping()
+        {
+            self.deal_with_extra(&frame.level, &seen);
         }
     }
 

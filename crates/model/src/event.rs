@@ -17,8 +17,14 @@ pub enum Action {
     Updated,
     /// A hard link to an entry that was copied.
     Linked,
+    /// Its content was right, and its owner, mode or other attributes were set.
+    Dressed,
     /// It was equal already.
     Skipped,
+    /// It was removed, because the source does not have it.
+    Deleted,
+    /// It was moved to the trash, because the source does not have it.
+    Trashed,
     /// A rule or the policy left it out.
     Excluded,
 }
@@ -112,6 +118,13 @@ pub enum Event {
     },
     /// What keeps the job from being faster has become something else.
     Limit(Limit),
+    /// Nothing is deleted.
+    Withheld {
+        /// Why, in words.
+        reason: String,
+        /// What to do.
+        advice: String,
+    },
     /// The job stops taking new work.
     Paused {
         /// In words.

@@ -27,6 +27,8 @@ impl fmt::Debug for JobId {
 pub enum Verb {
     /// Copy trees.
     Copy,
+    /// Make one tree as another is.
+    Sync,
     /// Hash the content of files, or check it against lists.
     Sum,
     /// Compare trees, or a tree with a manifest.
@@ -144,9 +146,15 @@ impl Verb {
     pub fn word(self) -> &'static str {
         match self {
             Self::Copy => "copy",
+            Self::Sync => "sync",
             Self::Sum => "sum",
             Self::Verify => "verify",
         }
+    }
+
+    /// Whether entries are brought over.
+    pub fn fills(self) -> bool {
+        matches!(self, Self::Copy | Self::Sync)
     }
 
     /// Whether there is a destination beside every source.

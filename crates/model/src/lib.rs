@@ -19,6 +19,7 @@ mod name;
 mod policy;
 mod record;
 mod sum;
+mod sync;
 mod task;
 pub mod units;
 mod verify;
@@ -43,6 +44,7 @@ pub use sum::{
     ConcludeTask, DigestPolicy, Expected, FileDigest, HashTask, HashedFile, HashedPieces, Subject,
     SumItem, Verdict,
 };
+pub use sync::{DeleteLimit, DeletePolicy, DeleteWhen, ExtraName, ExtraNames, SyncPolicy};
 pub use task::{
     Budget, ChunkTask, DirectoryRef, FileRef, LargeFile, LinkGroup, LinkName, NewNode, NewTask,
     Outcome, Parent, RootId, ScanNames, SealTask, Task, TaskId, TaskKind,

@@ -189,6 +189,8 @@ pub struct CopyPolicy {
     pub print_hash: Option<crate::Side>,
     /// How entries are compared instead of being copied.
     pub verify: Option<crate::VerifyPolicy>,
+    /// The destination is made as the source is.
+    pub sync: Option<crate::SyncPolicy>,
     /// Owner mapping, first match wins.
     pub user_map: Vec<IdRule>,
     /// Group mapping, first match wins.
@@ -220,6 +222,7 @@ impl Default for CopyPolicy {
             digest: None,
             print_hash: None,
             verify: None,
+            sync: None,
             user_map: Vec::new(),
             group_map: Vec::new(),
         }

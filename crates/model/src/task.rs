@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteRange, CompareTask, ConcludeTask, EntryError, HashTask, HashedPieces, Identity, JudgeTask,
-    Metadata, Name, RangeCopy, RecordsTask, SumItem, TreePath, Version,
+    ByteRange, CompareTask, ConcludeTask, EntryError, ExtraNames, HashTask, HashedPieces, Identity,
+    JudgeTask, Metadata, Name, RangeCopy, RecordsTask, SumItem, TreePath, Version,
 };
 
 /// Number of a task within its job.
@@ -69,6 +69,8 @@ pub enum ScanNames {
     Directories(Vec<Name>),
     /// These paths below the root, from a list file.
     Paths(Vec<TreePath>),
+    /// The directory itself and all below it, only to find names that the destination alone has.
+    Extra,
 }
 
 impl ScanNames {
@@ -76,7 +78,7 @@ impl ScanNames {
     pub fn names(&self) -> &[Name] {
         match self {
             Self::Listed(names) | Self::Files(names) | Self::Directories(names) => names,
-            Self::Root | Self::Paths(_) => &[],
+            Self::Root | Self::Paths(_) | Self::Extra => &[],
         }
     }
 }
@@ -167,6 +169,8 @@ pub enum TaskKind {
     Links(Vec<LinkGroup>),
     /// Give directories their final metadata, deepest first.
     Finish(Vec<DirectoryRef>),
+    /// Remove names that the source does not have.
+    Delete(Vec<ExtraNames>),
     /// Copy single entries named in a batch list: source, destination, ranges.
     Pairs(Vec<(crate::PathBytes, crate::PathBytes, Option<RangeCopy>)>),
     /// Hash files of a list.
@@ -248,6 +252,8 @@ pub struct Outcome {
     pub links: Vec<LinkName>,
     /// Directories that were changed after they were finished.
     pub dirty: Vec<DirectoryRef>,
+    /// Names that only the destination has, to be removed in the end.
+    pub extra: Vec<ExtraNames>,
     /// Why a chunk or part failed; what ends the file decides what becomes of it.
     pub chunk_failure: Option<Box<EntryError>>,
     /// Digests of the pieces of a part.
@@ -259,7 +265,8 @@ pub struct Outcome {
 impl Outcome {
     /// How many directories, tasks and names it carries.
     pub fn len(&self) -> usize {
-        self.nodes.len() + self.tasks.len() + self.links.len() + self.dirty.len()
+        let extra: usize = self.extra.iter().map(|extra| extra.names.len()).sum();
+        self.nodes.len() + self.tasks.len() + self.links.len() + self.dirty.len() + extra
     }
 
     /// Whether there is nothing to report but the end.

@@ -79,6 +79,20 @@ counters! {
     EntriesExcluded = "entries_excluded",
     /// Entries replaced because another version or type stood there.
     EntriesReplaced = "entries_replaced",
+    /// Entries whose owner, mode or other attributes were set, and nothing else.
+    EntriesDressed = "entries_dressed",
+    /// Entries that the destination had already.
+    EntriesThere = "entries_there",
+    /// Entries that only the destination has.
+    EntriesExtra = "entries_extra",
+    /// Entries that only the destination had and that were removed, or moved to the trash.
+    EntriesDeleted = "entries_deleted",
+    /// Bytes of content of the files among them.
+    BytesDeleted = "bytes_deleted",
+    /// Entries that only the destination has and that were left there by the guard.
+    DeletesWithheld = "deletes_withheld",
+    /// Files that looked equal and were compared byte by byte.
+    FilesCompared = "files_compared",
     /// Entries left alone as equal although their owner or mode is another; --overwrite=always copies them again.
     EntriesUnlike = "entries_unlike",
     /// Entries that failed.

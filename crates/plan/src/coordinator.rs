@@ -6,8 +6,9 @@
 //! sealed when its chunks have settled. What exceeds the window goes to the ledger (the *shelf*) and
 //! comes back last in, first out: depth first, so that memory follows depth and not the tree.
 use dmover_model::{
-    Budget, ByteRange, DirectoryRef, EntryError, ErrorClass, HashedPieces, LinkGroup, LinkName,
-    NewNode, NewTask, Operation, Outcome, Parent, PathBytes, Side, Task, TaskId, TaskKind,
+    Budget, ByteRange, DirectoryRef, EntryError, ErrorClass, ExtraNames, HashedPieces, LinkGroup,
+    LinkName, NewNode, NewTask, Operation, Outcome, Parent, PathBytes, Side, Task, TaskId,
+    TaskKind,
 };
 use std::collections::HashMap;
 
@@ -51,6 +52,8 @@ pub enum Input {
     Links(LinkSupply),
     /// The ledger answers [`Command::FetchDirty`]; empty when there are no more.
     Dirty(Vec<DirectoryRef>),
+    /// The ledger answers [`Command::FetchExtra`], a task each; none when there are no more.
+    Extra(Vec<TaskKind>),
     /// Take no new work; what is not begun is given up.
     Stop,
 }
@@ -104,8 +107,12 @@ pub enum Command {
     RecordLinks(Vec<LinkName>),
     /// Remember directories to finish again.
     RecordDirty(Vec<DirectoryRef>),
+    /// Remember names that only the destination has.
+    RecordExtra(Vec<ExtraNames>),
     /// Give back link groups.
     FetchLinks,
+    /// Give back names that are to be removed, those that lie deepest.
+    FetchExtra,
     /// Give back dirty directories, deepest first.
     FetchDirty,
     /// Take back from the queue what nobody has leased.
@@ -142,6 +149,7 @@ struct Flight {
 enum Phase {
     Tree,
     Links,
+    Extra,
     Dirty,
     Finished,
 }
@@ -168,6 +176,7 @@ pub struct Coordinator {
     /// The next link groups continue one that is still being worked on.
     serial: bool,
     links_exhausted: bool,
+    extra_exhausted: bool,
     stopping: bool,
     ended: bool,
 }
@@ -190,6 +199,7 @@ impl Coordinator {
             fetching: false,
             serial: false,
             links_exhausted: false,
+            extra_exhausted: false,
             stopping: false,
             ended: false,
         }
@@ -235,6 +245,11 @@ impl Coordinator {
             }
             Input::Links(supply) => self.take_links(supply, &mut out),
             Input::Dirty(directories) => self.take_dirty(directories, &mut out),
+            Input::Extra(tasks) => {
+                self.fetching = false;
+                self.extra_exhausted = tasks.is_empty();
+                self.add(tasks.into_iter().map(|kind| (None, kind)), &mut out);
+            }
             Input::Stop => {
                 if !self.stopping {
                     self.stopping = true;
@@ -271,13 +286,17 @@ impl Coordinator {
         if !outcome.links.is_empty() {
             // Also when the link phase has seen all names already: these are new.
             self.links_exhausted = false;
-            if self.phase == Phase::Dirty {
+            if matches!(self.phase, Phase::Extra | Phase::Dirty) {
                 self.phase = Phase::Links;
             }
             out.push(Command::RecordLinks(outcome.links));
         }
         if !outcome.dirty.is_empty() {
             out.push(Command::RecordDirty(outcome.dirty));
+        }
+        if !outcome.extra.is_empty() {
+            self.extra_exhausted = false;
+            out.push(Command::RecordExtra(outcome.extra));
         }
         let tasks: Vec<_> = outcome
             .tasks
@@ -485,8 +504,17 @@ impl Coordinator {
                 self.advance(out);
             }
             Phase::Links if self.links_exhausted && idle => {
+                self.phase = Phase::Extra;
+                self.advance(out);
+            }
+            Phase::Extra if self.extra_exhausted && idle => {
                 self.phase = Phase::Dirty;
                 self.advance(out);
+            }
+            // What lies deeper is gone before anything that holds it goes.
+            Phase::Extra if idle => {
+                self.fetching = true;
+                out.push(Command::FetchExtra);
             }
             Phase::Links if !self.links_exhausted && room.small > 0 && (!self.serial || idle) => {
                 self.fetching = true;

@@ -53,6 +53,8 @@ struct World {
     out: Vec<Task>,
     shelf: Vec<Shelved>,
     dirty: Vec<DirectoryRef>,
+    extra: Vec<ExtraNames>,
+    deleted: usize,
     finished: BTreeSet<String>,
     scanned: BTreeSet<String>,
     sealed: BTreeMap<String, bool>,
@@ -72,6 +74,8 @@ impl World {
             out: Vec::new(),
             shelf: Vec::new(),
             dirty: Vec::new(),
+            extra: Vec::new(),
+            deleted: 0,
             finished: BTreeSet::new(),
             scanned: BTreeSet::new(),
             sealed: BTreeMap::new(),
@@ -101,6 +105,18 @@ impl World {
                     Command::FetchLinks => {
                         let supply = LinkSupply { exhausted: true, ..LinkSupply::default() };
                         inputs.push(Input::Links(supply));
+                    }
+                    Command::RecordExtra(names) => self.extra.extend(names),
+                    Command::FetchExtra => {
+                        assert_eq!(self.coordinator.pending(), 0, "names go when all else is done");
+                        let deepest = self.extra.iter().map(ExtraNames::depth).max();
+                        let (now, later) = std::mem::take(&mut self.extra)
+                            .into_iter()
+                            .partition(|names: &ExtraNames| Some(names.depth()) == deepest);
+                        self.extra = later;
+                        let now: Vec<ExtraNames> = now;
+                        let tasks = now.into_iter().map(|names| TaskKind::Delete(vec![names]));
+                        inputs.push(Input::Extra(tasks.collect()));
                     }
                     Command::FetchDirty => {
                         inputs.push(Input::Dirty(std::mem::take(&mut self.dirty)));
@@ -172,6 +188,12 @@ impl World {
                     self.finish(&name_of(at));
                 }
             }
+            TaskKind::Delete(names) => {
+                let depth = names[0].depth();
+                assert!(self.extra.iter().all(|later| later.depth() < depth), "deepest first");
+                assert!(self.finished.len() > self.tree.values().map(Vec::len).sum::<usize>());
+                self.deleted += names.len();
+            }
             other => panic!("unexpected task {other:?}"),
         }
         self.feed(Input::Done(task.id, outcome));
@@ -186,6 +208,13 @@ impl World {
             let kind = TaskKind::Scan { directory: directory(below), names: ScanNames::Root };
             outcome.tasks.push(NewTask { parent: Parent::New(0), kind });
         }
+        outcome.extra.push(ExtraNames {
+            directory: at.clone(),
+            below: TreePath::root(),
+            holder: Identity::default(),
+            in_the_way: false,
+            names: Vec::new(),
+        });
         let kind = TaskKind::Open { file: large(&path, 1).file, round: 1 };
         outcome.tasks.push(NewTask { parent: Parent::New(0), kind });
     }
@@ -246,6 +275,7 @@ proptest! {
             prop_assert!(steps < 20_000, "the job does not end");
         }
         prop_assert_eq!(world.finished.len(), directories);
+        prop_assert_eq!(world.deleted, directories);
         prop_assert_eq!(world.coordinator.pending(), 0);
         prop_assert_eq!(world.abandoned, 0);
     }
@@ -427,6 +457,7 @@ fn a_long_list_is_taken_bit_by_bit() {
                     out.extend(coordinator.handle(Input::Links(supply)));
                 }
                 Command::FetchDirty => out.extend(coordinator.handle(Input::Dirty(Vec::new()))),
+                Command::FetchExtra => out.extend(coordinator.handle(Input::Extra(Vec::new()))),
                 other => panic!("{other:?}"),
             }
         }

@@ -1,5 +1,7 @@
 //! What one entry needs, from what is known of both sides.
-use dmover_model::{CopyPolicy, EntryKind, EntryRecord, ErrorClass, Metadata, Overwrite};
+use dmover_model::{
+    CopyPolicy, EntryKind, EntryRecord, ErrorClass, Metadata, Overwrite, SyncPolicy,
+};
 
 /// What to do with one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +14,12 @@ pub enum Decision {
     UpdateInPlace,
     /// A directory: go down.
     Descend,
+    /// It looks equal, and its content has to be compared to know.
+    Compare,
+    /// Its content is equal, and its attributes may not be.
+    Inspect,
+    /// A directory stands there that has to go first.
+    Clear,
     /// It is equal, or the policy keeps what stands there.
     Skip,
     /// It cannot be done.
@@ -31,6 +39,12 @@ pub struct Existing<'a> {
     pub ranged: bool,
     /// Immutable and append-only flags are kept, so that their absence counts.
     pub flags_matter: bool,
+    /// It has another owner or mode than it should have.
+    pub unlike: bool,
+    /// The source may have been changed since it was brought over, whatever its size and time of the last write say.
+    pub touched: bool,
+    /// The source's last write is so recent that another one may follow without showing.
+    pub racy: bool,
 }
 
 /// Decides what `source` needs under `policy`.
@@ -50,8 +64,12 @@ pub fn decide(
             let words = "a directory cannot replace something that is not one";
             return Decision::Refuse(ErrorClass::TypeConflict, words);
         }
+        (_, EntryKind::Directory) if deletes(policy) => return Decision::Clear,
         (_, EntryKind::Directory) => {
-            let words = "a directory stands at the destination";
+            let words = match &policy.sync {
+                Some(_) => "a directory stands at the destination, and only --delete lets it go",
+                None => "a directory stands at the destination",
+            };
             return Decision::Refuse(ErrorClass::TypeConflict, words);
         }
         _ => {}
@@ -61,7 +79,10 @@ pub fn decide(
         Overwrite::Older if is_not_older(source, existing) => return Decision::Skip,
         // A range may go anywhere, so equality of the whole says nothing about it.
         Overwrite::Changed | Overwrite::Older if !existing.ranged && is_equal(source, existing) => {
-            return Decision::Skip;
+            return policy
+                .sync
+                .as_ref()
+                .map_or(Decision::Skip, |sync| settle(source, existing, sync));
         }
         _ => {}
     }
@@ -95,6 +116,22 @@ pub fn is_equal(source: &EntryRecord, existing: Existing<'_>) -> bool {
         && new.mtime.truncated(step) == old.mtime.truncated(step)
 }
 
+/// What an entry that looks equal needs in a pass that makes both sides equal.
+fn settle(source: &EntryRecord, existing: Existing<'_>, sync: &SyncPolicy) -> Decision {
+    let doubtful = sync.checksum || existing.racy || (sync.ctime && existing.touched);
+    if doubtful && source.metadata.kind == EntryKind::File {
+        Decision::Compare
+    } else if existing.unlike || existing.touched {
+        Decision::Inspect
+    } else {
+        Decision::Skip
+    }
+}
+
+fn deletes(policy: &CopyPolicy) -> bool {
+    policy.sync.as_ref().is_some_and(|sync| sync.delete.is_some())
+}
+
 fn is_not_older(source: &EntryRecord, existing: Existing<'_>) -> bool {
     let step = existing.granularity_ns;
     existing.metadata.mtime.truncated(step) >= source.metadata.mtime.truncated(step)
@@ -103,7 +140,7 @@ fn is_not_older(source: &EntryRecord, existing: Existing<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dmover_model::{Identity, MountId, Name, Timestamp};
+    use dmover_model::{DeletePolicy, DeleteWhen, Identity, MountId, Name, Timestamp};
 
     fn record(kind: EntryKind) -> EntryRecord {
         let time = Timestamp { seconds: 100, nanoseconds: 123_456_789 };
@@ -131,7 +168,16 @@ mod tests {
     }
 
     fn view(old: &Metadata, granularity_ns: u32) -> Existing<'_> {
-        Existing { metadata: old, symlink: None, granularity_ns, ranged: false, flags_matter: true }
+        Existing {
+            metadata: old,
+            symlink: None,
+            granularity_ns,
+            ranged: false,
+            flags_matter: true,
+            unlike: false,
+            touched: false,
+            racy: false,
+        }
     }
 
     #[test]
@@ -193,6 +239,42 @@ mod tests {
         assert_eq!(run(&new, &old, &older), Decision::Skip);
         old.mtime.seconds -= 1;
         assert_eq!(run(&new, &old, &older), Decision::Replace);
+    }
+
+    #[test]
+    fn a_pass_looks_closer_at_what_looks_equal_where_there_is_a_reason() {
+        let new = record(EntryKind::File);
+        let old = Metadata { identity: Identity::default(), ..new.metadata.clone() };
+        let with = |sync: SyncPolicy| CopyPolicy { sync: Some(sync), ..CopyPolicy::default() };
+        let (plain, touched) = (view(&old, 1), Existing { touched: true, ..view(&old, 1) });
+        let sync = with(SyncPolicy::default());
+        assert_eq!(decide(&new, Some(plain), &sync), Decision::Skip);
+        assert_eq!(decide(&new, Some(touched), &sync), Decision::Inspect);
+        let unlike = Existing { unlike: true, ..plain };
+        assert_eq!(decide(&new, Some(unlike), &sync), Decision::Inspect);
+        let racy = Existing { racy: true, ..plain };
+        assert_eq!(decide(&new, Some(racy), &sync), Decision::Compare);
+        let ctime = with(SyncPolicy { ctime: true, ..SyncPolicy::default() });
+        assert_eq!(decide(&new, Some(plain), &ctime), Decision::Skip);
+        assert_eq!(decide(&new, Some(touched), &ctime), Decision::Compare);
+        let checksum = with(SyncPolicy { checksum: true, ..SyncPolicy::default() });
+        assert_eq!(decide(&new, Some(plain), &checksum), Decision::Compare);
+        let link = EntryRecord { symlink: Some(b"x".to_vec()), ..record(EntryKind::Symlink) };
+        let to = Metadata { kind: EntryKind::Symlink, ..old.clone() };
+        let found = Existing { metadata: &to, symlink: Some(b"x"), touched: true, ..plain };
+        assert_eq!(decide(&link, Some(found), &checksum), Decision::Inspect);
+    }
+
+    #[test]
+    fn a_directory_goes_only_where_deleting_is_allowed() {
+        let (file, dir) = (record(EntryKind::File), record(EntryKind::Directory));
+        let delete = DeletePolicy { when: DeleteWhen::Delay, limit: None, trash: None };
+        let decided = |delete| {
+            let sync = Some(SyncPolicy { delete, ..SyncPolicy::default() });
+            run(&file, &dir.metadata, &CopyPolicy { sync, ..CopyPolicy::default() })
+        };
+        assert!(matches!(decided(None), Decision::Refuse(..)));
+        assert_eq!(decided(Some(delete)), Decision::Clear);
     }
 
     #[test]

@@ -3,6 +3,9 @@ use dmover_model::{Action, EntryKind, Metadata};
 
 /// `YXcstpoguax`: what was done, the type, and what differed before.
 pub fn columns(action: Action, source: &Metadata, destination: Option<&Metadata>) -> String {
+    if matches!(action, Action::Deleted | Action::Trashed) {
+        return "*deleting  ".into();
+    }
     let kind = match source.kind {
         EntryKind::File => 'f',
         EntryKind::Directory => 'd',
@@ -11,7 +14,7 @@ pub fn columns(action: Action, source: &Metadata, destination: Option<&Metadata>
         EntryKind::Fifo | EntryKind::Socket => 'S',
     };
     let what = match action {
-        Action::Skipped | Action::Excluded => '.',
+        Action::Skipped | Action::Excluded | Action::Dressed => '.',
         Action::Linked => 'h',
         _ if source.kind == EntryKind::File => '>',
         _ => 'c',

@@ -47,6 +47,17 @@ fn parse_line(line: &[u8]) -> Option<MountLine> {
     })
 }
 
+/// Where the table of fstab(5) has file systems mounted.
+pub fn mount_points(table: &[u8]) -> Vec<PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let lines = lines.filter(|line| !line.starts_with(b"#"));
+    let points = lines.filter_map(|line| {
+        let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+        fields.nth(1).filter(|point| point.starts_with(b"/"))
+    });
+    points.map(unescape).collect()
+}
+
 /// Blanks, newlines and backslashes are written as three octal digits.
 fn unescape(field: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
@@ -120,6 +131,14 @@ pub fn between(roots: &[Ends]) -> Between {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_of_mounts_is_read_as_fstab_says() {
+        let table =
+            b"# a comment\n/dev/sda1 / ext4 defaults 0 1\nserver:/x\t/data\\040sets nfs ro\n\
+                      /dev/sdb none swap sw\n\n";
+        assert_eq!(mount_points(table), [PathBuf::from("/"), PathBuf::from("/data sets")]);
+    }
     use proptest::prelude::*;
     use std::collections::HashSet;
 

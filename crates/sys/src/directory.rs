@@ -144,6 +144,27 @@ pub fn rename_new(parent: impl AsFd, old_name: &[u8], new_name: &[u8]) -> Result
     }
 }
 
+/// Moves a name into another directory of the file system, where nothing may stand under it.
+pub fn move_new(
+    old_parent: impl AsFd,
+    old_name: &[u8],
+    new_parent: impl AsFd,
+    new_name: &[u8],
+) -> Result<()> {
+    let (old, new, flags) = (old_parent.as_fd(), new_parent.as_fd(), RenameFlags::NOREPLACE);
+    match retry(|| rustix::fs::renameat_with(old, old_name, new, new_name, flags)) {
+        // A file system that cannot be asked for that: the look comes a moment before.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match retry(|| rustix::fs::statat(new, new_name, AtFlags::SYMLINK_NOFOLLOW)) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(Errno::NOENT) => retry(|| rustix::fs::renameat(old, old_name, new, new_name)),
+                Err(error) => Err(error),
+            }
+        }
+        moved => moved,
+    }
+}
+
 /// Removes a name that is not a directory.
 pub fn unlink(parent: impl AsFd, name: &[u8]) -> Result<()> {
     retry(|| rustix::fs::unlinkat(parent.as_fd(), name, AtFlags::empty()))

@@ -6,4 +6,6 @@ pub(crate) mod manifest;
 mod read_back;
 mod run;
 pub(crate) mod sum;
+pub(crate) mod sync;
+mod transfer;
 pub(crate) mod verify;

@@ -131,7 +131,7 @@ impl Progress {
         let bytes = [Counter::BytesCopied, Counter::BytesShared, Counter::BytesHashed];
         let bytes = bytes.into_iter().map(get).sum();
         let files = match self.verb {
-            Verb::Copy => 0,
+            Verb::Copy | Verb::Sync => get(Counter::EntriesDressed) + get(Counter::EntriesDeleted),
             Verb::Sum => get(Counter::FilesHashed),
             Verb::Verify => get(Counter::EntriesCompared),
         };
@@ -144,7 +144,7 @@ impl Progress {
         format!(
             "{} {} of {} found, {}/s now, {}/s mean",
             match self.verb {
-                Verb::Copy => "copied",
+                Verb::Copy | Verb::Sync => "copied",
                 Verb::Sum => "hashed",
                 Verb::Verify => "compared",
             },

@@ -52,6 +52,9 @@ impl Monitor for TextPrinter {
                 let path = quoted(&path.0);
                 self.say(&format!("dmover: error: {path}: reads back otherwise: {detail}\n{hint}"));
             }
+            Event::Withheld { reason, advice } if self.quiet < 2 => {
+                self.say(&format!("dmover: nothing is deleted: {reason}\n  hint: {advice}"));
+            }
             Event::Limit(limit) => self.progress.note_limit(limit),
             Event::Paused { reason } => self.say(&format!("dmover: paused: {reason}")),
             _ => {}
@@ -172,6 +175,9 @@ pub(crate) fn action_word(action: dmover_model::Action) -> &'static str {
         A::Created => "created",
         A::Replaced => "replaced",
         A::Updated => "updated",
+        A::Dressed => "dressed",
+        A::Deleted => "deleted",
+        A::Trashed => "trashed",
         A::Linked => "linked",
         A::Skipped => "skipped",
         A::Excluded => "excluded",
@@ -239,6 +245,9 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
         ));
     }
     let more = [
+        (Counter::EntriesDressed, "  dressed     "),
+        (Counter::EntriesDeleted, "  deleted     "),
+        (Counter::DeletesWithheld, "  withheld    "),
         (Counter::EntriesReplaced, "  replaced    "),
         (Counter::EntriesUnlike, "  unlike      "),
         (Counter::EntriesExcluded, "  excluded    "),
@@ -273,6 +282,10 @@ fn headline(report: &JobReport) -> String {
         (JobState::Finished, ExitCode::Done) => "done".into(),
         (JobState::Finished, ExitCode::SourceMoved) => {
             "finished; some entries vanished or changed at the source".into()
+        }
+        (JobState::Finished, _) if report.withheld.is_some() && report.errors.is_empty() => {
+            let reason = report.withheld.as_ref().map(|withheld| withheld.reason.words());
+            format!("finished, and nothing was deleted: {}", reason.unwrap_or_default())
         }
         (JobState::Finished, _) if report.dry_run => {
             "dry run: not everything would arrive; nothing was changed".to_owned()

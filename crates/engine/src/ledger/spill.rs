@@ -1,9 +1,11 @@
 //! The SQLite file behind a ledger that has outgrown memory.
-use dmover_model::{DirectoryRef, LinkName};
+use dmover_model::{DirectoryRef, ExtraNames, LinkName};
 use dmover_plan::coordinator::{NodeId, Shelved};
 use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::ExtraKey;
 use crate::error::Fatal;
 
 const SCHEMA: &str = "
@@ -18,10 +20,15 @@ const SCHEMA: &str = "
         depth INTEGER, root INTEGER, path BLOB, body BLOB NOT NULL,
         PRIMARY KEY (depth, root, path)
     ) WITHOUT ROWID;
+    CREATE TABLE extra (
+        depth INTEGER, id INTEGER, names INTEGER, body BLOB NOT NULL, PRIMARY KEY (depth, id)
+    ) WITHOUT ROWID;
 ";
 
 /// Id, node and body of a shelved task.
 type TaskRow = (i64, Option<i64>, Vec<u8>);
+/// Depth, number of names and body.
+type ExtraRow = (i64, i64, Vec<u8>);
 
 #[derive(Debug)]
 pub(super) struct Spill {
@@ -103,6 +110,39 @@ impl Spill {
     }
 }
 
+impl Spill {
+    pub fn put_extra(&mut self, extra: BTreeMap<ExtraKey, ExtraNames>) -> Result<(), Fatal> {
+        let path = self.path.clone();
+        let fail = |e: &dyn std::fmt::Display| ledger_error(&path, e);
+        let transaction = self.database.transaction().map_err(|e| fail(&e))?;
+        insert_extra(&transaction, extra).map_err(|e| fail(&e))?;
+        transaction.commit().map_err(|e| fail(&e))
+    }
+
+    /// About so many names of those that lie deepest.
+    pub fn take_extra(&mut self, most: usize) -> Result<Vec<ExtraNames>, Fatal> {
+        let next = "DELETE FROM extra WHERE (depth, id) = (SELECT depth, id FROM extra \
+                    WHERE depth = coalesce(?1, (SELECT max(depth) FROM extra)) ORDER BY id LIMIT 1) \
+                    RETURNING depth, names, body";
+        let run =
+            |database: &Connection, depth: Option<i64>| -> rusqlite::Result<Option<ExtraRow>> {
+                let mut statement = database.prepare_cached(next)?;
+                statement.query_row([depth], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?))).optional()
+            };
+        let mut taken = Vec::new();
+        let (mut names, mut deepest) = (0, None);
+        while names < most
+            && let Some((depth, count, body)) =
+                run(&self.database, deepest).map_err(|e| self.fail(&e))?
+        {
+            deepest = Some(depth);
+            names += count as usize;
+            taken.push(postcard::from_bytes(&body).map_err(|e| self.fail(&e))?);
+        }
+        Ok(taken)
+    }
+}
+
 /// A database that nobody else needs and that no crash can leave behind.
 pub(crate) fn scratch(directory: &Path, schema: &str) -> Result<Connection, Fatal> {
     const SETTINGS: &str = "
@@ -154,6 +194,15 @@ fn insert_links(database: &Connection, links: impl Iterator<Item = LinkName>) ->
             name.file.name.as_bytes(),
             postcard::to_stdvec(&name)?
         ])?;
+    }
+    Ok(())
+}
+
+fn insert_extra(database: &Connection, extra: BTreeMap<ExtraKey, ExtraNames>) -> Boxed<()> {
+    let mut insert = database.prepare_cached("INSERT INTO extra VALUES (?1, ?2, ?3, ?4)")?;
+    for ((depth, id), extra) in extra {
+        let body = postcard::to_stdvec(&extra)?;
+        insert.execute(params![depth.0 as i64, id as i64, extra.names.len() as i64, body])?;
     }
     Ok(())
 }

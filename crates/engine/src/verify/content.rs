@@ -34,20 +34,20 @@ impl Pair {
 }
 
 /// A file that is not what it was a moment ago.
-pub(super) fn changed(side: Side, path: PathBytes) -> EntryError {
+pub(crate) fn changed(side: Side, path: PathBytes) -> EntryError {
     let words = "the file changed while it was compared";
     EntryError::plain(side, Operation::Check, ErrorClass::Changed, path, words)
 }
 
 impl Engine {
     /// Opens both sides of a file, in the versions that were found.
-    pub(super) fn open_pair(
+    pub(crate) fn open_pair(
         &self,
         level: &Level,
         record: &EntryRecord,
         found: &Metadata,
     ) -> Result<Pair, EntryError> {
-        let stored = self.verify_policy().stored;
+        let stored = self.reads_stored();
         // What was found needs no second look if a change since then is sure to show in the look after the reading.
         if has_settled(&record.metadata) && has_settled(found) {
             return self.open_settled(level, record, found);
@@ -76,7 +76,7 @@ impl Engine {
             .map_err(|e| fail(Side::Source, level.source_path(name), e))?;
         let destination = path::open_file_at(&target.fd, last, false)
             .map_err(|e| fail(Side::Destination, level.target_path(last), e))?;
-        let stored = self.verify_policy().stored;
+        let stored = self.reads_stored();
         let side = |fd, metadata: &Metadata, facts| {
             let (metadata, facts) = (metadata.clone(), Arc::clone(facts));
             Content { fd, metadata, facts, is_stream: false, stored }
@@ -106,7 +106,7 @@ impl Engine {
             return Err(changed(Side::Destination, shown()));
         }
         let facts = Arc::clone(&target.facts);
-        let stored = self.verify_policy().stored;
+        let stored = self.reads_stored();
         Ok(Content { fd, metadata, facts, is_stream: false, stored })
     }
 
@@ -161,7 +161,7 @@ impl Mover<'_> {
         self.count_found(&metadata);
         let content = |fd, metadata: &Metadata, facts| {
             let (metadata, facts) = (metadata.clone(), Arc::clone(facts));
-            Content { fd, metadata, facts, is_stream: false, stored: engine.verify_policy().stored }
+            Content { fd, metadata, facts, is_stream: false, stored: engine.reads_stored() }
         };
         self.pair = Some(Pair {
             source: content(source, &metadata, &level.source.facts),
@@ -176,7 +176,7 @@ impl Mover<'_> {
     }
 
     /// Compares bytes that both sides have. Both have to stay as they are meanwhile.
-    pub(super) fn compare_range(
+    pub(crate) fn compare_range(
         &mut self,
         level: &Level,
         record: &EntryRecord,

@@ -23,15 +23,13 @@ use crate::look::file_ref;
 use crate::mover::Mover;
 
 mod content;
-mod extra;
 mod known;
 mod records;
 mod repair;
 mod restore;
 
 pub(crate) use content::Pair;
-use content::changed;
-pub(crate) use extra::SeenNames;
+pub(crate) use content::changed;
 pub(crate) use known::Known;
 
 /// What a comparison found.
@@ -49,7 +47,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn of(kind: DifferenceKind) -> Self {
+    pub(crate) fn of(kind: DifferenceKind) -> Self {
         let kinds = DifferenceSet::from_iter([kind]);
         Self { kinds, detail: kind.word().into(), ..Self::default() }
     }
@@ -112,7 +110,12 @@ impl Engine {
         self.spec.policy.verify.as_ref().expect("a job that compares says how")
     }
 
-    fn repairs(&self) -> bool {
+    /// Whether content is read from storage and not from the page cache.
+    fn reads_stored(&self) -> bool {
+        self.spec.policy.verify.as_ref().is_some_and(|policy| policy.stored)
+    }
+
+    pub(crate) fn repairs(&self) -> bool {
         self.spec.policy.verify.as_ref().is_some_and(|policy| policy.repair)
     }
 
@@ -124,7 +127,7 @@ impl Engine {
     /// Whether names of one inode belong together.
     pub(crate) fn compares_links(&self) -> bool {
         match self.spec.verb {
-            Verb::Copy => true,
+            Verb::Copy | Verb::Sync => true,
             Verb::Sum => false,
             // A repair that does not know of them would tear them apart.
             Verb::Verify => self.repairs() || self.verify_policy().level >= VerifyLevel::Mtime,
@@ -149,7 +152,7 @@ impl Engine {
     }
 
     /// Whether an entry was not changed since the time that is asked about.
-    fn is_untouched(&self, found: &Metadata) -> bool {
+    pub(crate) fn is_untouched(&self, found: &Metadata) -> bool {
         let since = self.verify_policy().since;
         let untouched = since.is_some_and(|since| found.ctime < since);
         if untouched {
@@ -175,7 +178,7 @@ impl Engine {
     }
 
     /// Tells what was found of an entry and counts it.
-    fn tell_finding(
+    pub(crate) fn tell_finding(
         &self,
         path: PathBytes,
         kind: EntryKind,
@@ -577,7 +580,7 @@ impl Engine {
     }
 
     /// What differs in attributes that a look does not show.
-    fn attribute_differences(
+    pub(crate) fn attribute_differences(
         &self,
         (source, destination): (BorrowedFd<'_>, BorrowedFd<'_>),
         held: Held,
@@ -680,7 +683,7 @@ fn step_of(found: &Metadata) -> u32 {
 }
 
 /// What stands under a name, if anything does.
-fn look_at(fd: impl AsFd, name: &[u8]) -> Result<Option<stat::Stat>, Errno> {
+pub(crate) fn look_at(fd: impl AsFd, name: &[u8]) -> Result<Option<stat::Stat>, Errno> {
     match stat::stat_at(fd, name, false) {
         Ok(found) => Ok(Some(found)),
         Err(error) if stat::is_absent(error) => Ok(None),

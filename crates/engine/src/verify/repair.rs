@@ -367,7 +367,7 @@ fn reads_otherwise(path: PathBytes) -> EntryError {
 
 impl Engine {
     /// Takes away attributes that the source does not have.
-    fn remove_foreign(
+    pub(crate) fn remove_foreign(
         &self,
         object: Object<'_>,
         attributes: &Attributes,

@@ -1,0 +1,106 @@
+//! Arguments of `sync`.
+use clap::{Args, ValueEnum};
+use dmover_model::DeleteLimit;
+use std::ffi::OsString;
+
+use super::{
+    DefaultsArgs, FidelityArgs, FilterArgs, ItemArgs, LimitArgs, OutputArgs, ProofArgs, StateArgs,
+    WritingArgs, percentage,
+};
+
+/// Arguments of `sync`.
+#[derive(Debug, Args)]
+pub struct SyncArgs {
+    /// The directory whose contents DEST is to have, and DEST
+    #[arg(value_name = "SOURCE DEST", value_hint = clap::ValueHint::AnyPath)]
+    pub paths: Vec<OsString>,
+    /// What goes
+    #[command(flatten)]
+    pub delete: DeleteArgs,
+    /// How what looks equal is looked at
+    #[command(flatten)]
+    pub comparison: ComparisonArgs,
+    /// Which entries take part
+    #[command(flatten)]
+    pub filter: FilterArgs,
+    /// What is kept
+    #[command(flatten)]
+    pub fidelity: FidelityArgs,
+    /// How it is written
+    #[command(flatten)]
+    pub writing: WritingArgs,
+    /// Proof
+    #[command(flatten)]
+    pub proof: ProofArgs,
+    /// Bounds
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// What is shown of single entries
+    #[command(flatten)]
+    pub items: ItemArgs,
+    /// What is shown
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Where things are kept
+    #[command(flatten)]
+    pub state: StateArgs,
+    /// Defaults
+    #[command(flatten)]
+    pub defaults: DefaultsArgs,
+}
+
+/// What goes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Deletion")]
+pub struct DeleteArgs {
+    /// Delete what only DEST has: 'delay' when everything else is done (the default), 'after' the same by another look
+    /// at all names, 'during' directory by directory. Nothing goes if SOURCE is empty, is not mounted, is another file
+    /// system than last time or could not be read completely (exit code 3)
+    #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
+        default_missing_value = "delay")]
+    pub delete: Option<DeleteArg>,
+    /// Delete nothing if it would be more entries than N, or than P% of what DEST has (exit code 5); with
+    /// --delete=during it stops at N
+    #[arg(long, value_name = "N|P%", value_parser = limit, requires = "delete")]
+    pub max_delete: Option<DeleteLimit>,
+    /// Move what would be deleted into this directory, which has to be on the file system of DEST
+    #[arg(long, value_name = "DIR", requires = "delete")]
+    pub trash: Option<OsString>,
+    /// Delete also if SOURCE has no entries
+    #[arg(long)]
+    pub allow_empty_source: bool,
+}
+
+/// How what looks equal is looked at.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Comparison")]
+pub struct ComparisonArgs {
+    /// Compare the bytes of all files that look equal by size and time
+    #[arg(short, long)]
+    pub checksum: bool,
+    /// The same only for files that were changed in any way (ctime) after they were brought over
+    #[arg(long, conflicts_with = "checksum")]
+    pub ctime: bool,
+    /// Change nothing and say whether anything would be done: exit code 1 if so
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// `--delete`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeleteArg {
+    /// Directory by directory, as they are read
+    During,
+    /// When everything else is done
+    Delay,
+    /// The same, by another look at all names
+    After,
+}
+
+fn limit(text: &str) -> Result<DeleteLimit, String> {
+    if text.ends_with('%') {
+        return percentage(text).map(DeleteLimit::Millionths);
+    }
+    let entries = text.parse().map(DeleteLimit::Entries);
+    entries.map_err(|_| "has to be a number of entries, or a percentage such as 5%".into())
+}

@@ -1,0 +1,241 @@
+//! What `copy` and `sync` have in common: a job that brings entries over.
+use dmover_digest::lines::Style;
+use dmover_engine::{Control, Fatal, Job, JobReport, JobState, layout, run_job};
+use dmover_model::{ExitCode as Code, JobSpec};
+use dmover_observe::{Counter, Counters, Monitor};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use super::run::{before_the_job, end, exit, listen, spill_directory, usable_state};
+use super::{read_back, verify};
+use crate::args::{ItemArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
+use crate::list;
+use crate::manifest::ManifestFile;
+use crate::print::json::JsonPrinter;
+use crate::print::progress::Progress;
+use crate::print::sums::{Shown, SumPrinter};
+use crate::print::text::TextPrinter;
+use crate::print::{Sizes, counted, failure, grouped};
+
+/// A job, and how it is shown.
+pub(super) struct Transfer<'a> {
+    pub spec: JobSpec,
+    pub proof: &'a ProofArgs,
+    pub items: &'a ItemArgs,
+    pub output: &'a OutputArgs,
+    pub state: &'a StateArgs,
+}
+
+/// Runs the job. `None`: something else was asked for, or it could not begin.
+pub(super) fn run(args: Transfer<'_>) -> Result<Ended, ExitCode> {
+    let spec = args.spec.clone();
+    if let Some(code) = before_the_job(&spec, args.output) {
+        return Err(code);
+    }
+    let list = match list::read(&spec) {
+        Ok(list) => list,
+        Err(message) => {
+            failure(&message, "correct the list; nothing was copied");
+            return Err(exit(Code::Usage));
+        }
+    };
+    // Umask and limits belong to the process, so they are set once, before any thread.
+    let umask = dmover_sys::process::clear_umask();
+    let open_files_max = dmover_sys::process::raise_open_files();
+    let control = Arc::new(Control::default());
+    let counters = Arc::new(Counters::default());
+    let printer = Printer::new(&args, Arc::clone(&counters), Arc::clone(&control));
+    if let Err(error) = listen(&control, &printer.progress, printer.quiet) {
+        failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+        return Err(exit(Code::Fatal));
+    }
+    let state = usable_state(args.state, spec.policy.dry_run);
+    let spill_directory = spill_directory(args.state, state.as_ref());
+    let manifest = match (&args.proof.manifest, args.proof.verify) {
+        (Some(path), _) => ManifestFile::create(path, umask).map(Some),
+        (None, ReadBackArg::None) => Ok(None),
+        (None, _) => ManifestFile::scratch(&spill_directory).map(Some),
+    };
+    let manifest = match manifest {
+        Ok(manifest) => manifest,
+        Err(message) => {
+            failure(&message, "name another file, or check permissions; nothing was copied");
+            return Err(exit(Code::Usage));
+        }
+    };
+    let job = Job {
+        spec,
+        list,
+        state,
+        spill_directory,
+        monitor: printer.monitor(),
+        counters,
+        control,
+        manifest: manifest.as_ref().map(ManifestFile::recorder),
+        layout: Arc::new(layout::DefaultLayout),
+        umask,
+        open_files_max,
+    };
+    let mut result = run_job(&job);
+    if let Some(Err(message)) = manifest.as_ref().map(|manifest| manifest.end(&result)) {
+        // Nobody must take the end of the copy for the end of the job.
+        result = Err(Fatal::Manifest(message));
+    }
+    let mut checked = None;
+    if let Some(manifest) = manifest.filter(|_| args.proof.verify != ReadBackArg::None)
+        && result.as_ref().is_ok_and(|report| report.state == JobState::Finished)
+    {
+        match read_back(&args, &job, &manifest) {
+            Ok(report) => checked = Some((verify::code_of(&report, true), report)),
+            Err(error) => result = Err(error),
+        }
+    }
+    printer.end(&result, checked.as_ref());
+    let code = checked.map_or(Code::Done, |(code, _)| code);
+    match result {
+        Ok(_) if printer.has_lost_lines() => {
+            failure("standard output could not be written", "lines are missing");
+            Err(exit(Code::Fatal))
+        }
+        Ok(report) => Ok(Ended { code: report.exit_code().merge(code), report }),
+        Err(error) => Err(exit(error.exit_code())),
+    }
+}
+
+/// A job that ran.
+pub(super) struct Ended {
+    pub report: JobReport,
+    pub code: Code,
+}
+
+impl Ended {
+    /// Ends the process.
+    pub fn exit(&self) -> ExitCode {
+        end(&self.report, self.code)
+    }
+}
+
+/// Compares what storage has with what was read at the source.
+fn read_back(args: &Transfer<'_>, job: &Job, manifest: &ManifestFile) -> Result<JobReport, Fatal> {
+    let recorded = manifest.read_again().map_err(Fatal::Manifest)?;
+    let millionths = match args.proof.verify {
+        ReadBackArg::Sample(millionths) => Some(millionths),
+        ReadBackArg::All | ReadBackArg::None => None,
+    };
+    let place = read_back::Place {
+        spec: &job.spec,
+        spill_directory: &job.spill_directory,
+        monitor: Arc::clone(&job.monitor),
+        control: Arc::clone(&job.control),
+        umask: job.umask,
+        open_files_max: job.open_files_max,
+    };
+    read_back::run(&place, recorded, millionths)
+}
+
+/// Text or JSON, with progress beside it.
+struct Printer {
+    progress: Arc<Progress>,
+    kind: Kind,
+    quiet: bool,
+    sizes: Sizes,
+}
+
+enum Kind {
+    Text(Arc<TextPrinter>, Option<Arc<SumPrinter>>),
+    Json(Arc<JsonPrinter>),
+}
+
+impl Printer {
+    fn new(copy: &Transfer<'_>, counters: Arc<Counters>, control: Arc<Control>) -> Self {
+        let args = copy.output;
+        let sizes = Sizes::new(args.bytes, args.si);
+        let progress = Progress::start(args, copy.spec.verb, sizes, counters);
+        let kind = if args.json {
+            Kind::Json(Arc::new(JsonPrinter::new(control, Arc::clone(&progress))))
+        } else {
+            let progress = Arc::clone(&progress);
+            let own = Arc::clone(&control);
+            let words = TextPrinter::new(Some(copy.items), args, sizes, progress, own);
+            let words = Arc::new(words);
+            let digests = copy.proof.print_hash.then(|| {
+                let words = Arc::clone(&words);
+                let style = Style { mutil: copy.proof.mutil.is_some(), ..Style::default() };
+                Arc::new(SumPrinter::new(words, control, style, Shown::Nothing, false))
+            });
+            Kind::Text(words, digests)
+        };
+        Self { progress, kind, quiet: args.quiet > 0, sizes }
+    }
+
+    fn monitor(&self) -> Arc<dyn Monitor> {
+        match &self.kind {
+            Kind::Text(_, Some(digests)) => Arc::clone(digests) as Arc<dyn Monitor>,
+            Kind::Text(printer, None) => Arc::clone(printer) as Arc<dyn Monitor>,
+            Kind::Json(printer) => Arc::clone(printer) as Arc<dyn Monitor>,
+        }
+    }
+
+    /// Data that could not be written: a script must not take the silence for success.
+    fn has_lost_lines(&self) -> bool {
+        match &self.kind {
+            Kind::Json(printer) => printer.has_lost_lines(),
+            Kind::Text(_, digests) => digests.as_ref().is_some_and(|digests| digests.has_lost()),
+        }
+    }
+
+    /// What was read back.
+    fn read_back(&self, report: &JobReport, code: Code) {
+        let get = |counter| report.counters.get(counter);
+        let (entries, bytes) = (get(Counter::EntriesCompared), get(Counter::BytesHashed));
+        let differing = get(Counter::EntriesDiffering);
+        match &self.kind {
+            Kind::Json(printer) => printer.read_back([entries, bytes, differing], code),
+            Kind::Text(..) if self.quiet && differing == 0 => {}
+            Kind::Text(..) => {
+                let all = counted(entries, "entry", "entries");
+                let found = if entries == 0 {
+                    "nothing was written, or a sample was too small".to_owned()
+                } else if differing == 0 && report.exit_code() != Code::Done {
+                    "as they were read at the source, but NOT ALL could be read back".to_owned()
+                } else if differing == 0 {
+                    "all as they were read at the source".to_owned()
+                } else {
+                    format!("{} NOT as they were read at the source", grouped(differing))
+                };
+                self.progress.say(&format!(
+                    "dmover: read back {all}, {} from storage: {found}",
+                    self.sizes.show(bytes)
+                ));
+            }
+        }
+    }
+
+    /// `checked`: what was found when it was read back.
+    fn end(&self, result: &Result<JobReport, Fatal>, checked: Option<&(Code, JobReport)>) {
+        self.progress.end();
+        let code = checked.map_or(Code::Done, |(code, _)| *code);
+        if let (Some((code, report)), Kind::Json(_)) = (checked, &self.kind) {
+            self.read_back(report, *code);
+        }
+        match (&self.kind, result) {
+            (Kind::Text(printer, digests), Ok(report)) => {
+                if let Some(digests) = digests {
+                    digests.end();
+                }
+                printer.summary(report);
+                if let Some((code, report)) = checked {
+                    self.read_back(report, *code);
+                }
+            }
+            (Kind::Json(printer), Ok(report)) => {
+                printer.summary(report, report.exit_code().merge(code));
+            }
+            (Kind::Json(printer), Err(error)) => {
+                printer.fatal(error);
+                failure(&error.to_string(), &error.hint());
+            }
+            (Kind::Text(..), Err(error)) => failure(&error.to_string(), &error.hint()),
+        }
+    }
+}

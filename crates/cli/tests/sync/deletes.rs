@@ -1,0 +1,195 @@
+//! Deletes: what goes, what stays, and why.
+use super::Bench;
+use super::bench::{is_root, snapshot};
+use dmover_testkit::faultfs::{Action, Op, Rule};
+use dmover_testkit::skip;
+
+/// Two equal trees, and things that only the second one has.
+fn trees(bench: &Bench) {
+    bench.sh("mkdir -p a/d/e; seq 3 > a/f; seq 4 > a/d/g; seq 5 > a/d/e/h; ln -s f a/l; cp -a a b");
+    bench.sh("cd b; mkdir -p x/y/z d/more; touch x/1 x/y/2 x/y/z/3 d/e/4; ln -s / x/out; ln -s .. d/up; mkfifo p");
+}
+
+const EXTRA: u64 = 11;
+
+#[test]
+fn nothing_goes_unless_it_is_asked_for() {
+    let bench = Bench::new();
+    trees(&bench);
+    let pass = bench.sync("a b", 0);
+    assert_eq!(pass.number("entries_deleted"), 0);
+    assert!(bench.exists("b/x/y/z/3") && bench.exists("b/d/up"));
+}
+
+#[test]
+fn every_way_of_deleting_leaves_what_the_source_has() {
+    for when in ["--delete", "--delete=delay", "--delete=after", "--delete=during"] {
+        let bench = Bench::new();
+        trees(&bench);
+        let listed = bench.sync(&format!("-n {when} a b"), 0);
+        assert!(bench.exists("b/x/y/z/3"), "{when}");
+        let pass = bench.sync(&format!("{when} a b"), 0);
+        assert_eq!(listed.done(), pass.done(), "{when}: a dry run lists exactly what goes");
+        assert_eq!(pass.number("entries_deleted"), EXTRA, "{when}");
+        assert_eq!(bench.rsync("a", "b"), "", "{when}");
+        bench.assert_same("a", "b");
+        assert!(bench.exists("/etc/passwd") && bench.exists("a/f"));
+    }
+}
+
+/// rsync's own list of what it would delete, as an oracle.
+#[test]
+fn a_dry_run_lists_what_rsync_would_delete() {
+    let bench = Bench::new();
+    trees(&bench);
+    let mut rsync: Vec<String> = bench
+        .sh("rsync -an --delete -i a/ b/ | sed -n 's/^\\*deleting *//p'")
+        .lines()
+        .map(|line| format!("deleted b/{}", line.trim_end_matches('/')))
+        .collect();
+    rsync.sort();
+    let pass = bench.sync("-n --delete a b", 0);
+    let ours: Vec<String> =
+        pass.done().into_iter().filter(|line| line.starts_with("deleted")).collect();
+    assert_eq!(ours, rsync);
+}
+
+#[test]
+fn rules_protect_what_they_leave_out() {
+    for when in ["delay", "during", "after"] {
+        let bench = Bench::new();
+        trees(&bench);
+        bench.sync(&format!("--delete={when} --exclude 3 --exclude /d/more a b"), 0);
+        let left =
+            "b\nb/d\nb/d/e\nb/d/e/h\nb/d/g\nb/d/more\nb/f\nb/l\nb/x\nb/x/y\nb/x/y/z\nb/x/y/z/3\n";
+        assert_eq!(bench.sh("find b | LC_ALL=C sort"), left, "{when}");
+    }
+}
+
+#[test]
+fn too_many_deletes_are_no_deletes() {
+    let bench = Bench::new();
+    trees(&bench);
+    let before = bench.sh("find b | sort");
+    for line in
+        ["--max-delete=10", "--max-delete=0", "--max-delete=10 --delete=after", "--max-delete=64%"]
+    {
+        let pass = bench.sync(&format!("--delete {line} a b"), 5);
+        assert_eq!(pass.number("entries_deleted"), 0, "{line}");
+        assert_eq!(pass.number("deletes_withheld"), EXTRA, "{line}");
+        assert!(pass.withheld().unwrap().contains("--max-delete"), "{line}");
+        assert_eq!(bench.sh("find b | sort"), before, "{line}");
+    }
+    bench.sync("--delete --max-delete=65% a b", 0);
+    assert_eq!(bench.rsync("a", "b"), "");
+    bench.dmover("sync --delete=during --max-delete=5% a b").expect_code(2);
+    bench.dmover("sync --max-delete=5 a b").expect_code(2);
+}
+
+#[test]
+fn deletes_on_the_way_stop_at_the_limit() {
+    let bench = Bench::new();
+    bench.sh("mkdir a b; touch a/keep b/1 b/2 b/3 b/4 b/5");
+    let pass = bench.sync("--delete=during --max-delete=3 a b", 5);
+    assert_eq!((pass.number("entries_deleted"), pass.number("deletes_withheld")), (3, 2));
+    assert_eq!(bench.sh("ls b | wc -l").trim(), "3");
+}
+
+#[test]
+fn an_empty_source_deletes_nothing() {
+    for when in ["delay", "during", "after"] {
+        let bench = Bench::new();
+        trees(&bench);
+        bench.sh("mkdir empty");
+        let before = bench.sh("find b | sort");
+        let pass = bench.sync(&format!("--delete={when} empty b"), 3);
+        assert_eq!(pass.withheld().unwrap(), "the source is empty", "{when}");
+        assert_eq!(bench.sh("find b | sort"), before, "{when}");
+        bench.sync(&format!("--delete={when} --allow-empty-source empty b"), 0);
+        assert_eq!(bench.sh("find b"), "b\n", "{when}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_at_the_source_withholds_all_deletes() {
+    let when = ["delay", "during", "after"];
+    for when in when {
+        let Some((handle, bench)) = Bench::faulty() else {
+            return skip::skipped(
+                "what_cannot_be_read_at_the_source_withholds_all_deletes",
+                "no FUSE",
+            );
+        };
+        bench.sh("mkdir -p backing/d/e; touch backing/d/f backing/z; cp -a backing b; touch b/d/more b/q");
+        handle
+            .set_rules(&[Rule::new(Op::Opendir, Action::Errno(5)).name("e").count(1000)])
+            .unwrap();
+        let pass = bench.sync(&format!("--delete={when} faulty b"), 3);
+        // On the way, what lies before the error may have gone already.
+        if when != "during" {
+            let reason = pass.withheld().unwrap_or_else(|| panic!("{}", pass.0.tell()));
+            assert!(reason.contains("could not be read"), "{when}: {reason}");
+            assert!(bench.exists("b/d/more") && bench.exists("b/q"), "{when}");
+        }
+        assert!(bench.exists("b/d/e"), "{when}");
+        handle.set_rules(&[]).unwrap();
+        bench.sync(&format!("--delete={when} faulty b"), 0);
+        assert_eq!(bench.rsync("backing", "b"), "", "{when}");
+    }
+}
+
+#[test]
+fn trash_keeps_what_would_be_deleted() {
+    let bench = Bench::new();
+    trees(&bench);
+    bench.sh("echo keep > b/x/1; chmod 750 b/x/y; touch -d 2001-02-03 b/x/y; cp -a b saved");
+    bench.sync("--delete --trash b/.trash a b", 0);
+    assert_eq!(bench.sh("rsync -nrlptgoDHAXic --exclude .trash --delete a/ b/"), "");
+    bench.sh("cd b/.trash/*/; diff -r --no-dereference x ../../../saved/x; test -p p");
+    assert_eq!(bench.mode(bench.sh("echo b/.trash/*/x/y").trim()), 0o750);
+    assert_eq!(bench.sh("stat -c %Y b/.trash/*/x/y saved/x/y | uniq | wc -l").trim(), "1");
+    // Whatever comes later leaves it alone.
+    let before = snapshot(&bench.at("b"));
+    bench.sync("--delete a b", 0);
+    bench.sync("--delete --trash b/.trash a b", 0);
+    assert_eq!(before.changes(&snapshot(&bench.at("b"))), [""; 0]);
+    bench.sh("mkdir elsewhere; mount -t tmpfs none elsewhere");
+    let _undo = bench.undo("umount elsewhere");
+    bench.dmover("sync --delete --trash elsewhere/t a b").expect_code(2);
+}
+
+#[test]
+fn a_file_system_that_is_mounted_in_the_destination_stays() {
+    if !is_root() {
+        return skip::skipped(
+            "a_file_system_that_is_mounted_in_the_destination_stays",
+            "needs root",
+        );
+    }
+    let bench = Bench::new();
+    bench.sh("mkdir -p a b/x/m; touch a/f b/x/1; mount -t tmpfs none b/x/m; touch b/x/m/precious");
+    let _undo = bench.undo("umount b/x/m");
+    for when in ["delay", "during", "after"] {
+        bench.sync(&format!("--delete={when} a b"), 3);
+        assert!(bench.exists("b/x/m/precious"), "{when}");
+    }
+    assert!(!bench.exists("b/x/1"));
+}
+
+#[test]
+fn an_immutable_copy_goes_with_its_source() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; touch a/keep a/locked");
+    if !is_root() || bench.dmover.command().arg("--version").output().is_err() {
+        return skip::skipped("an_immutable_copy_goes_with_its_source", "needs root");
+    }
+    bench.sh("chattr +i a/locked 2>/dev/null || touch unsupported");
+    if bench.exists("unsupported") {
+        return skip::skipped("an_immutable_copy_goes_with_its_source", "no inode flags here");
+    }
+    let _undo = bench.undo("chattr -R -i a b");
+    bench.sync("a b", 0);
+    bench.sh("chattr -i a/locked; rm a/locked");
+    bench.sync("--delete a b", 0);
+    assert!(!bench.exists("b/locked"));
+}

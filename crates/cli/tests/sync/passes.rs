@@ -1,0 +1,195 @@
+//! Passes: what differs is touched, and nothing else.
+use super::Bench;
+use super::bench::{append, is_root, pattern, snapshot};
+use dmover_testkit::image::{FileSystem, Image};
+use dmover_testkit::skip;
+
+/// A tree with one of everything.
+fn tree(bench: &Bench) {
+    bench.write("a/d/one", pattern(3_000_000));
+    bench.write("a/d/two", "two");
+    bench.sh(
+        "cd a; mkdir -p d/e empty; touch none d/e/deep; ln -s d/two link; mkfifo pipe; ln d/two hard
+         truncate -s 1M hole; setfattr -n user.a -v 1 d/two; setfattr -n user.d -v 1 d
+         setfacl -m u:1:r d/one; setfacl -d -m u:2:rx empty; chmod 2750 d/e; touch -d 2001-02-03 d/one d/e d .",
+    );
+}
+
+#[test]
+fn a_second_pass_touches_nothing() {
+    for file_system in [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs] {
+        let test = "a_second_pass_touches_nothing";
+        let Some(image) = Image::create_or_skip(test, file_system, 400 << 20) else { continue };
+        let bench = Bench::inside(image.path());
+        tree(&bench);
+        bench.sync("a b", 0);
+        assert_eq!(bench.rsync("a", "b"), "");
+        bench.assert_same("a", "b");
+        let (source, before) = (snapshot(&bench.at("a")), snapshot(&bench.at("b")));
+        // What only reads moves no time but that of the last access.
+        bench.sh("cat a/d/one a/d/two > /dev/null; ls -R a > /dev/null");
+        for line in ["a b", "--delete a b", "--checksum a b", "--ctime --delete=after a b/", "a/ b"]
+        {
+            let pass = bench.sync(line, 0);
+            assert_eq!(pass.done(), [""; 0], "{line}");
+            assert_eq!(before.changes(&snapshot(&bench.at("b"))), [""; 0], "{line}");
+        }
+        assert_eq!(source.changes(&snapshot(&bench.at("a"))), [""; 0]);
+    }
+}
+
+#[test]
+fn only_what_changed_is_touched() {
+    let bench = Bench::new();
+    tree(&bench);
+    bench.sync("a b", 0);
+    append(&bench.at("a/none"), "more");
+    bench
+        .sh("chmod 600 a/d/e/deep; setfattr -n user.n -v 2 a/d/one; mkdir a/new; touch a/new/file");
+    let before = snapshot(&bench.at("b"));
+    let pass = bench.sync("a b", 0);
+    let done = ["created a/new", "created a/new/file", "dressed a/d/e/deep", "dressed a/d/one"];
+    assert_eq!(pass.done(), [&done[..], &["replaced a/none"]].concat());
+    assert_eq!(pass.number("bytes_copied"), 4);
+    assert_eq!(bench.rsync("a", "b"), "");
+    let changes = before.changes(&snapshot(&bench.at("b")));
+    let names: Vec<&str> = changes.iter().map(|line| line.split(' ').next().unwrap()).collect();
+    // The root has a new name in it.
+    assert_eq!(names, ["", "d/e/deep", "d/one", "new", "new/file", "none"]);
+}
+
+/// What no look at size and time shows is found by the time of the last change.
+#[test]
+fn attributes_that_alone_differ_are_set() {
+    let bench = Bench::new();
+    tree(&bench);
+    bench.sync("a b", 0);
+    bench.sh(
+        "cd a; setfattr -x user.a d/two; setfacl -b d/one; setfacl -m u:7:rw none; chmod 711 empty
+         setfattr -n user.z -v z d/e; setfacl -k empty; chmod 640 pipe",
+    );
+    if is_root() {
+        bench.sh("cd a; chown 5:6 d/e/deep; chown -h 7:8 link; chown 9:9 d/e");
+    }
+    let inode = bench.inode("b/d/one");
+    let pass = bench.sync("a b", 0);
+    assert_eq!(pass.number("bytes_copied"), 0);
+    assert_eq!(bench.inode("b/d/one"), inode);
+    assert_eq!(bench.rsync("a", "b"), "");
+    bench.assert_same("a", "b");
+}
+
+/// Names outside the tree keep what they have: those of an older snapshot of it, for example.
+#[test]
+fn attributes_of_a_file_with_other_names_are_not_changed_in_place() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; echo x > a/f; echo y > a/g; ln a/g a/h; chmod 644 a/*");
+    bench.sync("a b", 0);
+    bench.sh("ln b/f old-f; ln b/g old-g; chmod 600 a/f a/g");
+    bench.sync("a b", 0);
+    assert_eq!((bench.mode("old-f"), bench.mode("old-g")), (0o644, 0o644));
+    assert_eq!(bench.rsync("a", "b"), "");
+    let inode = bench.inode("b/g");
+    // All names are the job's own.
+    bench.sh("chmod 640 a/g");
+    bench.sync("a b", 0);
+    assert_eq!((bench.inode("b/g"), bench.inode("b/h")), (inode, inode));
+    assert_eq!(bench.rsync("a", "b"), "");
+}
+
+#[test]
+fn an_entry_of_another_type_takes_its_place() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir -p a b/file; ln -s /etc b/dir; mkdir -p a/dir/below; touch a/dir/x; echo f > a/file",
+    );
+    bench.sh(
+        "echo old > b/other; mkdir a/other; mkfifo b/fifo; ln -s x a/fifo; touch b/file/inside",
+    );
+    let pass = bench.sync("a b", 3);
+    let errors = pass.0.said().unwrap().errors.len();
+    assert_eq!(errors, 1, "only a directory that is not empty stays: {}", pass.0.tell());
+    assert!(bench.exists("b/file/inside"));
+    assert_eq!(
+        bench.sh("find b/dir b/other b/fifo -printf '%p %y\\n' | sort"),
+        "b/dir d\nb/dir/below d\nb/dir/x f\nb/fifo l\nb/other d\n"
+    );
+    bench.sync("--delete a b", 0);
+    assert_eq!(bench.rsync("a", "b"), "");
+}
+
+#[test]
+fn checksum_finds_what_size_and_time_hide() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; echo one > a/f; echo two > a/g");
+    bench.sync("a b", 0);
+    // The destination was spoilt, and looks right.
+    bench.sh("touch -r b/f t; printf 'onE\\n' > b/f; touch -r t b/f");
+    bench.sync("a b", 0);
+    assert_eq!(bench.read("b/f"), "onE\n", "a quick check cannot see this");
+    let pass = bench.sync("--checksum a b", 0);
+    assert_eq!(pass.done(), ["replaced a/f"]);
+    assert_eq!(pass.number("files_compared"), 2);
+    assert_eq!(bench.read("b/f"), "one\n");
+    // The source was changed and its time set back.
+    bench.sh("touch -r a/g t; printf 'twO\\n' > a/g; touch -r t a/g");
+    let pass = bench.sync("--ctime a b", 0);
+    assert_eq!(pass.done(), ["replaced a/g"]);
+    assert_eq!(pass.number("files_compared"), 1);
+    assert_eq!(bench.read("b/g"), "twO\n");
+}
+
+#[test]
+fn contents_go_to_contents_whatever_slashes_and_links_there_are() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p real/d place; touch real/d/f; ln -s real source; ln -s place destination");
+    for line in ["source destination", "source/ destination/", "real// place", "./source place/."] {
+        bench.sync(line, 0);
+        assert_eq!(bench.rsync("real", "place"), "", "{line}");
+        assert_eq!(bench.sh("ls place"), "d\n", "{line}");
+        bench.sh("rm -r place/d");
+    }
+    let told = bench.dmover("sync real/ new").expect_code(0);
+    assert!(told.stderr.contains("a slash at the end of a path means nothing"), "{}", told.tell());
+    assert_eq!(bench.rsync("real", "new"), "");
+}
+
+#[test]
+fn check_says_whether_anything_would_be_done() {
+    let bench = Bench::new();
+    tree(&bench);
+    bench.sync("a b", 0);
+    bench.sync("--check --delete a b", 0);
+    let before = snapshot(&bench.at("b"));
+    for change in
+        ["touch b/more", "chmod 600 a/none", "touch a/x", "setfattr -n user.q -v 1 a/d/one"]
+    {
+        bench.sh(change);
+        bench.sync("--check --delete a b", 1);
+        bench.sh("rm -f b/more");
+    }
+    let after = before.changes(&snapshot(&bench.at("b")));
+    assert!(after.len() <= 1, "nothing but the times of the root: {after:?}");
+}
+
+#[test]
+fn without_privilege_a_pass_over_own_files_is_the_same() {
+    if !is_root() {
+        return skip::skipped("without_privilege_a_pass_over_own_files_is_the_same", "needs root");
+    }
+    let bench = Bench::new().unprivileged();
+    bench.sh(
+        "mkdir -p a/d; echo x > a/f; echo y > a/d/g; ln a/f a/h; chown -R 65534:65534 a; chmod 500 a/d
+         chmod 400 a/f",
+    );
+    bench.sync("a b", 0);
+    let before = snapshot(&bench.at("b"));
+    bench.sync("--delete a b", 0);
+    assert_eq!(before.changes(&snapshot(&bench.at("b"))), [""; 0]);
+    bench.sh("chmod 440 a/f; echo z > a/d/n; chown 65534:65534 a/d/n");
+    bench.sync("--delete a b", 0);
+    assert_eq!(bench.rsync("a", "b"), "");
+    bench.sh("rm a/d/n");
+    bench.sync("--delete a b", 0);
+    assert_eq!(bench.rsync("a", "b"), "");
+}

@@ -1,0 +1,106 @@
+//! What a job that was stopped has not attempted, by name.
+use dmover_model::{
+    EntryError, ErrorClass, Operation, PathBytes, RecordsTask, RootId, Side, SumItem, TaskKind,
+};
+
+use super::{EXTRA_NAMES, LINK_NAMES, Run};
+use crate::error::Fatal;
+use crate::ledger::Ledger;
+use crate::sum::subject_path;
+use crate::sync::WithheldReason;
+
+impl Run {
+    /// Names the part of the tree that a stopped job has not attempted.
+    pub(super) fn tell_abandoned(&self, kind: &TaskKind) {
+        let below =
+            |d: &dmover_model::DirectoryRef| self.engine.destination_path(d.root, &d.path, b"");
+        let many = |n: usize| format!("{n} entries of this directory were not attempted");
+        let (path, words) = match kind {
+            TaskKind::Scan { directory, names } if !names.names().is_empty() => {
+                (below(directory), many(names.names().len()))
+            }
+            TaskKind::Scan { directory, .. } => (below(directory), "not attempted".into()),
+            TaskKind::Open { file, .. } => {
+                let name = file.destination_name.as_bytes();
+                let at = &file.directory;
+                let path = self.engine.destination_path(at.root, &at.path, name);
+                (path, "not attempted".into())
+            }
+            TaskKind::Pairs(pairs) => match pairs.first() {
+                Some((_, destination, _)) => {
+                    let more = pairs.len() - 1;
+                    (destination.clone(), format!("this and {more} more were not attempted"))
+                }
+                None => return,
+            },
+            TaskKind::Delete(extra) => {
+                self.engine.withhold(extra, &WithheldReason::Stopped);
+                return;
+            }
+            TaskKind::Links(groups) => {
+                return groups.iter().for_each(|g| self.tell_group(g));
+            }
+            TaskKind::Sums(items) => {
+                return items.iter().for_each(|item| self.tell_unhashed(item));
+            }
+            TaskKind::Conclude(conclude) => return self.tell_unhashed(&conclude.file.item),
+            TaskKind::Judge(judge) => {
+                let (at, name) = (&judge.file.directory, judge.file.destination_name.as_bytes());
+                let path = self.engine.destination_path(at.root, &at.path, name);
+                (path, "not attempted".into())
+            }
+            TaskKind::Records(RecordsTask { records, .. }) => match records.first() {
+                Some(record) => {
+                    let path = self.engine.destination_path(RootId(0), &record.path, b"");
+                    (path, format!("this and {} more were not attempted", records.len() - 1))
+                }
+                None => return,
+            },
+            // Directories stay closed until the next run; chunks are told by their file.
+            TaskKind::Finish(_)
+            | TaskKind::Chunk(_)
+            | TaskKind::Seal(_)
+            | TaskKind::Hash(_)
+            | TaskKind::Compare(_) => return,
+        };
+        self.tell_not_attempted(path, &words);
+    }
+
+    fn tell_not_attempted(&self, path: PathBytes, words: &str) {
+        let (side, class) = (Side::Destination, ErrorClass::Cancelled);
+        self.engine.error(EntryError::plain(side, Operation::Attempt, class, path, words));
+    }
+
+    fn tell_unhashed(&self, item: &SumItem) {
+        self.tell_not_attempted(subject_path(&self.engine, &item.subject), "not attempted");
+    }
+
+    fn tell_group(&self, group: &dmover_model::LinkGroup) {
+        for file in std::iter::once(&group.first).chain(&group.rest) {
+            let (at, name) = (&file.directory, file.destination_name.as_bytes());
+            let path = self.engine.destination_path(at.root, &at.path, name);
+            self.tell_not_attempted(path, "not attempted");
+        }
+    }
+
+    /// Linked names that were waiting for their phase when the job was stopped.
+    pub(super) fn tell_unlinked(&mut self) -> Result<(), Fatal> {
+        if !self.engine.control.is_stopping() {
+            return Ok(());
+        }
+        loop {
+            let supply = self.ledger.take_links(LINK_NAMES)?;
+            supply.groups.iter().for_each(|g| self.tell_group(g));
+            if supply.exhausted {
+                break;
+            }
+        }
+        loop {
+            let names = self.ledger.take_extra(EXTRA_NAMES)?;
+            if names.is_empty() {
+                return Ok(());
+            }
+            self.engine.withhold(&names, &WithheldReason::Stopped);
+        }
+    }
+}

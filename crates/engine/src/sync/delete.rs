@@ -1,0 +1,415 @@
+//! Taking away what the source does not have.
+//!
+//! Names are found while directories are read, with what they stand for at that moment. Right before a name goes it is
+//! looked at again: the source must still lack it, and it must still stand for the same.
+use dmover_model::{
+    Action, DeleteWhen, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, ExtraName,
+    ExtraNames, Identity, Item, Metadata, Name, NewTask, Operation, Parent, PathBytes, ScanNames,
+    Side, TaskKind, TreePath,
+};
+use dmover_observe::{Activity, Counter, station};
+use dmover_plan::itemize;
+use dmover_sys::directory::TypeHint;
+use dmover_sys::{Errno, OwnedFd, directory, path, stat};
+use std::sync::Arc;
+
+use super::trash::is_trash;
+use crate::apply::Planned;
+use crate::context::{Engine, entry_error};
+use crate::extra::{ExtraEntry, SeenNames};
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+use crate::root::Root;
+use crate::verify::look_at;
+
+/// So many names are reported, or removed, at once.
+const NAMES_MAX: usize = 512;
+
+impl Engine {
+    fn delete_when(&self) -> Option<DeleteWhen> {
+        let sync = self.spec.policy.sync.as_ref();
+        sync.and_then(|sync| sync.delete.as_ref()).map(|delete| delete.when)
+    }
+
+    /// Whether names that only the destination has are looked for while entries are brought over.
+    pub(crate) fn deletes_as_it_goes(&self) -> bool {
+        matches!(self.delete_when(), Some(DeleteWhen::During | DeleteWhen::Delay))
+    }
+}
+
+impl Mover<'_> {
+    /// Remembers what the destination directory has and the source does not, or takes it away at once.
+    pub(crate) fn collect_extra(&mut self, level: &Level, seen: &SeenNames) {
+        let mut found = Vec::new();
+        let known = |name: &[u8]| seen.has(level, name);
+        let walked = self.walk_extra(level, &known, &mut |mover, extra| {
+            // The names of one top go together, so that nothing above is gone before what it holds.
+            mover.hand_over(&mut found, extra.at.is_root());
+            mover.note_extra(level, &extra, &mut found, false)
+        });
+        self.hand_over(&mut found, true);
+        if let Err(error) = walked {
+            self.engine.error(error);
+        }
+    }
+
+    /// A directory that has to go before an entry of another type can take its place.
+    pub(crate) fn clear(&mut self, level: &Level, planned: &Planned) {
+        let name = planned.record.destination_name();
+        let (Some(target), Some(found)) = (&level.target, &planned.existing) else {
+            return;
+        };
+        let mut extra = Vec::new();
+        let (root, holder) = (TreePath::root(), target.metadata.identity);
+        let fd = &target.fd;
+        let entry = ExtraEntry { fd, at: &root, holder, name, found: found.clone() };
+        if self.note_extra(level, &entry, &mut extra, true) {
+            let first = root.join(name.as_bytes());
+            self.walk_below(level, &target.fd, first, &mut |mover, entry| {
+                mover.note_extra(level, &entry, &mut extra, true)
+            });
+        }
+        self.hand_over(&mut extra, true);
+    }
+
+    /// Adds a name to those that go. Answers whether it is a directory that is to be entered.
+    fn note_extra(
+        &mut self,
+        level: &Level,
+        extra: &ExtraEntry<'_>,
+        all: &mut Vec<ExtraNames>,
+        in_the_way: bool,
+    ) -> bool {
+        let ExtraEntry { at, holder, name, found, .. } = extra;
+        let path = || level.own_target_path().join(&at.join(name.as_bytes()));
+        if found.kind == EntryKind::Directory && is_trash(extra.fd, name) {
+            return false;
+        }
+        let here = level.target.as_ref().map(|target| target.metadata.identity.mount);
+        if found.kind == EntryKind::Directory && here != Some(found.identity.mount) {
+            let words = "another file system is mounted here";
+            let (side, class) = (Side::Destination, ErrorClass::Busy);
+            self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
+            return false;
+        }
+        self.engine.count(Counter::EntriesExtra);
+        let name = ExtraName {
+            name: (*name).clone(),
+            kind: found.kind,
+            identity: found.identity,
+            links: found.links,
+            size: found.size,
+            mtime: found.mtime,
+            ctime: found.ctime,
+        };
+        match all.last_mut() {
+            Some(last) if last.below == **at && last.names.len() < NAMES_MAX => {
+                last.names.push(name);
+            }
+            _ => all.push(ExtraNames {
+                directory: level.reference(),
+                below: (*at).clone(),
+                holder: *holder,
+                in_the_way,
+                names: vec![name],
+            }),
+        }
+        found.kind == EntryKind::Directory
+    }
+
+    /// Passes on what was found once it is much, or `whole`: a top and everything below it.
+    fn hand_over(&mut self, found: &mut Vec<ExtraNames>, whole: bool) {
+        let names: usize = found.iter().map(|extra| extra.names.len()).sum();
+        if self.engine.delete_when() != Some(DeleteWhen::During) {
+            if names >= NAMES_MAX || whole {
+                self.outcome.extra.append(found);
+            }
+            if self.outcome.extra.iter().map(|extra| extra.names.len()).sum::<usize>() >= NAMES_MAX
+            {
+                self.flush();
+            }
+            return;
+        }
+        if whole && !found.is_empty() {
+            let mut found = std::mem::take(found);
+            found.sort_by_key(|extra| std::cmp::Reverse(extra.depth()));
+            let count = found.iter().map(|extra| extra.names.len() as u64).sum();
+            if let Some(reason) = self.engine.guard.withholds_now(self.engine, count) {
+                return self.engine.withhold(&found, &reason);
+            }
+            self.run_delete(&found);
+        }
+    }
+
+    /// Removes names, in the order in which they are given.
+    pub(crate) fn run_delete(&mut self, all: &[ExtraNames]) {
+        for extra in all {
+            if let Err(error) = self.delete_names(extra) {
+                self.engine.error(error);
+            }
+        }
+    }
+
+    fn delete_names(&mut self, extra: &ExtraNames) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let at = &extra.directory;
+        let root = engine.root(at.root)?;
+        let place = extra.below.components().fold(at.path.clone(), |path, part| path.join(part));
+        let shown = |name: &Name| root.destination_path(&place, name.as_bytes());
+        let Some(target) = engine.open_target(&root, &place, extra.holder)? else { return Ok(()) };
+        // Whatever holds the names may be back at the source, and then they are not extra any more.
+        let source = engine.open_source(&root, &at.path)?;
+        if source.metadata.identity != at.source {
+            let words = "another directory stands here now";
+            let (side, class) = (Side::Source, ErrorClass::Changed);
+            let path = root.source_path(&at.path, b"");
+            return Err(EntryError::plain(side, Operation::Open, class, path, words));
+        }
+        let mut gone = false;
+        for name in &extra.names {
+            if engine.control.is_stopping() {
+                engine.error(Engine::cancelled(shown(&name.name)));
+                continue;
+            }
+            engine.limits.operation(&engine.control);
+            self.lease.extend();
+            let top = extra.below.components().next().unwrap_or(name.name.as_bytes());
+            let going = Going { name, path: shown(&name.name), place: &place };
+            let deleted = self
+                .is_back(&source.fd, top, extra)
+                .map_err(|e| {
+                    let path = root.source_path(&at.path, top);
+                    entry_error(Side::Source, Operation::Stat, path, e)
+                })
+                .and_then(|back| if back { Ok(false) } else { self.delete(&target, &going) });
+            match deleted {
+                Ok(true) => gone = true,
+                Ok(false) => {}
+                Err(error) => engine.error(error),
+            }
+        }
+        if gone && !engine.spec.policy.dry_run {
+            if extra.below.is_root() {
+                self.mark_dirty(at);
+            }
+            if extra.in_the_way && extra.below.is_root() {
+                let names = extra.names.iter().map(|name| name.name.clone()).collect();
+                let names = ScanNames::Listed(names);
+                let kind = TaskKind::Scan { directory: at.clone(), names };
+                self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the source has the name after all, or does not have what wants its place.
+    fn is_back(&self, source: &OwnedFd, top: &[u8], extra: &ExtraNames) -> Result<bool, Errno> {
+        let found = look_at(source, top)?.map(|found| self.engine.mounts.metadata(&found));
+        Ok(match found {
+            None => extra.in_the_way,
+            Some(now) => !extra.in_the_way || now.kind == EntryKind::Directory,
+        })
+    }
+
+    /// Removes one name if it still stands for what was found. Answers whether it is gone by this.
+    fn delete(&mut self, target: &TargetDirectory, going: &Going<'_>) -> Result<bool, EntryError> {
+        station::at(Activity::TargetNames);
+        let engine = self.engine;
+        let Going { name, path, .. } = going;
+        let fail = |e| entry_error(Side::Destination, Operation::Unlink, path.clone(), e);
+        let plain = |class, words: &str| {
+            EntryError::plain(Side::Destination, Operation::Unlink, class, path.clone(), words)
+        };
+        let Some(found) = look_at(&target.fd, name.name.as_bytes()).map_err(fail)? else {
+            return Ok(false);
+        };
+        let found = engine.mounts.metadata(&found);
+        if !is_still(name, &found) {
+            let words = "it was changed after it was found; the next run looks again";
+            return Err(plain(ErrorClass::Changed, words));
+        }
+        if !self.lease.holds() {
+            return Err(plain(ErrorClass::Fenced, "this mover lost its lease"));
+        }
+        if engine.spec.policy.dry_run {
+            self.tell_deleted(
+                going,
+                &found,
+                engine.delete_policy().is_some_and(|policy| policy.trash.is_some()),
+            );
+            return Ok(true);
+        }
+        let gone = match engine.guard.trash() {
+            Some(trash) => self.once_more(target, || trash.take(target, going)).map_err(fail)?,
+            None => self.once_more(target, || self.unlink(target, name)).map_err(fail)?,
+        };
+        match gone {
+            Gone::Removed => self.tell_deleted(going, &found, false),
+            Gone::Trashed => self.tell_deleted(going, &found, true),
+            Gone::Holds if engine.filter.has_rules() => return Ok(false),
+            Gone::Holds => {
+                return Err(plain(ErrorClass::Changed, "it holds something that came later"));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Does something in a directory again if it was closed to its own owner, or locked.
+    fn once_more<T>(
+        &self,
+        target: &TargetDirectory,
+        action: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match action() {
+            Err(Errno::ACCESS | Errno::PERM) if self.engine.unlock_target(target) => action(),
+            result => result,
+        }
+    }
+
+    fn unlink(&self, target: &TargetDirectory, name: &ExtraName) -> Result<Gone, Errno> {
+        let bytes = name.name.as_bytes();
+        if name.kind == EntryKind::Directory {
+            return match directory::remove_directory(&target.fd, bytes) {
+                Ok(()) => Ok(Gone::Removed),
+                Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(Gone::Holds),
+                Err(error) => Err(error),
+            };
+        }
+        match directory::unlink(&target.fd, bytes) {
+            // An earlier pass has locked it, as its source was.
+            Err(Errno::PERM) if self.lift_file(target, bytes) => {
+                directory::unlink(&target.fd, bytes)?;
+            }
+            unlinked => unlinked?,
+        }
+        Ok(Gone::Removed)
+    }
+
+    fn tell_deleted(&mut self, going: &Going<'_>, found: &Metadata, trashed: bool) {
+        let engine = self.engine;
+        self.spent.entries += 1;
+        engine.count(Counter::EntriesDeleted);
+        if found.kind == EntryKind::File {
+            engine.add(Counter::BytesDeleted, found.size);
+        }
+        engine.progress();
+        if engine.monitor.wants_items() {
+            let action = if trashed { Action::Trashed } else { Action::Deleted };
+            engine.monitor.event(&Event::Item(Item {
+                path: going.path.clone(),
+                target: going.path.clone(),
+                action,
+                kind: found.kind,
+                bytes: if found.kind == EntryKind::File { found.size } else { 0 },
+                elapsed_us: 0,
+                itemized: itemize::columns(action, found, None),
+            }));
+        }
+    }
+}
+
+/// One name that goes.
+pub(super) struct Going<'a> {
+    pub name: &'a ExtraName,
+    pub path: PathBytes,
+    /// The directory that holds it, below the root.
+    pub place: &'a TreePath,
+}
+
+/// What became of a name.
+pub(super) enum Gone {
+    Removed,
+    Trashed,
+    /// A directory that is not empty.
+    Holds,
+}
+
+/// Whether what stands there is what was found.
+fn is_still(name: &ExtraName, now: &Metadata) -> bool {
+    let same = now.kind == name.kind && now.identity == name.identity;
+    same && match name.kind {
+        // Its own times move while it is emptied; it can only be removed once it is empty.
+        EntryKind::Directory => true,
+        // Other names of it may have gone meanwhile.
+        _ if name.links > 1 => (now.size, now.mtime) == (name.size, name.mtime),
+        _ => now.ctime == name.ctime,
+    }
+}
+
+impl Mover<'_> {
+    /// Looks for names that only the destination has in a directory and everything below it.
+    pub(crate) fn scan_extra(&mut self, at: &DirectoryRef) -> Result<(), EntryError> {
+        let root = self.engine.root(at.root)?;
+        let mut left = vec![at.path.clone()];
+        while let Some(path) = left.pop() {
+            if self.engine.control.is_stopping() {
+                return Err(Engine::cancelled(root.destination_path(&path, b"")));
+            }
+            if self.queue.is_hungry() && left.len() > 1 {
+                let given = left.drain(..left.len() / 2).map(|path| {
+                    let directory = DirectoryRef { path, ..at.clone() };
+                    let kind = TaskKind::Scan { directory, names: ScanNames::Extra };
+                    NewTask { parent: Parent::Inherited, kind }
+                });
+                self.outcome.tasks.extend(given);
+                self.flush();
+            }
+            if let Err(error) = self.extra_in(&root, at, path, &mut left) {
+                self.engine.error(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn extra_in(
+        &mut self,
+        root: &Arc<Root>,
+        at: &DirectoryRef,
+        path: TreePath,
+        left: &mut Vec<TreePath>,
+    ) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let source = engine.open_source(root, &path)?;
+        let target = match engine.open_target(root, &path, Identity::default()) {
+            // It could not be made, which was told.
+            Err(error) if stat::is_absent_number(error.errno) => return Ok(()),
+            opened => opened?,
+        };
+        let (root_id, root, ancestors) = (at.root, Arc::clone(root), Vec::new());
+        let level = Level { root_id, root, path, source, target, ancestors };
+        let mut seen = SeenNames::default();
+        let mut directories = Vec::new();
+        let shown = || level.own_source_path();
+        let fail = |e| entry_error(Side::Source, Operation::ReadDirectory, shown(), e);
+        let fd = path::open_directory_at(&level.source.fd, b".").map_err(fail)?;
+        let mut reader = self.readers.pop().unwrap_or_default();
+        let read = reader.read(&fd, |name, hint| -> Result<bool, Errno> {
+            seen.insert(name);
+            self.lease.extend();
+            if matches!(hint, TypeHint::Directory | TypeHint::Unknown) || engine.follows_links() {
+                directories.push(Name::new(name).map_err(|_| Errno::ILSEQ)?);
+            }
+            Ok(true)
+        });
+        self.readers.push(reader);
+        read.map_err(fail)?;
+        for name in directories {
+            let found =
+                match stat::stat_at(&level.source.fd, name.as_bytes(), engine.follows_links()) {
+                    Ok(found) => engine.mounts.metadata(&found),
+                    Err(error) if stat::is_absent(error) => continue,
+                    Err(error) => return Err(fail(error)),
+                };
+            let path = level.path.join(name.as_bytes());
+            let elsewhere = found.identity.mount != level.root.mount;
+            let stays = engine.spec.selection.one_file_system && elsewhere;
+            let enters =
+                found.kind == EntryKind::Directory && engine.filter.admits(path.as_bytes(), &found);
+            if enters && !stays {
+                left.push(path);
+            }
+        }
+        self.collect_extra(&level, &seen);
+        Ok(())
+    }
+}

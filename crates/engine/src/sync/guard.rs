@@ -1,0 +1,235 @@
+//! May anything be deleted? A source that is not there, or could not be read, looks like one that is empty.
+use dmover_model::{
+    DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event, ExtraNames, Operation, Side,
+};
+use dmover_observe::Counter;
+use dmover_plan::overlap::{mount_points, parse_mountinfo};
+use dmover_sys::directory::DirectoryReader;
+use dmover_sys::{Errno, mount, path};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::trash::Trash;
+use crate::context::{Engine, lock};
+use crate::root::Root;
+
+/// Why nothing is deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WithheldReason {
+    /// The source has no entries.
+    Empty,
+    /// Something says that it is not the source that it was.
+    Doubtful(String),
+    /// Some of the source could not be read.
+    SourceErrors(u64),
+    /// The job did not come to its end.
+    Stopped,
+    /// More would go than was allowed.
+    Limit(DeleteLimit),
+}
+
+/// What was not deleted, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withheld {
+    /// Why.
+    pub reason: WithheldReason,
+    /// How many entries stay.
+    pub entries: u64,
+}
+
+impl WithheldReason {
+    /// Why, in words.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Empty => "the source is empty".into(),
+            Self::Doubtful(words) => words.clone(),
+            Self::SourceErrors(1) => "an entry of the source could not be read".into(),
+            Self::SourceErrors(count) => {
+                format!("{count} entries of the source could not be read")
+            }
+            Self::Stopped => "the job was stopped before it had seen everything".into(),
+            Self::Limit(DeleteLimit::Entries(most)) => {
+                format!("more entries would go than --max-delete={most} allows")
+            }
+            Self::Limit(DeleteLimit::Millionths(share)) => {
+                let percent = f64::from(*share) / 10_000.0;
+                format!("more entries would go than --max-delete={percent}% allows")
+            }
+        }
+    }
+
+    /// What to do.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Empty => {
+                "is it mounted? If it is meant to be empty, --allow-empty-source says so"
+            }
+            Self::Doubtful(_) => {
+                "if this is the right source, 'dmover cleanup' makes dmover forget the old one"
+            }
+            Self::SourceErrors(_) => "mend the errors that are named, then run it again",
+            Self::Stopped => "run the same command again",
+            Self::Limit(_) => {
+                "look at what would go by --dry-run, then raise --max-delete if it is right"
+            }
+        }
+    }
+}
+
+/// Watches over deletes.
+#[derive(Debug, Default)]
+pub(crate) struct Guard {
+    /// Something that was known before the job began.
+    doubt: Option<WithheldReason>,
+    trash: Option<Trash>,
+    /// Errors that keep the source from being known.
+    blind: AtomicU64,
+    /// Entries that may still go, where they go at once.
+    allowance: Allowance,
+    withheld: Mutex<Option<Withheld>>,
+}
+
+/// Entries that may still go.
+#[derive(Debug)]
+pub(crate) struct Allowance(AtomicU64);
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl Allowance {
+    fn take(&self, wanted: u64) -> bool {
+        let taken = |left: u64| left.checked_sub(wanted);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, taken).is_ok()
+    }
+}
+
+impl Guard {
+    pub fn new(
+        policy: Option<&DeletePolicy>,
+        doubt: Option<WithheldReason>,
+        trash: Option<Trash>,
+    ) -> Self {
+        let most = match policy.and_then(|policy| policy.limit) {
+            Some(DeleteLimit::Entries(most)) => most,
+            _ => u64::MAX,
+        };
+        let allowance = Allowance(AtomicU64::new(most));
+        Self { doubt, trash, allowance, ..Self::default() }
+    }
+
+    pub fn trash(&self) -> Option<&Trash> {
+        self.trash.as_ref()
+    }
+
+    /// Takes note of an error.
+    pub fn heard(&self, error: &EntryError) {
+        // What vanished is not there, and what is being written is: both are known.
+        let known = error.class.source_moved_on() || error.class == ErrorClass::Cancelled;
+        if error.side == Side::Source && !known {
+            self.blind.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn doubts(&self, engine: &Engine) -> Option<WithheldReason> {
+        if let Some(doubt) = &self.doubt {
+            return Some(doubt.clone());
+        }
+        match self.blind.load(Ordering::SeqCst) {
+            0 if engine.control.is_stopping() => Some(WithheldReason::Stopped),
+            0 => None,
+            errors => Some(WithheldReason::SourceErrors(errors)),
+        }
+    }
+
+    /// Why names that were just found may not go now, if they may not.
+    pub fn withholds_now(&self, engine: &Engine, names: u64) -> Option<WithheldReason> {
+        if let Some(doubt) = self.doubts(engine) {
+            return Some(doubt);
+        }
+        let limit = engine.delete_policy().and_then(|policy| policy.limit);
+        limit.filter(|_| !self.allowance.take(names)).map(WithheldReason::Limit)
+    }
+
+    /// Why nothing of what was found may go, if that is so.
+    pub fn withholds_all(&self, engine: &Engine) -> Option<WithheldReason> {
+        if let Some(doubt) = self.doubts(engine) {
+            return Some(doubt);
+        }
+        let limit = engine.delete_policy().and_then(|policy| policy.limit)?;
+        let get = |counter| engine.counters.get(counter);
+        let extra = get(Counter::EntriesExtra);
+        let too_many = match limit {
+            DeleteLimit::Entries(most) => extra > most,
+            DeleteLimit::Millionths(share) => {
+                let there = extra + get(Counter::EntriesThere);
+                u128::from(extra) * 1_000_000 > u128::from(there) * u128::from(share)
+            }
+        };
+        too_many.then_some(WithheldReason::Limit(limit))
+    }
+
+    /// What was withheld so far.
+    pub fn withheld(&self) -> Option<Withheld> {
+        lock(&self.withheld).clone()
+    }
+}
+
+/// What is doubtful of a source before anything is read.
+pub(crate) fn doubt(root: &Root, may_be_empty: bool) -> Option<WithheldReason> {
+    if let Some(mount) = missing_mount(root) {
+        let words = format!("{} is to be mounted there (fstab) and is not", mount.display());
+        return Some(WithheldReason::Doubtful(words));
+    }
+    let mut any = false;
+    let read = path::open_directory_at(&root.source.parent, b".").and_then(|fd| {
+        DirectoryReader::default().read(&fd, |_, _| -> Result<bool, Errno> {
+            any = true;
+            Ok(false)
+        })
+    });
+    // What cannot be read is an error of its own when it is scanned.
+    (read.is_ok() && !any && !may_be_empty).then_some(WithheldReason::Empty)
+}
+
+/// A file system that should be where the source is, or above it, and is not.
+fn missing_mount(root: &Root) -> Option<PathBuf> {
+    let source = std::fs::canonicalize(root.source.display.to_path()).ok()?;
+    let table = std::fs::read("/etc/fstab").ok()?;
+    let mounted = parse_mountinfo(&mount::mountinfo());
+    let is_mounted = |point: &PathBuf| mounted.iter().any(|line| line.mount_point == *point);
+    mount_points(&table).into_iter().find(|point| source.starts_with(point) && !is_mounted(point))
+}
+
+impl Engine {
+    pub(crate) fn delete_policy(&self) -> Option<&DeletePolicy> {
+        self.spec.policy.sync.as_ref()?.delete.as_ref()
+    }
+
+    /// These names stay. What they keep from its place is an error of its own.
+    pub(crate) fn withhold(&self, names: &[ExtraNames], reason: &WithheldReason) {
+        let mut withheld = lock(&self.guard.withheld);
+        if withheld.is_none() {
+            let (words, advice) = (reason.words(), reason.advice().to_owned());
+            self.monitor.event(&Event::Withheld { reason: words, advice });
+        }
+        let kept = withheld.get_or_insert_with(|| Withheld { reason: reason.clone(), entries: 0 });
+        for extra in names {
+            kept.entries += extra.names.len() as u64;
+            self.add(Counter::DeletesWithheld, extra.names.len() as u64);
+            if !(extra.in_the_way && extra.below.is_root()) {
+                continue;
+            }
+            for name in &extra.names {
+                let at = &extra.directory;
+                let path = self.destination_path(at.root, &at.path, name.name.as_bytes());
+                let words = format!("it is in the way of another type, and {}", reason.words());
+                let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+                self.error(EntryError::plain(side, Operation::Unlink, class, path, words));
+            }
+        }
+    }
+}

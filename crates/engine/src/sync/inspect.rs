@@ -1,0 +1,186 @@
+//! Entries that look equal: is their content, and have they the attributes that they should have?
+use dmover_model::{
+    ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, Side, Timestamp,
+};
+use dmover_observe::{Activity, Counter, station};
+use dmover_plan::decide::Decision;
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, OwnedFd, flags, path, stat};
+use std::time::Duration;
+
+use crate::apply::{Moved, Planned};
+use crate::attributes::{Attributes, Object};
+use crate::context::{Engine, entry_error};
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+use crate::verify::changed;
+
+/// How far clocks of two servers may lie apart.
+const SKEW: Duration = Duration::from_hours(1);
+/// The longest steps in which file systems keep times, those of FAT, and one more second.
+const COARSE: Duration = Duration::from_secs(3);
+
+impl Engine {
+    /// Whether the source may have been changed since the destination was last written: nothing but a change moves
+    /// either time, and every write of ours comes after the change that it brings over.
+    pub(crate) fn is_touched(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
+        let local = level.source.facts.local
+            && level.target.as_ref().is_some_and(|target| target.facts.local);
+        let skew = if local { Duration::ZERO } else { SKEW };
+        later(new.ctime, skew) >= old.ctime
+    }
+
+    /// Whether the source was last written so shortly before it was brought over that another write may have left the
+    /// same times. That takes a file system with coarse times: elsewhere a file that was just written is waited for.
+    pub(crate) fn is_racy(&self, new: &Metadata, old: &Metadata) -> bool {
+        let coarse = new.ctime.nanoseconds == 0 && new.kind == EntryKind::File;
+        coarse && later(new.ctime, COARSE) >= old.ctime
+    }
+}
+
+fn later(time: Timestamp, by: Duration) -> Timestamp {
+    Timestamp { seconds: time.seconds.saturating_add_unsigned(by.as_secs()), ..time }
+}
+
+impl Mover<'_> {
+    /// Compares a file that looks equal, and brings it over if it is not. `None`: it is equal, and its attributes
+    /// are to be looked at.
+    pub(crate) fn compare_and_bring(
+        &mut self,
+        level: &Level,
+        planned: &Planned,
+    ) -> Result<Option<Moved>, EntryError> {
+        let Some(found) = &planned.existing else { return Ok(None) };
+        let pair = self.engine.open_pair(level, &planned.record, found)?;
+        let all = ByteRange { start: 0, end: pair.source.metadata.size };
+        let differs = self.compare_range(level, &planned.record, &pair, all)?;
+        drop(pair);
+        self.engine.count(Counter::FilesCompared);
+        if differs.is_empty() {
+            return Ok(None);
+        }
+        let policy = &self.engine.spec.policy;
+        let in_place = policy.inplace && policy.backup.is_none() && found.links == 1;
+        let decision = if in_place { Decision::UpdateInPlace } else { Decision::Replace };
+        let planned = Planned { decision, ..planned.clone() };
+        let moved = self.bring(level, &planned, None)?;
+        Ok(Some(Moved { instead: Some(decision), ..moved }))
+    }
+
+    /// Gives an entry with the right content the attributes of its source.
+    pub(crate) fn inspect(
+        &mut self,
+        level: &Level,
+        planned: &Planned,
+    ) -> Result<Moved, EntryError> {
+        let dressed = self.dress_if_unlike(level, planned)?;
+        if dressed == Decision::Replace {
+            let planned = Planned { decision: Decision::Replace, ..planned.clone() };
+            let moved = self.bring(level, &planned, None)?;
+            return Ok(Moved { instead: Some(dressed), ..moved });
+        }
+        // What is left as it was counts for a manifest like anything that was skipped.
+        let kept = self.digest_of_skipped(level, &planned.record)?;
+        Ok(Moved { instead: Some(dressed), ..kept })
+    }
+
+    /// Answers what it needed: nothing, other attributes, or a file of its own.
+    fn dress_if_unlike(
+        &mut self,
+        level: &Level,
+        planned: &Planned,
+    ) -> Result<Decision, EntryError> {
+        let engine = self.engine;
+        let record = &planned.record;
+        let (Some(target), Some(found)) = (&level.target, &planned.existing) else {
+            return Ok(Decision::Skip);
+        };
+        let sides = self.open_sides(level, target, record)?;
+        let source_shown = || level.source_path(record.name.as_bytes());
+        let last = record.destination_name().as_bytes();
+        let shown = || level.target_path(last);
+        let fds = (sides.source.as_fd(), sides.destination.as_fd());
+        let unseen = engine.attribute_differences(fds, sides.held, (&source_shown, &shown))?;
+        if unseen.is_empty() && !self.is_dressed_otherwise(planned) {
+            return Ok(Decision::Skip);
+        }
+        if engine.spec.policy.dry_run {
+            return Ok(Decision::Inspect);
+        }
+        self.check_lease(level, last)?;
+        if found.links > 1 && found.links != self.names_here {
+            // Another name may belong to somebody else's tree: the file gets an inode of its own.
+            return Ok(Decision::Replace);
+        }
+        let fail = |e| entry_error(Side::Destination, Operation::Stat, shown(), e);
+        let now = engine.mounts.metadata(&stat::stat_fd(&sides.destination).map_err(fail)?);
+        if now.version() != found.version() {
+            return Err(changed(Side::Destination, shown()));
+        }
+        let attributes = engine.read_attributes(sides.source.as_fd(), sides.held, &source_shown)?;
+        let object = Object {
+            fd: sides.destination.as_fd(),
+            held: sides.held,
+            kind: record.metadata.kind,
+            facts: &target.facts,
+            made: false,
+            replaces: None,
+            place: Some((target.fd.as_fd(), last)),
+            path: &shown,
+        };
+        self.engine.dress_again(object, record, &attributes, &now)?;
+        Ok(Decision::Inspect)
+    }
+
+    fn open_sides(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        record: &EntryRecord,
+    ) -> Result<Sides, EntryError> {
+        station::at(Activity::SourceNames);
+        let engine = self.engine;
+        let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
+        let at_target =
+            |e| entry_error(Side::Destination, Operation::Open, level.target_path(last), e);
+        if record.metadata.kind == EntryKind::File {
+            let (source, _) = engine.open_source_file(level, record)?;
+            let destination = path::open_file_at(&target.fd, last, false).map_err(at_target)?;
+            return Ok(Sides { source, destination, held: Held::Open });
+        }
+        let source = path::pin_at(&level.source.fd, name)
+            .map_err(|e| entry_error(Side::Source, Operation::Open, level.source_path(name), e))?;
+        let destination = path::pin_at(&target.fd, last).map_err(at_target)?;
+        Ok(Sides { source, destination, held: Held::Pinned })
+    }
+}
+
+/// Both sides of an entry, held.
+struct Sides {
+    source: OwnedFd,
+    destination: OwnedFd,
+    held: Held,
+}
+
+impl Engine {
+    /// Everything but content, in the order in which a new entry gets it.
+    fn dress_again(
+        &self,
+        object: Object<'_>,
+        record: &EntryRecord,
+        attributes: &Attributes,
+        now: &Metadata,
+    ) -> Result<(), EntryError> {
+        if now.is_locked() {
+            self.lift_flags(object.fd);
+        }
+        self.remove_foreign(object, attributes)?;
+        self.set_attributes(object, &record.metadata, attributes, now)?;
+        if object.held == Held::Open {
+            self.set_project(object, attributes)?;
+            self.carry_flags(object, attributes, flags::PLAIN)?;
+            self.carry_flags(object, attributes, flags::LOCKS)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,10 @@
+//! Synchronising: what a pass does beyond a copy. Attributes are set where they alone differ, what only looks equal is
+//! compared, and what the source does not have goes.
+mod delete;
+mod guard;
+mod inspect;
+mod trash;
+
+pub(crate) use guard::{Guard, doubt};
+pub use guard::{Withheld, WithheldReason};
+pub(crate) use trash::Trash;

@@ -1,0 +1,155 @@
+//! The directory that takes what would be deleted.
+use dmover_model::{EntryKind, JobId, Name, PathBytes, TreePath};
+use dmover_sys::xattr::{self, Held};
+use dmover_sys::{Errno, OwnedFd, Result, directory, file, path, set, stat};
+use std::sync::Mutex;
+use std::time::SystemTime;
+
+use super::delete::{Going, Gone};
+use crate::context::lock;
+use crate::error::Fatal;
+use crate::level::TargetDirectory;
+use crate::root::RootSide;
+
+/// The name that tells a trash from any other directory.
+const MARK: &[u8] = b".dmover-trash";
+
+/// Whether a directory at the destination is a trash, of this job or another one.
+pub(super) fn is_trash(parent: &OwnedFd, name: &Name) -> bool {
+    let opened = path::open_directory_at(parent, name.as_bytes());
+    opened.is_ok_and(|fd| stat::stat_at(fd, MARK, false).is_ok())
+}
+
+/// Where names of one run go: a directory of its own in the one that was named.
+#[derive(Debug)]
+pub(crate) struct Trash {
+    top: OwnedFd,
+    name: String,
+    /// The directory of this run, made when the first name comes.
+    run: Mutex<Option<OwnedFd>>,
+}
+
+impl Trash {
+    /// Opens `named`, which is made if need be. It has to be on the file system of the `destination`.
+    pub fn open(
+        named: &PathBytes,
+        destination: &RootSide,
+        job: &JobId,
+    ) -> std::result::Result<Self, Fatal> {
+        use std::os::unix::fs::DirBuilderExt;
+        let shown = named.to_path();
+        let fail = |reason: &dyn std::fmt::Display| {
+            let message = format!("cannot use '{}' as --trash: {reason}", shown.display());
+            Fatal::refused(message, "name a directory on the destination's file system")
+        };
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&shown)
+            .map_err(|e| fail(&e))?;
+        let top = path::open_directory(&shown).map_err(|e| fail(&std::io::Error::from(e)))?;
+        let found = stat::stat_fd(&top).map_err(|e| fail(&std::io::Error::from(e)))?;
+        // A destination that is still to be made lies on the file system of the directory that will hold it.
+        let place = destination
+            .name
+            .as_ref()
+            .and_then(|name| path::open_directory_below(&destination.parent, name.as_bytes()).ok());
+        let there = place.as_ref().unwrap_or(&*destination.parent);
+        let there = stat::stat_fd(there).map_err(|e| fail(&std::io::Error::from(e)))?;
+        if found.device != there.device {
+            return Err(fail(&"it is on another file system, and nothing can be moved there"));
+        }
+        if found.inode == there.inode {
+            return Err(fail(&"it is the destination itself"));
+        }
+        // Whatever job comes here later: what is in it is nobody's to delete.
+        match file::create_new(&top, MARK, 0o600) {
+            Ok(_) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(fail(&std::io::Error::from(error))),
+        }
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let name = format!("{}-{job}", seconds.unwrap_or_default().as_secs());
+        Ok(Self { top, name, run: Mutex::new(None) })
+    }
+
+    fn run(&self) -> Result<OwnedFd> {
+        let mut run = lock(&self.run);
+        if let Some(run) = &*run {
+            return path::open_directory_at(run, b".");
+        }
+        let name = self.name.as_bytes();
+        make(&self.top, name)?;
+        let made = path::open_directory_at(&self.top, name)?;
+        let own = path::open_directory_at(&made, b".")?;
+        *run = Some(made);
+        Ok(own)
+    }
+
+    /// The directory for names of `place`, made closed to everybody else.
+    fn directory(&self, place: &TreePath) -> Result<OwnedFd> {
+        let mut current = self.run()?;
+        for part in place.components() {
+            make(&current, part)?;
+            current = path::open_directory_at(&current, part)?;
+        }
+        Ok(current)
+    }
+
+    /// Moves a name there. What was in a directory has gone before it.
+    pub(super) fn take(&self, target: &TargetDirectory, going: &Going<'_>) -> Result<Gone> {
+        let name = going.name.name.as_bytes();
+        let to = self.directory(going.place)?;
+        if going.name.kind == EntryKind::Directory {
+            let old = path::open_directory_at(&target.fd, name)?;
+            match directory::remove_directory(&target.fd, name) {
+                Ok(()) => {}
+                Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Gone::Holds),
+                Err(error) => return Err(error),
+            }
+            make(&to, name)?;
+            let new = path::open_directory_at(&to, name)?;
+            let mtime = going.name.mtime;
+            dress_alike(&old, &new, (mtime.seconds, mtime.nanoseconds))?;
+            return Ok(Gone::Trashed);
+        }
+        match directory::move_new(&target.fd, name, &to, name) {
+            Err(Errno::EXIST) => {
+                // A later run of the same second, or a name that came back and went again.
+                let other = format!(".{:016x}", dmover_sys::process::random_u64());
+                let other = [name, other.as_bytes()].concat();
+                directory::move_new(&target.fd, name, &to, &other)?;
+            }
+            moved => moved?,
+        }
+        Ok(Gone::Trashed)
+    }
+}
+
+fn make(parent: &OwnedFd, name: &[u8]) -> Result<()> {
+    match directory::make_directory(parent, name, 0o700) {
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    }
+}
+
+/// Gives a directory of the trash what the one had whose place it takes, as far as that may be given.
+///
+/// `mtime`: before it was emptied.
+fn dress_alike(old: &OwnedFd, new: &OwnedFd, mtime: (i64, u32)) -> Result<()> {
+    let found = stat::stat_fd(old)?;
+    // Without privilege the owner is one's own already.
+    match set::owner(new, Some(found.uid), Some(found.gid)) {
+        Err(Errno::PERM) | Ok(()) => {}
+        Err(error) => return Err(error),
+    }
+    for name in xattr::list(old, Held::Open)?.unwrap_or_default() {
+        if let Some(value) = xattr::get(old, Held::Open, &name)?
+            && let Err(error) = xattr::set(new, Held::Open, &name, &value)
+        {
+            tracing::warn!(%error, name = ?String::from_utf8_lossy(&name),
+                "an attribute of a directory in the trash cannot be set");
+        }
+    }
+    set::mode(new, found.mode & 0o7777)?;
+    set::times(new, Some(found.atime), Some(mtime))
+}
