@@ -64,6 +64,11 @@ pub fn mountinfo() -> Vec<u8> {
     std::fs::read("/proc/self/mountinfo").unwrap_or_default()
 }
 
+/// The table of file systems that are to be mounted, fstab(5); empty where there is none.
+pub fn fstab() -> Vec<u8> {
+    std::fs::read("/etc/fstab").unwrap_or_default()
+}
+
 /// The canonical path of an open directory, from /proc.
 pub fn path_of(object: impl AsFd) -> Option<std::path::PathBuf> {
     use std::os::unix::ffi::OsStrExt;

@@ -15,6 +15,6 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Err(unusable) => return refuse(&unusable),
     };
     let CopyArgs { proof, items, output, state, .. } = args;
-    let ended = transfer::run(Transfer { spec, proof, items, output, state });
+    let ended = transfer::run(&Transfer { spec, proof, items, output, state });
     ended.as_ref().map_or_else(|code| *code, Ended::exit)
 }

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         );
     }
     let SyncArgs { proof, items, output, state, .. } = args;
-    match transfer::run(Transfer { spec, proof, items, output, state }) {
+    match transfer::run(&Transfer { spec, proof, items, output, state }) {
         Ok(mut ended) => {
             let finished = ended.report.state == JobState::Finished;
             if args.comparison.check && finished && changes(&ended.report) > 0 {

@@ -27,7 +27,7 @@ pub(super) struct Transfer<'a> {
 }
 
 /// Runs the job. `None`: something else was asked for, or it could not begin.
-pub(super) fn run(args: Transfer<'_>) -> Result<Ended, ExitCode> {
+pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
     let spec = args.spec.clone();
     if let Some(code) = before_the_job(&spec, args.output) {
         return Err(code);
@@ -44,7 +44,7 @@ pub(super) fn run(args: Transfer<'_>) -> Result<Ended, ExitCode> {
     let open_files_max = dmover_sys::process::raise_open_files();
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());
-    let printer = Printer::new(&args, Arc::clone(&counters), Arc::clone(&control));
+    let printer = Printer::new(args, Arc::clone(&counters), Arc::clone(&control));
     if let Err(error) = listen(&control, &printer.progress, printer.quiet) {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return Err(exit(Code::Fatal));
@@ -85,7 +85,7 @@ pub(super) fn run(args: Transfer<'_>) -> Result<Ended, ExitCode> {
     if let Some(manifest) = manifest.filter(|_| args.proof.verify != ReadBackArg::None)
         && result.as_ref().is_ok_and(|report| report.state == JobState::Finished)
     {
-        match read_back(&args, &job, &manifest) {
+        match read_back(args, &job, &manifest) {
             Ok(report) => checked = Some((verify::code_of(&report, true), report)),
             Err(error) => result = Err(error),
         }

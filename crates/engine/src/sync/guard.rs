@@ -197,8 +197,8 @@ pub(crate) fn doubt(root: &Root, may_be_empty: bool) -> Option<WithheldReason> {
 
 /// A file system that should be where the source is, or above it, and is not.
 fn missing_mount(root: &Root) -> Option<PathBuf> {
-    let source = std::fs::canonicalize(root.source.display.to_path()).ok()?;
-    let table = std::fs::read("/etc/fstab").ok()?;
+    let source = mount::path_of(path::open_directory(&root.source.display.to_path()).ok()?)?;
+    let table = mount::fstab();
     let mounted = parse_mountinfo(&mount::mountinfo());
     let is_mounted = |point: &PathBuf| mounted.iter().any(|line| line.mount_point == *point);
     mount_points(&table).into_iter().find(|point| source.starts_with(point) && !is_mounted(point))

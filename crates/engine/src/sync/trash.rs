@@ -2,6 +2,8 @@
 use dmover_model::{EntryKind, JobId, Name, PathBytes, TreePath};
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{Errno, OwnedFd, Result, directory, file, path, set, stat};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::SystemTime;
 
@@ -36,18 +38,12 @@ impl Trash {
         destination: &RootSide,
         job: &JobId,
     ) -> std::result::Result<Self, Fatal> {
-        use std::os::unix::fs::DirBuilderExt;
         let shown = named.to_path();
         let fail = |reason: &dyn std::fmt::Display| {
             let message = format!("cannot use '{}' as --trash: {reason}", shown.display());
             Fatal::refused(message, "name a directory on the destination's file system")
         };
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&shown)
-            .map_err(|e| fail(&e))?;
-        let top = path::open_directory(&shown).map_err(|e| fail(&std::io::Error::from(e)))?;
+        let top = open_or_make(&shown).map_err(|e| fail(&std::io::Error::from(e)))?;
         let found = stat::stat_fd(&top).map_err(|e| fail(&std::io::Error::from(e)))?;
         // A destination that is still to be made lies on the file system of the directory that will hold it.
         let place = destination
@@ -122,6 +118,18 @@ impl Trash {
             moved => moved?,
         }
         Ok(Gone::Trashed)
+    }
+}
+
+fn open_or_make(named: &Path) -> Result<OwnedFd> {
+    match (path::open_directory(named), named.file_name()) {
+        (Err(Errno::NOENT), Some(name)) => {
+            let above = named.parent().filter(|above| !above.as_os_str().is_empty());
+            let above = path::open_directory(above.unwrap_or(Path::new(".")))?;
+            make(&above, name.as_bytes())?;
+            path::open_directory_at(&above, name.as_bytes())
+        }
+        (opened, _) => opened,
     }
 }
 
