@@ -209,6 +209,9 @@ impl Mover<'_> {
 
     /// Before anything that cannot be taken back: is this task still ours?
     pub(crate) fn check_lease(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
+        if let Some(target) = &level.target {
+            self.writes_to(target);
+        }
         if self.lease.holds() {
             return Ok(());
         }
@@ -400,9 +403,6 @@ impl Mover<'_> {
         let decision = moved.instead.unwrap_or(planned.decision);
         if !engine.spec.verb.fills() || decision == Decision::Clear {
             return;
-        }
-        if planned.existing.is_some() {
-            engine.count(Counter::EntriesThere);
         }
         let action = match decision {
             Decision::Skip => Action::Skipped,

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
+use crate::flush::Flusher;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::{Carried, Recorder};
@@ -107,6 +108,12 @@ pub struct Engine {
     pub(crate) troubled: AtomicBool,
     pub(crate) tally: Mutex<Tally>,
     pub(crate) next_temporary: AtomicU64,
+    /// Goes on with what an earlier run has left.
+    pub(crate) is_resumed: bool,
+    /// What is done has to be on storage.
+    pub(crate) flusher: Option<Flusher>,
+    /// Errors that are not in the journal yet.
+    pub(crate) unrecorded: Mutex<Vec<EntryError>>,
     /// Watches over deletes.
     pub(crate) guard: Guard,
     /// Identities of the destination roots, never to be entered as a source.
@@ -148,6 +155,10 @@ impl Engine {
             }
         }
         *lock(&self.tally).errors.entry(error.class).or_default() += 1;
+        // What was not attempted is no error of its entry: the journal has it as a task.
+        if self.flusher.is_some() && error.class != ErrorClass::Cancelled {
+            lock(&self.unrecorded).push(error.clone());
+        }
         let class = error.class;
         tracing::warn!(path = ?error.path, operation = ?error.operation, class = class.word(),
             errno = error.errno, attempt = error.attempt, "entry failed");

@@ -102,6 +102,7 @@ impl Mover<'_> {
             let (side, class) = (Side::Destination, ErrorClass::Escaped);
             return Err(EntryError::plain(side, Operation::Check, class, shown(), words));
         }
+        self.writes_to(&target);
         engine.count(Counter::DirectoriesCreated);
         if inherits_acl {
             let object = directory_object(&target, shown);
@@ -238,7 +239,6 @@ impl Mover<'_> {
         if !level.root.is_directory || engine.spec.policy.dry_run {
             return Ok(());
         }
-        self.check_lease(level, b"")?;
         station::at(Activity::TargetNames);
         let source = &level.source;
         let shown = || level.own_target_path();
@@ -249,6 +249,7 @@ impl Mover<'_> {
         if engine.spec.verb == Verb::Sync && self.is_finished(level, target, &now) {
             return Ok(());
         }
+        self.check_lease(level, b"")?;
         let attributes = engine.read_attributes(source.fd.as_fd(), Held::Open, &source_shown)?;
         let object = directory_object(target, &shown);
         engine.set_project(object, &attributes)?;
@@ -307,9 +308,6 @@ impl Mover<'_> {
                 }
             }
         };
-        if target.as_ref().is_some_and(|target| !target.fresh) {
-            engine.count(Counter::EntriesThere);
-        }
         if let (Some(above), Some(made)) = (&level.target, &target)
             && above.folds_case
             && !made.fresh

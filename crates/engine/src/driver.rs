@@ -2,7 +2,8 @@
 use dmover_digest::manifest::Header;
 use dmover_model::{
     Budget, CopyEngine, DeleteWhen, Event, ExtraNames, JobSpec, LossKind, Overwrite, PathBytes,
-    RangeCopy, Record, RecordsTask, ScanNames, SumItem, TargetMode, TaskKind, Timestamp, TreePath,
+    RangeCopy, Record, RecordsTask, ScanNames, SumItem, TargetMode, Task, TaskKind, Timestamp,
+    TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -21,6 +22,8 @@ use crate::capability::{CapabilityCache, probe};
 use crate::context::{Engine, Privilege, lock};
 use crate::control::{Control, StopReason};
 use crate::error::Fatal;
+use crate::flush::Flusher;
+use crate::journal::{LastPass, Left};
 use crate::layout::LayoutHook;
 use crate::ledger::{Ledger, SpillLedger};
 use crate::limits::RateLimits;
@@ -38,6 +41,9 @@ use crate::sync::{Guard, Trash, doubt};
 use crate::verify::Known;
 
 mod abandoned;
+mod record;
+
+use record::{Recording, other_source, refuse_what_was_emptied};
 
 /// A mover in this process that makes no progress for so long has lost its task.
 const LEASE: Duration = Duration::from_mins(30);
@@ -158,7 +164,8 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let _lock = locked.map(|state| state.lock(&id)).transpose()?;
     let destination = job.spec.destination.to_path();
     let remembered = job.state.as_ref().and_then(|s| s.placement(&id, &destination));
-    let mounts = MountTable::default();
+    let mut record = Recording::open(&job.spec, locked, &id)?;
+    let mounts = record.as_ref().map_or_else(|| Ok(MountTable::default()), Recording::mounts)?;
     let privileged = dmover_sys::process::is_privileged();
     let resolver = Resolver { spec: &job.spec, mounts: &mounts, remembered, privileged };
     let resolved = match &job.list {
@@ -172,6 +179,12 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     };
     let placement = resolved.placement;
     refuse_what_cannot_be_held(&job.spec, &resolved.roots)?;
+    let last = record.as_ref().and_then(|record| record.last.as_ref());
+    refuse_what_was_emptied(&job.spec, &resolved.roots, last)?;
+    let guard = guard(job, &id, &resolved, last)?;
+    if let Some(record) = &mut record {
+        record.begin(&job.spec, &resolved.roots, &mounts)?;
+    }
     if let Some(state) = locked {
         // The first record says nothing about the destination's identity: it may be made by this run.
         remember(state, &id, placement, &destination);
@@ -182,7 +195,8 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     if let Some(manifest) = &job.manifest {
         manifest.begin(&header(job, &id, &resolved));
     }
-    let mut run = Run::new(job, &id, mounts, resolved, privileged)?;
+    let begin = Begin { mounts, resolved, privileged, guard, record };
+    let mut run = Run::new(job, &id, begin)?;
     let result = run.run(&job.list);
     if let Some(state) = locked {
         remember(state, &id, placement, &destination);
@@ -204,6 +218,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
                 tracing::warn!(%error, "what was lost cannot be remembered");
             }
         }
+    }
+    if let Some(record) = &mut run.record {
+        record.end(&report, &mut run.coordinator)?;
     }
     tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
         errors = report.counters.get(Counter::Errors), "job ends");
@@ -301,10 +318,23 @@ fn may_be_kept(attribute: dmover_model::Attribute) -> bool {
     attribute == dmover_model::Attribute::Owner && !dmover_sys::process::is_privileged()
 }
 
+/// What a run begins with.
+struct Begin {
+    mounts: MountTable,
+    resolved: Resolved,
+    privileged: bool,
+    guard: Guard,
+    record: Option<Recording>,
+}
+
 struct Run {
     engine: Arc<Engine>,
     queue: Arc<LocalQueue>,
     coordinator: Coordinator,
+    /// The journal, where there is one.
+    record: Option<Recording>,
+    /// Tasks that go out once what they follow from is on record.
+    outgoing: Vec<Task>,
     ledger: SpillLedger,
     movers: Vec<JoinHandle<()>>,
     pace: Pace,
@@ -321,9 +351,7 @@ impl Run {
     fn new(
         job: &Job,
         id: &dmover_model::JobId,
-        mounts: MountTable,
-        resolved: Resolved,
-        privileged: bool,
+        Begin { mounts, resolved, privileged, guard, record }: Begin,
     ) -> Result<Self, Fatal> {
         let spec = &job.spec;
         let filter = Filter::new(&spec.selection)
@@ -338,7 +366,7 @@ impl Run {
         let each = if ringed { share / 2 } else { share };
         let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
-        let guard = guard(job, id, &resolved)?;
+        let spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
         let open_files = job.open_files_max.saturating_sub(resolved.descriptors());
         let engine = Arc::new(Engine {
             // A list may name one directory several times.
@@ -353,7 +381,7 @@ impl Run {
             ids: IdentityMap::new(spec.policy.user_map.clone(), spec.policy.group_map.clone()),
             mounts,
             capabilities: CapabilityCache::default(),
-            temporaries: TemporaryNames::new(id, dmover_sys::process::random_u64()),
+            temporaries: TemporaryNames::new(id, dmover_sys::process::random_u64()).sparing(spared),
             control: Arc::clone(&job.control),
             limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
             privilege: Privilege::of_process(privileged, job.umask),
@@ -372,13 +400,23 @@ impl Run {
             troubled: AtomicBool::new(false),
             tally: Mutex::default(),
             next_temporary: AtomicU64::new(0),
+            is_resumed: record.as_ref().is_some_and(|record| record.is_resumed),
+            flusher: record.as_ref().map(|_| Flusher::default()),
+            unrecorded: Mutex::default(),
             guard,
             forbidden: RwLock::default(),
         });
+        let queue = LocalQueue::new(LEASE);
+        let coordinator = Coordinator::new(movers_max * 4, BUDGET);
         Ok(Self {
             engine,
-            queue: Arc::new(LocalQueue::new(LEASE)),
-            coordinator: Coordinator::new(movers_max * 4, BUDGET),
+            queue: Arc::new(if record.is_some() { queue.on_record() } else { queue }),
+            coordinator: match record {
+                Some(_) => coordinator.journalled(),
+                None => coordinator,
+            },
+            record,
+            outgoing: Vec::new(),
             ledger: SpillLedger::new(&job.spill_directory, memory / 4),
             movers: Vec::new(),
             pace: Pace::new(allowance),
@@ -392,9 +430,7 @@ impl Run {
     fn run(&mut self, list: &JobList) -> Result<(), Fatal> {
         self.pace.apply(&self.engine, &*self.queue);
         self.call_movers()?;
-        let tasks = first_tasks(list, &self.engine);
-        let more = matches!(list, JobList::Sums(_) | JobList::Records(_));
-        let result = self.feed(Input::Start { tasks, more }, list).and_then(|()| {
+        let result = self.begin(list).and_then(|()| {
             while !self.finished {
                 self.turn(list)?;
             }
@@ -408,6 +444,46 @@ impl Run {
             }
         }
         result
+    }
+
+    /// Begins with the first tasks, or with what an earlier run has left.
+    fn begin(&mut self, list: &JobList) -> Result<(), Fatal> {
+        let resumed = self.record.as_ref().filter(|record| record.is_resumed);
+        if let Some(record) = resumed {
+            let first = record.first_input(&mut self.ledger)?;
+            self.feed(first, list)?;
+            self.take_what_is_left(list)?;
+        } else {
+            let tasks = first_tasks(list, &self.engine);
+            let more = matches!(list, JobList::Sums(_) | JobList::Records(_));
+            self.feed(Input::Start { tasks, more }, list)?;
+        }
+        self.settle()
+    }
+
+    fn take_what_is_left(&mut self, list: &JobList) -> Result<(), Fatal> {
+        let mut left = Left::default();
+        while let Some(record) = &self.record {
+            let next = record.next_input(&mut left, BUDGET)?;
+            let ends = matches!(&next, Input::Left { more: false, .. });
+            self.feed(next, list)?;
+            if ends {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what has happened on record; then it may have consequences.
+    fn settle(&mut self) -> Result<(), Fatal> {
+        if let Some(record) = &mut self.record {
+            record.settle(&self.engine)?;
+        }
+        if !self.outgoing.is_empty() {
+            self.queue.publish(std::mem::take(&mut self.outgoing));
+        }
+        self.queue.acknowledge();
+        Ok(())
     }
 
     /// Makes sure that there are as many movers as may work.
@@ -439,6 +515,10 @@ impl Run {
         let reports = self.queue.reports(pace::SAMPLE);
         self.pace.turn(&self.engine, &*self.queue);
         self.call_movers()?;
+        if self.record.is_some() && self.engine.control.is_stopping() {
+            // Tasks that heard of the stop before this have not done everything.
+            self.feed(Input::Stop, list)?;
+        }
         for report in reports {
             let input = match report {
                 Reported::Partial(task, outcome) => Input::Report(task, outcome),
@@ -477,17 +557,20 @@ impl Run {
                 self.finished = true;
             }
         }
-        Ok(())
+        self.settle()
     }
 
     /// Hands an input to the coordinator and carries out everything that follows from it.
     fn feed(&mut self, input: Input, list: &JobList) -> Result<(), Fatal> {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
-            let mut publish = Vec::new();
-            for command in self.coordinator.handle(input) {
+            let commands = self.coordinator.handle(input);
+            if let Some(record) = &mut self.record {
+                record.changes(self.coordinator.take_changes());
+            }
+            for command in commands {
                 match command {
-                    Command::Publish(task) => publish.push(task),
+                    Command::Publish(task) => self.outgoing.push(task),
                     Command::Supply(most) => match list.supply(most, &self.engine)? {
                         Some(input) => inputs.push_back(input),
                         None => self.awaited = Some(most),
@@ -496,26 +579,39 @@ impl Run {
                     Command::Unshelve(most) => {
                         inputs.push_back(Input::Unshelved(self.ledger.unshelve(most)?));
                     }
-                    Command::RecordLinks(names) => self.ledger.record_links(names)?,
-                    Command::RecordDirty(dirty) => self.ledger.record_dirty(dirty)?,
+                    Command::RecordLinks(names) => {
+                        if let Some(record) = &mut self.record {
+                            record.links(&names);
+                        }
+                        self.ledger.record_links(names)?;
+                    }
+                    Command::RecordDirty(dirty) => {
+                        if let Some(record) = &mut self.record {
+                            record.dirty(&dirty);
+                        }
+                        self.ledger.record_dirty(dirty)?;
+                    }
                     Command::FetchLinks => {
                         inputs.push_back(Input::Links(self.ledger.take_links(LINK_NAMES)?));
                     }
                     Command::FetchDirty => {
                         let dirty = self.ledger.take_dirty(DIRTY_DIRECTORIES)?;
+                        if let Some(record) = &mut self.record {
+                            record.taken(&dirty);
+                        }
                         inputs.push_back(Input::Dirty(dirty));
                     }
                     Command::RecordExtra(names) => self.ledger.record_extra(names)?,
                     Command::FetchExtra => inputs.push_back(Input::Extra(self.next_extra()?)),
                     Command::Withdraw => {
-                        inputs.extend(self.queue.withdraw().into_iter().map(Input::Withdrawn));
+                        // What was about to go out has not been leased either.
+                        let outgoing = std::mem::take(&mut self.outgoing);
+                        let back = self.queue.withdraw().into_iter().chain(outgoing);
+                        inputs.extend(back.map(Input::Withdrawn));
                     }
                     Command::Abandon(kind) => self.tell_abandoned(&kind),
                     Command::Finished => self.finished = true,
                 }
-            }
-            if !publish.is_empty() {
-                self.queue.publish(publish);
             }
         }
         Ok(())
@@ -525,7 +621,9 @@ impl Run {
     fn next_extra(&mut self) -> Result<Vec<TaskKind>, Fatal> {
         let engine = Arc::clone(&self.engine);
         let Some(policy) = engine.delete_policy() else { return Ok(Vec::new()) };
-        if policy.when == DeleteWhen::After && !self.looked_for_extra {
+        let looks_again = policy.when == DeleteWhen::After
+            || (policy.when == DeleteWhen::Delay && engine.is_resumed);
+        if looks_again && !self.looked_for_extra {
             self.looked_for_extra = true;
             let look = |root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Extra };
             return Ok(engine.roots.ids().map(look).collect());
@@ -579,13 +677,19 @@ impl Run {
 }
 
 /// Watches over the deletes of a job that has any.
-fn guard(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -> Result<Guard, Fatal> {
+fn guard(
+    job: &Job,
+    id: &dmover_model::JobId,
+    resolved: &Resolved,
+    last: Option<&LastPass>,
+) -> Result<Guard, Fatal> {
     let policy = job.spec.policy.sync.as_ref();
     let Some(delete) = policy.and_then(|sync| sync.delete.as_ref()) else {
         return Ok(Guard::default());
     };
     let root = resolved.roots.first();
     let doubt = root.and_then(|root| doubt(root, policy.is_some_and(|p| p.allow_empty_source)));
+    let doubt = doubt.or_else(|| other_source(&resolved.roots, last));
     let named = delete.trash.as_ref().filter(|_| !job.spec.policy.dry_run);
     let trash = named.zip(root.and_then(|root| root.destination.as_ref()));
     let trash = trash.map(|(named, place)| Trash::open(named, place, id)).transpose()?;

@@ -21,12 +21,18 @@ pub enum Fatal {
         lock: PathBuf,
     },
     /// The ledger cannot be written or read.
-    #[error("cannot use the spill file {}: {reason}", path.display())]
+    #[error("cannot use {}: {reason}", path.display())]
     Ledger {
         /// Where it is.
         path: PathBuf,
         /// Why.
         reason: String,
+    },
+    /// Another process has taken the job over.
+    #[error("another run has taken this job over (journal {})", journal.display())]
+    Fenced {
+        /// The journal.
+        journal: PathBuf,
     },
     /// The copy has ended, and its manifest cannot be written.
     #[error("{0}")]
@@ -46,7 +52,7 @@ impl Fatal {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused { .. } => ExitCode::Usage,
-            Self::Locked { .. } => ExitCode::Temporary,
+            Self::Locked { .. } | Self::Fenced { .. } => ExitCode::Temporary,
             Self::Ledger { .. } | Self::Thread(_) | Self::Manifest(_) => ExitCode::Fatal,
         }
     }
@@ -55,8 +61,8 @@ impl Fatal {
     pub fn hint(&self) -> String {
         match self {
             Self::Refused { hint, .. } => hint.clone(),
-            Self::Locked { .. } => "wait for the other run, or stop it first".into(),
-            Self::Ledger { .. } => "name a directory with space by --spill-dir".into(),
+            Self::Locked { .. } | Self::Fenced { .. } => "wait for the other run, or stop it first".into(),
+            Self::Ledger { .. } => "is there space, and may it be written? --state-dir and --spill-dir name other places".into(),
             Self::Manifest(_) => {
                 "run the same command again, with a --manifest that can be written".into()
             }

@@ -101,6 +101,7 @@ impl Mover<'_> {
         let Some(target) = &level.target else { return Ok(()) };
         let (root, holder) = (TreePath::root(), target.metadata.identity);
         self.each_name(&target.fd, &|| level.own_target_path(), |mover, name| {
+            mover.engine.guard.met();
             if !known(name.as_bytes())?
                 && mover.visit_extra(level, &target.fd, (&root, holder), name, visit)
             {
@@ -131,6 +132,7 @@ impl Mover<'_> {
                 .and_then(|(own, fd)| {
                     let holder = self.engine.mounts.identity(&own);
                     self.each_name(&fd, &shown, |mover, name| {
+                        mover.engine.guard.met();
                         if mover.visit_extra(level, &fd, (&at, holder), name, visit) {
                             directories.push(at.join(name.as_bytes()));
                         }

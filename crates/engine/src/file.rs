@@ -295,7 +295,9 @@ impl Engine {
         if hands_down || attributes.flags & !flags::LOCKS != 0 {
             self.carry_flags(object, attributes, flags::PLAIN)?;
         }
-        if flush || self.spec.policy.fsync {
+        // A FUSE server hears nothing of syncfs(2).
+        let unheard = self.flusher.is_some() && file.target.facts.fills_with_zeroes;
+        if flush || self.spec.policy.fsync || unheard {
             station::at(Activity::TargetData);
             file::sync_data(file.fd())
                 .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
@@ -381,6 +383,7 @@ impl Mover<'_> {
     ) -> Result<Unfinished<'t>, EntryError> {
         station::at(Activity::TargetNames);
         let engine = self.engine;
+        self.writes_to(target);
         let shown = || level.target_path(last);
         let mode = engine.birth_mode(target, &supply.metadata);
         let file = file::create_new(&target.fd, name, mode)

@@ -197,8 +197,18 @@ impl Mover<'_> {
                 self.engine.count(Counter::ChunksCopied);
                 self.engine.progress();
             }
-            Err(error) => self.outcome.chunk_failure = Some(Box::new(error)),
+            Err(error) => {
+                self.outcome.chunk_failure = Some(Box::new(self.for_another_round(error)))
+            }
         }
+    }
+
+    /// What an earlier run has left may be gone or another: then the file is begun anew.
+    fn for_another_round(&self, error: EntryError) -> EntryError {
+        let lost = error.side == Side::Destination
+            && (error.class == ErrorClass::Escaped || stat::is_absent_number(error.errno));
+        let class = if self.lease.task.resumed && lost { ErrorClass::Fenced } else { error.class };
+        EntryError { class, ..error }
     }
 
     fn copy_chunk(&mut self, task: &ChunkTask) -> Result<Option<HashedPieces>, EntryError> {
@@ -206,6 +216,7 @@ impl Mover<'_> {
         let large = &task.large;
         let level = engine.open_level(&large.file.directory)?;
         let target = self.target_of(&level, large)?;
+        self.writes_to(target);
         let (fd, metadata) = self.source_version(&level, large)?;
         let unfinished = self.open_temporary(&level, target, large)?;
         let tap = large.shape.map(|shape| Tap::new(shape, task.range.start));
@@ -299,6 +310,7 @@ impl Mover<'_> {
         if !self.lease.holds() {
             return; // whoever holds it now seals or removes the temporary
         }
+        error = self.for_another_round(error);
         self.remove_temporary(&task.large);
         let large = &task.large;
         error.attempt = large.round;

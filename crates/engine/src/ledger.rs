@@ -153,7 +153,7 @@ impl Ledger for SpillLedger {
     fn shelve(&mut self, tasks: Vec<Shelved>) -> Result<(), Fatal> {
         let bytes = tasks.iter().map(task_bytes).sum();
         let (large, small): (Vec<_>, Vec<_>) =
-            tasks.into_iter().partition(|task| task.kind.is_large());
+            tasks.into_iter().partition(|task| task.task.kind.is_large());
         self.large.extend(large);
         self.small.extend(small);
         self.charge(bytes)
@@ -283,7 +283,8 @@ fn extra_bytes(extra: &ExtraNames) -> usize {
 
 fn task_bytes(task: &Shelved) -> usize {
     use dmover_model::{ScanNames, TaskKind};
-    let inner = match &task.kind {
+    let given: usize = task.task.given.iter().map(|path| path.as_bytes().len() + 32).sum();
+    let inner = match &task.task.kind {
         TaskKind::Scan { names: ScanNames::Paths(paths), .. } => {
             paths.iter().map(|p| p.as_bytes().len() + 40).sum()
         }
@@ -291,7 +292,7 @@ fn task_bytes(task: &Shelved) -> usize {
         TaskKind::Pairs(pairs) => pairs.iter().map(|(a, b, _)| a.0.len() + b.0.len() + 80).sum(),
         _ => 0,
     };
-    RECORD_BYTES + inner
+    RECORD_BYTES + inner + given
 }
 
 #[cfg(test)]

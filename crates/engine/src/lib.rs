@@ -19,6 +19,8 @@ mod error;
 mod extended;
 mod extra;
 mod file;
+mod flush;
+mod journal;
 mod large;
 pub mod layout;
 pub mod ledger;

@@ -15,6 +15,21 @@ pub(crate) struct MountTable {
 const FIRST: usize = 8;
 
 impl MountTable {
+    /// A table that knows these already, in their order.
+    pub fn with(devices: &[u64]) -> Self {
+        let table = Self::default();
+        devices.iter().for_each(|device| {
+            table.id(*device);
+        });
+        table
+    }
+
+    /// Devices from the `first` on.
+    pub fn since(&self, first: usize) -> Vec<u64> {
+        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        devices.get(first..).unwrap_or_default().to_vec()
+    }
+
     /// The id of a device number.
     pub fn id(&self, device: u64) -> MountId {
         if let Some(index) = self.first.iter().position(|d| d.get() == Some(&device)) {

@@ -1,14 +1,19 @@
 //! A mover: leases tasks, runs them, reports.
-use dmover_model::{Identity, NewNode, Outcome, Task, TaskKind};
+use dmover_model::{
+    DirectoryRef, Identity, MountId, NewNode, Operation, Outcome, Side, Task, TaskKind, TreePath,
+    Work,
+};
 use dmover_observe::{Activity, Counter, Station, station};
 use dmover_sys::directory::DirectoryReader;
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::content::Tools;
-use crate::context::Engine;
+use crate::context::{Engine, entry_error};
+use crate::control::StopReason;
+use crate::level::TargetDirectory;
 use crate::made::Carried;
 use crate::queue::{Class, Lease, Queue};
 use crate::verify::{Pair, Unrepaired};
@@ -19,6 +24,13 @@ pub(crate) struct Spent {
     pub entries: u64,
     pub bytes: u64,
     since: Instant,
+}
+
+impl Spent {
+    fn work(&self) -> Work {
+        let elapsed_ms = self.since.elapsed().as_millis() as u64;
+        Work { entries: self.entries, bytes: self.bytes, elapsed_ms }
+    }
 }
 
 /// One task in the hands of one thread.
@@ -51,6 +63,8 @@ pub(crate) struct Mover<'a> {
     pub names_here: u64,
     /// What is compared otherwise is to be brought over now.
     pub is_copying: bool,
+    /// File systems that this task has written to.
+    pub written: RefCell<BTreeSet<MountId>>,
     /// Nodes reported in this lease.
     nodes: usize,
 }
@@ -78,7 +92,64 @@ impl Mover<'_> {
             || self.spent.since.elapsed() >= Duration::from_millis(budget.time_ms)
     }
 
+    /// Takes note that something will be written to a directory.
+    pub fn writes_to(&self, target: &TargetDirectory) {
+        if let Some(flusher) = &self.engine.flusher
+            && self.written.borrow_mut().insert(target.metadata.identity.mount)
+        {
+            flusher.know(target.metadata.identity.mount, &target.fd);
+        }
+    }
+
+    /// What this task has written is on storage before it says that it has ended.
+    fn make_durable(&mut self) {
+        let Some(flusher) = &self.engine.flusher else { return };
+        station::at(Activity::TargetData);
+        for mount in std::mem::take(&mut *self.written.borrow_mut()) {
+            if let Err(error) = flusher.flush(mount) {
+                let path = self.engine.spec.destination.clone();
+                let error = entry_error(Side::Destination, Operation::Sync, path, error);
+                let class = error.class;
+                self.engine.error(error);
+                // What is not on storage must not go on record as done.
+                self.engine.control.stop(StopReason::Systemic(class));
+            }
+        }
+    }
+
+    /// Whether an earlier run of this task has handed something on, so that it is another task's.
+    pub fn has_given(&self, path: &TreePath) -> bool {
+        self.lease.task.given.binary_search(path).is_ok()
+    }
+
+    /// An earlier run may have left temporaries where this task works, which nobody else comes across.
+    fn clean_up(&mut self, task: &Task) {
+        let places: Vec<&DirectoryRef> = match &task.kind {
+            TaskKind::Scan { directory, names } if !names.names().is_empty() => vec![directory],
+            TaskKind::Open { file, .. } => vec![&file.directory],
+            TaskKind::Links(groups) => groups
+                .iter()
+                .flat_map(|group| std::iter::once(&group.first).chain(&group.rest))
+                .map(|file| &file.directory)
+                .collect(),
+            _ => Vec::new(),
+        };
+        for place in places {
+            // What cannot be opened is told by the work itself.
+            let Ok(level) = self.engine.open_level(place) else { continue };
+            let Some(target) = &level.target else { continue };
+            let shown = || level.own_target_path();
+            let source = Some(&level.source.metadata);
+            if let Err(error) = self.remove_leftovers(target, source, &shown) {
+                self.engine.error(error);
+            }
+        }
+    }
+
     fn run(&mut self, task: &Task) {
+        if task.resumed {
+            self.clean_up(task);
+        }
         match &task.kind {
             TaskKind::Scan { directory, names } => self.run_scan(directory, names.clone()),
             TaskKind::Open { file, round } => self.run_open(file, *round),
@@ -124,6 +195,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 unrepaired: None,
                 names_here: 0,
                 is_copying: false,
+                written: RefCell::default(),
                 nodes: 0,
             };
             station::begin(Class::of(&lease.task) as usize);
@@ -132,7 +204,9 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             if std::panic::catch_unwind(run).is_err() {
                 engine.panicked(&lease.task);
             }
-            let outcome = std::mem::take(&mut mover.outcome);
+            mover.make_durable();
+            let work = mover.spent.work();
+            let outcome = Outcome { work, ..std::mem::take(&mut mover.outcome) };
             engine.count(Counter::TasksDone);
             queue.complete(&lease, outcome);
             station::at(Activity::Idle);

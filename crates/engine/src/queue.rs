@@ -90,11 +90,15 @@ pub trait Queue: Send + Sync {
     /// Reports in the middle of a task; waits while more has been said than was heard.
     fn report(&self, lease: &Lease, outcome: Outcome);
 
-    /// Ends a task. An outcome of a lease that has run out is dropped.
+    /// Ends a task; waits until what was said is acknowledged, if that is to be waited for. An outcome of a lease that
+    /// has run out is dropped.
     fn complete(&self, lease: &Lease, outcome: Outcome);
 
     /// Takes what movers have said, waiting for the first.
     fn reports(&self, wait: Duration) -> Vec<Reported>;
+
+    /// All that was taken so far is on record.
+    fn acknowledge(&self);
 
     /// Takes back tasks whose lease ran out.
     fn expired(&self) -> Vec<Task>;
@@ -128,6 +132,8 @@ struct State {
     /// Entries in all of them.
     unheard: usize,
     waiting: usize,
+    /// Tasks that have ended: how many were told, taken, and acknowledged.
+    ended: [u64; 3],
     /// Leased tasks of each class, and how many there may be.
     running: [usize; CLASSES],
     allowed: [usize; CLASSES],
@@ -159,6 +165,8 @@ pub struct LocalQueue {
     said: Condvar,
     heard: Condvar,
     lease_ms: u64,
+    /// Whoever ends a task waits until that is on record.
+    on_record: bool,
 }
 
 impl LocalQueue {
@@ -170,7 +178,14 @@ impl LocalQueue {
             said: Condvar::new(),
             heard: Condvar::new(),
             lease_ms: lease.as_millis() as u64,
+            on_record: false,
         }
+    }
+
+    /// The same; nobody takes another task before the end of the last one is on record.
+    #[must_use]
+    pub fn on_record(self) -> Self {
+        Self { on_record: true, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -242,11 +257,16 @@ impl Queue for LocalQueue {
             state.attempts.remove(&lease.task.id);
             state.unheard += outcome.len();
             state.reports.push(Reported::Done(lease.task.id, outcome));
+            state.ended[0] += 1;
+            let number = state.ended[0];
             let more = state.waiting > 0 && state.next().is_some();
-            drop(state);
             self.said.notify_one();
             if more {
                 self.work.notify_one();
+            }
+            if self.on_record {
+                let unheard = |s: &mut State| s.ended[2] < number && !s.closed;
+                drop(self.heard.wait_while(state, unheard));
             }
         }
     }
@@ -258,8 +278,17 @@ impl Queue for LocalQueue {
             .wait_timeout_while(state, wait, |s| s.reports.is_empty())
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         state.unheard = 0;
+        state.ended[1] = state.ended[0];
         self.heard.notify_all();
         std::mem::take(&mut state.reports)
+    }
+
+    fn acknowledge(&self) {
+        let mut state = self.state();
+        state.ended[2] = state.ended[1];
+        if self.on_record {
+            self.heard.notify_all();
+        }
     }
 
     fn expired(&self) -> Vec<Task> {
@@ -321,7 +350,7 @@ mod tests {
 
     fn task(id: u64) -> Task {
         let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
-        Task { id: TaskId(id), kind: TaskKind::Finish(Vec::new()), budget }
+        Task::new(TaskId(id), TaskKind::Finish(Vec::new()), budget)
     }
 
     #[test]
@@ -393,6 +422,23 @@ mod tests {
             heard += said;
         }
         mover.join().unwrap();
+    }
+
+    #[test]
+    fn who_ends_a_task_waits_until_it_is_on_record() {
+        let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)).on_record());
+        queue.publish(vec![task(1)]);
+        let lease = queue.lease(1, Duration::ZERO).remove(0);
+        let speaker = Arc::clone(&queue);
+        let mover = std::thread::spawn(move || speaker.complete(&lease, Outcome::default()));
+        while queue.reports(Duration::from_mins(1)).is_empty() {}
+        assert!(!mover.is_finished());
+        queue.acknowledge();
+        mover.join().unwrap();
+        queue.publish(vec![task(2)]);
+        let lease = queue.lease(1, Duration::ZERO).remove(0);
+        queue.close();
+        queue.complete(&lease, Outcome::default());
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Mover<'_> {
         if let Some(target) = &mut level.target {
             // Names of a directory that this job has made go out once. Whatever stands there all the same is met
             // when an entry is to be created, and looked at then.
-            target.fresh = at.made && self.lease.attempt == 1;
+            target.fresh = at.made && self.lease.attempt == 1 && !self.lease.task.resumed;
         }
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
@@ -238,6 +238,9 @@ impl Mover<'_> {
                 continue;
             }
             let level = &frames[depth - 1].level;
+            if self.lease.task.resumed && self.has_given(&level.path.join(name.as_bytes())) {
+                continue;
+            }
             if self.engine.looks_for_unknown(level)
                 && !self.is_of_manifest(&level.path.join(name.as_bytes()))
             {
@@ -476,6 +479,9 @@ impl Mover<'_> {
                 }
             }
             let Some(frame) = frames.last_mut() else { return };
+            if self.lease.task.resumed && self.has_given(&frame.level.path.join(name.as_bytes())) {
+                continue;
+            }
             if (at_sight || compared) && hint == TypeHint::File {
                 let left = if at_sight {
                     self.take_at_sight(&frame.level, name)

@@ -63,6 +63,15 @@ fn identity_of(metadata: &std::fs::Metadata) -> String {
     format!("{}:{}", metadata.ino(), since.map_or(0, |s| s.as_nanos()))
 }
 
+/// What tells a source from another one that is put in its place, also after it was mounted anew.
+pub(crate) fn source_identity(path: &Path) -> String {
+    let Ok(found) = std::fs::metadata(path) else { return String::new() };
+    match found.created() {
+        Ok(_) => identity_of(&found),
+        Err(_) => format!("{}:{}", found.ino(), found.dev()),
+    }
+}
+
 /// The lock of one job; it goes when this is dropped.
 #[derive(Debug)]
 pub(crate) struct JobLock {
@@ -94,6 +103,11 @@ impl StateDirectory {
         }
         let words = format!("{} cannot be written to", jobs.display());
         Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, words))
+    }
+
+    /// The directory of one job.
+    pub(crate) fn of_job(&self, job: &JobId) -> PathBuf {
+        self.job(job)
     }
 
     fn job(&self, job: &JobId) -> PathBuf {

@@ -47,7 +47,7 @@ pub use sum::{
 pub use sync::{DeleteLimit, DeletePolicy, DeleteWhen, ExtraName, ExtraNames, SyncPolicy};
 pub use task::{
     Budget, ChunkTask, DirectoryRef, FileRef, LargeFile, LinkGroup, LinkName, NewNode, NewTask,
-    Outcome, Parent, RootId, ScanNames, SealTask, Task, TaskId, TaskKind,
+    Outcome, Parent, RootId, ScanNames, SealTask, Task, TaskId, TaskKind, Work,
 };
 pub use verify::{
     Against, CompareTask, Difference, DifferenceKind, DifferenceSet, JudgeTask, RecordsTask,

@@ -212,6 +212,17 @@ pub struct Task {
     pub kind: TaskKind,
     /// What it may spend.
     pub budget: Budget,
+    /// An earlier run had it in hand when it ended.
+    pub resumed: bool,
+    /// Paths below the root that this task has handed on already, sorted: others have them.
+    pub given: Vec<TreePath>,
+}
+
+impl Task {
+    /// One that nobody has begun.
+    pub fn new(id: TaskId, kind: TaskKind, budget: Budget) -> Self {
+        Self { id, kind, budget, resumed: false, given: Vec::new() }
+    }
 }
 
 /// What a new task or node hangs on.
@@ -260,6 +271,19 @@ pub struct Outcome {
     pub pieces: Option<HashedPieces>,
     /// Bytes of a part that are not as they should be.
     pub differing: Vec<ByteRange>,
+    /// What it took, once it has ended.
+    pub work: Work,
+}
+
+/// What a task has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Work {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Milliseconds.
+    pub elapsed_ms: u64,
 }
 
 impl Outcome {
@@ -271,6 +295,7 @@ impl Outcome {
 
     /// Whether there is nothing to report but the end.
     pub fn is_empty(&self) -> bool {
+        // What it took is told at the end in any case.
         let parts = self.chunk_failure.is_some() || self.pieces.is_some();
         self.len() == 0 && !parts && self.differing.is_empty()
     }

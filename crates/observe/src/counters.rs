@@ -81,8 +81,6 @@ counters! {
     EntriesReplaced = "entries_replaced",
     /// Entries whose owner, mode or other attributes were set, and nothing else.
     EntriesDressed = "entries_dressed",
-    /// Entries that the destination had already.
-    EntriesThere = "entries_there",
     /// Entries that only the destination has.
     EntriesExtra = "entries_extra",
     /// Entries that only the destination had and that were removed, or moved to the trash.

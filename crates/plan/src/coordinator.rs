@@ -8,8 +8,9 @@
 use dmover_model::{
     Budget, ByteRange, DirectoryRef, EntryError, ErrorClass, ExtraNames, HashedPieces, LinkGroup,
     LinkName, NewNode, NewTask, Operation, Outcome, Parent, PathBytes, Side, Task, TaskId,
-    TaskKind,
+    TaskKind, Work,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// From so many large files on that wait to be begun, the search for more entries waits for them.
@@ -19,13 +20,66 @@ const UNOPENED_MAX: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
-/// A task that waits in the ledger, with the node it hangs on.
+/// A task with the node it hangs on, as it waits in the ledger and in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shelved {
     /// What it hangs on.
     pub node: Option<NodeId>,
     /// What to do.
-    pub kind: TaskKind,
+    pub task: Task,
+}
+
+/// What has changed in what a job still has to do, for a journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// There is a task more.
+    Added {
+        /// The task, and what it hangs on.
+        task: Shelved,
+        /// The task that has reported it, which is still at work or ends with this very report.
+        origin: Option<TaskId>,
+    },
+    /// A task has ended, and this is what it took.
+    Ended(TaskId, Work),
+    /// Something waits for what hangs on it.
+    Waiting {
+        /// Its number.
+        node: NodeId,
+        /// What it hangs on.
+        parent: Option<NodeId>,
+        /// What ends it.
+        finish: TaskKind,
+    },
+    /// Something is known about the parts of what waits.
+    Noted(NodeId, PartNote),
+    /// Nothing hangs on it any more: the task that ends it was added.
+    Released(NodeId),
+}
+
+/// What is known about parts of a file that waits for them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PartNote {
+    /// Why a part failed.
+    pub failure: Option<Box<EntryError>>,
+    /// Digests.
+    pub pieces: Vec<HashedPieces>,
+    /// Bytes that differ.
+    pub differing: Vec<ByteRange>,
+}
+
+/// What an earlier run left to be waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftNode {
+    /// Its number.
+    pub id: NodeId,
+    /// What it hangs on.
+    pub parent: Option<NodeId>,
+    /// Tasks and nodes that hang on it.
+    pub holds: u64,
+    /// What ends it.
+    pub finish: TaskKind,
+    /// What is known of its parts.
+    pub note: PartNote,
 }
 
 /// What happened.
@@ -36,6 +90,20 @@ pub enum Input {
         /// The tasks.
         tasks: Vec<TaskKind>,
         /// There are more, to be asked for by [`Command::Supply`].
+        more: bool,
+    },
+    /// The job goes on with what an earlier run has left. Comes first, if it comes.
+    Resume {
+        /// What waits for tasks.
+        nodes: Vec<LeftNode>,
+        /// Numbers above all that were given so far.
+        next: (TaskId, NodeId),
+    },
+    /// Tasks that an earlier run has left.
+    Left {
+        /// The tasks, with their numbers.
+        tasks: Vec<Shelved>,
+        /// There are more to come.
         more: bool,
     },
     /// A mover reports in the middle of a task.
@@ -76,6 +144,17 @@ pub struct Portion {
     pub large: usize,
     /// Everything else.
     pub small: usize,
+}
+
+impl PartNote {
+    /// Adds what is known of another part; the first failure counts.
+    pub fn merge(&mut self, other: Self) {
+        if self.failure.is_none() {
+            self.failure = other.failure;
+        }
+        self.pieces.extend(other.pieces);
+        self.differing.extend(other.differing);
+    }
 }
 
 impl Portion {
@@ -129,9 +208,7 @@ struct Node {
     /// Tasks and nodes that hang on it, and the task that reported it.
     holds: u64,
     finish: TaskKind,
-    failure: Option<Box<EntryError>>,
-    pieces: Vec<HashedPieces>,
-    differing: Vec<ByteRange>,
+    note: PartNote,
 }
 
 #[derive(Debug)]
@@ -179,6 +256,8 @@ pub struct Coordinator {
     extra_exhausted: bool,
     stopping: bool,
     ended: bool,
+    /// What a journal has to know; `None`: there is none.
+    changes: Option<Vec<Change>>,
 }
 
 impl Coordinator {
@@ -202,6 +281,25 @@ impl Coordinator {
             extra_exhausted: false,
             stopping: false,
             ended: false,
+            changes: None,
+        }
+    }
+
+    /// The same, telling a journal what changes. Then what is begun stays begun after a stop.
+    #[must_use]
+    pub fn journalled(self) -> Self {
+        Self { changes: Some(Vec::new()), ..self }
+    }
+
+    /// What has changed since it was asked last.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        self.changes.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn change(&mut self, change: impl FnOnce() -> Change) {
+        // What happens after a stop is done again by whoever goes on.
+        if let Some(changes) = self.changes.as_mut().filter(|_| !self.stopping) {
+            changes.push(change());
         }
     }
 
@@ -217,16 +315,31 @@ impl Coordinator {
             Input::Start { tasks, more } => {
                 self.fetching = false;
                 self.more = more;
-                self.add(tasks.into_iter().map(|k| (None, k)), &mut out);
+                self.add(tasks.into_iter().map(|k| (None, k)), None, &mut out);
+            }
+            Input::Resume { nodes, next } => self.resume(nodes, next, &mut out),
+            Input::Left { tasks, more } => {
+                self.fetching = more;
+                let mut shelved = Vec::new();
+                for left in tasks {
+                    self.place(left, &mut shelved, &mut out);
+                }
+                if !shelved.is_empty() {
+                    out.push(Command::Shelve(shelved));
+                }
             }
             Input::Report(task, outcome) => self.take_outcome(task, outcome, &mut out),
             Input::Done(task, outcome) => {
+                let work = outcome.work;
                 self.take_outcome(task, outcome, &mut out);
+                if self.flights.contains_key(&task) {
+                    self.change(|| Change::Ended(task, work));
+                }
                 self.end_flight(task, &mut out);
             }
             Input::Expired(task) => self.expired(task, &mut out),
             Input::Withdrawn(task) => {
-                if matches!(task.kind, TaskKind::Seal(_)) {
+                if matches!(task.kind, TaskKind::Seal(_)) && self.changes.is_none() {
                     // A large file that was begun is always sealed, or its temporary would stay.
                     out.push(Command::Publish(task));
                 } else if let Some(flight) = self.flights.get(&task.id) {
@@ -237,10 +350,10 @@ impl Coordinator {
             }
             Input::Unshelved(tasks) => {
                 self.fetching = false;
-                for task in tasks {
+                for Shelved { node, task } in tasks {
                     *self.shelf.of(&task.kind) -= 1;
                     self.unopened -= usize::from(matches!(task.kind, TaskKind::Open { .. }));
-                    self.publish(task.node, task.kind, &mut out);
+                    self.publish(node, task, &mut out);
                 }
             }
             Input::Links(supply) => self.take_links(supply, &mut out),
@@ -248,7 +361,7 @@ impl Coordinator {
             Input::Extra(tasks) => {
                 self.fetching = false;
                 self.extra_exhausted = tasks.is_empty();
-                self.add(tasks.into_iter().map(|kind| (None, kind)), &mut out);
+                self.add(tasks.into_iter().map(|kind| (None, kind)), None, &mut out);
             }
             Input::Stop => {
                 if !self.stopping {
@@ -269,19 +382,17 @@ impl Coordinator {
             self.hold(parent);
             let id = NodeId(self.next_node);
             self.next_node += 1;
-            let (pieces, differing) = (Vec::new(), Vec::new());
-            self.nodes
-                .insert(id, Node { parent, holds: 1, finish, failure: None, pieces, differing });
+            self.change(|| Change::Waiting { node: id, parent, finish: finish.clone() });
+            let note = PartNote::default();
+            self.nodes.insert(id, Node { parent, holds: 1, finish, note });
             if let Some(flight) = self.flights.get_mut(&task) {
                 flight.reported.push(id);
             }
         }
-        if let Some(node) = inherited.and_then(|n| self.nodes.get_mut(&n)) {
-            if let Some(failure) = outcome.chunk_failure {
-                node.failure.get_or_insert(failure);
-            }
-            node.pieces.extend(outcome.pieces);
-            node.differing.extend(outcome.differing);
+        if let Some(id) = inherited.filter(|id| self.nodes.contains_key(id)) {
+            let pieces = outcome.pieces.into_iter().collect();
+            let (failure, differing) = (outcome.chunk_failure, outcome.differing);
+            self.note_parts(id, PartNote { failure, pieces, differing });
         }
         if !outcome.links.is_empty() {
             // Also when the link phase has seen all names already: these are new.
@@ -303,7 +414,38 @@ impl Coordinator {
             .into_iter()
             .map(|NewTask { parent, kind }| (self.resolve(task, inherited, parent), kind))
             .collect();
-        self.add(tasks.into_iter(), out);
+        self.add(tasks.into_iter(), Some(task), out);
+    }
+
+    fn note_parts(&mut self, id: NodeId, note: PartNote) {
+        if note == PartNote::default() {
+            return;
+        }
+        self.change(|| Change::Noted(id, note.clone()));
+        let Some(Node { note: known, .. }) = self.nodes.get_mut(&id) else { return };
+        known.merge(note);
+    }
+
+    /// Takes over what an earlier run has left. What nothing hangs on was about to be ended.
+    fn resume(
+        &mut self,
+        nodes: Vec<LeftNode>,
+        (task, node): (TaskId, NodeId),
+        out: &mut Vec<Command>,
+    ) {
+        self.next_task = self.next_task.max(task.0);
+        self.next_node = self.next_node.max(node.0);
+        // The tasks come next.
+        self.fetching = true;
+        let mut ended = Vec::new();
+        for LeftNode { id, parent, holds, finish, note } in nodes {
+            // One hold more, so that nothing ends before all are known.
+            ended.extend((holds == 0).then_some(id));
+            self.nodes.insert(id, Node { parent, holds: holds.max(1), finish, note });
+        }
+        for id in ended {
+            self.release(Some(id), out);
+        }
     }
 
     fn resolve(&self, task: TaskId, inherited: Option<NodeId>, parent: Parent) -> Option<NodeId> {
@@ -336,38 +478,61 @@ impl Coordinator {
     fn add(
         &mut self,
         tasks: impl Iterator<Item = (Option<NodeId>, TaskKind)>,
+        origin: Option<TaskId>,
         out: &mut Vec<Command>,
     ) {
         let mut shelved = Vec::new();
         for (node, kind) in tasks {
             self.hold(node);
-            if self.stopping || *self.room().of(&kind) > 0 {
-                self.publish(node, kind, out);
-            } else {
-                *self.shelf.of(&kind) += 1;
-                self.unopened += usize::from(matches!(kind, TaskKind::Open { .. }));
-                shelved.push(Shelved { node, kind });
-            }
+            let task = Shelved { node, task: self.number(kind) };
+            self.change(|| Change::Added { task: task.clone(), origin });
+            self.place(task, &mut shelved, out);
         }
         if !shelved.is_empty() {
             out.push(Command::Shelve(shelved));
         }
     }
 
+    fn number(&mut self, kind: TaskKind) -> Task {
+        let id = TaskId(self.next_task);
+        self.next_task += 1;
+        Task::new(id, kind, self.budget)
+    }
+
+    /// Puts a task on the queue, or on the shelf if there is no room.
+    fn place(&mut self, task: Shelved, shelved: &mut Vec<Shelved>, out: &mut Vec<Command>) {
+        let kind = &task.task.kind;
+        if self.stopping || *self.room().of(kind) > 0 {
+            self.publish(task.node, task.task, out);
+        } else {
+            *self.shelf.of(kind) += 1;
+            self.unopened += usize::from(matches!(kind, TaskKind::Open { .. }));
+            shelved.push(task);
+        }
+    }
+
+    /// A task that follows from what is done now.
+    fn publish_next(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
+        let task = self.number(kind);
+        self.change(|| Change::Added { task: Shelved { node, task: task.clone() }, origin: None });
+        self.publish(node, task, out);
+    }
+
     /// Hands out a task whose hold on `node` exists already.
-    fn publish(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
-        // A large file that was begun is always sealed, so that its temporary is removed.
-        if self.stopping && !matches!(kind, TaskKind::Seal(_)) {
-            self.abandon(node, kind, out);
+    fn publish(&mut self, node: Option<NodeId>, task: Task, out: &mut Vec<Command>) {
+        // A large file that was begun is always sealed, so that its temporary is removed; whoever has a journal goes
+        // on with it.
+        let sealed = matches!(task.kind, TaskKind::Seal(_)) && self.changes.is_none();
+        if self.stopping && !sealed {
+            self.abandon(node, task.kind, out);
             self.release(node, out);
             return;
         }
-        let id = TaskId(self.next_task);
-        self.next_task += 1;
-        *self.out.of(&kind) += 1;
-        let large = kind.is_large();
-        self.flights.insert(id, Flight { node, large, reported: Vec::new(), earlier: Vec::new() });
-        out.push(Command::Publish(Task { id, kind, budget: self.budget }));
+        *self.out.of(&task.kind) += 1;
+        let large = task.kind.is_large();
+        let flight = Flight { node, large, reported: Vec::new(), earlier: Vec::new() };
+        self.flights.insert(task.id, flight);
+        out.push(Command::Publish(task));
     }
 
     fn abandon(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
@@ -379,11 +544,13 @@ impl Coordinator {
     }
 
     fn fail_node(&mut self, node: Option<NodeId>, class: ErrorClass, words: &str) {
-        if let Some(node) = node.and_then(|n| self.nodes.get_mut(&n)) {
-            node.failure.get_or_insert_with(|| {
-                let (side, path) = (Side::Destination, PathBytes::default());
-                Box::new(EntryError::plain(side, Operation::Write, class, path, words))
-            });
+        if let Some(id) = node.filter(|id| self.nodes.contains_key(id)) {
+            let (side, path) = (Side::Destination, PathBytes::default());
+            let failure = EntryError::plain(side, Operation::Write, class, path, words);
+            self.note_parts(
+                id,
+                PartNote { failure: Some(Box::new(failure)), ..PartNote::default() },
+            );
         }
     }
 
@@ -395,6 +562,7 @@ impl Coordinator {
         if matches!(task.kind, TaskKind::Chunk(_)) {
             let node = flight.node;
             self.fail_node(node, ErrorClass::Fenced, "a mover lost its lease on a chunk");
+            self.change(|| Change::Ended(task.id, Work::default()));
             self.end_flight(task.id, out);
         } else if matches!(task.kind, TaskKind::Sums(_)) {
             // Its files may be pipes, of which a second reader would hash what the first one has left.
@@ -424,29 +592,28 @@ impl Coordinator {
                 return;
             }
             let Some(mut node) = self.nodes.remove(&id) else { return };
+            let PartNote { failure, pieces, mut differing } = node.note;
             match &mut node.finish {
-                TaskKind::Seal(seal) => {
-                    seal.failure = node.failure.take();
-                    seal.pieces = std::mem::take(&mut node.pieces);
-                }
+                TaskKind::Seal(seal) => (seal.failure, seal.pieces) = (failure, pieces),
                 TaskKind::Conclude(conclude) => {
-                    conclude.failure = node.failure.take();
-                    conclude.pieces = std::mem::take(&mut node.pieces);
+                    (conclude.failure, conclude.pieces) = (failure, pieces);
                 }
                 TaskKind::Judge(judge) => {
-                    judge.failure = node.failure.take();
-                    judge.differing.append(&mut node.differing);
+                    judge.failure = failure;
+                    judge.differing.append(&mut differing);
                 }
                 _ => {}
             }
-            if self.stopping && !matches!(node.finish, TaskKind::Seal(_)) {
+            self.change(|| Change::Released(id));
+            let sealed = matches!(node.finish, TaskKind::Seal(_)) && self.changes.is_none();
+            if self.stopping && !sealed {
                 // A directory stays closed until the next run finishes it; the driver names the rest.
                 out.push(Command::Abandon(node.finish));
                 next = node.parent;
                 continue;
             }
             // The finishing task inherits the node's hold on its parent.
-            self.publish(node.parent, node.finish, out);
+            self.publish_next(node.parent, node.finish, out);
             return;
         }
     }
@@ -456,7 +623,7 @@ impl Coordinator {
         self.serial = supply.continues;
         self.links_exhausted = supply.exhausted;
         if !supply.groups.is_empty() {
-            self.publish(None, TaskKind::Links(supply.groups), out);
+            self.publish_next(None, TaskKind::Links(supply.groups), out);
         }
     }
 
@@ -465,7 +632,7 @@ impl Coordinator {
         if directories.is_empty() {
             self.phase = Phase::Finished;
         } else {
-            self.publish(None, TaskKind::Finish(directories), out);
+            self.publish_next(None, TaskKind::Finish(directories), out);
         }
     }
 

@@ -62,9 +62,48 @@ struct World {
     abandoned: usize,
     largest_window: usize,
     ended: bool,
+    book: Book,
 }
 
 const CHUNKS: usize = 3;
+
+/// What a journal would hold.
+#[derive(Default)]
+struct Book {
+    tasks: BTreeMap<TaskId, Shelved>,
+    nodes: BTreeMap<NodeId, LeftNode>,
+    next: (u64, u64),
+}
+
+impl Book {
+    fn take(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match change {
+                Change::Added { task, .. } => {
+                    self.next.0 = self.next.0.max(task.task.id.0 + 1);
+                    self.tasks.insert(task.task.id, task);
+                }
+                Change::Ended(id, _) => assert!(self.tasks.remove(&id).is_some(), "{id:?}"),
+                Change::Waiting { node, parent, finish } => {
+                    self.next.1 = self.next.1.max(node.0 + 1);
+                    let note = PartNote::default();
+                    self.nodes.insert(node, LeftNode { id: node, parent, holds: 0, finish, note });
+                }
+                Change::Noted(id, note) => self.nodes.get_mut(&id).unwrap().note.merge(note),
+                Change::Released(id) => assert!(self.nodes.remove(&id).is_some(), "{id:?}"),
+            }
+        }
+    }
+
+    fn left(&self) -> (Vec<LeftNode>, Vec<Shelved>) {
+        let mut nodes = self.nodes.clone();
+        let above = self.tasks.values().map(|task| task.node);
+        for id in above.chain(self.nodes.values().map(|node| node.parent)).flatten() {
+            nodes.get_mut(&id).unwrap().holds += 1;
+        }
+        (nodes.into_values().collect(), self.tasks.values().cloned().collect())
+    }
+}
 
 impl World {
     fn new(tree: BTreeMap<String, Vec<String>>, window: usize) -> Self {
@@ -83,6 +122,7 @@ impl World {
             abandoned: 0,
             largest_window: 0,
             ended: false,
+            book: Book::default(),
         };
         let first = TaskKind::Scan { directory: directory(""), names: ScanNames::Root };
         world.feed(Input::Start { tasks: vec![first], more: false });
@@ -92,7 +132,9 @@ impl World {
     fn feed(&mut self, input: Input) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
-            for command in self.coordinator.handle(input) {
+            let commands = self.coordinator.handle(input);
+            self.book.take(self.coordinator.take_changes());
+            for command in commands {
                 assert!(!self.ended, "a command after the end: {command:?}");
                 match command {
                     Command::Publish(task) => self.out.push(task),
@@ -134,11 +176,25 @@ impl World {
         }
     }
 
+    /// The process ends; another one goes on with what the journal has.
+    fn kill(&mut self, window: usize) {
+        self.out.clear();
+        self.shelf.clear();
+        self.ended = false;
+        self.coordinator = Coordinator::new(window, BUDGET).journalled();
+        let (nodes, mut tasks) = self.book.left();
+        let next = (TaskId(self.book.next.0), NodeId(self.book.next.1));
+        self.feed(Input::Resume { nodes, next });
+        let rest = tasks.split_off(tasks.len() / 2);
+        self.feed(Input::Left { tasks, more: true });
+        self.feed(Input::Left { tasks: rest, more: false });
+    }
+
     fn unshelve(&mut self, most: Portion) -> Vec<Shelved> {
         let mut left = most;
         let mut taken = Vec::new();
         for index in (0..self.shelf.len()).rev() {
-            let left = left.of(&self.shelf[index].kind);
+            let left = left.of(&self.shelf[index].task.kind);
             if *left > 0 {
                 *left -= 1;
                 taken.push(self.shelf.remove(index));
@@ -309,6 +365,47 @@ proptest! {
         }
         prop_assert!(world.chunks_done.values().all(|n| *n == 0), "a begun file was not sealed");
         prop_assert_eq!(world.coordinator.pending(), 0);
+    }
+
+    /// Killed or stopped at any times and resumed from its journal, a job does everything, and nothing twice that
+    /// had been reported.
+    #[test]
+    fn a_journal_lets_another_run_go_on(
+        tree in trees(),
+        window in 1usize..8,
+        order in proptest::collection::vec((any::<usize>(), 0u8..30), 1..1000),
+    ) {
+        let directories = 1 + tree.values().map(Vec::len).sum::<usize>();
+        let mut world = World::new(tree.clone(), window);
+        world.coordinator = Coordinator::new(window, BUDGET).journalled();
+        world.out.clear();
+        world.shelf.clear();
+        let first = TaskKind::Scan { directory: directory(""), names: ScanNames::Root };
+        world.feed(Input::Start { tasks: vec![first], more: false });
+        let mut turns = order.iter().cycle();
+        let mut steps = 0;
+        while !world.ended {
+            prop_assert!(!world.out.is_empty(), "nothing is out and the job has not ended");
+            let (index, dice) = turns.next().copied().unwrap_or_default();
+            match dice {
+                0 if steps < 500 => world.kill(window),
+                1 if steps < 500 => {
+                    world.feed(Input::Stop);
+                    // What is cut short by the stop tells nothing that counts.
+                    while let Some(task) = world.out.pop() {
+                        world.feed(Input::Done(task.id, Outcome::default()));
+                    }
+                    prop_assert!(world.ended);
+                    world.kill(window);
+                }
+                _ => world.run(index, dice == 2 && steps < 500),
+            }
+            steps += 1;
+            prop_assert!(steps < 20_000, "the job does not end");
+        }
+        prop_assert_eq!(world.finished.len(), directories);
+        prop_assert_eq!(world.deleted, directories);
+        prop_assert!(world.book.tasks.is_empty() && world.book.nodes.is_empty());
     }
 
     /// A lost lease on a chunk fails its file, which is taken again; on anything else the task is

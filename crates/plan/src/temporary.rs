@@ -14,13 +14,22 @@ const NUMBER_DIGITS: usize = 16;
 pub struct TemporaryNames {
     job: String,
     run: String,
+    /// Those of earlier runs that this one goes on with, sorted.
+    spared: Vec<Name>,
 }
 
 impl TemporaryNames {
     /// Names for run number `run` of `job`.
     pub fn new(job: &JobId, run: u64) -> Self {
         assert_eq!(job.0.len(), JOB_DIGITS, "a job id has twelve digits");
-        Self { job: job.0.clone(), run: format!("{run:016x}") }
+        Self { job: job.0.clone(), run: format!("{run:016x}"), spared: Vec::new() }
+    }
+
+    /// The same, going on with these temporaries of earlier runs.
+    #[must_use]
+    pub fn sparing(self, mut spared: Vec<Name>) -> Self {
+        spared.sort_unstable();
+        Self { spared, ..self }
     }
 
     /// The temporary with this number.
@@ -31,8 +40,10 @@ impl TemporaryNames {
 
     /// Whether `name` was left behind by another run of the same job.
     pub fn is_leftover(&self, name: &[u8]) -> bool {
-        parse(name)
-            .is_some_and(|(job, run)| job == self.job.as_bytes() && run != self.run.as_bytes())
+        let spared = self.spared.binary_search_by(|one| one.as_bytes().cmp(name)).is_ok();
+        let other =
+            |(job, run): (&[u8], &[u8])| job == self.job.as_bytes() && run != self.run.as_bytes();
+        parse(name).is_some_and(other) && !spared
     }
 }
 
@@ -62,6 +73,9 @@ mod tests {
         assert!(new.is_leftover(old.name(7).as_bytes()));
         assert!(!new.is_leftover(new.name(7).as_bytes()));
         assert!(!new.is_leftover(other.name(7).as_bytes()));
+        let sparing = new.clone().sparing(vec![old.name(9), old.name(7)]);
+        assert!(!sparing.is_leftover(old.name(7).as_bytes()));
+        assert!(sparing.is_leftover(old.name(8).as_bytes()));
         assert!(is_temporary(other.name(u64::MAX).as_bytes()));
     }
 

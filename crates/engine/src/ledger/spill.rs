@@ -76,8 +76,8 @@ impl Spill {
         rows.sort_unstable_by_key(|(id, ..)| std::cmp::Reverse(*id));
         rows.into_iter()
             .map(|(_, node, body)| {
-                let kind = postcard::from_bytes(&body).map_err(|e| self.fail(&e))?;
-                Ok(Shelved { node: node.map(|n| NodeId(n as u64)), kind })
+                let task = postcard::from_bytes(&body).map_err(|e| self.fail(&e))?;
+                Ok(Shelved { node: node.map(|n| NodeId(n as u64)), task })
             })
             .collect()
     }
@@ -175,8 +175,8 @@ fn insert_tasks(database: &Connection, tasks: Vec<Shelved>, put: &mut i64) -> Bo
     for task in tasks {
         *put += 1;
         let node = task.node.map(|n| n.0 as i64);
-        let large = task.kind.is_large();
-        insert.execute(params![large, *put, node, postcard::to_stdvec(&task.kind)?])?;
+        let large = task.task.kind.is_large();
+        insert.execute(params![large, *put, node, postcard::to_stdvec(&task.task)?])?;
     }
     Ok(())
 }

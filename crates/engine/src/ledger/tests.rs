@@ -1,6 +1,7 @@
 use super::*;
 use dmover_model::{
-    ByteRange, ChunkTask, Identity, LargeFile, MountId, Name, RootId, TaskKind, Timestamp, Version,
+    Budget, ByteRange, ChunkTask, EntryKind, ExtraName, Identity, LargeFile, MountId, Name, RootId,
+    Task, TaskId, TaskKind, Timestamp, Version,
 };
 use dmover_plan::coordinator::NodeId;
 
@@ -13,6 +14,11 @@ fn directory(path: &str) -> DirectoryRef {
         made: false,
         ancestors: Vec::new(),
     }
+}
+
+fn shelved(number: u64, kind: TaskKind) -> Shelved {
+    let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
+    Shelved { node: Some(NodeId(number)), task: Task::new(TaskId(number), kind, budget) }
 }
 
 fn link(inode: u64, dir: &str, name: &str) -> LinkName {
@@ -35,7 +41,7 @@ fn tasks_come_back_last_in_first_out() {
     for_each_size(|ledger| {
         for i in 0..40 {
             let kind = TaskKind::Finish(vec![directory(&format!("d{i}"))]);
-            ledger.shelve(vec![Shelved { node: Some(NodeId(i)), kind }]).unwrap();
+            ledger.shelve(vec![shelved(i, kind)]).unwrap();
         }
         let mut order = Vec::new();
         loop {
@@ -71,7 +77,7 @@ fn large_and_small_tasks_come_back_apart() {
             } else {
                 TaskKind::Chunk(Box::new(ChunkTask { large: large.clone(), range }))
             };
-            ledger.shelve(vec![Shelved { node: Some(NodeId(i)), kind }]).unwrap();
+            ledger.shelve(vec![shelved(i, kind)]).unwrap();
         }
         let mut taken = |large, small| -> Vec<u64> {
             let tasks = ledger.unshelve(Portion { large, small }).unwrap();
@@ -128,5 +134,38 @@ fn dirty_directories_come_deepest_first_and_once() {
             order.extend(batch.into_iter().map(|d| format!("{:?}", d.path)));
         }
         assert_eq!(order, ["\"a/b/c\"", "\"x/y\"", "\"a\"", "\"\""]);
+    });
+}
+
+#[test]
+fn what_lies_deepest_goes_first_and_nothing_goes_with_what_holds_it() {
+    let extra = |below: &str, number: u64| ExtraNames {
+        directory: directory("d"),
+        below: TreePath::new(below.as_bytes()).unwrap(),
+        holder: Identity::default(),
+        in_the_way: false,
+        names: vec![ExtraName {
+            name: Name::new(format!("n{number}").into_bytes()).unwrap(),
+            kind: EntryKind::File,
+            identity: Identity { mount: MountId(0), inode: number },
+            links: 1,
+            size: 0,
+            mtime: Timestamp::default(),
+            ctime: Timestamp::default(),
+        }],
+    };
+    for_each_size(|ledger| {
+        for (number, below) in ["", "x", "x/y", "x", "x/y/z", ""].into_iter().enumerate() {
+            ledger.record_extra(vec![extra(below, number as u64)]).unwrap();
+        }
+        let mut depths = Vec::new();
+        loop {
+            let batch = ledger.take_extra(100).unwrap();
+            if batch.is_empty() {
+                break;
+            }
+            depths.push(batch.iter().map(ExtraNames::depth).collect::<Vec<_>>());
+        }
+        assert_eq!(depths, [vec![4], vec![3], vec![2, 2], vec![1, 1]]);
     });
 }

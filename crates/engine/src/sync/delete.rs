@@ -33,7 +33,12 @@ impl Engine {
 
     /// Whether names that only the destination has are looked for while entries are brought over.
     pub(crate) fn deletes_as_it_goes(&self) -> bool {
-        matches!(self.delete_when(), Some(DeleteWhen::During | DeleteWhen::Delay))
+        match self.delete_when() {
+            Some(DeleteWhen::During) => true,
+            // An earlier run has seen what this one does not see any more.
+            Some(DeleteWhen::Delay) => !self.is_resumed,
+            Some(DeleteWhen::After) | None => false,
+        }
     }
 }
 
@@ -231,6 +236,7 @@ impl Mover<'_> {
         if !self.lease.holds() {
             return Err(plain(ErrorClass::Fenced, "this mover lost its lease"));
         }
+        self.writes_to(target);
         if engine.spec.policy.dry_run {
             self.tell_deleted(
                 going,

@@ -85,6 +85,8 @@ pub(crate) struct Guard {
     trash: Option<Trash>,
     /// Errors that keep the source from being known.
     blind: AtomicU64,
+    /// Names that were met at the destination.
+    there: AtomicU64,
     /// Entries that may still go, where they go at once.
     allowance: Allowance,
     withheld: Mutex<Option<Withheld>>,
@@ -123,6 +125,11 @@ impl Guard {
 
     pub fn trash(&self) -> Option<&Trash> {
         self.trash.as_ref()
+    }
+
+    /// A name was met at the destination.
+    pub fn met(&self) {
+        self.there.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes note of an error.
@@ -165,7 +172,7 @@ impl Guard {
         let too_many = match limit {
             DeleteLimit::Entries(most) => extra > most,
             DeleteLimit::Millionths(share) => {
-                let there = extra + get(Counter::EntriesThere);
+                let there = self.there.load(Ordering::SeqCst);
                 u128::from(extra) * 1_000_000 > u128::from(there) * u128::from(share)
             }
         };
@@ -184,6 +191,11 @@ pub(crate) fn doubt(root: &Root, may_be_empty: bool) -> Option<WithheldReason> {
         let words = format!("{} is to be mounted there (fstab) and is not", mount.display());
         return Some(WithheldReason::Doubtful(words));
     }
+    (!may_be_empty && is_empty(root)).then_some(WithheldReason::Empty)
+}
+
+/// Whether the source has no entries. What cannot be read is an error of its own when it is scanned.
+pub(crate) fn is_empty(root: &Root) -> bool {
     let mut any = false;
     let read = path::open_directory_at(&root.source.parent, b".").and_then(|fd| {
         DirectoryReader::default().read(&fd, |_, _| -> Result<bool, Errno> {
@@ -191,8 +203,7 @@ pub(crate) fn doubt(root: &Root, may_be_empty: bool) -> Option<WithheldReason> {
             Ok(false)
         })
     });
-    // What cannot be read is an error of its own when it is scanned.
-    (read.is_ok() && !any && !may_be_empty).then_some(WithheldReason::Empty)
+    read.is_ok() && !any
 }
 
 /// A file system that should be where the source is, or above it, and is not.

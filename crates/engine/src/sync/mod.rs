@@ -5,6 +5,6 @@ mod guard;
 mod inspect;
 mod trash;
 
-pub(crate) use guard::{Guard, doubt};
+pub(crate) use guard::{Guard, doubt, is_empty};
 pub use guard::{Withheld, WithheldReason};
 pub(crate) use trash::Trash;

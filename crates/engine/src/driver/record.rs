@@ -1,0 +1,191 @@
+//! The journal of a run: what it begins with, and what is committed before anybody acts on it.
+use dmover_model::{Budget, DirectoryRef, JobId, JobSpec, LinkName, Verb};
+use dmover_plan::coordinator::{Change, Coordinator, Input};
+use dmover_sys::stat;
+
+use crate::context::{Engine, lock};
+use crate::error::Fatal;
+use crate::journal::{Begun, Entry, Journal, LastPass, Left, Places};
+use crate::ledger::Ledger;
+use crate::mounts::MountTable;
+use crate::report::{JobReport, JobState};
+use crate::root::Root;
+use crate::state::{StateDirectory, source_identity};
+use crate::sync::{WithheldReason, is_empty};
+
+/// An open journal, and what is to be committed next.
+#[derive(Debug)]
+pub(super) struct Recording {
+    journal: Journal,
+    pub last: Option<LastPass>,
+    entry: Entry,
+    /// Devices that are in it.
+    mounts: usize,
+    pub is_resumed: bool,
+}
+
+impl Recording {
+    /// Opens the journal of a job that keeps one.
+    pub fn open(
+        spec: &JobSpec,
+        state: Option<&StateDirectory>,
+        id: &JobId,
+    ) -> Result<Option<Self>, Fatal> {
+        let Some(state) = state.filter(|_| spec.verb == Verb::Sync) else { return Ok(None) };
+        let directory = state.of_job(id);
+        if spec.policy.dry_run {
+            return Ok(None);
+        }
+        let journal = Journal::open(&directory)?;
+        let last = journal.last_pass()?;
+        let entry = Entry::default();
+        Ok(Some(Self { journal, last, entry, mounts: 0, is_resumed: false }))
+    }
+
+    /// The devices that tasks of an earlier run speak of.
+    pub fn mounts(&self) -> Result<MountTable, Fatal> {
+        Ok(MountTable::with(&self.journal.mounts()?))
+    }
+
+    /// Begins a pass, or goes on with one.
+    pub fn begin(
+        &mut self,
+        spec: &JobSpec,
+        roots: &[Root],
+        mounts: &MountTable,
+    ) -> Result<(), Fatal> {
+        let begun = self.journal.begin(spec, &places(roots))?;
+        self.is_resumed = begun == Begun::Resumed;
+        self.mounts = if self.is_resumed { mounts.since(0).len() } else { 0 };
+        Ok(())
+    }
+
+    /// Names of linked inodes that are to be remembered.
+    pub fn links(&mut self, names: &[LinkName]) {
+        self.entry.links.extend_from_slice(names);
+    }
+
+    /// Directories that are to be finished again.
+    pub fn dirty(&mut self, directories: &[DirectoryRef]) {
+        self.entry.dirty.extend_from_slice(directories);
+    }
+
+    /// Those of them that a task has now.
+    pub fn taken(&mut self, directories: &[DirectoryRef]) {
+        self.entry.taken.extend_from_slice(directories);
+    }
+
+    /// Changes in what is still to be done.
+    pub fn changes(&mut self, changes: Vec<Change>) {
+        self.entry.changes.extend(changes);
+    }
+
+    /// Commits everything so far.
+    pub fn settle(&mut self, engine: &Engine) -> Result<(), Fatal> {
+        let entry = &mut self.entry;
+        entry.errors.append(&mut lock(&engine.unrecorded));
+        entry.mounts = (self.mounts, engine.mounts.since(self.mounts));
+        self.journal.commit(entry)?;
+        self.mounts += entry.mounts.1.len();
+        *entry = Entry::default();
+        Ok(())
+    }
+
+    /// Hands what an earlier run has left to the ledger, and answers the first input.
+    pub fn first_input(&self, ledger: &mut dyn Ledger) -> Result<Input, Fatal> {
+        let mut left = Left::default();
+        loop {
+            let links = self.journal.links(&mut left)?;
+            if links.is_empty() {
+                break;
+            }
+            ledger.record_links(links)?;
+        }
+        let mut left = Left::default();
+        loop {
+            let dirty = self.journal.dirty(&mut left)?;
+            if dirty.is_empty() {
+                break;
+            }
+            ledger.record_dirty(dirty)?;
+        }
+        let (nodes, next) = self.journal.nodes()?;
+        Ok(Input::Resume { nodes, next })
+    }
+
+    /// The next tasks that an earlier run has left.
+    pub fn next_input(&self, left: &mut Left, budget: Budget) -> Result<Input, Fatal> {
+        let tasks = self.journal.tasks(left, budget)?;
+        let more = !tasks.is_empty();
+        Ok(Input::Left { tasks, more })
+    }
+
+    /// Temporaries that this run goes on with.
+    pub fn temporaries(&self) -> Result<Vec<dmover_model::Name>, Fatal> {
+        if self.is_resumed { self.journal.temporaries() } else { Ok(Vec::new()) }
+    }
+
+    /// Ends the pass. One that was stopped is left to be gone on with.
+    pub fn end(&mut self, report: &JobReport, coordinator: &mut Coordinator) -> Result<(), Fatal> {
+        drop(coordinator.take_changes());
+        let counters: serde_json::Map<_, _> = report
+            .counters
+            .iter()
+            .map(|(counter, value)| (counter.name().to_owned(), value.into()))
+            .collect();
+        let finished = report.state == JobState::Finished;
+        let counters = serde_json::Value::Object(counters).to_string();
+        self.journal.end(finished, report.exit_code().code(), &counters)
+    }
+}
+
+/// Refuses a source that had entries when it was last seen and has none now; where something may be deleted, the guard
+/// says so.
+pub(super) fn refuse_what_was_emptied(
+    spec: &JobSpec,
+    roots: &[Root],
+    last: Option<&LastPass>,
+) -> Result<(), Fatal> {
+    let Some(sync) = spec.policy.sync.as_ref().filter(|sync| sync.delete.is_none()) else {
+        return Ok(());
+    };
+    // The root itself is an entry.
+    let had = last.is_some_and(|last| last.entries > 1);
+    if had
+        && !sync.allow_empty_source
+        && let Some(root) = roots.first().filter(|root| is_empty(root))
+    {
+        let shown = root.source.display.to_path();
+        let message =
+            format!("'{}' had entries in the last pass and is empty now", shown.display());
+        let hint = "is it mounted? If it is meant to be empty, --allow-empty-source says so";
+        return Err(Fatal::refused(message, hint));
+    }
+    Ok(())
+}
+
+/// Another source than the last pass had.
+pub(super) fn other_source(roots: &[Root], last: Option<&LastPass>) -> Option<WithheldReason> {
+    let last = last?;
+    let now = places(roots).source;
+    let words = "the source is another directory or file system than it was in the last pass";
+    (now != last.source).then(|| WithheldReason::Doubtful(words.into()))
+}
+
+fn places(roots: &[Root]) -> Places {
+    let object = |fd: &dmover_sys::OwnedFd| {
+        stat::stat_fd(fd)
+            .map(|found| format!("{}:{}", found.device, found.inode))
+            .unwrap_or_default()
+    };
+    let of = |root: &Root| {
+        let destination = root.destination.as_ref().map(|side| {
+            let name = side.name.as_ref().map(|name| dmover_model::percent_encode(name.as_bytes()));
+            format!("{}/{}", object(&side.parent), name.unwrap_or_default())
+        });
+        format!("{} {}", object(&root.source.parent), destination.unwrap_or_default())
+    };
+    let source = roots.first().map(|root| source_identity(&root.source.display.to_path()));
+    let roots: Vec<String> = roots.iter().map(of).collect();
+    Places { source: source.unwrap_or_default(), roots: roots.join("\n") }
+}

@@ -1,0 +1,420 @@
+//! The journal of a job: what it still has to do, what it has done and what went wrong, on disk.
+//!
+//! It is one SQLite file for each job. What a mover reports is on the destination's storage before it is reported,
+//! and what follows from a report is committed as one before the mover hears that it was. So whatever the journal
+//! calls done is done, also after a power cut; that the journal itself loses its last commits then costs work only.
+use dmover_model::{DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, TaskKind};
+use dmover_plan::coordinator::{Change, NodeId, Shelved};
+use dmover_sys::stat;
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::error::Fatal;
+
+mod resume;
+mod schema;
+
+pub(crate) use resume::Left;
+
+/// An open journal, of which this process is the only writer.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    database: Connection,
+    generation: i64,
+    pass: i64,
+}
+
+/// How a pass begins.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// From the start.
+    Afresh,
+    /// With what an earlier run has left.
+    Resumed,
+}
+
+/// What the last pass was, and of what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LastPass {
+    /// The source, so that another one in its place is noticed.
+    pub source: String,
+    /// It came to its end, and nothing was wrong.
+    pub clean: bool,
+    /// Entries that the source had.
+    pub entries: u64,
+}
+
+/// Where a pass reads and writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// What tells the source from another one that is put in its place.
+    pub source: String,
+    /// Roots of both sides by device and inode: tasks name directories below these very ones.
+    pub roots: String,
+}
+
+/// What is committed at once.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    pub changes: Vec<Change>,
+    pub links: Vec<LinkName>,
+    pub dirty: Vec<DirectoryRef>,
+    /// Directories of `dirty` that tasks have now.
+    pub taken: Vec<DirectoryRef>,
+    pub errors: Vec<EntryError>,
+    /// Devices in the order of their numbers, from this one on.
+    pub mounts: (usize, Vec<u64>),
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        let lists = self.changes.is_empty() && self.links.is_empty() && self.errors.is_empty();
+        lists && self.dirty.is_empty() && self.taken.is_empty() && self.mounts.1.is_empty()
+    }
+}
+
+/// A clock may be corrected by a little between two runs.
+const CLOCK_SLACK_MS: i64 = 60_000;
+
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as i64
+}
+
+impl Journal {
+    /// Opens the journal in a job's directory, making it if there is none. The job has to be locked.
+    pub fn open(directory: &Path) -> Result<Self, Fatal> {
+        let path = directory.join("journal.sqlite");
+        let fail = |error: &rusqlite::Error| failure(&path, error);
+        let database = Connection::open(&path).map_err(|e| fail(&e))?;
+        settle(&database, directory).map_err(|e| fail(&e))?;
+        if let Some(version) = schema::prepare(&database).map_err(|e| fail(&e))? {
+            let known = schema::VERSION;
+            let message =
+                format!("{} has version {version}, and this program knows {known}", path.display());
+            let hint = "use the newer dmover, or remove the file: that costs work, but no data";
+            return Err(Fatal::refused(message, hint));
+        }
+        let sql = "UPDATE meta SET value = value + 1 WHERE key = 'generation' RETURNING value";
+        let generation = database.query_row(sql, [], |row| row.get(0)).map_err(|e| fail(&e))?;
+        Ok(Self { path, database, generation, pass: 0 })
+    }
+
+    fn fail(&self, error: &rusqlite::Error) -> Fatal {
+        failure(&self.path, error)
+    }
+
+    /// The last pass, if there was one. A clock that was set back is refused: times would say the opposite of what
+    /// happened.
+    pub fn last_pass(&self) -> Result<Option<LastPass>, Fatal> {
+        let sql = "SELECT source, state, exit_code, \
+                   coalesce(json_extract(counters, '$.entries_found'), 0), \
+                   coalesce(ended_ms, resumed_ms, begun_ms) FROM pass ORDER BY number DESC LIMIT 1";
+        let row = self.database.query_row(sql, [], |row| {
+            let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
+            let clean = state == "finished" && code == Some(0);
+            let entries: i64 = row.get(3)?;
+            let last = LastPass { source: row.get(0)?, clean, entries: entries as u64 };
+            Ok((last, row.get::<_, i64>(4)?))
+        });
+        let Some((last, then)) = row.optional().map_err(|e| self.fail(&e))? else {
+            return Ok(None);
+        };
+        let back = then - now_ms();
+        if back > CLOCK_SLACK_MS {
+            let message = format!(
+                "the clock was set back: the last pass of this job ended {} s from now",
+                back / 1000
+            );
+            let path = self.path.display();
+            let hint =
+                format!("set the clock; if it is right now, remove {path}, which costs work only");
+            return Err(Fatal::refused(message, hint));
+        }
+        Ok(Some(last))
+    }
+
+    /// Begins a pass, or goes on with one that did not come to its end and had the same to do.
+    pub fn begin(&mut self, spec: &JobSpec, places: &Places) -> Result<Begun, Fatal> {
+        let text = same_work(spec);
+        let sql = "SELECT number FROM pass WHERE ended_ms IS NULL AND spec = ?1 AND places = ?2 \
+                   AND number = (SELECT max(number) FROM pass)";
+        let run = |this: &mut Self| -> rusqlite::Result<Begun> {
+            let open: Option<i64> = this
+                .database
+                .query_row(sql, params![text, places.roots], |row| row.get(0))
+                .optional()?;
+            if let Some(number) = open {
+                this.pass = number;
+                let sql = "UPDATE pass SET resumed_ms = ?1, state = 'running' WHERE number = ?2";
+                this.database.execute(sql, params![now_ms(), number])?;
+                return Ok(Begun::Resumed);
+            }
+            let transaction = this.database.transaction()?;
+            transaction.execute_batch(schema::FORGET)?;
+            let sql = "UPDATE pass SET ended_ms = ?1, state = 'given up' WHERE ended_ms IS NULL";
+            transaction.execute(sql, [now_ms()])?;
+            let sql = "INSERT INTO pass (spec, source, places, begun_ms, state) \
+                       VALUES (?1, ?2, ?3, ?4, 'running')";
+            transaction.execute(sql, params![text, places.source, places.roots, now_ms()])?;
+            this.pass = transaction.last_insert_rowid();
+            transaction.commit()?;
+            Ok(Begun::Afresh)
+        };
+        run(self).map_err(|e| self.fail(&e))
+    }
+
+    /// Commits what follows from what movers have said.
+    pub fn commit(&mut self, entry: &Entry) -> Result<(), Fatal> {
+        if entry.is_empty() {
+            return Ok(());
+        }
+        match self.try_commit(entry) {
+            Ok(true) => Ok(()),
+            // Another process has taken over.
+            Ok(false) => Err(Fatal::Fenced { journal: self.path.clone() }),
+            Err(error) => Err(Fatal::Ledger { path: self.path.clone(), reason: error.to_string() }),
+        }
+    }
+
+    fn try_commit(&mut self, entry: &Entry) -> Result<bool, Box<dyn std::error::Error>> {
+        let (generation, pass) = (self.generation, self.pass);
+        let behavior = rusqlite::TransactionBehavior::Immediate;
+        let transaction = self.database.transaction_with_behavior(behavior)?;
+        let now: i64 = transaction
+            .prepare_cached("SELECT value FROM meta WHERE key = 'generation'")?
+            .query_row([], |row| row.get(0))?;
+        if now != generation {
+            return Ok(false);
+        }
+        for change in &entry.changes {
+            apply(&transaction, change)?;
+        }
+        let (first, mounts) = &entry.mounts;
+        for (number, device) in mounts.iter().enumerate() {
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO mount VALUES (?1, ?2)")?
+                .execute(params![(first + number) as i64, *device as i64])?;
+        }
+        for name in &entry.links {
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO link VALUES (?1, ?2)")?
+                .execute(params![file_key(&name.file), postcard::to_stdvec(name)?])?;
+        }
+        for directory in &entry.dirty {
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO dirty VALUES (?1, 0, ?2)")?
+                .execute(params![directory_key(directory), postcard::to_stdvec(directory)?])?;
+        }
+        for directory in &entry.taken {
+            transaction
+                .prepare_cached("UPDATE dirty SET taken = 1 WHERE id = ?1")?
+                .execute([directory_key(directory)])?;
+        }
+        for error in &entry.errors {
+            insert_error(&transaction, pass, error)?;
+        }
+        transaction.commit()?;
+        Ok(true)
+    }
+
+    /// Ends the pass, or leaves it to be gone on with.
+    pub fn end(&mut self, finished: bool, code: u8, counters: &str) -> Result<(), Fatal> {
+        let state = if finished { "finished" } else { "stopped" };
+        let ended = finished.then(now_ms);
+        let run = || -> rusqlite::Result<()> {
+            let sql = "UPDATE pass SET state = ?1, ended_ms = ?2, exit_code = ?3, counters = ?4, \
+                       resumed_ms = ?5 WHERE number = ?6";
+            let now = now_ms();
+            self.database.execute(sql, params![state, ended, code, counters, now, self.pass])?;
+            if finished {
+                self.database.execute_batch(schema::FORGET)?;
+            }
+            Ok(())
+        };
+        run().map_err(|e| self.fail(&e))
+    }
+}
+
+/// Settings: a log beside the file where that is on this machine, and a plain rollback journal where the file system
+/// may be shared with others, which the log's shared memory cannot be (sqlite.org, "Write-Ahead Logging").
+fn settle(database: &Connection, directory: &Path) -> rusqlite::Result<()> {
+    database.busy_timeout(std::time::Duration::from_secs(10))?;
+    let magic = dmover_sys::path::open_directory(directory)
+        .and_then(stat::file_system)
+        .map_or(0, |found| found.magic);
+    let remote = matches!(
+        stat::file_system_name(magic),
+        Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs") | None
+    );
+    let settings = if remote {
+        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = TRUNCATE;"
+    } else {
+        "PRAGMA journal_mode = WAL;"
+    };
+    database.execute_batch(settings)?;
+    database.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -4096;")
+}
+
+/// What makes two runs have the same to do: not how fast.
+fn same_work(spec: &JobSpec) -> String {
+    let parts = (spec.verb, &spec.selection, &spec.policy, spec.target_mode);
+    serde_json::to_string(&parts).unwrap_or_default()
+}
+
+fn failure(path: &Path, error: &rusqlite::Error) -> Fatal {
+    let damaged = [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
+    if error.sqlite_error_code().is_some_and(|code| damaged.contains(&code)) {
+        let message = format!("the journal {} is damaged: {error}", path.display());
+        let hint = "move it away: the next run starts over, which costs work, but no data";
+        return Fatal::refused(message, hint);
+    }
+    Fatal::Ledger { path: path.to_owned(), reason: error.to_string() }
+}
+
+fn directory_key(directory: &DirectoryRef) -> i64 {
+    key(directory, None)
+}
+
+fn file_key(file: &FileRef) -> i64 {
+    key(&file.directory, Some(&file.name))
+}
+
+/// A number for a place in a tree; two places have the same by chance only, one in 10^19.
+fn key(directory: &DirectoryRef, name: Option<&Name>) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&directory.root.0.to_le_bytes()).update(directory.path.as_bytes());
+    if let Some(name) = name {
+        hasher.update(b"/").update(name.as_bytes());
+    }
+    let mut number = [0; 8];
+    number.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    i64::from_le_bytes(number)
+}
+
+fn kind_word(kind: &TaskKind) -> &'static str {
+    match kind {
+        TaskKind::Scan { .. } => "scan",
+        TaskKind::Open { .. } => "open",
+        TaskKind::Chunk(_) => "chunk",
+        TaskKind::Seal(_) => "seal",
+        TaskKind::Links(_) => "links",
+        TaskKind::Finish(_) => "finish",
+        TaskKind::Delete(_) => "delete",
+        TaskKind::Pairs(_) => "pairs",
+        TaskKind::Sums(_) | TaskKind::Hash(_) | TaskKind::Conclude(_) => "sum",
+        TaskKind::Records(_) | TaskKind::Compare(_) | TaskKind::Judge(_) => "verify",
+    }
+}
+
+fn apply(database: &Connection, change: &Change) -> Result<(), Box<dyn std::error::Error>> {
+    match change {
+        Change::Added { task: Shelved { node, task }, origin } => {
+            let sql = "INSERT INTO task (id, node, origin, kind, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+            database.prepare_cached(sql)?.execute(params![
+                task.id.0 as i64,
+                node.map(|node| node.0 as i64),
+                origin.map(|origin| origin.0 as i64),
+                kind_word(&task.kind),
+                postcard::to_stdvec(&task.kind)?,
+            ])?;
+        }
+        Change::Ended(id, work) => {
+            let id = id.0 as i64;
+            forget_what_it_had(database, id)?;
+            let sql = "INSERT OR REPLACE INTO outcome SELECT id, kind, ?2, ?3, ?4 FROM task WHERE id = ?1";
+            let (entries, bytes) = (work.entries as i64, work.bytes as i64);
+            database.prepare_cached(sql)?.execute(params![
+                id,
+                entries,
+                bytes,
+                work.elapsed_ms as i64
+            ])?;
+            // Whoever goes on with the task that reported it has to know that it was given away.
+            let sql = "UPDATE task SET done = 1, node = NULL WHERE id = ?1 \
+                       AND origin IN (SELECT id FROM task WHERE done = 0)";
+            if database.prepare_cached(sql)?.execute([id])? == 0 {
+                database.prepare_cached("DELETE FROM task WHERE id = ?1")?.execute([id])?;
+            }
+            let sql = "DELETE FROM task WHERE origin = ?1 AND done = 1";
+            database.prepare_cached(sql)?.execute([id])?;
+        }
+        Change::Waiting { node: NodeId(id), parent, finish } => {
+            let sql = "INSERT INTO node VALUES (?1, ?2, ?3, ?4)";
+            let parent = parent.map(|parent| parent.0 as i64);
+            let body = postcard::to_stdvec(finish)?;
+            database.prepare_cached(sql)?.execute(params![
+                *id as i64,
+                parent,
+                kind_word(finish),
+                body
+            ])?;
+        }
+        Change::Noted(NodeId(id), note) => {
+            let sql = "INSERT INTO part VALUES (?1, ?2)";
+            let body = postcard::to_stdvec(note)?;
+            database.prepare_cached(sql)?.execute(params![*id as i64, body])?;
+        }
+        Change::Released(NodeId(id)) => {
+            database.prepare_cached("DELETE FROM part WHERE node = ?1")?.execute([*id as i64])?;
+            database.prepare_cached("DELETE FROM node WHERE id = ?1")?.execute([*id as i64])?;
+        }
+    }
+    Ok(())
+}
+
+/// Names of linked inodes and directories that a task has dealt with need not be remembered any longer.
+fn forget_what_it_had(database: &Connection, id: i64) -> Result<(), Box<dyn std::error::Error>> {
+    let sql =
+        "SELECT body FROM task WHERE id = ?1 AND node IS NULL AND kind IN ('links', 'finish')";
+    let body: Option<Vec<u8>> =
+        database.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional()?;
+    let Some(body) = body else { return Ok(()) };
+    match postcard::from_bytes(&body)? {
+        TaskKind::Links(groups) => {
+            // Names of a group that goes on in another task are remembered until all is done: a rest by itself would
+            // become another inode.
+            let whole = groups.iter().filter(|group| !group.first_is_done);
+            for group in whole.take(groups.len().saturating_sub(1)) {
+                for file in std::iter::once(&group.first).chain(&group.rest) {
+                    let sql = "DELETE FROM link WHERE id = ?1";
+                    database.prepare_cached(sql)?.execute([file_key(file)])?;
+                }
+            }
+        }
+        TaskKind::Finish(directories) => {
+            for directory in &directories {
+                let sql = "DELETE FROM dirty WHERE id = ?1 AND taken = 1";
+                database.prepare_cached(sql)?.execute([directory_key(directory)])?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn insert_error(
+    database: &Connection,
+    pass: i64,
+    error: &EntryError,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let word = |value: serde_json::Result<serde_json::Value>| {
+        value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    };
+    let sql = "INSERT INTO error (pass, time_ms, side, operation, path, class, errno, detail, attempt) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    database.prepare_cached(sql)?.execute(params![
+        pass,
+        now_ms(),
+        word(serde_json::to_value(error.side)),
+        word(serde_json::to_value(error.operation)),
+        error.path.0,
+        error.class.word(),
+        error.errno,
+        error.detail,
+        error.attempt,
+    ])?;
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! The tables of a journal. `docs/journal.md` describes them for those who ask it questions of their own.
+use rusqlite::Connection;
+
+/// The version of the tables that this program writes.
+pub(super) const VERSION: i64 = 1;
+
+const TABLES: &str = "
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+    CREATE TABLE pass (
+        number INTEGER PRIMARY KEY,
+        spec TEXT NOT NULL,
+        source TEXT NOT NULL,
+        places TEXT NOT NULL,
+        begun_ms INTEGER NOT NULL,
+        resumed_ms INTEGER,
+        ended_ms INTEGER,
+        state TEXT NOT NULL,
+        exit_code INTEGER,
+        counters TEXT
+    );
+    CREATE TABLE task (
+        id INTEGER PRIMARY KEY,
+        node INTEGER,
+        origin INTEGER,
+        done INTEGER NOT NULL DEFAULT 0,
+        kind TEXT NOT NULL,
+        body BLOB NOT NULL
+    );
+    CREATE INDEX task_done ON task (origin) WHERE done = 1;
+    CREATE TABLE node (id INTEGER PRIMARY KEY, parent INTEGER, kind TEXT NOT NULL, body BLOB NOT NULL);
+    CREATE TABLE part (node INTEGER NOT NULL, body BLOB NOT NULL);
+    CREATE INDEX part_node ON part (node);
+    CREATE TABLE outcome (
+        task INTEGER PRIMARY KEY,
+        kind TEXT NOT NULL,
+        entries INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        elapsed_ms INTEGER NOT NULL
+    );
+    CREATE TABLE link (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
+    CREATE TABLE dirty (id INTEGER PRIMARY KEY, taken INTEGER NOT NULL DEFAULT 0, body BLOB NOT NULL);
+    CREATE TABLE mount (id INTEGER PRIMARY KEY, device INTEGER NOT NULL);
+    CREATE TABLE error (
+        id INTEGER PRIMARY KEY,
+        pass INTEGER NOT NULL,
+        time_ms INTEGER NOT NULL,
+        side TEXT NOT NULL,
+        operation TEXT NOT NULL,
+        path BLOB NOT NULL,
+        class TEXT NOT NULL,
+        errno INTEGER NOT NULL,
+        detail TEXT NOT NULL,
+        attempt INTEGER NOT NULL
+    );
+";
+
+/// What belongs to one pass only.
+pub(super) const FORGET: &str = "
+    DELETE FROM task; DELETE FROM node; DELETE FROM part; DELETE FROM outcome; DELETE FROM link; DELETE FROM dirty;
+    DELETE FROM mount;
+";
+
+/// Makes the tables of a new journal, or those of an older one as they are now. Answers the version of one that is
+/// newer than this program.
+pub(super) fn prepare(database: &Connection) -> rusqlite::Result<Option<i64>> {
+    let known: i64 = database.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    match known {
+        0 => {
+            database.execute_batch("BEGIN IMMEDIATE")?;
+            database.execute_batch(TABLES)?;
+            database.execute("INSERT INTO meta VALUES ('generation', 0)", [])?;
+            database.pragma_update(None, "user_version", VERSION)?;
+            database.execute_batch("COMMIT")?;
+            Ok(None)
+        }
+        VERSION => Ok(None),
+        newer => Ok(Some(newer)),
+    }
+}
