@@ -198,7 +198,7 @@ impl Mover<'_> {
                 self.engine.progress();
             }
             Err(error) => {
-                self.outcome.chunk_failure = Some(Box::new(self.for_another_round(error)))
+                self.outcome.chunk_failure = Some(Box::new(self.for_another_round(error)));
             }
         }
     }

@@ -20,6 +20,7 @@ mod extended;
 mod extra;
 mod file;
 mod flush;
+mod glance;
 mod journal;
 mod large;
 pub mod layout;

@@ -18,9 +18,9 @@ impl MountTable {
     /// A table that knows these already, in their order.
     pub fn with(devices: &[u64]) -> Self {
         let table = Self::default();
-        devices.iter().for_each(|device| {
+        for device in devices {
             table.id(*device);
-        });
+        }
         table
     }
 

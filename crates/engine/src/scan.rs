@@ -392,12 +392,18 @@ impl Mover<'_> {
         let fd = path::open_directory_at(&frames[index].level.source.fd, b".");
         let mut names: Vec<Seen> = Vec::with_capacity(BATCH);
         let mut shard_bytes = 0;
+        let mut glance = self.glance(&frames[index].level);
         let result = fd.and_then(|fd| {
             reader.read(&fd, |name, hint| -> Result<bool, Errno> {
-                let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
                 if let Some(seen) = seen {
-                    seen.insert(name.as_bytes());
+                    seen.insert(name);
                 }
+                if let Some(glance) = glance.as_mut().filter(|_| hint == TypeHint::File)
+                    && self.is_left_alone(&frames[index].level, name, glance)
+                {
+                    return Ok(true);
+                }
+                let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
                 if hint == TypeHint::Directory && !self.looks_at_directories() {
                     frames[index].directories.push_back(name);
                 } else {
@@ -420,6 +426,7 @@ impl Mover<'_> {
             })
         });
         self.readers.push(reader);
+        self.end_glance(glance);
         self.take_or_shard(frames, names);
         result.map(drop)
     }

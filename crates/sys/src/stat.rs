@@ -1,5 +1,6 @@
 //! Metadata of entries and file systems.
-use rustix::fs::{AtFlags, FileType, StatxFlags};
+pub use rustix::fs::FileType;
+use rustix::fs::{AtFlags, StatxFlags};
 use std::sync::OnceLock;
 
 use crate::{AsFd, BorrowedFd, Errno, Result, retry};

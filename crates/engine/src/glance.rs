@@ -1,0 +1,115 @@
+//! Two looks at a file that is as it should be: most entries of most passes need no more, and no memory either.
+use dmover_model::{Overwrite, Timestamp};
+use dmover_observe::{Activity, Counter, station};
+use dmover_plan::temporary::is_temporary;
+use dmover_sys::stat::{self, ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, FileType, Stat};
+
+use crate::context::Engine;
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+use crate::pace::ENTRY_WORK;
+
+/// After so many files the mover looks at its clock and at who waits.
+const PAUSE_EVERY: u64 = 64;
+
+/// Files of one directory that were left alone.
+#[derive(Debug, Default)]
+pub(crate) struct Glance {
+    files: u64,
+    bytes: u64,
+    /// Somebody else wants to help, or time is up: what follows is dealt with in the ordinary way.
+    over: bool,
+}
+
+impl Engine {
+    /// Whether nothing but two looks is needed for a file that shows no difference.
+    fn takes_glances(&self, level: &Level) -> bool {
+        let policy = &self.spec.policy;
+        let closely = policy.sync.as_ref().is_some_and(|sync| sync.checksum);
+        self.spec.verb.fills()
+            && level.target.as_ref().is_some_and(|target| !target.fresh && !target.folds_case)
+            && self.asks_nothing_of_names(level)
+            && level.root.range.is_none()
+            && policy.overwrite == Overwrite::Changed
+            && policy.digest.is_none()
+            && !closely
+            && self.recorder.is_none()
+            && self.ids.is_identity()
+            && self.spec.limits.operations_per_s.is_none()
+            && !self.monitor.wants_items()
+    }
+}
+
+impl Mover<'_> {
+    /// A way to pass over files of a directory, where that is possible.
+    pub(crate) fn glance(&self, level: &Level) -> Option<Glance> {
+        let resumed = self.lease.task.resumed;
+        (!resumed && self.engine.takes_glances(level)).then(Glance::default)
+    }
+
+    /// Whether a regular file is there as it should be. In doubt it is not, and the ordinary way finds out.
+    pub(crate) fn is_left_alone(
+        &mut self,
+        level: &Level,
+        name: &[u8],
+        glance: &mut Glance,
+    ) -> bool {
+        let Some(target) = level.target.as_ref().filter(|_| !glance.over) else { return false };
+        if glance.files % PAUSE_EVERY == PAUSE_EVERY - 1 {
+            self.lease.extend();
+            glance.over = self.queue.is_hungry()
+                || self.budget_is_spent()
+                || self.engine.control.is_stopping();
+        }
+        station::at(Activity::SourceNames);
+        let Ok(new) = stat::stat_at(&level.source.fd, name, false) else { return false };
+        station::at(Activity::TargetNames);
+        let Ok(old) = stat::stat_at(&target.fd, name, false) else { return false };
+        if is_temporary(name) || !self.is_plainly_equal(level, target, (&new, &old)) {
+            return false;
+        }
+        glance.files += 1;
+        glance.bytes += new.size;
+        self.spent.entries += 1;
+        station::did(ENTRY_WORK);
+        true
+    }
+
+    fn is_plainly_equal(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        (new, old): (&Stat, &Stat),
+    ) -> bool {
+        let step = target.facts.granularity_ns();
+        let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds }.truncated(step);
+        let flags = |of: &Stat| of.attributes & (ATTRIBUTE_IMMUTABLE | ATTRIBUTE_APPEND);
+        let alike = new.size == old.size
+            && new.mode == old.mode
+            && (new.uid, new.gid) == (old.uid, old.gid)
+            && flags(new) == flags(old)
+            && time(new.mtime) == time(old.mtime);
+        let ordinary = new.file_type() == FileType::RegularFile && new.links == 1;
+        if !(alike && ordinary) || self.engine.spec.policy.sync.is_none() {
+            return alike && ordinary;
+        }
+        let metadata = |of| self.engine.mounts.metadata(of);
+        let (new, old) = (metadata(new), metadata(old));
+        !self.engine.is_touched(level, &new, &old) && !self.engine.is_racy(&new, &old)
+    }
+
+    /// Counts what was left alone.
+    pub(crate) fn end_glance(&self, glance: Option<Glance>) {
+        let Some(Glance { files, bytes, .. }) = glance.filter(|glance| glance.files > 0) else {
+            return;
+        };
+        for (counter, amount) in [
+            (Counter::EntriesFound, files),
+            (Counter::BytesFound, bytes),
+            (Counter::EntriesSkipped, files),
+            (Counter::BytesSkipped, bytes),
+        ] {
+            self.engine.add(counter, amount);
+        }
+    }
+}
