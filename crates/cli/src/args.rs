@@ -3,12 +3,16 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
 mod front;
+mod jobs;
 mod manifest;
 mod sum;
 mod sync;
 mod verify;
 
 pub use front::{CpArgs, McpArgs, MsumArgs, MutilArgs};
+pub use jobs::{
+    CleanupArgs, ErrorsArgs, HistoryArgs, JobsArgs, PauseArgs, ResumeArgs, StatusArgs, WaitArgs,
+};
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
 };
@@ -147,6 +151,26 @@ pub enum Verb {
     /// Make or check digests with the options of msum (mutil); also when called as 'msum'
     #[command(infer_long_args = true)]
     Msum(Box<MsumArgs>),
+    /// List the jobs that are known
+    Jobs(JobsArgs),
+    /// Show how a job stands
+    Status(StatusArgs),
+    /// Wait until jobs have ended; the exit code is the worst of theirs
+    Wait(WaitArgs),
+    /// Have a running job hold: what is in hand is done, and no more is begun
+    Pause(PauseArgs),
+    /// Have a job that holds go on, or run the command of one that does not run again
+    Resume(ResumeArgs),
+    /// Give a running job up: the same command begins anew then
+    Cancel(PauseArgs),
+    /// Attempt again what failed in the last pass of a job, and only that
+    Retry(ResumeArgs),
+    /// List what failed in the last pass of a job
+    Errors(ErrorsArgs),
+    /// List the passes of a job
+    History(HistoryArgs),
+    /// Forget jobs that do not run, and remove what interrupted runs of them have left at their destination
+    Cleanup(CleanupArgs),
     /// Show what the file systems at PATHs can do
     ///
     /// Makes a few entries in a directory of its own inside each PATH, looks what the file system made
@@ -189,6 +213,9 @@ pub struct CopyArgs {
     /// What is shown
     #[command(flatten)]
     pub output: OutputArgs,
+    /// How it goes on when nobody watches
+    #[command(flatten)]
+    pub job: JobArgs,
     /// Where things are kept
     #[command(flatten)]
     pub state: StateArgs,
@@ -516,6 +543,22 @@ pub struct StateArgs {
     /// Where lists that exceed the memory go (default: the state directory)
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<OsString>,
+}
+
+/// How the job goes on when nobody watches.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Job")]
+pub struct JobArgs {
+    /// A name for the job, for 'dmover jobs' and its like
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    /// Go on in the background, print the id of the job and return; 'dmover wait' waits for it
+    #[arg(long, conflicts_with_all = ["dry_run", "no_state"])]
+    pub detach: bool,
+    /// Run this command by the shell when the job ends: $DMOVER_JOB, $DMOVER_JOB_STATE and $DMOVER_JOB_EXIT say
+    /// which, how, and with what exit code
+    #[arg(long, value_name = "COMMAND")]
+    pub notify: Option<String>,
 }
 
 /// Which defaults are read.

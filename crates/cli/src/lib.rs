@@ -15,6 +15,7 @@ mod spec;
 mod sums;
 
 use clap::{CommandFactory, FromArgMatches};
+use dmover_engine::Ask;
 use std::process::ExitCode;
 
 pub use args::{Cli, Verb};
@@ -57,6 +58,16 @@ pub fn main() -> ExitCode {
         Verb::Cp(args) => front::cp(&args),
         Verb::Mcp(args) => front::mcp(&args),
         Verb::Msum(args) => front::msum(&args),
+        Verb::Jobs(args) => cmd::jobs::jobs(&args),
+        Verb::Status(args) => cmd::jobs::status(&args),
+        Verb::Wait(args) => cmd::jobs::wait(&args),
+        Verb::Errors(args) => cmd::jobs::errors(&args),
+        Verb::History(args) => cmd::jobs::history(&args),
+        Verb::Pause(args) => cmd::ask::ask(&args, Ask::Pause),
+        Verb::Cancel(args) => cmd::ask::ask(&args, Ask::Cancel),
+        Verb::Resume(args) => cmd::ask::resume(&args),
+        Verb::Retry(args) => cmd::ask::retry(&args),
+        Verb::Cleanup(args) => cmd::ask::cleanup(&args),
         Verb::Doctor(args) => cmd::doctor::run(&args),
         Verb::Config(args) => cmd::config::run(&args),
     }

@@ -18,8 +18,27 @@ pub enum StopReason {
     Output,
     /// The manifest cannot be written.
     Manifest,
+    /// It was given up.
+    Cancelled,
     /// Errors of this class are systemic.
     Systemic(ErrorClass),
+}
+
+impl StopReason {
+    /// Why, in words that follow "stopped".
+    pub fn words(self) -> String {
+        match self {
+            Self::Signal(signal) => format!("by signal {signal}"),
+            Self::Errors => "by --max-errors".into(),
+            Self::Duration => "by --max-duration".into(),
+            Self::Output => "standard output cannot be written".into(),
+            Self::Manifest => "the manifest cannot be written".into(),
+            Self::Cancelled => "it was cancelled".into(),
+            Self::Systemic(class) => {
+                format!("every entry fails alike ({}): {}", class.word(), class.advice())
+            }
+        }
+    }
 }
 
 const RUNNING: u8 = 0;

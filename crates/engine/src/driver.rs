@@ -1,29 +1,26 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
-use dmover_digest::manifest::Header;
 use dmover_model::{
-    Budget, CopyEngine, DeleteWhen, Event, ExtraNames, JobSpec, LossKind, Overwrite, PathBytes,
-    RangeCopy, Record, RecordsTask, ScanNames, SumItem, TargetMode, Task, TaskKind, Timestamp,
-    TreePath,
+    Budget, CopyEngine, DeleteWhen, Event, ExtraNames, JobSpec, PathBytes, RangeCopy, Record,
+    RecordsTask, ScanNames, SumItem, TargetMode, Task, TaskKind, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
 use dmover_plan::filter::Filter;
 use dmover_plan::idmap::IdentityMap;
 use dmover_plan::temporary::TemporaryNames;
-use dmover_sys::AsFd;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use crate::capability::{CapabilityCache, probe};
+use crate::capability::CapabilityCache;
 use crate::context::{Engine, Privilege, lock};
 use crate::control::{Control, StopReason};
 use crate::error::Fatal;
 use crate::flush::Flusher;
-use crate::journal::{LastPass, Left};
+use crate::journal::{Left, now_ms};
 use crate::layout::LayoutHook;
 use crate::ledger::{Ledger, SpillLedger};
 use crate::limits::RateLimits;
@@ -32,18 +29,22 @@ use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::mover::run_mover;
 use crate::pace::{self, Allowance, Pace};
-use crate::queue::{LocalQueue, Queue, Reported};
+use crate::queue::{Class, LocalQueue, Queue, Reported};
 use crate::report::{JobReport, JobState};
-use crate::root::{Meetings, Placement, Resolved, Resolver, Root};
+use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::roots::RootTable;
-use crate::state::{StateDirectory, job_id};
-use crate::sync::{Guard, Trash, doubt};
+use crate::state::{JobFile, StateDirectory, job_id};
+use crate::sync::Guard;
 use crate::verify::Known;
 
 mod abandoned;
+mod outside;
 mod record;
+mod start;
 
-use record::{Recording, other_source, refuse_what_was_emptied};
+use outside::Outside;
+use record::{Recording, refuse_what_was_emptied};
+use start::{guard, header, losses_still_there, refuse_what_cannot_be_held, remember};
 
 /// A mover in this process that makes no progress for so long has lost its task.
 const LEASE: Duration = Duration::from_mins(30);
@@ -83,6 +84,8 @@ pub struct Job {
     pub manifest: Option<Arc<Recorder>>,
     /// Chooses layouts.
     pub layout: Arc<dyn LayoutHook>,
+    /// The job as those who ask for it from outside see it.
+    pub description: JobFile,
     /// The creation mask of the person.
     pub umask: u32,
     /// How many files the process may have open.
@@ -100,6 +103,8 @@ pub enum JobList {
     None,
     /// Paths below the source.
     Paths(Vec<TreePath>),
+    /// Paths below the source that failed in the last pass of the very job.
+    Failed(Vec<TreePath>),
     /// Pairs of source and destination.
     Pairs(Vec<Pair>),
     /// Files to hash.
@@ -201,6 +206,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     if let Some(state) = locked {
         remember(state, &id, placement, &destination);
     }
+    if let (Err(error), Some(outside)) = (&result, &run.outside) {
+        outside.failed(&run.engine, error.to_string(), error.exit_code().code());
+    }
     result?;
     let mut report = run.report(id);
     let one = job.spec.sources.len() == 1 && matches!(job.list, JobList::None);
@@ -222,100 +230,12 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     if let Some(record) = &mut run.record {
         record.end(&report, &mut run.coordinator)?;
     }
+    if let Some(outside) = &run.outside {
+        outside.end(&run.engine, &report, report.exit_code().code());
+    }
     tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
         errors = report.counters.get(Counter::Errors), "job ends");
     Ok(report)
-}
-
-fn header(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -> Header {
-    let mut base = job.spec.destination.to_path();
-    let is_file = resolved.roots.first().is_some_and(|root| !root.is_directory);
-    if is_file && resolved.placement == Placement::As {
-        base = base.parent().map(std::path::Path::to_path_buf).unwrap_or_default();
-        if base.as_os_str().is_empty() {
-            base = PathBuf::from(".");
-        }
-    }
-    // Whoever reads the manifest may be elsewhere.
-    let base = std::path::absolute(&base).unwrap_or(base);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Header {
-        program: concat!("dmover ", env!("CARGO_PKG_VERSION")).into(),
-        job: id.0.clone(),
-        base: PathBytes::from(base.as_os_str()).0,
-        hash: job.spec.policy.digest.as_ref().map(|policy| policy.hash),
-        begun: Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() },
-    }
-}
-
-fn remember(
-    state: &StateDirectory,
-    id: &dmover_model::JobId,
-    placement: Placement,
-    destination: &std::path::Path,
-) {
-    if let Err(error) = state.remember(id, placement, destination) {
-        tracing::warn!(%error, "how the destination was meant cannot be remembered");
-    }
-}
-
-/// What earlier runs lost of entries that were left alone now: the job is not whole because they are
-/// equal in type, size and time.
-fn losses_still_there(
-    state: &StateDirectory,
-    report: &JobReport,
-    spec: &JobSpec,
-    destination: &std::path::Path,
-) -> BTreeMap<LossKind, u64> {
-    let policy = &spec.policy;
-    if report.counters.get(Counter::EntriesSkipped) == 0 || policy.overwrite == Overwrite::Always {
-        return BTreeMap::new();
-    }
-    state.losses(&report.job, destination)
-}
-
-/// Attributes that were named on the command line must be possible at the destination.
-fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Result<(), Fatal> {
-    if spec.policy.demanded.is_empty() || spec.policy.dry_run {
-        return Ok(());
-    }
-    for root in roots {
-        let Some(destination) = &root.destination else { continue };
-        let display = destination.display.to_path();
-        let parent = &destination.parent;
-        let name = destination.name.as_ref();
-        // An existing destination may be a mount of its own.
-        let place =
-            name.and_then(|n| dmover_sys::path::open_directory_below(parent, n.as_bytes()).ok());
-        let place = place.as_ref().map_or_else(|| parent.as_fd(), AsFd::as_fd);
-        let can = probe(place).map_err(|e| {
-            let reason = std::io::Error::from(e);
-            Fatal::refused(
-                format!("cannot find out what '{}' can hold: {reason}", display.display()),
-                "leave out --preserve, or check permissions",
-            )
-        })?;
-        let missing: Vec<&str> = spec
-            .policy
-            .demanded
-            .iter()
-            .filter(|a| !can.attributes.has(*a) && !may_be_kept(*a))
-            .map(dmover_model::Attribute::word)
-            .collect();
-        if !missing.is_empty() {
-            return Err(Fatal::refused(
-                format!("'{}' cannot hold: {}", display.display(), missing.join(", ")),
-                "drop them by --no-preserve, or choose another destination ('dmover doctor' tells \
-                 what a file system can do)",
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Without privilege one's own entries keep their owner; any other is a loss when it is met.
-fn may_be_kept(attribute: dmover_model::Attribute) -> bool {
-    attribute == dmover_model::Attribute::Owner && !dmover_sys::process::is_privileged()
 }
 
 /// What a run begins with.
@@ -333,6 +253,10 @@ struct Run {
     coordinator: Coordinator,
     /// The journal, where there is one.
     record: Option<Recording>,
+    /// Those who ask from outside.
+    outside: Option<Outside>,
+    /// Somebody asked to hold it.
+    held: bool,
     /// Tasks that go out once what they follow from is on record.
     outgoing: Vec<Task>,
     ledger: SpillLedger,
@@ -406,6 +330,16 @@ impl Run {
             guard,
             forbidden: RwLock::default(),
         });
+        let kept = job.state.as_ref().filter(|_| !spec.policy.dry_run);
+        let description = JobFile {
+            job: id.0.clone(),
+            verb: spec.verb.word().into(),
+            sources: spec.sources.clone(),
+            destination: spec.destination.clone(),
+            created_ms: now_ms(),
+            ..job.description.clone()
+        };
+        let outside = kept.map(|state| Outside::new(state, id, &description, &engine));
         let queue = LocalQueue::new(LEASE);
         let coordinator = Coordinator::new(movers_max * 4, BUDGET);
         Ok(Self {
@@ -416,6 +350,8 @@ impl Run {
                 None => coordinator,
             },
             record,
+            outside,
+            held: false,
             outgoing: Vec::new(),
             ledger: SpillLedger::new(&job.spill_directory, memory / 4),
             movers: Vec::new(),
@@ -510,10 +446,28 @@ impl Run {
         Ok(())
     }
 
+    /// Hears those who ask from outside: a job that is held has no movers.
+    fn listen(&mut self) {
+        let left = self.coordinator.pending();
+        let limit = self.pace.limit();
+        let outside = self.outside.as_mut();
+        let held = outside.is_some_and(|outside| outside.turn(&self.engine, left, limit));
+        if held {
+            for class in Class::ALL {
+                self.queue.allow(class, 0);
+            }
+        } else if self.held {
+            self.pace.apply(&self.engine, &*self.queue);
+        } else {
+            self.pace.turn(&self.engine, &*self.queue);
+        }
+        self.held = held;
+    }
+
     /// One round: hear what movers said, look at clocks and switches.
     fn turn(&mut self, list: &JobList) -> Result<(), Fatal> {
         let reports = self.queue.reports(pace::SAMPLE);
-        self.pace.turn(&self.engine, &*self.queue);
+        self.listen();
         self.call_movers()?;
         if self.record.is_some() && self.engine.control.is_stopping() {
             // Tasks that heard of the stop before this have not done everything.
@@ -668,32 +622,13 @@ impl Run {
             earlier_losses: BTreeMap::new(),
             slowest: engine.slowest.list(),
             withheld: engine.guard.withheld(),
+            resumed: engine.is_resumed,
             limit: self.pace.summary(),
             elapsed: engine.started.elapsed(),
             peak_memory_bytes: dmover_sys::process::peak_memory_bytes(),
             spilled: self.ledger.has_spilled(),
         }
     }
-}
-
-/// Watches over the deletes of a job that has any.
-fn guard(
-    job: &Job,
-    id: &dmover_model::JobId,
-    resolved: &Resolved,
-    last: Option<&LastPass>,
-) -> Result<Guard, Fatal> {
-    let policy = job.spec.policy.sync.as_ref();
-    let Some(delete) = policy.and_then(|sync| sync.delete.as_ref()) else {
-        return Ok(Guard::default());
-    };
-    let root = resolved.roots.first();
-    let doubt = root.and_then(|root| doubt(root, policy.is_some_and(|p| p.allow_empty_source)));
-    let doubt = doubt.or_else(|| other_source(&resolved.roots, last));
-    let named = delete.trash.as_ref().filter(|_| !job.spec.policy.dry_run);
-    let trash = named.zip(root.and_then(|root| root.destination.as_ref()));
-    let trash = trash.map(|(named, place)| Trash::open(named, place, id)).transpose()?;
-    Ok(Guard::new(Some(delete), doubt, trash))
 }
 
 /// Every level of depth holds two directories open; a quarter is left for files and the rest.
@@ -722,7 +657,7 @@ fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
         JobList::None | JobList::Sums(_) => all_roots()
             .map(|root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root })
             .collect(),
-        JobList::Paths(paths) => all_roots()
+        JobList::Paths(paths) | JobList::Failed(paths) => all_roots()
             .flat_map(|root| {
                 paths.chunks(SHARD).map(move |shard| TaskKind::Scan {
                     directory: root_ref(root),

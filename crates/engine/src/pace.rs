@@ -88,6 +88,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
+    /// The present limit, once it has been named.
+    pub fn limit(&self) -> Option<&Limit> {
+        self.limit.as_ref()
+    }
+
     pub fn new(allowance: Allowance) -> Self {
         let Allowance { most, fixed } = allowance;
         let cores = dmover_sys::process::available_processors();

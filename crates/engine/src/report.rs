@@ -40,6 +40,8 @@ pub struct JobReport {
     pub earlier_losses: BTreeMap<LossKind, u64>,
     /// The slowest entries.
     pub slowest: Vec<Slow>,
+    /// It went on with what an earlier run had left.
+    pub resumed: bool,
     /// What was not deleted, and why.
     pub withheld: Option<Withheld>,
     /// What kept it from being faster.
@@ -77,6 +79,7 @@ impl JobReport {
             // 3 and 4 speak of jobs that were finished.
             JobState::Stopped(StopReason::Errors | StopReason::Duration) => ExitCode::Limit,
             JobState::Stopped(StopReason::Output | StopReason::Manifest) => ExitCode::Fatal,
+            // Given up, as was asked: what is there is there.
             JobState::Stopped(_) => code.merge(ExitCode::Partial),
             JobState::Finished => code,
         }

@@ -15,6 +15,9 @@ use crate::driver::JobList;
 use crate::error::Fatal;
 use crate::root::{Placement, canonical_paths};
 
+mod files;
+pub use files::{Ask, JobFile, JobPhase, JobStatus};
+
 /// Derives the id of a job from its verb, sources, destination, list, user, host and state
 /// directory, so that the same command finds the
 /// leftovers and the decisions of its earlier runs.
@@ -37,7 +40,7 @@ pub fn job_id(
         hasher.update(b"\0");
     }
     match list {
-        JobList::None | JobList::Sums(_) | JobList::Records(_) => {}
+        JobList::None | JobList::Failed(_) | JobList::Sums(_) | JobList::Records(_) => {}
         JobList::Paths(paths) => paths.iter().for_each(|p| {
             hasher.update(p.as_bytes()).update(b"\0");
         }),

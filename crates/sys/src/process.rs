@@ -20,6 +20,12 @@ pub fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
+/// Leaves the session of the terminal, setsid(2). Nothing happens to a process that leads one already.
+pub fn begin_session() {
+    // EPERM: it is the leader of its group.
+    let _ = rustix::process::setsid();
+}
+
 /// Whether the process may give files away (CAP_CHOWN) and read and write whatever it likes
 /// (CAP_DAC_OVERRIDE), as root usually may. A root without capabilities, as in many containers,
 /// counts as an ordinary user.

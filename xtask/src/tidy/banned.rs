@@ -59,6 +59,7 @@ const BANS: &[Ban] = &[
         owners: &[
             "crates/sys/src/",
             "crates/engine/src/state.rs",
+            "crates/engine/src/state/",
             "crates/cli/src/",
             DEVELOPMENT[0],
             DEVELOPMENT[1],

@@ -4,8 +4,8 @@ use dmover_model::DeleteLimit;
 use std::ffi::OsString;
 
 use super::{
-    DefaultsArgs, FidelityArgs, FilterArgs, ItemArgs, LimitArgs, OutputArgs, ProofArgs, StateArgs,
-    WritingArgs, percentage,
+    DefaultsArgs, FidelityArgs, FilterArgs, ItemArgs, JobArgs, LimitArgs, OutputArgs, ProofArgs,
+    StateArgs, WritingArgs, percentage,
 };
 
 /// Arguments of `sync`.
@@ -41,9 +41,15 @@ pub struct SyncArgs {
     /// What is shown
     #[command(flatten)]
     pub output: OutputArgs,
+    /// How it goes on when nobody watches
+    #[command(flatten)]
+    pub job: JobArgs,
     /// Where things are kept
     #[command(flatten)]
     pub state: StateArgs,
+    /// Only what failed in the last pass ('dmover retry')
+    #[arg(long, hide = true)]
+    pub only_failed: bool,
     /// Defaults
     #[command(flatten)]
     pub defaults: DefaultsArgs,

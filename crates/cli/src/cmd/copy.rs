@@ -3,8 +3,9 @@ use clap::ArgMatches;
 use dmover_model::ExitCode as Code;
 use std::process::ExitCode;
 
+use super::detach;
 use super::run::{exit, refuse};
-use super::transfer::{self, Ended, Transfer};
+use super::transfer::{self, Transfer};
 use crate::args::CopyArgs;
 use crate::spec;
 
@@ -14,7 +15,10 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(spec) => spec,
         Err(unusable) => return refuse(&unusable),
     };
-    let CopyArgs { proof, items, output, state, .. } = args;
-    let ended = transfer::run(&Transfer { spec, proof, items, output, state });
-    ended.as_ref().map_or_else(|code| *code, Ended::exit)
+    let CopyArgs { proof, items, output, job, state, .. } = args;
+    if let Some(code) = detach::go_on(job, state, &spec) {
+        return code;
+    }
+    let ended = transfer::run(&Transfer { spec, failed: None, proof, items, output, job, state });
+    ended.as_ref().map_or_else(|code| *code, |ended| ended.exit(job))
 }

@@ -1,7 +1,10 @@
 //! One file a verb.
+pub(crate) mod ask;
 pub(crate) mod config;
 pub(crate) mod copy;
+mod detach;
 pub(crate) mod doctor;
+pub(crate) mod jobs;
 pub(crate) mod manifest;
 mod read_back;
 mod run;

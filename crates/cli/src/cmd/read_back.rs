@@ -65,6 +65,7 @@ pub(super) fn run(
         control: Arc::clone(&place.control),
         manifest: None,
         layout: Arc::new(layout::DefaultLayout),
+        description: dmover_engine::JobFile::default(),
         umask: place.umask,
         open_files_max: place.open_files_max,
     })?;

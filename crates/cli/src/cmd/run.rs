@@ -1,6 +1,6 @@
 //! What verbs that run a job have in common.
-use dmover_engine::{Control, JobReport, JobState, StateDirectory, StopReason};
-use dmover_model::{ExitCode as Code, JobSpec};
+use dmover_engine::{Control, JobFile, JobReport, JobState, StateDirectory, StopReason};
+use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use dmover_observe::{LogFormat, start_log};
 use std::ffi::OsString;
 use std::io::Write;
@@ -24,6 +24,18 @@ pub(super) fn end(report: &JobReport, code: Code) -> ExitCode {
     match report.state {
         JobState::Stopped(StopReason::Signal(signal)) => signals::raise_again(signal),
         _ => exit(code),
+    }
+}
+
+/// The job as it was typed.
+pub(super) fn describe(label: Option<String>) -> JobFile {
+    let bytes = |word: OsString| PathBytes::from(word.as_os_str());
+    let directory = std::env::current_dir().unwrap_or_default();
+    JobFile {
+        label,
+        command: std::env::args_os().map(bytes).filter(|word| word.0 != b"--detach").collect(),
+        directory: PathBytes::from(directory.as_os_str()),
+        ..JobFile::default()
     }
 }
 
@@ -119,14 +131,14 @@ pub(super) fn usable_state(args: &StateArgs, dry_run: bool) -> Option<StateDirec
     if args.no_state {
         return None;
     }
-    let state = state_directory(args).map(StateDirectory::new);
+    let state = state_directory(args.state_dir.as_ref()).map(StateDirectory::new);
     let named = args.state_dir.is_some() || dry_run;
     state.filter(|state| named || state.is_usable().map_err(|e| no_state(&e)).is_ok())
 }
 
 /// `--state-dir` and its variable, `/var/lib/dmover` for root, else the XDG state directory.
-fn state_directory(args: &StateArgs) -> Option<PathBuf> {
-    if let Some(directory) = &args.state_dir {
+pub(super) fn state_directory(named: Option<&OsString>) -> Option<PathBuf> {
+    if let Some(directory) = named {
         return Some(PathBuf::from(directory));
     }
     if dmover_sys::process::effective_uid() == 0 {

@@ -52,6 +52,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         control,
         manifest: None,
         layout: Arc::new(layout::DefaultLayout),
+        description: dmover_engine::JobFile::default(),
         umask: 0o077,
         open_files_max: dmover_sys::process::raise_open_files(),
     };

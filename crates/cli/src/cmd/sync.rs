@@ -1,10 +1,12 @@
 //! `dmover sync`.
 use clap::ArgMatches;
-use dmover_engine::{JobReport, JobState};
-use dmover_model::ExitCode as Code;
+use dmover_engine::{JobList, JobReport, JobState, JournalReader, job_id};
+use dmover_model::{ExitCode as Code, JobSpec, TreePath};
 use dmover_observe::Counter;
 use std::process::ExitCode;
 
+use super::detach;
+use super::jobs::{self, Refused};
 use super::run::{exit, refuse};
 use super::transfer::{self, Transfer};
 use crate::args::SyncArgs;
@@ -23,17 +25,63 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
             "dmover: note: a slash at the end of a path means nothing here: contents go to contents",
         );
     }
-    let SyncArgs { proof, items, output, state, .. } = args;
-    match transfer::run(&Transfer { spec, proof, items, output, state }) {
+    let SyncArgs { proof, items, output, job, state, .. } = args;
+    if let Some(code) = detach::go_on(job, state, &spec) {
+        return code;
+    }
+    let (spec, failed) = match only_failed(args, spec) {
+        Ok(found) => found,
+        Err(refused) => return jobs::refuse(refused),
+    };
+    match transfer::run(&Transfer { spec, failed, proof, items, output, job, state }) {
         Ok(mut ended) => {
             let finished = ended.report.state == JobState::Finished;
             if args.comparison.check && finished && changes(&ended.report) > 0 {
                 ended.code = ended.code.merge(Code::Different);
             }
-            ended.exit()
+            ended.exit(job)
         }
         Err(code) => code,
     }
+}
+
+/// The paths that failed in the last pass, if only they are to be tried again.
+fn only_failed(
+    args: &SyncArgs,
+    spec: JobSpec,
+) -> Result<(JobSpec, Option<Vec<TreePath>>), Refused> {
+    if !args.only_failed {
+        return Ok((spec, None));
+    }
+    let state = jobs::directory(args.state.state_dir.as_ref())?;
+    let id = job_id(&spec, &JobList::None, Some(&state))
+        .map_err(|error| (error.to_string(), "check the paths", Code::Usage))?;
+    let hint = "run the command itself: it looks at everything";
+    let journal = JournalReader::open(&state.directory(&id.0));
+    let errors = journal
+        .and_then(|journal| journal.map_or(Ok(Vec::new()), |journal| journal.errors()))
+        .map_err(|message| (message, hint, Code::Fatal))?;
+    let roots = [&spec.sources[0], &spec.destination];
+    let mut paths: Vec<TreePath> = errors
+        .iter()
+        .filter_map(|error| {
+            let below = roots.iter().find_map(|root| error.path.0.strip_prefix(&root.0[..]))?;
+            let parts: Vec<&[u8]> =
+                below.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
+            TreePath::new(parts.join(&b'/')).ok()
+        })
+        .collect();
+    paths.sort_unstable();
+    paths.dedup();
+    if paths.is_empty() {
+        return Err(("nothing failed in the last pass of this job".into(), hint, Code::Usage));
+    }
+    // What a list does not name is not looked for, so nothing can be too much.
+    let mut spec = spec;
+    if let Some(sync) = &mut spec.policy.sync {
+        sync.delete = None;
+    }
+    Ok((spec, Some(paths)))
 }
 
 /// Entries that a pass has changed, or would change.

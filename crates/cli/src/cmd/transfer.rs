@@ -1,14 +1,14 @@
 //! What `copy` and `sync` have in common: a job that brings entries over.
 use dmover_digest::lines::Style;
-use dmover_engine::{Control, Fatal, Job, JobReport, JobState, layout, run_job};
-use dmover_model::{ExitCode as Code, JobSpec};
+use dmover_engine::{Control, Fatal, Job, JobList, JobReport, JobState, layout, run_job};
+use dmover_model::{ExitCode as Code, JobSpec, TreePath};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::run::{before_the_job, end, exit, listen, spill_directory, usable_state};
-use super::{read_back, verify};
-use crate::args::{ItemArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
+use super::run::{before_the_job, describe, end, exit, listen, spill_directory, usable_state};
+use super::{detach, read_back, verify};
+use crate::args::{ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
 use crate::list;
 use crate::manifest::ManifestFile;
 use crate::print::json::JsonPrinter;
@@ -20,9 +20,12 @@ use crate::print::{Sizes, counted, failure, grouped};
 /// A job, and how it is shown.
 pub(super) struct Transfer<'a> {
     pub spec: JobSpec,
+    /// Only these paths, which have failed.
+    pub failed: Option<Vec<TreePath>>,
     pub proof: &'a ProofArgs,
     pub items: &'a ItemArgs,
     pub output: &'a OutputArgs,
+    pub job: &'a JobArgs,
     pub state: &'a StateArgs,
 }
 
@@ -32,13 +35,14 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
     if let Some(code) = before_the_job(&spec, args.output) {
         return Err(code);
     }
-    let list = match list::read(&spec) {
-        Ok(list) => list,
-        Err(message) => {
-            failure(&message, "correct the list; nothing was copied");
-            return Err(exit(Code::Usage));
-        }
-    };
+    let list =
+        match args.failed.clone().map_or_else(|| list::read(&spec), |f| Ok(JobList::Failed(f))) {
+            Ok(list) => list,
+            Err(message) => {
+                failure(&message, "correct the list; nothing was copied");
+                return Err(exit(Code::Usage));
+            }
+        };
     // Umask and limits belong to the process, so they are set once, before any thread.
     let umask = dmover_sys::process::clear_umask();
     let open_files_max = dmover_sys::process::raise_open_files();
@@ -73,6 +77,7 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
         control,
         manifest: manifest.as_ref().map(ManifestFile::recorder),
         layout: Arc::new(layout::DefaultLayout),
+        description: describe(args.job.label.clone()),
         umask,
         open_files_max,
     };
@@ -109,8 +114,11 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Ends the process.
-    pub fn exit(&self) -> ExitCode {
+    /// Ends the process, telling whoever is to be told.
+    pub fn exit(&self, job: &JobArgs) -> ExitCode {
+        if let Some(command) = &job.notify {
+            detach::notify(command, &self.report, self.code);
+        }
         end(&self.report, self.code)
     }
 }

@@ -8,7 +8,9 @@ use dmover_observe::{Counter, Counters, Monitor};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::run::{before_the_job, end, exit, listen, refuse, spill_directory, usable_state};
+use super::run::{
+    before_the_job, describe, end, exit, listen, refuse, spill_directory, usable_state,
+};
 use crate::args::VerifyArgs;
 use crate::manifest::Recorded;
 use crate::print::json::JsonPrinter;
@@ -101,6 +103,7 @@ fn job(
         control,
         manifest: None,
         layout: Arc::new(layout::DefaultLayout),
+        description: describe(None),
         umask,
         open_files_max: dmover_sys::process::raise_open_files(),
         spec,

@@ -123,6 +123,7 @@ impl JsonPrinter {
             JobState::Stopped(StopReason::Errors) => ("stopped", "max_errors".into()),
             JobState::Stopped(StopReason::Duration) => ("stopped", "max_duration".into()),
             JobState::Stopped(StopReason::Output) => ("stopped", "output".into()),
+            JobState::Stopped(StopReason::Cancelled) => ("cancelled", Value::Null),
             JobState::Stopped(StopReason::Manifest) => ("stopped", "manifest".into()),
         };
         let code = match report.state {
@@ -136,6 +137,9 @@ impl JsonPrinter {
         fields.insert("elapsed_s".into(), report.elapsed.as_secs_f64().into());
         fields.insert("peak_memory_bytes".into(), report.peak_memory_bytes.into());
         fields.insert("spilled".into(), report.spilled.into());
+        fields.insert("resumed".into(), report.resumed.into());
+        let withheld = report.withheld.as_ref().map(|withheld| withheld.reason.words());
+        fields.insert("deletes_withheld_because".into(), withheld.into());
         fields.insert("limit".into(), limit_value(&report.limit));
         for counter in Counter::ALL {
             fields.insert(counter.name().into(), report.counters.get(*counter).into());

@@ -304,6 +304,7 @@ pub(crate) fn stop_words(reason: StopReason) -> String {
         StopReason::Output => "stopped: standard output cannot be written".into(),
         StopReason::Manifest => "stopped: the manifest cannot be written".into(),
         StopReason::Duration => "stopped by --max-duration".into(),
+        StopReason::Cancelled => "cancelled, as was asked".into(),
         StopReason::Systemic(class) => {
             format!("paused: every entry fails alike ({}): {}", class.word(), class.advice())
         }

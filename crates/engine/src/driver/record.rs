@@ -1,11 +1,12 @@
 //! The journal of a run: what it begins with, and what is committed before anybody acts on it.
-use dmover_model::{Budget, DirectoryRef, JobId, JobSpec, LinkName, Verb};
+use dmover_model::{Budget, DirectoryRef, JobId, JobSpec, LinkName, PathBytes, Verb};
 use dmover_plan::coordinator::{Change, Coordinator, Input};
-use dmover_sys::stat;
+use dmover_sys::{path, stat};
 
 use crate::context::{Engine, lock};
+use crate::control::StopReason;
 use crate::error::Fatal;
-use crate::journal::{Begun, Entry, Journal, LastPass, Left, Places};
+use crate::journal::{Begun, Ending, Entry, Journal, LastPass, Left, Places};
 use crate::ledger::Ledger;
 use crate::mounts::MountTable;
 use crate::report::{JobReport, JobState};
@@ -19,6 +20,8 @@ pub(super) struct Recording {
     journal: Journal,
     pub last: Option<LastPass>,
     entry: Entry,
+    /// Roots of which the destination was not there yet when the pass began.
+    unplaced: Vec<(PathBytes, PathBytes)>,
     /// Devices that are in it.
     mounts: usize,
     pub is_resumed: bool,
@@ -39,7 +42,8 @@ impl Recording {
         let journal = Journal::open(&directory)?;
         let last = journal.last_pass()?;
         let entry = Entry::default();
-        Ok(Some(Self { journal, last, entry, mounts: 0, is_resumed: false }))
+        let unplaced = Vec::new();
+        Ok(Some(Self { journal, last, entry, unplaced, mounts: 0, is_resumed: false }))
     }
 
     /// The devices that tasks of an earlier run speak of.
@@ -54,7 +58,12 @@ impl Recording {
         roots: &[Root],
         mounts: &MountTable,
     ) -> Result<(), Fatal> {
-        let begun = self.journal.begin(spec, &places(roots))?;
+        let ends = ends(roots);
+        let places = Places { source: source(roots), roots: objects(&ends).unwrap_or_default() };
+        let begun = self.journal.begin(spec, &places)?;
+        if places.roots.is_empty() {
+            self.unplaced = ends;
+        }
         self.is_resumed = begun == Begun::Resumed;
         self.mounts = if self.is_resumed { mounts.since(0).len() } else { 0 };
         Ok(())
@@ -84,6 +93,11 @@ impl Recording {
     pub fn settle(&mut self, engine: &Engine) -> Result<(), Fatal> {
         let entry = &mut self.entry;
         entry.errors.append(&mut lock(&engine.unrecorded));
+        // It is made by the first task.
+        if let Some(places) = objects(&self.unplaced) {
+            entry.roots = Some(places);
+            self.unplaced = Vec::new();
+        }
         entry.mounts = (self.mounts, engine.mounts.since(self.mounts));
         self.journal.commit(entry)?;
         self.mounts += entry.mounts.1.len();
@@ -133,9 +147,13 @@ impl Recording {
             .iter()
             .map(|(counter, value)| (counter.name().to_owned(), value.into()))
             .collect();
-        let finished = report.state == JobState::Finished;
+        let ending = match report.state {
+            JobState::Finished => Ending::Finished,
+            JobState::Stopped(StopReason::Cancelled) => Ending::Cancelled,
+            JobState::Stopped(_) => Ending::Stopped,
+        };
         let counters = serde_json::Value::Object(counters).to_string();
-        self.journal.end(finished, report.exit_code().code(), &counters)
+        self.journal.end(ending, report.exit_code().code(), &counters)
     }
 }
 
@@ -167,25 +185,29 @@ pub(super) fn refuse_what_was_emptied(
 /// Another source than the last pass had.
 pub(super) fn other_source(roots: &[Root], last: Option<&LastPass>) -> Option<WithheldReason> {
     let last = last?;
-    let now = places(roots).source;
+    let now = source(roots);
     let words = "the source is another directory or file system than it was in the last pass";
     (now != last.source).then(|| WithheldReason::Doubtful(words.into()))
 }
 
-fn places(roots: &[Root]) -> Places {
-    let object = |fd: &dmover_sys::OwnedFd| {
-        stat::stat_fd(fd)
-            .map(|found| format!("{}:{}", found.device, found.inode))
-            .unwrap_or_default()
-    };
-    let of = |root: &Root| {
-        let destination = root.destination.as_ref().map(|side| {
-            let name = side.name.as_ref().map(|name| dmover_model::percent_encode(name.as_bytes()));
-            format!("{}/{}", object(&side.parent), name.unwrap_or_default())
-        });
-        format!("{} {}", object(&root.source.parent), destination.unwrap_or_default())
-    };
+fn source(roots: &[Root]) -> String {
     let source = roots.first().map(|root| source_identity(&root.source.display.to_path()));
-    let roots: Vec<String> = roots.iter().map(of).collect();
-    Places { source: source.unwrap_or_default(), roots: roots.join("\n") }
+    source.unwrap_or_default()
+}
+
+fn ends(roots: &[Root]) -> Vec<(PathBytes, PathBytes)> {
+    roots.iter().map(|root| (root.source.display.clone(), root.written().clone())).collect()
+}
+
+/// Both ends of all roots by device and inode. `None`: one is not there yet.
+fn objects(ends: &[(PathBytes, PathBytes)]) -> Option<String> {
+    let object = |at: &PathBytes| {
+        let found = path::open_directory(&at.to_path()).and_then(stat::stat_fd).ok()?;
+        Some(format!("{}:{}", found.device, found.inode))
+    };
+    let pairs = ends
+        .iter()
+        .map(|(source, target)| Some(format!("{} {}", object(source)?, object(target)?)));
+    let pairs: Option<Vec<String>> = pairs.collect();
+    pairs.filter(|pairs| !pairs.is_empty()).map(|pairs| pairs.join("\n"))
 }

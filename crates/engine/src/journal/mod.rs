@@ -12,9 +12,11 @@ use std::time::SystemTime;
 
 use crate::error::Fatal;
 
+mod ask;
 mod resume;
 mod schema;
 
+pub use ask::{JournalReader, RecordedError, RecordedPass};
 pub(crate) use resume::Left;
 
 /// An open journal, of which this process is the only writer.
@@ -33,6 +35,17 @@ pub(crate) enum Begun {
     Afresh,
     /// With what an earlier run has left.
     Resumed,
+}
+
+/// How a pass ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Everything was done.
+    Finished,
+    /// It was given up.
+    Cancelled,
+    /// Another run goes on with it.
+    Stopped,
 }
 
 /// What the last pass was, and of what.
@@ -64,6 +77,8 @@ pub(crate) struct Entry {
     /// Directories of `dirty` that tasks have now.
     pub taken: Vec<DirectoryRef>,
     pub errors: Vec<EntryError>,
+    /// Both ends of the roots, once all are there.
+    pub roots: Option<String>,
     /// Devices in the order of their numbers, from this one on.
     pub mounts: (usize, Vec<u64>),
 }
@@ -71,6 +86,7 @@ pub(crate) struct Entry {
 impl Entry {
     fn is_empty(&self) -> bool {
         let lists = self.changes.is_empty() && self.links.is_empty() && self.errors.is_empty();
+        let lists = lists && self.roots.is_none();
         lists && self.dirty.is_empty() && self.taken.is_empty() && self.mounts.1.is_empty()
     }
 }
@@ -140,6 +156,7 @@ impl Journal {
     pub fn begin(&mut self, spec: &JobSpec, places: &Places) -> Result<Begun, Fatal> {
         let text = same_work(spec);
         let sql = "SELECT number FROM pass WHERE ended_ms IS NULL AND spec = ?1 AND places = ?2 \
+                   AND places != '' \
                    AND number = (SELECT max(number) FROM pass)";
         let run = |this: &mut Self| -> rusqlite::Result<Begun> {
             let open: Option<i64> = this
@@ -192,6 +209,10 @@ impl Journal {
         for change in &entry.changes {
             apply(&transaction, change)?;
         }
+        if let Some(roots) = &entry.roots {
+            let sql = "UPDATE pass SET places = ?1 WHERE number = ?2";
+            transaction.execute(sql, params![roots, pass])?;
+        }
         let (first, mounts) = &entry.mounts;
         for (number, device) in mounts.iter().enumerate() {
             transaction
@@ -221,8 +242,12 @@ impl Journal {
     }
 
     /// Ends the pass, or leaves it to be gone on with.
-    pub fn end(&mut self, finished: bool, code: u8, counters: &str) -> Result<(), Fatal> {
-        let state = if finished { "finished" } else { "stopped" };
+    pub fn end(&mut self, ending: Ending, code: u8, counters: &str) -> Result<(), Fatal> {
+        let (state, finished) = match ending {
+            Ending::Finished => ("finished", true),
+            Ending::Cancelled => ("cancelled", true),
+            Ending::Stopped => ("stopped", false),
+        };
         let ended = finished.then(now_ms);
         let run = || -> rusqlite::Result<()> {
             let sql = "UPDATE pass SET state = ?1, ended_ms = ?2, exit_code = ?3, counters = ?4, \

@@ -1,0 +1,141 @@
+//! `dmover pause`, `resume`, `cancel`, `retry` and `cleanup`: what is asked of jobs.
+use dmover_engine::{Ask, JobPhase};
+use dmover_model::ExitCode as Code;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use super::jobs::{Known, Refused, all, directory, find, refuse};
+use super::run::exit;
+use crate::args::{CleanupArgs, PauseArgs, ResumeArgs};
+use crate::print::{failure, line, say};
+use crate::quote::quoted;
+
+/// Asks a running job for something.
+pub(crate) fn ask(args: &PauseArgs, ask: Ask) -> ExitCode {
+    let asked = find(&args.job, args.place.state_dir.as_ref()).and_then(|known| {
+        if !known.state.is_running(&known.file.job) {
+            let message = format!("job {} does not run", known.file.job);
+            return Err((message, "'dmover status' says how it stands", Code::Usage));
+        }
+        tell(&known, ask)
+    });
+    asked.map_or_else(refuse, |()| exit(Code::Done))
+}
+
+fn tell(known: &Known, ask: Ask) -> Result<(), Refused> {
+    known.state.ask(&known.file.job, ask).map_err(|error| {
+        let message = format!("cannot ask job {}: {error}", known.file.job);
+        (message, "is it somebody else's? Its owner can", Code::Usage)
+    })
+}
+
+/// Has a job that holds go on, or runs its command again.
+pub(crate) fn resume(args: &ResumeArgs) -> ExitCode {
+    let known = match find(&args.job, args.place.state_dir.as_ref()) {
+        Ok(known) => known,
+        Err(refused) => return refuse(refused),
+    };
+    let phase = known.state.status(&known.file.job).unwrap_or_default().phase;
+    if matches!(phase, JobPhase::Running | JobPhase::Paused) {
+        return tell(&known, Ask::Resume).map_or_else(refuse, |()| exit(Code::Done));
+    }
+    run_again(&known, args.detach, &[])
+}
+
+/// Attempts again what has failed.
+pub(crate) fn retry(args: &ResumeArgs) -> ExitCode {
+    let known = match find(&args.job, args.place.state_dir.as_ref()) {
+        Ok(known) => known,
+        Err(refused) => return refuse(refused),
+    };
+    if known.file.verb != "sync" {
+        let message = format!("job {} keeps no journal: only 'sync' does", known.file.job);
+        return refuse((message, "the same command tries everything again", Code::Usage));
+    }
+    if known.state.is_running(&known.file.job) {
+        let message = format!("job {} is at work", known.file.job);
+        return refuse((message, "'dmover wait' waits for it", Code::Temporary));
+    }
+    run_again(&known, args.detach, &["--only-failed"])
+}
+
+/// Becomes the command of a job.
+fn run_again(known: &Known, detach: bool, more: &[&str]) -> ExitCode {
+    let words: Vec<OsString> =
+        known.file.command.iter().map(|word| word.to_path().into_os_string()).collect();
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => {
+            failure(&format!("cannot find the program itself: {error}"), "is /proc mounted?");
+            return exit(Code::Fatal);
+        }
+    };
+    let Some((_, words)) = words.split_first() else {
+        failure(&format!("it is not known what job {} was", known.file.job), "type its command");
+        return exit(Code::Usage);
+    };
+    // The verb comes first; what is added must not come after a '--'.
+    let at = usize::from(!words.is_empty());
+    let (verb, rest) = words.split_at(at);
+    let mut command = Command::new(program);
+    command.args(verb).args(more).args(detach.then_some("--detach")).args(rest);
+    command.env("DMOVER_STATE_DIR", known.state.path());
+    command.current_dir(known.file.directory.to_path());
+    let error = command.exec();
+    failure(&format!("cannot run the command of job {}: {error}", known.file.job), "type it again");
+    exit(Code::Fatal)
+}
+
+/// Forgets jobs, with what they have left at their destination.
+pub(crate) fn cleanup(args: &CleanupArgs) -> ExitCode {
+    let place = args.place.state_dir.as_ref();
+    let known: Result<Vec<Known>, Refused> = if args.all {
+        directory(place).and_then(|state| {
+            let files = all(&state)?;
+            Ok(files.into_iter().map(|file| Known { state: state.clone(), file }).collect())
+        })
+    } else {
+        args.jobs.iter().map(|named| find(named, place)).collect()
+    };
+    let known = match known {
+        Ok(known) => known,
+        Err(refused) => return refuse(refused),
+    };
+    let mut code = Code::Done;
+    for known in &known {
+        code = code.merge(clean_one(known, args));
+    }
+    exit(code)
+}
+
+fn clean_one(Known { state, file }: &Known, args: &CleanupArgs) -> Code {
+    let shown = format!("{} ({} -> {})", file.job, file.verb, quoted(&file.destination.0));
+    if state.is_running(&file.job) {
+        say(&format!("dmover: note: {shown} is at work and stays"));
+        return if args.all { Code::Done } else { Code::Temporary };
+    }
+    let at = file.directory.to_path().join(file.destination.to_path());
+    let leftovers = dmover_engine::remove_leftovers(&file.job, &at, args.dry_run);
+    let mut code = Code::Done;
+    for left in leftovers {
+        match left {
+            Ok(path) => line(&quoted(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))),
+            Err(message) => {
+                failure(&message, "remove it by hand, or mend what is in the way");
+                code = Code::Partial;
+            }
+        }
+    }
+    if args.dry_run || code != Code::Done {
+        return code;
+    }
+    match state.forget(&file.job) {
+        Ok(_) => say(&format!("dmover: forgot {shown}")),
+        Err(error) => {
+            failure(&format!("cannot forget {shown}: {error}"), "check permissions");
+            code = Code::Partial;
+        }
+    }
+    code
+}

@@ -1,0 +1,111 @@
+//! Jobs that go on when nobody watches: in the background, and with a word at their end.
+use dmover_engine::{JobList, JobReport, JobState, StateDirectory, StopReason, job_id};
+use dmover_model::{ExitCode as Code, JobId, JobSpec};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use super::run::{exit, usable_state};
+use crate::args::{JobArgs, StateArgs};
+use crate::config::environment;
+use crate::print::{failure, line, say};
+
+/// Tells a process that it is the one in the background.
+const IN_BACKGROUND: &str = "DMOVER_IN_BACKGROUND";
+/// So long a job may take to say that it has begun; it goes on all the same.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Has the job go on in the background if that is wanted. Answers the code of a process that ends here.
+pub(super) fn go_on(job: &JobArgs, state: &StateArgs, spec: &JobSpec) -> Option<ExitCode> {
+    if environment(IN_BACKGROUND).is_some() {
+        // No terminal is there to end it.
+        dmover_sys::process::begin_session();
+        return None;
+    }
+    if !job.detach {
+        return None;
+    }
+    let refuse = |message: &str, hint: &str| {
+        failure(message, hint);
+        Some(exit(Code::Usage))
+    };
+    let Some(state) = usable_state(state, false) else {
+        return refuse("--detach needs a state directory", "name one by --state-dir");
+    };
+    if spec.selection.list.is_some() {
+        let hint = "leave out one of the two, or use the shell's '&'";
+        return refuse("--detach cannot be used with a list", hint);
+    }
+    let id = match job_id(spec, &JobList::None, Some(&state)) {
+        Ok(id) => id,
+        Err(error) => return refuse(&error.to_string(), &error.hint()),
+    };
+    Some(match start(&state, &id) {
+        Ok((child, output)) => attend(child, &state, &id, &output),
+        Err(error) => {
+            failure(&format!("cannot go on in the background: {error}"), "leave out --detach");
+            exit(Code::Fatal)
+        }
+    })
+}
+
+fn start(state: &StateDirectory, id: &JobId) -> std::io::Result<(Child, std::path::PathBuf)> {
+    let directory = state.directory(&id.0);
+    std::fs::create_dir_all(&directory)?;
+    let output = directory.join("output");
+    let file = std::fs::File::create(&output)?;
+    let words: Vec<OsString> =
+        std::env::args_os().skip(1).filter(|word| word != "--detach").collect();
+    let child = Command::new(std::env::current_exe()?)
+        .args(words)
+        .env(IN_BACKGROUND, "1")
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .spawn()?;
+    Ok((child, output))
+}
+
+/// Waits until the job has begun, or has ended.
+fn attend(mut child: Child, state: &StateDirectory, id: &JobId, output: &Path) -> ExitCode {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let begun = state.status(&id.0).is_some_and(|status| status.pid == child.id());
+        match child.try_wait() {
+            _ if begun => break,
+            Ok(Some(status)) => {
+                say(std::fs::read_to_string(output).unwrap_or_default().trim_end());
+                let code = status.code().and_then(|code| u8::try_from(code).ok());
+                return ExitCode::from(code.unwrap_or_else(|| Code::Fatal.code()));
+            }
+            _ => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+    line(&id.0);
+    exit(Code::Done)
+}
+
+/// Runs the command that is to hear of the end of a job.
+pub(super) fn notify(command: &str, report: &JobReport, code: Code) {
+    let (state, code) = match report.state {
+        JobState::Finished => ("finished", code.code()),
+        JobState::Stopped(StopReason::Cancelled) => ("cancelled", code.code()),
+        JobState::Stopped(StopReason::Signal(signal)) => ("stopped", 128 + signal as u8),
+        JobState::Stopped(_) => ("stopped", code.code()),
+    };
+    let run = Command::new("/bin/sh")
+        .args(["-c", command])
+        .env("DMOVER_JOB", &report.job.0)
+        .env("DMOVER_JOB_STATE", state)
+        .env("DMOVER_JOB_EXIT", code.to_string())
+        .stdin(Stdio::null())
+        .status();
+    match run {
+        Ok(status) if status.success() => {}
+        Ok(status) => say(&format!("dmover: note: the command of --notify ended with {status}")),
+        Err(error) => say(&format!("dmover: note: the command of --notify cannot be run: {error}")),
+    }
+}

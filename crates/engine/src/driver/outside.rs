@@ -1,0 +1,119 @@
+//! What a running job tells those who ask from outside, and what it hears from them.
+use dmover_model::{JobId, Limit};
+use std::time::{Duration, Instant};
+
+use crate::context::{Engine, lock};
+use crate::control::StopReason;
+use crate::journal::now_ms;
+use crate::report::{JobReport, JobState};
+use crate::state::{Ask, JobFile, JobPhase, JobStatus, StateDirectory};
+
+/// How old what can be read from outside may be.
+const WRITE_EVERY: Duration = Duration::from_secs(2);
+/// How often the job listens.
+const LISTEN_EVERY: Duration = Duration::from_millis(200);
+
+/// The files of a job that others read and write.
+#[derive(Debug)]
+pub(super) struct Outside {
+    state: StateDirectory,
+    job: JobId,
+    begun_ms: i64,
+    resumed: bool,
+    written: Instant,
+    listened: Instant,
+    paused: bool,
+}
+
+impl Outside {
+    /// Tells that the job begins.
+    pub fn new(state: &StateDirectory, job: &JobId, file: &JobFile, engine: &Engine) -> Self {
+        let now = Instant::now();
+        let outside = Self {
+            state: state.clone(),
+            job: job.clone(),
+            begun_ms: now_ms(),
+            resumed: engine.is_resumed,
+            written: now,
+            listened: now,
+            paused: false,
+        };
+        // What was asked of an earlier run is no matter of this one.
+        let _ = state.asked(job);
+        if let Err(error) = state.describe(job, file) {
+            tracing::warn!(%error, "what the job is cannot be written down");
+        }
+        outside.write(&outside.status(engine, 1, None));
+        outside
+    }
+
+    fn write(&self, status: &JobStatus) {
+        if let Err(error) = self.state.put_status(&self.job, status) {
+            tracing::warn!(%error, "how the job stands cannot be written down");
+        }
+    }
+
+    fn status(&self, engine: &Engine, tasks_left: u64, limit: Option<&Limit>) -> JobStatus {
+        let counters = engine.counters.snapshot();
+        let counters = counters.iter().map(|(counter, value)| (counter.name().to_owned(), value));
+        let errors = lock(&engine.tally).errors.clone();
+        JobStatus {
+            phase: if self.paused { JobPhase::Paused } else { JobPhase::Running },
+            reason: None,
+            exit_code: None,
+            pid: std::process::id(),
+            host: String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned(),
+            begun_ms: self.begun_ms,
+            updated_ms: now_ms(),
+            resumed: self.resumed,
+            tasks_left,
+            counters: counters.collect(),
+            errors: errors.iter().map(|(class, n)| (class.word().to_owned(), *n)).collect(),
+            limit: limit.map(|limit| format!("{} ({})", limit.what.word(), limit.evidence)),
+        }
+    }
+
+    /// Listens and tells, now and then. Answers whether the job is to be held.
+    pub fn turn(&mut self, engine: &Engine, tasks_left: u64, limit: Option<&Limit>) -> bool {
+        if self.listened.elapsed() >= LISTEN_EVERY {
+            self.listened = Instant::now();
+            let before = self.paused;
+            match self.state.asked(&self.job) {
+                Some(Ask::Pause) => self.paused = true,
+                Some(Ask::Resume) => self.paused = false,
+                Some(Ask::Cancel) => {
+                    engine.control.stop(StopReason::Cancelled);
+                }
+                None => {}
+            }
+            if before != self.paused {
+                self.written = Instant::now();
+                self.write(&self.status(engine, tasks_left, limit));
+            }
+        }
+        if self.written.elapsed() >= WRITE_EVERY {
+            self.written = Instant::now();
+            self.write(&self.status(engine, tasks_left, limit));
+        }
+        self.paused && !engine.control.is_stopping()
+    }
+
+    /// Tells how the job has ended.
+    pub fn end(&self, engine: &Engine, report: &JobReport, code: u8) {
+        let (phase, reason) = match report.state {
+            JobState::Finished => (JobPhase::Finished, None),
+            JobState::Stopped(StopReason::Cancelled) => (JobPhase::Cancelled, None),
+            JobState::Stopped(reason) => (JobPhase::Stopped, Some(reason.words())),
+        };
+        let reason = reason.or_else(|| report.withheld.as_ref().map(|w| w.reason.words()));
+        let status = self.status(engine, 0, Some(&report.limit));
+        self.write(&JobStatus { phase, reason, exit_code: Some(code), ..status });
+    }
+
+    /// Tells that the job could not go on.
+    pub fn failed(&self, engine: &Engine, reason: String, code: u8) {
+        let status = self.status(engine, 0, None);
+        let (phase, reason) = (JobPhase::Stopped, Some(reason));
+        self.write(&JobStatus { phase, reason, exit_code: Some(code), ..status });
+    }
+}

@@ -1,0 +1,129 @@
+//! What a job looks at before it begins, and what it remembers of that.
+use dmover_digest::manifest::Header;
+use dmover_model::{JobSpec, LossKind, Overwrite, PathBytes, Timestamp};
+use dmover_observe::Counter;
+use dmover_sys::AsFd;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use super::Job;
+use super::record::other_source;
+use crate::capability::probe;
+use crate::error::Fatal;
+use crate::journal::LastPass;
+use crate::report::JobReport;
+use crate::root::{Placement, Resolved, Root};
+use crate::state::StateDirectory;
+use crate::sync::{Guard, Trash, doubt};
+
+pub(super) fn header(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -> Header {
+    let mut base = job.spec.destination.to_path();
+    let is_file = resolved.roots.first().is_some_and(|root| !root.is_directory);
+    if is_file && resolved.placement == Placement::As {
+        base = base.parent().map(std::path::Path::to_path_buf).unwrap_or_default();
+        if base.as_os_str().is_empty() {
+            base = PathBuf::from(".");
+        }
+    }
+    // Whoever reads the manifest may be elsewhere.
+    let base = std::path::absolute(&base).unwrap_or(base);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Header {
+        program: concat!("dmover ", env!("CARGO_PKG_VERSION")).into(),
+        job: id.0.clone(),
+        base: PathBytes::from(base.as_os_str()).0,
+        hash: job.spec.policy.digest.as_ref().map(|policy| policy.hash),
+        begun: Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() },
+    }
+}
+
+pub(super) fn remember(
+    state: &StateDirectory,
+    id: &dmover_model::JobId,
+    placement: Placement,
+    destination: &std::path::Path,
+) {
+    if let Err(error) = state.remember(id, placement, destination) {
+        tracing::warn!(%error, "how the destination was meant cannot be remembered");
+    }
+}
+
+/// What earlier runs lost of entries that were left alone now: the job is not whole because they are
+/// equal in type, size and time.
+pub(super) fn losses_still_there(
+    state: &StateDirectory,
+    report: &JobReport,
+    spec: &JobSpec,
+    destination: &std::path::Path,
+) -> BTreeMap<LossKind, u64> {
+    let policy = &spec.policy;
+    if report.counters.get(Counter::EntriesSkipped) == 0 || policy.overwrite == Overwrite::Always {
+        return BTreeMap::new();
+    }
+    state.losses(&report.job, destination)
+}
+
+/// Attributes that were named on the command line must be possible at the destination.
+pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Result<(), Fatal> {
+    if spec.policy.demanded.is_empty() || spec.policy.dry_run {
+        return Ok(());
+    }
+    for root in roots {
+        let Some(destination) = &root.destination else { continue };
+        let display = destination.display.to_path();
+        let parent = &destination.parent;
+        let name = destination.name.as_ref();
+        // An existing destination may be a mount of its own.
+        let place =
+            name.and_then(|n| dmover_sys::path::open_directory_below(parent, n.as_bytes()).ok());
+        let place = place.as_ref().map_or_else(|| parent.as_fd(), AsFd::as_fd);
+        let can = probe(place).map_err(|e| {
+            let reason = std::io::Error::from(e);
+            Fatal::refused(
+                format!("cannot find out what '{}' can hold: {reason}", display.display()),
+                "leave out --preserve, or check permissions",
+            )
+        })?;
+        let missing: Vec<&str> = spec
+            .policy
+            .demanded
+            .iter()
+            .filter(|a| !can.attributes.has(*a) && !may_be_kept(*a))
+            .map(dmover_model::Attribute::word)
+            .collect();
+        if !missing.is_empty() {
+            return Err(Fatal::refused(
+                format!("'{}' cannot hold: {}", display.display(), missing.join(", ")),
+                "drop them by --no-preserve, or choose another destination ('dmover doctor' tells \
+                 what a file system can do)",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Without privilege one's own entries keep their owner; any other is a loss when it is met.
+fn may_be_kept(attribute: dmover_model::Attribute) -> bool {
+    attribute == dmover_model::Attribute::Owner && !dmover_sys::process::is_privileged()
+}
+
+/// Watches over the deletes of a job that has any.
+pub(super) fn guard(
+    job: &Job,
+    id: &dmover_model::JobId,
+    resolved: &Resolved,
+    last: Option<&LastPass>,
+) -> Result<Guard, Fatal> {
+    let policy = job.spec.policy.sync.as_ref();
+    let Some(delete) = policy.and_then(|sync| sync.delete.as_ref()) else {
+        return Ok(Guard::default());
+    };
+    let root = resolved.roots.first();
+    let doubt = root.and_then(|root| doubt(root, policy.is_some_and(|p| p.allow_empty_source)));
+    let doubt = doubt.or_else(|| other_source(&resolved.roots, last));
+    let named = delete.trash.as_ref().filter(|_| !job.spec.policy.dry_run);
+    let trash = named.zip(root.and_then(|root| root.destination.as_ref()));
+    let trash = trash.map(|(named, place)| Trash::open(named, place, id)).transpose()?;
+    Ok(Guard::new(Some(delete), doubt, trash))
+}

@@ -1,0 +1,121 @@
+//! Reading a journal from outside, while its job may be at work.
+use dmover_model::PathBytes;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
+use std::path::Path;
+
+/// A failed entry, as a journal has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedError {
+    /// The pass in which it failed.
+    pub pass: i64,
+    /// When, in milliseconds since 1970.
+    pub time_ms: i64,
+    /// Source or destination.
+    pub side: String,
+    /// What was being done.
+    pub operation: String,
+    /// The path as a person would type it.
+    pub path: PathBytes,
+    /// The kind of failure.
+    pub class: String,
+    /// The error number, 0 if no system call failed.
+    pub errno: i32,
+    /// Further words.
+    pub detail: String,
+    /// Attempts made.
+    pub attempt: u32,
+}
+
+/// A pass, as a journal has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedPass {
+    /// Its number, from 1.
+    pub number: i64,
+    /// When it began, in milliseconds since 1970.
+    pub begun_ms: i64,
+    /// When it ended, if it did.
+    pub ended_ms: Option<i64>,
+    /// `running`, `stopped`, `finished`, `cancelled` or `given up`.
+    pub state: String,
+    /// The exit code of its last run.
+    pub exit_code: Option<i64>,
+    /// The counters of its last run, as JSON.
+    pub counters: Option<String>,
+}
+
+/// A journal that is only read.
+#[derive(Debug)]
+pub struct JournalReader(Connection);
+
+impl JournalReader {
+    /// Opens the journal in the directory of a job. `None`: it keeps none.
+    ///
+    /// # Errors
+    /// Why it cannot be read, in words.
+    pub fn open(directory: &Path) -> Result<Option<Self>, String> {
+        let path = directory.join("journal.sqlite");
+        let fail = |error: rusqlite::Error| format!("cannot read {}: {error}", path.display());
+        // A log beside the file has to be opened for writing to be read.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let database = match Connection::open_with_flags(&path, flags) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+                return Ok(None);
+            }
+            opened => opened.map_err(fail)?,
+        };
+        database.busy_timeout(std::time::Duration::from_secs(5)).map_err(fail)?;
+        Ok(Some(Self(database)))
+    }
+
+    /// The passes, the last one first.
+    ///
+    /// # Errors
+    /// Why it cannot be read, in words.
+    pub fn passes(&self) -> Result<Vec<RecordedPass>, String> {
+        let sql = "SELECT number, begun_ms, ended_ms, state, exit_code, counters FROM pass \
+                   ORDER BY number DESC";
+        self.all(sql, |row| {
+            Ok(RecordedPass {
+                number: row.get(0)?,
+                begun_ms: row.get(1)?,
+                ended_ms: row.get(2)?,
+                state: row.get(3)?,
+                exit_code: row.get(4)?,
+                counters: row.get(5)?,
+            })
+        })
+    }
+
+    /// The errors of the last pass, in their order.
+    ///
+    /// # Errors
+    /// Why it cannot be read, in words.
+    pub fn errors(&self) -> Result<Vec<RecordedError>, String> {
+        let sql = "SELECT pass, time_ms, side, operation, path, class, errno, detail, attempt FROM error \
+                   WHERE pass = (SELECT max(number) FROM pass) ORDER BY id";
+        self.all(sql, |row| {
+            Ok(RecordedError {
+                pass: row.get(0)?,
+                time_ms: row.get(1)?,
+                side: row.get(2)?,
+                operation: row.get(3)?,
+                path: PathBytes(row.get(4)?),
+                class: row.get(5)?,
+                errno: row.get(6)?,
+                detail: row.get(7)?,
+                attempt: row.get(8)?,
+            })
+        })
+    }
+
+    fn all<T>(
+        &self,
+        sql: &str,
+        each: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, String> {
+        let read = || -> rusqlite::Result<Vec<T>> {
+            self.0.prepare(sql)?.query_map([], |row| each(row))?.collect()
+        };
+        read().map_err(|error| format!("cannot read the journal: {error}"))
+    }
+}

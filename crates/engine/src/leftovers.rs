@@ -1,0 +1,68 @@
+//! Leftovers of a job that is not at work, wherever they are below its destination.
+use dmover_model::{JobId, TreePath};
+use dmover_plan::temporary::TemporaryNames;
+use dmover_sys::directory::{self, DirectoryReader, TypeHint};
+use dmover_sys::{Errno, OwnedFd, path, stat};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Removes what interrupted runs of a job have left below `at`, or only lists it. An error is told in words.
+pub fn remove_leftovers(job: &str, at: &Path, only_list: bool) -> Vec<Result<PathBuf, String>> {
+    // The names of no run: all runs of the job are others.
+    let names = TemporaryNames::new(&JobId(job.to_owned()), 0);
+    let fail = |at: &Path, error: Errno| {
+        format!("cannot look for leftovers in {}: {}", at.display(), std::io::Error::from(error))
+    };
+    let root = match path::open_directory(at) {
+        Ok(root) => root,
+        // A copy to a single name, or nothing was made yet.
+        Err(Errno::NOENT | Errno::NOTDIR) => return Vec::new(),
+        Err(error) => return vec![Err(fail(at, error))],
+    };
+    let mut found = Vec::new();
+    let mut left = vec![TreePath::root()];
+    while let Some(below) = left.pop() {
+        let shown = at.join(OsStr::from_bytes(below.as_bytes()));
+        let opened = path::open_directory_below(&root, below.as_bytes());
+        let read = opened.and_then(|fd| clean(&fd, &below, &names, &mut left).map(|own| (fd, own)));
+        match read {
+            Err(error) => found.push(Err(fail(&shown, error))),
+            Ok((fd, own)) => {
+                for name in own {
+                    let path = shown.join(OsStr::from_bytes(&name));
+                    let removed = if only_list { Ok(()) } else { directory::unlink(&fd, &name) };
+                    found.push(removed.map(|()| path.clone()).map_err(|error| {
+                        let reason = std::io::Error::from(error);
+                        format!("cannot remove {}: {reason}", path.display())
+                    }));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The leftovers of one directory; directories in it are put on the list.
+fn clean(
+    fd: &OwnedFd,
+    below: &TreePath,
+    names: &TemporaryNames,
+    left: &mut Vec<TreePath>,
+) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut own = Vec::new();
+    DirectoryReader::default().read(fd, |name, hint| -> Result<bool, Errno> {
+        let is_directory = match hint {
+            TypeHint::Unknown => stat::stat_at(fd, name, false)
+                .is_ok_and(|found| found.mode & 0o170_000 == 0o040_000),
+            hint => hint == TypeHint::Directory,
+        };
+        if is_directory {
+            left.push(below.join(name));
+        } else if names.is_leftover(name) {
+            own.push(name.to_vec());
+        }
+        Ok(true)
+    })?;
+    Ok(own)
+}

@@ -1,0 +1,236 @@
+//! What a job tells those who ask from outside, in files that can be read from any host that sees the state directory.
+use dmover_model::{JobId, PathBytes};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+
+use super::StateDirectory;
+
+/// A job as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct JobFile {
+    /// Its id.
+    pub job: String,
+    /// The verb.
+    pub verb: String,
+    /// What its owner calls it.
+    pub label: Option<String>,
+    /// The command as it was typed.
+    pub command: Vec<PathBytes>,
+    /// Where it was typed.
+    pub directory: PathBytes,
+    /// Sources and destination as they were typed.
+    pub sources: Vec<PathBytes>,
+    /// See `sources`.
+    pub destination: PathBytes,
+    /// When the command was given first, in milliseconds since 1970.
+    pub created_ms: i64,
+}
+
+/// How a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobPhase {
+    /// At work.
+    #[default]
+    Running,
+    /// Its process waits to be told to go on.
+    Paused,
+    /// It was stopped, and the same command goes on.
+    Stopped,
+    /// It came to its end.
+    Finished,
+    /// It was given up; the same command begins anew.
+    Cancelled,
+    /// Its process is gone without a word; the same command goes on.
+    Died,
+}
+
+impl JobPhase {
+    /// The word in text and JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+            Self::Finished => "finished",
+            Self::Cancelled => "cancelled",
+            Self::Died => "died",
+        }
+    }
+}
+
+/// How a job stands, as its process has written it down.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// How it stands.
+    pub phase: JobPhase,
+    /// Why it does not run, in words.
+    pub reason: Option<String>,
+    /// The exit code, once it has ended.
+    pub exit_code: Option<u8>,
+    /// The process, and the host that it is on.
+    pub pid: u32,
+    /// See `pid`.
+    pub host: String,
+    /// When this run began, in milliseconds since 1970.
+    pub begun_ms: i64,
+    /// When this was written.
+    pub updated_ms: i64,
+    /// It goes on with what an earlier run has left.
+    pub resumed: bool,
+    /// Tasks that are known and not done.
+    pub tasks_left: u64,
+    /// All counters of this run by name.
+    pub counters: BTreeMap<String, u64>,
+    /// Errors by class.
+    pub errors: BTreeMap<String, u64>,
+    /// What limits it.
+    pub limit: Option<String>,
+}
+
+/// What a running job is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// Take no new work for now.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Stop for good.
+    Cancel,
+}
+
+impl Ask {
+    const ALL: [Self; 3] = [Self::Pause, Self::Resume, Self::Cancel];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Cancel => "cancel",
+        }
+    }
+}
+
+const JOB: &str = "job.json";
+const STATUS: &str = "status.json";
+const ASK: &str = "ask";
+
+impl StateDirectory {
+    /// Writes down what a job is, or that it was asked for again.
+    pub(crate) fn describe(&self, job: &JobId, file: &JobFile) -> std::io::Result<()> {
+        let known = self.job_file(&job.0).map(|known| known.created_ms);
+        let created_ms = known.unwrap_or(file.created_ms);
+        self.put(job, JOB, &JobFile { created_ms, ..file.clone() })
+    }
+
+    /// Writes down how a job stands.
+    pub(crate) fn put_status(&self, job: &JobId, status: &JobStatus) -> std::io::Result<()> {
+        self.put(job, STATUS, status)
+    }
+
+    /// In one step, so that whoever reads has the old or the new.
+    fn put(&self, job: &JobId, name: &str, value: &impl Serialize) -> std::io::Result<()> {
+        let directory = self.job(job);
+        let temporary = directory.join(format!("{name}.new"));
+        let mut options = std::fs::OpenOptions::new();
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        serde_json::to_writer(&mut file, value)?;
+        file.write_all(b"\n")?;
+        std::fs::rename(temporary, directory.join(name))
+    }
+
+    fn get<T: serde::de::DeserializeOwned>(&self, job: &str, name: &str) -> Option<T> {
+        let text = std::fs::read(self.path.join("jobs").join(job).join(name)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// What was asked of a running job since it looked last.
+    pub(crate) fn asked(&self, job: &JobId) -> Option<Ask> {
+        let path = self.job(job).join(ASK);
+        let text = std::fs::read_to_string(&path).ok()?;
+        // Gone by itself: somebody else has taken it back.
+        let _ = std::fs::remove_file(path);
+        Ask::ALL.into_iter().find(|ask| ask.word() == text.trim())
+    }
+
+    /// Asks something of a running job.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn ask(&self, job: &str, ask: Ask) -> std::io::Result<()> {
+        let path = self.path.join("jobs").join(job).join(ASK);
+        let temporary = path.with_extension("new");
+        std::fs::write(&temporary, ask.word())?;
+        std::fs::rename(temporary, path)
+    }
+
+    /// The ids of all jobs that are known here.
+    ///
+    /// # Errors
+    /// The directory is there and cannot be read.
+    pub fn jobs(&self) -> std::io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(self.path.join("jobs")) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut jobs = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name().into_string().unwrap_or_default();
+            if self.job_file(&name).is_some() {
+                jobs.push(name);
+            }
+        }
+        jobs.sort();
+        Ok(jobs)
+    }
+
+    /// A job as it was asked for.
+    pub fn job_file(&self, job: &str) -> Option<JobFile> {
+        self.get(job, JOB)
+    }
+
+    /// How a job stands. One that says that it runs and whose lock is free has died.
+    pub fn status(&self, job: &str) -> Option<JobStatus> {
+        let mut status: JobStatus = self.get(job, STATUS)?;
+        let says_so = matches!(status.phase, JobPhase::Running | JobPhase::Paused);
+        if says_so && !self.is_running(job) {
+            // It may have ended between the two looks.
+            status = self.get(job, STATUS)?;
+            if matches!(status.phase, JobPhase::Running | JobPhase::Paused) {
+                status.phase = JobPhase::Died;
+            }
+        }
+        Some(status)
+    }
+
+    /// Whether a process holds the lock of a job.
+    pub fn is_running(&self, job: &str) -> bool {
+        let path = self.path.join("jobs").join(job).join("lock");
+        let Ok(file) = std::fs::File::open(path) else { return false };
+        !dmover_sys::file::try_lock(&file).unwrap_or(false)
+    }
+
+    /// Where a job keeps what it knows.
+    pub fn directory(&self, job: &str) -> std::path::PathBuf {
+        self.path.join("jobs").join(job)
+    }
+
+    /// Forgets a job that does not run. Answers whether there was anything to forget.
+    ///
+    /// # Errors
+    /// It runs, or something cannot be removed.
+    pub fn forget(&self, job: &str) -> std::io::Result<bool> {
+        let directory = self.directory(job);
+        if std::fs::symlink_metadata(&directory).is_err() {
+            return Ok(false);
+        }
+        let locked = self.lock(&JobId(job.to_owned()));
+        if locked.is_err() {
+            return Err(std::io::Error::other("it is running"));
+        }
+        std::fs::remove_dir_all(directory).map(|()| true)
+    }
+}
