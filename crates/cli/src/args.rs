@@ -29,7 +29,7 @@ macro_rules! exit_codes {
   3  finished, but some entries failed, lost an attribute or were withheld
   4  finished; only entries are missing that vanished or changed at the source
   5  stopped by a limit that was given (--max-errors, --max-delete, --max-duration)
-  6  temporary trouble: the same job is running already
+  6  temporary trouble: the job, or another one over its destination, is running already
   7  integrity failure: what was written does not read back equal
   8  could not go on
   9  waits for a human decision

@@ -166,7 +166,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let id = job_id(&job.spec, &job.list, job.state.as_ref())?;
     let dry_run = job.spec.policy.dry_run;
     let locked = job.state.as_ref().filter(|_| !dry_run);
-    let _lock = locked.map(|state| state.lock(&id)).transpose()?;
+    let lock = locked.map(|state| state.lock(&id)).transpose()?;
     let destination = job.spec.destination.to_path();
     let remembered = job.state.as_ref().and_then(|s| s.placement(&id, &destination));
     let mut record = Recording::open(&job.spec, locked, &id)?;
@@ -176,13 +176,16 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let resolved = match &job.list {
         JobList::Pairs(_) => {
             let (roots, placement, meetings) = (Vec::new(), Placement::As, Meetings::default());
-            Resolved { roots, placement, meetings }
+            Resolved { roots, placement, meetings, targets: Vec::new() }
         }
         JobList::Records(_) => resolver.resolve_checked()?,
         _ if !job.spec.verb.has_destination() => resolver.resolve_sources()?,
         _ => resolver.resolve()?,
     };
     let placement = resolved.placement;
+    if let (Some(state), Some(lock)) = (locked, &lock) {
+        state.claim(lock, job.spec.verb, &resolved.targets)?;
+    }
     refuse_what_cannot_be_held(&job.spec, &resolved.roots)?;
     let last = record.as_ref().and_then(|record| record.last.as_ref());
     refuse_what_was_emptied(&job.spec, &resolved.roots, last)?;

@@ -15,7 +15,7 @@ pub enum Fatal {
         hint: String,
     },
     /// Another run holds the lock.
-    #[error("the same job is running already (lock {})", lock.display())]
+    #[error("the same job, or one that writes to the same place, is running already (lock {})", lock.display())]
     Locked {
         /// The lock file.
         lock: PathBuf,

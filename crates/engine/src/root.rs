@@ -214,6 +214,8 @@ pub(crate) struct Resolved {
     pub placement: Placement,
     /// Places in one root's target that are another one's.
     pub meetings: Meetings,
+    /// What is written, as paths without links.
+    pub targets: Vec<PathBuf>,
 }
 
 /// Roots whose targets lie below that of another root, by that one and the path there.
@@ -307,7 +309,8 @@ impl Resolver<'_> {
             Some(((RootId(upper as u32), at), RootId(lower as u32)))
         };
         let meetings = below.into_iter().filter_map(meet).collect();
-        Ok(Resolved { roots, placement, meetings })
+        let targets = all.into_iter().map(|ends| ends.target).collect();
+        Ok(Resolved { roots, placement, meetings, targets })
     }
 
     /// The tree that a manifest is of, and the one that repairs come from.
@@ -317,14 +320,16 @@ impl Resolver<'_> {
         for source in &self.spec.sources {
             roots.push(self.root(source, destination, Placement::As)?.root);
         }
-        Ok(Resolved { roots, placement: Placement::As, meetings: Meetings::default() })
+        let (meetings, targets) = (Meetings::default(), Vec::new());
+        Ok(Resolved { roots, placement: Placement::As, meetings, targets })
     }
 
     /// Directories of which nothing is written anywhere.
     pub fn resolve_sources(&self) -> Result<Resolved, Fatal> {
         let sources = self.spec.sources.iter();
         let roots = sources.map(|source| self.directory(source)).collect::<Result<_, Fatal>>()?;
-        Ok(Resolved { roots, placement: Placement::As, meetings: Meetings::default() })
+        let (meetings, targets) = (Meetings::default(), Vec::new());
+        Ok(Resolved { roots, placement: Placement::As, meetings, targets })
     }
 
     fn directory(&self, source: &PathBytes) -> Result<Root, Fatal> {

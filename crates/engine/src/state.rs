@@ -3,11 +3,11 @@
 //!
 //! All of it may be deleted at any time; then the same command only forgets whether the destination
 //! meant "inside" or "as", and that entries which are equal now lack an attribute.
-use dmover_model::{JobId, JobSpec, LossKind, percent_encode};
+use dmover_model::{JobId, JobSpec, LossKind, Verb, percent_decode, percent_encode};
 use dmover_sys::{OwnedFd, file};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -58,6 +58,10 @@ pub struct StateDirectory {
     path: PathBuf,
 }
 
+/// A lock that somebody looks at is tried so many times, so far apart.
+const LOOKS: u32 = 10;
+const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// What tells a directory from another that was later made in its place: inode numbers are used again,
 /// times of birth are not. No device number, which changes with every mount of a network file system.
 fn identity_of(metadata: &std::fs::Metadata) -> String {
@@ -75,10 +79,17 @@ pub(crate) fn source_identity(path: &Path) -> String {
     }
 }
 
+/// Whether a process holds a lock.
+fn is_held(path: &Path) -> bool {
+    let Ok(file) = std::fs::File::open(path) else { return false };
+    !file::try_lock(&file).unwrap_or(false)
+}
+
 /// The lock of one job; it goes when this is dropped.
 #[derive(Debug)]
 pub(crate) struct JobLock {
-    _file: OwnedFd,
+    file: OwnedFd,
+    path: PathBuf,
 }
 
 impl StateDirectory {
@@ -132,11 +143,63 @@ impl StateDirectory {
         let mut options = std::fs::OpenOptions::new();
         let lock = options.create(true).append(true).mode(0o600).open(&path);
         let lock = OwnedFd::from(lock.map_err(|e| fail(&e))?);
-        match file::try_lock(&lock) {
-            Ok(true) => Ok(JobLock { _file: lock }),
+        // Whoever only looks whether it is held, holds it for a moment.
+        let mut taken = file::try_lock(&lock);
+        for _ in 0..LOOKS {
+            if taken != Ok(false) {
+                break;
+            }
+            std::thread::sleep(LOOK);
+            taken = file::try_lock(&lock);
+        }
+        match taken {
+            Ok(true) => Ok(JobLock { file: lock, path }),
             Ok(false) => Err(Fatal::Locked { lock: path }),
             Err(error) => Err(fail(&error.into())),
         }
+    }
+
+    /// Writes down where a job writes, unless one that runs makes the same tree, or one around or inside it, what
+    /// another source is. Copies may meet: they only add.
+    pub(crate) fn claim(
+        &self,
+        lock: &JobLock,
+        verb: Verb,
+        targets: &[PathBuf],
+    ) -> Result<(), Fatal> {
+        let fail = |error: std::io::Error| {
+            Fatal::refused(
+                format!("cannot use the state directory {}: {error}", self.path.display()),
+                "name another one by --state-dir or $DMOVER_STATE_DIR",
+            )
+        };
+        let jobs = self.path.join("jobs");
+        let mut options = std::fs::OpenOptions::new();
+        let turn = options.create(true).append(true).mode(0o600).open(self.path.join("claims"));
+        // One after the other: two that begin together must see each other.
+        let turn = turn.map_err(fail)?;
+        file::wait_for_lock(&turn).map_err(|e| fail(e.into()))?;
+        for entry in std::fs::read_dir(&jobs).map_err(fail)? {
+            let other = entry.map_err(fail)?.path().join("lock");
+            if other == lock.path || !is_held(&other) {
+                continue;
+            }
+            let text = std::fs::read(&other).unwrap_or_default();
+            let mut lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            let syncs = lines.next() == Some(Verb::Sync.word().as_bytes()) || verb == Verb::Sync;
+            let meets = lines.any(|line| {
+                let theirs = PathBuf::from(std::ffi::OsString::from_vec(percent_decode(line)));
+                targets.iter().any(|own| own.starts_with(&theirs) || theirs.starts_with(own))
+            });
+            if syncs && meets {
+                return Err(Fatal::Locked { lock: other });
+            }
+        }
+        let names = targets.iter().map(|target| percent_encode(target.as_os_str().as_bytes()));
+        let text: String =
+            std::iter::once(verb.word().to_owned()).chain(names).map(|line| line + "\n").collect();
+        file::set_size(&lock.file, 0).map_err(|e| fail(e.into()))?;
+        file::write_all_at(&lock.file, text.as_bytes(), 0).map_err(|e| fail(e.into()))
     }
 
     /// How an earlier run of the job meant the destination, if that still holds.

@@ -130,6 +130,11 @@ pub fn close(file: OwnedFd) -> Result<()> {
     }
 }
 
+/// Takes an exclusive advisory lock as soon as nobody else holds it, flock(2).
+pub fn wait_for_lock(file: impl AsFd) -> Result<()> {
+    retry(|| rustix::fs::flock(file.as_fd(), FlockOperation::LockExclusive))
+}
+
 /// Takes an exclusive advisory lock without waiting; `false` if somebody else holds it.
 pub fn try_lock(file: impl AsFd) -> Result<bool> {
     match retry(|| rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)) {

@@ -7,6 +7,7 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 mod deletes;
+mod jobs;
 mod passes;
 
 use bench::Bench;

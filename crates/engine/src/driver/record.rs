@@ -59,7 +59,11 @@ impl Recording {
         mounts: &MountTable,
     ) -> Result<(), Fatal> {
         let ends = ends(roots);
-        let places = Places { source: source(roots), roots: objects(&ends).unwrap_or_default() };
+        // What the job was first given counts until it is forgotten: a pass without deletes over something else must
+        // not open the way for one with.
+        let known = self.last.as_ref().map(|last| last.source.clone());
+        let source = known.filter(|known| !known.is_empty()).unwrap_or_else(|| source(roots));
+        let places = Places { source, roots: objects(&ends).unwrap_or_default() };
         let begun = self.journal.begin(spec, &places)?;
         if places.roots.is_empty() {
             self.unplaced = ends;

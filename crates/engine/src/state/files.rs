@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
-use super::StateDirectory;
+use super::{StateDirectory, is_held};
 
 /// A job as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -208,9 +208,7 @@ impl StateDirectory {
 
     /// Whether a process holds the lock of a job.
     pub fn is_running(&self, job: &str) -> bool {
-        let path = self.path.join("jobs").join(job).join("lock");
-        let Ok(file) = std::fs::File::open(path) else { return false };
-        !dmover_sys::file::try_lock(&file).unwrap_or(false)
+        is_held(&self.path.join("jobs").join(job).join("lock"))
     }
 
     /// Where a job keeps what it knows.

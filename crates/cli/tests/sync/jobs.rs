@@ -1,0 +1,332 @@
+//! Jobs: what is remembered of them, what is asked of them, and what they refuse.
+use super::Bench;
+use super::bench::{pattern, wait_for_fault};
+use dmover_testkit::faultfs::{Action, FaultFsHandle, Op, Rule};
+use dmover_testkit::lanes::check::leftovers;
+use dmover_testkit::lanes::run::Running;
+use dmover_testkit::skip;
+use rusqlite::Connection;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+impl Bench {
+    fn journal(&self) -> PathBuf {
+        let found = self.sh(&format!("ls {}/jobs/*/journal.sqlite", self.state()));
+        PathBuf::from(found.trim())
+    }
+
+    fn state(&self) -> String {
+        self.dmover.state_directory().display().to_string()
+    }
+
+    fn ask(&self, sql: &str) -> i64 {
+        let journal = Connection::open(self.journal()).unwrap();
+        journal.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    fn tell(&self, sql: &str) {
+        Connection::open(self.journal()).unwrap().execute_batch(sql).unwrap();
+    }
+
+    /// `dmover status --json`.
+    #[track_caller]
+    fn status(&self) -> serde_json::Value {
+        let run = self.dmover("status --json").expect_code(0);
+        serde_json::from_str(&run.text()).unwrap()
+    }
+
+    #[track_caller]
+    fn wait_for(&self, what: &str, mut is_so: impl FnMut(&serde_json::Value) -> bool) {
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !is_so(&self.status()) {
+            assert!(Instant::now() < deadline, "no {what}: {}", self.status());
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A destination that hangs at the first write to a file of this name.
+fn hanging(name: &str) -> Option<(FaultFsHandle, Bench)> {
+    let (handle, bench) = Bench::faulty()?;
+    let rule = Rule::new(Op::Create, Action::Hang { duration_ms: 60_000 }).name(name);
+    handle.set_rules(&[rule]).unwrap();
+    Some((handle, bench))
+}
+
+/// Kills a run, which the kernel only ends once its request is answered.
+fn kill(running: Running, handle: &FaultFsHandle) {
+    running.signal(rustix::process::Signal::KILL);
+    handle.release_hangs();
+    assert_eq!(running.finish().unwrap().signal(), Some(9));
+}
+
+#[test]
+fn a_killed_pass_goes_on_and_copies_nothing_again_that_was_done() {
+    let test = "a_killed_pass_goes_on_and_copies_nothing_again_that_was_done";
+    let Some((handle, bench)) = hanging("last") else { return skip::skipped(test, "no FUSE") };
+    // Directories that are tasks of their own, a file in chunks, linked names, and one that hangs.
+    bench.sh("mkdir -p source/{a,b,c,d,e,f}; for d in source/?; do seq 900 | sed s,^,$d/f, | xargs touch; done");
+    bench.sh("for i in $(seq 50); do head -c 3000 /dev/urandom > source/a/g$i; ln source/a/g$i source/b/h$i; done");
+    bench.write("source/big", pattern(12_000_000));
+    bench.sh("mkdir source/z; touch source/z/last");
+    let words = ["sync", "-j3", "--split-size=1M", "source", "faulty"];
+    let running = bench.dmover.start(words).unwrap();
+    wait_for_fault(&handle);
+    // Everything but what hangs is done.
+    let open = "SELECT count(*) FROM task WHERE done = 0";
+    bench.wait_for("end of the other tasks", |_| bench.ask(open) <= 1);
+    let done = bench.ask("SELECT coalesce(sum(bytes), 0) FROM outcome");
+    assert!(done >= 12_000_000, "{done}");
+    kill(running, &handle);
+    assert_eq!(bench.status()["state"], "died");
+    let pass = bench.sync("-j3 --split-size=1M source faulty", 0);
+    assert_eq!(pass.summary().0["resumed"], true);
+    assert_eq!(pass.number("bytes_copied"), 50 * 3000, "links come last");
+    bench.assert_same("source", "backing");
+    // The next pass begins anew, and has nothing to do.
+    let pass = bench.sync("-j3 --split-size=1M source faulty", 0);
+    assert_eq!((pass.summary().0["resumed"] == true, pass.done()), (false, vec![]));
+}
+
+#[test]
+fn chunks_that_were_done_stay_done() {
+    let Some((handle, bench)) = Bench::faulty() else {
+        return skip::skipped("chunks_that_were_done_stay_done", "no FUSE");
+    };
+    bench.write("source/big", pattern(16 << 20));
+    let rule = Rule::new(Op::Write, Action::Hang { duration_ms: 60_000 }).from_offset(15 << 20);
+    handle.set_rules(&[rule]).unwrap();
+    let words = ["sync", "-j2", "--split-size=1M", "--engine=buffered", "source", "faulty"];
+    let running = bench.dmover.start(words).unwrap();
+    wait_for_fault(&handle);
+    bench.wait_for("chunks", |_| bench.ask("SELECT count(*) FROM task WHERE kind = 'chunk'") == 1);
+    kill(running, &handle);
+    assert_eq!(leftovers(&bench.at("backing")).unwrap().len(), 1, "the file that goes on");
+    let pass = bench.sync("-j2 --split-size=1M --engine=buffered source faulty", 0);
+    assert_eq!(pass.summary().0["resumed"], true);
+    assert_eq!(pass.number("chunks_copied"), 1);
+    assert_eq!(pass.number("bytes_copied"), 1 << 20);
+    bench.assert_same("source", "backing");
+}
+
+#[test]
+fn a_stopped_pass_goes_on_unless_something_else_is_wanted() {
+    let test = "a_stopped_pass_goes_on_unless_something_else_is_wanted";
+    let Some((handle, bench)) = hanging("z9") else { return skip::skipped(test, "no FUSE") };
+    bench.sh("mkdir -p source/{a,b}; touch source/{a,b}/x{1..9} source/b/z9");
+    let running = bench.dmover.start(["sync", "-j2", "source", "faulty"]).unwrap();
+    wait_for_fault(&handle);
+    running.signal(rustix::process::Signal::TERM);
+    handle.release_hangs();
+    let run = running.finish().unwrap();
+    assert_eq!(run.signal(), Some(15), "{}", run.tell());
+    assert_eq!(bench.status()["state"], "stopped");
+    // Other rules: what was done was done for others.
+    let pass = bench.sync("-j2 --exclude x9 source faulty", 0);
+    assert_eq!(pass.summary().0["resumed"], false);
+    bench.sync("-j2 source faulty", 0);
+    bench.assert_same("source", "backing");
+}
+
+#[test]
+fn state_may_be_deleted_at_any_time() {
+    let Some((handle, bench)) = hanging("z9") else {
+        return skip::skipped("state_may_be_deleted_at_any_time", "no FUSE");
+    };
+    bench.sh("mkdir -p source/{a,b}; touch source/{a,b}/x{1..9} source/b/z9");
+    let running = bench.dmover.start(["sync", "source", "faulty"]).unwrap();
+    wait_for_fault(&handle);
+    bench.sh(&format!("rm -r {}", bench.state()));
+    handle.release_hangs();
+    let run = running.finish().unwrap().expect_code(0);
+    assert!(!run.stderr.contains("error"), "{}", run.tell());
+    bench.assert_same("source", "backing");
+    bench.sh("rm -r backing/a; touch source/new");
+    bench.sync("source faulty", 0);
+    bench.assert_same("source", "backing");
+}
+
+#[test]
+fn a_job_holds_and_goes_on_and_is_given_up() {
+    let Some((handle, bench)) = hanging("z9") else {
+        return skip::skipped("a_job_holds_and_goes_on_and_is_given_up", "no FUSE");
+    };
+    bench.sh("mkdir -p source/{a,b}; touch source/{a,b}/x{1..9} source/b/z9");
+    let words = ["sync", "-j2", "--label", "mine", "source", "faulty"];
+    let running = bench.dmover.start(words).unwrap();
+    wait_for_fault(&handle);
+    bench.dmover("pause mine").expect_code(0);
+    bench.wait_for("pause", |status| status["state"] == "paused");
+    handle.release_hangs();
+    bench.dmover("wait --timeout 300ms mine").expect_code(6);
+    // A second run, of the same job or over the same place, has to wait.
+    bench.sh("mkdir -p other/a; touch other/a/x1");
+    bench.dmover("sync source faulty").expect_code(6);
+    bench.dmover("sync other faulty").expect_code(6);
+    bench.dmover("sync other faulty/a").expect_code(6);
+    bench.dmover("copy -T other faulty").expect_code(6);
+    bench.dmover("sync other elsewhere").expect_code(0);
+    bench.dmover("resume mine").expect_code(0);
+    running.finish().unwrap().expect_code(0);
+    bench.dmover("wait mine").expect_code(0);
+    bench.assert_same("source", "backing");
+    // Given up: what it has left is removed on demand, and the next run begins anew.
+    bench.write("source/big", pattern(9_000_000));
+    let rule = Rule::new(Op::Write, Action::Hang { duration_ms: 60_000 }).from_offset(8 << 20);
+    handle.set_rules(&[rule]).unwrap();
+    let words = ["sync", "-j2", "--split-size=1M", "--engine=buffered", "source", "faulty"];
+    let running = bench.dmover.start(words).unwrap();
+    wait_for_fault(&handle);
+    bench.dmover("cancel --state-dir /nowhere mine").expect_code(2);
+    let id = bench.status()["job"].as_str().unwrap().to_owned();
+    bench.dmover(&format!("cancel {}", &id[..6])).expect_code(0);
+    let ask = PathBuf::from(bench.state()).join("jobs").join(&id).join("ask");
+    bench.wait_for("hearing", |_| std::fs::symlink_metadata(&ask).is_err());
+    handle.release_hangs();
+    running.finish().unwrap().expect_code(3);
+    assert_eq!(bench.status()["state"], "cancelled");
+    let left = leftovers(&bench.at("backing")).unwrap().len();
+    let listed = bench.dmover(&format!("cleanup -n {id}")).expect_code(0);
+    assert_eq!(listed.text().lines().count(), left, "{}", listed.tell());
+    bench.dmover(&format!("cleanup {id}")).expect_code(0);
+    assert_eq!(leftovers(&bench.at("backing")).unwrap(), Vec::<PathBuf>::new());
+    assert!(bench.exists("backing/a/x1"), "only leftovers go");
+    bench.dmover(&format!("status {id}")).expect_code(2);
+}
+
+#[test]
+fn what_failed_is_listed_and_tried_again() {
+    let Some((handle, bench)) = Bench::faulty() else {
+        return skip::skipped("what_failed_is_listed_and_tried_again", "no FUSE");
+    };
+    bench.sh("mkdir -p backing/d b; touch backing/{1..30} backing/d/{1..9}; echo x > backing/d/bad; echo y > backing/worse");
+    let rules =
+        ["bad", "worse"].map(|name| Rule::new(Op::Open, Action::Errno(5)).name(name).count(0));
+    handle.set_rules(&rules).unwrap();
+    bench.sync("faulty b", 3);
+    let listed = bench.dmover("errors --json faulty").expect_code(2);
+    assert!(listed.stderr.contains("no job"), "{}", listed.tell());
+    let id = bench.status()["job"].as_str().unwrap().to_owned();
+    let errors = bench.dmover(&format!("errors -0 {id}")).expect_code(0).text();
+    let paths: BTreeSet<&str> = errors.split_terminator('\0').collect();
+    assert_eq!(paths, BTreeSet::from(["faulty/d/bad", "faulty/worse"]));
+    let classes = bench.dmover(&format!("errors --json --class io {id}")).expect_code(0);
+    assert_eq!(classes.text().lines().count(), 2, "{}", classes.tell());
+    bench.dmover(&format!("retry {id}")).expect_code(3);
+    handle.set_rules(&[]).unwrap();
+    bench.dmover(&format!("retry {id}")).expect_code(0);
+    assert_eq!(bench.rsync("backing", "b"), "");
+    bench.dmover(&format!("retry {id}")).expect_code(2);
+    let history = bench.dmover(&format!("history --json {id}")).expect_code(0).text();
+    let codes: Vec<i64> = history
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["exit_code"].as_i64().unwrap()
+        })
+        .collect();
+    assert_eq!(codes, [0, 3, 3]);
+}
+
+#[test]
+fn a_job_in_the_background_says_its_id_and_tells_its_end() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; touch a/{1..100}");
+    let words = [
+        "sync",
+        "--detach",
+        "--notify",
+        "echo $DMOVER_JOB $DMOVER_JOB_STATE $DMOVER_JOB_EXIT > told",
+        "a",
+        "b",
+    ];
+    let run = bench.dmover.run(words).unwrap().expect_code(0);
+    let id = run.text().trim().to_owned();
+    bench.dmover(&format!("wait {id}")).expect_code(0);
+    assert_eq!(bench.rsync("a", "b"), "");
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !bench.exists("told") || bench.read("told").is_empty() {
+        assert!(Instant::now() < deadline, "nobody was told");
+        std::thread::yield_now();
+    }
+    assert_eq!(bench.read("told").trim(), format!("{id} finished 0"));
+    // What is refused is refused here and now.
+    let run = bench.dmover("sync --detach nowhere b").expect_code(2);
+    assert!(run.stderr.contains("does not exist"), "{}", run.tell());
+    // The command is known, and runs where it was typed.
+    bench.sh("touch a/more; mkdir elsewhere");
+    bench.dmover(&format!("resume {id}")).expect_code(0);
+    assert_eq!(bench.rsync("a", "b"), "");
+}
+
+#[test]
+fn another_source_deletes_nothing_until_the_old_one_is_forgotten() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; touch a/1 a/2");
+    bench.sync("--delete a b", 0);
+    bench.sh("mv a old; mkdir a; touch a/3");
+    for when in ["delay", "during", "after"] {
+        let pass = bench.sync(&format!("--delete={when} a b"), 3);
+        let reason = pass.withheld().unwrap_or_else(|| panic!("{}", pass.0.tell()));
+        assert!(reason.contains("another directory or file system"), "{when}: {reason}");
+        assert_eq!(bench.sh("ls b"), "1\n2\n3\n", "{when}");
+    }
+    let id = bench.status()["job"].as_str().unwrap().to_owned();
+    bench.dmover(&format!("cleanup {id}")).expect_code(0);
+    bench.sync("--delete a b", 0);
+    assert_eq!(bench.sh("ls b"), "3\n");
+}
+
+#[test]
+fn what_cannot_be_right_is_refused_with_the_way_out() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; touch a/1; touch file");
+    bench.sync("a b", 0);
+    let refused = |words: &str| {
+        let run = bench.dmover("sync a b").expect_code(2);
+        assert!(run.stderr.contains(words) && run.stderr.contains("hint:"), "{}", run.tell());
+    };
+    // Emptied, without anything to be deleted.
+    bench.sh("rm a/1");
+    refused("had entries in the last pass");
+    bench.sync("--allow-empty-source a b", 0);
+    bench.sh("touch a/1");
+    bench.sync("a b", 0);
+    // A clock that was set back.
+    bench.tell("UPDATE pass SET ended_ms = ended_ms + 3600000");
+    refused("the clock was set back");
+    bench.tell("UPDATE pass SET ended_ms = ended_ms - 3600000");
+    bench.sync("a b", 0);
+    // A journal of a later program, and one that is none.
+    bench.tell("PRAGMA user_version = 99");
+    refused("has version 99");
+    let journal = bench.journal();
+    bench.sh(&format!(
+        "rm {0}-* 2>/dev/null || :; head -c 5000 /dev/urandom > {0}",
+        journal.display()
+    ));
+    refused("is damaged");
+    bench.sh(&format!("rm {}*", journal.display()));
+    bench.sync("a b", 0);
+    // What is not there, is no directory, or lies inside.
+    for words in ["nowhere b", "file b", "a file", "a a/b", "a/b a", "a a", "a b c", "a"] {
+        bench.dmover(&format!("sync {words}")).expect_code(2);
+    }
+}
+
+#[test]
+fn a_state_directory_on_a_shared_file_system_has_no_log_beside_the_journal() {
+    let test = "a_state_directory_on_a_shared_file_system_has_no_log_beside_the_journal";
+    let Some((_handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+    bench.sh("mkdir a; touch a/1");
+    for _ in 0..2 {
+        bench.dmover("sync --state-dir faulty/state a b").expect_code(0);
+    }
+    assert_eq!(bench.sh("ls faulty/state/jobs/*/ | grep -c wal || :").trim(), "0");
+    let journal = bench.sh("ls backing/state/jobs/*/journal.sqlite");
+    let journal = Connection::open(bench.at(journal.trim())).unwrap();
+    let mode: String = journal.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+    assert_ne!(mode, "wal");
+    let run = bench.dmover("status --json --state-dir faulty/state").expect_code(0);
+    assert!(run.text().contains("\"finished\""), "{}", run.tell());
+}
