@@ -18,6 +18,7 @@ use crate::queue::Lease;
 use pipe::Pipe;
 
 mod compare;
+mod patch;
 mod pipe;
 mod side;
 mod tools;

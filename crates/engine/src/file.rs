@@ -1,7 +1,7 @@
 //! Regular files: content under the final or a temporary name, then everything else, times last.
 use dmover_model::{
     Attribute, ByteRange, CopyEngine, EntryError, EntryKind, EntryRecord, ErrorClass, Identity,
-    Metadata, Name, Note, Operation, RangeCopy, Side, When,
+    Metadata, Name, Note, Operation, RangeCopy, Side, Verb, When,
 };
 use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
@@ -21,6 +21,9 @@ use crate::context::{Engine, Privilege, entry_error};
 use crate::level::{ACCESS_ACL, Level, TargetDirectory};
 use crate::made::Tap;
 use crate::mover::Mover;
+
+mod patched;
+use patched::PATCHED_MIN;
 
 /// What the source half supplies for one file: its content and what belongs to it.
 ///
@@ -425,7 +428,7 @@ impl Mover<'_> {
         let mut file = self.create_file(level, target, name, last, &supply)?;
         file.replaces = engine.takes_after(target, last, planned.existing.as_ref());
         let tap = engine.tap(supply.metadata.size);
-        let (bytes, presized) = self.fill(level, record, &supply, &file, tap.as_ref())?;
+        let (bytes, presized) = self.fill(level, planned, &supply, &file, tap.as_ref())?;
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
         let shown = || level.target_path(last);
         let flush = presized || temporary.is_some();
@@ -441,12 +444,12 @@ impl Mover<'_> {
     fn fill(
         &mut self,
         level: &Level,
-        record: &EntryRecord,
+        planned: &Planned,
         supply: &Supply,
         file: &Unfinished<'_>,
         tap: Option<&Tap>,
     ) -> Result<(u64, bool), EntryError> {
-        let engine = self.engine;
+        let (engine, record) = (self.engine, &planned.record);
         let size = supply.metadata.size;
         let source_path = || level.source_path(record.name.as_bytes());
         if size == 0 {
@@ -474,13 +477,16 @@ impl Mover<'_> {
         if engine.spec.policy.reflink == When::Always {
             return Err(cannot_share(target_path()));
         }
+        let range = ByteRange { start: 0, end: size };
+        if size >= PATCHED_MIN && self.begins_with_old(level, file.target, planned, file, size)? {
+            return engine.patch_range(transfer, range, self.tools).map(|bytes| (bytes, true));
+        }
         let holes = engine.holes(&supply.metadata);
         if holes != Holes::Fill {
             file::set_size(file.fd(), size).map_err(|e| {
                 entry_error(Side::Destination, Operation::Allocate, target_path(), e)
             })?;
         }
-        let range = ByteRange { start: 0, end: size };
         let bytes = engine.copy_range(transfer, range, 0, holes, self.tools)?;
         // A ring writes in any order, so the end may reach storage before the middle.
         let unordered =
@@ -585,6 +591,16 @@ impl Mover<'_> {
         };
         let size = supply.metadata.size;
         let partial = level.root.range.is_some();
+        if existing && !partial && engine.spec.verb == Verb::Sync {
+            let moved = self.patch_existing(level, &file, (record, &supply), transfer)?;
+            engine.finish_file(&file, &supply.metadata, &supply.attributes, true, &shown)?;
+            self.in_place = true;
+            engine.set_last(&file, &supply.attributes, &shown)?;
+            self.keep(file, last)
+                .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
+            let extended = engine.extended_to_keep(&supply.attributes, Held::Open);
+            return Ok(Moved { extended, version: Some(supply.metadata), ..moved });
+        }
         let mut holes = if partial { Holes::Fill } else { engine.holes(&supply.metadata) };
         if holes != Holes::Fill {
             // Old bytes must not shine through the holes; where none can be punched, zeroes are written.

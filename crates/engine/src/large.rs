@@ -72,7 +72,10 @@ impl Mover<'_> {
         let size = supply.metadata.size;
         let shown = || level.target_path(file.destination_name.as_bytes());
         let fail = |e| entry_error(Side::Destination, Operation::Allocate, shown(), e);
-        self.reserve(&unfinished, &supply.metadata).map_err(fail)?;
+        let patched = self.begins_with_old(level, target, &planned, &unfinished, size)?;
+        if !patched {
+            self.reserve(&unfinished, &supply.metadata).map_err(fail)?;
+        }
         let large = LargeFile {
             file: file.clone(),
             temporary,
@@ -82,6 +85,7 @@ impl Mover<'_> {
             replaces: planned.decision == Decision::Replace,
             opened_ms: engine.started.elapsed().as_millis() as u64,
             shape: engine.copy_shape(size),
+            patched,
         };
         let policy = &engine.spec.policy;
         let chunk_bytes = match &large.shape {
@@ -237,7 +241,11 @@ impl Mover<'_> {
         };
         let holes = engine.holes(&metadata);
         let ByteRange { start, .. } = task.range;
-        let copied = engine.copy_range(transfer, task.range, start, holes, self.tools);
+        let copied = if large.patched {
+            engine.patch_range(transfer, task.range, self.tools)
+        } else {
+            engine.copy_range(transfer, task.range, start, holes, self.tools)
+        };
         let checked = copied.and_then(|_| {
             let name = large.file.name.as_bytes();
             engine.check_version(&level, name, &fd, &metadata)

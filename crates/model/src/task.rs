@@ -102,6 +102,8 @@ pub struct LargeFile {
     pub opened_ms: u64,
     /// How its digest is put together, if one is made.
     pub shape: Option<crate::Shape>,
+    /// The temporary has the blocks of the version that it replaces, and only what differs is written.
+    pub patched: bool,
 }
 
 /// One chunk of a large file.

@@ -37,6 +37,8 @@ counters! {
     HardLinksCreated = "hard_links_created",
     /// Bytes of content written, holes not counted.
     BytesCopied = "bytes_copied",
+    /// Bytes of changed files that were right at the destination already and were not written again.
+    BytesKept = "bytes_kept",
     /// Bytes of content that share blocks with the source instead of being written.
     BytesShared = "bytes_shared",
     /// Bytes that were copied inside the kernel.

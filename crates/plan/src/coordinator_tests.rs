@@ -41,6 +41,7 @@ fn large(path: &str, round: u32) -> LargeFile {
         replaces: false,
         opened_ms: 0,
         shape: None,
+        patched: false,
     }
 }
 

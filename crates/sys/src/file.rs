@@ -113,6 +113,11 @@ pub fn sync_data(file: impl AsFd) -> Result<()> {
     retry(|| rustix::fs::fdatasync(file.as_fd()))
 }
 
+/// Forces content, size and all other metadata to storage.
+pub fn sync_all(file: impl AsFd) -> Result<()> {
+    retry(|| rustix::fs::fsync(file.as_fd()))
+}
+
 /// Forces everything that was written to a file system to storage, syncfs(2).
 pub fn sync_file_system(object: impl AsFd) -> Result<()> {
     retry(|| rustix::fs::syncfs(object.as_fd()))

@@ -1,6 +1,7 @@
 //! Passes: what differs is touched, and nothing else.
 use super::Bench;
 use super::bench::{append, is_root, pattern, snapshot};
+use dmover_testkit::faultfs::{Action, Op, Rule};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::skip;
 
@@ -192,4 +193,77 @@ fn without_privilege_a_pass_over_own_files_is_the_same() {
     bench.sh("rm a/d/n");
     bench.sync("--delete a b", 0);
     assert_eq!(bench.rsync("a", "b"), "");
+}
+
+/// Changes about one hundredth of a file in places that are spread over it, its length and its time.
+fn change(bench: &Bench, path: &str) -> u64 {
+    let mut bytes = std::fs::read(bench.at(path)).unwrap();
+    let pieces = bytes.len() / 4096;
+    let changed: Vec<usize> = (0..pieces).step_by(97).collect();
+    changed.iter().for_each(|piece| bytes[piece * 4096 + piece % 4096] ^= 0x55);
+    bytes.extend_from_slice(b"and a tail");
+    std::fs::write(bench.at(path), bytes).unwrap();
+    changed.len() as u64 * 4096 + 4096
+}
+
+#[test]
+fn of_a_large_file_only_what_changed_is_written() {
+    let sizes = [("small", 700_000), ("large", 30_000_000)];
+    for (file_system, options, clones) in [
+        (FileSystem::Xfs, "--split-size=4M", true),
+        (FileSystem::Btrfs, "--split-size=4M", true),
+        (FileSystem::Ext4, "--inplace", false),
+        (FileSystem::Xfs, "--inplace", false),
+    ] {
+        let test = "of_a_large_file_only_what_changed_is_written";
+        let Some(image) = Image::create_or_skip(test, file_system, 600 << 20) else { continue };
+        // The source lies elsewhere, so that blocks can only be those of the old version.
+        let (bench, place) = (Bench::new(), Bench::inside(image.path()));
+        let b = place.at("b").display().to_string();
+        let line = format!("-j2 {options} a {b}");
+        sizes.iter().for_each(|(name, size)| {
+            bench.write(&format!("a/{name}"), pattern(*size));
+        });
+        bench.sync(&line, 0);
+        let inode = place.inode("b/large");
+        bench.sh(&format!("ln {b}/small {b}/../other"));
+        let most: u64 = sizes.iter().map(|(name, _)| change(&bench, &format!("a/{name}"))).sum();
+        let pass = bench.sync(&line, 0);
+        let written = pass.number("bytes_copied");
+        // What has another name is replaced as a whole where nothing can be shared.
+        let whole = if clones { 0 } else { 700_010 };
+        assert!(written <= most + whole, "{file_system:?} {options}: {written} of {most}");
+        assert!(pass.number("bytes_kept") > 29_000_000, "{file_system:?} {options}");
+        assert_eq!(place.inode("b/large") == inode, !clones, "{file_system:?} {options}");
+        assert_eq!(bench.rsync("a", &b), "");
+        assert_eq!(place.sh("stat -c %s other").trim(), "700000", "another name keeps what it has");
+        // Shorter, and with a hole in it.
+        bench.sh("truncate -s 9000000 a/large; fallocate -p -o 1M -l 2M a/large; truncate -s 300000 a/small");
+        bench.sync(&line, 0);
+        assert_eq!(bench.rsync("a", &b), "");
+        let blocks =
+            |path: String| bench.sh(&format!("stat -c %b {path}")).trim().parse::<u64>().unwrap();
+        assert!(blocks(format!("{b}/large")) * 512 < 8_000_000, "the hole is one there as well");
+        bench.sync(&line, 0).done().iter().for_each(|done| panic!("{done}"));
+    }
+}
+
+/// Equal in size and time, found by its bytes: until it is mended its time must not say that it is right.
+#[test]
+fn what_is_patched_in_place_does_not_look_right_before_it_is() {
+    let Some((handle, bench)) = Bench::faulty() else {
+        return skip::skipped(
+            "what_is_patched_in_place_does_not_look_right_before_it_is",
+            "no FUSE",
+        );
+    };
+    bench.write("a/f", pattern(3_000_000));
+    bench.sync("a faulty", 0);
+    bench.sh("cp -p backing/f t; for at in 5000 2500000; do printf X | dd of=backing/f bs=1 seek=$at conv=notrunc 2>/dev/null; done; touch -r t backing/f");
+    let rule = Rule::new(Op::Write, Action::Errno(28)).from_offset(2 << 20).count(0);
+    handle.set_rules(&[rule]).unwrap();
+    bench.sync("--checksum --inplace a faulty", 3);
+    handle.set_rules(&[]).unwrap();
+    bench.sync("a faulty", 0);
+    bench.sh("cmp a/f backing/f");
 }

@@ -68,6 +68,7 @@ fn large_and_small_tasks_come_back_apart() {
         replaces: false,
         opened_ms: 0,
         shape: None,
+        patched: false,
     };
     for_each_size(|ledger| {
         for i in 0..40 {

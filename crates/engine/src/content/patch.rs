@@ -1,0 +1,169 @@
+//! Writing only what differs from what stands there already.
+use dmover_model::{ByteRange, EntryError};
+use dmover_observe::{Activity, Counter, station};
+use dmover_sys::file::{self, DataRange};
+use dmover_sys::{BorrowedFd, Errno};
+
+use super::{Tools, Transfer};
+use crate::context::Engine;
+
+/// Content is compared, and written, in pieces of this size: the block size of the usual file systems.
+const PIECE: usize = 4096;
+/// Blocks of both sides should lie in a processor's second cache when they are compared.
+const BLOCK: usize = 256 << 10;
+
+impl Engine {
+    /// Makes a range of the destination as the source has it. The destination has its final size already.
+    pub(crate) fn patch_range(
+        &self,
+        transfer: Transfer<'_>,
+        range: ByteRange,
+        tools: &mut Tools,
+    ) -> Result<u64, EntryError> {
+        let mut written = 0;
+        let mut at = range.start;
+        while at < range.end {
+            self.check_running(transfer)?;
+            let data = match file::next_data(transfer.source, at)
+                .map_err(|e| transfer.read_error(e))?
+            {
+                DataRange::End => ByteRange { start: range.end, end: range.end },
+                DataRange::Data(start, end) if end > at => {
+                    ByteRange { start: start.clamp(at, range.end), end: end.min(range.end) }
+                }
+                // No books are kept on holes, or the answer leads nowhere.
+                DataRange::Data(..) | DataRange::Unknown => ByteRange { start: at, end: range.end },
+            };
+            if data.start > at {
+                let hole = ByteRange { start: at, end: data.start };
+                written += self.patch_hole(transfer, hole, tools)?;
+            }
+            if data.end > data.start {
+                written += self.patch_data(transfer, data, true, tools)?;
+            }
+            at = data.end.max(data.start);
+        }
+        Ok(written)
+    }
+
+    /// Where the source has nothing, the destination is to have nothing either.
+    fn patch_hole(
+        &self,
+        transfer: Transfer<'_>,
+        hole: ByteRange,
+        tools: &mut Tools,
+    ) -> Result<u64, EntryError> {
+        let there = file::next_data(transfer.destination, hole.start);
+        let empty = match there.map_err(|e| transfer.write_error(e))? {
+            DataRange::End => true,
+            DataRange::Data(start, _) => start >= hole.end,
+            DataRange::Unknown => false,
+        };
+        let punched = empty
+            || file::punch_hole(transfer.destination, hole.start, hole.len())
+                .map_err(|e| transfer.write_error(e))?;
+        if !punched {
+            return self.patch_data(transfer, hole, true, tools);
+        }
+        self.add(Counter::BytesKept, hole.len());
+        self.feed_zeroes(transfer, hole.len())?;
+        Ok(0)
+    }
+
+    fn patch_data(
+        &self,
+        transfer: Transfer<'_>,
+        range: ByteRange,
+        mut compare: bool,
+        tools: &mut Tools,
+    ) -> Result<u64, EntryError> {
+        let half = (tools.buffer.len() / 2).min(BLOCK) / PIECE * PIECE;
+        let (new, old) = tools.buffer.split_at_mut(half);
+        let mut written = 0;
+        let mut at = range.start;
+        while at < range.end {
+            self.check_running(transfer)?;
+            // Pieces begin at multiples of their size.
+            let room = half as u64 - at % PIECE as u64;
+            let wanted = (range.end - at).min(room) as usize;
+            let wanted = self.limits.block_bytes(wanted, self.spec.limits.bytes_per_s);
+            self.limits.bytes(wanted as u64, &self.control);
+            station::at(Activity::SourceData);
+            let got = read_all(transfer.source, &mut new[..wanted], at)
+                .map_err(|e| transfer.read_error(e))?;
+            if got < wanted {
+                return Err(transfer.shrunk());
+            }
+            transfer.feed(&new[..wanted]);
+            station::at(Activity::TargetData);
+            if compare {
+                let there = read_all(transfer.destination, &mut old[..wanted], at)
+                    .map_err(|e| transfer.write_error(e))?;
+                // Beyond its end there is nothing to compare with.
+                compare = there == wanted;
+            }
+            let mut block_written = 0;
+            for run in differing(at, &new[..wanted], compare.then_some(&old[..wanted])) {
+                let bytes = &new[run.0..run.1];
+                file::write_all_at(transfer.destination, bytes, at + run.0 as u64)
+                    .map_err(|e| transfer.write_error(e))?;
+                block_written += bytes.len() as u64;
+            }
+            self.account(transfer, block_written);
+            self.add(Counter::BytesKept, wanted as u64 - block_written);
+            written += block_written;
+            at += wanted as u64;
+        }
+        Ok(written)
+    }
+}
+
+/// Fills a buffer, short only at the end of the file.
+fn read_all(fd: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file::read_at(fd, &mut buffer[filled..], at + filled as u64)? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}
+
+/// Runs of pieces that differ, as offsets in the buffers; everything without an old one.
+fn differing(at: u64, new: &[u8], old: Option<&[u8]>) -> Vec<(usize, usize)> {
+    let Some(old) = old else { return vec![(0, new.len())] };
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    let mut start = 0;
+    while start < new.len() {
+        let piece = PIECE - ((at + start as u64) % PIECE as u64) as usize;
+        let end = (start + piece).min(new.len());
+        if new[start..end] != old[start..end] {
+            match runs.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => runs.push((start, end)),
+            }
+        }
+        start = end;
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_differing_pieces_begin_and_end_at_pieces() {
+        let old = vec![1u8; 5 * PIECE];
+        let mut new = old.clone();
+        new[PIECE + 5] = 2;
+        new[3 * PIECE - 1] = 2;
+        new[5 * PIECE - 1] = 2;
+        assert_eq!(differing(0, &new, Some(&old)), [(PIECE, 3 * PIECE), (4 * PIECE, 5 * PIECE)]);
+        // A range that begins inside a piece.
+        assert_eq!(differing(10, &new[10..], Some(&old[10..]))[0], (PIECE - 10, 3 * PIECE - 10));
+        assert_eq!(differing(0, &old, Some(&old)), []);
+        assert_eq!(differing(0, &old, None), [(0, 5 * PIECE)]);
+    }
+}

@@ -1,0 +1,82 @@
+//! Files of which an older version stands at the destination, and much of it is right.
+use dmover_model::{
+    ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, Side, Verb, When,
+};
+use dmover_plan::decide::Decision;
+use dmover_sys::copy::Offer;
+use dmover_sys::{copy, file, path, set};
+
+use super::{Supply, Unfinished};
+use crate::apply::{Moved, Planned};
+use crate::content::Transfer;
+use crate::context::entry_error;
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+
+/// Smaller files are written as a whole.
+pub(super) const PATCHED_MIN: u64 = 256 << 10;
+
+impl Mover<'_> {
+    /// Whether a temporary now has the blocks of the version that it is to replace, and its final size, so that only
+    /// what differs has to be written.
+    pub(crate) fn begins_with_old(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        planned: &Planned,
+        file: &Unfinished<'_>,
+        size: u64,
+    ) -> Result<bool, EntryError> {
+        let (engine, mount) = (self.engine, target.metadata.identity.mount);
+        let is_file = |old: &&Metadata| old.kind == EntryKind::File && old.size > 0;
+        let Some(old) = planned.existing.as_ref().filter(is_file) else { return Ok(false) };
+        let wanted = engine.spec.verb == Verb::Sync
+            && planned.decision != Decision::Create
+            && engine.spec.policy.reflink != When::Never
+            && !target.facts.no_clone_from.is(mount);
+        if !wanted || old.identity.mount != mount {
+            return Ok(false);
+        }
+        let last = planned.record.destination_name().as_bytes();
+        // What cannot be opened for reading is replaced as a whole.
+        let Ok(fd) = path::open_file_at(&target.fd, last, false) else { return Ok(false) };
+        match copy::clone_file(&fd, file.fd()) {
+            Ok(Offer::Done(())) => {}
+            Ok(Offer::Never) => {
+                target.facts.no_clone_from.set(mount);
+                return Ok(false);
+            }
+            Ok(Offer::NotThese) | Err(_) => return Ok(false),
+        }
+        let fail =
+            |e| entry_error(Side::Destination, Operation::Allocate, level.target_path(last), e);
+        file::set_size(file.fd(), size).map(|()| true).map_err(fail)
+    }
+
+    /// Writes what differs into a file that stands there.
+    pub(super) fn patch_existing(
+        &mut self,
+        level: &Level,
+        file: &Unfinished<'_>,
+        (record, supply): (&EntryRecord, &Supply),
+        transfer: Transfer<'_>,
+    ) -> Result<Moved, EntryError> {
+        let (engine, size) = (self.engine, supply.metadata.size);
+        let shown = || level.target_path(record.destination_name().as_bytes());
+        let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
+        let step = file.target.facts.granularity_ns();
+        if file.metadata.mtime.truncated(step) == supply.metadata.mtime.truncated(step) {
+            // Until the end its time has to say that it is not what it should be, also after a power cut.
+            set::times(file.fd(), None, Some((0, 0))).map_err(|e| fail(Operation::SetTimes, e))?;
+            file::sync_all(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
+        }
+        file::set_size(file.fd(), size).map_err(|e| fail(Operation::Allocate, e))?;
+        let tap = engine.tap(size);
+        let transfer = Transfer { tap: tap.as_ref().map(|tap| &tap.pieces), ..transfer };
+        let range = ByteRange { start: 0, end: size };
+        let bytes = engine.patch_range(transfer, range, self.tools)?;
+        engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
+        let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
+        Ok(Moved { bytes, made, ..Moved::default() })
+    }
+}
