@@ -552,15 +552,7 @@ impl Mover<'_> {
             has_nothing(&level.source.facts, supply.fd.as_fd(), &source_path)?;
         }
         let existing = decision != Decision::Create;
-        let fd = if existing {
-            self.open_existing(level, target, last, &supply.metadata)?
-        } else {
-            file::create_new(&target.fd, last, engine.closed_mode(&supply.metadata))
-                .map_err(|e| entry_error(Side::Destination, Operation::Create, shown(), e))?
-        };
-        self.check_lease(level, last)?;
-        let mut file = Unfinished::new(engine, target, fd, last)
-            .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
+        let mut file = self.open_or_make(level, target, last, (&supply, existing))?;
         if existing && level.root.range.is_none() {
             let metadata = file.metadata.clone();
             file.replaces = engine.takes_after(target, last, Some(&metadata));
@@ -592,14 +584,15 @@ impl Mover<'_> {
         let size = supply.metadata.size;
         let partial = level.root.range.is_some();
         if existing && !partial && engine.spec.verb == Verb::Sync {
-            let moved = self.patch_existing(level, &file, (record, &supply), transfer)?;
+            let mut moved = self.patch_existing(level, &file, (record, &supply), transfer)?;
             engine.finish_file(&file, &supply.metadata, &supply.attributes, true, &shown)?;
             self.in_place = true;
             engine.set_last(&file, &supply.attributes, &shown)?;
             self.keep(file, last)
                 .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
-            let extended = engine.extended_to_keep(&supply.attributes, Held::Open);
-            return Ok(Moved { extended, version: Some(supply.metadata), ..moved });
+            moved.extended = engine.extended_to_keep(&supply.attributes, Held::Open);
+            moved.version = Some(supply.metadata);
+            return Ok(moved);
         }
         let mut holes = if partial { Holes::Fill } else { engine.holes(&supply.metadata) };
         if holes != Holes::Fill {
@@ -636,6 +629,27 @@ impl Mover<'_> {
         moved.extended = engine.extended_to_keep(&supply.attributes, Held::Open);
         moved.version = (!partial).then_some(supply.metadata);
         Ok(moved)
+    }
+
+    /// Opens a file that stands there, or makes it under its final name.
+    fn open_or_make<'t>(
+        &self,
+        level: &Level,
+        target: &'t TargetDirectory,
+        last: &[u8],
+        (supply, existing): (&Supply, bool),
+    ) -> Result<Unfinished<'t>, EntryError> {
+        let engine = self.engine;
+        let fail =
+            |operation, e| entry_error(Side::Destination, operation, level.target_path(last), e);
+        let fd = if existing {
+            self.open_existing(level, target, last, &supply.metadata)?
+        } else {
+            file::create_new(&target.fd, last, engine.closed_mode(&supply.metadata))
+                .map_err(|e| fail(Operation::Create, e))?
+        };
+        self.check_lease(level, last)?;
+        Unfinished::new(engine, target, fd, last).map_err(|e| fail(Operation::Stat, e))
     }
 
     /// New content must not be readable by whom the old mode and ACL let in, and attributes that the

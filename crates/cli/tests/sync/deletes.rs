@@ -1,6 +1,6 @@
 //! Deletes: what goes, what stays, and why.
 use super::Bench;
-use super::bench::{is_root, snapshot};
+use super::bench::{is_root, snapshot, wait_for_fault};
 use dmover_testkit::faultfs::{Action, Op, Rule};
 use dmover_testkit::skip;
 
@@ -192,4 +192,36 @@ fn an_immutable_copy_goes_with_its_source() {
     bench.sh("chattr -i a/locked; rm a/locked");
     bench.sync("--delete a b", 0);
     assert!(!bench.exists("b/locked"));
+}
+
+/// What was found to be too much is looked at again right before it goes, on both sides.
+#[test]
+fn what_comes_back_or_changes_before_it_goes_stays() {
+    let test = "what_comes_back_or_changes_before_it_goes_stays";
+    let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+    bench.sh("mkdir -p a/d; touch a/keep; cp -a a/. backing; touch backing/d/{1..9} backing/{1..9}; mkdir backing/e; touch backing/e/x");
+    handle.set_rules(&[Rule::new(Op::Unlink, Action::Hang { duration_ms: 60_000 })]).unwrap();
+    let words = ["sync", "--json", "-j1", "--delete", "a", "faulty"];
+    let running = bench.dmover.start(words).unwrap();
+    wait_for_fault(&handle);
+    // One is being removed; the source gets some of the others back, and some are written to at the destination.
+    bench.sh("touch a/d/{1..3} a/{1..3}; mkdir a/e; echo more | tee -a backing/d/{4..6} backing/{4..6} > /dev/null");
+    handle.release_hangs();
+    let run = running.finish().unwrap().expect_code(3);
+    let left = bench.sh("cd backing; ls -d d/* ? | sort | tr '\\n' ' '");
+    // The one that hung was looked at before.
+    let lost: Vec<&str> =
+        ["d/1", "d/2", "d/3", "d/4", "d/5", "d/6", "1", "2", "3", "4", "5", "6", "e/x"]
+            .into_iter()
+            .filter(|name| !bench.exists(&format!("backing/{name}")))
+            .collect();
+    assert!(lost.len() <= 1, "{lost:?} of {left}: {}", run.tell());
+    for name in ["d/7", "d/8", "d/9", "7", "8", "9"] {
+        assert!(!bench.exists(&format!("backing/{name}")), "{name} is too much: {}", run.tell());
+    }
+    let said = run.said().unwrap();
+    assert!(said.errors.iter().all(|error| error.0["class"] == "changed"), "{}", run.tell());
+    handle.set_rules(&[]).unwrap();
+    bench.sync("--delete a faulty", 0);
+    assert_eq!(bench.rsync("a", "backing"), "");
 }

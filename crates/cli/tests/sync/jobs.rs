@@ -89,6 +89,32 @@ fn a_killed_pass_goes_on_and_copies_nothing_again_that_was_done() {
     assert_eq!((pass.summary().0["resumed"] == true, pass.done()), (false, vec![]));
 }
 
+/// A task that was in hand is done again, but not what it had handed on.
+#[test]
+fn what_was_handed_on_is_not_done_again() {
+    let test = "what_was_handed_on_is_not_done_again";
+    let Some((handle, bench)) = hanging("last") else { return skip::skipped(test, "no FUSE") };
+    // A directory in memory lists what came last first; the other mover gets the first half.
+    bench.sh("mkdir source; for d in z b a; do mkdir source/$d; touch source/$d/{1..300}; done; touch source/z/last");
+    let running = bench.dmover.start(["sync", "-j2", "source", "faulty"]).unwrap();
+    wait_for_fault(&handle);
+    let given = "SELECT count(*) FROM task WHERE done = 1";
+    bench.wait_for("end of what was handed on", |_| bench.ask(given) == 1);
+    kill(running, &handle);
+    let pass = bench.sync("-j2 source faulty", 0);
+    assert_eq!(pass.summary().0["resumed"], true);
+    let again: Vec<_> = pass
+        .0
+        .text()
+        .lines()
+        .filter(|line| line.contains("source/a/"))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(again, [""; 0]);
+    assert!(pass.0.text().contains("source/z/"));
+    bench.assert_same("source", "backing");
+}
+
 #[test]
 fn chunks_that_were_done_stay_done() {
     let Some((handle, bench)) = Bench::faulty() else {
