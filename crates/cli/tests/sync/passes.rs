@@ -1,7 +1,7 @@
 //! Passes: what differs is touched, and nothing else.
 use super::Bench;
 use super::bench::{append, is_root, pattern, snapshot};
-use dmover_testkit::faultfs::{Action, Op, Rule};
+use dmover_testkit::faultfs::{Action, Config, FaultFs, Op, Rule};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::skip;
 
@@ -253,11 +253,12 @@ fn of_a_large_file_only_what_changed_is_written() {
 /// Equal in size and time, found by its bytes: until it is mended its time must not say that it is right.
 #[test]
 fn what_is_patched_in_place_does_not_look_right_before_it_is() {
-    let Some((handle, bench)) = Bench::faulty() else {
-        return skip::skipped(
-            "what_is_patched_in_place_does_not_look_right_before_it_is",
-            "no FUSE",
-        );
+    let bench = Bench::new();
+    bench.sh("mkdir backing faulty");
+    let config = Config { threads: 8, keep_records: true, ..Config::default() };
+    let Ok(handle) = FaultFs::mount(&bench.at("backing"), &bench.at("faulty"), config) else {
+        let test = "what_is_patched_in_place_does_not_look_right_before_it_is";
+        return skip::skipped(test, "no FUSE");
     };
     bench.write("a/f", pattern(3_000_000));
     bench.sync("a faulty", 0);
