@@ -10,7 +10,7 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::Errno;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -112,6 +112,11 @@ pub struct Engine {
     pub(crate) is_resumed: bool,
     /// What is done has to be on storage.
     pub(crate) flusher: Option<Flusher>,
+    /// Files that were open for writing when an earlier pass brought them over: no time says that they were written to
+    /// since, if that was through a mapping (mmap(2)).
+    pub(crate) doubtful: BTreeSet<TreePath>,
+    /// The same of this pass, as far as they are not in the journal yet.
+    pub(crate) doubts: Mutex<Vec<TreePath>>,
     /// Errors that are not in the journal yet.
     pub(crate) unrecorded: Mutex<Vec<EntryError>>,
     /// Watches over deletes.

@@ -8,7 +8,7 @@ use dmover_plan::coordinator::{Command, Coordinator, Input};
 use dmover_plan::filter::Filter;
 use dmover_plan::idmap::IdentityMap;
 use dmover_plan::temporary::TemporaryNames;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
@@ -329,6 +329,8 @@ impl Run {
             next_temporary: AtomicU64::new(0),
             is_resumed: record.as_ref().is_some_and(|record| record.is_resumed),
             flusher: record.as_ref().map(|_| Flusher::default()),
+            doubtful: record.as_ref().map_or(Ok(BTreeSet::new()), Recording::doubtful)?,
+            doubts: Mutex::default(),
             unrecorded: Mutex::default(),
             guard,
             forbidden: RwLock::default(),

@@ -65,7 +65,10 @@ impl Mover<'_> {
         let Ok(new) = stat::stat_at(&level.source.fd, name, false) else { return false };
         station::at(Activity::TargetNames);
         let Ok(old) = stat::stat_at(&target.fd, name, false) else { return false };
-        if is_temporary(name) || !self.is_plainly_equal(level, target, (&new, &old)) {
+        if is_temporary(name)
+            || self.engine.is_doubtful(level, name)
+            || !self.is_plainly_equal(level, target, (&new, &old))
+        {
             return false;
         }
         glance.files += 1;

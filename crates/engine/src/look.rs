@@ -273,7 +273,9 @@ impl Mover<'_> {
             flags_matter: self.flags_matter(level),
             unlike: syncs && self.is_unlike(&record.metadata, metadata),
             touched: syncs && self.engine.is_touched(level, &record.metadata, metadata),
-            racy: syncs && self.engine.is_racy(&record.metadata, metadata),
+            racy: syncs
+                && (self.engine.is_racy(&record.metadata, metadata)
+                    || self.engine.is_doubtful(level, record.name.as_bytes())),
         });
         let mut decision = decide(&record, view, &self.engine.spec.policy);
         let name = record.destination_name().as_bytes();

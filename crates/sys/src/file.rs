@@ -2,6 +2,7 @@
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
 
 use crate::{AsFd, Errno, OwnedFd, Result, retry, supported};
+use std::os::fd::AsRawFd;
 
 /// Creates a file that must not exist yet, open for reading and writing.
 pub fn create_new(parent: impl AsFd, name: &[u8], mode: u32) -> Result<OwnedFd> {
@@ -133,6 +134,29 @@ pub fn close(file: OwnedFd) -> Result<()> {
         Err(Errno::INTR) => Ok(()),
         result => result,
     }
+}
+
+/// Whether somebody has a file open for writing, or mapped so; `None` where that cannot be asked.
+///
+/// The kernel gives a read lease (fcntl(2), `F_SETLEASE`) to nobody then. It is given back at once; whoever opens the file
+/// for writing in that very moment waits no longer than that.
+pub fn is_open_for_writing(file: impl AsFd) -> Option<bool> {
+    /// A signal that is ignored unless somebody asks for it, in place of SIGIO, which would end the process.
+    const QUIET: libc::c_int = libc::SIGURG;
+    /// From linux/fcntl.h; the C library's crate does not have it.
+    const F_SETSIG: libc::c_int = 10;
+    let fd = file.as_fd().as_raw_fd();
+    #[allow(unsafe_code)]
+    // SAFETY: these requests take plain numbers and touch no memory.
+    let ask = |request, argument: libc::c_int| unsafe { libc::fcntl(fd, request, argument) } == 0;
+    if !ask(F_SETSIG, QUIET) {
+        return None;
+    }
+    if ask(libc::F_SETLEASE, libc::F_RDLCK) {
+        ask(libc::F_SETLEASE, libc::F_UNLCK);
+        return Some(false);
+    }
+    (crate::flags::last_errno() == Errno::AGAIN).then_some(true)
 }
 
 /// Takes an exclusive advisory lock as soon as nobody else holds it, flock(2).

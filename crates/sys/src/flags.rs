@@ -96,7 +96,7 @@ fn fsxattr_ioctl(object: impl AsFd, request: u32, argument: &mut Fsxattr) -> Res
     })
 }
 
-fn last_errno() -> Errno {
+pub(crate) fn last_errno() -> Errno {
     let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
     Errno::from_raw_os_error(number)
 }

@@ -10,6 +10,7 @@ pub mod digests;
 pub mod faults;
 pub mod kill;
 pub mod lines;
+pub mod live;
 pub mod memory;
 pub mod pairs;
 pub mod powercut;
@@ -169,6 +170,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("pairs", "the hard-case tree between all file systems", 3, pairs::pairs),
     ("faults", "errors, short transfers and hangs in any operation", 2000, faults::faults),
     ("kill", "kill -9 at any moment, then the same command again", 500, kill::kill),
+    ("live", "passes over a tree that is changed all the time", 500, live::live),
     ("powercut", "power cuts at any moment, ext4 and XFS", 100, powercut::powercut),
     ("swap", "names swapped with ways out of the tree while copies run", 110, swap::swap),
     ("seccomp", "system calls missing or forbidden", 28, seccomp::seccomp),

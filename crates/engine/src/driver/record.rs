@@ -1,7 +1,8 @@
 //! The journal of a run: what it begins with, and what is committed before anybody acts on it.
-use dmover_model::{Budget, DirectoryRef, JobId, JobSpec, LinkName, PathBytes, Verb};
+use dmover_model::{Budget, DirectoryRef, JobId, JobSpec, LinkName, PathBytes, TreePath, Verb};
 use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_sys::{path, stat};
+use std::collections::BTreeSet;
 
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
@@ -97,6 +98,7 @@ impl Recording {
     pub fn settle(&mut self, engine: &Engine) -> Result<(), Fatal> {
         let entry = &mut self.entry;
         entry.errors.append(&mut lock(&engine.unrecorded));
+        entry.doubts.append(&mut lock(&engine.doubts));
         // It is made by the first task.
         if let Some(places) = objects(&self.unplaced) {
             entry.roots = Some(places);
@@ -136,6 +138,11 @@ impl Recording {
         let tasks = self.journal.tasks(left, budget)?;
         let more = !tasks.is_empty();
         Ok(Input::Left { tasks, more })
+    }
+
+    /// Files that are to be compared, because they were open for writing when they were brought over.
+    pub fn doubtful(&self) -> Result<BTreeSet<TreePath>, Fatal> {
+        self.journal.doubts()
     }
 
     /// Temporaries that this run goes on with.

@@ -3,7 +3,9 @@
 //! It is one SQLite file for each job. What a mover reports is on the destination's storage before it is reported,
 //! and what follows from a report is committed as one before the mover hears that it was. So whatever the journal
 //! calls done is done, also after a power cut; that the journal itself loses its last commits then costs work only.
-use dmover_model::{DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, TaskKind};
+use dmover_model::{
+    DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, TaskKind, TreePath,
+};
 use dmover_plan::coordinator::{Change, NodeId, Shelved};
 use dmover_sys::stat;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
@@ -77,6 +79,8 @@ pub(crate) struct Entry {
     /// Directories of `dirty` that tasks have now.
     pub taken: Vec<DirectoryRef>,
     pub errors: Vec<EntryError>,
+    /// Files that somebody had open for writing when they were brought over.
+    pub doubts: Vec<TreePath>,
     /// Both ends of the roots, once all are there.
     pub roots: Option<String>,
     /// Devices in the order of their numbers, from this one on.
@@ -86,7 +90,7 @@ pub(crate) struct Entry {
 impl Entry {
     fn is_empty(&self) -> bool {
         let lists = self.changes.is_empty() && self.links.is_empty() && self.errors.is_empty();
-        let lists = lists && self.roots.is_none();
+        let lists = lists && self.roots.is_none() && self.doubts.is_empty();
         lists && self.dirty.is_empty() && self.taken.is_empty() && self.mounts.1.is_empty()
     }
 }
@@ -234,6 +238,11 @@ impl Journal {
                 .prepare_cached("UPDATE dirty SET taken = 1 WHERE id = ?1")?
                 .execute([directory_key(directory)])?;
         }
+        for path in &entry.doubts {
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO doubt VALUES (?1, ?2)")?
+                .execute(params![path.as_bytes(), pass])?;
+        }
         for error in &entry.errors {
             insert_error(&transaction, pass, error)?;
         }
@@ -256,6 +265,10 @@ impl Journal {
             self.database.execute(sql, params![state, ended, code, counters, now, self.pass])?;
             if finished {
                 self.database.execute_batch(schema::FORGET)?;
+            }
+            if ending == Ending::Finished {
+                // This pass has looked at those of earlier ones.
+                self.database.execute("DELETE FROM doubt WHERE pass != ?1", [self.pass])?;
             }
             Ok(())
         };

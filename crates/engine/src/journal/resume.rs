@@ -4,6 +4,7 @@ use dmover_model::{
 };
 use dmover_plan::coordinator::{LeftNode, NodeId, PartNote, Shelved};
 use rusqlite::params;
+use std::collections::BTreeSet;
 
 use super::Journal;
 use crate::error::Fatal;
@@ -159,6 +160,20 @@ impl Journal {
                 bodies.push(postcard::from_bytes(&row.get::<_, Vec<u8>>(1)?)?);
             }
             Ok(bodies)
+        };
+        read().map_err(|e| self.broken(&e))
+    }
+
+    /// Files that somebody had open for writing when they were brought over.
+    pub fn doubts(&self) -> Result<BTreeSet<TreePath>, Fatal> {
+        let read = || -> Read<BTreeSet<TreePath>> {
+            let mut all = self.database.prepare("SELECT path FROM doubt")?;
+            let mut rows = all.query([])?;
+            let mut doubts = BTreeSet::new();
+            while let Some(row) = rows.next()? {
+                doubts.insert(TreePath::new(row.get::<_, Vec<u8>>(0)?)?);
+            }
+            Ok(doubts)
         };
         read().map_err(|e| self.broken(&e))
     }

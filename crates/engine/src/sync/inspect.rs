@@ -5,12 +5,12 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, OwnedFd, flags, path, stat};
+use dmover_sys::{AsFd, OwnedFd, file, flags, path, stat};
 use std::time::Duration;
 
 use crate::apply::{Moved, Planned};
 use crate::attributes::{Attributes, Object};
-use crate::context::{Engine, entry_error};
+use crate::context::{Engine, entry_error, lock};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::verify::changed;
@@ -28,6 +28,22 @@ impl Engine {
             && level.target.as_ref().is_some_and(|target| target.facts.local);
         let skew = if local { Duration::ZERO } else { SKEW };
         later(new.ctime, skew) >= old.ctime
+    }
+
+    /// Takes note of a file that somebody has open for writing: what is written through a mapping from now on need not
+    /// show in any time. Whoever opens it later does, since that begins with a change of its times.
+    pub(crate) fn note_writers(&self, level: &Level, name: &[u8], file: impl AsFd) {
+        if self.flusher.is_some()
+            && level.source.facts.local
+            && file::is_open_for_writing(file) == Some(true)
+        {
+            lock(&self.doubts).push(level.path.join(name));
+        }
+    }
+
+    /// Whether a file was open for writing when it was brought over.
+    pub(crate) fn is_doubtful(&self, level: &Level, name: &[u8]) -> bool {
+        !self.doubtful.is_empty() && self.doubtful.contains(&level.path.join(name))
     }
 
     /// Whether the source was last written so shortly before it was brought over that another write may have left the
@@ -52,6 +68,7 @@ impl Mover<'_> {
     ) -> Result<Option<Moved>, EntryError> {
         let Some(found) = &planned.existing else { return Ok(None) };
         let pair = self.engine.open_pair(level, &planned.record, found)?;
+        self.engine.note_writers(level, planned.record.name.as_bytes(), &pair.source.fd);
         let all = ByteRange { start: 0, end: pair.source.metadata.size };
         let differs = self.compare_range(level, &planned.record, &pair, all)?;
         drop(pair);
