@@ -4,8 +4,8 @@
 #![allow(clippy::disallowed_methods)]
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
-    LaneOptions, corruption, digests, faults, kill, live, memory, pairs, powercut, seccomp, sparse,
-    swap,
+    LaneOptions, corruption, digests, faults, kill, live, memory, pairs, powercut, resume, seccomp,
+    sparse, swap,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -22,6 +22,11 @@ fn faults_lose_nothing_silently() {
 #[test]
 fn kills_leave_nothing_that_looks_complete() {
     kill::kill(&options(60)).unwrap().assert_clean();
+}
+
+#[test]
+fn killed_passes_go_on_and_do_nothing_twice() {
+    resume::resume(&options(48)).unwrap().assert_clean();
 }
 
 #[test]

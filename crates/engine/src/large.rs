@@ -197,6 +197,7 @@ impl Mover<'_> {
     pub(crate) fn run_chunk(&mut self, task: &ChunkTask) {
         match self.copy_chunk(task) {
             Ok(pieces) => {
+                self.spent.bytes += task.range.len();
                 self.outcome.pieces = pieces;
                 self.engine.count(Counter::ChunksCopied);
                 self.engine.progress();
@@ -364,6 +365,8 @@ impl Mover<'_> {
         let version = Some(supply.metadata);
         let moved = Moved { bytes, made, version, extended, instead: None };
         self.account(&level, &planned, moved, opened);
+        // Its chunks have counted them.
+        self.spent.bytes -= bytes;
         Ok(())
     }
 

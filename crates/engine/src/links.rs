@@ -57,6 +57,12 @@ impl Mover<'_> {
                 self.give_up(group);
                 continue;
             }
+            if self.lease.task.resumed {
+                // An earlier run may have made names here, and nobody has heard of it.
+                std::iter::once(&group.first)
+                    .chain(&group.rest)
+                    .for_each(|file| self.mark_dirty(&file.directory));
+            }
             if self.engine.spec.verb == Verb::Verify {
                 self.verify_links(group);
             } else if self.engine.spec.policy.dry_run {

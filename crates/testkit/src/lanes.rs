@@ -14,6 +14,7 @@ pub mod live;
 pub mod memory;
 pub mod pairs;
 pub mod powercut;
+pub mod resume;
 pub mod run;
 pub mod seccomp;
 pub mod sparse;
@@ -170,6 +171,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("pairs", "the hard-case tree between all file systems", 3, pairs::pairs),
     ("faults", "errors, short transfers and hangs in any operation", 2000, faults::faults),
     ("kill", "kill -9 at any moment, then the same command again", 500, kill::kill),
+    ("resume", "kill -9 of passes, then the same command goes on", 1000, resume::resume),
     ("live", "passes over a tree that is changed all the time", 500, live::live),
     ("powercut", "power cuts at any moment, ext4 and XFS", 100, powercut::powercut),
     ("swap", "names swapped with ways out of the tree while copies run", 110, swap::swap),

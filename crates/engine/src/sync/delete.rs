@@ -149,6 +149,10 @@ impl Mover<'_> {
     /// Removes names, in the order in which they are given.
     pub(crate) fn run_delete(&mut self, all: &[ExtraNames]) {
         for extra in all {
+            if self.lease.task.resumed {
+                // An earlier run may have removed names here, and nobody has heard of it.
+                self.mark_dirty(&extra.directory);
+            }
             if let Err(error) = self.delete_names(extra) {
                 self.engine.error(error);
             }
@@ -383,6 +387,12 @@ impl Mover<'_> {
         };
         let (root_id, root, ancestors) = (at.root, Arc::clone(root), Vec::new());
         let level = Level { root_id, root, path, source, target, ancestors };
+        let times = |of: Option<&Metadata>| of.map(|of| of.mtime);
+        let target = level.target.as_ref().map(|target| &target.metadata);
+        if engine.is_resumed && times(target) != times(Some(&level.source.metadata)) {
+            // An earlier run has removed names here and did not come to the end of it.
+            self.mark_dirty(&level.reference());
+        }
         let mut seen = SeenNames::default();
         let mut directories = Vec::new();
         let shown = || level.own_source_path();
