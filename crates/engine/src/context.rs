@@ -112,6 +112,8 @@ pub struct Engine {
     pub(crate) is_resumed: bool,
     /// What is done has to be on storage.
     pub(crate) flusher: Option<Flusher>,
+    /// There is a journal.
+    pub(crate) keeps_journal: bool,
     /// Files that were open for writing when an earlier pass brought them over: no time says that they were written to
     /// since, if that was through a mapping (mmap(2)).
     pub(crate) doubtful: BTreeSet<TreePath>,
@@ -161,7 +163,7 @@ impl Engine {
         }
         *lock(&self.tally).errors.entry(error.class).or_default() += 1;
         // What was not attempted is no error of its entry: the journal has it as a task.
-        if self.flusher.is_some() && error.class != ErrorClass::Cancelled {
+        if self.keeps_journal && error.class != ErrorClass::Cancelled {
             lock(&self.unrecorded).push(error.clone());
         }
         let class = error.class;

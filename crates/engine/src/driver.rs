@@ -1,7 +1,7 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
     Budget, CopyEngine, DeleteWhen, Event, ExtraNames, JobSpec, PathBytes, RangeCopy, Record,
-    RecordsTask, ScanNames, SumItem, TargetMode, Task, TaskKind, TreePath,
+    RecordsTask, ScanNames, SumItem, TargetMode, Task, TaskKind, TreePath, Verb,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -189,7 +189,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     refuse_what_cannot_be_held(&job.spec, &resolved.roots)?;
     let last = record.as_ref().and_then(|record| record.last.as_ref());
     refuse_what_was_emptied(&job.spec, &resolved.roots, last)?;
-    let guard = guard(job, &id, &resolved, last)?;
+    let guard = guard(job, &id, (&resolved, &mounts), last)?;
     if let Some(record) = &mut record {
         record.begin(&job.spec, &resolved.roots, &mounts)?;
     }
@@ -293,6 +293,7 @@ impl Run {
         let each = if ringed { share / 2 } else { share };
         let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
+        let durable = spec.verb == Verb::Sync && !spec.policy.dry_run;
         let spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
         let open_files = job.open_files_max.saturating_sub(resolved.descriptors());
         let engine = Arc::new(Engine {
@@ -328,7 +329,8 @@ impl Run {
             tally: Mutex::default(),
             next_temporary: AtomicU64::new(0),
             is_resumed: record.as_ref().is_some_and(|record| record.is_resumed),
-            flusher: record.as_ref().map(|_| Flusher::default()),
+            flusher: durable.then(Flusher::default),
+            keeps_journal: record.is_some(),
             doubtful: record.as_ref().map_or(Ok(BTreeSet::new()), Recording::doubtful)?,
             doubts: Mutex::default(),
             unrecorded: Mutex::default(),

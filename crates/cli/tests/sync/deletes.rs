@@ -225,3 +225,14 @@ fn what_comes_back_or_changes_before_it_goes_stays() {
     bench.sync("--delete a faulty", 0);
     assert_eq!(bench.rsync("a", "backing"), "");
 }
+
+#[test]
+fn a_state_directory_inside_the_destination_stays() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a b/x; touch a/f b/x/y");
+    for when in ["delay", "during", "after"] {
+        bench.sync(&format!("--state-dir b/.state --delete={when} a b"), 0);
+        assert!(bench.sh("ls b/.state/jobs/*/journal.sqlite").contains("journal"), "{when}");
+        assert!(!bench.exists("b/x"), "{when}");
+    }
+}

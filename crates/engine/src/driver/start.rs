@@ -2,7 +2,7 @@
 use dmover_digest::manifest::Header;
 use dmover_model::{JobSpec, LossKind, Overwrite, PathBytes, Timestamp};
 use dmover_observe::Counter;
-use dmover_sys::AsFd;
+use dmover_sys::{AsFd, path, stat};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -12,6 +12,7 @@ use super::record::other_source;
 use crate::capability::probe;
 use crate::error::Fatal;
 use crate::journal::LastPass;
+use crate::mounts::MountTable;
 use crate::report::JobReport;
 use crate::root::{Placement, Resolved, Root};
 use crate::state::StateDirectory;
@@ -75,8 +76,7 @@ pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Resu
         let parent = &destination.parent;
         let name = destination.name.as_ref();
         // An existing destination may be a mount of its own.
-        let place =
-            name.and_then(|n| dmover_sys::path::open_directory_below(parent, n.as_bytes()).ok());
+        let place = name.and_then(|n| path::open_directory_below(parent, n.as_bytes()).ok());
         let place = place.as_ref().map_or_else(|| parent.as_fd(), AsFd::as_fd);
         let can = probe(place).map_err(|e| {
             let reason = std::io::Error::from(e);
@@ -112,7 +112,7 @@ fn may_be_kept(attribute: dmover_model::Attribute) -> bool {
 pub(super) fn guard(
     job: &Job,
     id: &dmover_model::JobId,
-    resolved: &Resolved,
+    (resolved, mounts): (&Resolved, &MountTable),
     last: Option<&LastPass>,
 ) -> Result<Guard, Fatal> {
     let policy = job.spec.policy.sync.as_ref();
@@ -125,5 +125,9 @@ pub(super) fn guard(
     let named = delete.trash.as_ref().filter(|_| !job.spec.policy.dry_run);
     let trash = named.zip(root.and_then(|root| root.destination.as_ref()));
     let trash = trash.map(|(named, place)| Trash::open(named, place, id)).transpose()?;
-    Ok(Guard::new(Some(delete), doubt, trash))
+    let state = job.state.as_ref().and_then(|state| {
+        let found = path::open_directory(state.path()).and_then(stat::stat_fd).ok()?;
+        Some(mounts.identity(&found))
+    });
+    Ok(Guard::new(Some(delete), doubt, trash, state))
 }

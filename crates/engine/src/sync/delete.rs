@@ -87,7 +87,8 @@ impl Mover<'_> {
     ) -> bool {
         let ExtraEntry { at, holder, name, found, .. } = extra;
         let path = || level.own_target_path().join(&at.join(name.as_bytes()));
-        if found.kind == EntryKind::Directory && is_trash(extra.fd, name) {
+        let own = self.engine.guard.is_state(found.identity) || is_trash(extra.fd, name);
+        if found.kind == EntryKind::Directory && own {
             return false;
         }
         let here = level.target.as_ref().map(|target| target.metadata.identity.mount);

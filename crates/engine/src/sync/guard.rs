@@ -1,6 +1,6 @@
 //! May anything be deleted? A source that is not there, or could not be read, looks like one that is empty.
 use dmover_model::{
-    DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event, ExtraNames, Operation, Side,
+    DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event, ExtraNames, Identity, Operation, Side,
 };
 use dmover_observe::Counter;
 use dmover_plan::overlap::{mount_points, parse_mountinfo};
@@ -83,6 +83,8 @@ pub(crate) struct Guard {
     /// Something that was known before the job began.
     doubt: Option<WithheldReason>,
     trash: Option<Trash>,
+    /// The state directory, which may lie inside the destination.
+    state: Option<Identity>,
     /// Errors that keep the source from being known.
     blind: AtomicU64,
     /// Names that were met at the destination.
@@ -114,17 +116,23 @@ impl Guard {
         policy: Option<&DeletePolicy>,
         doubt: Option<WithheldReason>,
         trash: Option<Trash>,
+        state: Option<Identity>,
     ) -> Self {
         let most = match policy.and_then(|policy| policy.limit) {
             Some(DeleteLimit::Entries(most)) => most,
             _ => u64::MAX,
         };
         let allowance = Allowance(AtomicU64::new(most));
-        Self { doubt, trash, allowance, ..Self::default() }
+        Self { doubt, trash, state, allowance, ..Self::default() }
     }
 
     pub fn trash(&self) -> Option<&Trash> {
         self.trash.as_ref()
+    }
+
+    /// Whether this is where the job keeps what it knows.
+    pub fn is_state(&self, identity: Identity) -> bool {
+        self.state == Some(identity)
     }
 
     /// A name was met at the destination.

@@ -33,7 +33,7 @@ impl Engine {
     /// Takes note of a file that somebody has open for writing: what is written through a mapping from now on need not
     /// show in any time. Whoever opens it later does, since that begins with a change of its times.
     pub(crate) fn note_writers(&self, level: &Level, name: &[u8], file: impl AsFd) {
-        if self.flusher.is_some()
+        if self.keeps_journal
             && level.source.facts.local
             && file::is_open_for_writing(file) == Some(true)
         {

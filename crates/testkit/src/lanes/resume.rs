@@ -152,9 +152,11 @@ fn one(
     let resumed = run.said()?.summary.is_some_and(|summary| summary.0["resumed"] == true);
     report.add("resumed", u64::from(resumed));
     let again = number(&run, "bytes_copied")?;
-    if resumed && before + again > ground.bytes {
+    // Bytes of an attempt that was repeated are counted again.
+    if resumed && number(&run, "retries")? == 0 && before + again > ground.bytes {
         let all = ground.bytes;
-        failures.push(format!("{before} bytes were on record and {again} were copied, of {all}"));
+        let words = format!("{before} bytes were on record and {again} were copied, of {all}");
+        failures.push(format!("{words}: {}", run.tell()));
     }
     report.add("bytes_on_record", before);
     report.add("bytes_copied_after", again);
