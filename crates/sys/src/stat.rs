@@ -106,9 +106,9 @@ fn stat_with(base: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Stat> 
     })
 }
 
-/// Whether an error number says that nothing stands there.
+/// Whether an error number says that nothing stands there; 0 is none.
 pub fn is_absent_number(errno: i32) -> bool {
-    is_absent(Errno::from_raw_os_error(errno))
+    errno > 0 && is_absent(Errno::from_raw_os_error(errno))
 }
 
 /// The id of the mount an open object was reached through (`STATX_MNT_ID`, Linux 5.8).
