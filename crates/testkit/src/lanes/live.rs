@@ -90,10 +90,14 @@ pub fn live(options: &LaneOptions) -> Result<LaneReport> {
         return Ok(report);
     }
     report.each_seed(options, |seed, report| {
-        let ground = &grounds[seed as usize % grounds.len()];
-        let failures = one(options, seed, ground, report)?;
-        let name = ground.file_system();
-        Ok(failures.into_iter().map(|failure| format!("{name}: {failure}")).collect())
+        let turn = seed as usize;
+        let ground = &grounds[turn % grounds.len()];
+        // Mostly on another file system: flushing the copy would flush the source as well, after which every write
+        // through a mapping moves a time.
+        let other = &grounds[(turn + turn / grounds.len() % grounds.len()) % grounds.len()];
+        let failures = one(options, seed, (ground, other), report)?;
+        let names = format!("{} to {}", ground.file_system(), other.file_system());
+        Ok(failures.into_iter().map(|failure| format!("{names}: {failure}")).collect())
     });
     Ok(report)
 }
@@ -101,12 +105,13 @@ pub fn live(options: &LaneOptions) -> Result<LaneReport> {
 fn one(
     options: &LaneOptions,
     seed: u64,
-    ground: &Mounted,
+    (ground, other): (&Mounted, &Mounted),
     report: &mut LaneReport,
 ) -> Result<Vec<String>> {
     let mut rng = rng("live", seed);
-    let place = tempfile::tempdir_in(ground.path())?;
-    let (source, copy) = (place.path().join("source"), place.path().join("copy"));
+    let (place, there) =
+        (tempfile::tempdir_in(ground.path())?, tempfile::tempdir_in(other.path())?);
+    let (source, copy) = (place.path().join("source"), there.path().join("copy"));
     std::fs::create_dir_all(source.join("d/e"))?;
     for number in 0..FILES {
         let at = ["", "d", "d/e"][number as usize % 3];
