@@ -456,3 +456,6 @@ fn insert_error(
     ])?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
