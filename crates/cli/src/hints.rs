@@ -70,7 +70,7 @@ fn habit(option: &str) -> Option<&'static str> {
         "--ignore-existing" => "it is --no-clobber here",
         "--append" | "--append-verify" => "an interrupted copy goes on with the same command",
         _ if option.starts_with("--delete") => {
-            "leave it out: copy never deletes anything at the destination"
+            "copy never deletes anything at the destination; sync does, by --delete=during, delay or after"
         }
         _ => return None,
     })

@@ -41,7 +41,7 @@ pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec,
         selection: selection(&args.selection, matches)?,
         policy: CopyPolicy {
             range: range(&args.selection),
-            ..replacing(policy(&(&args.fidelity, &args.writing, &args.proof))?, args, matches)?
+            ..replacing(policy(&args.fidelity, &args.writing, &args.proof)?, args, matches)?
         },
         limits: limits(&args.limits),
     };
@@ -67,7 +67,7 @@ pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec
         let message = format!("'{}' is not a directory", source.to_path().display());
         return Err(unusable(message, "sync is for trees; 'dmover copy' copies files"));
     }
-    let policy = policy(&(&args.fidelity, &args.writing, &args.proof))?;
+    let policy = policy(&args.fidelity, &args.writing, &args.proof)?;
     let spec = JobSpec {
         schema: JobSpec::SCHEMA,
         verb: Verb::Sync,
@@ -487,7 +487,9 @@ fn replacing(
 
 /// What all verbs that bring entries over have in common.
 fn policy(
-    (fidelity, writing, proof): &(&FidelityArgs, &WritingArgs, &ProofArgs),
+    fidelity: &FidelityArgs,
+    writing: &WritingArgs,
+    proof: &ProofArgs,
 ) -> Result<CopyPolicy, Unusable> {
     let (preserve, demanded) = preserve(fidelity)?;
     Ok(CopyPolicy {

@@ -43,7 +43,7 @@ mod record;
 mod start;
 
 use outside::Outside;
-use record::{Recording, refuse_what_was_emptied};
+use record::{Recording, last_pass, refuse_what_was_emptied};
 use start::{guard, header, losses_still_there, refuse_what_cannot_be_held, remember};
 
 /// A mover in this process that makes no progress for so long has lost its task.
@@ -187,9 +187,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         state.claim(lock, job.spec.verb, &resolved.targets)?;
     }
     refuse_what_cannot_be_held(&job.spec, &resolved.roots)?;
-    let last = record.as_ref().and_then(|record| record.last.as_ref());
-    refuse_what_was_emptied(&job.spec, &resolved.roots, last)?;
-    let guard = guard(job, &id, (&resolved, &mounts), last)?;
+    let last = last_pass(job, &id, record.as_ref())?;
+    refuse_what_was_emptied(&job.spec, &resolved.roots, last.as_ref())?;
+    let guard = guard(job, &id, (&resolved, &mounts), last.as_ref())?;
     if let Some(record) = &mut record {
         record.begin(&job.spec, &resolved.roots, &mounts)?;
     }

@@ -291,7 +291,7 @@ fn another_source_deletes_nothing_until_the_old_one_is_forgotten() {
     bench.sh("mkdir a; touch a/1 a/2");
     bench.sync("--delete a b", 0);
     bench.sh("mv a old; mkdir a; touch a/3");
-    for when in ["delay", "during", "after"] {
+    for when in ["delay", "during", "after", "delay -n"] {
         let pass = bench.sync(&format!("--delete={when} a b"), 3);
         let reason = pass.withheld().unwrap_or_else(|| panic!("{}", pass.0.tell()));
         assert!(reason.contains("another directory or file system"), "{when}: {reason}");
@@ -315,6 +315,8 @@ fn what_cannot_be_right_is_refused_with_the_way_out() {
     // Emptied, without anything to be deleted.
     bench.sh("rm a/1");
     refused("had entries in the last pass");
+    let foretold = bench.dmover("sync -n a b").expect_code(2);
+    assert!(foretold.stderr.contains("had entries in the last pass"), "{}", foretold.tell());
     bench.sync("--allow-empty-source a b", 0);
     bench.sh("touch a/1");
     bench.sync("a b", 0);

@@ -4,6 +4,7 @@ use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
+use super::Job;
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
 use crate::error::Fatal;
@@ -191,6 +192,20 @@ pub(super) fn refuse_what_was_emptied(
         return Err(Fatal::refused(message, hint));
     }
     Ok(())
+}
+
+/// The pass before this one. A dry run has no journal of its own, and foretells nothing without what the last one knows.
+pub(super) fn last_pass(
+    job: &Job,
+    id: &JobId,
+    record: Option<&Recording>,
+) -> Result<Option<LastPass>, Fatal> {
+    let state = job.state.as_ref().filter(|_| job.spec.verb == Verb::Sync);
+    match (record, state) {
+        (Some(record), _) => Ok(record.last.clone()),
+        (None, Some(state)) => LastPass::of_job(&state.of_job(id)),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Another source than the last pass had.

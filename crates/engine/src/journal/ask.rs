@@ -45,7 +45,7 @@ pub struct RecordedPass {
 
 /// A journal that is only read.
 #[derive(Debug)]
-pub struct JournalReader(Connection);
+pub struct JournalReader(pub(super) Connection);
 
 impl JournalReader {
     /// Opens the journal in the directory of a job. `None`: it keeps none.
@@ -53,7 +53,7 @@ impl JournalReader {
     /// # Errors
     /// Why it cannot be read, in words.
     pub fn open(directory: &Path) -> Result<Option<Self>, String> {
-        let path = directory.join("journal.sqlite");
+        let path = directory.join(super::FILE);
         let fail = |error: rusqlite::Error| format!("cannot read {}: {error}", path.display());
         // A log beside the file has to be opened for writing to be read.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

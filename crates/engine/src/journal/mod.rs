@@ -21,6 +21,9 @@ mod schema;
 pub use ask::{JournalReader, RecordedError, RecordedPass};
 pub(crate) use resume::Left;
 
+/// Its name in the directory of the job.
+const FILE: &str = "journal.sqlite";
+
 /// An open journal, of which this process is the only writer.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -59,6 +62,47 @@ pub(crate) struct LastPass {
     pub clean: bool,
     /// Entries that the source had.
     pub entries: u64,
+}
+
+impl LastPass {
+    /// The last pass of the job that has this directory, of which nothing is changed; `None` if there was none.
+    pub fn of_job(directory: &Path) -> Result<Option<Self>, Fatal> {
+        let path = directory.join(FILE);
+        match JournalReader::open(directory) {
+            Ok(None) => Ok(None),
+            Ok(Some(reader)) => Self::read(&reader.0, &path),
+            Err(reason) => Err(Fatal::Ledger { path, reason }),
+        }
+    }
+
+    /// A clock that was set back is refused: times would say the opposite of what happened.
+    fn read(database: &Connection, path: &Path) -> Result<Option<Self>, Fatal> {
+        let sql = "SELECT source, state, exit_code, \
+                   coalesce(json_extract(counters, '$.entries_found'), 0), \
+                   coalesce(ended_ms, resumed_ms, begun_ms) FROM pass ORDER BY number DESC LIMIT 1";
+        let row = database.query_row(sql, [], |row| {
+            let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
+            let clean = state == "finished" && code == Some(0);
+            let entries: i64 = row.get(3)?;
+            let last = Self { source: row.get(0)?, clean, entries: entries as u64 };
+            Ok((last, row.get::<_, i64>(4)?))
+        });
+        let Some((last, then)) = row.optional().map_err(|error| failure(path, &error))? else {
+            return Ok(None);
+        };
+        let back = then - now_ms();
+        if back > CLOCK_SLACK_MS {
+            let message = format!(
+                "the clock was set back: the last pass of this job ended {} s from now",
+                back / 1000
+            );
+            let path = path.display();
+            let hint =
+                format!("set the clock; if it is right now, remove {path}, which costs work only");
+            return Err(Fatal::refused(message, hint));
+        }
+        Ok(Some(last))
+    }
 }
 
 /// Where a pass reads and writes.
@@ -106,7 +150,7 @@ pub(crate) fn now_ms() -> i64 {
 impl Journal {
     /// Opens the journal in a job's directory, making it if there is none. The job has to be locked.
     pub fn open(directory: &Path) -> Result<Self, Fatal> {
-        let path = directory.join("journal.sqlite");
+        let path = directory.join(FILE);
         let fail = |error: &rusqlite::Error| failure(&path, error);
         let database = Connection::open(&path).map_err(|e| fail(&e))?;
         settle(&database, directory).map_err(|e| fail(&e))?;
@@ -126,34 +170,9 @@ impl Journal {
         failure(&self.path, error)
     }
 
-    /// The last pass, if there was one. A clock that was set back is refused: times would say the opposite of what
-    /// happened.
+    /// The last pass, if there was one.
     pub fn last_pass(&self) -> Result<Option<LastPass>, Fatal> {
-        let sql = "SELECT source, state, exit_code, \
-                   coalesce(json_extract(counters, '$.entries_found'), 0), \
-                   coalesce(ended_ms, resumed_ms, begun_ms) FROM pass ORDER BY number DESC LIMIT 1";
-        let row = self.database.query_row(sql, [], |row| {
-            let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
-            let clean = state == "finished" && code == Some(0);
-            let entries: i64 = row.get(3)?;
-            let last = LastPass { source: row.get(0)?, clean, entries: entries as u64 };
-            Ok((last, row.get::<_, i64>(4)?))
-        });
-        let Some((last, then)) = row.optional().map_err(|e| self.fail(&e))? else {
-            return Ok(None);
-        };
-        let back = then - now_ms();
-        if back > CLOCK_SLACK_MS {
-            let message = format!(
-                "the clock was set back: the last pass of this job ended {} s from now",
-                back / 1000
-            );
-            let path = self.path.display();
-            let hint =
-                format!("set the clock; if it is right now, remove {path}, which costs work only");
-            return Err(Fatal::refused(message, hint));
-        }
-        Ok(Some(last))
+        LastPass::read(&self.database, &self.path)
     }
 
     /// Begins a pass, or goes on with one that did not come to its end and had the same to do.
