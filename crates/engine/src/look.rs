@@ -10,6 +10,7 @@ use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::{Errno, directory, file, path, stat};
 use std::collections::{HashSet, VecDeque};
+use std::os::fd::OwnedFd;
 
 use crate::apply::Planned;
 use crate::context::{Engine, entry_error};
@@ -351,12 +352,21 @@ impl Mover<'_> {
     }
 
     fn probe_granularity(&self, target: &TargetDirectory) -> Result<(), Errno> {
-        let name = self.engine.temporary_name();
-        let probe = file::create_new(&target.fd, name.as_bytes(), 0o600)?;
         let odd = Timestamp { seconds: 1_000_000_001, nanoseconds: 123_456_789 };
         let time = Some((odd.seconds, odd.nanoseconds));
-        let found = dmover_sys::set::times(&probe, time, time).and_then(|()| stat::stat_fd(&probe));
-        directory::unlink(&target.fd, name.as_bytes())?;
+        let kept = |probe: OwnedFd| {
+            dmover_sys::set::times(&probe, time, time).and_then(|()| stat::stat_fd(&probe))
+        };
+        // A name would move the directory's times, and could not be removed from a locked one.
+        let found = match file::create_unnamed(&target.fd, 0o600) {
+            Err(_) if !target.metadata.is_locked() => {
+                let name = self.engine.temporary_name();
+                let found = file::create_new(&target.fd, name.as_bytes(), 0o600).map(kept)?;
+                directory::unlink(&target.fd, name.as_bytes())?;
+                found
+            }
+            made => made.and_then(kept),
+        };
         target.facts.learn_granularity(odd, self.engine.mounts.metadata(&found?).mtime);
         Ok(())
     }

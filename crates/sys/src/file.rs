@@ -10,6 +10,11 @@ pub fn create_new(parent: impl AsFd, name: &[u8], mode: u32) -> Result<OwnedFd> 
     open_with(parent, name, flags, mode)
 }
 
+/// A file without a name, where the file system can (`O_TMPFILE`, open(2)).
+pub fn create_unnamed(directory: impl AsFd, mode: u32) -> Result<OwnedFd> {
+    open_with(directory, b".", OFlags::RDWR | OFlags::TMPFILE, mode)
+}
+
 /// Opens an existing regular file for writing; a FIFO does not make it wait.
 pub fn open_for_writing(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
     open_with(parent, name, OFlags::RDWR | OFlags::NONBLOCK, 0)

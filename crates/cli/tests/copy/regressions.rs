@@ -326,12 +326,15 @@ fn locked_directories_are_updated_and_locked_again() {
     {
         let bench = Bench::new();
         bench.sh(&format!(
-            "mkdir s; head -c 200000 /dev/urandom > s/big; echo 1 > s/f; ln -s 1 s/link; chattr +{flag} s"
+            "mkdir s; head -c 200000 /dev/urandom > s/big; echo 1 > s/f; ln -s 1 s/link; touch -hd @1.1 s/link; chattr +{flag} s"
         ));
         let _undo = bench.undo("chattr -ia s d");
         bench.copy(&format!("{options} -T s d")).expect_code(0);
         bench.sh("echo more >> s/big; echo more >> s/f");
-        bench.sh(&format!("chattr -{flag} s; ln -sfn 2 s/link; ln s/f s/second; chattr +{flag} s"));
+        // So near that the step of times at the destination is tried out.
+        bench.sh(&format!(
+            "chattr -{flag} s; ln -sfn 2 s/link; touch -hd @1.2 s/link; ln s/f s/second; chattr +{flag} s"
+        ));
         let mut job = String::new();
         for _ in 0..2 {
             let run = bench.copy(&format!("{options} -T s d")).expect_code(0);
