@@ -113,6 +113,7 @@ fn sync_policy(args: &SyncArgs) -> Result<SyncPolicy, Unusable> {
         allow_empty_source: args.delete.allow_empty_source,
         checksum: args.comparison.checksum,
         ctime: args.comparison.ctime,
+        renames: !args.comparison.no_renames,
     })
 }
 

@@ -4,8 +4,8 @@
 #![allow(clippy::disallowed_methods)]
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
-    LaneOptions, corruption, digests, faults, kill, live, memory, pairs, powercut, resume, seccomp,
-    sparse, swap,
+    LaneOptions, corruption, digests, faults, kill, live, memory, pairs, powercut, renames, resume,
+    seccomp, sparse, swap,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -32,6 +32,14 @@ fn killed_passes_go_on_and_do_nothing_twice() {
 #[test]
 fn passes_over_a_changing_tree_end_equal() {
     live::live(&options(24)).unwrap().assert_clean();
+}
+
+#[test]
+fn renamed_trees_end_equal_and_are_not_sent_again() {
+    let report = renames::renames(&options(48)).unwrap();
+    report.assert_clean();
+    let (kept, again) = (report.count("files_kept"), report.count("files_sent_again"));
+    assert!(again * 50 < kept || kept == 0, "{report}");
 }
 
 #[test]

@@ -411,6 +411,9 @@ impl Mover<'_> {
             Decision::Replace => Action::Replaced,
             _ => Action::Created,
         };
+        if action != Action::Skipped {
+            self.tell_touched(level);
+        }
         if action == Action::Skipped {
             engine.count(Counter::EntriesSkipped);
             if self.is_dressed_otherwise(planned) {

@@ -10,7 +10,8 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use crate::made::{Carried, Recorder};
 use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
-use crate::sync::Guard;
+use crate::sync::{Doubtful, Guard};
 use crate::verify::{Known, Times};
 
 /// The number of EPERM, which entries' errors carry.
@@ -116,7 +117,11 @@ pub struct Engine {
     pub(crate) keeps_journal: bool,
     /// Files that were open for writing when an earlier pass brought them over: no time says that they were written to
     /// since, if that was through a mapping (mmap(2)).
-    pub(crate) doubtful: BTreeSet<TreePath>,
+    pub(crate) doubtful: Doubtful,
+    /// There is a catalog.
+    pub(crate) keeps_catalog: bool,
+    /// Where the job keeps what it knows.
+    pub(crate) state_path: Option<PathBuf>,
     /// The same of this pass, as far as they are not in the journal yet.
     pub(crate) doubts: Mutex<Vec<TreePath>>,
     /// Errors that are not in the journal yet.

@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::capability::CapabilityCache;
+use crate::catalog::Survey;
 use crate::context::{Engine, Privilege, lock};
 use crate::control::{Control, StopReason};
 use crate::error::Fatal;
@@ -34,17 +35,19 @@ use crate::report::{JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::roots::RootTable;
 use crate::state::{JobFile, StateDirectory, job_id};
-use crate::sync::Guard;
+use crate::sync::{Doubtful, Guard};
 use crate::verify::Known;
 
 mod abandoned;
 mod outside;
 mod record;
 mod start;
+mod survey;
 
 use outside::Outside;
 use record::{Recording, last_pass, refuse_what_was_emptied};
 use start::{guard, header, losses_still_there, refuse_what_cannot_be_held, remember};
+use survey::survey;
 
 /// A mover in this process that makes no progress for so long has lost its task.
 const LEASE: Duration = Duration::from_mins(30);
@@ -203,7 +206,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     if let Some(manifest) = &job.manifest {
         manifest.begin(&header(job, &id, &resolved));
     }
-    let begin = Begin { mounts, resolved, privileged, guard, record };
+    let is_resumed = record.as_ref().is_some_and(|record| record.is_resumed);
+    let survey = survey(job, &id, &resolved, is_resumed)?;
+    let begin = Begin { mounts, resolved, privileged, guard, record, survey };
     let mut run = Run::new(job, &id, begin)?;
     let result = run.run(&job.list);
     if let Some(state) = locked {
@@ -248,6 +253,7 @@ struct Begin {
     privileged: bool,
     guard: Guard,
     record: Option<Recording>,
+    survey: Option<Survey>,
 }
 
 struct Run {
@@ -256,6 +262,8 @@ struct Run {
     coordinator: Coordinator,
     /// The journal, where there is one.
     record: Option<Recording>,
+    /// The catalog, where there is one.
+    survey: Option<Survey>,
     /// Those who ask from outside.
     outside: Option<Outside>,
     /// Somebody asked to hold it.
@@ -278,7 +286,7 @@ impl Run {
     fn new(
         job: &Job,
         id: &dmover_model::JobId,
-        Begin { mounts, resolved, privileged, guard, record }: Begin,
+        Begin { mounts, resolved, privileged, guard, record, survey }: Begin,
     ) -> Result<Self, Fatal> {
         let spec = &job.spec;
         let filter = Filter::new(&spec.selection)
@@ -295,6 +303,8 @@ impl Run {
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
         let durable = spec.verb == Verb::Sync && !spec.policy.dry_run;
         let spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
+        let mut doubtful = record.as_ref().map_or(Ok(BTreeSet::new()), Recording::doubtful)?;
+        doubtful.extend(survey.iter().flat_map(Survey::doubts));
         let open_files = job.open_files_max.saturating_sub(resolved.descriptors());
         let engine = Arc::new(Engine {
             // A list may name one directory several times.
@@ -331,7 +341,9 @@ impl Run {
             is_resumed: record.as_ref().is_some_and(|record| record.is_resumed),
             flusher: durable.then(Flusher::default),
             keeps_journal: record.is_some(),
-            doubtful: record.as_ref().map_or(Ok(BTreeSet::new()), Recording::doubtful)?,
+            doubtful: Doubtful::new(doubtful),
+            keeps_catalog: survey.is_some(),
+            state_path: job.state.as_ref().and_then(StateDirectory::real_path),
             doubts: Mutex::default(),
             unrecorded: Mutex::default(),
             guard,
@@ -349,6 +361,7 @@ impl Run {
         let outside = kept.map(|state| Outside::new(state, id, &description, &engine));
         let queue = LocalQueue::new(LEASE);
         let coordinator = Coordinator::new(movers_max * 4, BUDGET);
+        let coordinator = if survey.is_some() { coordinator.surveying() } else { coordinator };
         Ok(Self {
             engine,
             queue: Arc::new(if record.is_some() { queue.on_record() } else { queue }),
@@ -357,6 +370,7 @@ impl Run {
                 None => coordinator,
             },
             record,
+            survey,
             outside,
             held: false,
             outgoing: Vec::new(),
@@ -396,12 +410,19 @@ impl Run {
             let first = record.first_input(&mut self.ledger)?;
             self.feed(first, list)?;
             self.take_what_is_left(list)?;
+        } else if let Some(survey) = &mut self.survey {
+            let tasks = survey.next()?;
+            self.feed(Input::Survey(tasks), list)?;
         } else {
-            let tasks = first_tasks(list, &self.engine);
-            let more = matches!(list, JobList::Sums(_) | JobList::Records(_));
-            self.feed(Input::Start { tasks, more }, list)?;
+            self.feed(self.start(list), list)?;
         }
         self.settle()
+    }
+
+    fn start(&self, list: &JobList) -> Input {
+        let tasks = first_tasks(list, &self.engine);
+        let more = matches!(list, JobList::Sums(_) | JobList::Records(_));
+        Input::Start { tasks, more }
     }
 
     fn take_what_is_left(&mut self, list: &JobList) -> Result<(), Fatal> {
@@ -564,6 +585,18 @@ impl Run {
                     }
                     Command::RecordExtra(names) => self.ledger.record_extra(names)?,
                     Command::FetchExtra => inputs.push_back(Input::Extra(self.next_extra()?)),
+                    Command::Begin => {
+                        self.engine.doubtful.add(self.survey.iter().flat_map(Survey::doubts));
+                        inputs.push_back(self.start(list));
+                    }
+                    Command::TakeSurvey(found) => {
+                        let tasks = self.survey.as_mut().map(|survey| survey.take(found));
+                        inputs.push_back(Input::Surveyed(tasks.transpose()?.unwrap_or_default()));
+                    }
+                    Command::FetchSurvey => {
+                        let tasks = self.survey.as_mut().map(Survey::next).transpose()?;
+                        inputs.push_back(Input::Survey(tasks.unwrap_or_default()));
+                    }
                     Command::Withdraw => {
                         // What was about to go out has not been leased either.
                         let outgoing = std::mem::take(&mut self.outgoing);

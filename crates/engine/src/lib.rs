@@ -10,6 +10,7 @@
 pub mod apply;
 mod attributes;
 pub mod capability;
+mod catalog;
 mod content;
 mod context;
 mod control;

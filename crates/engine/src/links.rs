@@ -502,6 +502,7 @@ impl Mover<'_> {
         old: Option<&Metadata>,
     ) {
         self.engine.count(Counter::HardLinksCreated);
+        self.tell_touched(level);
         self.keep_link(level, file);
         self.mark_dirty(&file.directory);
         self.tell_link(level, file, anchor.metadata, old);

@@ -1,7 +1,6 @@
 //! A mover: leases tasks, runs them, reports.
 use dmover_model::{
-    DirectoryRef, Identity, MountId, NewNode, Operation, Outcome, Side, Task, TaskKind, TreePath,
-    Work,
+    DirectoryRef, Identity, MountId, NewNode, Operation, Outcome, Side, Task, TaskKind, Work,
 };
 use dmover_observe::{Activity, Counter, Station, station};
 use dmover_sys::directory::DirectoryReader;
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::content::Tools;
 use crate::context::{Engine, entry_error};
 use crate::control::StopReason;
-use crate::level::TargetDirectory;
+use crate::level::{Level, TargetDirectory};
 use crate::made::Carried;
 use crate::queue::{Class, Lease, Queue};
 use crate::verify::{Pair, Unrepaired};
@@ -61,6 +60,8 @@ pub(crate) struct Mover<'a> {
     pub unrepaired: Option<Unrepaired>,
     /// How many names of the inode that is being worked on are known to be the job's own.
     pub names_here: u64,
+    /// The directory that was last told to have been written to.
+    pub touched: Option<Identity>,
     /// What is compared otherwise is to be brought over now.
     pub is_copying: bool,
     /// File systems that this task has written to.
@@ -118,8 +119,9 @@ impl Mover<'_> {
     }
 
     /// Whether an earlier run of this task has handed something on, so that it is another task's.
-    pub fn has_given(&self, path: &TreePath) -> bool {
-        self.lease.task.given.binary_search(path).is_ok()
+    pub fn has_given(&self, level: &Level, name: &[u8]) -> bool {
+        let Task { resumed, given, .. } = &self.lease.task;
+        *resumed && !given.is_empty() && given.binary_search(&level.path.join(name)).is_ok()
     }
 
     /// An earlier run may have left temporaries where this task works, which nobody else comes across.
@@ -158,6 +160,9 @@ impl Mover<'_> {
             TaskKind::Links(groups) => self.run_links(groups),
             TaskKind::Finish(directories) => self.run_finish(directories),
             TaskKind::Delete(extra) => self.run_delete(extra),
+            TaskKind::Revisit(directories) => self.run_revisit(directories),
+            TaskKind::Rename(moves) => self.run_rename(moves),
+            TaskKind::Catalog(directories) => self.run_catalog(directories),
             TaskKind::Pairs(pairs) => self.run_pairs(pairs),
             TaskKind::Sums(items) => self.run_sums(items),
             TaskKind::Hash(task) => self.run_hash(task),
@@ -194,6 +199,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 pair: None,
                 unrepaired: None,
                 names_here: 0,
+                touched: None,
                 is_copying: false,
                 written: RefCell::default(),
                 nodes: 0,

@@ -78,10 +78,11 @@ impl Mover<'_> {
     fn scan_names(
         &mut self,
         at: &DirectoryRef,
-        names: Vec<Name>,
+        mut names: Vec<Name>,
         hint: TypeHint,
     ) -> Result<(), EntryError> {
         let mut level = self.engine.open_level(at)?;
+        names.retain(|name| !self.has_given(&level, name.as_bytes()));
         if let Some(target) = &mut level.target {
             // Names of a directory that this job has made go out once. Whatever stands there all the same is met
             // when an entry is to be created, and looked at then.
@@ -238,9 +239,6 @@ impl Mover<'_> {
                 continue;
             }
             let level = &frames[depth - 1].level;
-            if self.lease.task.resumed && self.has_given(&level.path.join(name.as_bytes())) {
-                continue;
-            }
             if self.engine.looks_for_unknown(level)
                 && !self.is_of_manifest(&level.path.join(name.as_bytes()))
             {
@@ -403,6 +401,9 @@ impl Mover<'_> {
                 {
                     return Ok(true);
                 }
+                if self.has_given(&frames[index].level, name) {
+                    return Ok(true);
+                }
                 let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
                 if hint == TypeHint::Directory && !self.looks_at_directories() {
                     frames[index].directories.push_back(name);
@@ -486,9 +487,6 @@ impl Mover<'_> {
                 }
             }
             let Some(frame) = frames.last_mut() else { return };
-            if self.lease.task.resumed && self.has_given(&frame.level.path.join(name.as_bytes())) {
-                continue;
-            }
             if (at_sight || compared) && hint == TypeHint::File {
                 let left = if at_sight {
                     self.take_at_sight(&frame.level, name)

@@ -4,7 +4,7 @@
 //! All of it may be deleted at any time; then the same command only forgets whether the destination
 //! meant "inside" or "as", and that entries which are equal now lack an attribute.
 use dmover_model::{JobId, JobSpec, LossKind, Verb, percent_decode, percent_encode};
-use dmover_sys::{OwnedFd, file};
+use dmover_sys::{OwnedFd, file, mount, path};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -93,6 +93,11 @@ pub(crate) struct JobLock {
 }
 
 impl StateDirectory {
+    /// Where it is, whatever links lead there. `None`: it is not there.
+    pub(crate) fn real_path(&self) -> Option<PathBuf> {
+        mount::path_of(path::open_directory(&self.path).ok()?)
+    }
+
     /// Uses `path`, which is created when first needed.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }

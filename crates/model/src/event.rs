@@ -17,6 +17,8 @@ pub enum Action {
     Updated,
     /// A hard link to an entry that was copied.
     Linked,
+    /// It was renamed, as its source was; `target` is the new name.
+    Renamed,
     /// Its content was right, and its owner, mode or other attributes were set.
     Dressed,
     /// It was equal already.

@@ -7,6 +7,7 @@
 #[macro_use]
 mod words;
 
+mod catalog;
 mod digest;
 mod entry;
 mod error;
@@ -24,6 +25,9 @@ mod task;
 pub mod units;
 mod verify;
 
+pub use catalog::{
+    CatalogEntry, DirectoryState, ListedName, Move, MoveResult, Object, Revisit, Segment, Surveyed,
+};
 pub use digest::{Digest, HashType, Shape};
 pub use entry::{EntryKind, EntryRecord, Identity, Metadata, MountId, Timestamp, Version};
 pub use error::{EntryError, ErrorClass, Operation, Side};

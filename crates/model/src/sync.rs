@@ -47,6 +47,8 @@ pub struct SyncPolicy {
     pub checksum: bool,
     /// The same for those that were changed in any way since they were brought over.
     pub ctime: bool,
+    /// What was renamed at the source is renamed at the destination.
+    pub renames: bool,
 }
 
 /// A name at the destination that the source does not have, as it was when it was found.

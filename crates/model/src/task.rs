@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ByteRange, CompareTask, ConcludeTask, EntryError, ExtraNames, HashTask, HashedPieces, Identity,
-    JudgeTask, Metadata, Name, RangeCopy, RecordsTask, SumItem, TreePath, Version,
+    JudgeTask, Metadata, Move, Name, RangeCopy, RecordsTask, Revisit, SumItem, Surveyed, TreePath,
+    Version,
 };
 
 /// Number of a task within its job.
@@ -173,6 +174,12 @@ pub enum TaskKind {
     Finish(Vec<DirectoryRef>),
     /// Remove names that the source does not have.
     Delete(Vec<ExtraNames>),
+    /// Look whether source directories have other names than they had.
+    Revisit(Vec<Revisit>),
+    /// Rename at the destination what was renamed at the source, in this order.
+    Rename(Vec<Move>),
+    /// Find out what both sides of directories have alike.
+    Catalog(Vec<TreePath>),
     /// Copy single entries named in a batch list: source, destination, ranges.
     Pairs(Vec<(crate::PathBytes, crate::PathBytes, Option<RangeCopy>)>),
     /// Hash files of a list.
@@ -190,6 +197,15 @@ pub enum TaskKind {
 }
 
 impl TaskKind {
+    /// What another run does not go on with: it looks at both sides again, and finds it out anew.
+    pub fn is_begun_anew(&self) -> bool {
+        match self {
+            Self::Revisit(_) | Self::Rename(_) | Self::Catalog(_) | Self::Delete(_) => true,
+            Self::Scan { names, .. } => matches!(names, ScanNames::Extra),
+            _ => false,
+        }
+    }
+
     /// Content of a large file, and what begins and ends it.
     pub fn is_large(&self) -> bool {
         matches!(
@@ -267,6 +283,8 @@ pub struct Outcome {
     pub dirty: Vec<DirectoryRef>,
     /// Names that only the destination has, to be removed in the end.
     pub extra: Vec<ExtraNames>,
+    /// What was found on the way for the catalog, or from it.
+    pub survey: Vec<Surveyed>,
     /// Why a chunk or part failed; what ends the file decides what becomes of it.
     pub chunk_failure: Option<Box<EntryError>>,
     /// Digests of the pieces of a part.
@@ -292,7 +310,8 @@ impl Outcome {
     /// How many directories, tasks and names it carries.
     pub fn len(&self) -> usize {
         let extra: usize = self.extra.iter().map(|extra| extra.names.len()).sum();
-        self.nodes.len() + self.tasks.len() + self.links.len() + self.dirty.len() + extra
+        let lists = self.nodes.len() + self.tasks.len() + self.links.len() + self.dirty.len();
+        lists + self.survey.len() + extra
     }
 
     /// Whether there is nothing to report but the end.

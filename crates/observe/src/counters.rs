@@ -83,6 +83,8 @@ counters! {
     EntriesReplaced = "entries_replaced",
     /// Entries whose owner, mode or other attributes were set, and nothing else.
     EntriesDressed = "entries_dressed",
+    /// Entries renamed at the destination as they were at the source.
+    EntriesRenamed = "entries_renamed",
     /// Entries that only the destination has.
     EntriesExtra = "entries_extra",
     /// Entries that only the destination had and that were removed, or moved to the trash.

@@ -7,8 +7,8 @@
 //! comes back last in, first out: depth first, so that memory follows depth and not the tree.
 use dmover_model::{
     Budget, ByteRange, DirectoryRef, EntryError, ErrorClass, ExtraNames, HashedPieces, LinkGroup,
-    LinkName, NewNode, NewTask, Operation, Outcome, Parent, PathBytes, Side, Task, TaskId,
-    TaskKind, Work,
+    LinkName, NewNode, NewTask, Operation, Outcome, Parent, PathBytes, Side, Surveyed, Task,
+    TaskId, TaskKind, Work,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -122,6 +122,10 @@ pub enum Input {
     Dirty(Vec<DirectoryRef>),
     /// The ledger answers [`Command::FetchExtra`], a task each; none when there are no more.
     Extra(Vec<TaskKind>),
+    /// The driver answers [`Command::FetchSurvey`]; none when there are no more.
+    Survey(Vec<TaskKind>),
+    /// The driver answers [`Command::TakeSurvey`] with what follows from it.
+    Surveyed(Vec<TaskKind>),
     /// Take no new work; what is not begun is given up.
     Stop,
 }
@@ -194,6 +198,12 @@ pub enum Command {
     FetchExtra,
     /// Give back dirty directories, deepest first.
     FetchDirty,
+    /// Take what was found for the catalog, or from it.
+    TakeSurvey(Vec<Surveyed>),
+    /// Give the next tasks of the survey before the tree, or of the one after it.
+    FetchSurvey,
+    /// Give the first tasks of the tree.
+    Begin,
     /// Take back from the queue what nobody has leased.
     Withdraw,
     /// This will not be attempted.
@@ -215,6 +225,8 @@ struct Node {
 struct Flight {
     node: Option<NodeId>,
     large: bool,
+    /// No journal hears of it.
+    begun_anew: bool,
     /// Nodes this task has reported; they stay open as long as it may report more below them.
     reported: Vec<NodeId>,
     /// Nodes that holders of an earlier lease have reported: still to be finished, but the present
@@ -224,10 +236,14 @@ struct Flight {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// What was renamed at the source since the last pass.
+    Renames,
     Tree,
     Links,
     Extra,
     Dirty,
+    /// What both sides have now.
+    Catalog,
     Finished,
 }
 
@@ -254,6 +270,8 @@ pub struct Coordinator {
     serial: bool,
     links_exhausted: bool,
     extra_exhausted: bool,
+    /// There is a catalog.
+    surveys: bool,
     stopping: bool,
     ended: bool,
     /// What a journal has to know; `None`: there is none.
@@ -279,6 +297,7 @@ impl Coordinator {
             serial: false,
             links_exhausted: false,
             extra_exhausted: false,
+            surveys: false,
             stopping: false,
             ended: false,
             changes: None,
@@ -289,6 +308,12 @@ impl Coordinator {
     #[must_use]
     pub fn journalled(self) -> Self {
         Self { changes: Some(Vec::new()), ..self }
+    }
+
+    /// The same with a catalog, which is looked at before the tree and written after it.
+    #[must_use]
+    pub fn surveying(self) -> Self {
+        Self { surveys: true, phase: Phase::Renames, ..self }
     }
 
     /// What has changed since it was asked last.
@@ -332,7 +357,7 @@ impl Coordinator {
             Input::Done(task, outcome) => {
                 let work = outcome.work;
                 self.take_outcome(task, outcome, &mut out);
-                if self.flights.contains_key(&task) {
+                if self.flights.get(&task).is_some_and(|flight| !flight.begun_anew) {
                     self.change(|| Change::Ended(task, work));
                 }
                 self.end_flight(task, &mut out);
@@ -361,6 +386,11 @@ impl Coordinator {
             Input::Extra(tasks) => {
                 self.fetching = false;
                 self.extra_exhausted = tasks.is_empty();
+                self.add(tasks.into_iter().map(|kind| (None, kind)), None, &mut out);
+            }
+            Input::Survey(tasks) => self.take_survey(tasks, &mut out),
+            Input::Surveyed(tasks) => {
+                self.fetching = false;
                 self.add(tasks.into_iter().map(|kind| (None, kind)), None, &mut out);
             }
             Input::Stop => {
@@ -405,6 +435,11 @@ impl Coordinator {
         if !outcome.dirty.is_empty() {
             out.push(Command::RecordDirty(outcome.dirty));
         }
+        if !outcome.survey.is_empty() {
+            // What follows from it comes before anything is taken for done.
+            self.fetching = true;
+            out.push(Command::TakeSurvey(outcome.survey));
+        }
         if !outcome.extra.is_empty() {
             self.extra_exhausted = false;
             out.push(Command::RecordExtra(outcome.extra));
@@ -435,6 +470,7 @@ impl Coordinator {
     ) {
         self.next_task = self.next_task.max(task.0);
         self.next_node = self.next_node.max(node.0);
+        self.phase = Phase::Tree;
         // The tasks come next.
         self.fetching = true;
         let mut ended = Vec::new();
@@ -485,7 +521,9 @@ impl Coordinator {
         for (node, kind) in tasks {
             self.hold(node);
             let task = Shelved { node, task: self.number(kind) };
-            self.change(|| Change::Added { task: task.clone(), origin });
+            if !task.task.kind.is_begun_anew() {
+                self.change(|| Change::Added { task: task.clone(), origin });
+            }
             self.place(task, &mut shelved, out);
         }
         if !shelved.is_empty() {
@@ -529,8 +567,8 @@ impl Coordinator {
             return;
         }
         *self.out.of(&task.kind) += 1;
-        let large = task.kind.is_large();
-        let flight = Flight { node, large, reported: Vec::new(), earlier: Vec::new() };
+        let (large, begun_anew) = (task.kind.is_large(), task.kind.is_begun_anew());
+        let flight = Flight { node, large, begun_anew, reported: Vec::new(), earlier: Vec::new() };
         self.flights.insert(task.id, flight);
         out.push(Command::Publish(task));
     }
@@ -630,9 +668,22 @@ impl Coordinator {
     fn take_dirty(&mut self, directories: Vec<DirectoryRef>, out: &mut Vec<Command>) {
         self.fetching = false;
         if directories.is_empty() {
-            self.phase = Phase::Finished;
+            self.phase = if self.surveys { Phase::Catalog } else { Phase::Finished };
         } else {
             self.publish_next(None, TaskKind::Finish(directories), out);
+        }
+    }
+
+    fn take_survey(&mut self, tasks: Vec<TaskKind>, out: &mut Vec<Command>) {
+        self.fetching = false;
+        match self.phase {
+            Phase::Renames if tasks.is_empty() => {
+                self.phase = Phase::Tree;
+                self.fetching = true;
+                out.push(Command::Begin);
+            }
+            Phase::Catalog if tasks.is_empty() => self.phase = Phase::Finished,
+            _ => self.add(tasks.into_iter().map(|kind| (None, kind)), None, out),
         }
     }
 
@@ -686,6 +737,10 @@ impl Coordinator {
             Phase::Links if !self.links_exhausted && room.small > 0 && (!self.serial || idle) => {
                 self.fetching = true;
                 out.push(Command::FetchLinks);
+            }
+            Phase::Renames | Phase::Catalog if idle => {
+                self.fetching = true;
+                out.push(Command::FetchSurvey);
             }
             // One batch at a time keeps the order from the deepest directory up.
             Phase::Dirty if idle => {

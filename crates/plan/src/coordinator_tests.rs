@@ -169,6 +169,9 @@ impl World {
                     }
                     Command::Abandon(_) => self.abandoned += 1,
                     Command::RecordLinks(_) => unreachable!("no links in this world"),
+                    Command::TakeSurvey(_) | Command::FetchSurvey | Command::Begin => {
+                        unreachable!("no catalog in this world")
+                    }
                     Command::Supply(_) => unreachable!("everything is known at the start"),
                     Command::Finished => self.ended = true,
                 }
@@ -186,6 +189,9 @@ impl World {
         let (nodes, mut tasks) = self.book.left();
         let next = (TaskId(self.book.next.0), NodeId(self.book.next.1));
         self.feed(Input::Resume { nodes, next });
+        // Both sides are looked at again for names that are to go.
+        self.deleted = 0;
+        self.extra = self.scanned.iter().map(|path| extra_in(&directory(path))).collect();
         let rest = tasks.split_off(tasks.len() / 2);
         self.feed(Input::Left { tasks, more: true });
         self.feed(Input::Left { tasks: rest, more: false });
@@ -265,13 +271,7 @@ impl World {
             let kind = TaskKind::Scan { directory: directory(below), names: ScanNames::Root };
             outcome.tasks.push(NewTask { parent: Parent::New(0), kind });
         }
-        outcome.extra.push(ExtraNames {
-            directory: at.clone(),
-            below: TreePath::root(),
-            holder: Identity::default(),
-            in_the_way: false,
-            names: Vec::new(),
-        });
+        outcome.extra.push(extra_in(at));
         let kind = TaskKind::Open { file: large(&path, 1).file, round: 1 };
         outcome.tasks.push(NewTask { parent: Parent::New(0), kind });
     }
@@ -282,6 +282,16 @@ impl World {
         }
         assert!(self.sealed.contains_key(path), "{path:?} was finished before its large file");
         assert!(self.finished.insert(path.to_owned()), "{path:?} was finished twice");
+    }
+}
+
+fn extra_in(at: &DirectoryRef) -> ExtraNames {
+    ExtraNames {
+        directory: at.clone(),
+        below: TreePath::root(),
+        holder: Identity::default(),
+        in_the_way: false,
+        names: Vec::new(),
     }
 }
 

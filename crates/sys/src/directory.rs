@@ -39,6 +39,15 @@ impl DirectoryReader {
         directory: impl AsFd,
         mut each: impl FnMut(&[u8], TypeHint) -> std::result::Result<bool, E>,
     ) -> std::result::Result<bool, E> {
+        self.read_numbered(directory, |name, hint, _| each(name, hint))
+    }
+
+    /// The same with the inode number that the directory has. That of a mount point is of what is below the mount.
+    pub fn read_numbered<E: From<Errno>>(
+        &mut self,
+        directory: impl AsFd,
+        mut each: impl FnMut(&[u8], TypeHint, u64) -> std::result::Result<bool, E>,
+    ) -> std::result::Result<bool, E> {
         let mut interruptions = 0;
         let mut reader = RawDir::new(directory.as_fd(), &mut self.buffer);
         while let Some(entry) = reader.next() {
@@ -60,7 +69,7 @@ impl DirectoryReader {
                 rustix::fs::FileType::Unknown => TypeHint::Unknown,
                 _ => TypeHint::Other,
             };
-            if !each(name, hint)? {
+            if !each(name, hint, entry.ino())? {
                 return Ok(false);
             }
         }
@@ -163,6 +172,28 @@ pub fn move_new(
         }
         moved => moved,
     }
+}
+
+/// renameat(2): what stood under the new name is gone, unless it is a directory that is not empty.
+pub fn move_over(
+    old_parent: impl AsFd,
+    old_name: &[u8],
+    new_parent: impl AsFd,
+    new_name: &[u8],
+) -> Result<()> {
+    let (old, new) = (old_parent.as_fd(), new_parent.as_fd());
+    retry(|| rustix::fs::renameat(old, old_name, new, new_name))
+}
+
+/// Each of two names gets what the other one stands for (`RENAME_EXCHANGE`, rename(2)).
+pub fn exchange(
+    old_parent: impl AsFd,
+    old_name: &[u8],
+    new_parent: impl AsFd,
+    new_name: &[u8],
+) -> Result<()> {
+    let (old, new, flags) = (old_parent.as_fd(), new_parent.as_fd(), RenameFlags::EXCHANGE);
+    retry(|| rustix::fs::renameat_with(old, old_name, new, new_name, flags))
 }
 
 /// Removes a name that is not a directory.

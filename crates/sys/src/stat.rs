@@ -67,12 +67,29 @@ pub fn stat_fd(object: impl AsFd) -> Result<Stat> {
     stat_with(object.as_fd(), b"", AtFlags::EMPTY_PATH)
 }
 
+/// Metadata of a name, and when it was born where the file system keeps that.
+pub fn stat_born_at(parent: impl AsFd, name: &[u8]) -> Result<(Stat, Option<(i64, u32)>)> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    stat_asking(parent.as_fd(), name, flags, StatxFlags::BTIME)
+}
+
 fn stat_with(base: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Stat> {
+    stat_asking(base, name, flags, StatxFlags::empty()).map(|(stat, _)| stat)
+}
+
+/// What nobody needs is not asked for: a server may have to be asked.
+fn stat_asking(
+    base: BorrowedFd<'_>,
+    name: &[u8],
+    flags: AtFlags,
+    more: StatxFlags,
+) -> Result<(Stat, Option<(i64, u32)>)> {
     if has_statx() {
-        let mask = StatxFlags::BASIC_STATS;
+        let mask = StatxFlags::BASIC_STATS | more;
         let st = retry(|| rustix::fs::statx(base, name, flags, mask))?;
         let time = |t: rustix::fs::StatxTimestamp| (t.tv_sec, t.tv_nsec);
-        return Ok(Stat {
+        let has_birth = st.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let stat = Stat {
             device: rustix::fs::makedev(st.stx_dev_major, st.stx_dev_minor),
             inode: st.stx_ino,
             mode: u32::from(st.stx_mode),
@@ -86,10 +103,11 @@ fn stat_with(base: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Stat> 
             mtime: time(st.stx_mtime),
             ctime: time(st.stx_ctime),
             attributes: st.stx_attributes.bits(),
-        });
+        };
+        return Ok((stat, has_birth.then_some(time(st.stx_btime))));
     }
     let st = retry(|| rustix::fs::statat(base, name, flags))?;
-    Ok(Stat {
+    let stat = Stat {
         device: st.st_dev,
         inode: st.st_ino,
         mode: st.st_mode,
@@ -103,7 +121,8 @@ fn stat_with(base: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Stat> 
         mtime: (st.st_mtime, st.st_mtime_nsec as u32),
         ctime: (st.st_ctime, st.st_ctime_nsec as u32),
         attributes: 0,
-    })
+    };
+    Ok((stat, None))
 }
 
 /// Whether an error number says that nothing stands there; 0 is none.

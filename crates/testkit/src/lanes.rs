@@ -14,6 +14,7 @@ pub mod live;
 pub mod memory;
 pub mod pairs;
 pub mod powercut;
+pub mod renames;
 pub mod resume;
 pub mod run;
 pub mod seccomp;
@@ -173,6 +174,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("kill", "kill -9 at any moment, then the same command again", 500, kill::kill),
     ("resume", "kill -9 of passes, then the same command goes on", 1000, resume::resume),
     ("live", "passes over a tree that is changed all the time", 500, live::live),
+    ("renames", "names that change places between passes", 500, renames::renames),
     ("powercut", "power cuts at any moment, ext4 and XFS", 100, powercut::powercut),
     ("swap", "names swapped with ways out of the tree while copies run", 110, swap::swap),
     ("seccomp", "system calls missing or forbidden", 28, seccomp::seccomp),

@@ -87,6 +87,9 @@ pub struct ComparisonArgs {
     /// The same only for files that were changed in any way (ctime) after they were brought over
     #[arg(long, conflicts_with = "checksum")]
     pub ctime: bool,
+    /// Bring over anew what was renamed at SOURCE since the last pass, instead of renaming it in DEST
+    #[arg(long)]
+    pub no_renames: bool,
     /// Change nothing and say whether anything would be done: exit code 1 if so
     #[arg(long)]
     pub check: bool,

@@ -92,6 +92,7 @@ fn changes(report: &JobReport) -> u64 {
         Counter::SymlinksCopied,
         Counter::SpecialsCopied,
         Counter::HardLinksCreated,
+        Counter::EntriesRenamed,
         Counter::EntriesDressed,
         Counter::EntriesDeleted,
     ];

@@ -175,6 +175,7 @@ pub(crate) fn action_word(action: dmover_model::Action) -> &'static str {
         A::Created => "created",
         A::Replaced => "replaced",
         A::Updated => "updated",
+        A::Renamed => "renamed",
         A::Dressed => "dressed",
         A::Deleted => "deleted",
         A::Trashed => "trashed",
@@ -245,6 +246,7 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
         ));
     }
     let more = [
+        (Counter::EntriesRenamed, "  renamed     "),
         (Counter::EntriesDressed, "  dressed     "),
         (Counter::EntriesDeleted, "  deleted     "),
         (Counter::DeletesWithheld, "  withheld    "),

@@ -9,6 +9,7 @@ mod bench;
 mod deletes;
 mod jobs;
 mod passes;
+mod renames;
 
 use bench::Bench;
 use dmover_testkit::lanes::lines::Line;

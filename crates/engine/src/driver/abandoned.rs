@@ -61,7 +61,11 @@ impl Run {
             | TaskKind::Chunk(_)
             | TaskKind::Seal(_)
             | TaskKind::Hash(_)
-            | TaskKind::Compare(_) => return,
+            | TaskKind::Compare(_)
+            // What was renamed is dealt with by the scan as well, and the next pass looks at it all.
+            | TaskKind::Revisit(_)
+            | TaskKind::Rename(_)
+            | TaskKind::Catalog(_) => return,
         };
         self.tell_not_attempted(path, &words);
     }

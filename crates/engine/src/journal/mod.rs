@@ -178,9 +178,11 @@ impl Journal {
     /// Begins a pass, or goes on with one that did not come to its end and had the same to do.
     pub fn begin(&mut self, spec: &JobSpec, places: &Places) -> Result<Begun, Fatal> {
         let text = same_work(spec);
+        // One that had not begun with the tree has nothing to go on with.
         let sql = "SELECT number FROM pass WHERE ended_ms IS NULL AND spec = ?1 AND places = ?2 \
                    AND places != '' \
-                   AND number = (SELECT max(number) FROM pass)";
+                   AND number = (SELECT max(number) FROM pass) \
+                   AND (EXISTS (SELECT 1 FROM task) OR EXISTS (SELECT 1 FROM outcome))";
         let run = |this: &mut Self| -> rusqlite::Result<Begun> {
             let open: Option<i64> = this
                 .database
@@ -297,7 +299,7 @@ impl Journal {
 
 /// Settings: a log beside the file where that is on this machine, and a plain rollback journal where the file system
 /// may be shared with others, which the log's shared memory cannot be (sqlite.org, "Write-Ahead Logging").
-fn settle(database: &Connection, directory: &Path) -> rusqlite::Result<()> {
+pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Result<()> {
     database.busy_timeout(std::time::Duration::from_secs(10))?;
     let magic = dmover_sys::path::open_directory(directory)
         .and_then(stat::file_system)
@@ -360,6 +362,7 @@ fn kind_word(kind: &TaskKind) -> &'static str {
         TaskKind::Links(_) => "links",
         TaskKind::Finish(_) => "finish",
         TaskKind::Delete(_) => "delete",
+        TaskKind::Revisit(_) | TaskKind::Rename(_) | TaskKind::Catalog(_) => "survey",
         TaskKind::Pairs(_) => "pairs",
         TaskKind::Sums(_) | TaskKind::Hash(_) | TaskKind::Conclude(_) => "sum",
         TaskKind::Records(_) | TaskKind::Compare(_) | TaskKind::Judge(_) => "verify",

@@ -60,10 +60,13 @@ impl Mover<'_> {
 
     /// A directory that has to go before an entry of another type can take its place.
     pub(crate) fn clear(&mut self, level: &Level, planned: &Planned) {
-        let name = planned.record.destination_name();
-        let (Some(target), Some(found)) = (&level.target, &planned.existing) else {
-            return;
-        };
+        if let Some(found) = &planned.existing {
+            self.clear_name(level, planned.record.destination_name(), found);
+        }
+    }
+
+    fn clear_name(&mut self, level: &Level, name: &Name, found: &Metadata) {
+        let Some(target) = &level.target else { return };
         let mut extra = Vec::new();
         let (root, holder) = (TreePath::root(), target.metadata.identity);
         let fd = &target.fd;
@@ -427,6 +430,34 @@ impl Mover<'_> {
             }
         }
         self.collect_extra(&level, &seen);
+        if engine.is_resumed { self.clear_again(&level) } else { Ok(()) }
+    }
+
+    /// An earlier run may have found directories in the way of entries of another type, and not come to removing them.
+    fn clear_again(&mut self, level: &Level) -> Result<(), EntryError> {
+        let Some(target) = &level.target else { return Ok(()) };
+        let mut in_the_way = Vec::new();
+        self.each_name(&target.fd, &|| level.own_target_path(), |mover, name| {
+            let Some(found) = look_at(&target.fd, name.as_bytes())? else { return Ok(()) };
+            let found = mover.engine.mounts.metadata(&found);
+            if found.kind != EntryKind::Directory {
+                return Ok(());
+            }
+            let engine = mover.engine;
+            let Some(new) = look_at(&level.source.fd, name.as_bytes())? else { return Ok(()) };
+            let new = engine.mounts.metadata(&new);
+            let path = level.path.join(name.as_bytes());
+            if new.kind != EntryKind::Directory
+                && !engine.follows_links()
+                && engine.filter.admits(path.as_bytes(), &new)
+            {
+                in_the_way.push((name.clone(), found));
+            }
+            Ok(())
+        })?;
+        for (name, found) in in_the_way {
+            self.clear_name(level, &name, &found);
+        }
         Ok(())
     }
 }

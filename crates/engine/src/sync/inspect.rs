@@ -1,11 +1,14 @@
 //! Entries that look equal: is their content, and have they the attributes that they should have?
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, Side, Timestamp,
+    ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, Side, Timestamp, TreePath,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, file, flags, path, stat};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::apply::{Moved, Planned};
@@ -16,9 +19,62 @@ use crate::mover::Mover;
 use crate::verify::changed;
 
 /// How far clocks of two servers may lie apart.
-const SKEW: Duration = Duration::from_hours(1);
+pub(super) const SKEW: Duration = Duration::from_hours(1);
 /// The longest steps in which file systems keep times, those of FAT, and one more second.
-const COARSE: Duration = Duration::from_secs(3);
+pub(super) const COARSE: Duration = Duration::from_secs(3);
+
+/// Files that are compared if they look equal, and directories of which all files are: what was open for writing when
+/// an earlier pass brought it over, and places where renames may have put something else.
+#[derive(Debug, Default)]
+pub(crate) struct Doubtful {
+    /// There are any. Most jobs have none, and ask for every file.
+    any: AtomicBool,
+    paths: RwLock<BTreeSet<TreePath>>,
+}
+
+impl Doubtful {
+    pub fn new(paths: BTreeSet<TreePath>) -> Self {
+        Self { any: AtomicBool::new(!paths.is_empty()), paths: RwLock::new(paths) }
+    }
+
+    pub fn add(&self, more: impl Iterator<Item = TreePath>) {
+        let mut paths = self.paths.write().unwrap_or_else(PoisonError::into_inner);
+        paths.extend(more);
+        self.any.store(!paths.is_empty(), Ordering::SeqCst);
+    }
+
+    fn has(&self, directory: &TreePath, name: &[u8]) -> bool {
+        if !self.any.load(Ordering::Relaxed) {
+            return false;
+        }
+        let paths = self.paths.read().unwrap_or_else(PoisonError::into_inner);
+        let mut place = Some(directory.join(name));
+        while let Some(path) = place {
+            if paths.contains(&path) {
+                return true;
+            }
+            place = path.split_last().map(|(above, _)| above);
+        }
+        false
+    }
+
+    /// Adds those that were renamed with `from`, and answers them.
+    fn carry(&self, from: &TreePath, to: &TreePath) -> Vec<TreePath> {
+        if !self.any.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut paths = self.paths.write().unwrap_or_else(PoisonError::into_inner);
+        let renamed = |path: &TreePath| {
+            let rest = path.as_bytes().strip_prefix(from.as_bytes())?;
+            let below = rest.is_empty() || rest.starts_with(b"/");
+            let new = || TreePath::new([to.as_bytes(), rest].concat()).ok();
+            below.then(new).flatten()
+        };
+        let carried: Vec<TreePath> = paths.iter().filter_map(renamed).collect();
+        paths.extend(carried.iter().cloned());
+        carried
+    }
+}
 
 impl Engine {
     /// Whether the source may have been changed since the destination was last written: nothing but a change moves
@@ -41,9 +97,14 @@ impl Engine {
         }
     }
 
+    /// What was open for writing under an old name still has to be compared under its new one.
+    pub(crate) fn carry_doubts(&self, from: &TreePath, to: &TreePath) {
+        lock(&self.doubts).extend(self.doubtful.carry(from, to));
+    }
+
     /// Whether a file was open for writing when it was brought over.
     pub(crate) fn is_doubtful(&self, level: &Level, name: &[u8]) -> bool {
-        !self.doubtful.is_empty() && self.doubtful.contains(&level.path.join(name))
+        self.doubtful.has(&level.path, name)
     }
 
     /// Whether the source was last written so shortly before it was brought over that another write may have left the
@@ -54,7 +115,7 @@ impl Engine {
     }
 }
 
-fn later(time: Timestamp, by: Duration) -> Timestamp {
+pub(super) fn later(time: Timestamp, by: Duration) -> Timestamp {
     Timestamp { seconds: time.seconds.saturating_add_unsigned(by.as_secs()), ..time }
 }
 

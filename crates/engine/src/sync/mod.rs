@@ -1,10 +1,14 @@
 //! Synchronising: what a pass does beyond a copy. Attributes are set where they alone differ, what only looks equal is
-//! compared, and what the source does not have goes.
+//! compared, what was renamed is renamed, and what the source does not have goes.
 mod delete;
 mod guard;
 mod inspect;
+mod rename;
+mod revisit;
 mod trash;
 
 pub(crate) use guard::{Guard, doubt, is_empty};
 pub use guard::{Withheld, WithheldReason};
+pub(crate) use inspect::Doubtful;
+pub(crate) use revisit::object_of;
 pub(crate) use trash::Trash;

@@ -1,0 +1,201 @@
+//! What was renamed at the source is renamed at the destination.
+use super::Bench;
+use dmover_testkit::image::{FileSystem, Image};
+use std::fs;
+use std::os::unix::fs::symlink;
+
+/// On every file system that keeps times of birth.
+fn grounds(test: &str) -> impl Iterator<Item = (FileSystem, Bench, impl Drop)> + use<'_> {
+    let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::Tmpfs];
+    all.into_iter().filter_map(move |file_system| {
+        let image = Image::create_or_skip(test, file_system, 400 << 20)?;
+        Some((file_system, Bench::inside(image.path()), image))
+    })
+}
+
+const TREE: &str = "mkdir -p a/d/e a/f; head -c 300000 /dev/urandom > a/d/e/big; seq 100 > a/d/one; seq 9 > a/f/two;
+    setfattr -n user.x -v 1 a/d/e; ln -s one a/d/link; mkfifo a/f/pipe; seq 5 > a/f/linked; ln a/f/linked a/d/linked";
+
+#[test]
+fn a_renamed_directory_is_renamed_and_nothing_in_it_is_sent() {
+    let test = "a_renamed_directory_is_renamed_and_nothing_in_it_is_sent";
+    for (file_system, bench, _image) in grounds(test) {
+        bench.sh(TREE);
+        bench.sync("a b", 0);
+        let (directory, file) = (bench.inode("b/d"), bench.inode("b/d/e/big"));
+        bench.sh("mkdir -p a/new/deep; mv a/d a/new/deep/d2");
+        let pass = bench.sync("a b", 0);
+        assert_eq!(pass.number("bytes_copied"), 0, "{file_system}");
+        assert_eq!(
+            pass.done(),
+            ["created a/new", "created a/new/deep", "renamed b/d"]
+                .into_iter()
+                .filter(|line| pass.done().contains(&(*line).to_owned()))
+                .collect::<Vec<_>>()
+        );
+        assert_eq!(pass.number("entries_renamed"), 1, "{file_system}");
+        assert_eq!(bench.inode("b/new/deep/d2"), directory, "{file_system}");
+        assert_eq!(bench.inode("b/new/deep/d2/e/big"), file, "{file_system}");
+        assert_eq!(bench.rsync("a", "b"), "", "{file_system}");
+        bench.assert_same("a", "b");
+        let quiet = bench.sync("--delete a b", 0);
+        assert_eq!(quiet.done(), [""; 0], "{file_system}");
+    }
+}
+
+#[test]
+fn files_that_change_places_are_told_by_their_inodes_alone() {
+    let test = "files_that_change_places_are_told_by_their_inodes_alone";
+    for (file_system, bench, _image) in grounds(test) {
+        // Same size, same time: a quick check sees no difference.
+        bench.sh("mkdir -p a/x a/y a/z; for f in x/1 y/1 z/1 x/2 x/3 x/4; do echo $f > a/$f; done; touch -d @1000000000 a/*/*");
+        bench.sync("a b", 0);
+        let before = bench.sh("cd b; stat -c %i x/1 y/1 z/1 x/2 x/3 x/4");
+        // A cycle of three directories, a cycle of two files and a chain onto a name that goes.
+        bench.sh("cd a; mv x t; mv y x; mv z y; mv t z; mv z/1 t; mv z/2 z/1; mv t z/2; mv z/4 t; mv z/3 z/4; rm t");
+        let pass = bench.sync("--delete a b", 0);
+        assert_eq!(pass.number("bytes_copied"), 0, "{file_system}");
+        assert_eq!(bench.sh("diff -r a b"), "", "{file_system}");
+        assert_eq!(bench.rsync("a", "b"), "", "{file_system}");
+        let after = bench.sh("cd b; stat -c %i z/2 x/1 y/1 z/1 z/4");
+        let before: Vec<&str> = before.lines().take(5).collect();
+        assert_eq!(after.lines().collect::<Vec<_>>(), before, "{file_system}");
+    }
+}
+
+#[test]
+fn names_that_go_with_their_directory_are_found_elsewhere() {
+    let bench = Bench::new();
+    bench.sh(TREE);
+    bench.sync("a b", 0);
+    let file = bench.inode("b/d/e/big");
+    bench.sh("mkdir a/kept; mv a/d/e/big a/kept/big; rm -r a/d");
+    let pass = bench.sync("--delete a b", 0);
+    assert_eq!(pass.number("bytes_copied"), 0);
+    assert_eq!(bench.inode("b/kept/big"), file);
+    assert_eq!(bench.rsync("a", "b"), "");
+}
+
+#[test]
+fn a_directory_that_takes_the_place_of_another_leaves_that_aside() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/old a/new; echo 1 > a/old/1; echo 2 > a/new/2");
+    bench.sync("a b", 0);
+    let new = bench.inode("b/new");
+    bench.sh("rm -r a/old; mv a/new a/old");
+    // Nothing is deleted: what stood there has changed places with what came.
+    let pass = bench.sync("a b", 0);
+    assert_eq!((pass.number("bytes_copied"), bench.inode("b/old")), (0, new));
+    assert_eq!(bench.sh("ls b/old b/new"), "b/new:\n1\n\nb/old:\n2\n");
+    bench.sync("--delete a b", 0);
+    assert_eq!(bench.rsync("a", "b"), "");
+}
+
+/// The destination was changed by somebody: then the name there is not what the catalog knows.
+#[test]
+fn only_the_very_copy_is_renamed() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/d; echo 1 > a/one; echo 2 > a/two; echo 3 > a/d/three");
+    bench.sync("a b", 0);
+    bench.sh("rm b/one; echo 9 > b/one; touch -r a/one b/one; mv b/d b/other; mkdir b/d; echo 8 > b/d/theirs");
+    bench.sh("mv a/one a/uno; mv a/d a/e");
+    let pass = bench.sync("a b", 0);
+    assert_eq!(pass.number("entries_renamed"), 0);
+    assert_eq!(bench.sh("cat b/uno b/e/three b/one b/d/theirs b/other/three"), "1\n3\n9\n8\n3\n");
+}
+
+#[test]
+fn a_new_object_with_an_old_number_is_no_rename() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; echo old > a/old; touch -d @1000000000 a/old");
+    bench.sync("a b", 0);
+    // ext4 gives the number to the next file that is made.
+    bench.sh("rm a/old; echo new > a/new; touch -d @1000000000 a/new");
+    let pass = bench.sync("a b", 0);
+    assert_eq!(pass.number("entries_renamed"), 0);
+    assert_eq!(bench.sh("cat b/new b/old"), "new\nold\n");
+}
+
+#[test]
+fn renames_are_not_followed_where_they_are_not_wanted() {
+    let bench = Bench::new();
+    bench.sh(TREE);
+    bench.sync("a b", 0);
+    bench.sh("mv a/d a/d2");
+    let pass = bench.sync("--no-renames a b", 0);
+    assert_eq!(pass.number("entries_renamed"), 0);
+    assert!(bench.exists("b/d/one") && bench.exists("b/d2/one"));
+    // The pass without a catalog has left it behind; the next one looks at everything.
+    bench.sh("mv a/d2 a/d3");
+    bench.sync("--delete a b", 0);
+    assert_eq!(bench.rsync("a", "b"), "");
+    bench.sh("mv a/d3 a/d4");
+    let pass = bench.sync("--delete a b", 0);
+    assert_eq!((pass.number("entries_renamed"), pass.number("bytes_copied")), (1, 0));
+}
+
+/// A rule may keep the old name, or the new one, out of the job.
+#[test]
+fn what_is_left_out_is_not_renamed() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; echo 1 > a/one; echo 2 > a/two");
+    bench.sync("--exclude *.tmp a b", 0);
+    bench.sh("mv a/one a/one.tmp; mv a/two a/zwei");
+    let pass = bench.sync("--exclude *.tmp --delete a b", 0);
+    assert_eq!(pass.done(), ["deleted b/one", "excluded a/one.tmp", "renamed b/two"]);
+    assert_eq!(bench.sh("ls b"), "zwei\n");
+}
+
+/// A directory of the destination becomes a link that leads away: nothing is renamed through it.
+#[test]
+fn renames_lead_nowhere_else() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/d a/e outside; echo 1 > a/d/one");
+    bench.sync("a b", 0);
+    bench.sh("rmdir b/e");
+    symlink("../outside", bench.at("b/e")).unwrap();
+    bench.sh("mv a/d/one a/e/one");
+    bench.sync("--delete a b", 0);
+    assert_eq!(fs::read_dir(bench.at("outside")).unwrap().count(), 0);
+    assert_eq!(bench.sh("diff -r a b"), "");
+}
+
+#[test]
+fn a_catalog_of_another_job_or_a_damaged_one_is_refused() {
+    let bench = Bench::new();
+    bench.sh("mkdir a c; echo 1 > a/one; echo 2 > c/two");
+    let state = bench.at("state");
+    let state = state.display();
+    bench.sync(&format!("--state-dir {state} a b"), 0);
+    bench.sync(&format!("--state-dir {state} c d"), 0);
+    let jobs = bench.sh("ls -d state/jobs/*");
+    let jobs: Vec<&str> = jobs.lines().collect();
+    bench.sh(&format!("cp {}/catalog.sqlite* {}", jobs[0], jobs[1]));
+    for line in ["a b", "c d"] {
+        let run = bench.dmover(&format!("sync --state-dir {state} {line}"));
+        let refused = run.code() == Some(2);
+        let told = run.tell();
+        assert!(
+            !refused || (told.contains("is of another job") && told.contains("remove it")),
+            "{told}"
+        );
+    }
+    let refused = ["a b", "c d"]
+        .iter()
+        .filter(|line| bench.dmover(&format!("sync --state-dir {state} {line}")).code() == Some(2));
+    assert_eq!(refused.count(), 1);
+    bench.sh(&format!(
+        "rm {}/catalog.sqlite*; head -c 9999 /dev/urandom > {}/catalog.sqlite",
+        jobs[1], jobs[1]
+    ));
+    let told: Vec<String> = ["a b", "c d"]
+        .iter()
+        .map(|line| bench.dmover(&format!("sync --state-dir {state} {line}")))
+        .filter(|run| run.code() == Some(2))
+        .map(|run| run.tell())
+        .collect();
+    assert!(told.len() == 1 && told[0].contains("is damaged"), "{told:?}");
+    bench.sh(&format!("rm {}/catalog.sqlite*", jobs[1]));
+    bench.sync(&format!("--state-dir {state} a b"), 0);
+    bench.sync(&format!("--state-dir {state} c d"), 0);
+}

@@ -1,0 +1,501 @@
+//! The catalog of a job: where every object was when the last pass looked, on both sides.
+//!
+//! It is an SQLite file beside the journal, with a row for each source directory and the entries of a directory in
+//! *segments*. Whoever uses it asks both sides again, so that a catalog that is behind costs work only.
+use dmover_model::{
+    CatalogEntry, DirectoryState, EntryKind, JobId, Name, Object, Segment, TreePath,
+};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::error::Fatal;
+use crate::journal::{now_ms, settle};
+
+mod survey;
+
+pub(crate) use survey::Survey;
+
+/// Its name in the directory of the job.
+const FILE: &str = "catalog.sqlite";
+/// The version of the tables that this program writes.
+const VERSION: i64 = 1;
+
+const TABLES: &str = "
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+    CREATE TABLE directory (
+        inode INTEGER PRIMARY KEY,
+        parent INTEGER,
+        name BLOB NOT NULL,
+        object BLOB NOT NULL,
+        state BLOB,
+        seen INTEGER NOT NULL
+    );
+    CREATE INDEX directory_parent ON directory (parent);
+    CREATE TABLE segment (directory INTEGER NOT NULL, age INTEGER NOT NULL, body BLOB NOT NULL);
+    CREATE INDEX segment_directory ON segment (directory);
+    CREATE TABLE moved (
+        directory INTEGER NOT NULL, name BLOB NOT NULL, entry BLOB, PRIMARY KEY (directory, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE doubt (path BLOB PRIMARY KEY) WITHOUT ROWID;
+";
+
+/// Errors of the database and of what is in it.
+type Boxed<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// A directory as the catalog knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KnownDirectory {
+    pub inode: u64,
+    /// `None`: the top, or it is not known where it is.
+    pub parent: Option<u64>,
+    pub name: Vec<u8>,
+    pub object: Object,
+    /// `None`: its names are to be read in any case.
+    pub state: Option<DirectoryState>,
+}
+
+/// An open catalog, of which this process is the only writer.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    path: PathBuf,
+    database: Connection,
+    /// The last pass has written it to its end.
+    pub was_whole: bool,
+    /// Directories of which not all parts are there yet, with what tells new rows from old ones.
+    parts: HashMap<u64, i64>,
+    next: i64,
+}
+
+impl Catalog {
+    /// Opens the catalog in a job's directory, which has to be locked, making it if there is none.
+    pub fn open(directory: &Path, job: &JobId) -> Result<Self, Fatal> {
+        let path = directory.join(FILE);
+        let fail = |error: &rusqlite::Error| failure(&path, error);
+        let database = Connection::open(&path).map_err(|e| fail(&e))?;
+        settle(&database, directory).map_err(|e| fail(&e))?;
+        // What is about to be renamed has to be known after a power cut.
+        database.pragma_update(None, "synchronous", "FULL").map_err(|e| fail(&e))?;
+        let get = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0));
+        match get("PRAGMA user_version").map_err(|e| fail(&e))? {
+            0 => {
+                let make = || -> rusqlite::Result<()> {
+                    database.execute_batch("BEGIN IMMEDIATE")?;
+                    database.execute_batch(TABLES)?;
+                    database.execute("INSERT INTO meta VALUES ('job', ?1)", [&job.0])?;
+                    database.execute("INSERT INTO meta VALUES ('whole', 0)", [])?;
+                    database.pragma_update(None, "user_version", VERSION)?;
+                    database.execute_batch("COMMIT")
+                };
+                make().map_err(|e| fail(&e))?;
+            }
+            VERSION => {}
+            newer => {
+                let message = format!(
+                    "{} has version {newer}, and this program knows {VERSION}",
+                    path.display()
+                );
+                let hint = "use the newer dmover, or remove the file: that costs work, but no data";
+                return Err(Fatal::refused(message, hint));
+            }
+        }
+        let owner: String = database
+            .query_row("SELECT value FROM meta WHERE key = 'job'", [], |row| row.get(0))
+            .map_err(|e| fail(&e))?;
+        if owner != job.0 {
+            let message = format!("the catalog {} is of another job ({owner})", path.display());
+            let hint = "it belongs to another tree; remove it: that costs work, but no data";
+            return Err(Fatal::refused(message, hint));
+        }
+        let whole = "SELECT value FROM meta WHERE key = 'whole'";
+        let was_whole = get(whole).map_err(|e| fail(&e))? == 1;
+        let next = now_ms();
+        Ok(Self { path, database, was_whole, parts: HashMap::new(), next })
+    }
+
+    /// A pass has begun that does not keep a catalog: what there is falls behind.
+    pub fn leave_behind(directory: &Path, job: &JobId) -> Result<(), Fatal> {
+        let known = dmover_sys::path::open_directory(directory)
+            .and_then(|fd| dmover_sys::stat::stat_at(fd, FILE.as_bytes(), false));
+        if known.is_ok() { Self::open(directory, job)?.set_whole(false) } else { Ok(()) }
+    }
+
+    fn fatal(&self, error: &dyn std::fmt::Display) -> Fatal {
+        let (path, error) = (self.path.display(), error.to_string());
+        let hint = "remove it: the next run starts without one, which costs work, but no data";
+        Fatal::refused(format!("the catalog {path} is damaged: {error}"), hint)
+    }
+
+    fn try_to<T>(&mut self, action: impl FnOnce(&mut Self) -> Boxed<T>) -> Result<T, Fatal> {
+        let result = action(self);
+        result.map_err(|error| match error.downcast_ref::<rusqlite::Error>() {
+            Some(error) => failure(&self.path, error),
+            None => self.fatal(&error),
+        })
+    }
+
+    /// Says whether everything that the source has is in it.
+    pub fn set_whole(&mut self, whole: bool) -> Result<(), Fatal> {
+        self.try_to(|this| {
+            let sql = "UPDATE meta SET value = ?1 WHERE key = 'whole'";
+            this.database.execute(sql, [i64::from(whole)])?;
+            Ok(())
+        })
+    }
+
+    /// Forgets everything if it is of another tree than the one with this top.
+    pub fn belong_to(&mut self, top: Object) -> Result<(), Fatal> {
+        if self.known(top.inode)?.is_some_and(|row| row.parent.is_none() && row.object == top) {
+            return Ok(());
+        }
+        self.was_whole = false;
+        self.try_to(|this| {
+            this.database.execute_batch(
+                "DELETE FROM directory; DELETE FROM segment; DELETE FROM moved; DELETE FROM doubt",
+            )?;
+            this.put_directory(top, None, b"", 0)
+        })
+    }
+
+    /// What is known of a directory.
+    pub fn known(&mut self, inode: u64) -> Result<Option<KnownDirectory>, Fatal> {
+        self.try_to(|this| {
+            let sql = "SELECT inode, parent, name, object, state FROM directory WHERE inode = ?1";
+            let mut rows = this.directories(sql, inode)?;
+            Ok(rows.pop())
+        })
+    }
+
+    /// The directories in one.
+    pub fn children(&mut self, inode: u64) -> Result<Vec<KnownDirectory>, Fatal> {
+        self.try_to(|this| {
+            let sql = "SELECT inode, parent, name, object, state FROM directory WHERE parent = ?1";
+            this.directories(sql, inode)
+        })
+    }
+
+    fn directories(&self, sql: &str, number: u64) -> Boxed<Vec<KnownDirectory>> {
+        let mut statement = self.database.prepare_cached(sql)?;
+        let mut rows = statement.query([number as i64])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (object, state): (Vec<u8>, Option<Vec<u8>>) = (row.get(3)?, row.get(4)?);
+            found.push(KnownDirectory {
+                inode: row.get::<_, i64>(0)? as u64,
+                parent: row.get::<_, Option<i64>>(1)?.map(|parent| parent as u64),
+                name: row.get(2)?,
+                object: postcard::from_bytes(&object)?,
+                state: state.map(|state| postcard::from_bytes(&state)).transpose()?,
+            });
+        }
+        Ok(found)
+    }
+
+    /// Does something with all entries of a directory, a segment at a time.
+    pub fn each_segment(
+        &mut self,
+        inode: u64,
+        each: impl FnMut(Vec<CatalogEntry>) -> Boxed<()>,
+    ) -> Result<(), Fatal> {
+        self.try_to(|this| this.segments(inode, each))
+    }
+
+    fn segments(
+        &self,
+        inode: u64,
+        mut each: impl FnMut(Vec<CatalogEntry>) -> Boxed<()>,
+    ) -> Boxed<()> {
+        let number = inode as i64;
+        let sql = "SELECT 1 FROM moved WHERE directory = ?1";
+        let any_moved = self.database.prepare_cached(sql)?.exists([number])?;
+        let sql = "SELECT 1 FROM moved WHERE directory = ?1 AND name = ?2";
+        let mut moved = self.database.prepare_cached(sql)?;
+        let sql = "SELECT body FROM segment WHERE directory = ?1 AND age = 0";
+        let mut statement = self.database.prepare_cached(sql)?;
+        let mut rows = statement.query([number])?;
+        while let Some(row) = rows.next()? {
+            let mut entries: Vec<CatalogEntry> = postcard::from_bytes(row.get_ref(0)?.as_blob()?)?;
+            if any_moved {
+                let mut stay = Vec::with_capacity(entries.len());
+                for entry in entries {
+                    if !moved.exists(params![number, entry.name.as_bytes()])? {
+                        stay.push(entry);
+                    }
+                }
+                entries = stay;
+            }
+            each(entries)?;
+        }
+        let sql = "SELECT entry FROM moved WHERE directory = ?1 AND entry IS NOT NULL";
+        let mut statement = self.database.prepare_cached(sql)?;
+        let mut rows = statement.query([number])?;
+        while let Some(row) = rows.next()? {
+            each(vec![postcard::from_bytes(row.get_ref(0)?.as_blob()?)?])?;
+        }
+        Ok(())
+    }
+
+    /// What was renamed at the destination is known by its new place from now on, whatever becomes of this pass.
+    pub fn relocate(
+        &mut self,
+        mut entry: CatalogEntry,
+        (from, to): ((u64, Name), (u64, Name)),
+        exchanged: bool,
+    ) -> Result<(), Fatal> {
+        self.try_to(|this| {
+            let displaced = if exchanged { this.entry(to.0, &to.1)? } else { None };
+            this.put_moved(&from, displaced)?;
+            entry.name = to.1.clone();
+            this.put_moved(&to, Some(entry))
+        })
+    }
+
+    fn entry(&self, directory: u64, name: &Name) -> Boxed<Option<CatalogEntry>> {
+        let mut found = None;
+        self.segments(directory, |entries| {
+            found = entries.into_iter().find(|entry| entry.name == *name).or(found.take());
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn put_moved(&self, (directory, name): &(u64, Name), entry: Option<CatalogEntry>) -> Boxed<()> {
+        let number = *directory as i64;
+        let body = match entry {
+            None => None,
+            Some(mut entry) => {
+                entry.name = name.clone();
+                if entry.kind == EntryKind::Directory {
+                    self.move_directory(entry.source.inode, *directory, name, 0)?;
+                }
+                Some(postcard::to_stdvec(&entry)?)
+            }
+        };
+        let sql = "INSERT OR REPLACE INTO moved VALUES (?1, ?2, ?3)";
+        self.database.prepare_cached(sql)?.execute(params![number, name.as_bytes(), body])?;
+        let sql = "UPDATE directory SET state = NULL WHERE inode = ?1";
+        self.database.prepare_cached(sql)?.execute([number])?;
+        Ok(())
+    }
+
+    /// Places at the destination of which it is not known what an interrupted pass has put there.
+    pub fn doubts(&mut self) -> Result<Vec<TreePath>, Fatal> {
+        self.try_to(|this| {
+            let mut statement = this.database.prepare("SELECT path FROM doubt")?;
+            let rows = statement.query_map([], |row| row.get::<_, Vec<u8>>(0))?;
+            rows.map(|path| Ok(TreePath::new(path?)?)).collect()
+        })
+    }
+
+    /// Adds to them.
+    pub fn doubt(&mut self, paths: &[TreePath]) -> Result<(), Fatal> {
+        self.each_doubt("INSERT OR REPLACE INTO doubt VALUES (?1)", paths)
+    }
+
+    /// Takes some of them away.
+    pub fn trust(&mut self, paths: &[TreePath]) -> Result<(), Fatal> {
+        self.each_doubt("DELETE FROM doubt WHERE path = ?1", paths)
+    }
+
+    fn each_doubt(&mut self, sql: &str, paths: &[TreePath]) -> Result<(), Fatal> {
+        self.try_to(|this| {
+            let mut statement = this.database.prepare_cached(sql)?;
+            for path in paths {
+                statement.execute([path.as_bytes()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Several changes that are made as one.
+    pub fn begin_changes(&mut self) -> Result<(), Fatal> {
+        self.try_to(|this| Ok(this.database.execute_batch("BEGIN")?))
+    }
+
+    /// Makes them.
+    pub fn make_changes(&mut self) -> Result<(), Fatal> {
+        self.try_to(|this| Ok(this.database.execute_batch("COMMIT")?))
+    }
+
+    /// From now on nothing has to be on storage before anything else happens.
+    pub fn relax(&mut self) -> Result<(), Fatal> {
+        self.try_to(|this| Ok(this.database.execute_batch("PRAGMA synchronous = NORMAL")?))
+    }
+
+    /// The names of a directory are to be read in the next pass, whatever its times.
+    pub fn unsettle(&mut self, inode: u64) -> Result<(), Fatal> {
+        self.try_to(|this| {
+            let sql = "UPDATE directory SET state = NULL WHERE inode = ?1";
+            this.database.prepare_cached(sql)?.execute([inode as i64])?;
+            Ok(())
+        })
+    }
+
+    /// Takes over what was found in a directory. Answers directories in it, and whether each was known.
+    pub fn store(&mut self, segments: Vec<Segment>) -> Result<Vec<(u64, TreePath, bool)>, Fatal> {
+        self.try_to(|this| {
+            let mut children = Vec::new();
+            for segment in segments {
+                this.store_one(&segment, &mut children)?;
+            }
+            Ok(children)
+        })
+    }
+
+    fn store_one(
+        &mut self,
+        segment: &Segment,
+        children: &mut Vec<(u64, TreePath, bool)>,
+    ) -> Boxed<()> {
+        let directory = segment.state.object;
+        let inode = directory.inode as i64;
+        if segment.first {
+            self.next += 1;
+            self.parts.insert(directory.inode, self.next);
+            let sql = "DELETE FROM segment WHERE directory = ?1 AND age = 1";
+            self.database.prepare_cached(sql)?.execute([inode])?;
+            if self.object_of(directory.inode)? != Some(directory) {
+                // Its place is told by the directory above it.
+                self.put_directory(directory, None, b"", 0)?;
+            }
+        }
+        let Some(seen) = self.parts.get(&directory.inode).copied() else { return Ok(()) };
+        for entry in &segment.entries {
+            if entry.kind == EntryKind::Directory {
+                let object = entry.source;
+                let known = self.object_of(object.inode)? == Some(object);
+                if known {
+                    self.move_directory(object.inode, directory.inode, &entry.name, seen)?;
+                } else {
+                    self.put_directory(object, Some(inode), entry.name.as_bytes(), seen)?;
+                }
+                let path = segment.path.join(entry.name.as_bytes());
+                children.push((object.inode, path, known));
+            }
+        }
+        self.put_segment(inode, &segment.entries)?;
+        if segment.last {
+            self.end_directory(segment, seen)?;
+        }
+        Ok(())
+    }
+
+    fn object_of(&self, inode: u64) -> Boxed<Option<Object>> {
+        let sql = "SELECT object FROM directory WHERE inode = ?1";
+        let mut statement = self.database.prepare_cached(sql)?;
+        let body: Option<Vec<u8>> =
+            statement.query_row([inode as i64], |row| row.get(0)).optional()?;
+        Ok(body.map(|body| postcard::from_bytes(&body)).transpose()?)
+    }
+
+    /// A directory that was not known, or another one that had its number.
+    fn put_directory(
+        &self,
+        object: Object,
+        parent: Option<i64>,
+        name: &[u8],
+        seen: i64,
+    ) -> Boxed<()> {
+        let inode = object.inode as i64;
+        for sql in [
+            "DELETE FROM segment WHERE directory = ?1",
+            "DELETE FROM moved WHERE directory = ?1",
+            "UPDATE directory SET parent = NULL WHERE parent = ?1",
+        ] {
+            self.database.prepare_cached(sql)?.execute([inode])?;
+        }
+        let sql = "INSERT OR REPLACE INTO directory VALUES (?1, ?2, ?3, ?4, NULL, ?5)";
+        let object = postcard::to_stdvec(&object)?;
+        self.database.prepare_cached(sql)?.execute(params![inode, parent, name, object, seen])?;
+        Ok(())
+    }
+
+    fn move_directory(&self, inode: u64, parent: u64, name: &Name, seen: i64) -> Boxed<()> {
+        let sql = "UPDATE directory SET parent = ?2, name = ?3, seen = ?4 WHERE inode = ?1";
+        let (inode, parent) = (inode as i64, parent as i64);
+        self.database.prepare_cached(sql)?.execute(params![
+            inode,
+            parent,
+            name.as_bytes(),
+            seen
+        ])?;
+        Ok(())
+    }
+
+    fn put_segment(&self, inode: i64, entries: &[CatalogEntry]) -> Boxed<()> {
+        if !entries.is_empty() {
+            let sql = "INSERT INTO segment VALUES (?1, 1, ?2)";
+            let body = postcard::to_stdvec(entries)?;
+            self.database.prepare_cached(sql)?.execute(params![inode, body])?;
+        }
+        Ok(())
+    }
+
+    /// All of a directory was told. What was renamed at the source since the scan looked is still under its old name
+    /// at the destination, and stays known by it.
+    fn end_directory(&mut self, segment: &Segment, seen: i64) -> Boxed<()> {
+        let directory = segment.state.object.inode;
+        let inode = directory as i64;
+        let left: HashMap<&[u8], Object> =
+            segment.left.iter().map(|(name, object)| (name.as_bytes(), *object)).collect();
+        let mut kept = Vec::new();
+        if !left.is_empty() {
+            self.segments(directory, |old| {
+                let stays =
+                    |e: &CatalogEntry| left.get(e.name.as_bytes()).is_some_and(|o| *o == e.copy);
+                kept.extend(old.into_iter().filter(stays));
+                Ok(())
+            })?;
+        }
+        for entry in &kept {
+            let is_directory = entry.kind == EntryKind::Directory;
+            if is_directory && self.object_of(entry.source.inode)? == Some(entry.source) {
+                let sql = "UPDATE directory SET seen = ?2 WHERE inode = ?1 AND parent = ?3";
+                let child = entry.source.inode as i64;
+                self.database.prepare_cached(sql)?.execute(params![child, seen, inode])?;
+            }
+        }
+        self.put_segment(inode, &kept)?;
+        for sql in [
+            "DELETE FROM moved WHERE directory = ?1",
+            "DELETE FROM segment WHERE directory = ?1 AND age = 0",
+            "UPDATE segment SET age = 0 WHERE directory = ?1",
+        ] {
+            self.database.prepare_cached(sql)?.execute([inode])?;
+        }
+        let sql = "UPDATE directory SET parent = NULL WHERE parent = ?1 AND seen != ?2";
+        self.database.prepare_cached(sql)?.execute([inode, seen])?;
+        let settled = segment.settled && kept.is_empty();
+        let state = settled.then(|| postcard::to_stdvec(&segment.state)).transpose()?;
+        let sql = "UPDATE directory SET state = ?2 WHERE inode = ?1";
+        self.database.prepare_cached(sql)?.execute(params![inode, state])?;
+        self.parts.remove(&directory);
+        Ok(())
+    }
+
+    /// Everything was told: directories that are nowhere are gone.
+    pub fn end(&mut self, top: u64) -> Result<(), Fatal> {
+        self.try_to(|this| {
+            this.database.execute_batch("BEGIN IMMEDIATE")?;
+            let sql = "DELETE FROM directory WHERE inode != ?1 AND \
+                       (parent IS NULL OR parent NOT IN (SELECT inode FROM directory))";
+            while this.database.execute(sql, [top as i64])? > 0 {}
+            this.database.execute_batch(
+                "DELETE FROM segment WHERE directory NOT IN (SELECT inode FROM directory);
+                 DELETE FROM moved; DELETE FROM doubt; COMMIT",
+            )?;
+            Ok(())
+        })?;
+        self.set_whole(true)
+    }
+}
+
+fn failure(path: &Path, error: &rusqlite::Error) -> Fatal {
+    let damaged = [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
+    if error.sqlite_error_code().is_some_and(|code| damaged.contains(&code)) {
+        let message = format!("the catalog {} is damaged: {error}", path.display());
+        let hint = "remove it: the next run starts without one, which costs work, but no data";
+        return Fatal::refused(message, hint);
+    }
+    Fatal::Ledger { path: path.to_owned(), reason: error.to_string() }
+}

@@ -1,0 +1,674 @@
+//! What is done with the catalog in a pass: which names have gone and which are new since the last one, which of them
+//! are one object, and in what order they can be renamed; in the end, what has to be recorded anew.
+//!
+//! A directory is known by its inode and has its place by that of the directory above it. So a name in a directory that
+//! was itself renamed is found where it is, whatever the order in which things are renamed.
+use dmover_model::{
+    CatalogEntry, EntryKind, ListedName, Move, MoveResult, Name, NameError, Object, Revisit,
+    Surveyed, TaskKind, TreePath,
+};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use super::{Boxed, Catalog};
+use crate::error::Fatal;
+use crate::ledger::scratch;
+
+/// Directories in one task.
+const DIRECTORIES: usize = 64;
+/// Renames in one task.
+const MOVES: usize = 256;
+/// Tasks that are given out at once.
+const TASKS: usize = 64;
+/// No tree is deeper.
+const DEPTH_MAX: usize = 100_000;
+
+const SCRATCH: &str = "
+    CREATE TABLE listing (
+        directory INTEGER, name BLOB, inode INTEGER, is_directory INTEGER, instead INTEGER,
+        PRIMARY KEY (directory, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE gone (inode INTEGER, parent INTEGER, name BLOB, entry BLOB);
+    CREATE INDEX gone_inode ON gone (inode);
+    CREATE TABLE fresh (
+        inode INTEGER, parent INTEGER, name BLOB, path BLOB, is_directory INTEGER, instead INTEGER
+    );
+    CREATE INDEX fresh_inode ON fresh (inode);
+    CREATE TABLE move (
+        number INTEGER PRIMARY KEY, inode INTEGER, from_parent INTEGER, from_name BLOB, to_parent INTEGER,
+        to_name BLOB, path BLOB, depth INTEGER, is_directory INTEGER, entry BLOB, state INTEGER
+    );
+    CREATE INDEX move_from ON move (from_parent, from_name);
+    CREATE INDEX move_to ON move (to_parent, to_name);
+    CREATE TABLE flagged (inode INTEGER PRIMARY KEY, path BLOB, out INTEGER);
+";
+
+/// A name in a directory, by the inode of that at the source.
+type Place = (u64, Vec<u8>);
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Look,
+    Match,
+    /// Directories are renamed from the top, so that what goes into one finds it in its place.
+    Directories,
+    /// Anything else, as far as no two renames meet.
+    Free,
+    /// Those that do, one by one.
+    Entangled,
+    /// The tree is being brought over.
+    Tree,
+    Record,
+}
+
+/// The survey of one pass.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    catalog: Catalog,
+    scratch: Connection,
+    stage: Stage,
+    top: u64,
+    /// Every directory is recorded in the end: the catalog does not say enough of them.
+    all: bool,
+    /// The last directory that was given out.
+    depth: (i64, i64),
+    /// Where directories were moved to.
+    moved: HashMap<u64, Place>,
+    /// Where things were put that had to make room.
+    displaced: HashMap<Place, Place>,
+    /// Renames that movers have in hand, and both ends of each.
+    out: HashMap<u64, [TreePath; 2]>,
+    /// Places of which it is not known what stands there.
+    doubts: BTreeSet<TreePath>,
+}
+
+impl Survey {
+    /// Begins the survey of a tree with this top. What an earlier run has left of a pass is not known to it.
+    pub fn begin(
+        mut catalog: Catalog,
+        scratch_directory: &Path,
+        top: Object,
+        is_resumed: bool,
+    ) -> Result<Self, Fatal> {
+        catalog.belong_to(top)?;
+        let all = is_resumed || !catalog.was_whole;
+        catalog.set_whole(false)?;
+        let doubts = catalog.doubts()?.into_iter().collect();
+        Ok(Self {
+            catalog,
+            scratch: scratch(scratch_directory, SCRATCH)?,
+            stage: if is_resumed { Stage::Tree } else { Stage::Look },
+            top: top.inode,
+            all,
+            depth: (-1, -1),
+            moved: HashMap::new(),
+            displaced: HashMap::new(),
+            out: HashMap::new(),
+            doubts,
+        })
+    }
+
+    fn try_to<T>(&mut self, action: impl FnOnce(&mut Self) -> Boxed<T>) -> Result<T, Fatal> {
+        action(self).map_err(|error| match error.downcast::<Fatal>() {
+            Ok(fatal) => *fatal,
+            Err(error) => self.catalog.fatal(&error),
+        })
+    }
+
+    /// The next tasks; none when what comes before the tree, or after it, is done.
+    pub fn next(&mut self) -> Result<Vec<TaskKind>, Fatal> {
+        self.try_to(|this| {
+            loop {
+                let tasks = match this.stage {
+                    Stage::Look => this.look()?,
+                    Stage::Match => this.find_moves()?,
+                    Stage::Directories => this.directories()?,
+                    Stage::Free => this.free()?,
+                    Stage::Entangled => this.entangled()?,
+                    Stage::Tree => {
+                        this.begin_recording()?;
+                        Vec::new()
+                    }
+                    Stage::Record => {
+                        let tasks = this.flagged()?;
+                        if tasks.is_empty() {
+                            this.catalog.end(this.top)?;
+                            return Ok(tasks);
+                        }
+                        tasks
+                    }
+                };
+                if !tasks.is_empty() {
+                    this.hand_out(&tasks)?;
+                    return Ok(tasks);
+                }
+                this.stage = match this.stage {
+                    Stage::Look => Stage::Match,
+                    Stage::Match => Stage::Directories,
+                    Stage::Directories => Stage::Free,
+                    Stage::Free => Stage::Entangled,
+                    Stage::Entangled => {
+                        this.stage = Stage::Tree;
+                        this.doubt_what_is_not_where_it_was()?;
+                        return Ok(Vec::new());
+                    }
+                    Stage::Tree | Stage::Record => Stage::Record,
+                };
+            }
+        })
+    }
+
+    /// Takes what movers have found, and answers what follows from it.
+    pub fn take(&mut self, found: Vec<Surveyed>) -> Result<Vec<TaskKind>, Fatal> {
+        self.try_to(|this| {
+            this.catalog.begin_changes()?;
+            let (mut revisits, mut segments) = (Vec::new(), Vec::new());
+            for surveyed in found {
+                match surveyed {
+                    Surveyed::Unchanged { inode, path } => {
+                        for child in this.catalog.children(inode)? {
+                            let path = path.join(&child.name);
+                            let (inode, known) = (child.inode, child.state);
+                            revisits.push(Revisit { path, inode, known });
+                        }
+                    }
+                    Surveyed::Listed { object, path, names, last } => {
+                        this.list(object, &names)?;
+                        if last {
+                            this.compare(object, &path, &mut revisits)?;
+                        }
+                    }
+                    Surveyed::Moved(number, result) => this.note_move(number, result)?,
+                    Surveyed::Touched { inode, path } => this.flag(inode, &path, false)?,
+                    Surveyed::Recorded(segment) => segments.push(*segment),
+                }
+            }
+            let mut tasks = in_tasks(revisits, DIRECTORIES, TaskKind::Revisit);
+            if !segments.is_empty() {
+                let mut paths = Vec::new();
+                for (inode, path, known) in this.catalog.store(segments)? {
+                    if (this.all || !known) && !this.is_flagged(inode)? {
+                        this.flag(inode, &path, true)?;
+                        paths.push(path);
+                    }
+                }
+                tasks.extend(in_tasks(paths, DIRECTORIES, TaskKind::Catalog));
+            }
+            this.catalog.make_changes()?;
+            Ok(tasks)
+        })
+    }
+
+    /// Begins with the top, if there is anything to compare it with.
+    fn look(&mut self) -> Boxed<Vec<TaskKind>> {
+        self.stage = Stage::Match;
+        let mut any = false;
+        self.catalog.each_segment(self.top, |_| {
+            any = true;
+            Ok(())
+        })?;
+        if !any {
+            return Ok(Vec::new());
+        }
+        let known = self.catalog.known(self.top)?.and_then(|known| known.state);
+        let revisit = Revisit { path: TreePath::root(), inode: self.top, known };
+        Ok(vec![TaskKind::Revisit(vec![revisit])])
+    }
+
+    fn list(&mut self, object: Object, names: &[ListedName]) -> Boxed<()> {
+        let sql = "INSERT OR REPLACE INTO listing VALUES (?1, ?2, ?3, ?4, 0)";
+        let mut insert = self.scratch.prepare_cached(sql)?;
+        for ListedName { name, inode, is_directory } in names {
+            let (directory, inode) = (object.inode as i64, *inode as i64);
+            insert.execute(params![directory, name.as_bytes(), inode, is_directory])?;
+        }
+        Ok(())
+    }
+
+    /// All names of a directory are there: which have gone, which are new, and which lead further down?
+    fn compare(
+        &mut self,
+        object: Object,
+        path: &TreePath,
+        revisits: &mut Vec<Revisit>,
+    ) -> Boxed<()> {
+        self.flag(object.inode, path, false)?;
+        self.catalog.unsettle(object.inode)?;
+        let directory = object.inode as i64;
+        let known = self.catalog.known(object.inode)?.is_some_and(|known| known.object == object);
+        let scratch = &self.scratch;
+        let mut names = scratch
+            .prepare("SELECT inode, name FROM listing WHERE directory = ?1 AND is_directory")?;
+        let mut rows = names.query([directory])?;
+        while let Some(row) = rows.next()? {
+            let (inode, name): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            let inode = inode as u64;
+            let state = self.catalog.known(inode)?.and_then(|known| known.state);
+            revisits.push(Revisit { path: path.join(&name), inode, known: state });
+        }
+        drop(rows);
+        if known {
+            self.catalog.each_segment(object.inode, |entries| {
+                for entry in entries {
+                    let name = entry.name.as_bytes();
+                    let sql =
+                        "DELETE FROM listing WHERE directory = ?1 AND name = ?2 AND inode = ?3";
+                    let inode = entry.source.inode as i64;
+                    let mut stays = scratch.prepare_cached(sql)?;
+                    if stays.execute(params![directory, name, inode])? == 0 {
+                        insert_gone(scratch, object.inode, &entry)?;
+                        let sql =
+                            "UPDATE listing SET instead = 1 WHERE directory = ?1 AND name = ?2";
+                        scratch.prepare_cached(sql)?.execute(params![directory, name])?;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        let sql = "INSERT INTO fresh SELECT inode, directory, name, ?2, is_directory, instead FROM listing \
+                   WHERE directory = ?1";
+        scratch.prepare_cached(sql)?.execute(params![directory, path.as_bytes()])?;
+        scratch.prepare_cached("DELETE FROM listing WHERE directory = ?1")?.execute([directory])?;
+        Ok(())
+    }
+
+    /// Finds what is gone in one place and new in another.
+    fn find_moves(&mut self) -> Boxed<Vec<TaskKind>> {
+        self.expand_gone()?;
+        let scratch = &self.scratch;
+        let mut all = scratch
+            .prepare("SELECT inode, parent, name, path, is_directory FROM fresh ORDER BY inode")?;
+        let mut rows = all.query([])?;
+        while let Some(row) = rows.next()? {
+            let (inode, is_directory): (i64, bool) = (row.get(0)?, row.get(4)?);
+            let sql = "SELECT rowid, parent, name, entry FROM gone WHERE inode = ?1 LIMIT 1";
+            let from = scratch
+                .prepare_cached(sql)?
+                .query_row([inode], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+                .optional()?;
+            let Some((id, parent, from_name, body)): Option<(i64, i64, Vec<u8>, Vec<u8>)> = from
+            else {
+                continue;
+            };
+            let entry: CatalogEntry = postcard::from_bytes(&body)?;
+            if (entry.kind == EntryKind::Directory) != is_directory {
+                continue;
+            }
+            scratch.prepare_cached("DELETE FROM gone WHERE rowid = ?1")?.execute([id])?;
+            let (to_parent, to_name, above): (i64, Vec<u8>, Vec<u8>) =
+                (row.get(1)?, row.get(2)?, row.get(3)?);
+            let path = TreePath::new(above)?.join(&to_name);
+            let sql = "INSERT INTO move (inode, from_parent, from_name, to_parent, to_name, path, depth, \
+                       is_directory, entry, state) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)";
+            scratch.prepare_cached(sql)?.execute(params![
+                inode,
+                parent,
+                from_name,
+                to_parent,
+                to_name,
+                path.as_bytes(),
+                path.depth() as i64,
+                is_directory,
+                body,
+            ])?;
+        }
+        Ok(Vec::new())
+    }
+
+    /// What was in a directory that is gone is gone as well, as far as anything new may be it.
+    fn expand_gone(&mut self) -> Boxed<()> {
+        let is_fresh = |scratch: &Connection, inode: u64| -> Boxed<bool> {
+            let sql = "SELECT 1 FROM fresh WHERE inode = ?1";
+            Ok(scratch.prepare_cached(sql)?.exists([inode as i64])?)
+        };
+        let scratch = &self.scratch;
+        let any: bool =
+            scratch.query_row("SELECT EXISTS (SELECT 1 FROM fresh)", [], |r| r.get(0))?;
+        if !any {
+            return Ok(());
+        }
+        let mut left = Vec::new();
+        {
+            let mut gone = scratch.prepare("SELECT entry FROM gone")?;
+            let mut rows = gone.query([])?;
+            while let Some(row) = rows.next()? {
+                let entry: CatalogEntry = postcard::from_bytes(row.get_ref(0)?.as_blob()?)?;
+                let inode = entry.source.inode;
+                if entry.kind == EntryKind::Directory && !is_fresh(scratch, inode)? {
+                    left.push(inode);
+                }
+            }
+        }
+        while let Some(directory) = left.pop() {
+            self.catalog.each_segment(directory, |entries| {
+                for entry in entries {
+                    if is_fresh(scratch, entry.source.inode)? {
+                        insert_gone(scratch, directory, &entry)?;
+                    } else if entry.kind == EntryKind::Directory {
+                        left.push(entry.source.inode);
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Renames of directories, in one task: each finds what is above it in its place. One that meets another goes
+    /// alone, since the other one begins where this one puts what it displaces.
+    fn directories(&mut self) -> Boxed<Vec<TaskKind>> {
+        let sql = "SELECT * FROM move WHERE is_directory AND (depth, number) > (?1, ?2) \
+                   ORDER BY depth, number LIMIT ?3";
+        loop {
+            let (depth, number) = self.depth;
+            let rows = self.rows(sql, params![depth, number, MOVES as i64])?;
+            if rows.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut moves = Vec::new();
+            let mut alone = false;
+            for row in rows {
+                let meets = self.meets_another(&row)?;
+                if alone || (meets && !moves.is_empty()) {
+                    break;
+                }
+                alone = meets;
+                self.depth = (row.depth, row.number);
+                self.end_move(row.number)?;
+                let inode = row.entry.source.inode;
+                let to = (row.to_parent, row.to_name.clone());
+                if let Some(planned) = self.plan(row, true)? {
+                    // What follows takes it for done. If it fails, the rest is not where it is sought, and stays.
+                    moves.push(planned);
+                    self.moved.insert(inode, to);
+                }
+            }
+            if !moves.is_empty() {
+                return Ok(vec![TaskKind::Rename(moves)]);
+            }
+        }
+    }
+
+    fn meets_another(&self, row: &MoveRow) -> Boxed<bool> {
+        let sql = "SELECT 1 FROM move WHERE from_parent = ?1 AND from_name = ?2 \
+                   UNION ALL SELECT 1 FROM move WHERE to_parent = ?3 AND to_name = ?4";
+        let (to, from) = (row.to_parent as i64, row.from_parent as i64);
+        let mut meets = self.scratch.prepare_cached(sql)?;
+        Ok(meets.exists(params![to, row.to_name, from, row.from_name])?)
+    }
+
+    /// Renames that meet no other, in any order.
+    fn free(&mut self) -> Boxed<Vec<TaskKind>> {
+        let sql = "SELECT * FROM move AS this WHERE NOT is_directory AND state = 0 \
+            AND NOT EXISTS (SELECT 1 FROM move AS other WHERE other.from_parent = this.to_parent \
+                            AND other.from_name = this.to_name) \
+            AND NOT EXISTS (SELECT 1 FROM move AS other WHERE other.to_parent = this.from_parent \
+                            AND other.to_name = this.from_name) LIMIT ?1";
+        loop {
+            let rows = self.rows(sql, params![(MOVES * TASKS) as i64])?;
+            if rows.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut moves = Vec::new();
+            for row in rows {
+                self.end_move(row.number)?;
+                moves.extend(self.plan(row, false)?);
+            }
+            if !moves.is_empty() {
+                return Ok(in_tasks(moves, MOVES, TaskKind::Rename));
+            }
+        }
+    }
+
+    /// Renames that meet others: what stands in the way of one changes places with it.
+    fn entangled(&mut self) -> Boxed<Vec<TaskKind>> {
+        loop {
+            // One at a time, since the next one begins where this one puts what it displaces.
+            let sql = "SELECT * FROM move WHERE NOT is_directory AND state = 0 LIMIT 1";
+            let Some(row) = self.rows(sql, [])?.pop() else { return Ok(Vec::new()) };
+            self.end_move(row.number)?;
+            if let Some(planned) = self.plan(row, true)? {
+                return Ok(vec![TaskKind::Rename(vec![planned])]);
+            }
+        }
+    }
+
+    fn rows(&self, sql: &str, parameters: impl rusqlite::Params) -> Boxed<Vec<MoveRow>> {
+        let mut statement = self.scratch.prepare_cached(sql)?;
+        let mut rows = statement.query(parameters)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(MoveRow::of(row)?);
+        }
+        Ok(found)
+    }
+
+    /// Where both ends are now. `None`: it is where it should be, or cannot be told.
+    fn plan(&mut self, row: MoveRow, exchange: bool) -> Boxed<Option<Move>> {
+        let from = self.now_at((row.from_parent, row.from_name));
+        if from == (row.to_parent, row.to_name) {
+            return Ok(None);
+        }
+        let (parent, name) = from;
+        let Some(parent) = self.path_of(parent)? else { return Ok(None) };
+        let from = parent.join(&name);
+        let planned =
+            Move { number: row.number as u64, entry: row.entry, from, to: row.path, exchange };
+        Ok((planned.from != planned.to).then_some(planned))
+    }
+
+    fn now_at(&self, mut place: Place) -> Place {
+        for _ in 0..=self.displaced.len() {
+            match self.displaced.get(&place) {
+                Some(next) => place = next.clone(),
+                None => break,
+            }
+        }
+        place
+    }
+
+    /// Where the copy of a directory is at the destination.
+    fn path_of(&mut self, inode: u64) -> Boxed<Option<TreePath>> {
+        let (mut inode, mut names) = (inode, Vec::new());
+        while inode != self.top {
+            let place = match self.moved.get(&inode) {
+                Some(place) => place.clone(),
+                None => {
+                    let Some(known) = self.catalog.known(inode)? else {
+                        return self.fresh_path(inode, &names);
+                    };
+                    let Some(parent) = known.parent else { return Ok(None) };
+                    self.now_at((parent, known.name))
+                }
+            };
+            inode = place.0;
+            names.push(place.1);
+            if names.len() > DEPTH_MAX {
+                return Ok(None);
+            }
+        }
+        Ok(Some(joined(TreePath::root(), &names)))
+    }
+
+    /// A directory that is new at the source is in the same place at the destination.
+    fn fresh_path(&self, inode: u64, names: &[Vec<u8>]) -> Boxed<Option<TreePath>> {
+        let sql = "SELECT path, name FROM fresh WHERE inode = ?1 AND is_directory";
+        let found: Option<(Vec<u8>, Vec<u8>)> = self
+            .scratch
+            .prepare_cached(sql)?
+            .query_row([inode as i64], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((above, name)) = found else { return Ok(None) };
+        Ok(Some(joined(TreePath::new(above)?.join(&name), names)))
+    }
+
+    /// Movers are about to rename: until they have said that they did, it is not known what stands where.
+    fn hand_out(&mut self, tasks: &[TaskKind]) -> Boxed<()> {
+        let mut ends = Vec::new();
+        for task in tasks {
+            let TaskKind::Rename(moves) = task else { continue };
+            for Move { number, from, to, .. } in moves {
+                ends.extend([from.clone(), to.clone()]);
+                self.out.insert(*number, [from.clone(), to.clone()]);
+            }
+        }
+        if !ends.is_empty() {
+            self.catalog.begin_changes()?;
+            self.catalog.doubt(&ends)?;
+            self.catalog.make_changes()?;
+        }
+        Ok(())
+    }
+
+    /// A name that stands for something else than in the last pass, and was not renamed at the destination: what is
+    /// there belongs to something else, and may look the same.
+    fn doubt_what_is_not_where_it_was(&mut self) -> Boxed<()> {
+        let sql = "SELECT path, name FROM fresh WHERE instead AND NOT EXISTS (SELECT 1 FROM move \
+                   WHERE to_parent = parent AND to_name = fresh.name AND state = 2)";
+        let mut found = Vec::new();
+        let mut statement = self.scratch.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (above, name): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            found.push(TreePath::new(above)?.join(&name));
+        }
+        self.catalog.begin_changes()?;
+        self.catalog.doubt(&found)?;
+        self.catalog.make_changes()?;
+        self.doubts.extend(found);
+        Ok(())
+    }
+
+    /// Places of which it is not known what stands there, whatever it looks like.
+    pub fn doubts(&self) -> impl Iterator<Item = TreePath> {
+        self.doubts.iter().cloned()
+    }
+
+    fn end_move(&self, number: i64) -> Boxed<()> {
+        let sql = "UPDATE move SET state = 1 WHERE number = ?1";
+        self.scratch.prepare_cached(sql)?.execute([number])?;
+        Ok(())
+    }
+
+    fn note_move(&mut self, number: u64, result: MoveResult) -> Boxed<()> {
+        let ends = self.out.remove(&number);
+        let mut rows = self.rows("SELECT * FROM move WHERE number = ?1", [number as i64])?;
+        let (Some(ends), Some(row)) = (ends, rows.pop()) else { return Ok(()) };
+        if result == MoveResult::Left {
+            if row.is_directory {
+                self.moved.remove(&row.entry.source.inode);
+            }
+            // A server may have done it all the same.
+            self.doubts.extend(ends);
+            return Ok(());
+        }
+        let sql = "UPDATE move SET state = 2 WHERE number = ?1";
+        self.scratch.prepare_cached(sql)?.execute([row.number])?;
+        let from = self.now_at((row.from_parent, row.from_name));
+        let to = (row.to_parent, row.to_name);
+        let exchanged = result == MoveResult::Exchanged;
+        let named = |(directory, name): &Place| {
+            Ok::<_, NameError>((*directory, Name::new(name.as_slice())?))
+        };
+        self.catalog.relocate(row.entry, (named(&from)?, named(&to)?), exchanged)?;
+        self.catalog.trust(&ends)?;
+        if exchanged {
+            self.displaced.insert(to, from);
+        }
+        Ok(())
+    }
+
+    fn flag(&self, inode: u64, path: &TreePath, out: bool) -> Boxed<()> {
+        let sql = "INSERT OR IGNORE INTO flagged VALUES (?1, ?2, ?3)";
+        self.scratch.prepare_cached(sql)?.execute(params![inode as i64, path.as_bytes(), out])?;
+        Ok(())
+    }
+
+    fn is_flagged(&self, inode: u64) -> Boxed<bool> {
+        let sql = "SELECT 1 FROM flagged WHERE inode = ?1";
+        Ok(self.scratch.prepare_cached(sql)?.exists([inode as i64])?)
+    }
+
+    fn begin_recording(&mut self) -> Boxed<()> {
+        self.catalog.relax()?;
+        if self.all {
+            // Whatever is below it is found from there.
+            self.scratch.execute("DELETE FROM flagged", [])?;
+            self.flag(self.top, &TreePath::root(), false)?;
+        }
+        Ok(())
+    }
+
+    /// Directories that are to be recorded anew.
+    fn flagged(&mut self) -> Boxed<Vec<TaskKind>> {
+        let sql = "UPDATE flagged SET out = 1 WHERE inode IN \
+                   (SELECT inode FROM flagged WHERE out = 0 LIMIT ?1) RETURNING inode, path";
+        let found = {
+            let mut statement = self.scratch.prepare_cached(sql)?;
+            let rows = statement.query_map([(DIRECTORIES * TASKS) as i64], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
+            })?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()?
+        };
+        let mut paths = Vec::new();
+        for (inode, path) in found {
+            // Until it is recorded, whatever is known of it is not what is there.
+            self.catalog.unsettle(inode as u64)?;
+            paths.push(TreePath::new(path)?);
+        }
+        Ok(in_tasks(paths, DIRECTORIES, TaskKind::Catalog))
+    }
+}
+
+fn joined(path: TreePath, names: &[Vec<u8>]) -> TreePath {
+    names.iter().rev().fold(path, |path, name| path.join(name))
+}
+
+fn in_tasks<T>(items: Vec<T>, most: usize, kind: impl Fn(Vec<T>) -> TaskKind) -> Vec<TaskKind> {
+    let mut tasks = Vec::new();
+    let mut items = items.into_iter().peekable();
+    while items.peek().is_some() {
+        tasks.push(kind(items.by_ref().take(most).collect()));
+    }
+    tasks
+}
+
+fn insert_gone(scratch: &Connection, parent: u64, entry: &CatalogEntry) -> Boxed<()> {
+    let sql = "INSERT INTO gone VALUES (?1, ?2, ?3, ?4)";
+    let (inode, parent) = (entry.source.inode as i64, parent as i64);
+    let body = postcard::to_stdvec(entry)?;
+    scratch.prepare_cached(sql)?.execute(params![inode, parent, entry.name.as_bytes(), body])?;
+    Ok(())
+}
+
+/// A row of the table `move`.
+struct MoveRow {
+    number: i64,
+    from_parent: u64,
+    from_name: Vec<u8>,
+    to_parent: u64,
+    to_name: Vec<u8>,
+    path: TreePath,
+    depth: i64,
+    is_directory: bool,
+    entry: CatalogEntry,
+}
+
+impl MoveRow {
+    fn of(row: &Row<'_>) -> Boxed<Self> {
+        let number = |name: &str| row.get::<_, i64>(name);
+        Ok(Self {
+            number: number("number")?,
+            from_parent: number("from_parent")? as u64,
+            from_name: row.get("from_name")?,
+            to_parent: number("to_parent")? as u64,
+            to_name: row.get("to_name")?,
+            path: TreePath::new(row.get::<_, Vec<u8>>("path")?)?,
+            depth: number("depth")?,
+            is_directory: row.get("is_directory")?,
+            entry: postcard::from_bytes(row.get_ref("entry")?.as_blob()?)?,
+        })
+    }
+}

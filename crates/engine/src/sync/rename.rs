@@ -1,0 +1,224 @@
+//! What was renamed at the source is renamed at the destination: nothing of it has to be read or written.
+//!
+//! The catalog says where things were. Right before a name is moved both sides are asked whether it still is so: the
+//! source has the object under its new name, and the destination has its copy, the very one, under the old name. What
+//! cannot be renamed is left to the scan, which brings it over like anything that is new.
+use dmover_model::{
+    Action, CatalogEntry, EntryError, EntryKind, Event, Identity, Item, Metadata, Move, MoveResult,
+    Object, Operation, Overwrite, Side, Surveyed, TreePath,
+};
+use dmover_observe::{Activity, Counter, station};
+use dmover_plan::itemize;
+use dmover_sys::stat::{self, Stat};
+use dmover_sys::{Errno, OwnedFd, directory, mount, path, set};
+use std::sync::Arc;
+
+use super::revisit::{ONLY_ROOT, object_of};
+use crate::context::{Engine, entry_error};
+use crate::directory::Place;
+use crate::level::TargetDirectory;
+use crate::mover::Mover;
+use crate::root::Root;
+
+impl Mover<'_> {
+    /// Renames in the order in which they are given.
+    pub(crate) fn run_rename(&mut self, moves: &[Move]) {
+        for wanted in moves {
+            if self.engine.control.is_stopping() {
+                return;
+            }
+            self.engine.limits.operation(&self.engine.control);
+            self.lease.extend();
+            let result = self.follow(wanted).unwrap_or_else(|error| {
+                let error = error.to_string();
+                tracing::debug!(error, to = ?wanted.to, "a rename is not followed");
+                MoveResult::Left
+            });
+            self.tell(Surveyed::Moved(wanted.number, result));
+        }
+    }
+
+    fn follow(&mut self, wanted: &Move) -> Result<MoveResult, EntryError> {
+        const LEFT: Result<MoveResult, EntryError> = Ok(MoveResult::Left);
+        let engine = self.engine;
+        let Move { entry, from, to, .. } = wanted;
+        let root = engine.root(ONLY_ROOT)?;
+        let (Some((old_place, old_name)), Some((new_place, new_name))) =
+            (from.split_last(), to.split_last())
+        else {
+            return LEFT;
+        };
+        station::at(Activity::SourceNames);
+        let source = engine.open_source(&root, &new_place)?;
+        let fail = |e| {
+            let path = root.source_path(&new_place, new_name);
+            entry_error(Side::Source, Operation::Stat, path, e)
+        };
+        let found = stat::stat_born_at(&source.fd, new_name).map_err(fail)?;
+        let metadata = engine.mounts.metadata(&found.0);
+        let here = metadata.identity.mount == root.mount;
+        let admitted = |path: &TreePath| engine.filter.admits(path.as_bytes(), &metadata);
+        let is_object = engine.is_object(entry, entry.source, &found);
+        if !(here && is_object && admitted(from) && admitted(to)) {
+            return LEFT;
+        }
+        station::at(Activity::TargetNames);
+        let shown = |path: &TreePath| root.written().join(path);
+        let refused = |e| entry_error(Side::Destination, Operation::Rename, shown(to), e);
+        let Some(old) = engine.open_target(&root, &old_place, Identity::default())? else {
+            return LEFT;
+        };
+        let copy = stat::stat_born_at(&old.fd, old_name).map_err(refused)?;
+        if !engine.is_object(entry, entry.copy, &copy) || self.holds_own(&old.fd, old_name, entry) {
+            return LEFT;
+        }
+        let Some(new) = self.place_for(&root, &new_place)? else { return LEFT };
+        if !self.lease.holds() {
+            return LEFT;
+        }
+        self.writes_to(&old);
+        self.writes_to(&new);
+        let ends = Ends { old: &old, old_name, new: &new, new_name };
+        let there = match stat::stat_at(&new.fd, new_name, false) {
+            Err(error) if stat::is_absent(error) => None,
+            found => Some(engine.mounts.metadata(&found.map_err(refused)?)),
+        };
+        let result = match self.make_move(wanted, &ends, there.as_ref()) {
+            Err(Errno::ACCESS | Errno::PERM) if self.open_up_for(&ends, entry) => {
+                self.make_move(wanted, &ends, there.as_ref())
+            }
+            result => result,
+        };
+        let result = result.map_err(refused)?;
+        if result != MoveResult::Left {
+            engine.carry_doubts(from, to);
+            self.tell_renamed(&shown(from), &shown(to), &metadata);
+        }
+        Ok(result)
+    }
+
+    fn make_move(
+        &self,
+        wanted: &Move,
+        Ends { old, old_name, new, new_name }: &Ends<'_>,
+        there: Option<&Metadata>,
+    ) -> Result<MoveResult, Errno> {
+        let Some(there) = there else {
+            directory::move_new(&old.fd, old_name, &new.fd, new_name)?;
+            return Ok(MoveResult::Moved);
+        };
+        // Two names of one inode stay two names.
+        if there.identity.inode == wanted.entry.copy.inode {
+            return Ok(MoveResult::Left);
+        }
+        if wanted.exchange {
+            return match directory::exchange(&old.fd, old_name, &new.fd, new_name) {
+                Ok(()) => Ok(MoveResult::Exchanged),
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(MoveResult::Left),
+                Err(error) => Err(error),
+            };
+        }
+        let policy = &self.engine.spec.policy;
+        let replaces = policy.overwrite == Overwrite::Changed && policy.backup.is_none();
+        let plain = |kind| kind != EntryKind::Directory;
+        if replaces && plain(there.kind) && plain(wanted.entry.kind) {
+            directory::move_over(&old.fd, old_name, &new.fd, new_name)?;
+            return Ok(MoveResult::Moved);
+        }
+        Ok(MoveResult::Left)
+    }
+
+    /// The directory that something is to be moved into, made if it is new at the source as well.
+    fn place_for(
+        &mut self,
+        root: &Arc<Root>,
+        at: &TreePath,
+    ) -> Result<Option<TargetDirectory>, EntryError> {
+        let engine = self.engine;
+        let missing = match engine.open_target(root, at, Identity::default()) {
+            Err(error) if stat::is_absent_number(error.errno) => error,
+            opened => return opened,
+        };
+        let Some((above, name)) = at.split_last() else { return Err(missing) };
+        let Some(parent) = self.place_for(root, &above)? else { return Ok(None) };
+        let source = engine.open_source(root, at)?;
+        let shown = || root.written().join(at);
+        let place = Place { parent: &parent.fd, inherits_acl: parent.default_acl, name };
+        self.make_target(place, &source.metadata, &shown)
+    }
+
+    /// Directories that are closed to their owner or locked are opened up: the scan closes them again.
+    fn open_up_for(&self, ends: &Ends<'_>, entry: &CatalogEntry) -> bool {
+        let mut opened = self.engine.unlock_target(ends.old);
+        opened |= self.engine.unlock_target(ends.new);
+        if entry.kind == EntryKind::Directory
+            && let Ok(fd) = path::open_directory_below(&ends.old.fd, ends.old_name)
+            && let Ok(found) = stat::stat_fd(&fd)
+        {
+            // Its entry '..' is written when it gets another parent.
+            opened |= self.engine.lift_flags(dmover_sys::AsFd::as_fd(&fd));
+            opened |=
+                found.mode & 0o200 == 0 && set::mode(&fd, found.mode & 0o7777 | 0o700).is_ok();
+        }
+        opened
+    }
+
+    /// Whether what is to be moved holds dmover's own state, which is known by its path.
+    fn holds_own(&self, parent: &OwnedFd, name: &[u8], entry: &CatalogEntry) -> bool {
+        let Some(state) = &self.engine.state_path else { return false };
+        if entry.kind != EntryKind::Directory {
+            return false;
+        }
+        let fd = path::open_directory_below(parent, name);
+        let place = fd.ok().and_then(mount::path_of);
+        place.is_none_or(|place| state.starts_with(place))
+    }
+
+    fn tell_renamed(
+        &mut self,
+        from: &dmover_model::PathBytes,
+        to: &dmover_model::PathBytes,
+        metadata: &Metadata,
+    ) {
+        let engine = self.engine;
+        self.spent.entries += 1;
+        engine.count(Counter::EntriesRenamed);
+        engine.progress();
+        if engine.monitor.wants_items() {
+            engine.monitor.event(&Event::Item(Item {
+                path: from.clone(),
+                target: to.clone(),
+                action: Action::Renamed,
+                kind: metadata.kind,
+                bytes: 0,
+                elapsed_us: 0,
+                itemized: itemize::columns(Action::Renamed, metadata, Some(metadata)),
+            }));
+        }
+    }
+}
+
+/// Where a name is and where it is to be.
+struct Ends<'a> {
+    old: &'a TargetDirectory,
+    old_name: &'a [u8],
+    new: &'a TargetDirectory,
+    new_name: &'a [u8],
+}
+
+impl Engine {
+    /// Whether what was found is the object that the catalog speaks of. Without a time of birth, size and time of a file
+    /// have to be the same as well; a directory without one is never sure.
+    fn is_object(
+        &self,
+        entry: &CatalogEntry,
+        object: Object,
+        found: &(Stat, Option<(i64, u32)>),
+    ) -> bool {
+        let now = object_of(found);
+        let metadata = self.mounts.metadata(&found.0);
+        let alike = entry.kind != EntryKind::Directory
+            && (metadata.size, metadata.mtime) == (entry.size, entry.mtime);
+        metadata.kind == entry.kind && (now.is_surely(&object) || (now == object && alike))
+    }
+}

@@ -1,0 +1,282 @@
+//! The looks before and after a pass: which source directories have other names than they had, and what both sides have
+//! alike in the end.
+use dmover_model::{
+    CatalogEntry, DirectoryState, EntryError, EntryKind, Identity, ListedName, Name, Object,
+    Operation, Revisit, RootId, Segment, Side, Surveyed, Timestamp, TreePath,
+};
+use dmover_observe::{Activity, station};
+use dmover_plan::temporary::is_temporary;
+use dmover_sys::directory::{DirectoryReader, TypeHint};
+use dmover_sys::stat::{self, Stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, path};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::inspect::{COARSE, SKEW, later};
+use crate::context::{Engine, entry_error};
+use crate::extra::SeenNames;
+use crate::level::{Level, SourceDirectory};
+use crate::mover::Mover;
+use crate::root::Root;
+
+/// Names that are reported, or recorded, at once.
+const NAMES_MAX: usize = 4096;
+/// Names that only the destination has, of one directory: more than that cannot have been renamed one by one.
+const LEFT_MAX: usize = 65_536;
+
+/// The tree of a job that has a catalog.
+pub(super) const ONLY_ROOT: RootId = RootId(0);
+
+/// Which object it is that was looked at.
+pub(crate) fn object_of((stat, birth): &(Stat, Option<(i64, u32)>)) -> Object {
+    let birth = birth.map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds });
+    Object { inode: stat.inode, birth }
+}
+
+fn state_of(found: &(Stat, Option<(i64, u32)>)) -> DirectoryState {
+    let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds };
+    let stat = &found.0;
+    DirectoryState { object: object_of(found), mtime: time(stat.mtime), ctime: time(stat.ctime) }
+}
+
+impl Engine {
+    /// A directory of both sides, by its path alone.
+    pub(crate) fn level_at(
+        &self,
+        root_id: RootId,
+        root: &Arc<Root>,
+        path: TreePath,
+    ) -> Result<Level, EntryError> {
+        let source = self.open_source(root, &path)?;
+        let target = self.open_target(root, &path, Identity::default())?;
+        let (root, ancestors) = (Arc::clone(root), Vec::new());
+        Ok(Level { root_id, root, path, source, target, ancestors })
+    }
+
+    /// Whether a source directory was last changed so long ago that another change would show in its times.
+    fn is_settled(&self, source: &SourceDirectory, state: &DirectoryState) -> bool {
+        let spare = if source.facts.local { COARSE } else { SKEW };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        later(state.ctime, spare).seconds < now.as_secs() as i64
+    }
+}
+
+impl Mover<'_> {
+    /// Reports directories that have other names than they had.
+    pub(crate) fn run_revisit(&mut self, directories: &[Revisit]) {
+        for revisit in directories {
+            if self.engine.control.is_stopping() {
+                return;
+            }
+            self.engine.limits.operation(&self.engine.control);
+            self.lease.extend();
+            // What fails here is met again by the scan, which tells it.
+            if let Err(error) = self.revisit(revisit) {
+                tracing::debug!(%error, "a directory cannot be looked at for renames");
+            }
+        }
+    }
+
+    fn revisit(&mut self, revisit: &Revisit) -> Result<(), Errno> {
+        station::at(Activity::SourceNames);
+        let Ok(root) = self.engine.root(ONLY_ROOT) else { return Ok(()) };
+        let Revisit { path, inode, known } = revisit;
+        let relative = root.source.relative(path);
+        let found = stat::stat_born_at(&root.source.parent, &relative)?;
+        let state = state_of(&found);
+        let here = self.engine.mounts.identity(&found.0).mount == root.mount;
+        if !here || state.object.inode != *inode {
+            return Ok(());
+        }
+        if *known == Some(state) {
+            let (inode, path) = (*inode, path.clone());
+            self.tell(Surveyed::Unchanged { inode, path });
+            return Ok(());
+        }
+        let fd = path::open_directory_below(&root.source.parent, &relative)?;
+        let object = object_of(&stat::stat_born_at(&fd, b"")?);
+        let mut names = Vec::new();
+        let mut reader = self.readers.pop().unwrap_or_default();
+        let read = reader.read_numbered(&fd, |name, hint, inode| -> Result<bool, Errno> {
+            self.lease.extend();
+            let is_directory = match hint {
+                TypeHint::Directory => true,
+                TypeHint::File | TypeHint::Other => false,
+                TypeHint::Unknown => stat::stat_at(&fd, name, false)
+                    .is_ok_and(|found| found.file_type() == stat::FileType::Directory),
+            };
+            let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
+            names.push(ListedName { name, inode, is_directory });
+            if names.len() >= NAMES_MAX {
+                let names = std::mem::take(&mut names);
+                let path = path.clone();
+                self.tell(Surveyed::Listed { object, path, names, last: false });
+            }
+            Ok(true)
+        });
+        self.readers.push(reader);
+        read?;
+        self.tell(Surveyed::Listed { object, path: path.clone(), names, last: true });
+        Ok(())
+    }
+
+    pub(super) fn tell(&mut self, surveyed: Surveyed) {
+        let many = match &surveyed {
+            Surveyed::Listed { names, .. } => names.len() >= NAMES_MAX,
+            Surveyed::Recorded(segment) => segment.entries.len() >= NAMES_MAX,
+            _ => false,
+        };
+        self.outcome.survey.push(surveyed);
+        if many {
+            self.flush();
+        }
+    }
+
+    /// Something in a directory is brought over, so that the catalog does not know it.
+    pub(crate) fn tell_touched(&mut self, level: &Level) {
+        let source = level.source.metadata.identity;
+        let here = source.mount == level.root.mount;
+        if self.engine.keeps_catalog && here && self.touched.replace(source) != Some(source) {
+            let (inode, path) = (source.inode, level.path.clone());
+            self.outcome.survey.push(Surveyed::Touched { inode, path });
+        }
+    }
+
+    /// Records what both sides of directories have alike.
+    pub(crate) fn run_catalog(&mut self, directories: &[TreePath]) {
+        for path in directories {
+            if self.engine.control.is_stopping() {
+                return;
+            }
+            // What was not there, or failed, is not recorded; the next pass reads it again.
+            if let Err(error) = self.record_directory(path) {
+                tracing::debug!(%error, "a directory is not recorded in the catalog");
+            }
+        }
+    }
+
+    fn record_directory(&mut self, path: &TreePath) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let root = engine.root(ONLY_ROOT)?;
+        let level = engine.level_at(ONLY_ROOT, &root, path.clone())?;
+        let recorded = self.record_level(&level);
+        recorded.map_err(|e| {
+            let operation = Operation::ReadDirectory;
+            let shown = level.own_source_path();
+            entry_error(Side::Source, operation, shown, e)
+        })
+    }
+
+    fn record_level(&mut self, level: &Level) -> Result<(), Errno> {
+        station::at(Activity::SourceNames);
+        let engine = self.engine;
+        let Some(target) = &level.target else { return Ok(()) };
+        let here = level.source.metadata.identity.mount == level.root.mount;
+        if !here {
+            return Ok(());
+        }
+        let state = state_of(&stat::stat_born_at(&level.source.fd, b"")?);
+        let copy = object_of(&stat::stat_born_at(&target.fd, b"")?);
+        let mut part = Segment {
+            state,
+            copy,
+            path: level.path.clone(),
+            entries: Vec::new(),
+            left: Vec::new(),
+            settled: engine.is_settled(&level.source, &state),
+            first: true,
+            last: false,
+        };
+        let mut seen = SeenNames::default();
+        self.each_in(&level.source.fd, |mover, name| {
+            seen.insert(name.as_bytes());
+            if is_temporary(name.as_bytes()) {
+                return Ok(());
+            }
+            match mover.recorded(level, &name) {
+                Recorded::Alike(entry) => part.entries.push(*entry),
+                Recorded::Unlike => part.settled = false,
+                Recorded::LeftOut => {}
+            }
+            mover.spent.entries += 1;
+            if part.entries.len() >= NAMES_MAX {
+                let (entries, left) = (Vec::new(), Vec::new());
+                let next = Segment { entries, left, first: false, ..part.clone() };
+                mover.tell_part(std::mem::replace(&mut part, next));
+            }
+            Ok(())
+        })?;
+        self.each_in(&target.fd, |_, name| {
+            let bytes = name.as_bytes();
+            if part.left.len() < LEFT_MAX && !is_temporary(bytes) && !seen.has(level, bytes)? {
+                let found = stat::stat_born_at(&target.fd, bytes)?;
+                part.left.push((name, object_of(&found)));
+            }
+            Ok(())
+        })?;
+        self.tell_part(Segment { last: true, ..part });
+        Ok(())
+    }
+
+    fn tell_part(&mut self, mut part: Segment) {
+        part.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        self.tell(Surveyed::Recorded(Box::new(part)));
+    }
+
+    fn each_in(
+        &mut self,
+        fd: &OwnedFd,
+        mut action: impl FnMut(&mut Self, Name) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let fd = path::open_directory_at(fd, b".")?;
+        let mut reader: DirectoryReader = self.readers.pop().unwrap_or_default();
+        let read = reader.read(&fd, |name, _| -> Result<bool, Errno> {
+            self.lease.extend();
+            action(self, Name::new(name).map_err(|_| Errno::ILSEQ)?)?;
+            Ok(true)
+        });
+        self.readers.push(reader);
+        read.map(drop)
+    }
+}
+
+/// What a look at a name of both sides says for the catalog.
+enum Recorded {
+    Alike(Box<CatalogEntry>),
+    /// It is not there, or is another, or may have become another.
+    Unlike,
+    /// It is none of the job's business.
+    LeftOut,
+}
+
+impl Mover<'_> {
+    fn recorded(&self, level: &Level, name: &Name) -> Recorded {
+        let engine = self.engine;
+        let Some(target) = &level.target else { return Recorded::Unlike };
+        let look = |fd: &OwnedFd| stat::stat_born_at(fd.as_fd(), name.as_bytes());
+        let Ok(source) = look(&level.source.fd) else { return Recorded::Unlike };
+        let new = engine.mounts.metadata(&source.0);
+        let below = level.path.join(name.as_bytes());
+        let here = new.identity.mount == level.root.mount;
+        if !here || !engine.filter.admits(below.as_bytes(), &new) {
+            return Recorded::LeftOut;
+        }
+        let Ok(copy) = look(&target.fd) else { return Recorded::Unlike };
+        let old = engine.mounts.metadata(&copy.0);
+        let there = old.identity.mount == target.metadata.identity.mount && old.kind == new.kind;
+        // Who changed places with another of the same size and time, after both were looked at, shows by this alone.
+        let known = new.kind == EntryKind::Directory
+            || (self.is_the_same(&new, &old, target) && !engine.is_touched(level, &new, &old));
+        if !(there && known) {
+            return Recorded::Unlike;
+        }
+        Recorded::Alike(Box::new(CatalogEntry {
+            name: name.clone(),
+            kind: new.kind,
+            source: object_of(&source),
+            copy: object_of(&copy),
+            size: new.size,
+            mtime: new.mtime,
+        }))
+    }
+}
