@@ -116,7 +116,7 @@ impl StateDirectory {
         let jobs = self.path.join("jobs");
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&jobs)?;
         // One on a read-only file system, or of somebody else, exists and is of no use.
-        let fd = dmover_sys::path::open_directory(&jobs)?;
+        let fd = path::open_directory(&jobs)?;
         if dmover_sys::directory::is_writable(&fd) {
             return Ok(());
         }
