@@ -176,6 +176,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("live", "passes over a tree that is changed all the time", 500, live::live),
     ("renames", "names that change places between passes", 500, renames::renames),
     ("powercut", "power cuts at any moment, ext4 and XFS", 100, powercut::powercut),
+    ("journal", "power cuts, then passes go on with the journal of before", 200, powercut::journal),
     ("swap", "names swapped with ways out of the tree while copies run", 110, swap::swap),
     ("seccomp", "system calls missing or forbidden", 28, seccomp::seccomp),
     ("memory", "a million files, directories and hard links", 3, memory::memory),

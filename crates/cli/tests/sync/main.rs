@@ -7,6 +7,7 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 mod deletes;
+mod guide;
 mod jobs;
 mod passes;
 mod renames;

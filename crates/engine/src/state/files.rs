@@ -120,9 +120,11 @@ const ASK: &str = "ask";
 impl StateDirectory {
     /// Writes down what a job is, or that it was asked for again.
     pub(crate) fn describe(&self, job: &JobId, file: &JobFile) -> std::io::Result<()> {
-        let known = self.job_file(&job.0).map(|known| known.created_ms);
-        let created_ms = known.unwrap_or(file.created_ms);
-        self.put(job, JOB, &JobFile { created_ms, ..file.clone() })
+        let known = self.job_file(&job.0);
+        let created_ms = known.as_ref().map_or(file.created_ms, |known| known.created_ms);
+        // A pass without a label does not take it away.
+        let label = file.label.clone().or_else(|| known?.label);
+        self.put(job, JOB, &JobFile { created_ms, label, ..file.clone() })
     }
 
     /// Writes down how a job stands.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
 
@@ -41,8 +42,44 @@ struct Ground {
 pub fn powercut(options: &LaneOptions) -> Result<LaneReport> {
     let mut report = LaneReport::new("powercut");
     let mut ground = Ground::new()?;
-    report.each_seed(options, |seed, report| ground.experiment(options, seed, report, true));
+    report.each_seed(options, |seed, report| ground.experiment(options, seed, report, Cut::COPY));
     Ok(report)
+}
+
+/// Cuts the power of what passes write to, and has them go on with the journal as it was before the cut: what it calls
+/// done has to be there, since nobody looks at it again.
+pub fn journal(options: &LaneOptions) -> Result<LaneReport> {
+    let mut report = LaneReport::new("journal");
+    let mut ground = Ground::new()?;
+    report.each_seed(options, |seed, report| ground.experiment(options, seed, report, Cut::SYNC));
+    Ok(report)
+}
+
+/// The control of that: how many seeds it took to find an entry that is on record and not on the disk.
+pub fn journal_without_flushes(options: &LaneOptions) -> Result<Option<u64>> {
+    let mut ground = Ground::new()?;
+    let mut report = LaneReport::default();
+    let cut = Cut { flushes: false, ..Cut::SYNC };
+    for seed in options.range() {
+        let failures = ground.experiment(options, seed, &mut report, cut)?;
+        if failures.iter().any(|failure| failure.contains("second run")) {
+            return Ok(Some(seed - options.seed + 1));
+        }
+    }
+    Ok(None)
+}
+
+/// What is cut off.
+#[derive(Clone, Copy)]
+struct Cut {
+    /// A pass with a journal, or a copy.
+    syncs: bool,
+    flushes: bool,
+}
+
+impl Cut {
+    const COPY: Self = Self { syncs: false, flushes: true };
+    const SYNC: Self = Self { syncs: true, flushes: true };
 }
 
 /// The control: the same cuts while flushes do nothing; how many seeds it took to find a file that lies.
@@ -52,7 +89,8 @@ pub fn powercut_without_flushes(options: &LaneOptions) -> Result<Option<u64>> {
     let mut ground = Ground::new()?;
     let mut report = LaneReport::default();
     for seed in options.range() {
-        let failures = ground.experiment(options, seed, &mut report, false)?;
+        let failures =
+            ground.experiment(options, seed, &mut report, Cut { flushes: false, ..Cut::COPY })?;
         if failures.iter().any(|failure| failure.contains("after the cut")) {
             return Ok(Some(seed - options.seed + 1));
         }
@@ -89,7 +127,7 @@ impl Ground {
         options: &LaneOptions,
         seed: u64,
         report: &mut LaneReport,
-        flushes: bool,
+        cut: Cut,
     ) -> Result<Vec<String>> {
         self.prepare(seed / SEEDS_PER_SOURCE)?;
         let kind = kind(seed);
@@ -97,8 +135,8 @@ impl Ground {
             report.add("skipped", 1);
             return Ok(Vec::new());
         };
-        let mut experiment = Experiment::new(options, seed, self, &device)?;
-        if !flushes {
+        let mut experiment = Experiment::new(options, seed, self, &device, cut)?;
+        if !cut.flushes {
             // Refused with error number 0: the call does nothing and reports success.
             let calls = ["fsync", "fdatasync", "syncfs", "sync_file_range"];
             experiment.dmover = experiment.dmover.denied(&calls, 0);
@@ -148,6 +186,7 @@ struct Experiment {
     /// Somebody else's fsync makes the journal commit, all the time or just before the cut.
     bystander: bool,
     commits_before_the_cut: bool,
+    syncs: bool,
 }
 
 impl Experiment {
@@ -156,8 +195,9 @@ impl Experiment {
         seed: u64,
         ground: &Ground,
         device: &PowerCutDevice,
+        cut: Cut,
     ) -> Result<Self> {
-        let mut rng = rng("powercut", seed);
+        let mut rng = rng(if cut.syncs { "journal" } else { "powercut" }, seed);
         let (source, copy) = (ground.source(), device.path().join("copy"));
         let mut olds = OldVersions::new();
         if rng.random_bool(0.7) {
@@ -168,12 +208,28 @@ impl Experiment {
         if rng.random_bool(0.8) {
             words.push("--split-size=1M".into());
         }
-        words.push("-T".into());
+        if cut.syncs {
+            words.splice(0..0, ["sync".into(), "--json".into(), "--delete".into()]);
+        } else {
+            words.splice(0..0, ["copy".into(), "--json".into()]);
+            words.push("-T".into());
+        }
         words.extend([source.clone().into_os_string(), copy.clone().into_os_string()]);
         let delay = draw_delay(&mut rng, ground.whole_run(device.file_system()));
         let dmover = Dmover::new(&options.program)?;
         let (bystander, commits_before_the_cut) = (rng.random_bool(0.5), rng.random_bool(0.7));
-        Ok(Self { dmover, words, source, copy, olds, delay, bystander, commits_before_the_cut })
+        let syncs = cut.syncs;
+        Ok(Self {
+            dmover,
+            words,
+            source,
+            copy,
+            olds,
+            delay,
+            bystander,
+            commits_before_the_cut,
+            syncs,
+        })
     }
 
     fn tell(&self) -> String {
@@ -215,7 +271,7 @@ impl Experiment {
         device: &PowerCutDevice,
         report: &mut LaneReport,
     ) -> Result<Option<Duration>> {
-        let mut running = self.dmover.start_copy(&self.words)?;
+        let mut running = self.dmover.start(&self.words)?;
         let deadline = Instant::now() + self.delay;
         let (started, mut took) = (Instant::now(), None);
         while Instant::now() < deadline {
@@ -227,10 +283,12 @@ impl Experiment {
         if self.commits_before_the_cut {
             commit(&device.path().join("last-commit"))?;
         }
+        let before = self.syncs.then(|| Snapshot::take(&self.dmover)).transpose()?;
         device.cut_power()?;
         if took.is_none() {
             // It meets nothing but errors now, and holds the dead file system.
             running.kill()?;
+            before.map(Snapshot::put_back).transpose()?;
             return Ok(None);
         }
         let run = running.finish()?;
@@ -246,7 +304,7 @@ impl Experiment {
     }
 
     fn again(&self) -> Result<Vec<String>> {
-        let run = self.dmover.copy(&self.words)?;
+        let run = self.dmover.run(&self.words)?;
         let mut failures = Vec::new();
         if run.code() != Some(0) {
             failures.push(format!("ended with {:?}; said {}", run.code(), run.said()?.tell()));
@@ -256,6 +314,50 @@ impl Experiment {
         let left = leftovers(&self.copy)?;
         failures.extend(left.iter().map(|path| format!("left over: {}", path.display())));
         Ok(failures.into_iter().map(|failure| format!("second run: {failure}")).collect())
+    }
+}
+
+/// The databases of a job as they were at a moment before the cut.
+struct Snapshot {
+    directory: TempDir,
+    /// Each with its place.
+    databases: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Snapshot {
+    fn take(dmover: &Dmover) -> Result<Self> {
+        let directory = tempfile::tempdir_in(base_directory()?)?;
+        let mut databases = Vec::new();
+        let jobs = dmover.state_directory().join("jobs");
+        let job = std::fs::read_dir(jobs).ok().and_then(|mut jobs| jobs.next()).transpose()?;
+        for name in ["journal.sqlite", "catalog.sqlite"] {
+            let Some(path) = job.as_ref().map(|job| job.path().join(name)) else { continue };
+            let copy = directory.path().join(name);
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+            // It may not have come so far.
+            let Ok(database) = Connection::open_with_flags(&path, flags) else { continue };
+            database.busy_timeout(Duration::from_secs(10))?;
+            let words = copy.to_str().context("a plain path")?;
+            let has_tables: i64 =
+                database.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+            if has_tables > 0 {
+                database.execute("VACUUM INTO ?1", [words])?;
+                databases.push((path, copy));
+            }
+        }
+        Ok(Self { directory, databases })
+    }
+
+    fn put_back(self) -> Result<()> {
+        for (path, copy) in &self.databases {
+            for log in ["-wal", "-shm"] {
+                let mut log_path = path.clone().into_os_string();
+                log_path.push(log);
+                std::fs::remove_file(log_path).ok();
+            }
+            std::fs::copy(copy, path)?;
+        }
+        Ok(self.directory.close()?)
     }
 }
 

@@ -93,6 +93,11 @@ impl Dmover {
         self
     }
 
+    /// The program itself.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// The state directory of the runs.
     pub fn state_directory(&self) -> PathBuf {
         self.home.path().join("state")
