@@ -118,6 +118,8 @@ pub struct Engine {
     /// Files that were open for writing when an earlier pass brought them over: no time says that they were written to
     /// since, if that was through a mapping (mmap(2)).
     pub(crate) doubtful: Doubtful,
+    /// Earlier passes that began then, in seconds since 1970, did not come to their end.
+    pub(crate) suspect_since: Option<i64>,
     /// There is a catalog.
     pub(crate) keeps_catalog: bool,
     /// Where the job keeps what it knows.

@@ -35,7 +35,7 @@ use crate::report::{JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::roots::RootTable;
 use crate::state::{JobFile, StateDirectory, job_id};
-use crate::sync::{Doubtful, Guard};
+use crate::sync::{Doubtful, Doubts, Guard};
 use crate::verify::Known;
 
 mod abandoned;
@@ -207,8 +207,10 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         manifest.begin(&header(job, &id, &resolved));
     }
     let is_resumed = record.as_ref().is_some_and(|record| record.is_resumed);
-    let survey = survey(job, &id, &resolved, is_resumed)?;
-    let begin = Begin { mounts, resolved, privileged, guard, record, survey };
+    let (survey, doubts) = survey(job, &id, &resolved, is_resumed)?;
+    let suspect_since = last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000);
+    let begin =
+        Begin { mounts, resolved, privileged, guard, record, survey, doubts, suspect_since };
     let mut run = Run::new(job, &id, begin)?;
     let result = run.run(&job.list);
     if let Some(state) = locked {
@@ -235,8 +237,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
             }
         }
     }
+    let saw_all = run.saw_all(&job.list);
     if let Some(record) = &mut run.record {
-        record.end(&report, &mut run.coordinator)?;
+        record.end(&report, &mut run.coordinator, saw_all)?;
     }
     if let Some(outside) = &run.outside {
         outside.end(&run.engine, &report, report.exit_code().code());
@@ -254,6 +257,9 @@ struct Begin {
     guard: Guard,
     record: Option<Recording>,
     survey: Option<Survey>,
+    doubts: Doubts,
+    /// When passes began that did not come to their end.
+    suspect_since: Option<i64>,
 }
 
 struct Run {
@@ -283,11 +289,9 @@ struct Run {
 }
 
 impl Run {
-    fn new(
-        job: &Job,
-        id: &dmover_model::JobId,
-        Begin { mounts, resolved, privileged, guard, record, survey }: Begin,
-    ) -> Result<Self, Fatal> {
+    fn new(job: &Job, id: &dmover_model::JobId, begin: Begin) -> Result<Self, Fatal> {
+        let Begin { mounts, resolved, privileged, guard, record, survey, doubts, suspect_since } =
+            begin;
         let spec = &job.spec;
         let filter = Filter::new(&spec.selection)
             .map_err(|e| Fatal::refused(e.to_string(), "see 'dmover help copy' for patterns"))?;
@@ -303,8 +307,9 @@ impl Run {
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
         let durable = spec.verb == Verb::Sync && !spec.policy.dry_run;
         let spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
-        let mut doubtful = record.as_ref().map_or(Ok(BTreeSet::new()), Recording::doubtful)?;
-        doubtful.extend(survey.iter().flat_map(Survey::doubts));
+        let content = record.as_ref().map_or(Ok(BTreeSet::new()), Recording::doubtful)?;
+        let doubtful = Doubtful::new(Doubts { content, ..Doubts::default() });
+        doubtful.add(doubts);
         let open_files = job.open_files_max.saturating_sub(resolved.descriptors());
         let engine = Arc::new(Engine {
             // A list may name one directory several times.
@@ -341,7 +346,8 @@ impl Run {
             is_resumed: record.as_ref().is_some_and(|record| record.is_resumed),
             flusher: durable.then(Flusher::default),
             keeps_journal: record.is_some(),
-            doubtful: Doubtful::new(doubtful),
+            doubtful,
+            suspect_since,
             keeps_catalog: survey.is_some(),
             state_path: job.state.as_ref().and_then(StateDirectory::real_path),
             doubts: Mutex::default(),
@@ -411,7 +417,7 @@ impl Run {
             self.feed(first, list)?;
             self.take_what_is_left(list)?;
         } else if let Some(survey) = &mut self.survey {
-            let tasks = survey.next()?;
+            let tasks = survey.next(false)?;
             self.feed(Input::Survey(tasks), list)?;
         } else {
             self.feed(self.start(list), list)?;
@@ -586,15 +592,21 @@ impl Run {
                     Command::RecordExtra(names) => self.ledger.record_extra(names)?,
                     Command::FetchExtra => inputs.push_back(Input::Extra(self.next_extra()?)),
                     Command::Begin => {
-                        self.engine.doubtful.add(self.survey.iter().flat_map(Survey::doubts));
+                        let doubts = self.survey.as_mut().map(Survey::doubts).transpose()?;
+                        self.engine.doubtful.add(doubts.unwrap_or_default());
                         inputs.push_back(self.start(list));
                     }
                     Command::TakeSurvey(found) => {
+                        // What was carried to another name is on record before the rename is.
+                        if let Some(record) = &mut self.record {
+                            record.settle(&self.engine)?;
+                        }
                         let tasks = self.survey.as_mut().map(|survey| survey.take(found));
                         inputs.push_back(Input::Surveyed(tasks.transpose()?.unwrap_or_default()));
                     }
                     Command::FetchSurvey => {
-                        let tasks = self.survey.as_mut().map(Survey::next).transpose()?;
+                        let saw_all = self.saw_all(list);
+                        let tasks = self.survey.as_mut().map(|s| s.next(saw_all)).transpose()?;
                         inputs.push_back(Input::Survey(tasks.unwrap_or_default()));
                     }
                     Command::Withdraw => {
@@ -609,6 +621,13 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Whether every entry of the tree was looked at, and none failed.
+    fn saw_all(&self, list: &JobList) -> bool {
+        let engine = &self.engine;
+        let whole = matches!(list, JobList::None) && engine.filter.admits_all();
+        whole && engine.counters.get(Counter::Errors) == 0
     }
 
     /// The next tasks of the phase in which names go that only the destination has.

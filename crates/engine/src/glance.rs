@@ -67,6 +67,7 @@ impl Mover<'_> {
         let Ok(old) = stat::stat_at(&target.fd, name, false) else { return false };
         if is_temporary(name)
             || self.engine.is_doubtful(level, name)
+            || self.engine.was_renamed(level, name)
             || !self.is_plainly_equal(level, target, (&new, &old))
         {
             return false;
@@ -98,7 +99,9 @@ impl Mover<'_> {
         }
         let metadata = |of| self.engine.mounts.metadata(of);
         let (new, old) = (metadata(new), metadata(old));
-        !self.engine.is_touched(level, &new, &old) && !self.engine.is_racy(&new, &old)
+        !self.engine.is_touched(level, &new, &old)
+            && !self.engine.is_racy(&new, &old)
+            && !self.engine.is_suspect(level, &old)
     }
 
     /// Counts what was left alone.

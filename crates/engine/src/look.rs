@@ -273,9 +273,12 @@ impl Mover<'_> {
             ranged: level.root.range.is_some(),
             flags_matter: self.flags_matter(level),
             unlike: syncs && self.is_unlike(&record.metadata, metadata),
-            touched: syncs && self.engine.is_touched(level, &record.metadata, metadata),
+            touched: syncs
+                && (self.engine.is_touched(level, &record.metadata, metadata)
+                    || self.engine.was_renamed(level, record.name.as_bytes())),
             racy: syncs
                 && (self.engine.is_racy(&record.metadata, metadata)
+                    || self.engine.is_suspect(level, metadata)
                     || self.engine.is_doubtful(level, record.name.as_bytes())),
         });
         let mut decision = decide(&record, view, &self.engine.spec.policy);

@@ -113,6 +113,7 @@ impl Mover<'_> {
                 let class = error.class;
                 self.engine.error(error);
                 // What is not on storage must not go on record as done.
+                self.outcome.survey.clear();
                 self.engine.control.stop(StopReason::Systemic(class));
             }
         }

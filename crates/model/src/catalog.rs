@@ -82,6 +82,8 @@ pub struct Move {
     pub to: TreePath,
     /// What stands there is wanted elsewhere: both change places.
     pub exchange: bool,
+    /// What stands there is the copy of something that the source does not have there any more.
+    pub replaces: bool,
 }
 
 /// What became of a [`Move`].

@@ -65,21 +65,30 @@ impl Filter {
             && (metadata.kind != EntryKind::File || self.admits_file(metadata))
     }
 
+    /// Whether any rule is about more than the last name of a path.
+    pub fn has_path_rules(&self) -> bool {
+        self.rules.iter().any(|rule| rule.whole_path)
+    }
+
     /// Whether an entry of a manifest takes part, with every directory that it is in.
     pub fn admits_record(&self, record: &Record) -> bool {
+        self.admits_below(&record.path, &record.body.metadata())
+    }
+
+    /// Whether an entry takes part, and every directory that it is in.
+    pub fn admits_below(&self, path: &TreePath, own: &Metadata) -> bool {
         let admits = |path: &TreePath, metadata: &Metadata| {
             path.is_root() || self.admits(path.as_bytes(), metadata)
         };
-        let own = record.body.metadata();
         let directory = Metadata { kind: EntryKind::Directory, ..own.clone() };
-        let mut above = record.path.split_last().map(|(above, _)| above);
+        let mut above = path.split_last().map(|(above, _)| above);
         while let Some(path) = above.filter(|_| self.has_rules()) {
             if !admits(&path, &directory) {
                 return false;
             }
             above = path.split_last().map(|(above, _)| above);
         }
-        admits(&record.path, &own)
+        admits(path, own)
     }
 
     /// Whether size and age of a file are within the bounds.

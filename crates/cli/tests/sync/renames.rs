@@ -199,3 +199,46 @@ fn a_catalog_of_another_job_or_a_damaged_one_is_refused() {
     bench.sync(&format!("--state-dir {state} a b"), 0);
     bench.sync(&format!("--state-dir {state} c d"), 0);
 }
+
+/// The copy's change time is that of the rename, and must not hide what was changed at the source before it.
+#[test]
+fn what_was_changed_and_renamed_is_changed_and_renamed() {
+    let test = "what_was_changed_and_renamed_is_changed_and_renamed";
+    for (file_system, bench, _image) in grounds(test) {
+        bench.sh("mkdir -p a/d/e; echo 1 > a/f; echo 2 > a/d/e/g; echo 5 > a/same; touch -d @1000000000 a/same");
+        bench.sync("a b", 0);
+        bench.sh("setfattr -n user.x -v 2 a/f; mv a/f a/h; setfattr -n user.y -v 3 a/d; mv a/d a/d2; chmod 600 a/d2/e/g");
+        bench.sh("echo 6 > a/same; touch -d @1000000000 a/same; mv a/same a/other");
+        let pass = bench.sync("--ctime --delete a b", 0);
+        assert_eq!(pass.number("entries_renamed"), 3, "{file_system}");
+        assert_eq!(bench.rsync("a", "b"), "", "{file_system}");
+        assert_eq!(
+            bench.sh("getfattr -n user.x --only-values b/h; getfattr -n user.y --only-values b/d2"),
+            "23"
+        );
+    }
+}
+
+/// What only the destination has and a rule protects is neither moved, nor overwritten, nor let go.
+#[test]
+fn what_a_rule_protects_stays_where_it_is() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/d b; echo 1 > a/f; echo 2 > a/d/g");
+    bench.sync("--delete --exclude cache/ --exclude /d/keep a b", 0);
+    bench.sh("mkdir a/cache b/cache; echo precious > b/cache/f; mv a/f a/cache/f; echo mine > b/d/keep; mv a/d a/e");
+    bench.sync("--delete --exclude cache/ --exclude /d/keep a b", 0);
+    assert_eq!(bench.sh("cat b/cache/f b/d/keep b/e/g"), "precious\nmine\n2\n");
+}
+
+/// A pass without the catalog has brought over what the catalog does not know.
+#[test]
+fn a_newer_copy_is_not_replaced_by_an_older_one() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; echo 1 > a/s; touch -d @1000000000 a/s");
+    bench.sync("a b", 0);
+    bench.sh("echo 2 > a/s; touch -d @1000000000 a/s; mv a/s a/t");
+    bench.sync("--no-renames --checksum a b", 0);
+    assert_eq!(bench.sh("cat b/s b/t"), "1\n2\n");
+    bench.sync("a b", 0);
+    assert_eq!(bench.sh("cat b/s b/t"), "1\n2\n");
+}

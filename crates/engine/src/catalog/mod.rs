@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Fatal;
 use crate::journal::{now_ms, settle};
+use crate::sync::Doubts;
 
 mod survey;
 
@@ -37,7 +38,7 @@ const TABLES: &str = "
     CREATE TABLE moved (
         directory INTEGER NOT NULL, name BLOB NOT NULL, entry BLOB, PRIMARY KEY (directory, name)
     ) WITHOUT ROWID;
-    CREATE TABLE doubt (path BLOB PRIMARY KEY) WITHOUT ROWID;
+    CREATE TABLE doubt (path BLOB PRIMARY KEY, renamed INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
 /// Errors of the database and of what is in it.
@@ -113,11 +114,23 @@ impl Catalog {
         Ok(Self { path, database, was_whole, parts: HashMap::new(), next })
     }
 
-    /// A pass has begun that does not keep a catalog: what there is falls behind.
-    pub fn leave_behind(directory: &Path, job: &JobId) -> Result<(), Fatal> {
+    /// A pass has begun that does not keep a catalog: what there is falls behind, and is forgotten if the pass is over the
+    /// whole tree. Answers what has to be looked at more closely all the same.
+    pub fn leave_behind(directory: &Path, job: &JobId, forget: bool) -> Result<Doubts, Fatal> {
         let known = dmover_sys::path::open_directory(directory)
             .and_then(|fd| dmover_sys::stat::stat_at(fd, FILE.as_bytes(), false));
-        if known.is_ok() { Self::open(directory, job)?.set_whole(false) } else { Ok(()) }
+        if known.is_err() {
+            return Ok(Doubts::default());
+        }
+        let mut catalog = Self::open(directory, job)?;
+        catalog.set_whole(false)?;
+        if forget {
+            catalog.try_to(|this| {
+                let sql = "DELETE FROM directory; DELETE FROM segment; DELETE FROM moved";
+                Ok(this.database.execute_batch(sql)?)
+            })?;
+        }
+        catalog.doubts()
     }
 
     fn fatal(&self, error: &dyn std::fmt::Display) -> Fatal {
@@ -278,31 +291,42 @@ impl Catalog {
         Ok(())
     }
 
-    /// Places at the destination of which it is not known what an interrupted pass has put there.
-    pub fn doubts(&mut self) -> Result<Vec<TreePath>, Fatal> {
+    /// Places at the destination of which it is not known what an interrupted pass has put there, and what was renamed.
+    pub fn doubts(&mut self) -> Result<Doubts, Fatal> {
         self.try_to(|this| {
-            let mut statement = this.database.prepare("SELECT path FROM doubt")?;
-            let rows = statement.query_map([], |row| row.get::<_, Vec<u8>>(0))?;
-            rows.map(|path| Ok(TreePath::new(path?)?)).collect()
+            let mut statement = this.database.prepare("SELECT path, renamed FROM doubt")?;
+            let mut rows = statement.query([])?;
+            let mut doubts = Doubts::default();
+            while let Some(row) = rows.next()? {
+                let (path, renamed) = (TreePath::new(row.get::<_, Vec<u8>>(0)?)?, row.get(1)?);
+                if renamed {
+                    doubts.renamed.insert(path)
+                } else {
+                    doubts.content.insert(path)
+                };
+            }
+            Ok(doubts)
         })
     }
 
-    /// Adds to them.
-    pub fn doubt(&mut self, paths: &[TreePath]) -> Result<(), Fatal> {
-        self.each_doubt("INSERT OR REPLACE INTO doubt VALUES (?1)", paths)
+    /// It is not known what stands there.
+    pub fn doubt(&mut self, path: &TreePath) -> Result<(), Fatal> {
+        self.put_doubt("INSERT OR REPLACE INTO doubt VALUES (?1, 0)", path)
     }
 
-    /// Takes some of them away.
-    pub fn trust(&mut self, paths: &[TreePath]) -> Result<(), Fatal> {
-        self.each_doubt("DELETE FROM doubt WHERE path = ?1", paths)
+    /// What stands there is right, and its change time is not that of its last change.
+    pub fn note_renamed(&mut self, path: &TreePath) -> Result<(), Fatal> {
+        self.put_doubt("INSERT OR REPLACE INTO doubt VALUES (?1, 1)", path)
     }
 
-    fn each_doubt(&mut self, sql: &str, paths: &[TreePath]) -> Result<(), Fatal> {
+    /// Nothing stands there any more.
+    pub fn trust(&mut self, path: &TreePath) -> Result<(), Fatal> {
+        self.put_doubt("DELETE FROM doubt WHERE path = ?1", path)
+    }
+
+    fn put_doubt(&mut self, sql: &str, path: &TreePath) -> Result<(), Fatal> {
         self.try_to(|this| {
-            let mut statement = this.database.prepare_cached(sql)?;
-            for path in paths {
-                statement.execute([path.as_bytes()])?;
-            }
+            this.database.prepare_cached(sql)?.execute([path.as_bytes()])?;
             Ok(())
         })
     }
@@ -473,8 +497,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Everything was told: directories that are nowhere are gone.
-    pub fn end(&mut self, top: u64) -> Result<(), Fatal> {
+    /// Everything was told: directories that are nowhere are gone. `saw_all`: every entry was looked at, and none failed.
+    pub fn end(&mut self, top: u64, saw_all: bool) -> Result<(), Fatal> {
         self.try_to(|this| {
             this.database.execute_batch("BEGIN IMMEDIATE")?;
             let sql = "DELETE FROM directory WHERE inode != ?1 AND \
@@ -482,8 +506,12 @@ impl Catalog {
             while this.database.execute(sql, [top as i64])? > 0 {}
             this.database.execute_batch(
                 "DELETE FROM segment WHERE directory NOT IN (SELECT inode FROM directory);
-                 DELETE FROM moved; DELETE FROM doubt; COMMIT",
+                 DELETE FROM moved",
             )?;
+            if saw_all {
+                this.database.execute("DELETE FROM doubt", [])?;
+            }
+            this.database.execute_batch("COMMIT")?;
             Ok(())
         })?;
         self.set_whole(true)

@@ -8,12 +8,13 @@ use dmover_model::{
     Surveyed, TaskKind, TreePath,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 
 use super::{Boxed, Catalog};
 use crate::error::Fatal;
 use crate::ledger::scratch;
+use crate::sync::Doubts;
 
 /// Directories in one task.
 const DIRECTORIES: usize = 64;
@@ -37,8 +38,10 @@ const SCRATCH: &str = "
     CREATE INDEX fresh_inode ON fresh (inode);
     CREATE TABLE move (
         number INTEGER PRIMARY KEY, inode INTEGER, from_parent INTEGER, from_name BLOB, to_parent INTEGER,
-        to_name BLOB, path BLOB, depth INTEGER, is_directory INTEGER, entry BLOB, state INTEGER
+        to_name BLOB, path BLOB, depth INTEGER, is_directory INTEGER, entry BLOB, state INTEGER,
+        instead INTEGER
     );
+    CREATE INDEX move_state ON move (is_directory, state);
     CREATE INDEX move_from ON move (from_parent, from_name);
     CREATE INDEX move_to ON move (to_parent, to_name);
     CREATE TABLE flagged (inode INTEGER PRIMARY KEY, path BLOB, out INTEGER);
@@ -80,8 +83,6 @@ pub(crate) struct Survey {
     displaced: HashMap<Place, Place>,
     /// Renames that movers have in hand, and both ends of each.
     out: HashMap<u64, [TreePath; 2]>,
-    /// Places of which it is not known what stands there.
-    doubts: BTreeSet<TreePath>,
 }
 
 impl Survey {
@@ -95,7 +96,6 @@ impl Survey {
         catalog.belong_to(top)?;
         let all = is_resumed || !catalog.was_whole;
         catalog.set_whole(false)?;
-        let doubts = catalog.doubts()?.into_iter().collect();
         Ok(Self {
             catalog,
             scratch: scratch(scratch_directory, SCRATCH)?,
@@ -106,7 +106,6 @@ impl Survey {
             moved: HashMap::new(),
             displaced: HashMap::new(),
             out: HashMap::new(),
-            doubts,
         })
     }
 
@@ -117,8 +116,9 @@ impl Survey {
         })
     }
 
-    /// The next tasks; none when what comes before the tree, or after it, is done.
-    pub fn next(&mut self) -> Result<Vec<TaskKind>, Fatal> {
+    /// The next tasks; none when what comes before the tree, or after it, is done. `saw_all`: nothing was left out or failed
+    /// so far.
+    pub fn next(&mut self, saw_all: bool) -> Result<Vec<TaskKind>, Fatal> {
         self.try_to(|this| {
             loop {
                 let tasks = match this.stage {
@@ -134,7 +134,7 @@ impl Survey {
                     Stage::Record => {
                         let tasks = this.flagged()?;
                         if tasks.is_empty() {
-                            this.catalog.end(this.top)?;
+                            this.catalog.end(this.top, saw_all)?;
                             return Ok(tasks);
                         }
                         tasks
@@ -151,7 +151,6 @@ impl Survey {
                     Stage::Free => Stage::Entangled,
                     Stage::Entangled => {
                         this.stage = Stage::Tree;
-                        this.doubt_what_is_not_where_it_was()?;
                         return Ok(Vec::new());
                     }
                     Stage::Tree | Stage::Record => Stage::Record,
@@ -278,8 +277,9 @@ impl Survey {
     fn find_moves(&mut self) -> Boxed<Vec<TaskKind>> {
         self.expand_gone()?;
         let scratch = &self.scratch;
-        let mut all = scratch
-            .prepare("SELECT inode, parent, name, path, is_directory FROM fresh ORDER BY inode")?;
+        let mut all = scratch.prepare(
+            "SELECT inode, parent, name, path, is_directory, instead FROM fresh ORDER BY inode",
+        )?;
         let mut rows = all.query([])?;
         while let Some(row) = rows.next()? {
             let (inode, is_directory): (i64, bool) = (row.get(0)?, row.get(4)?);
@@ -296,12 +296,23 @@ impl Survey {
             if (entry.kind == EntryKind::Directory) != is_directory {
                 continue;
             }
+            // Names of one inode have one copy; if they have several, it is not known which one is right.
+            let sql = "SELECT entry FROM gone WHERE inode = ?1 AND rowid != ?2 LIMIT 1";
+            let other: Option<Vec<u8>> =
+                scratch.prepare_cached(sql)?.query_row([inode, id], |row| row.get(0)).optional()?;
+            let other =
+                other.map(|body| postcard::from_bytes::<CatalogEntry>(&body)).transpose()?;
+            if other.is_some_and(|other| other.copy != entry.copy) {
+                continue;
+            }
             scratch.prepare_cached("DELETE FROM gone WHERE rowid = ?1")?.execute([id])?;
             let (to_parent, to_name, above): (i64, Vec<u8>, Vec<u8>) =
                 (row.get(1)?, row.get(2)?, row.get(3)?);
             let path = TreePath::new(above)?.join(&to_name);
             let sql = "INSERT INTO move (inode, from_parent, from_name, to_parent, to_name, path, depth, \
-                       is_directory, entry, state) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)";
+                       is_directory, entry, state, instead) \
+                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10)";
+            let instead: bool = row.get(5)?;
             scratch.prepare_cached(sql)?.execute(params![
                 inode,
                 parent,
@@ -312,6 +323,7 @@ impl Survey {
                 path.depth() as i64,
                 is_directory,
                 body,
+                instead,
             ])?;
         }
         Ok(Vec::new())
@@ -399,13 +411,11 @@ impl Survey {
         Ok(meets.exists(params![to, row.to_name, from, row.from_name])?)
     }
 
-    /// Renames that meet no other, in any order.
+    /// Renames of which the new name is free, in any order; those that make room for others come before these.
     fn free(&mut self) -> Boxed<Vec<TaskKind>> {
         let sql = "SELECT * FROM move AS this WHERE NOT is_directory AND state = 0 \
             AND NOT EXISTS (SELECT 1 FROM move AS other WHERE other.from_parent = this.to_parent \
-                            AND other.from_name = this.to_name) \
-            AND NOT EXISTS (SELECT 1 FROM move AS other WHERE other.to_parent = this.from_parent \
-                            AND other.to_name = this.from_name) LIMIT ?1";
+                            AND other.from_name = this.to_name AND other.state = 0) LIMIT ?1";
         loop {
             let rows = self.rows(sql, params![(MOVES * TASKS) as i64])?;
             if rows.is_empty() {
@@ -422,7 +432,7 @@ impl Survey {
         }
     }
 
-    /// Renames that meet others: what stands in the way of one changes places with it.
+    /// Renames in a circle: what stands in the way of one changes places with it.
     fn entangled(&mut self) -> Boxed<Vec<TaskKind>> {
         loop {
             // One at a time, since the next one begins where this one puts what it displaces.
@@ -452,11 +462,14 @@ impl Survey {
             return Ok(None);
         }
         let (parent, name) = from;
-        let Some(parent) = self.path_of(parent)? else { return Ok(None) };
+        let Some(parent) = self.path_of(parent)? else {
+            self.catalog.doubt(&row.path)?;
+            return Ok(None);
+        };
         let from = parent.join(&name);
-        let planned =
-            Move { number: row.number as u64, entry: row.entry, from, to: row.path, exchange };
-        Ok((planned.from != planned.to).then_some(planned))
+        let (number, entry, to) = (row.number as u64, row.entry, row.path);
+        let (exchange, replaces) = (exchange && row.instead, row.instead);
+        Ok(Some(Move { number, entry, from, to, exchange, replaces }))
     }
 
     fn now_at(&self, mut place: Place) -> Place {
@@ -516,34 +529,17 @@ impl Survey {
         }
         if !ends.is_empty() {
             self.catalog.begin_changes()?;
-            self.catalog.doubt(&ends)?;
+            for path in &ends {
+                self.catalog.doubt(path)?;
+            }
             self.catalog.make_changes()?;
         }
         Ok(())
     }
 
-    /// A name that stands for something else than in the last pass, and was not renamed at the destination: what is
-    /// there belongs to something else, and may look the same.
-    fn doubt_what_is_not_where_it_was(&mut self) -> Boxed<()> {
-        let sql = "SELECT path, name FROM fresh WHERE instead AND NOT EXISTS (SELECT 1 FROM move \
-                   WHERE to_parent = parent AND to_name = fresh.name AND state = 2)";
-        let mut found = Vec::new();
-        let mut statement = self.scratch.prepare(sql)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let (above, name): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
-            found.push(TreePath::new(above)?.join(&name));
-        }
-        self.catalog.begin_changes()?;
-        self.catalog.doubt(&found)?;
-        self.catalog.make_changes()?;
-        self.doubts.extend(found);
-        Ok(())
-    }
-
-    /// Places of which it is not known what stands there, whatever it looks like.
-    pub fn doubts(&self) -> impl Iterator<Item = TreePath> {
-        self.doubts.iter().cloned()
+    /// What has to be looked at more closely than times ask for.
+    pub fn doubts(&mut self) -> Result<Doubts, Fatal> {
+        self.catalog.doubts()
     }
 
     fn end_move(&self, number: i64) -> Boxed<()> {
@@ -560,8 +556,8 @@ impl Survey {
             if row.is_directory {
                 self.moved.remove(&row.entry.source.inode);
             }
-            // A server may have done it all the same.
-            self.doubts.extend(ends);
+            // What is there may look like what should be, and a server may have renamed it all the same: both places
+            // stay in doubt.
             return Ok(());
         }
         let sql = "UPDATE move SET state = 2 WHERE number = ?1";
@@ -573,9 +569,14 @@ impl Survey {
             Ok::<_, NameError>((*directory, Name::new(name.as_slice())?))
         };
         self.catalog.relocate(row.entry, (named(&from)?, named(&to)?), exchanged)?;
-        self.catalog.trust(&ends)?;
+        let [old_path, new_path] = ends;
+        self.catalog.note_renamed(&new_path)?;
         if exchanged {
+            // Where this stays it may look like what should be there.
+            self.catalog.doubt(&old_path)?;
             self.displaced.insert(to, from);
+        } else {
+            self.catalog.trust(&old_path)?;
         }
         Ok(())
     }
@@ -653,6 +654,8 @@ struct MoveRow {
     path: TreePath,
     depth: i64,
     is_directory: bool,
+    /// Something else had the new name in the last pass.
+    instead: bool,
     entry: CatalogEntry,
 }
 
@@ -668,6 +671,7 @@ impl MoveRow {
             path: TreePath::new(row.get::<_, Vec<u8>>("path")?)?,
             depth: number("depth")?,
             is_directory: row.get("is_directory")?,
+            instead: row.get("instead")?,
             entry: postcard::from_bytes(row.get_ref("entry")?.as_blob()?)?,
         })
     }

@@ -152,7 +152,14 @@ impl Recording {
     }
 
     /// Ends the pass. One that was stopped is left to be gone on with.
-    pub fn end(&mut self, report: &JobReport, coordinator: &mut Coordinator) -> Result<(), Fatal> {
+    ///
+    /// `saw_all`: nothing of the tree was left out, and nothing failed.
+    pub fn end(
+        &mut self,
+        report: &JobReport,
+        coordinator: &mut Coordinator,
+        saw_all: bool,
+    ) -> Result<(), Fatal> {
         drop(coordinator.take_changes());
         let counters: serde_json::Map<_, _> = report
             .counters
@@ -165,7 +172,7 @@ impl Recording {
             JobState::Stopped(_) => Ending::Stopped,
         };
         let counters = serde_json::Value::Object(counters).to_string();
-        self.journal.end(ending, report.exit_code().code(), &counters)
+        self.journal.end(ending, report.exit_code().code(), &counters, saw_all)
     }
 }
 

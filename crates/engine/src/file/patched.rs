@@ -34,7 +34,10 @@ impl Mover<'_> {
             && planned.decision != Decision::Create
             && engine.spec.policy.reflink != When::Never
             && !target.facts.no_clone_from.is(mount);
-        if !wanted || old.identity.mount != mount {
+        // Where the source has holes and the old version has none, they would stay filled.
+        let source = &planned.record.metadata;
+        let fills = source.may_have_holes() && old.blocks > source.blocks;
+        if !wanted || fills || old.identity.mount != mount {
             return Ok(false);
         }
         let last = planned.record.destination_name().as_bytes();

@@ -62,6 +62,8 @@ pub(crate) struct LastPass {
     pub clean: bool,
     /// Entries that the source had.
     pub entries: u64,
+    /// When the first of the passes began that did not come to their end, if the last one did not.
+    pub unfinished_since_ms: Option<i64>,
 }
 
 impl LastPass {
@@ -79,12 +81,16 @@ impl LastPass {
     fn read(database: &Connection, path: &Path) -> Result<Option<Self>, Fatal> {
         let sql = "SELECT source, state, exit_code, \
                    coalesce(json_extract(counters, '$.entries_found'), 0), \
-                   coalesce(ended_ms, resumed_ms, begun_ms) FROM pass ORDER BY number DESC LIMIT 1";
+                   coalesce(ended_ms, resumed_ms, begun_ms), \
+                   (SELECT min(begun_ms) FROM pass WHERE number > \
+                    coalesce((SELECT max(number) FROM pass WHERE state = 'finished'), 0)) \
+                   FROM pass ORDER BY number DESC LIMIT 1";
         let row = database.query_row(sql, [], |row| {
             let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
             let clean = state == "finished" && code == Some(0);
             let entries: i64 = row.get(3)?;
-            let last = Self { source: row.get(0)?, clean, entries: entries as u64 };
+            let (source, unfinished_since_ms) = (row.get(0)?, row.get(5)?);
+            let last = Self { source, clean, entries: entries as u64, unfinished_since_ms };
             Ok((last, row.get::<_, i64>(4)?))
         });
         let Some((last, then)) = row.optional().map_err(|error| failure(path, &error))? else {
@@ -272,7 +278,13 @@ impl Journal {
     }
 
     /// Ends the pass, or leaves it to be gone on with.
-    pub fn end(&mut self, ending: Ending, code: u8, counters: &str) -> Result<(), Fatal> {
+    pub fn end(
+        &mut self,
+        ending: Ending,
+        code: u8,
+        counters: &str,
+        saw_all: bool,
+    ) -> Result<(), Fatal> {
         let (state, finished) = match ending {
             Ending::Finished => ("finished", true),
             Ending::Cancelled => ("cancelled", true),
@@ -289,7 +301,9 @@ impl Journal {
             }
             if ending == Ending::Finished {
                 // This pass has looked at those of earlier ones.
-                self.database.execute("DELETE FROM doubt WHERE pass != ?1", [self.pass])?;
+                if saw_all {
+                    self.database.execute("DELETE FROM doubt WHERE pass != ?1", [self.pass])?;
+                }
             }
             Ok(())
         };

@@ -124,7 +124,7 @@ impl StateDirectory {
         let created_ms = known.as_ref().map_or(file.created_ms, |known| known.created_ms);
         // A pass without a label does not take it away.
         let label = file.label.clone().or_else(|| known?.label);
-        self.put(job, JOB, &JobFile { created_ms, label, ..file.clone() })
+        self.put(job, JOB, &JobFile { label, created_ms, ..file.clone() })
     }
 
     /// Writes down how a job stands.

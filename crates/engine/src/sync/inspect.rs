@@ -23,56 +23,76 @@ pub(super) const SKEW: Duration = Duration::from_hours(1);
 /// The longest steps in which file systems keep times, those of FAT, and one more second.
 pub(super) const COARSE: Duration = Duration::from_secs(3);
 
-/// Files that are compared if they look equal, and directories of which all files are: what was open for writing when
-/// an earlier pass brought it over, and places where renames may have put something else.
+/// What is looked at more closely than times ask for.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Doubts {
+    /// Files that are compared if they look equal, and directories of which all files are: what was open for writing
+    /// when an earlier pass brought it over, and places where renames may have put something else.
+    pub content: BTreeSet<TreePath>,
+    /// What was renamed at the destination, so that its change time says nothing about when it was brought over.
+    pub renamed: BTreeSet<TreePath>,
+}
+
+/// The doubts of a job, which grow until its tree begins.
 #[derive(Debug, Default)]
 pub(crate) struct Doubtful {
     /// There are any. Most jobs have none, and ask for every file.
     any: AtomicBool,
-    paths: RwLock<BTreeSet<TreePath>>,
+    doubts: RwLock<Doubts>,
 }
 
 impl Doubtful {
-    pub fn new(paths: BTreeSet<TreePath>) -> Self {
-        Self { any: AtomicBool::new(!paths.is_empty()), paths: RwLock::new(paths) }
+    pub fn new(doubts: Doubts) -> Self {
+        let this = Self::default();
+        this.add(doubts);
+        this
     }
 
-    pub fn add(&self, more: impl Iterator<Item = TreePath>) {
-        let mut paths = self.paths.write().unwrap_or_else(PoisonError::into_inner);
-        paths.extend(more);
-        self.any.store(!paths.is_empty(), Ordering::SeqCst);
+    pub fn add(&self, more: Doubts) {
+        let mut doubts = self.doubts.write().unwrap_or_else(PoisonError::into_inner);
+        doubts.content.extend(more.content);
+        doubts.renamed.extend(more.renamed);
+        let any = !(doubts.content.is_empty() && doubts.renamed.is_empty());
+        self.any.store(any, Ordering::SeqCst);
+    }
+
+    fn ask(&self, question: impl FnOnce(&Doubts) -> bool) -> bool {
+        self.any.load(Ordering::Relaxed)
+            && question(&self.doubts.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn has(&self, directory: &TreePath, name: &[u8]) -> bool {
-        if !self.any.load(Ordering::Relaxed) {
-            return false;
-        }
-        let paths = self.paths.read().unwrap_or_else(PoisonError::into_inner);
-        let mut place = Some(directory.join(name));
-        while let Some(path) = place {
-            if paths.contains(&path) {
-                return true;
+        self.ask(|doubts| {
+            let mut place = Some(directory.join(name));
+            while let Some(path) = place {
+                if doubts.content.contains(&path) {
+                    return true;
+                }
+                place = path.split_last().map(|(above, _)| above);
             }
-            place = path.split_last().map(|(above, _)| above);
-        }
-        false
+            false
+        })
     }
 
-    /// Adds those that were renamed with `from`, and answers them.
-    fn carry(&self, from: &TreePath, to: &TreePath) -> Vec<TreePath> {
+    /// Adds what was renamed with one of these, and answers it.
+    fn carry(&self, moves: &[(&TreePath, &TreePath)]) -> Vec<TreePath> {
         if !self.any.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        let mut paths = self.paths.write().unwrap_or_else(PoisonError::into_inner);
+        let mut doubts = self.doubts.write().unwrap_or_else(PoisonError::into_inner);
         let renamed = |path: &TreePath| {
-            let rest = path.as_bytes().strip_prefix(from.as_bytes())?;
-            let below = rest.is_empty() || rest.starts_with(b"/");
-            let new = || TreePath::new([to.as_bytes(), rest].concat()).ok();
-            below.then(new).flatten()
+            moves.iter().find_map(|(from, to)| {
+                let rest = path.as_bytes().strip_prefix(from.as_bytes())?;
+                let below = rest.is_empty() || rest.starts_with(b"/");
+                let new = || TreePath::new([to.as_bytes(), rest].concat()).ok();
+                below.then(new).flatten()
+            })
         };
-        let carried: Vec<TreePath> = paths.iter().filter_map(renamed).collect();
-        paths.extend(carried.iter().cloned());
-        carried
+        let content: Vec<TreePath> = doubts.content.iter().filter_map(renamed).collect();
+        let others: Vec<TreePath> = doubts.renamed.iter().filter_map(renamed).collect();
+        doubts.content.extend(content.iter().cloned());
+        doubts.renamed.extend(others);
+        content
     }
 }
 
@@ -98,8 +118,27 @@ impl Engine {
     }
 
     /// What was open for writing under an old name still has to be compared under its new one.
-    pub(crate) fn carry_doubts(&self, from: &TreePath, to: &TreePath) {
-        lock(&self.doubts).extend(self.doubtful.carry(from, to));
+    pub(crate) fn carry_doubts(&self, moves: &[(&TreePath, &TreePath)]) {
+        lock(&self.doubts).extend(self.doubtful.carry(moves));
+    }
+
+    /// Whether an entry was renamed at the destination.
+    pub(crate) fn was_renamed(&self, level: &Level, name: &[u8]) -> bool {
+        self.doubtful.ask(|doubts| doubts.renamed.contains(&level.path.join(name)))
+    }
+
+    /// The same of a directory.
+    pub(crate) fn was_renamed_itself(&self, level: &Level) -> bool {
+        self.doubtful.ask(|doubts| doubts.renamed.contains(&level.path))
+    }
+
+    /// Whether a file was written at a time of which nothing is known: a pass was cut off. ext4 may have its size and times
+    /// on storage and not what is in it, unless it was flushed; what was is on record, and not looked at again.
+    pub(crate) fn is_suspect(&self, level: &Level, old: &Metadata) -> bool {
+        let Some(since) = self.suspect_since else { return false };
+        let local = level.target.as_ref().is_some_and(|target| target.facts.local);
+        let skew = if local { COARSE } else { SKEW };
+        old.kind == EntryKind::File && later(old.ctime, skew).seconds >= since
     }
 
     /// Whether a file was open for writing when it was brought over.

@@ -9,6 +9,6 @@ mod trash;
 
 pub(crate) use guard::{Guard, doubt, is_empty};
 pub use guard::{Withheld, WithheldReason};
-pub(crate) use inspect::Doubtful;
+pub(crate) use inspect::{Doubtful, Doubts};
 pub(crate) use revisit::object_of;
 pub(crate) use trash::Trash;

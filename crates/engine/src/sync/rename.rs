@@ -9,6 +9,7 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::itemize;
+use dmover_plan::overlap::parse_mountinfo;
 use dmover_sys::stat::{self, Stat};
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, set};
 use std::sync::Arc;
@@ -57,9 +58,11 @@ impl Mover<'_> {
         let found = stat::stat_born_at(&source.fd, new_name).map_err(fail)?;
         let metadata = engine.mounts.metadata(&found.0);
         let here = metadata.identity.mount == root.mount;
-        let admitted = |path: &TreePath| engine.filter.admits(path.as_bytes(), &metadata);
+        // A rule that names paths may keep something at the destination where it is.
+        let stays = metadata.kind == EntryKind::Directory && engine.filter.has_path_rules();
+        let admitted = |path: &TreePath| engine.filter.admits_below(path, &metadata);
         let is_object = engine.is_object(entry, entry.source, &found);
-        if !(here && is_object && admitted(from) && admitted(to)) {
+        if !(here && is_object && !stays && admitted(from) && admitted(to)) {
             return LEFT;
         }
         station::at(Activity::TargetNames);
@@ -91,7 +94,9 @@ impl Mover<'_> {
         };
         let result = result.map_err(refused)?;
         if result != MoveResult::Left {
-            engine.carry_doubts(from, to);
+            let both = [(from, to), (to, from)];
+            let exchanged = result == MoveResult::Exchanged;
+            engine.carry_doubts(if exchanged { &both } else { &both[..1] });
             self.tell_renamed(&shown(from), &shown(to), &metadata);
         }
         Ok(result)
@@ -119,7 +124,8 @@ impl Mover<'_> {
             };
         }
         let policy = &self.engine.spec.policy;
-        let replaces = policy.overwrite == Overwrite::Changed && policy.backup.is_none();
+        let replaces =
+            wanted.replaces && policy.overwrite == Overwrite::Changed && policy.backup.is_none();
         let plain = |kind| kind != EntryKind::Directory;
         if replaces && plain(there.kind) && plain(wanted.entry.kind) {
             directory::move_over(&old.fd, old_name, &new.fd, new_name)?;
@@ -163,15 +169,19 @@ impl Mover<'_> {
         opened
     }
 
-    /// Whether what is to be moved holds dmover's own state, which is known by its path.
+    /// Whether what is to be moved holds what is known by its path: dmover's own state, or a file system.
     fn holds_own(&self, parent: &OwnedFd, name: &[u8], entry: &CatalogEntry) -> bool {
-        let Some(state) = &self.engine.state_path else { return false };
         if entry.kind != EntryKind::Directory {
             return false;
         }
         let fd = path::open_directory_below(parent, name);
         let place = fd.ok().and_then(mount::path_of);
-        place.is_none_or(|place| state.starts_with(place))
+        let mounts = parse_mountinfo(&mount::mountinfo());
+        let state = &self.engine.state_path;
+        place.is_none_or(|place| {
+            state.as_ref().is_some_and(|state| state.starts_with(&place))
+                || mounts.iter().any(|mount| mount.mount_point.starts_with(&place))
+        })
     }
 
     fn tell_renamed(
@@ -207,18 +217,14 @@ struct Ends<'a> {
 }
 
 impl Engine {
-    /// Whether what was found is the object that the catalog speaks of. Without a time of birth, size and time of a file
-    /// have to be the same as well; a directory without one is never sure.
+    /// Whether what was found is the object that the catalog speaks of: an inode number alone may be another's by now.
     fn is_object(
         &self,
         entry: &CatalogEntry,
         object: Object,
         found: &(Stat, Option<(i64, u32)>),
     ) -> bool {
-        let now = object_of(found);
         let metadata = self.mounts.metadata(&found.0);
-        let alike = entry.kind != EntryKind::Directory
-            && (metadata.size, metadata.mtime) == (entry.size, entry.mtime);
-        metadata.kind == entry.kind && (now.is_surely(&object) || (now == object && alike))
+        metadata.kind == entry.kind && object_of(found).is_surely(&object)
     }
 }

@@ -85,7 +85,9 @@ impl Mover<'_> {
         let found = stat::stat_born_at(&root.source.parent, &relative)?;
         let state = state_of(&found);
         let here = self.engine.mounts.identity(&found.0).mount == root.mount;
-        if !here || state.object.inode != *inode {
+        let own = self.engine.mounts.metadata(&found.0);
+        let takes_part = path.is_root() || self.engine.filter.admits_below(path, &own);
+        if !here || state.object.inode != *inode || !takes_part {
             return Ok(());
         }
         if *known == Some(state) {
@@ -96,9 +98,14 @@ impl Mover<'_> {
         let fd = path::open_directory_below(&root.source.parent, &relative)?;
         let object = object_of(&stat::stat_born_at(&fd, b"")?);
         let mut names = Vec::new();
+        let mut first = true;
         let mut reader = self.readers.pop().unwrap_or_default();
         let read = reader.read_numbered(&fd, |name, hint, inode| -> Result<bool, Errno> {
             self.lease.extend();
+            // Some file systems have other numbers in directories than elsewhere: then these say nothing.
+            if std::mem::take(&mut first) && stat::stat_at(&fd, name, false)?.inode != inode {
+                return Err(Errno::OPNOTSUPP);
+            }
             let is_directory = match hint {
                 TypeHint::Directory => true,
                 TypeHint::File | TypeHint::Other => false,
@@ -262,6 +269,10 @@ impl Mover<'_> {
             return Recorded::LeftOut;
         }
         let Ok(copy) = look(&target.fd) else { return Recorded::Unlike };
+        if source.1.is_none() || copy.1.is_none() {
+            // Without a time of birth it could be another object by then.
+            return Recorded::LeftOut;
+        }
         let old = engine.mounts.metadata(&copy.0);
         let there = old.identity.mount == target.metadata.identity.mount && old.kind == new.kind;
         // Who changed places with another of the same size and time, after both were looked at, shows by this alone.

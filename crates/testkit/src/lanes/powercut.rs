@@ -260,7 +260,8 @@ impl Experiment {
         report.add("cuts", 1);
         report.add("cuts_during_the_copy", u64::from(took.is_none()));
         let device = device.recover()?;
-        let mut failures = self.after_the_cut()?;
+        // Whoever goes on with a journal compares what it does not call done, whatever it looks like.
+        let mut failures = if self.syncs { Vec::new() } else { self.after_the_cut()? };
         failures.extend(self.again()?);
         drop(device);
         Ok((took, failures))
