@@ -22,6 +22,8 @@ const DIRECTORIES: usize = 64;
 const MOVES: usize = 256;
 /// Tasks that are given out at once.
 const TASKS: usize = 64;
+/// More files than that do not change places without being known.
+const NOWHERE_MAX: usize = 100_000;
 /// No tree is deeper.
 const DEPTH_MAX: usize = 100_000;
 
@@ -151,6 +153,7 @@ impl Survey {
                     Stage::Free => Stage::Entangled,
                     Stage::Entangled => {
                         this.stage = Stage::Tree;
+                        this.doubt_what_came_from_nowhere()?;
                         return Ok(Vec::new());
                     }
                     Stage::Tree | Stage::Record => Stage::Record,
@@ -459,6 +462,8 @@ impl Survey {
     fn plan(&mut self, row: MoveRow, exchange: bool) -> Boxed<Option<Move>> {
         let from = self.now_at((row.from_parent, row.from_name));
         if from == (row.to_parent, row.to_name) {
+            // It was put there to make room for another.
+            self.catalog.note_renamed(&row.path)?;
             return Ok(None);
         }
         let (parent, name) = from;
@@ -535,6 +540,25 @@ impl Survey {
             self.catalog.make_changes()?;
         }
         Ok(())
+    }
+
+    /// Names that stand for something else than in the last pass, of which the catalog does not know where that was: it
+    /// does not know everything that there was. So many new files in old places come of a restore, and are new.
+    fn doubt_what_came_from_nowhere(&mut self) -> Boxed<()> {
+        let sql = "SELECT path, name FROM fresh WHERE instead AND NOT is_directory AND NOT EXISTS \
+                   (SELECT 1 FROM move WHERE to_parent = parent AND to_name = fresh.name) LIMIT ?1";
+        let mut found = Vec::new();
+        let mut statement = self.scratch.prepare(sql)?;
+        let mut rows = statement.query([NOWHERE_MAX as i64 + 1])?;
+        while let Some(row) = rows.next()? {
+            let (above, name): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            found.push(TreePath::new(above)?.join(&name));
+        }
+        self.catalog.begin_changes()?;
+        for path in found.iter().filter(|_| found.len() <= NOWHERE_MAX) {
+            self.catalog.doubt(path)?;
+        }
+        self.catalog.make_changes().map_err(Into::into)
     }
 
     /// What has to be looked at more closely than times ask for.

@@ -276,8 +276,14 @@ impl Mover<'_> {
         let old = engine.mounts.metadata(&copy.0);
         let there = old.identity.mount == target.metadata.identity.mount && old.kind == new.kind;
         // Who changed places with another of the same size and time, after both were looked at, shows by this alone.
+        // What was renamed, or compared, is known whatever its times say: not every file system moves them then.
+        let looked_at = || {
+            !engine.is_touched(level, &new, &old)
+                || engine.was_renamed(level, name.as_bytes())
+                || engine.is_doubtful(level, name.as_bytes())
+        };
         let known = new.kind == EntryKind::Directory
-            || (self.is_the_same(&new, &old, target) && !engine.is_touched(level, &new, &old));
+            || (self.is_the_same(&new, &old, target) && looked_at());
         if !(there && known) {
             return Recorded::Unlike;
         }
