@@ -46,5 +46,6 @@ fn the_migration_guide_works_as_it_is_written() {
     assert!(of("--itemize --delete").matches("*deleting").count() == 10, "{}", of("--itemize"));
     assert!(of("history move").lines().count() >= 2, "{}", of("history"));
     // Everything is there, and what was deleted lies in the trash.
-    assert_eq!(bench.sh("rm -r new/.trash; rsync -nrlptgoDHAXic --delete old/ new/"), "");
+    assert_eq!(bench.sh("rsync -nrlptgoDHAXic --delete --exclude /.trash old/ new/"), "");
+    assert_eq!(bench.sh("find new/.trash -type f -name '2?' | wc -l"), "10\n");
 }
