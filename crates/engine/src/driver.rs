@@ -1,7 +1,7 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
     Budget, CopyEngine, DeleteWhen, Event, ExtraNames, JobSpec, PathBytes, RangeCopy, Record,
-    RecordsTask, ScanNames, SumItem, TargetMode, Task, TaskKind, TreePath, Verb,
+    RecordsTask, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -598,7 +598,8 @@ impl Run {
                     }
                     Command::TakeSurvey(found) => {
                         // What was carried to another name is on record before the rename is.
-                        if let Some(record) = &mut self.record {
+                        let moved = found.iter().any(|found| matches!(found, Surveyed::Moved(..)));
+                        if let Some(record) = self.record.as_mut().filter(|_| moved) {
                             record.settle(&self.engine)?;
                         }
                         let tasks = self.survey.as_mut().map(|survey| survey.take(found));

@@ -198,6 +198,14 @@ fn a_catalog_of_another_job_or_a_damaged_one_is_refused() {
     bench.sh(&format!("rm {}/catalog.sqlite*", jobs[1]));
     bench.sync(&format!("--state-dir {state} a b"), 0);
     bench.sync(&format!("--state-dir {state} c d"), 0);
+    let catalog = rusqlite::Connection::open(bench.at(jobs[0]).join("catalog.sqlite")).unwrap();
+    catalog.pragma_update(None, "user_version", 9).unwrap();
+    let told =
+        ["a b", "c d"].map(|line| bench.dmover(&format!("sync --state-dir {state} {line}")).tell());
+    assert!(told.iter().any(|told| told.contains("has version 9")), "{told:?}");
+    catalog.pragma_update(None, "user_version", 1).unwrap();
+    bench.sync(&format!("--state-dir {state} a b"), 0);
+    bench.sync(&format!("--state-dir {state} c d"), 0);
 }
 
 /// The copy's change time is that of the rename, and must not hide what was changed at the source before it.

@@ -41,6 +41,13 @@ const TABLES: &str = "
     CREATE TABLE doubt (path BLOB PRIMARY KEY, renamed INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
+/// Where things were. What is in doubt stays: it is about the destination, whatever the source has become.
+const FORGET: &str = "DELETE FROM directory; DELETE FROM segment; DELETE FROM moved";
+
+/// How to go on without a catalog.
+const REMOVE: &str = "remove it: the next run starts without one, which costs work; if the last pass was cut off, give that \
+                      run --checksum, because what was in doubt is not known any more";
+
 /// Errors of the database and of what is in it.
 type Boxed<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -96,8 +103,7 @@ impl Catalog {
                     "{} has version {newer}, and this program knows {VERSION}",
                     path.display()
                 );
-                let hint = "use the newer dmover, or remove the file: that costs work, but no data";
-                return Err(Fatal::refused(message, hint));
+                return Err(Fatal::refused(message, format!("use the newer dmover, or {REMOVE}")));
             }
         }
         let owner: String = database
@@ -105,8 +111,7 @@ impl Catalog {
             .map_err(|e| fail(&e))?;
         if owner != job.0 {
             let message = format!("the catalog {} is of another job ({owner})", path.display());
-            let hint = "it belongs to another tree; remove it: that costs work, but no data";
-            return Err(Fatal::refused(message, hint));
+            return Err(Fatal::refused(message, format!("it belongs to another tree; {REMOVE}")));
         }
         let whole = "SELECT value FROM meta WHERE key = 'whole'";
         let was_whole = get(whole).map_err(|e| fail(&e))? == 1;
@@ -125,18 +130,14 @@ impl Catalog {
         let mut catalog = Self::open(directory, job)?;
         catalog.set_whole(false)?;
         if forget {
-            catalog.try_to(|this| {
-                let sql = "DELETE FROM directory; DELETE FROM segment; DELETE FROM moved";
-                Ok(this.database.execute_batch(sql)?)
-            })?;
+            catalog.try_to(|this| Ok(this.database.execute_batch(FORGET)?))?;
         }
         catalog.doubts()
     }
 
     fn fatal(&self, error: &dyn std::fmt::Display) -> Fatal {
         let (path, error) = (self.path.display(), error.to_string());
-        let hint = "remove it: the next run starts without one, which costs work, but no data";
-        Fatal::refused(format!("the catalog {path} is damaged: {error}"), hint)
+        Fatal::refused(format!("the catalog {path} is damaged: {error}"), REMOVE)
     }
 
     fn try_to<T>(&mut self, action: impl FnOnce(&mut Self) -> Boxed<T>) -> Result<T, Fatal> {
@@ -163,9 +164,7 @@ impl Catalog {
         }
         self.was_whole = false;
         self.try_to(|this| {
-            this.database.execute_batch(
-                "DELETE FROM directory; DELETE FROM segment; DELETE FROM moved; DELETE FROM doubt",
-            )?;
+            this.database.execute_batch(FORGET)?;
             this.put_directory(top, None, b"", 0)
         })
     }
@@ -522,8 +521,7 @@ fn failure(path: &Path, error: &rusqlite::Error) -> Fatal {
     let damaged = [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
     if error.sqlite_error_code().is_some_and(|code| damaged.contains(&code)) {
         let message = format!("the catalog {} is damaged: {error}", path.display());
-        let hint = "remove it: the next run starts without one, which costs work, but no data";
-        return Fatal::refused(message, hint);
+        return Fatal::refused(message, REMOVE);
     }
     Fatal::Ledger { path: path.to_owned(), reason: error.to_string() }
 }

@@ -9,7 +9,7 @@ use dmover_model::{
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Boxed, Catalog};
 use crate::error::Fatal;
@@ -73,6 +73,7 @@ enum Stage {
 pub(crate) struct Survey {
     catalog: Catalog,
     scratch: Connection,
+    scratch_directory: PathBuf,
     stage: Stage,
     top: u64,
     /// Every directory is recorded in the end: the catalog does not say enough of them.
@@ -101,6 +102,7 @@ impl Survey {
         Ok(Self {
             catalog,
             scratch: scratch(scratch_directory, SCRATCH)?,
+            scratch_directory: scratch_directory.to_owned(),
             stage: if is_resumed { Stage::Tree } else { Stage::Look },
             top: top.inode,
             all,
@@ -114,6 +116,11 @@ impl Survey {
     fn try_to<T>(&mut self, action: impl FnOnce(&mut Self) -> Boxed<T>) -> Result<T, Fatal> {
         action(self).map_err(|error| match error.downcast::<Fatal>() {
             Ok(fatal) => *fatal,
+            // The catalog tells of its own errors; these are of the scratch file, whose disk may be full.
+            Err(error) if error.is::<rusqlite::Error>() => {
+                let (path, reason) = (self.scratch_directory.clone(), error.to_string());
+                Fatal::Ledger { path, reason }
+            }
             Err(error) => self.catalog.fatal(&error),
         })
     }
