@@ -31,6 +31,9 @@ use anyhow::Result;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+use crate::image::{FileSystem, Image, Mounted};
+use crate::skip::skipped;
+
 /// How a lane is run.
 #[derive(Clone, Debug)]
 pub struct LaneOptions {
@@ -71,6 +74,22 @@ pub struct LaneReport {
 impl LaneReport {
     fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Mounts an image of each of these file systems; what cannot be had is counted as skipped, and told.
+    fn images(&mut self, file_systems: &[FileSystem], size_bytes: u64) -> Vec<Mounted> {
+        let test = format!("lane {}", self.name);
+        let mut images = Vec::new();
+        for file_system in file_systems {
+            match Image::create_or_skip(&test, *file_system, size_bytes) {
+                Some(mounted) => images.push(mounted),
+                None => self.add("skipped", 1),
+            }
+        }
+        if images.is_empty() {
+            skipped(&test, "no file system");
+        }
+        images
     }
 
     /// Adds to a count.

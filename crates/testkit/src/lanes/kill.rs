@@ -10,12 +10,11 @@ use rand_chacha::ChaCha8Rng;
 
 use super::check::{leftovers, lying_files};
 use super::run::{Dmover, Run};
-use super::stage::{OldVersions, WITHOUT, plant_old_versions, source, torn_files};
+use super::stage::{self, OldVersions, plant_old_versions, torn_files};
 use super::{LaneOptions, LaneReport, rng};
 use crate::compare::{CompareOptions, compare};
-use crate::image::{FileSystem, Image, Mounted};
-use crate::skip::skipped;
-use crate::tree::{self, Features};
+use crate::image::FileSystem;
+use crate::tree;
 
 const SIZE: u64 = 512 << 20;
 /// Ordinary entries in the source, beside the hard cases.
@@ -23,13 +22,11 @@ const ENTRIES: u64 = 60;
 /// Seeds that share a source.
 const SEEDS_PER_SOURCE: u64 = 25;
 
-/// A mounted file system, with how long a whole copy takes there.
+/// Where copies are killed, and how long a whole one takes there.
 struct Ground {
-    mounted: Mounted,
-    features: Features,
+    stage: stage::Ground,
     whole_run: Duration,
     items: u64,
-    source_seed: Option<u64>,
 }
 
 /// Kills runs at seeded moments on one file system after the other.
@@ -41,17 +38,11 @@ pub fn kill(options: &LaneOptions) -> Result<LaneReport> {
 pub fn kill_on(options: &LaneOptions, file_systems: &[FileSystem]) -> Result<LaneReport> {
     let mut report = LaneReport::new("kill");
     let mut grounds = Vec::new();
-    for file_system in file_systems {
-        let Some(mounted) = Image::create_or_skip("lane kill", *file_system, SIZE) else {
-            report.add("skipped", 1);
-            continue;
-        };
-        let features = Features::probe(mounted.path())?;
-        let (whole_run, items) = (Duration::ZERO, 0);
-        grounds.push(Ground { mounted, features, whole_run, items, source_seed: None });
+    for mounted in report.images(file_systems, SIZE) {
+        let (stage, whole_run) = (stage::Ground::new(mounted)?, Duration::ZERO);
+        grounds.push(Ground { stage, whole_run, items: 0 });
     }
     if grounds.is_empty() {
-        skipped("lane kill", "no file system");
         return Ok(report);
     }
     report.each_seed(options, |seed, report| {
@@ -61,36 +52,26 @@ pub fn kill_on(options: &LaneOptions, file_systems: &[FileSystem]) -> Result<Lan
         let experiment = Experiment::new(options, seed, ground)?;
         let failures = experiment.run(report);
         experiment.clean()?;
-        let name = ground.mounted.file_system();
+        let name = ground.stage.mounted.file_system();
         Ok(failures?.into_iter().map(|failure| format!("{name}: {failure}")).collect())
     });
     Ok(report)
 }
 
 impl Ground {
-    fn source(&self) -> PathBuf {
-        self.mounted.path().join("source")
-    }
-
     /// Makes the source of this group of seeds, and measures a copy that nobody disturbs.
     fn prepare(&mut self, options: &LaneOptions, source_seed: u64) -> Result<()> {
-        if self.source_seed == Some(source_seed) {
+        if !self.stage.renew(source_seed, ENTRIES)? {
             return Ok(());
         }
-        if self.source_seed.take().is_some() {
-            tree::remove(&self.source())?;
-        }
-        source(&self.source(), source_seed, &self.features, ENTRIES, &WITHOUT)?;
         let dmover = Dmover::new(&options.program)?;
-        let target = self.mounted.path().join("measured");
-        let words =
-            ["--split-size=1M".into(), self.source().into_os_string(), target.clone().into()];
-        let run = dmover.copy(words)?;
-        anyhow::ensure!(run.code() == Some(0), "{}", run.tell());
+        let source = self.stage.source().into_os_string();
+        let run = self
+            .stage
+            .measure(|target| dmover.copy(["--split-size=1M".into(), source, target.into()]))?;
         self.whole_run = run.elapsed;
         self.items = run.said()?.items.len() as u64;
-        self.source_seed = Some(source_seed);
-        tree::remove(&target)
+        Ok(())
     }
 }
 
@@ -137,14 +118,15 @@ struct Experiment {
 impl Experiment {
     fn new(options: &LaneOptions, seed: u64, ground: &Ground) -> Result<Self> {
         let mut rng = rng("kill", seed);
-        let source = ground.source();
-        let place = ground.mounted.path().join("place");
+        let source = ground.stage.source();
+        let place = ground.stage.mounted.path().join("place");
         let mut words: Vec<OsString> = vec![format!("-j{}", rng.random_range(1..=6)).into()];
         if rng.random_bool(0.8) {
             words.push("--split-size=1M".into());
         }
         // btrfs takes "no copy on write" for an empty file only, so in place it is lost, and named.
-        let in_place = rng.random_bool(0.1) && ground.mounted.file_system() != FileSystem::Btrfs;
+        let in_place =
+            rng.random_bool(0.1) && ground.stage.mounted.file_system() != FileSystem::Btrfs;
         if in_place {
             words.push("--inplace".into());
         }
@@ -161,7 +143,7 @@ impl Experiment {
                 (place.clone(), OldVersions::new())
             }
             _ => {
-                let list = ground.mounted.path().join("list");
+                let list = ground.stage.mounted.path().join("list");
                 list_names(&source, &list)?;
                 words.extend(["-0".into(), "--files-from".into(), list.into_os_string()]);
                 (place.clone(), OldVersions::new())

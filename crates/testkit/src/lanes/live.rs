@@ -13,8 +13,7 @@ use super::check::leftovers;
 use super::run::Dmover;
 use super::{LaneOptions, LaneReport, rng};
 use crate::compare::{CompareOptions, compare};
-use crate::image::{FileSystem, Image, Mounted};
-use crate::skip::skipped;
+use crate::image::{FileSystem, Mounted};
 use crate::tree;
 
 const SCRIPT: &str = include_str!("../../python/mutate_tree.py");
@@ -78,15 +77,9 @@ impl Drop for Mutator {
 /// What keeps it from running at all.
 pub fn live(options: &LaneOptions) -> Result<LaneReport> {
     let mut report = LaneReport::new("live");
-    let mut grounds: Vec<Mounted> = Vec::new();
-    for file_system in [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Tmpfs, FileSystem::Btrfs] {
-        match Image::create_or_skip("lane live", file_system, SIZE) {
-            Some(mounted) => grounds.push(mounted),
-            None => report.add("skipped", 1),
-        }
-    }
+    let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Tmpfs, FileSystem::Btrfs];
+    let grounds = report.images(&all, SIZE);
     if grounds.is_empty() {
-        skipped("lane live", "no file system");
         return Ok(report);
     }
     report.each_seed(options, |seed, report| {

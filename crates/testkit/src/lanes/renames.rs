@@ -17,8 +17,7 @@ use super::check::leftovers;
 use super::run::Dmover;
 use super::{LaneOptions, LaneReport, rng};
 use crate::compare::{CompareOptions, compare};
-use crate::image::{FileSystem, Image};
-use crate::skip::skipped;
+use crate::image::FileSystem;
 use crate::tree;
 
 const SIZE: u64 = 512 << 20;
@@ -31,15 +30,9 @@ const ALWAYS: &str = "always";
 /// What keeps it from running at all.
 pub fn renames(options: &LaneOptions) -> Result<LaneReport> {
     let mut report = LaneReport::new("renames");
-    let mut grounds = Vec::new();
-    for file_system in [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Tmpfs, FileSystem::Btrfs] {
-        match Image::create_or_skip("lane renames", file_system, SIZE) {
-            Some(mounted) => grounds.push(mounted),
-            None => report.add("skipped", 1),
-        }
-    }
+    let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Tmpfs, FileSystem::Btrfs];
+    let grounds = report.images(&all, SIZE);
     if grounds.is_empty() {
-        skipped("lane renames", "no file system");
         return Ok(report);
     }
     report.each_seed(options, |seed, report| {

@@ -1,7 +1,7 @@
 //! `kill -9` of a pass that keeps a journal, as often as the seed says; the same command then goes on.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -10,12 +10,10 @@ use rand_chacha::ChaCha8Rng;
 
 use super::check::{leftovers, lying_files};
 use super::run::{Dmover, Run};
-use super::stage::{WITHOUT, source};
-use super::{LaneOptions, LaneReport, rng};
+use super::{LaneOptions, LaneReport, rng, stage};
 use crate::compare::{CompareOptions, compare};
-use crate::image::{FileSystem, Image, Mounted};
-use crate::skip::skipped;
-use crate::tree::{self, Features};
+use crate::image::FileSystem;
+use crate::tree;
 
 const SIZE: u64 = 512 << 20;
 /// Ordinary entries in the source, beside the hard cases.
@@ -23,13 +21,11 @@ const ENTRIES: u64 = 400;
 /// Seeds that share a source.
 const SEEDS_PER_SOURCE: u64 = 50;
 
-/// A mounted file system with a source, and what a pass that nobody disturbs takes.
+/// Where passes are killed, and what one takes that nobody disturbs.
 struct Ground {
-    mounted: Mounted,
-    features: Features,
+    stage: stage::Ground,
     whole_run: Duration,
     bytes: u64,
-    source_seed: Option<u64>,
 }
 
 /// Kills passes at seeded moments on one file system after the other.
@@ -38,18 +34,13 @@ struct Ground {
 /// What keeps it from running at all.
 pub fn resume(options: &LaneOptions) -> Result<LaneReport> {
     let mut report = LaneReport::new("resume");
+    let all = [FileSystem::Ext4, FileSystem::Tmpfs, FileSystem::Xfs, FileSystem::Btrfs];
     let mut grounds = Vec::new();
-    for file_system in [FileSystem::Ext4, FileSystem::Tmpfs, FileSystem::Xfs, FileSystem::Btrfs] {
-        let Some(mounted) = Image::create_or_skip("lane resume", file_system, SIZE) else {
-            report.add("skipped", 1);
-            continue;
-        };
-        let features = Features::probe(mounted.path())?;
-        let (whole_run, bytes) = (Duration::ZERO, 0);
-        grounds.push(Ground { mounted, features, whole_run, bytes, source_seed: None });
+    for mounted in report.images(&all, SIZE) {
+        let (stage, whole_run) = (stage::Ground::new(mounted)?, Duration::ZERO);
+        grounds.push(Ground { stage, whole_run, bytes: 0 });
     }
     if grounds.is_empty() {
-        skipped("lane resume", "no file system");
         return Ok(report);
     }
     report.each_seed(options, |seed, report| {
@@ -57,11 +48,11 @@ pub fn resume(options: &LaneOptions) -> Result<LaneReport> {
         let ground = &mut grounds[turn];
         ground.prepare(options, seed / SEEDS_PER_SOURCE)?;
         let failures = one(options, seed, ground, report);
-        let place = ground.mounted.path().join("place");
+        let place = ground.stage.mounted.path().join("place");
         if std::fs::symlink_metadata(&place).is_ok() {
             tree::remove(&place)?;
         }
-        let name = ground.mounted.file_system();
+        let name = ground.stage.mounted.file_system();
         Ok(failures?.into_iter().map(|failure| format!("{name}: {failure}")).collect())
     });
     Ok(report)
@@ -77,27 +68,17 @@ fn words(source: &Path, target: &Path, movers: u32) -> Vec<OsString> {
 }
 
 impl Ground {
-    fn source(&self) -> PathBuf {
-        self.mounted.path().join("source")
-    }
-
     /// Makes the source of this group of seeds, and measures a pass that nobody disturbs.
     fn prepare(&mut self, options: &LaneOptions, source_seed: u64) -> Result<()> {
-        if self.source_seed == Some(source_seed) {
+        if !self.stage.renew(source_seed, ENTRIES)? {
             return Ok(());
         }
-        if self.source_seed.take().is_some() {
-            tree::remove(&self.source())?;
-        }
-        source(&self.source(), source_seed, &self.features, ENTRIES, &WITHOUT)?;
         let dmover = Dmover::new(&options.program)?;
-        let target = self.mounted.path().join("measured");
-        let run = dmover.run(words(&self.source(), &target, 3))?;
-        anyhow::ensure!(run.code() == Some(0), "{}", run.tell());
+        let source = self.stage.source();
+        let run = self.stage.measure(|target| dmover.run(words(&source, target, 3)))?;
         self.whole_run = run.elapsed;
         self.bytes = number(&run, "bytes_copied")?;
-        self.source_seed = Some(source_seed);
-        tree::remove(&target)
+        Ok(())
     }
 }
 
@@ -130,7 +111,7 @@ fn one(
     report: &mut LaneReport,
 ) -> Result<Vec<String>> {
     let mut rng = rng("resume", seed);
-    let (source, place) = (ground.source(), ground.mounted.path().join("place"));
+    let (source, place) = (ground.stage.source(), ground.stage.mounted.path().join("place"));
     let movers = rng.random_range(1..=4);
     let words = words(&source, &place, movers);
     // A state directory of its own: what an earlier seed left is no matter of this one.

@@ -12,7 +12,9 @@ use rand_chacha::ChaCha8Rng;
 use rustix::fs::FileType;
 
 use super::rng;
-use crate::tree::{Features, HardTree, TreeOptions, walk};
+use super::run::Run;
+use crate::image::Mounted;
+use crate::tree::{self, Features, HardTree, TreeOptions, walk};
 
 /// Groups of hard cases that only cost time here: the other lanes have them.
 pub const WITHOUT: [&str; 4] = ["names", "deep", "long-path", "huge"];
@@ -46,6 +48,46 @@ pub fn source(
         File::options().write(true).open(large.join(name))?.set_modified(past)?;
     }
     Ok(())
+}
+
+/// A mounted file system with a source that a group of seeds shares.
+pub struct Ground {
+    pub mounted: Mounted,
+    features: Features,
+    source_seed: Option<u64>,
+}
+
+impl Ground {
+    pub fn new(mounted: Mounted) -> Result<Self> {
+        let features = Features::probe(mounted.path())?;
+        Ok(Self { mounted, features, source_seed: None })
+    }
+
+    pub fn source(&self) -> PathBuf {
+        self.mounted.path().join("source")
+    }
+
+    /// Makes the source of this group of seeds, if it is not there yet. Answers whether it is new.
+    pub fn renew(&mut self, source_seed: u64, entries: u64) -> Result<bool> {
+        if self.source_seed == Some(source_seed) {
+            return Ok(false);
+        }
+        if self.source_seed.take().is_some() {
+            tree::remove(&self.source())?;
+        }
+        source(&self.source(), source_seed, &self.features, entries, &WITHOUT)?;
+        self.source_seed = Some(source_seed);
+        Ok(true)
+    }
+
+    /// Runs something that nobody disturbs, and takes away what it has made.
+    pub fn measure(&self, run: impl FnOnce(&Path) -> Result<Run>) -> Result<Run> {
+        let target = self.mounted.path().join("measured");
+        let run = run(&target)?;
+        anyhow::ensure!(run.code() == Some(0), "{}", run.tell());
+        tree::remove(&target)?;
+        Ok(run)
+    }
 }
 
 /// Random bytes, none of which is zero.
