@@ -5,6 +5,7 @@ use std::ffi::OsString;
 mod front;
 mod jobs;
 mod manifest;
+mod snapshot;
 mod sum;
 mod sync;
 mod verify;
@@ -15,6 +16,9 @@ pub use jobs::{
 };
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
+};
+pub use snapshot::{
+    CreateArgs, KeptArgs, ListArgs, PruneArgs, ShareArg, SnapshotAction, SnapshotArgs,
 };
 pub use sum::SumArgs;
 pub use sync::{DeleteArg, SyncArgs};
@@ -126,6 +130,8 @@ pub enum Verb {
     #[command(after_help = sync_examples!())]
     #[command(after_long_help = concat!(sync_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Sync(Box<SyncArgs>),
+    /// Keep snapshots of a tree side by side, which share what has not changed
+    Snapshot(Box<SnapshotArgs>),
     /// Make digests of files and trees, or check them
     ///
     /// Prints a digest for each FILE, and for each file below each DIR, in the format of 'sha256sum' and

@@ -52,6 +52,7 @@ pub fn main() -> ExitCode {
     match cli.verb {
         Verb::Copy(args) => cmd::copy::run(&args, verb_matches),
         Verb::Sync(args) => cmd::sync::run(&args, verb_matches),
+        Verb::Snapshot(args) => cmd::snapshot::run(&args, verb_matches),
         Verb::Sum(args) => cmd::sum::run(&args, verb_matches),
         Verb::Verify(args) => cmd::verify::run(&args, verb_matches),
         Verb::Manifest(args) => cmd::manifest::run(&args, verb_matches),

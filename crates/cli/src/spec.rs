@@ -2,19 +2,22 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
-    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DeleteLimit, DeletePolicy,
-    DeleteWhen, DigestPolicy, FilterRule, FollowLinks, HashType, IdRule, JobSpec, Limits, ListFile,
-    LossKind, LossSet, Overwrite, PathBytes, RangeCopy, Selection, Side, SyncPolicy, TargetMode,
-    Timestamp, Verb, VerifyLevel, VerifyPolicy, When, units,
+    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DigestPolicy, FilterRule,
+    FollowLinks, HashType, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite,
+    PathBytes, RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, VerifyLevel, VerifyPolicy,
+    When, units,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{
-    BackupArg, CopyArgs, DeleteArg, EngineArg, FidelityArgs, FilterArgs, KeepArgs, LevelArg,
-    LimitArgs, OverwriteArg, ProofArgs, ReadBackArg, ReplaceArgs, SelectionArgs, SumArgs, SyncArgs,
-    VerifyArgs, WhenArg, WritingArgs,
+    BackupArg, CopyArgs, EngineArg, FidelityArgs, FilterArgs, KeepArgs, LevelArg, LimitArgs,
+    OverwriteArg, ProofArgs, ReadBackArg, ReplaceArgs, SelectionArgs, SumArgs, VerifyArgs, WhenArg,
+    WritingArgs,
 };
+
+mod passes;
+pub(crate) use passes::{removal_spec, snapshot_paths, snapshot_spec, sync_spec};
 
 /// Arguments that do not make a job.
 #[derive(Debug)]
@@ -49,72 +52,6 @@ pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec,
     check_range(&spec)?;
     check_read_back(&args.proof, &spec)?;
     Ok(spec)
-}
-
-/// The job that `args` of `sync` mean.
-pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec, Unusable> {
-    let hint = "usage: dmover sync [OPTIONS] SOURCE DEST (see 'dmover sync -h')";
-    let paths = path_arguments(&args.paths)?;
-    let [source, destination] = &paths[..] else {
-        let message = match paths.len() {
-            0 => "no SOURCE and no DEST given".to_owned(),
-            1 => format!("no DEST given after '{}'", paths[0].to_path().display()),
-            _ => "there is more than one SOURCE; sync makes one tree as another is".to_owned(),
-        };
-        return Err(unusable(message, hint));
-    };
-    if std::fs::metadata(source.to_path()).is_ok_and(|found| !found.is_dir()) {
-        let message = format!("'{}' is not a directory", source.to_path().display());
-        return Err(unusable(message, "sync is for trees; 'dmover copy' copies files"));
-    }
-    let policy = policy(&args.fidelity, &args.writing, &args.proof)?;
-    let spec = JobSpec {
-        schema: JobSpec::SCHEMA,
-        verb: Verb::Sync,
-        sources: vec![contents_of(source)],
-        destination: contents_of(destination),
-        target_mode: TargetMode::As,
-        selection: filter(&args.filter, matches)?,
-        policy: CopyPolicy {
-            dry_run: policy.dry_run || args.comparison.check,
-            sync: Some(sync_policy(args)?),
-            ..policy
-        },
-        limits: limits(&args.limits),
-    };
-    check_links(&args.fidelity, &args.filter)?;
-    check_read_back(&args.proof, &spec)?;
-    Ok(spec)
-}
-
-/// A directory itself, also where a link leads to it. A slash that was typed means no more than that.
-fn contents_of(path: &PathBytes) -> PathBytes {
-    let end = path.0.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-    PathBytes([&path.0[..end], b"/"].concat())
-}
-
-fn sync_policy(args: &SyncArgs) -> Result<SyncPolicy, Unusable> {
-    let delete = args.delete.delete.map(|when| DeletePolicy {
-        when: match when {
-            DeleteArg::During => DeleteWhen::During,
-            DeleteArg::Delay => DeleteWhen::Delay,
-            DeleteArg::After => DeleteWhen::After,
-        },
-        limit: args.delete.max_delete,
-        trash: args.delete.trash.as_ref().map(|trash| PathBytes::from(trash.as_os_str())),
-    });
-    let share = matches!(args.delete.max_delete, Some(DeleteLimit::Millionths(_)));
-    if share && args.delete.delete == Some(DeleteArg::During) {
-        let hint = "use --delete=delay or --delete=after, or give a number of entries";
-        return Err(unusable("--max-delete=P% has to see everything before anything goes", hint));
-    }
-    Ok(SyncPolicy {
-        delete,
-        allow_empty_source: args.delete.allow_empty_source,
-        checksum: args.comparison.checksum,
-        ctime: args.comparison.ctime,
-        renames: !args.comparison.no_renames,
-    })
 }
 
 /// The job that `args` of `sum` mean; `directories` are those of its paths that are trees.

@@ -17,6 +17,7 @@ use crate::file::Opened;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::pace::ENTRY_WORK;
+use crate::snapshot::Based;
 
 /// A record with the decision that `plan` took on it.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ pub struct Planned {
     pub decision: Decision,
     /// What stands at the destination.
     pub existing: Option<Metadata>,
+    /// What the snapshot before has, if nothing stands there.
+    pub base: Option<Based>,
 }
 
 /// What bringing one entry over moved.
@@ -182,9 +185,15 @@ impl Mover<'_> {
         }
         let target = match &level.target {
             Some(target) if !self.engine.spec.policy.dry_run => target,
+            _ if planned.is_in_base() => {
+                return Ok(Moved::otherwise(Decision::Share));
+            }
             _ => return Ok(would_move(planned)),
         };
         self.check_lease(level, record.destination_name().as_bytes())?;
+        if let Some(moved) = self.take_from_base(level, target, planned)? {
+            return Ok(moved);
+        }
         let result = match record.metadata.kind {
             EntryKind::File => self.bring_file(level, target, planned, opened),
             _ => self.bring_other(level, target, record, planned.decision),
@@ -409,6 +418,7 @@ impl Mover<'_> {
             Decision::Inspect => Action::Dressed,
             Decision::UpdateInPlace => Action::Updated,
             Decision::Replace => Action::Replaced,
+            Decision::Share => Action::Shared,
             _ => Action::Created,
         };
         if action != Action::Skipped {
@@ -424,6 +434,9 @@ impl Mover<'_> {
             }
         } else if action == Action::Dressed {
             engine.count(Counter::EntriesDressed);
+            engine.progress();
+        } else if action == Action::Shared {
+            engine.count(Counter::FilesUnchanged);
             engine.progress();
         } else {
             engine.count(counter_of(kind));

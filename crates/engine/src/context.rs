@@ -25,6 +25,7 @@ use crate::made::{Carried, Recorder};
 use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
+use crate::snapshot::Sharing;
 use crate::sync::{Doubtful, Guard};
 use crate::verify::{Known, Times};
 
@@ -128,6 +129,8 @@ pub struct Engine {
     pub(crate) doubts: Mutex<Vec<TreePath>>,
     /// Errors that are not in the journal yet.
     pub(crate) unrecorded: Mutex<Vec<EntryError>>,
+    /// It makes a snapshot.
+    pub(crate) sharing: Option<Sharing>,
     /// Watches over deletes.
     pub(crate) guard: Guard,
     /// Identities of the destination roots, never to be entered as a source.

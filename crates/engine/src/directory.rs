@@ -327,7 +327,8 @@ impl Mover<'_> {
         }
         let path = level.path.join(name);
         let root = std::sync::Arc::clone(&level.root);
-        let level = Level { root_id: level.root_id, root, path, source, target, ancestors };
+        let (root_id, base) = (level.root_id, engine.enter_base(level, name));
+        let level = Level { root_id, root, path, source, target, base, ancestors };
         engine.keep_directory(&level);
         Ok(level)
     }

@@ -8,7 +8,7 @@ use dmover_plan::coordinator::{Command, Coordinator, Input};
 use dmover_plan::filter::Filter;
 use dmover_plan::idmap::IdentityMap;
 use dmover_plan::temporary::TemporaryNames;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
@@ -35,7 +35,7 @@ use crate::report::{JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::roots::RootTable;
 use crate::state::{JobFile, StateDirectory, job_id};
-use crate::sync::{Doubtful, Doubts, Guard};
+use crate::sync::{Doubts, Guard};
 use crate::verify::Known;
 
 mod abandoned;
@@ -45,8 +45,8 @@ mod start;
 mod survey;
 
 use outside::Outside;
-use record::{Recording, last_pass, refuse_what_was_emptied};
-use start::{guard, header, losses_still_there, refuse_what_cannot_be_held, remember};
+use record::{Recording, doubtful, last_pass, refuse_what_was_emptied};
+use start::{guard, header, losses_still_there, refuse_what_cannot_be_held, remember, sharing};
 use survey::survey;
 
 /// A mover in this process that makes no progress for so long has lost its task.
@@ -307,9 +307,7 @@ impl Run {
         let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
         let durable = spec.verb == Verb::Sync && !spec.policy.dry_run;
         let spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
-        let content = record.as_ref().map_or(Ok(BTreeSet::new()), Recording::doubtful)?;
-        let doubtful = Doubtful::new(Doubts { content, ..Doubts::default() });
-        doubtful.add(doubts);
+        let doubtful = doubtful(record.as_ref(), doubts)?;
         let open_files = job.open_files_max.saturating_sub(resolved.descriptors());
         let engine = Arc::new(Engine {
             // A list may name one directory several times.
@@ -353,6 +351,7 @@ impl Run {
             doubts: Mutex::default(),
             unrecorded: Mutex::default(),
             guard,
+            sharing: sharing(spec)?,
             forbidden: RwLock::default(),
         });
         let kept = job.state.as_ref().filter(|_| !spec.policy.dry_run);

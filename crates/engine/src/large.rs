@@ -47,7 +47,8 @@ impl Mover<'_> {
         let engine = self.engine;
         let record = self.look(level, &file.name)?;
         let Some(planned) = self.plan_record(level, record) else { return Ok(()) };
-        let wanted = matches!(planned.decision, Decision::Create | Decision::Replace);
+        let wanted = matches!(planned.decision, Decision::Create | Decision::Replace)
+            && !planned.is_in_base();
         let is_file = planned.record.metadata.kind == EntryKind::File;
         let Some(target) = level.target.as_ref().filter(|_| wanted && is_file) else {
             // Something else by now: equal, refused, or of another type.
@@ -354,7 +355,7 @@ impl Mover<'_> {
         // What was absent at the start has to be absent still.
         let decision = if large.replaces { Decision::Replace } else { Decision::Create };
         self.end_file(&level, last, &supply, decision, unfinished)?;
-        let planned = Planned { record, decision, existing };
+        let planned = Planned { record, decision, existing, base: None };
         let elapsed = std::time::Duration::from_millis(large.opened_ms);
         let opened = self.engine.started + elapsed;
         let pieces = in_order(pieces);

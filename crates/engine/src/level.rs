@@ -72,6 +72,8 @@ pub(crate) struct Level {
     pub source: SourceDirectory,
     /// `None` where nothing is written, and in a dry run where the directory would have to be made first.
     pub target: Option<TargetDirectory>,
+    /// The same directory in the snapshot before.
+    pub base: Option<Box<TargetDirectory>>,
     /// Source directories above, kept only where links are followed.
     pub ancestors: Vec<Identity>,
 }
@@ -128,12 +130,14 @@ impl Engine {
         if let Some(target) = &mut target {
             target.made = at.made;
         }
+        let base = self.open_base(&at.path);
         Ok(Level {
             root_id: at.root,
             root,
             path: at.path.clone(),
             source,
             target,
+            base,
             ancestors: at.ancestors.clone(),
         })
     }

@@ -42,6 +42,7 @@ mod report;
 mod root;
 mod roots;
 pub mod scan;
+mod snapshot;
 mod state;
 mod sum;
 mod sync;
@@ -55,5 +56,8 @@ pub use journal::{JournalReader, RecordedError, RecordedPass};
 pub use leftovers::remove_leftovers;
 pub use made::Recorder;
 pub use report::{JobReport, JobState};
+pub use snapshot::{
+    Based, FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
+};
 pub use state::{Ask, JobFile, JobPhase, JobStatus, StateDirectory, job_id};
 pub use sync::{Withheld, WithheldReason};

@@ -72,6 +72,14 @@ impl Mover<'_> {
             }
             self.lease.extend();
         }
+        if let Some(sharing) = &self.engine.sharing
+            && let Err(error) = sharing.settle()
+        {
+            let words = error.to_string();
+            let (side, class) = (Side::Destination, ErrorClass::Other);
+            let path = self.engine.spec.destination.clone();
+            self.engine.error(EntryError::plain(side, Operation::Link, class, path, words));
+        }
     }
 
     fn give_up(&self, group: &LinkGroup) {
@@ -132,7 +140,9 @@ impl Mover<'_> {
 
     /// The first name that can carry the content does; every later one is linked to it.
     pub(crate) fn link_group(&mut self, group: &LinkGroup) {
-        if !group.first_is_done && self.goes_ahead_in_chunks(group) {
+        let led = self.led_by_base(group);
+        let group = led.as_ref().unwrap_or(group);
+        if led.is_none() && !group.first_is_done && self.goes_ahead_in_chunks(group) {
             return;
         }
         let mut names = std::iter::once(&group.first).chain(&group.rest);
@@ -147,6 +157,9 @@ impl Mover<'_> {
             done = false;
         };
         let anchor = carrier.anchor();
+        if !group.rest.is_empty() {
+            self.note_linked(anchor.level, anchor.name, anchor.identity);
+        }
         let mut unlocked = None;
         for file in names {
             self.link_name(file, &anchor, &mut unlocked);
@@ -155,6 +168,24 @@ impl Mover<'_> {
         if let Some((fd, attributes)) = unlocked {
             self.lock_again(&anchor, &fd, &attributes);
         }
+    }
+
+    /// The group with a name in front that the snapshot before has, if it has any.
+    fn led_by_base(&self, group: &LinkGroup) -> Option<LinkGroup> {
+        self.engine.sharing.as_ref().filter(|own| own.has_base() && !group.first_is_done)?;
+        let has = |file: &FileRef| {
+            let Ok(level) = self.engine.open_level(&file.directory) else { return false };
+            let Ok(record) = self.look(&level, &file.name) else { return false };
+            let free = self.present(&level, file).is_none();
+            free && self.based(&level, &record).is_some_and(|based| based.is_equal())
+        };
+        if has(&group.first) {
+            return Some(group.clone());
+        }
+        let at = group.rest.iter().position(has)?;
+        let mut led = group.clone();
+        std::mem::swap(&mut led.first, &mut led.rest[at]);
+        Some(led)
     }
 
     /// A name for a temporary in a directory that is finished already.

@@ -187,6 +187,7 @@ impl Mover<'_> {
         let whole = matches!(planned.decision, Decision::Create | Decision::Replace)
             && metadata.kind == EntryKind::File
             && level.root.range.is_none()
+            && !planned.is_in_base()
             && !policy.dry_run;
         whole && self.is_in_parts(metadata)
     }
@@ -264,23 +265,10 @@ impl Mover<'_> {
 
     pub(crate) fn decide(&self, level: &Level, record: EntryRecord, existing: Present) -> Planned {
         self.learn_granularity(level, &record, existing.as_ref().map(|(m, _)| m));
-        let granularity_ns = level.target.as_ref().map_or(1, |t| t.facts.granularity_ns());
-        let syncs = self.engine.spec.verb == Verb::Sync;
-        let view = existing.as_ref().map(|(metadata, symlink)| Existing {
-            metadata,
-            symlink: symlink.as_deref(),
-            granularity_ns,
-            ranged: level.root.range.is_some(),
-            flags_matter: self.flags_matter(level),
-            unlike: syncs && self.is_unlike(&record.metadata, metadata),
-            touched: syncs
-                && (self.engine.is_touched(level, &record.metadata, metadata)
-                    || self.engine.was_renamed(level, record.name.as_bytes())),
-            racy: syncs
-                && (self.engine.is_racy(&record.metadata, metadata)
-                    || self.engine.is_suspect(level, metadata)
-                    || self.engine.is_doubtful(level, record.name.as_bytes())),
-        });
+        let view =
+            existing.as_ref().zip(level.target.as_ref()).map(|((metadata, symlink), target)| {
+                self.existing_view(level, target, &record, (metadata, symlink.as_deref()))
+            });
         let mut decision = decide(&record, view, &self.engine.spec.policy);
         let name = record.destination_name().as_bytes();
         // One that looks equal would be missing under its own name, and nobody would know.
@@ -298,7 +286,35 @@ impl Mover<'_> {
             let words = "it is what the symbolic link leads to, of which nothing else may be left";
             decision = Decision::Refuse(ErrorClass::SelfCopy, words);
         }
-        Planned { record, decision, existing: existing.map(|(metadata, _)| metadata) }
+        let base = existing.is_none().then(|| self.based(level, &record)).flatten();
+        Planned { record, decision, existing: existing.map(|(metadata, _)| metadata), base }
+    }
+
+    /// What `plan` has to know of what has the name of an entry, at the destination or in the snapshot before.
+    pub(crate) fn existing_view<'a>(
+        &self,
+        level: &Level,
+        directory: &TargetDirectory,
+        record: &EntryRecord,
+        (metadata, symlink): (&'a Metadata, Option<&'a [u8]>),
+    ) -> Existing<'a> {
+        let (engine, syncs) = (self.engine, self.engine.spec.verb == Verb::Sync);
+        let name = record.name.as_bytes();
+        Existing {
+            metadata,
+            symlink,
+            granularity_ns: directory.facts.granularity_ns(),
+            ranged: level.root.range.is_some(),
+            flags_matter: self.flags_matter(level),
+            unlike: syncs && self.is_unlike(&record.metadata, metadata),
+            touched: syncs
+                && (engine.is_touched(level, &record.metadata, metadata)
+                    || engine.was_renamed(level, name)),
+            racy: syncs
+                && (engine.is_racy(&record.metadata, metadata)
+                    || engine.is_suspect(level, metadata)
+                    || engine.is_doubtful(level, name)),
+        }
     }
 
     /// Whether a symbolic link would take the place of the very entry that it leads to.
@@ -446,6 +462,7 @@ impl Engine {
     pub(crate) fn takes_files_at_sight(&self, level: &Level) -> bool {
         let nothing_there = level.target.as_ref().is_some_and(|target| target.fresh);
         (nothing_there || self.spec.verb == Verb::Sum)
+            && level.base.is_none()
             && self.spec.verb != Verb::Verify
             && level.root.range.is_none()
             && !self.spec.policy.dry_run

@@ -141,7 +141,8 @@ impl Mover<'_> {
         }
         let path = dmover_model::TreePath::root();
         let root = Arc::clone(&root);
-        let level = Level { root_id: id, root, path, source, target, ancestors: Vec::new() };
+        let (base, ancestors) = (engine.open_base(&path), Vec::new());
+        let level = Level { root_id: id, root, path, source, target, base, ancestors };
         engine.keep_directory(&level);
         Ok(level)
     }

@@ -17,6 +17,8 @@ pub enum Action {
     Updated,
     /// A hard link to an entry that was copied.
     Linked,
+    /// It is as in the snapshot before, and was shared with it.
+    Shared,
     /// It was renamed, as its source was; `target` is the new name.
     Renamed,
     /// Its content was right, and its owner, mode or other attributes were set.

@@ -48,7 +48,9 @@ pub use sum::{
     ConcludeTask, DigestPolicy, Expected, FileDigest, HashTask, HashedFile, HashedPieces, Subject,
     SumItem, Verdict,
 };
-pub use sync::{DeleteLimit, DeletePolicy, DeleteWhen, ExtraName, ExtraNames, SyncPolicy};
+pub use sync::{
+    DeleteLimit, DeletePolicy, DeleteWhen, ExtraName, ExtraNames, Share, SnapshotPolicy, SyncPolicy,
+};
 pub use task::{
     Budget, ChunkTask, DirectoryRef, FileRef, LargeFile, LinkGroup, LinkName, NewNode, NewTask,
     Outcome, Parent, RootId, ScanNames, SealTask, Task, TaskId, TaskKind, Work,

@@ -36,6 +36,28 @@ pub struct DeletePolicy {
     pub trash: Option<PathBytes>,
 }
 
+/// How a file that has not changed since the last snapshot gets into the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Share {
+    /// As another name of the same inode.
+    #[default]
+    Link,
+    /// As a file of its own that has the same blocks.
+    Reflink,
+}
+
+/// A pass that makes a snapshot: a tree of its own that shares what has not changed with an earlier one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotPolicy {
+    /// The directory that holds all snapshots of the tree.
+    pub directory: PathBytes,
+    /// Name of the snapshot that unchanged files come from; `None`: there is none yet.
+    pub base: Option<String>,
+    /// How they do.
+    pub share: Share,
+}
+
 /// What tells a pass of `sync` from a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SyncPolicy {
@@ -49,6 +71,9 @@ pub struct SyncPolicy {
     pub ctime: bool,
     /// What was renamed at the source is renamed at the destination.
     pub renames: bool,
+    /// It makes a snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotPolicy>,
 }
 
 /// A name at the destination that the source does not have, as it was when it was found.

@@ -39,6 +39,10 @@ counters! {
     BytesCopied = "bytes_copied",
     /// Bytes of changed files that were right at the destination already and were not written again.
     BytesKept = "bytes_kept",
+    /// Files of a snapshot that are as in the one before and were shared with it.
+    FilesUnchanged = "files_unchanged",
+    /// Bytes of content of these.
+    BytesUnchanged = "bytes_unchanged",
     /// Bytes of content that share blocks with the source instead of being written.
     BytesShared = "bytes_shared",
     /// Bytes that were copied inside the kernel.

@@ -20,6 +20,8 @@ pub enum Decision {
     Inspect,
     /// A directory stands there that has to go first.
     Clear,
+    /// It is as in the snapshot before, and was taken from there.
+    Share,
     /// It is equal, or the policy keeps what stands there.
     Skip,
     /// It cannot be done.

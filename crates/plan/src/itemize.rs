@@ -15,7 +15,7 @@ pub fn columns(action: Action, source: &Metadata, destination: Option<&Metadata>
     };
     let what = match action {
         Action::Skipped | Action::Excluded | Action::Dressed | Action::Renamed => '.',
-        Action::Linked => 'h',
+        Action::Linked | Action::Shared => 'h',
         _ if source.kind == EntryKind::File => '>',
         _ => 'c',
     };

@@ -14,6 +14,7 @@ pub mod idmap;
 pub mod itemize;
 pub mod overlap;
 pub mod rate;
+pub mod retention;
 pub mod retry;
 pub mod temporary;
 pub mod verify;

@@ -18,6 +18,7 @@ pub mod renames;
 pub mod resume;
 pub mod run;
 pub mod seccomp;
+pub mod snapshots;
 pub mod sparse;
 mod stage;
 pub mod swap;
@@ -194,6 +195,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("resume", "kill -9 of passes, then the same command goes on", 1000, resume::resume),
     ("live", "passes over a tree that is changed all the time", 500, live::live),
     ("renames", "names that change places between passes", 500, renames::renames),
+    ("snapshots", "snapshots of a tree that changes", 300, snapshots::snapshots),
     ("powercut", "power cuts at any moment, ext4 and XFS", 100, powercut::powercut),
     ("journal", "power cuts, then passes go on with the journal of before", 200, powercut::journal),
     ("swap", "names swapped with ways out of the tree while copies run", 110, swap::swap),

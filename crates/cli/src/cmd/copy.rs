@@ -19,6 +19,15 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     if let Some(code) = detach::go_on(job, state, &spec) {
         return code;
     }
-    let ended = transfer::run(&Transfer { spec, failed: None, proof, items, output, job, state });
+    let ended = transfer::run(&Transfer {
+        spec,
+        publish: None,
+        failed: None,
+        proof,
+        items,
+        output,
+        job,
+        state,
+    });
     ended.as_ref().map_or_else(|code| *code, |ended| ended.exit(job))
 }

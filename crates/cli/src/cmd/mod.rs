@@ -8,6 +8,7 @@ pub(crate) mod jobs;
 pub(crate) mod manifest;
 mod read_back;
 mod run;
+pub(crate) mod snapshot;
 pub(crate) mod sum;
 pub(crate) mod sync;
 mod transfer;

@@ -33,7 +33,8 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(found) => found,
         Err(refused) => return jobs::refuse(refused),
     };
-    match transfer::run(&Transfer { spec, failed, proof, items, output, job, state }) {
+    match transfer::run(&Transfer { spec, publish: None, failed, proof, items, output, job, state })
+    {
         Ok(mut ended) => {
             let finished = ended.report.state == JobState::Finished;
             if args.comparison.check && finished && changes(&ended.report) > 0 {

@@ -3,6 +3,8 @@ use dmover_digest::lines::Style;
 use dmover_engine::{Control, Fatal, Job, JobList, JobReport, JobState, layout, run_job};
 use dmover_model::{ExitCode as Code, JobSpec, TreePath};
 use dmover_observe::{Counter, Counters, Monitor};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -16,10 +18,13 @@ use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
 use crate::print::text::TextPrinter;
 use crate::print::{Sizes, counted, failure, grouped};
+use crate::quote::quoted;
 
 /// A job, and how it is shown.
 pub(super) struct Transfer<'a> {
     pub spec: JobSpec,
+    /// What is still to be done once everything is there, with the code that there is so far.
+    pub publish: Option<&'a Publish<'a>>,
     /// Only these paths, which have failed.
     pub failed: Option<Vec<TreePath>>,
     pub proof: &'a ProofArgs,
@@ -28,6 +33,9 @@ pub(super) struct Transfer<'a> {
     pub job: &'a JobArgs,
     pub state: &'a StateArgs,
 }
+
+/// Answers where the result is, if there is one.
+pub(super) type Publish<'a> = dyn Fn(&JobReport, Code) -> Result<Option<PathBuf>, Fatal> + 'a;
 
 /// Runs the job. `None`: something else was asked for, or it could not begin.
 pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
@@ -92,6 +100,13 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
     {
         match read_back(args, &job, &manifest) {
             Ok(report) => checked = Some((verify::code_of(&report, true), report)),
+            Err(error) => result = Err(error),
+        }
+    }
+    if let (Ok(report), Some(publish)) = (&result, args.publish) {
+        let code = checked.as_ref().map_or(Code::Done, |(code, _)| *code);
+        match publish(report, report.exit_code().merge(code)) {
+            Ok(place) => printer.published(place.as_deref()),
             Err(error) => result = Err(error),
         }
     }
@@ -215,6 +230,19 @@ impl Printer {
                     "dmover: read back {all}, {} from storage: {found}",
                     self.sizes.show(bytes)
                 ));
+            }
+        }
+    }
+
+    /// The snapshot has its name.
+    fn published(&self, place: Option<&Path>) {
+        match (&self.kind, place) {
+            (_, None) => {}
+            (Kind::Json(printer), Some(place)) => printer.snapshot(place),
+            (Kind::Text(..), Some(_)) if self.quiet => {}
+            (Kind::Text(..), Some(place)) => {
+                let shown = quoted(place.as_os_str().as_bytes());
+                self.progress.say(&format!("dmover: snapshot {shown}"));
             }
         }
     }

@@ -170,6 +170,11 @@ impl JsonPrinter {
     }
 
     /// The last line of a job that could not run.
+    /// Where the snapshot is that was made.
+    pub fn snapshot(&self, place: &Path) {
+        self.print("snapshot", None, Value::Object(path_fields(place).collect()));
+    }
+
     pub fn fatal(&self, error: &Fatal) {
         let code = error.exit_code().code();
         let fields = json!({"message": error.to_string(), "hint": error.hint(), "exit_code": code});

@@ -180,6 +180,7 @@ pub(crate) fn action_word(action: dmover_model::Action) -> &'static str {
         A::Deleted => "deleted",
         A::Trashed => "trashed",
         A::Linked => "linked",
+        A::Shared => "shared",
         A::Skipped => "skipped",
         A::Excluded => "excluded",
     }
@@ -246,6 +247,7 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
         ));
     }
     let more = [
+        (Counter::FilesUnchanged, "  unchanged   "),
         (Counter::EntriesRenamed, "  renamed     "),
         (Counter::EntriesDressed, "  dressed     "),
         (Counter::EntriesDeleted, "  deleted     "),

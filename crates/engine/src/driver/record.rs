@@ -14,7 +14,7 @@ use crate::mounts::MountTable;
 use crate::report::{JobReport, JobState};
 use crate::root::Root;
 use crate::state::{StateDirectory, source_identity};
-use crate::sync::{WithheldReason, is_empty};
+use crate::sync::{Doubtful, Doubts, WithheldReason, is_empty};
 
 /// An open journal, and what is to be committed next.
 #[derive(Debug)]
@@ -174,6 +174,14 @@ impl Recording {
         let counters = serde_json::Value::Object(counters).to_string();
         self.journal.end(ending, report.exit_code().code(), &counters, saw_all)
     }
+}
+
+/// What is looked at more closely: what the journal says, and what else is known.
+pub(super) fn doubtful(record: Option<&Recording>, doubts: Doubts) -> Result<Doubtful, Fatal> {
+    let content = record.map_or(Ok(BTreeSet::new()), Recording::doubtful)?;
+    let doubtful = Doubtful::new(Doubts { content, ..Doubts::default() });
+    doubtful.add(doubts);
+    Ok(doubtful)
 }
 
 /// Refuses a source that had entries when it was last seen and has none now; where something may be deleted, the guard

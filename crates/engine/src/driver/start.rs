@@ -15,6 +15,7 @@ use crate::journal::LastPass;
 use crate::mounts::MountTable;
 use crate::report::JobReport;
 use crate::root::{Placement, Resolved, Root};
+use crate::snapshot::Sharing;
 use crate::state::StateDirectory;
 use crate::sync::{Guard, Trash, doubt};
 
@@ -63,6 +64,12 @@ pub(super) fn losses_still_there(
         return BTreeMap::new();
     }
     state.losses(&report.job, destination)
+}
+
+/// What movers of a job share that makes a snapshot.
+pub(super) fn sharing(spec: &JobSpec) -> Result<Option<Sharing>, Fatal> {
+    let policy = spec.policy.sync.as_ref().and_then(|sync| sync.snapshot.as_ref());
+    policy.map(|policy| Sharing::open(policy, spec.policy.dry_run)).transpose()
 }
 
 /// Attributes that were named on the command line must be possible at the destination.
@@ -121,6 +128,18 @@ pub(super) fn guard(
     };
     let root = resolved.roots.first();
     let doubt = root.and_then(|root| doubt(root, policy.is_some_and(|p| p.allow_empty_source)));
+    if policy.is_some_and(|policy| policy.snapshot.is_some()) {
+        // The directory of snapshots knows what its source is. Nothing that is doubtful becomes one.
+        return match (doubt, root) {
+            (Some(doubt), Some(root)) => {
+                let source = root.source.display.to_path();
+                let message = format!("no snapshot of '{}': {}", source.display(), doubt.words());
+                let hint = "if it is meant to be empty, --allow-empty-source says so";
+                Err(Fatal::refused(message, hint))
+            }
+            _ => Ok(Guard::new(Some(delete), None, None, None)),
+        };
+    }
     let doubt = doubt.or_else(|| other_source(&resolved.roots, last));
     let named = delete.trash.as_ref().filter(|_| !job.spec.policy.dry_run);
     let trash = named.zip(root.and_then(|root| root.destination.as_ref()));

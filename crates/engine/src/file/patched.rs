@@ -1,7 +1,5 @@
 //! Files of which an older version stands at the destination, and much of it is right.
-use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, Side, Verb, When,
-};
+use dmover_model::{ByteRange, EntryError, EntryKind, EntryRecord, Operation, Side, Verb, When};
 use dmover_plan::decide::Decision;
 use dmover_sys::copy::Offer;
 use dmover_sys::{copy, file, path, set};
@@ -28,10 +26,16 @@ impl Mover<'_> {
         size: u64,
     ) -> Result<bool, EntryError> {
         let (engine, mount) = (self.engine, target.metadata.identity.mount);
-        let is_file = |old: &&Metadata| old.kind == EntryKind::File && old.size > 0;
-        let Some(old) = planned.existing.as_ref().filter(is_file) else { return Ok(false) };
+        let (old, holder) = match (&planned.existing, &planned.base, &level.base) {
+            (Some(old), ..) if planned.decision != Decision::Create => (old, &target.fd),
+            // The new one shares with the snapshot before what has not changed.
+            (None, Some(based), Some(base)) => (&based.metadata, &base.fd),
+            _ => return Ok(false),
+        };
+        if old.kind != EntryKind::File || old.size == 0 {
+            return Ok(false);
+        }
         let wanted = engine.spec.verb == Verb::Sync
-            && planned.decision != Decision::Create
             && engine.spec.policy.reflink != When::Never
             && !target.facts.no_clone_from.is(mount);
         // Where the source has holes and the old version has none, they would stay filled.
@@ -42,7 +46,7 @@ impl Mover<'_> {
         }
         let last = planned.record.destination_name().as_bytes();
         // What cannot be opened for reading is replaced as a whole.
-        let Ok(fd) = path::open_file_at(&target.fd, last, false) else { return Ok(false) };
+        let Ok(fd) = path::open_file_at(holder, last, false) else { return Ok(false) };
         match copy::clone_file(&fd, file.fd()) {
             Ok(Offer::Done(())) => {}
             Ok(Offer::Never) => {

@@ -390,7 +390,7 @@ impl Mover<'_> {
             opened => opened?,
         };
         let (root_id, root, ancestors) = (at.root, Arc::clone(root), Vec::new());
-        let level = Level { root_id, root, path, source, target, ancestors };
+        let level = Level { root_id, root, path, source, target, base: None, ancestors };
         let times = |of: Option<&Metadata>| of.map(|of| of.mtime);
         let target = level.target.as_ref().map(|target| &target.metadata);
         if engine.is_resumed && times(target) != times(Some(&level.source.metadata)) {

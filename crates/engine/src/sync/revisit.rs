@@ -50,7 +50,7 @@ impl Engine {
         let source = self.open_source(root, &path)?;
         let target = self.open_target(root, &path, Identity::default())?;
         let (root, ancestors) = (Arc::clone(root), Vec::new());
-        Ok(Level { root_id, root, path, source, target, ancestors })
+        Ok(Level { root_id, root, path, source, target, base: None, ancestors })
     }
 
     /// Whether a source directory was last changed so long ago that another change would show in its times.

@@ -379,7 +379,7 @@ impl Engine {
         let root = self.root(CHECKED)?;
         let source = self.insist(|| self.open_source(&root, path)).map_err(at_destination)?;
         let (root_id, path) = (CHECKED, path.clone());
-        Ok(Level { root_id, root, path, source, target: None, ancestors: Vec::new() })
+        Ok(Level { root_id, root, path, source, target: None, base: None, ancestors: Vec::new() })
     }
 
     /// A directory as it was, or should be, before something in it was repaired.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
+use rand_chacha::ChaCha8Rng;
 
 use super::check::leftovers;
 use super::run::Dmover;
@@ -22,14 +23,14 @@ const SIZE: u64 = 512 << 20;
 const FILES: u64 = 120;
 
 /// Changes a tree until it is told to stop.
-struct Mutator {
+pub(super) struct Mutator {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Mutator {
-    fn start(root: &Path, seed: u64, maps: bool) -> Result<Self> {
+    pub fn start(root: &Path, seed: u64, maps: bool) -> Result<Self> {
         let mut command = Command::new("python3");
         command.args(["-c", SCRIPT]).arg(root).arg(seed.to_string());
         if !maps {
@@ -54,7 +55,7 @@ impl Mutator {
     }
 
     /// Stops it; answers how many changes it has made.
-    fn stop(mut self) -> Result<u64> {
+    pub fn stop(mut self) -> Result<u64> {
         if let Some(mut input) = self.input.take() {
             input.write_all(b"\n")?;
         }
@@ -95,6 +96,17 @@ pub fn live(options: &LaneOptions) -> Result<LaneReport> {
     Ok(report)
 }
 
+/// A tree for a mutator to begin with.
+pub(super) fn plant(rng: &mut ChaCha8Rng, source: &Path) -> Result<()> {
+    std::fs::create_dir_all(source.join("d/e"))?;
+    for number in 0..FILES {
+        let at = ["", "d", "d/e"][number as usize % 3];
+        let size = rng.random_range(0..20_000);
+        std::fs::write(source.join(at).join(format!("f{number}")), vec![number as u8; size])?;
+    }
+    Ok(())
+}
+
 fn one(
     options: &LaneOptions,
     seed: u64,
@@ -105,12 +117,7 @@ fn one(
     let (place, there) =
         (tempfile::tempdir_in(ground.path())?, tempfile::tempdir_in(other.path())?);
     let (source, copy) = (place.path().join("source"), there.path().join("copy"));
-    std::fs::create_dir_all(source.join("d/e"))?;
-    for number in 0..FILES {
-        let at = ["", "d", "d/e"][number as usize % 3];
-        let size = rng.random_range(0..20_000);
-        std::fs::write(source.join(at).join(format!("f{number}")), vec![number as u8; size])?;
-    }
+    plant(&mut rng, &source)?;
     let dmover = Dmover::new(&options.program)?.patience(Duration::from_mins(2));
     let mut words: Vec<OsString> = vec!["sync".into(), "--json".into()];
     words.push(format!("-j{}", rng.random_range(1..=4)).into());

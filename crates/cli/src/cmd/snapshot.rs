@@ -1,0 +1,341 @@
+//! `dmover snapshot`.
+use clap::ArgMatches;
+use dmover_engine::{
+    Control, Fatal, FoundCounts, Job, JobList, JobReport, JobState, OWN_SNAPSHOTS as OWN, Snapshot,
+    SnapshotCounts, SnapshotDirectory, StopReason, layout, run_job,
+};
+use dmover_model::{ExitCode as Code, PathBytes, Share, SnapshotPolicy, Verb};
+use dmover_observe::{Counter, Counters, Monitor};
+use dmover_plan::retention::{Dated, Retention};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::json;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use super::detach;
+use super::run::{describe, exit, listen, refuse};
+use super::transfer::{self, Transfer};
+use crate::args::{
+    CreateArgs, KeptArgs, ListArgs, PruneArgs, ShareArg, SnapshotAction, SnapshotArgs,
+};
+use crate::print::json::SCHEMA;
+use crate::print::progress::Progress;
+use crate::print::text::TextPrinter;
+use crate::print::{Sizes, counted, failure, grouped, line, say};
+use crate::spec;
+
+pub(crate) fn run(args: &SnapshotArgs, matches: Option<&ArgMatches>) -> ExitCode {
+    let matches = matches.and_then(ArgMatches::subcommand).map(|(_, matches)| matches);
+    let Some(matches) = matches else { return exit(Code::Usage) };
+    match &args.action {
+        SnapshotAction::Create(args) => create(args, matches),
+        SnapshotAction::List(args) => list(args).unwrap_or_else(|error| told(&error)),
+        SnapshotAction::Prune(args) => prune(args).unwrap_or_else(|error| told(&error)),
+    }
+}
+
+fn told(error: &Fatal) -> ExitCode {
+    failure(&error.to_string(), &error.hint());
+    exit(error.exit_code())
+}
+
+fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
+    let (source, directory) = match spec::snapshot_paths(args) {
+        Ok(paths) => paths,
+        Err(unusable) => return refuse(&unusable),
+    };
+    let at = directory.to_path();
+    // Nothing is to be made where things are only to be told.
+    let only_told = args.writing.dry_run || args.output.print_job;
+    let opened = if only_told {
+        SnapshotDirectory::open(&at)
+    } else {
+        SnapshotDirectory::make(&at).map(Some)
+    };
+    let snapshots = match opened {
+        Ok(snapshots) => snapshots,
+        Err(error) => return told(&error),
+    };
+    let job = |snapshots: Option<&SnapshotDirectory>| {
+        let base = snapshots.map(SnapshotDirectory::newest).transpose().map_err(Trouble::Fatal)?;
+        let unfinished = snapshots.map_or_else(|| at.join(OWN), SnapshotDirectory::unfinished);
+        let policy = SnapshotPolicy {
+            directory: directory.clone(),
+            base: base.flatten().map(|base| base.name),
+            share: match args.how.share {
+                ShareArg::Link => Share::Link,
+                ShareArg::Reflink => Share::Reflink,
+            },
+        };
+        let paths = (source.clone(), PathBytes::from(unfinished.as_os_str()));
+        spec::snapshot_spec(args, paths, policy, matches).map_err(Trouble::Unusable)
+    };
+    let spec = match job(snapshots.as_ref()) {
+        Ok(spec) => spec,
+        Err(trouble) => return trouble.tell(),
+    };
+    if let Some(code) = detach::go_on(&args.job, &args.state, &spec) {
+        return code;
+    }
+    // Whoever waits for it in the background must not hold the lock; what is newest is asked again with it.
+    let begun = snapshots.filter(|_| !only_told).map(|snapshots| {
+        let snapshots = snapshots.lock()?;
+        let begun_ms = snapshots.begin(&source.to_path(), args.how.other_source, now_ms())?;
+        Ok((snapshots, begun_ms))
+    });
+    let begun = match begun.transpose() {
+        Ok(begun) => begun,
+        Err(error) => return told(&error),
+    };
+    let spec = match begun.as_ref().map_or(Ok(spec), |(snapshots, _)| job(Some(snapshots))) {
+        Ok(spec) => spec,
+        Err(trouble) => return trouble.tell(),
+    };
+    let publish = |report: &JobReport, code: Code| match &begun {
+        Some((snapshots, begun_ms)) => publish(args, (snapshots, *begun_ms, &at), report, code),
+        None => Ok(None),
+    };
+    let CreateArgs { proof, items, output, job, state, .. } = args;
+    let publish = Some(&publish as &transfer::Publish<'_>);
+    let transfer = Transfer { spec, publish, failed: None, proof, items, output, job, state };
+    transfer::run(&transfer).map_or_else(|code| code, |ended| ended.exit(job))
+}
+
+/// Why there is no job.
+enum Trouble {
+    Fatal(Fatal),
+    Unusable(spec::Unusable),
+}
+
+impl Trouble {
+    fn tell(&self) -> ExitCode {
+        match self {
+            Self::Fatal(error) => told(error),
+            Self::Unusable(unusable) => refuse(unusable),
+        }
+    }
+}
+
+/// Gives a tree its name if it has everything that it should have.
+fn publish(
+    args: &CreateArgs,
+    (snapshots, begun_ms, at): (&SnapshotDirectory, i64, &Path),
+    report: &JobReport,
+    code: Code,
+) -> Result<Option<PathBuf>, Fatal> {
+    if report.state != JobState::Finished {
+        return Ok(None);
+    }
+    let get = |counter| report.counters.get(counter);
+    let changed = get(Counter::SourceErrors);
+    let errors = get(Counter::Errors).saturating_sub(changed) + get(Counter::NotAttempted);
+    let integrity = code == Code::Integrity;
+    let accepted = args.how.accept_errors && !integrity;
+    if (errors > 0 || integrity || report.withheld.is_some()) && !accepted {
+        let why = if integrity {
+            "what was written does not read back equal".to_owned()
+        } else {
+            format!("{} failed", counted(errors, "entry", "entries"))
+        };
+        say(&format!(
+            "dmover: {why}, so this is not a snapshot yet; the same command goes on{}",
+            if integrity { "" } else { ", and --accept-errors names it without them" }
+        ));
+        return Ok(None);
+    }
+    let found = (!report.resumed).then(|| FoundCounts {
+        entries: get(Counter::EntriesFound),
+        bytes: get(Counter::BytesFound),
+        new_bytes: get(Counter::BytesCopied) + get(Counter::BytesShared),
+    });
+    let counts = SnapshotCounts { errors, changed, found };
+    let name = name_of(begun_ms);
+    snapshots.publish(&name, &report.job, counts, now_ms())?;
+    Ok(Some(at.join(name)))
+}
+
+/// With milliseconds, and as text sorted by time.
+fn name_of(begun_ms: i64) -> String {
+    time(begun_ms).strftime("%Y-%m-%dT%H-%M-%S.%3fZ").to_string()
+}
+
+fn time(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(ms).unwrap_or_default()
+}
+
+fn now_ms() -> i64 {
+    Timestamp::now().as_millisecond()
+}
+
+/// A directory that has snapshots already.
+fn existing(directory: &OsStr) -> Result<SnapshotDirectory, Fatal> {
+    let at = Path::new(directory);
+    SnapshotDirectory::open(at)?.ok_or_else(|| {
+        let message = format!("'{}' holds no snapshots of dmover", at.display());
+        Fatal::refused(message, "name the directory that was given to 'dmover snapshot create'")
+    })
+}
+
+/// The snapshots in a directory. What cannot be read is told, and left alone.
+fn snapshots_in(directory: &SnapshotDirectory) -> Result<Vec<Snapshot>, Fatal> {
+    let (all, unreadable) = directory.list()?;
+    for error in unreadable {
+        failure(&error.to_string(), &error.hint());
+    }
+    Ok(all)
+}
+
+fn as_json(snapshot: &Snapshot, action: &str) -> String {
+    let Snapshot { counts, .. } = snapshot;
+    let found = |number: fn(&FoundCounts) -> u64| counts.found.as_ref().map(number);
+    json!({
+        "type": "snapshot", "schema": SCHEMA, "name": snapshot.name, "action": action,
+        "begun": time(snapshot.begun_ms).to_string(), "ended": time(snapshot.ended_ms).to_string(),
+        "entries": found(|found| found.entries), "bytes": found(|found| found.bytes),
+        "bytes_new": found(|found| found.new_bytes), "errors": counts.errors,
+        "changed": counts.changed, "job": snapshot.job,
+    })
+    .to_string()
+}
+
+fn as_text(snapshot: &Snapshot) -> String {
+    let sizes = Sizes::new(false, false);
+    let found = match &snapshot.counts.found {
+        Some(FoundCounts { entries, bytes, new_bytes }) => {
+            let (bytes, new) = (sizes.show(*bytes), sizes.show(*new_bytes));
+            format!("{:>12} entries  {bytes:>10}, {new} new", grouped(*entries))
+        }
+        None => "made by several runs, and not counted".into(),
+    };
+    let missing = match snapshot.counts.errors {
+        0 => String::new(),
+        errors => format!("  INCOMPLETE: {} failed", grouped(errors)),
+    };
+    format!("{}  {found}{missing}", snapshot.name)
+}
+
+fn list(args: &ListArgs) -> Result<ExitCode, Fatal> {
+    for snapshot in snapshots_in(&existing(&args.directory)?)? {
+        line(&if args.json { as_json(&snapshot, "keep") } else { as_text(&snapshot) });
+    }
+    Ok(exit(Code::Done))
+}
+
+fn retention(kept: &KeptArgs) -> Retention {
+    let KeptArgs { last, hourly, daily, weekly, monthly, yearly, within } = kept;
+    Retention {
+        last: last.unwrap_or(0),
+        periods: [hourly, daily, weekly, monthly, yearly].map(|number| number.unwrap_or(0)),
+        within_ms: *within,
+    }
+}
+
+/// When it was begun, as people here count time.
+fn dated(snapshot: &Snapshot) -> Dated {
+    let begun = time(snapshot.begun_ms).to_zoned(TimeZone::system());
+    let (date, week) = (begun.date(), begun.date().iso_week_date());
+    let number = |parts: [i64; 4]| parts.iter().fold(0, |all, part| all * 400 + part);
+    let (year, month, day) = (date.year().into(), date.month().into(), date.day().into());
+    let hour = snapshot.begun_ms.div_euclid(3_600_000);
+    let day = number([year, month, day, 0]);
+    let week = number([week.year().into(), week.week().into(), 0, 0]);
+    let period = [hour, day, week, number([year, month, 0, 0]), year];
+    Dated { begun_ms: snapshot.begun_ms, period, whole: snapshot.is_whole() }
+}
+
+fn prune(args: &PruneArgs) -> Result<ExitCode, Fatal> {
+    let retention = retention(&args.keep);
+    if retention.is_empty() {
+        let hint = "such as --keep-last 3 --keep-daily 7 --keep-monthly 12";
+        return Err(Fatal::refused("which snapshots are to be kept is not said", hint));
+    }
+    let snapshots = existing(&args.directory)?;
+    let snapshots = if args.dry_run { snapshots } else { snapshots.lock()? };
+    let all = snapshots_in(&snapshots)?;
+    let dates: Vec<Dated> = all.iter().map(dated).collect();
+    let keeps = retention.keeps(&dates, now_ms());
+    for (snapshot, keeps) in all.iter().zip(&keeps) {
+        let action = if *keeps { "keep" } else { "remove" };
+        if args.output.json {
+            line(&as_json(snapshot, action));
+        } else if args.output.quiet == 0 {
+            line(&format!("{action:<6}  {}", as_text(snapshot)));
+        }
+    }
+    if args.dry_run {
+        return Ok(exit(Code::Done));
+    }
+    for (snapshot, _) in all.iter().zip(&keeps).filter(|(_, keeps)| !**keeps) {
+        snapshots.retire(&snapshot.name)?;
+    }
+    let (trees, empty) = snapshots.removed()?;
+    let remover = Remover::new(args)?;
+    let mut code = Code::Done;
+    for tree in trees {
+        code = code.merge(remover.remove(&snapshots, &tree, &empty)?);
+    }
+    Ok(remover.end(code))
+}
+
+/// Removes trees, one after the other.
+struct Remover<'a> {
+    args: &'a PruneArgs,
+    control: Arc<Control>,
+    counters: Arc<Counters>,
+    progress: Arc<Progress>,
+    printer: Arc<TextPrinter>,
+    umask: u32,
+    open_files_max: u64,
+}
+
+impl<'a> Remover<'a> {
+    fn new(args: &'a PruneArgs) -> Result<Self, Fatal> {
+        let umask = dmover_sys::process::clear_umask();
+        let open_files_max = dmover_sys::process::raise_open_files();
+        let (control, counters) = (Arc::new(Control::default()), Arc::new(Counters::default()));
+        let sizes = Sizes::new(args.output.bytes, args.output.si);
+        let progress = Progress::start(&args.output, Verb::Sync, sizes, Arc::clone(&counters));
+        listen(&control, &progress, args.output.quiet > 0).map_err(Fatal::Thread)?;
+        let (shown, own) = (Arc::clone(&progress), Arc::clone(&control));
+        let printer = Arc::new(TextPrinter::new(None, &args.output, sizes, shown, own));
+        Ok(Self { args, control, counters, progress, printer, umask, open_files_max })
+    }
+
+    fn remove(&self, at: &SnapshotDirectory, tree: &Path, empty: &Path) -> Result<Code, Fatal> {
+        let bytes = |path: &Path| PathBytes::from(path.as_os_str());
+        let job = Job {
+            spec: spec::removal_spec(&bytes(empty), &bytes(tree), &self.args.limits),
+            list: JobList::None,
+            state: None,
+            spill_directory: std::env::temp_dir(),
+            monitor: Arc::clone(&self.printer) as Arc<dyn Monitor>,
+            counters: Arc::clone(&self.counters),
+            control: Arc::clone(&self.control),
+            manifest: None,
+            layout: Arc::new(layout::DefaultLayout),
+            description: describe(None),
+            umask: self.umask,
+            open_files_max: self.open_files_max,
+        };
+        let report = run_job(&job)?;
+        if report.state == JobState::Finished && report.exit_code() == Code::Done {
+            at.forget(tree)?;
+        }
+        Ok(report.exit_code())
+    }
+
+    fn end(&self, code: Code) -> ExitCode {
+        self.progress.end();
+        let removed = self.counters.get(Counter::EntriesDeleted);
+        if self.args.output.quiet == 0 && !self.args.output.json && removed > 0 {
+            say(&format!("dmover: removed {}", counted(removed, "entry", "entries")));
+        }
+        match self.control.reason() {
+            Some(StopReason::Signal(signal)) => crate::signals::raise_again(signal),
+            _ => exit(code),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Jobs that are passes: `sync`, and what `snapshot` is made of.
+use clap::ArgMatches;
+use dmover_model::{
+    CopyPolicy, DeleteLimit, DeletePolicy, DeleteWhen, JobSpec, Limits, PathBytes, Selection,
+    SnapshotPolicy, SyncPolicy, TargetMode, Verb,
+};
+
+use super::{
+    Unusable, check_links, check_read_back, filter, limits, path_arguments, policy, unusable,
+};
+use crate::args::{CreateArgs, DeleteArg, LimitArgs, SyncArgs};
+
+/// The job that `args` of `sync` mean.
+pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec, Unusable> {
+    let hint = "usage: dmover sync [OPTIONS] SOURCE DEST (see 'dmover sync -h')";
+    let paths = path_arguments(&args.paths)?;
+    let [source, destination] = &paths[..] else {
+        let message = match paths.len() {
+            0 => "no SOURCE and no DEST given".to_owned(),
+            1 => format!("no DEST given after '{}'", paths[0].to_path().display()),
+            _ => "there is more than one SOURCE; sync makes one tree as another is".to_owned(),
+        };
+        return Err(unusable(message, hint));
+    };
+    if std::fs::metadata(source.to_path()).is_ok_and(|found| !found.is_dir()) {
+        let message = format!("'{}' is not a directory", source.to_path().display());
+        return Err(unusable(message, "sync is for trees; 'dmover copy' copies files"));
+    }
+    let policy = policy(&args.fidelity, &args.writing, &args.proof)?;
+    let spec = pass(
+        (contents_of(source), contents_of(destination)),
+        filter(&args.filter, matches)?,
+        CopyPolicy {
+            dry_run: policy.dry_run || args.comparison.check,
+            sync: Some(sync_policy(args)?),
+            ..policy
+        },
+        limits(&args.limits),
+    );
+    check_links(&args.fidelity, &args.filter)?;
+    check_read_back(&args.proof, &spec)?;
+    Ok(spec)
+}
+
+fn pass(
+    (source, destination): (PathBytes, PathBytes),
+    selection: Selection,
+    policy: CopyPolicy,
+    limits: Limits,
+) -> JobSpec {
+    JobSpec {
+        schema: JobSpec::SCHEMA,
+        verb: Verb::Sync,
+        sources: vec![source],
+        destination,
+        target_mode: TargetMode::As,
+        selection,
+        policy,
+        limits,
+    }
+}
+
+/// SOURCE of a snapshot and the directory that is to hold it.
+pub(crate) fn snapshot_paths(args: &CreateArgs) -> Result<(PathBytes, PathBytes), Unusable> {
+    let hint = "usage: dmover snapshot create [OPTIONS] SOURCE DIR";
+    let paths = path_arguments(&args.paths)?;
+    let [source, directory] = &paths[..] else {
+        return Err(unusable("a SOURCE is needed, and the DIR that holds its snapshots", hint));
+    };
+    Ok((contents_of(source), directory.clone()))
+}
+
+/// The pass that makes the tree of a snapshot in `unfinished`.
+pub(crate) fn snapshot_spec(
+    args: &CreateArgs,
+    (source, unfinished): (PathBytes, PathBytes),
+    snapshot: SnapshotPolicy,
+    matches: &ArgMatches,
+) -> Result<JobSpec, Unusable> {
+    let policy = policy(&args.fidelity, &args.writing, &args.proof)?;
+    let sync = SyncPolicy {
+        // What an interrupted run has brought over and the source has no more.
+        delete: Some(DeletePolicy { when: DeleteWhen::Delay, limit: None, trash: None }),
+        allow_empty_source: args.how.allow_empty_source,
+        checksum: args.how.checksum,
+        ctime: args.how.ctime,
+        renames: false,
+        snapshot: Some(snapshot),
+    };
+    let spec = pass(
+        (source, contents_of(&unfinished)),
+        filter(&args.filter, matches)?,
+        CopyPolicy { sync: Some(sync), ..policy },
+        limits(&args.limits),
+    );
+    check_links(&args.fidelity, &args.filter)?;
+    check_read_back(&args.proof, &spec)?;
+    Ok(spec)
+}
+
+/// The pass that empties a tree.
+pub(crate) fn removal_spec(empty: &PathBytes, tree: &PathBytes, args: &LimitArgs) -> JobSpec {
+    let delete = Some(DeletePolicy { when: DeleteWhen::Delay, limit: None, trash: None });
+    let sync = SyncPolicy { delete, allow_empty_source: true, ..SyncPolicy::default() };
+    let policy = CopyPolicy { sync: Some(sync), ..CopyPolicy::default() };
+    pass((contents_of(empty), contents_of(tree)), Selection::default(), policy, limits(args))
+}
+
+/// A directory itself, also where a link leads to it. A slash that was typed means no more than that.
+fn contents_of(path: &PathBytes) -> PathBytes {
+    let end = path.0.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    PathBytes([&path.0[..end], b"/"].concat())
+}
+
+fn sync_policy(args: &SyncArgs) -> Result<SyncPolicy, Unusable> {
+    let delete = args.delete.delete.map(|when| DeletePolicy {
+        when: match when {
+            DeleteArg::During => DeleteWhen::During,
+            DeleteArg::Delay => DeleteWhen::Delay,
+            DeleteArg::After => DeleteWhen::After,
+        },
+        limit: args.delete.max_delete,
+        trash: args.delete.trash.as_ref().map(|trash| PathBytes::from(trash.as_os_str())),
+    });
+    let share = matches!(args.delete.max_delete, Some(DeleteLimit::Millionths(_)));
+    if share && args.delete.delete == Some(DeleteArg::During) {
+        let hint = "use --delete=delay or --delete=after, or give a number of entries";
+        return Err(unusable("--max-delete=P% has to see everything before anything goes", hint));
+    }
+    Ok(SyncPolicy {
+        delete,
+        allow_empty_source: args.delete.allow_empty_source,
+        checksum: args.comparison.checksum,
+        ctime: args.comparison.ctime,
+        renames: !args.comparison.no_renames,
+        snapshot: None,
+    })
+}

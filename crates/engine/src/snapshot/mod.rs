@@ -1,0 +1,429 @@
+//! Snapshots: complete trees of one source, side by side, that share what did not change from one to the next.
+//!
+//! A directory of snapshots has one directory for each, called by the time when it was begun, a link `latest`, and
+//! [`OWN`] with a record of each and with the tree that is being made. That tree is a pass of `sync` like any other; it
+//! gets its name when it is complete.
+use dmover_model::JobId;
+use dmover_sys::{Errno, OwnedFd, directory, file, mount, path, stat};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Fatal;
+use crate::state::source_identity;
+
+mod record;
+mod share;
+
+use record::SnapshotRecord;
+pub use share::Based;
+pub(crate) use share::Sharing;
+
+/// The directory in which dmover keeps what it has to know.
+pub const OWN: &str = ".dmover-snapshots";
+/// The tree that is being made, in [`OWN`].
+const UNFINISHED: &str = "unfinished";
+/// A link to the newest snapshot.
+const LATEST: &str = "latest";
+/// Trees that are being removed begin with this, in [`OWN`].
+const REMOVED: &str = "removed-";
+/// An empty directory, in [`OWN`].
+const EMPTY: &str = "empty";
+
+/// A directory of snapshots.
+#[derive(Debug)]
+pub struct SnapshotDirectory {
+    path: PathBuf,
+    top: OwnedFd,
+    own: OwnedFd,
+    /// Held by who changes anything.
+    lock: Option<OwnedFd>,
+}
+
+/// One complete snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its name in the directory.
+    pub name: String,
+    /// When it was begun, in milliseconds since 1970.
+    pub begun_ms: i64,
+    /// When it was complete.
+    pub ended_ms: i64,
+    /// What was counted while it was made.
+    pub counts: SnapshotCounts,
+    /// The job that made it.
+    pub job: String,
+}
+
+impl Snapshot {
+    /// Whether nothing is missing in it.
+    pub fn is_whole(&self) -> bool {
+        self.counts.errors == 0
+    }
+}
+
+/// A source by its path, and by what stands there.
+type Origin = (Vec<u8>, Vec<u8>);
+
+/// What was counted while a snapshot was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotCounts {
+    /// Entries of the source that are missing in it.
+    pub errors: u64,
+    /// Entries that vanished, or did not stop changing.
+    pub changed: u64,
+    /// `None`: it was made by several runs, of which none has seen everything.
+    pub found: Option<FoundCounts>,
+}
+
+/// How much a snapshot holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoundCounts {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Bytes that were brought over, because the snapshot before does not have them.
+    pub new_bytes: u64,
+}
+
+impl SnapshotDirectory {
+    /// Opens a directory for snapshots, which has to be there: one that was made here might lie below a file system that is
+    /// not mounted.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be used.
+    pub fn open(at: &Path) -> Result<Option<Self>, Fatal> {
+        let top = open_top(at)?;
+        match path::open_directory_at(&top, OWN.as_bytes()) {
+            Ok(own) => Ok(Some(Self { path: at.to_owned(), top, own, lock: None })),
+            Err(error) if stat::is_absent(error) => Ok(None),
+            Err(error) => Err(failed(at, "open", error)),
+        }
+    }
+
+    /// The same for the first snapshot as well.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be written.
+    pub fn make(at: &Path) -> Result<Self, Fatal> {
+        let top = open_top(at)?;
+        match directory::make_directory(&top, OWN.as_bytes(), 0o700) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed(at, "write to", error)),
+        }
+        let own =
+            path::open_directory_at(&top, OWN.as_bytes()).map_err(|e| failed(at, "open", e))?;
+        Ok(Self { path: at.to_owned(), top, own, lock: None })
+    }
+
+    /// Has it for this process alone, and puts in order what a crash has left.
+    ///
+    /// # Errors
+    /// Another process has it, or it cannot be written.
+    pub fn lock(mut self) -> Result<Self, Fatal> {
+        const NAME: &[u8] = b"lock";
+        let fail = |error| failed(&self.path, "lock", error);
+        let lock = match file::create_new(&self.own, NAME, 0o600) {
+            Err(Errno::EXIST) => file::open_for_writing(&self.own, NAME),
+            made => made,
+        };
+        let lock = lock.map_err(fail)?;
+        if !file::try_lock(&lock).map_err(fail)? {
+            return Err(Fatal::Locked { lock: self.own_path().join("lock") });
+        }
+        self.lock = Some(lock);
+        self.recover()?;
+        Ok(self)
+    }
+
+    /// A crash may have come between the two renames of [`Self::publish`], or somebody has removed a snapshot by hand.
+    fn recover(&self) -> Result<(), Fatal> {
+        let lost = |name: &str| !self.has_tree(name);
+        let ready = is_there(&self.own, UNFINISHED) && !is_there(&self.own, &file_of(UNFINISHED));
+        for name in self.records()?.into_iter().filter(|name| lost(name)) {
+            if ready && !is_there(&self.top, &name) {
+                return self.give_name(&name);
+            }
+            directory::unlink(&self.own, file_of(&name).as_bytes())
+                .map_err(|e| failed(&self.path, "write to", e))?;
+        }
+        Ok(())
+    }
+
+    fn own_path(&self) -> PathBuf {
+        self.path.join(OWN)
+    }
+
+    /// The tree that is being made.
+    pub fn unfinished(&self) -> PathBuf {
+        self.own_path().join(UNFINISHED)
+    }
+
+    fn has_tree(&self, name: &str) -> bool {
+        path::open_directory_at(&self.top, name.as_bytes()).is_ok()
+    }
+
+    /// Names on record, sorted.
+    fn records(&self) -> Result<Vec<String>, Fatal> {
+        let mut names = self.names(|name| {
+            name.strip_suffix(".sqlite").filter(|name| *name != UNFINISHED).map(str::to_owned)
+        })?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn names(&self, choose: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, Fatal> {
+        let mut names = Vec::new();
+        let read = path::open_directory_at(&self.own, b".").and_then(|fd| {
+            directory::DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {
+                names.extend(std::str::from_utf8(name).ok().and_then(&choose));
+                Ok(true)
+            })
+        });
+        read.map_err(|e| failed(&self.own_path(), "read", e))?;
+        Ok(names)
+    }
+
+    /// All snapshots that are complete, the oldest first. What cannot be read is named.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list(&self) -> Result<(Vec<Snapshot>, Vec<Fatal>), Fatal> {
+        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+        for name in self.records()?.into_iter().filter(|name| self.has_tree(name)) {
+            match self.read(&name) {
+                Ok(snapshot) => found.push(snapshot),
+                Err(error) => unreadable.push(error),
+            }
+        }
+        found.sort_by(|a, b| (a.begun_ms, &a.name).cmp(&(b.begun_ms, &b.name)));
+        Ok((found, unreadable))
+    }
+
+    fn read(&self, name: &str) -> Result<Snapshot, Fatal> {
+        let record = SnapshotRecord::read(self.own_path().join(file_of(name)))?;
+        let number = |key| record.number(key).map(Option::unwrap_or_default);
+        let count = |key| record.number(key).map(|n| n.and_then(|n| u64::try_from(n).ok()));
+        let found = count("entries")?.zip(count("bytes")?).zip(count("new_bytes")?);
+        let counts = SnapshotCounts {
+            errors: count("errors")?.unwrap_or_default(),
+            changed: count("changed")?.unwrap_or_default(),
+            found: found.map(|((entries, bytes), new_bytes)| FoundCounts {
+                entries,
+                bytes,
+                new_bytes,
+            }),
+        };
+        Ok(Snapshot {
+            name: name.to_owned(),
+            begun_ms: number("begun_ms")?,
+            ended_ms: number("ended_ms")?,
+            counts,
+            job: String::from_utf8_lossy(&record.bytes("job")?.unwrap_or_default()).into_owned(),
+        })
+    }
+
+    /// The snapshot that the next one shares unchanged files with.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn newest(&self) -> Result<Option<Snapshot>, Fatal> {
+        Ok(self.list()?.0.pop())
+    }
+
+    /// Begins a snapshot of `source`, or goes on with one that was interrupted. Answers when it was begun.
+    ///
+    /// # Errors
+    /// It holds snapshots of another source, or time goes backwards.
+    pub fn begin(&self, source: &Path, other_source: bool, now_ms: i64) -> Result<i64, Fatal> {
+        let real = path::open_directory(source).ok().and_then(mount::path_of);
+        let source = &real.unwrap_or_else(|| source.to_owned());
+        let newest = self.newest()?;
+        let record = SnapshotRecord::open(self.own_path().join(file_of(UNFINISHED)))?;
+        let begun = match record.number("begun_ms")? {
+            Some(begun) => begun,
+            None => {
+                record.set("begun_ms", now_ms)?;
+                now_ms
+            }
+        };
+        if let Some(newest) = &newest
+            && newest.begun_ms >= begun
+        {
+            let message = format!(
+                "the newest snapshot, '{}', is from a later time than it is now",
+                newest.name
+            );
+            return Err(Fatal::refused(
+                message,
+                "is the clock right? If that snapshot's was wrong, rename it and remove its record",
+            ));
+        }
+        let own = (source.as_os_str().as_bytes().to_vec(), source_identity(source).into_bytes());
+        let known = match &newest {
+            Some(newest) => {
+                Some(SnapshotRecord::read(self.own_path().join(file_of(&newest.name)))?)
+            }
+            None => None,
+        };
+        let of = |record: &SnapshotRecord| -> Result<Option<Origin>, Fatal> {
+            Ok(record.bytes("source")?.zip(record.bytes("source_identity")?))
+        };
+        for known in [known.as_ref(), Some(&record)].into_iter().flatten() {
+            if let Some(of) = of(known)?
+                && of != own
+                && !other_source
+            {
+                let known = String::from_utf8_lossy(&of.0).into_owned();
+                let same = of.0 == own.0;
+                let what = if same {
+                    "another directory or file system than it was"
+                } else {
+                    "not the source"
+                };
+                let message = format!(
+                    "'{}' is {what}: '{}' holds snapshots of '{known}'",
+                    source.display(),
+                    self.path.display()
+                );
+                let hint = "is it mounted? Name another directory for snapshots, or say by --other-source that these are to go on with it";
+                return Err(Fatal::refused(message, hint));
+            }
+        }
+        record.set("source", own.0)?;
+        record.set("source_identity", own.1)?;
+        Ok(begun)
+    }
+
+    /// Gives the tree that was made its name.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn publish(
+        &self,
+        name: &str,
+        job: &JobId,
+        counts: SnapshotCounts,
+        now_ms: i64,
+    ) -> Result<(), Fatal> {
+        let record = SnapshotRecord::open(self.own_path().join(file_of(UNFINISHED)))?;
+        record.set("job", job.0.as_bytes())?;
+        record.set("ended_ms", now_ms)?;
+        let mut known = vec![("errors", counts.errors), ("changed", counts.changed)];
+        if let Some(FoundCounts { entries, bytes, new_bytes }) = counts.found {
+            known.extend([("entries", entries), ("bytes", bytes), ("new_bytes", new_bytes)]);
+        }
+        for (key, count) in known {
+            record.set(key, count.cast_signed())?;
+        }
+        record.close()?;
+        let fail = |error| failed(&self.path, "write to", error);
+        if is_there(&self.top, name) || is_there(&self.own, &file_of(name)) {
+            return Err(fail(Errno::EXIST));
+        }
+        file::sync_file_system(&self.top).map_err(fail)?;
+        let (from, to) = (file_of(UNFINISHED), file_of(name));
+        directory::rename(&self.own, from.as_bytes(), to.as_bytes()).map_err(fail)?;
+        self.give_name(name)
+    }
+
+    /// The second half of publishing: the record has its name already.
+    fn give_name(&self, name: &str) -> Result<(), Fatal> {
+        let fail = |error| failed(&self.path, "write to", error);
+        // What is complete must not come back as something unfinished.
+        file::sync_all(&self.own).map_err(fail)?;
+        directory::move_new(&self.own, UNFINISHED.as_bytes(), &self.top, name.as_bytes())
+            .map_err(fail)?;
+        self.set_latest(Some(name)).map_err(fail)?;
+        file::sync_all(&self.top).map_err(fail)?;
+        file::sync_all(&self.own).map_err(fail)
+    }
+
+    /// Has the link lead to a snapshot. What is no link is somebody's own.
+    fn set_latest(&self, name: Option<&str>) -> Result<(), Errno> {
+        const NEW: &[u8] = b"latest.new";
+        let there = stat::stat_at(&self.top, LATEST.as_bytes(), false);
+        if there.is_ok_and(|found| found.file_type() != stat::FileType::Symlink) {
+            return Ok(());
+        }
+        let Some(name) = name else {
+            return match directory::unlink(&self.top, LATEST.as_bytes()) {
+                Err(error) if !stat::is_absent(error) => Err(error),
+                _ => Ok(()),
+            };
+        };
+        match directory::unlink(&self.own, NEW) {
+            Err(error) if !stat::is_absent(error) => return Err(error),
+            _ => {}
+        }
+        directory::make_symlink(name.as_bytes(), &self.own, NEW)?;
+        directory::move_over(&self.own, NEW, &self.top, LATEST.as_bytes())
+    }
+
+    /// Takes a snapshot out of the directory, so that its tree can be removed. Nothing is a snapshot any more then of which
+    /// something is missing.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn retire(&self, name: &str) -> Result<(), Fatal> {
+        let fail = |error| failed(&self.path.join(name), "remove", error);
+        let removed = format!("{REMOVED}{name}");
+        let gone = directory::move_new(&self.top, name.as_bytes(), &self.own, removed.as_bytes());
+        gone.map_err(fail)?;
+        directory::unlink(&self.own, file_of(name).as_bytes()).map_err(fail)?;
+        let newest = self.newest()?;
+        self.set_latest(newest.as_ref().map(|newest| newest.name.as_str())).map_err(fail)
+    }
+
+    /// Trees that are to be removed, and an empty directory to compare them with.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn removed(&self) -> Result<(Vec<PathBuf>, PathBuf), Fatal> {
+        match directory::make_directory(&self.own, EMPTY.as_bytes(), 0o700) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed(&self.own_path(), "write to", error)),
+        }
+        let mut names = self.names(|name| name.starts_with(REMOVED).then(|| name.to_owned()))?;
+        names.sort_unstable();
+        let at = |name: &String| self.own_path().join(OsStr::from_bytes(name.as_bytes()));
+        Ok((names.iter().map(at).collect(), self.own_path().join(EMPTY)))
+    }
+
+    /// Removes the top of a tree of which nothing else is left.
+    ///
+    /// # Errors
+    /// Something is left.
+    pub fn forget(&self, removed: &Path) -> Result<(), Fatal> {
+        let name = removed.file_name().unwrap_or_default().as_bytes();
+        directory::remove_directory(&self.own, name).map_err(|e| failed(removed, "remove", e))
+    }
+}
+
+fn file_of(name: &str) -> String {
+    format!("{name}.sqlite")
+}
+
+fn is_there(parent: &OwnedFd, name: &str) -> bool {
+    stat::stat_at(parent, name.as_bytes(), false).is_ok()
+}
+
+fn open_top(at: &Path) -> Result<OwnedFd, Fatal> {
+    path::open_directory(at).map_err(|error| {
+        let reason = std::io::Error::from(error);
+        let message = format!("cannot open '{}' for snapshots: {reason}", at.display());
+        Fatal::refused(
+            message,
+            "make the directory first, so that none is made where nothing is mounted",
+        )
+    })
+}
+
+fn failed(at: &Path, doing: &str, error: Errno) -> Fatal {
+    let reason = std::io::Error::from(error);
+    Fatal::refused(
+        format!("cannot {doing} '{}': {reason}", at.display()),
+        "check permissions and space",
+    )
+}

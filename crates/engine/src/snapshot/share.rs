@@ -1,0 +1,356 @@
+//! Files that have not changed since the snapshot before: they are shared with it instead of being brought over.
+//!
+//! A file of the base can be taken if nothing tells it from its source: what a pass of `sync` looks at where something
+//! stands at the destination is looked at here in the base. Everything that is linked counts as changed at that time
+//! (ctime), so that a change of the source's attributes after it is seen by the next snapshot.
+use dmover_model::{
+    ByteRange, EntryError, EntryKind, EntryRecord, Identity, Metadata, Operation, Share, Side,
+    SnapshotPolicy, TreePath,
+};
+use dmover_observe::{Activity, Counter, station};
+use dmover_plan::decide::{Decision, decide};
+use dmover_sys::copy::Offer;
+use dmover_sys::xattr::Held;
+use dmover_sys::{AsFd, Errno, OwnedFd, copy, directory, path, stat};
+use std::sync::{Arc, Mutex};
+
+use super::record::{SnapshotRecord, SourceObject};
+use super::{OWN, UNFINISHED, file_of};
+use crate::apply::{Moved, Planned};
+use crate::context::{Engine, entry_error, lock};
+use crate::error::Fatal;
+use crate::level::{Level, SourceDirectory, TargetDirectory};
+use crate::mover::Mover;
+use crate::verify::changed;
+
+/// What the base has under the name of a file that is to be made.
+#[derive(Debug, Clone)]
+pub struct Based {
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// What the file would need if this stood at the destination.
+    pub decision: Decision,
+}
+
+/// What the movers of a job that makes a snapshot share.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    share: Share,
+    base: Option<Base>,
+    /// Of the snapshot that is being made. A dry run makes none.
+    record: Option<Mutex<SnapshotRecord>>,
+    /// Inodes with several names that are not in it yet.
+    linked: Mutex<Vec<(u64, SourceObject)>>,
+}
+
+/// The snapshot that unchanged files come from.
+#[derive(Debug)]
+struct Base {
+    top: OwnedFd,
+    /// `None`: every inode of it has one name.
+    record: Option<Mutex<SnapshotRecord>>,
+}
+
+impl Sharing {
+    /// Opens what a job needs that makes a snapshot.
+    pub fn open(policy: &SnapshotPolicy, dry_run: bool) -> Result<Self, Fatal> {
+        let directory = policy.directory.to_path();
+        let own = directory.join(OWN);
+        let base = policy.base.as_ref().map(|name| -> Result<Base, Fatal> {
+            let at = directory.join(name);
+            let top = path::open_directory(&at).map_err(|e| super::failed(&at, "open", e))?;
+            let record = SnapshotRecord::read(own.join(file_of(name)))?;
+            let record = record.has_linked()?.then_some(Mutex::new(record));
+            Ok(Base { top, record })
+        });
+        let unfinished = || SnapshotRecord::open(own.join(file_of(UNFINISHED)));
+        Ok(Self {
+            share: policy.share,
+            base: base.transpose()?,
+            record: (!dry_run).then(unfinished).transpose()?.map(Mutex::new),
+            linked: Mutex::default(),
+        })
+    }
+
+    /// Whether there is a snapshot that files can come from.
+    pub fn has_base(&self) -> bool {
+        self.base.is_some()
+    }
+
+    /// Takes note of an inode that several names stand for.
+    pub fn note(&self, inode: u64, source: SourceObject) {
+        lock(&self.linked).push((inode, source));
+    }
+
+    /// Puts that on record; a task must not be reported before.
+    pub fn settle(&self) -> Result<(), Fatal> {
+        let linked = std::mem::take(&mut *lock(&self.linked));
+        match &self.record {
+            Some(record) if !linked.is_empty() => lock(record).note(&linked),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Planned {
+    /// Whether it need not be brought over if the base has what it seems to have.
+    pub(crate) fn is_in_base(&self) -> bool {
+        self.base.as_ref().is_some_and(Based::is_equal)
+    }
+}
+
+impl Based {
+    /// Whether it seems to be what the source has.
+    pub(crate) fn is_equal(&self) -> bool {
+        matches!(self.decision, Decision::Skip | Decision::Inspect | Decision::Compare)
+    }
+}
+
+impl TargetDirectory {
+    /// Another descriptor of it.
+    fn again(&self) -> Result<Self, Errno> {
+        let (metadata, facts) = (self.metadata.clone(), Arc::clone(&self.facts));
+        Ok(Self { fd: path::open_directory_at(&self.fd, b".")?, metadata, facts, ..*self })
+    }
+}
+
+impl Engine {
+    /// The directory of the base that belongs to one of the job, opened from the one above it if that is at hand.
+    pub(crate) fn open_base(&self, place: &TreePath) -> Option<Box<TargetDirectory>> {
+        let base = self.sharing.as_ref()?.base.as_ref()?;
+        self.base_directory(path::open_directory_below(&base.top, place.as_bytes()).ok()?)
+    }
+
+    pub(crate) fn enter_base(&self, above: &Level, name: &[u8]) -> Option<Box<TargetDirectory>> {
+        let above = above.base.as_ref()?;
+        self.base_directory(path::open_directory_below(&above.fd, name).ok()?)
+    }
+
+    fn base_directory(&self, fd: OwnedFd) -> Option<Box<TargetDirectory>> {
+        let shown = dmover_model::PathBytes::default;
+        self.target_directory(fd, false, shown).ok().map(Box::new)
+    }
+
+    /// Whether an inode of the base may be taken for this one of the source. One that has several names there belongs to
+    /// the inode that they were brought over from, or files would become one that are two at the source.
+    fn may_take(&self, level: &Level, record: &EntryRecord, inode: u64) -> bool {
+        let base = self.sharing.as_ref().and_then(|sharing| sharing.base.as_ref());
+        let Some(known) = base.and_then(|base| base.record.as_ref()) else { return true };
+        let linked = lock(known).linked(inode);
+        match linked {
+            Ok(None) => true,
+            Ok(Some(source)) => {
+                source_object(level, record.name.as_bytes()).is_ok_and(|now| now == source)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "nothing is shared");
+                false
+            }
+        }
+    }
+}
+
+/// A source entry by inode and time of birth.
+fn source_object(level: &Level, name: &[u8]) -> Result<SourceObject, Errno> {
+    let (found, born) = stat::stat_born_at(&level.source.fd, name)?;
+    let (seconds, nanoseconds) = born.unwrap_or_default();
+    let born_ns = seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds.into());
+    Ok((found.inode, born_ns))
+}
+
+impl Mover<'_> {
+    /// What the base has for a file that nothing stands for at the destination.
+    pub(crate) fn based(&self, level: &Level, record: &EntryRecord) -> Option<Based> {
+        let engine = self.engine;
+        let base = level.base.as_ref().filter(|_| record.metadata.kind == EntryKind::File)?;
+        station::at(Activity::TargetNames);
+        let found = stat::stat_at(&base.fd, record.destination_name().as_bytes(), false).ok()?;
+        let metadata = engine.mounts.metadata(&found);
+        if metadata.kind != EntryKind::File {
+            return None;
+        }
+        let view = self.existing_view(level, base, record, (&metadata, None));
+        let mut decision = decide(record, Some(view), &engine.spec.policy);
+        let links = engine.sharing.as_ref().is_some_and(|sharing| sharing.share == Share::Link);
+        // Another name of it cannot have an owner or mode of its own.
+        if decision != Decision::Replace
+            && links
+            && (self.is_unlike(&record.metadata, &metadata)
+                || !engine.may_take(level, record, metadata.identity.inode))
+        {
+            decision = Decision::Replace;
+        }
+        Some(Based { metadata, decision })
+    }
+
+    /// Takes a file from the base. `None`: it is to be brought over.
+    pub(crate) fn take_from_base(
+        &mut self,
+        level: &Level,
+        target: &TargetDirectory,
+        planned: &Planned,
+    ) -> Result<Option<Moved>, EntryError> {
+        let (Some(based), Some(base)) = (&planned.base, &level.base) else { return Ok(None) };
+        let Some(sharing) = &self.engine.sharing else { return Ok(None) };
+        if !planned.is_in_base() || !self.is_as_in_base(level, base, planned, sharing.share)? {
+            return Ok(None);
+        }
+        let taken = match sharing.share {
+            Share::Link => self.link_from_base(level, target, planned, base, based)?,
+            Share::Reflink => self.clone_from_base(level, target, planned, base, based)?,
+        };
+        if !taken {
+            return Ok(None);
+        }
+        self.engine.add(Counter::BytesUnchanged, planned.record.metadata.size);
+        let kept = self.digest_of_skipped(level, &planned.record)?;
+        Ok(Some(Moved { instead: Some(Decision::Share), ..kept }))
+    }
+
+    /// Looks closer where there is a reason to.
+    fn is_as_in_base(
+        &mut self,
+        level: &Level,
+        base: &TargetDirectory,
+        planned: &Planned,
+        share: Share,
+    ) -> Result<bool, EntryError> {
+        let (engine, record) = (self.engine, &planned.record);
+        let Some(based) = &planned.base else { return Ok(false) };
+        if based.decision == Decision::Skip {
+            return Ok(true);
+        }
+        let fail = |e| entry_error(Side::Destination, Operation::Open, level.own_target_path(), e);
+        let over = level.over(base.again().map_err(fail)?).map_err(fail)?;
+        if based.decision == Decision::Compare {
+            let pair = engine.open_pair(&over, record, &based.metadata)?;
+            engine.note_writers(level, record.name.as_bytes(), &pair.source.fd);
+            let all = ByteRange { start: 0, end: pair.source.metadata.size };
+            let differs = self.compare_range(&over, record, &pair, all)?;
+            engine.count(Counter::FilesCompared);
+            if !differs.is_empty() {
+                return Ok(false);
+            }
+        }
+        if share == Share::Reflink {
+            return Ok(true); // it gets attributes of its own
+        }
+        let (source, _) = engine.open_source_file(level, record)?;
+        let name = record.destination_name().as_bytes();
+        let Ok(other) = path::open_file_at(&base.fd, name, false) else { return Ok(false) };
+        let shown = || level.source_path(record.name.as_bytes());
+        let other_shown = || level.target_path(name);
+        let differs = engine.attribute_differences(
+            (source.as_fd(), other.as_fd()),
+            Held::Open,
+            (&shown, &other_shown),
+        )?;
+        Ok(differs.is_empty())
+    }
+
+    fn link_from_base(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        planned: &Planned,
+        base: &TargetDirectory,
+        based: &Based,
+    ) -> Result<bool, EntryError> {
+        let record = &planned.record;
+        let last = record.destination_name().as_bytes();
+        self.writes_to(target);
+        station::at(Activity::TargetNames);
+        match directory::hard_link(&base.fd, last, &target.fd, last) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Err(self.taken(level, target, last)),
+            Err(error) => {
+                // Too many names already, immutable, another file system, no such thing as links.
+                tracing::debug!(?error, "a file of the snapshot before cannot be linked");
+                return Ok(false);
+            }
+        }
+        // The link has moved the change time of both, so whatever happens to the source from now on is seen by the next
+        // snapshot; what happened before is seen here.
+        station::at(Activity::SourceNames);
+        let now = self.look(level, &record.name);
+        let same = now.as_ref().is_ok_and(|now| now.metadata.same_version(&record.metadata));
+        let right = same && self.is_at(target, last, based.metadata.identity);
+        if right {
+            return Ok(true);
+        }
+        let fail =
+            |e| entry_error(Side::Destination, Operation::Unlink, level.target_path(last), e);
+        directory::unlink(&target.fd, last).map_err(fail)?;
+        now?;
+        Err(changed(Side::Source, level.source_path(record.name.as_bytes())))
+    }
+
+    fn clone_from_base(
+        &mut self,
+        level: &Level,
+        target: &TargetDirectory,
+        planned: &Planned,
+        base: &TargetDirectory,
+        based: &Based,
+    ) -> Result<bool, EntryError> {
+        let (engine, record) = (self.engine, &planned.record);
+        let last = record.destination_name().as_bytes();
+        let Ok(old) = path::open_file_at(&base.fd, last, false) else { return Ok(false) };
+        let found = stat::stat_fd(&old).map(|found| engine.mounts.metadata(&found));
+        if !found.is_ok_and(|found| found.same_version(&based.metadata)) {
+            return Ok(false);
+        }
+        let supply = engine.supply(level, record)?;
+        if !supply.metadata.same_version(&record.metadata) {
+            return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
+        }
+        let temporary = self.needs_temporary(planned.decision).then(|| self.temporary_in(level));
+        let name = temporary.as_ref().map_or(last, |temporary| temporary.as_bytes());
+        let file = self.create_file(level, target, name, last, &supply)?;
+        let size = supply.metadata.size;
+        if size > 0 && !matches!(copy::clone_file(&old, file.fd()), Ok(Offer::Done(()))) {
+            return Ok(false); // what was made is removed again
+        }
+        engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
+        let shown = || level.target_path(last);
+        engine.finish_file(
+            &file,
+            &supply.metadata,
+            &supply.attributes,
+            temporary.is_some(),
+            &shown,
+        )?;
+        self.settle(level, file, last, planned.decision, &supply.attributes)?;
+        Ok(true)
+    }
+
+    /// Takes note of a group of names that are one inode now.
+    pub(crate) fn note_linked(&self, level: &Level, name: &[u8], identity: Identity) {
+        let Some(sharing) = &self.engine.sharing else { return };
+        match source_object(level, name) {
+            Ok(source) => sharing.note(identity.inode, source),
+            // It is nobody's then, and the next snapshot brings it over again.
+            Err(_) => sharing.note(identity.inode, (0, 0)),
+        }
+    }
+}
+
+impl Level {
+    /// The same with another directory in the place of the destination.
+    fn over(&self, target: TargetDirectory) -> Result<Self, Errno> {
+        let source = SourceDirectory {
+            fd: path::open_directory_at(&self.source.fd, b".")?,
+            metadata: self.source.metadata.clone(),
+            facts: Arc::clone(&self.source.facts),
+        };
+        Ok(Self {
+            root_id: self.root_id,
+            root: Arc::clone(&self.root),
+            path: self.path.clone(),
+            source,
+            target: Some(target),
+            base: None,
+            ancestors: self.ancestors.clone(),
+        })
+    }
+}
