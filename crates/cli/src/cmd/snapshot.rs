@@ -73,6 +73,9 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         let paths = (source.clone(), PathBytes::from(unfinished.as_os_str()));
         spec::snapshot_spec(args, paths, policy, matches).map_err(Trouble::Unusable)
     };
+    if let Err(error) = snapshots.as_ref().map_or(Ok(Vec::new()), snapshots_in) {
+        return told(&error);
+    }
     let spec = match job(snapshots.as_ref()) {
         Ok(spec) => spec,
         Err(trouble) => return trouble.tell(),

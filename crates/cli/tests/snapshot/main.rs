@@ -1,0 +1,382 @@
+//! `dmover snapshot` as a black box: what is right is judged by rsync, stat, du and the copies that cp has made.
+// A test looks paths up as a user's script would.
+#![allow(clippy::disallowed_methods)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests stop")]
+
+#[path = "../bench/mod.rs"]
+mod bench;
+
+use bench::{Bench, snapshot};
+use dmover_testkit::image::{FileSystem, Image, Mounted};
+use dmover_testkit::lanes::lines::Line;
+use dmover_testkit::lanes::run::Run;
+use std::path::Path;
+
+/// A source with an old file, one that will change, linked names and a link, and a directory for snapshots.
+fn ground() -> Bench {
+    let bench = Bench::new();
+    furnish(&bench);
+    bench
+}
+
+fn furnish(bench: &Bench) {
+    bench.sh("mkdir -p src/d snaps; echo old >src/old; echo one >src/d/changes; echo both >src/both
+        ln src/both src/d/both; ln -s old src/link; find src -exec touch -h -d '2020-02-03 04:05:06.789' {} +");
+}
+
+impl Bench {
+    /// `snapshot create --json`, which has to end with this code.
+    #[track_caller]
+    fn create(&self, options: &str, code: i32) -> Run {
+        let line = format!("snapshot create --json {options} src snaps");
+        self.dmover(&line).expect_code(code)
+    }
+
+    /// The names of all snapshots, the oldest first.
+    #[track_caller]
+    fn names(&self) -> Vec<String> {
+        let run = self.dmover("snapshot list --json snaps").expect_code(0);
+        let lines = run.lines().unwrap();
+        lines.iter().map(|line| line.0["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// What rsync would still do to make a snapshot as a tree is.
+    #[track_caller]
+    fn differs(&self, tree: &str, name: &str) -> String {
+        self.sh(&format!("rsync -nrlptgoDHAXic --delete {tree}/ snaps/{name}/"))
+    }
+}
+
+fn number(run: &Run, counter: &str) -> u64 {
+    let summary: Line = run.said().unwrap().summary.unwrap();
+    summary.number(counter).unwrap_or_else(|| panic!("no {counter}"))
+}
+
+fn images(test: &str) -> impl Iterator<Item = (FileSystem, Bench, Mounted)> {
+    [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs].into_iter().filter_map(move |which| {
+        let image = Image::create_or_skip(test, which, 400 << 20)?;
+        let bench = Bench::inside(image.path());
+        furnish(&bench);
+        Some((which, bench, image))
+    })
+}
+
+#[test]
+fn what_has_not_changed_is_the_same_file_in_the_next_snapshot() {
+    for (file_system, bench, _image) in images("what_has_not_changed") {
+        bench.create("", 0);
+        bench.sh("cp -a src first; echo two >src/d/changes; echo new >src/new; rm src/link");
+        let run = bench.create("", 0);
+        assert_eq!(number(&run, "files_unchanged"), 2, "{file_system}");
+        let [first, second] = &bench.names()[..] else { panic!("two snapshots") };
+        assert_eq!(bench.differs("first", first), "", "{file_system}");
+        assert_eq!(bench.differs("src", second), "", "{file_system}");
+        assert_eq!(bench.differs("src", "latest"), "", "{file_system}");
+        for same in ["old", "both", "d/both"] {
+            let inodes = [first, second].map(|name| bench.inode(&format!("snaps/{name}/{same}")));
+            assert_eq!(inodes[0], inodes[1], "{file_system}: {same}");
+        }
+        let links = bench.sh(&format!("stat -c %h snaps/{first}/both snaps/{first}/old"));
+        assert_eq!(links, "4\n2\n", "{file_system}");
+    }
+}
+
+#[test]
+fn attributes_that_alone_have_changed_do_not_reach_older_snapshots() {
+    for (file_system, bench, _image) in images("attributes_that_alone") {
+        bench.sh("cp src/old src/acl; touch -r src/old src/acl");
+        bench.create("", 0);
+        bench.sh("cp -a src first; chmod 600 src/old; setfattr -n user.a -v b src/d/changes; setfacl -m u:1:r src/acl");
+        let run = bench.create("", 0);
+        assert_eq!(number(&run, "files_unchanged"), 1, "{file_system}: only the linked one");
+        let [first, second] = &bench.names()[..] else { panic!("two snapshots") };
+        assert_eq!(bench.differs("first", first), "", "{file_system}");
+        assert_eq!(bench.differs("src", second), "", "{file_system}");
+    }
+}
+
+#[test]
+fn files_that_were_one_and_are_two_now_are_two_in_the_snapshot() {
+    let bench = ground();
+    bench.create("", 0);
+    // The same content, size and times, and another inode.
+    bench.sh("cp -p --remove-destination src/d/both /dev/null 2>/dev/null || true
+        cp -p src/both aside; mv aside src/d/both");
+    bench.create("", 0);
+    bench.create("", 0);
+    let newest = bench.names().pop().unwrap();
+    assert_ne!(
+        bench.inode(&format!("snaps/{newest}/both")),
+        bench.inode(&format!("snaps/{newest}/d/both"))
+    );
+    assert_eq!(bench.differs("src", &newest), "");
+}
+
+#[test]
+fn a_name_that_is_linked_later_takes_the_file_of_the_snapshot_before() {
+    let bench = ground();
+    bench.create("", 0);
+    bench.sh("ln src/old src/a_new_name");
+    let run = bench.create("", 0);
+    assert_eq!(number(&run, "bytes_copied"), 0);
+    let [first, second] = &bench.names()[..] else { panic!("two snapshots") };
+    let inode = |at: &str| bench.inode(&format!("snaps/{at}"));
+    assert_eq!(inode(&format!("{first}/old")), inode(&format!("{second}/a_new_name")));
+    assert_eq!(bench.differs("src", second), "");
+}
+
+#[test]
+fn clones_share_blocks_and_nothing_else() {
+    for which in [FileSystem::Xfs, FileSystem::Btrfs] {
+        let Some(image) = Image::create_or_skip("clones_share", which, 400 << 20) else { continue };
+        let bench = Bench::inside(image.path());
+        // The source lies elsewhere, or its blocks would be shared.
+        let source = Bench::new();
+        source.sh(
+            "mkdir src; head -c 60M /dev/urandom >src/big; echo x >src/small; chmod 600 src/small
+            touch -d 2020-01-01 src/*",
+        );
+        bench.sh(&format!("mkdir snaps; ln -s {} src", source.at("src").display()));
+        bench.create("--share=reflink", 0);
+        source.sh("chmod 644 src/small; printf 12345678 | dd of=src/big bs=1M seek=30 conv=notrunc status=none");
+        bench.create("--share=reflink", 0);
+        let run = bench.create("--share=reflink", 0);
+        assert_eq!(number(&run, "files_unchanged"), 2, "{which}");
+        bench.sh("sync -f snaps");
+        let used: u64 = bench.sh("df --output=used -B1 snaps | tail -1").trim().parse().unwrap();
+        assert!(used < 140 << 20, "{which}: {used} bytes are in use for three times 60 MiB");
+        let names = bench.names();
+        for name in &names[1..] {
+            assert_eq!(bench.differs("src", name), "", "{which}");
+        }
+        let mode = bench.sh(&format!("stat -c '%a %h' snaps/{}/small", names[0]));
+        assert_eq!(mode, "600 1\n", "{which}: an older snapshot has what it had");
+        let linked = bench.sh("find snaps -type f -links +1");
+        assert_eq!(linked, "", "{which}");
+    }
+}
+
+/// Writes through a mapping that is there already: no time of the file moves as long as the page has not been written back.
+const MAPPER: &str = "
+import mmap, os, sys
+f = os.open('src/mapped', os.O_RDWR)
+m = mmap.mmap(f, 4096)
+m[0:5] = b'first'
+os.close(f)
+print('ready', flush=True)
+sys.stdin.readline()
+m[0:5] = b'later'
+m.close()
+print('done', flush=True)
+sys.stdin.readline()
+";
+
+#[test]
+fn what_is_written_through_a_mapping_is_in_the_next_snapshot() {
+    use std::io::{BufRead, BufReader, Write};
+    let Some(image) = Image::create_or_skip("written_through", FileSystem::Ext4, 64 << 20) else {
+        return;
+    };
+    let (source, bench) = (Bench::inside(image.path()), Bench::new());
+    source.sh("mkdir src; head -c 4096 /dev/zero >src/mapped");
+    bench.sh(&format!("mkdir snaps; ln -s {} src", source.at("src").display()));
+    let mut python = std::process::Command::new("python3");
+    python.args(["-c", MAPPER]).current_dir(source.root());
+    python.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = python.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(output.next().unwrap().unwrap(), "ready");
+    bench.create("", 0);
+    let before = source.sh("stat -c '%y %z' src/mapped");
+    input.write_all(b"\n").unwrap();
+    assert_eq!(output.next().unwrap().unwrap(), "done");
+    let unseen = source.sh("stat -c '%y %z' src/mapped") == before;
+    let run = bench.create("", 0);
+    input.write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(bench.differs("src", "latest"), "");
+    if unseen {
+        assert_eq!(number(&run, "files_compared"), 1, "no time has told it");
+    }
+}
+
+#[test]
+fn an_interrupted_snapshot_has_no_name_and_is_gone_on_with() {
+    let bench = ground();
+    bench.create("", 0);
+    bench.sh("mkdir src/many; for i in $(seq 300); do echo $i >src/many/$i; done; head -c 2M /dev/urandom >src/large");
+    // The second one cannot be written to its end.
+    let line = format!(
+        "ulimit -f 1024; trap '' XFSZ; exec {} snapshot create -qq --state-dir state2 src snaps",
+        bench::PROGRAM
+    );
+    let failed = bench.sh(&format!("code=0; ({line}) || code=$?; echo $code"));
+    assert_eq!(failed, "3\n");
+    assert_eq!(bench.names().len(), 1, "one in which something is missing is not named");
+    assert!(bench.exists("snaps/.dmover-snapshots/unfinished/many/300"));
+    bench.sh("rm src/many/7; echo other >src/many/8");
+    bench.create("", 0);
+    assert_eq!(bench.differs("src", "latest"), "");
+    assert!(!bench.exists("snaps/.dmover-snapshots/unfinished"));
+}
+
+#[test]
+fn what_is_missing_is_accepted_by_name_only_and_told() {
+    let bench = ground();
+    bench.create("", 0);
+    bench.sh("head -c 2M /dev/urandom >src/large");
+    let line = format!(
+        "ulimit -f 1024; trap '' XFSZ; exec {} snapshot create -qq --accept-errors --state-dir s2 src snaps",
+        bench::PROGRAM
+    );
+    assert_eq!(bench.sh(&format!("code=0; ({line}) || code=$?; echo $code")), "3\n");
+    let run = bench.dmover("snapshot list snaps").expect_code(0);
+    let text = String::from_utf8(run.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.len() == 2 && lines[1].ends_with("INCOMPLETE: 1 failed"), "{lines:?}");
+    // It never takes the place of a whole one.
+    bench.dmover("snapshot prune --keep-last 1 snaps").expect_code(0);
+    assert_eq!(bench.names().len(), 2);
+    bench.create("", 0);
+    bench.dmover("snapshot prune --keep-last 1 snaps").expect_code(0);
+    let names = bench.names();
+    assert_eq!(names.len(), 1);
+    assert_eq!(bench.differs("src", &names[0]), "");
+}
+
+#[test]
+fn pruning_removes_what_is_not_kept_and_nothing_else() {
+    let bench = ground();
+    for round in 0..4 {
+        bench.sh(&format!("echo {round} >src/d/changes; chmod 500 src/d; cp -a src copy{round}"));
+        bench.create("", 0);
+    }
+    let before = bench.names();
+    bench.sh("mkdir snaps/mine; echo x >snaps/mine/x");
+    let foreseen = bench.dmover("snapshot prune -n --keep-last 2 snaps").expect_code(0);
+    assert_eq!(bench.names(), before);
+    let done = bench.dmover("snapshot prune --keep-last 2 snaps").expect_code(0);
+    assert_eq!(foreseen.stdout, done.stdout);
+    assert_eq!(bench.names(), before[2..]);
+    for (name, copy) in before[2..].iter().zip(["copy2", "copy3"]) {
+        assert_eq!(bench.differs(copy, name), "");
+    }
+    let left = bench.sh("ls -A snaps; ls snaps/.dmover-snapshots");
+    let own = ["empty", "lock"].map(str::to_owned);
+    let mut expected: Vec<String> = [".dmover-snapshots".to_owned()].to_vec();
+    expected.extend(before[2..].iter().cloned());
+    expected.extend(["latest".to_owned(), "mine".to_owned()]);
+    expected.extend(before[2..].iter().map(|name| format!("{name}.sqlite")));
+    expected.extend(own);
+    let mut left: Vec<&str> = left.lines().collect();
+    left.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(left, expected);
+    let refused = bench.dmover("snapshot prune snaps").expect_code(2);
+    assert!(refused.stderr.contains("which snapshots are to be kept is not said"));
+}
+
+#[test]
+fn a_source_that_is_not_the_one_before_is_refused() {
+    let bench = ground();
+    bench.create("", 0);
+    bench.sh("mkdir other; echo x >other/x");
+    let refused = bench.dmover("snapshot create other snaps").expect_code(2);
+    assert!(refused.stderr.contains("holds snapshots of"), "{}", refused.stderr);
+    // The same path, and another directory: a file system that is not mounted looks like that.
+    bench.sh("mv src aside; mkdir src; echo y >src/y");
+    let refused = bench.create("", 2);
+    assert!(refused.stderr.contains("another directory or file system"), "{}", refused.stderr);
+    bench.create("--other-source", 0);
+    bench.create("", 0);
+    assert_eq!(bench.names().len(), 3);
+    bench.sh("rm src/y");
+    let refused = bench.create("", 2);
+    assert!(refused.stderr.contains("empty"), "{}", refused.stderr);
+    bench.create("--allow-empty-source", 0);
+}
+
+#[test]
+fn nothing_is_made_where_nothing_is_mounted_and_a_dry_run_makes_nothing() {
+    let bench = ground();
+    bench.sh("rmdir snaps");
+    let refused = bench.create("", 2);
+    assert!(refused.stderr.contains("make the directory first"), "{}", refused.stderr);
+    assert!(!bench.exists("snaps"));
+    bench.sh("mkdir snaps");
+    let told = bench.create("-n", 0);
+    assert_eq!(number(&told, "files_copied"), 3);
+    assert_eq!(bench.sh("ls -A snaps"), "");
+    bench.create("", 0);
+    bench.sh("echo z >src/new");
+    let before = snapshot(&bench.at("snaps"));
+    let told = bench.create("-n", 0);
+    assert_eq!((number(&told, "files_copied"), number(&told, "files_unchanged")), (1, 3));
+    assert_eq!(before, snapshot(&bench.at("snaps")));
+}
+
+#[test]
+fn one_process_at_a_time() {
+    let bench = ground();
+    bench.create("", 0);
+    let line = |verb: &str| {
+        format!("flock snaps/.dmover-snapshots/lock {} {verb} || echo $?", bench::PROGRAM)
+    };
+    assert_eq!(bench.sh(&line("snapshot create -qq --no-state src snaps 2>/dev/null")), "6\n");
+    assert_eq!(bench.sh(&line("snapshot prune -qq --keep-last 1 snaps 2>/dev/null")), "6\n");
+    assert_eq!(bench.names().len(), 1);
+}
+
+#[test]
+fn a_crash_between_the_two_renames_is_put_in_order() {
+    let bench = ground();
+    bench.create("", 0);
+    bench.sh("echo more >src/new; cp -a src second");
+    bench.create("", 0);
+    let name = bench.names().pop().unwrap();
+    // As it was after the first rename.
+    bench.sh(&format!("mv snaps/{name} snaps/.dmover-snapshots/unfinished; rm snaps/latest"));
+    assert_eq!(bench.names().len(), 1);
+    bench.create("", 0);
+    assert_eq!(bench.names().len(), 3);
+    assert_eq!(bench.differs("second", &name), "");
+    assert!(Path::new(&bench.at("snaps/latest")).exists());
+    // One that a person has removed is forgotten.
+    let names = bench.names();
+    bench.sh(&format!("rm -r snaps/{}", names[2]));
+    bench.create("", 0);
+    assert_eq!(bench.names().len(), 3);
+    assert!(!bench.exists(&format!("snaps/.dmover-snapshots/{}.sqlite", names[2])));
+    assert_eq!(bench.differs("src", "latest"), "");
+}
+
+#[test]
+fn a_snapshot_from_the_future_is_refused() {
+    let bench = ground();
+    bench.create("", 0);
+    let name = bench.names().pop().unwrap();
+    let record = bench.at(format!("snaps/.dmover-snapshots/{name}.sqlite"));
+    let database = rusqlite::Connection::open(record).unwrap();
+    let sql = "UPDATE meta SET value = value + 86400000 WHERE key = 'begun_ms'";
+    assert_eq!(database.execute(sql, []).unwrap(), 1);
+    drop(database);
+    let refused = bench.create("", 2);
+    assert!(refused.stderr.contains("is the clock right?"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_snapshot_that_has_no_record_is_left_alone_and_shared_with_by_nobody() {
+    let bench = ground();
+    bench.create("", 0);
+    let first = bench.names().pop().unwrap();
+    bench.sh("rm snaps/.dmover-snapshots/*.sqlite");
+    let run = bench.create("", 0);
+    assert_eq!(number(&run, "files_unchanged"), 0);
+    bench.dmover("snapshot prune --keep-last 1 snaps").expect_code(0);
+    assert!(bench.exists(&format!("snaps/{first}/old")));
+    bench.sh("echo damaged >$(ls snaps/.dmover-snapshots/*.sqlite)");
+    let run = bench.create("", 0);
+    assert!(run.stderr.contains("cannot be used"), "{}", run.stderr);
+    assert_eq!(bench.differs("src", "latest"), "");
+}
