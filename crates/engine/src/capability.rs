@@ -107,10 +107,7 @@ impl CapabilityCache {
             let magic = stat::file_system(object).map_or(0, |fs| fs.magic);
             let name = stat::file_system_name(magic);
             Arc::new(Facts {
-                pseudo: matches!(
-                    name,
-                    Some("proc" | "sysfs" | "debugfs" | "tracefs" | "cgroup" | "securityfs")
-                ),
+                pseudo: stat::is_pseudo(name),
                 case_insensitive: matches!(name, Some("vfat" | "exfat" | "ntfs" | "cifs")),
                 remote: matches!(name, Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs")),
                 local: matches!(name, Some("ext4" | "xfs" | "btrfs" | "tmpfs")),

@@ -26,7 +26,7 @@ use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
-use crate::sync::{Doubtful, Guard};
+use crate::sync::{Doubtful, Following, Guard};
 use crate::verify::{Known, Times};
 
 /// The number of EPERM, which entries' errors carry.
@@ -129,6 +129,8 @@ pub struct Engine {
     pub(crate) doubts: Mutex<Vec<TreePath>>,
     /// Errors that are not in the journal yet.
     pub(crate) unrecorded: Mutex<Vec<EntryError>>,
+    /// It looks only at what a feed has told of.
+    pub(crate) following: Option<Following>,
     /// It makes a snapshot.
     pub(crate) sharing: Option<Sharing>,
     /// Watches over deletes.

@@ -1,7 +1,7 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
-    Budget, CopyEngine, DeleteWhen, Event, ExtraNames, JobSpec, PathBytes, RangeCopy, Record,
-    RecordsTask, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
+    Budget, ChangedPlace, CopyEngine, DeleteWhen, Event, ExtraNames, JobSpec, PathBytes, RangeCopy,
+    Record, RecordsTask, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -34,8 +34,8 @@ use crate::queue::{Class, LocalQueue, Queue, Reported};
 use crate::report::{JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::roots::RootTable;
-use crate::state::{JobFile, StateDirectory, job_id};
-use crate::sync::{Doubts, Guard};
+use crate::state::{JobFile, JobLock, StateDirectory, job_id};
+use crate::sync::{Doubts, Following, Guard};
 use crate::verify::Known;
 
 mod abandoned;
@@ -75,6 +75,8 @@ pub struct Job {
     pub list: JobList,
     /// Where the job's state is kept; `None`: nowhere, so nothing is remembered or locked.
     pub state: Option<StateDirectory>,
+    /// Held by whoever runs several passes; otherwise each takes it itself.
+    pub lock: Option<Arc<JobLock>>,
     /// Where the ledger spills to.
     pub spill_directory: PathBuf,
     /// Who watches.
@@ -108,6 +110,8 @@ pub enum JobList {
     Paths(Vec<TreePath>),
     /// Paths below the source that failed in the last pass of the very job.
     Failed(Vec<TreePath>),
+    /// Places of the source that a feed has told of.
+    Changed(Arc<[ChangedPlace]>),
     /// Pairs of source and destination.
     Pairs(Vec<Pair>),
     /// Files to hash.
@@ -169,7 +173,11 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let id = job_id(&job.spec, &job.list, job.state.as_ref())?;
     let dry_run = job.spec.policy.dry_run;
     let locked = job.state.as_ref().filter(|_| !dry_run);
-    let lock = locked.map(|state| state.lock(&id)).transpose()?;
+    let held = job.lock.clone().filter(|_| !dry_run);
+    let lock = match held {
+        Some(lock) => Some(lock),
+        None => locked.map(|state| state.lock(&id).map(Arc::new)).transpose()?,
+    };
     let destination = job.spec.destination.to_path();
     let remembered = job.state.as_ref().and_then(|s| s.placement(&id, &destination));
     let mut record = Recording::open(&job.spec, locked, &id)?;
@@ -194,7 +202,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     refuse_what_was_emptied(&job.spec, &resolved.roots, last.as_ref())?;
     let guard = guard(job, &id, (&resolved, &mounts), last.as_ref())?;
     if let Some(record) = &mut record {
-        record.begin(&job.spec, &resolved.roots, &mounts)?;
+        record.begin(job, &resolved.roots, &mounts)?;
     }
     if let Some(state) = locked {
         // The first record says nothing about the destination's identity: it may be made by this run.
@@ -300,11 +308,7 @@ impl Run {
         let memory = spec.limits.memory_bytes.max(8 << 20) as usize;
         // Half for buffers, a quarter for the ledger, the rest for tasks in flight.
         let share = memory / 2 / movers_max;
-        // A ring has buffers of its own.
-        let ringed = spec.policy.engine == CopyEngine::Uring;
-        let each = if ringed { share / 2 } else { share };
-        let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
-        let buffer_bytes = asked.unwrap_or(each.min(1 << 20)).max(64 << 10);
+        let (buffer_bytes, ring_bytes) = buffers(spec, share);
         let durable = spec.verb == Verb::Sync && !spec.policy.dry_run;
         let spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
         let doubtful = doubtful(record.as_ref(), doubts)?;
@@ -334,7 +338,7 @@ impl Run {
             movers_max,
             movers: AtomicUsize::new(1),
             buffer_bytes,
-            ring_bytes: share - each,
+            ring_bytes,
             depth_max: depth_max(open_files, movers_max),
             started: Instant::now(),
             breaker: Mutex::default(),
@@ -352,6 +356,7 @@ impl Run {
             unrecorded: Mutex::default(),
             guard,
             sharing: sharing(spec)?,
+            following: matches!(job.list, JobList::Changed(_)).then(Following::default),
             forbidden: RwLock::default(),
         });
         let kept = job.state.as_ref().filter(|_| !spec.policy.dry_run);
@@ -363,7 +368,8 @@ impl Run {
             created_ms: now_ms(),
             ..job.description.clone()
         };
-        let outside = kept.map(|state| Outside::new(state, id, &description, &engine));
+        let outside =
+            kept.map(|state| Outside::new(state, id, &description, &engine, job.lock.is_none()));
         let queue = LocalQueue::new(LEASE);
         let coordinator = Coordinator::new(movers_max * 4, BUDGET);
         let coordinator = if survey.is_some() { coordinator.surveying() } else { coordinator };
@@ -684,10 +690,20 @@ impl Run {
             resumed: engine.is_resumed,
             limit: self.pace.summary(),
             elapsed: engine.started.elapsed(),
+            left: engine.following.as_ref().map(Following::left).unwrap_or_default(),
             peak_memory_bytes: dmover_sys::process::peak_memory_bytes(),
             spilled: self.ledger.has_spilled(),
         }
     }
+}
+
+/// Bytes of a mover's buffer, and of those of its ring, from its share of the memory.
+fn buffers(spec: &JobSpec, share: usize) -> (usize, usize) {
+    // A ring has buffers of its own.
+    let ringed = spec.policy.engine == CopyEngine::Uring;
+    let each = if ringed { share / 2 } else { share };
+    let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
+    (asked.unwrap_or(each.min(1 << 20)).max(64 << 10), share - each)
 }
 
 /// Every level of depth holds two directories open; a quarter is left for files and the rest.
@@ -724,6 +740,15 @@ fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
                 })
             })
             .collect(),
+        JobList::Changed(places) => {
+            let tasks = places.chunks(SHARD).flat_map(|shard| {
+                let names = ScanNames::Changed(shard.to_vec());
+                let scan =
+                    move |root| TaskKind::Scan { directory: root_ref(root), names: names.clone() };
+                all_roots().map(scan)
+            });
+            tasks.collect()
+        }
         JobList::Pairs(pairs) => {
             pairs.chunks(SHARD).map(|shard| TaskKind::Pairs(shard.to_vec())).collect()
         }

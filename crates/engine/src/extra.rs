@@ -146,7 +146,7 @@ impl Mover<'_> {
     }
 
     /// Visits one name. Answers whether it is a directory that is to be entered.
-    fn visit_extra(
+    pub(crate) fn visit_extra(
         &mut self,
         level: &Level,
         fd: &OwnedFd,

@@ -285,6 +285,9 @@ fn task_bytes(task: &Shelved) -> usize {
     use dmover_model::{ScanNames, TaskKind};
     let given: usize = task.task.given.iter().map(|path| path.as_bytes().len() + 32).sum();
     let inner = match &task.task.kind {
+        TaskKind::Scan { names: ScanNames::Changed(places), .. } => {
+            places.iter().map(|place| place.path.as_bytes().len() + 40).sum()
+        }
         TaskKind::Scan { names: ScanNames::Paths(paths), .. } => {
             paths.iter().map(|p| p.as_bytes().len() + 40).sum()
         }

@@ -47,6 +47,7 @@ mod state;
 mod sum;
 mod sync;
 mod verify;
+mod watch;
 
 pub use context::Engine;
 pub use control::{Control, StopReason};
@@ -59,5 +60,6 @@ pub use report::{JobReport, JobState};
 pub use snapshot::{
     Based, FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
 };
-pub use state::{Ask, JobFile, JobPhase, JobStatus, StateDirectory, job_id};
-pub use sync::{Withheld, WithheldReason};
+pub use state::{Ask, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, job_id};
+pub use sync::{LeftByFeed, Withheld, WithheldReason};
+pub use watch::{FanotifyFeed, WatchOptions, Watched, watch};

@@ -68,6 +68,11 @@ impl Mover<'_> {
             return None;
         }
         if self.is_for_the_link_phase(level, &record) {
+            if let Some(following) = &self.engine.following {
+                // Its other names are not known here.
+                following.look_at_all("files with several names have changed");
+                return None;
+            }
             let file = file_ref(level, &record);
             self.record_link(LinkName { identity: record.metadata.identity, file });
             self.spent.entries += 1;

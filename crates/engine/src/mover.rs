@@ -164,6 +164,7 @@ impl Mover<'_> {
             TaskKind::Revisit(directories) => self.run_revisit(directories),
             TaskKind::Rename(moves) => self.run_rename(moves),
             TaskKind::Catalog(directories) => self.run_catalog(directories),
+            TaskKind::CatalogNames(places) => self.run_catalog_names(places),
             TaskKind::Pairs(pairs) => self.run_pairs(pairs),
             TaskKind::Sums(items) => self.run_sums(items),
             TaskKind::Hash(task) => self.run_hash(task),

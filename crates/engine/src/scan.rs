@@ -65,6 +65,10 @@ impl Mover<'_> {
             ScanNames::Files(names) => self.scan_names(at, names, TypeHint::File),
             ScanNames::Directories(names) => self.scan_names(at, names, TypeHint::Directory),
             ScanNames::Extra => self.scan_extra(at),
+            ScanNames::Changed(places) => {
+                self.scan_changed(at.root, places);
+                Ok(())
+            }
             ScanNames::Paths(paths) => {
                 self.scan_paths(at.root, paths);
                 Ok(())
@@ -98,6 +102,21 @@ impl Mover<'_> {
         }
         self.descend(frames);
         Ok(())
+    }
+
+    /// Brings over names of one directory that is open already, and gives it back.
+    pub(crate) fn take_listed(&mut self, level: Level, names: Vec<Name>) -> Option<Level> {
+        let node = FrameNode::Inherited;
+        let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
+        self.take_names(&mut frames, names.into_iter().map(Seen::without_hint).collect());
+        let mut frame = frames.pop()?;
+        if !frame.directories.is_empty() {
+            let directory = frame.level.reference();
+            let names = ScanNames::Directories(frame.directories.drain(..).collect());
+            let kind = TaskKind::Scan { directory, names };
+            self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        }
+        Some(frame.level)
     }
 
     /// The root of a tree: a directory is entered, anything else is a single entry.

@@ -40,7 +40,11 @@ pub fn job_id(
         hasher.update(b"\0");
     }
     match list {
-        JobList::None | JobList::Failed(_) | JobList::Sums(_) | JobList::Records(_) => {}
+        JobList::None
+        | JobList::Failed(_)
+        | JobList::Changed(_)
+        | JobList::Sums(_)
+        | JobList::Records(_) => {}
         JobList::Paths(paths) => paths.iter().for_each(|p| {
             hasher.update(p.as_bytes()).update(b"\0");
         }),
@@ -87,7 +91,7 @@ fn is_held(path: &Path) -> bool {
 
 /// The lock of one job; it goes when this is dropped.
 #[derive(Debug)]
-pub(crate) struct JobLock {
+pub struct JobLock {
     file: OwnedFd,
     path: PathBuf,
 }

@@ -127,6 +127,15 @@ pub enum Surveyed {
         /// Where it is.
         path: TreePath,
     },
+    /// What stands under one name.
+    Named {
+        /// The directory at the source.
+        directory: u64,
+        /// The name.
+        name: Name,
+        /// What both sides have; `None`: not the same, or nothing.
+        entry: Option<Box<CatalogEntry>>,
+    },
     /// Entries that both sides of a directory have alike.
     Recorded(Box<Segment>),
 }

@@ -14,6 +14,7 @@ mod error;
 mod escape;
 mod event;
 mod exit;
+mod feed;
 mod job;
 mod limit;
 mod name;
@@ -34,6 +35,7 @@ pub use error::{EntryError, ErrorClass, Operation, Side};
 pub use escape::{percent_decode, percent_encode};
 pub use event::{Action, Event, Item, Note};
 pub use exit::ExitCode;
+pub use feed::{ChangeFeed, ChangedPlace, FeedBatch, FeedError, Happened};
 pub use job::{
     FilterRule, FollowLinks, JobId, JobSpec, Limits, ListFile, Selection, TargetMode, Verb,
 };

@@ -5,9 +5,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteRange, CompareTask, ConcludeTask, EntryError, ExtraNames, HashTask, HashedPieces, Identity,
-    JudgeTask, Metadata, Move, Name, RangeCopy, RecordsTask, Revisit, SumItem, Surveyed, TreePath,
-    Version,
+    ByteRange, ChangedPlace, CompareTask, ConcludeTask, EntryError, ExtraNames, HashTask,
+    HashedPieces, Identity, JudgeTask, Metadata, Move, Name, RangeCopy, RecordsTask, Revisit,
+    SumItem, Surveyed, TreePath, Version,
 };
 
 /// Number of a task within its job.
@@ -70,6 +70,8 @@ pub enum ScanNames {
     Directories(Vec<Name>),
     /// These paths below the root, from a list file.
     Paths(Vec<TreePath>),
+    /// These places below the root, of which a feed has told.
+    Changed(Vec<ChangedPlace>),
     /// The directory itself and all below it, only to find names that the destination alone has.
     Extra,
 }
@@ -79,7 +81,7 @@ impl ScanNames {
     pub fn names(&self) -> &[Name] {
         match self {
             Self::Listed(names) | Self::Files(names) | Self::Directories(names) => names,
-            Self::Root | Self::Paths(_) | Self::Extra => &[],
+            Self::Root | Self::Paths(_) | Self::Changed(_) | Self::Extra => &[],
         }
     }
 }
@@ -152,7 +154,7 @@ pub struct LinkGroup {
 pub enum TaskKind {
     /// Look at names of a directory and bring them over, going down within the budget.
     Scan {
-        /// The directory; for `ScanNames::Root` and `Paths` only its root counts.
+        /// The directory; for `ScanNames::Root`, `Paths` and `Changed` only its root counts.
         directory: DirectoryRef,
         /// Which names.
         names: ScanNames,
@@ -180,6 +182,8 @@ pub enum TaskKind {
     Rename(Vec<Move>),
     /// Find out what both sides of directories have alike.
     Catalog(Vec<TreePath>),
+    /// Record what both sides have at these places.
+    CatalogNames(Vec<TreePath>),
     /// Copy single entries named in a batch list: source, destination, ranges.
     Pairs(Vec<(crate::PathBytes, crate::PathBytes, Option<RangeCopy>)>),
     /// Hash files of a list.
@@ -200,7 +204,8 @@ impl TaskKind {
     /// What another run does not go on with: it looks at both sides again, and finds it out anew.
     pub fn is_begun_anew(&self) -> bool {
         match self {
-            Self::Revisit(_) | Self::Rename(_) | Self::Catalog(_) | Self::Delete(_) => true,
+            Self::Revisit(_) | Self::Rename(_) | Self::Delete(_) => true,
+            Self::Catalog(_) | Self::CatalogNames(_) => true,
             Self::Scan { names, .. } => matches!(names, ScanNames::Extra),
             _ => false,
         }

@@ -205,6 +205,11 @@ pub fn file_system_name(magic: i64) -> Option<&'static str> {
     })
 }
 
+/// Whether a file system of this name has no storage, so that sizes there mean nothing.
+pub fn is_pseudo(name: Option<&str>) -> bool {
+    matches!(name, Some("proc" | "sysfs" | "debugfs" | "tracefs" | "cgroup" | "securityfs"))
+}
+
 /// Whether an error of a stat means that nothing is there.
 pub fn is_absent(error: Errno) -> bool {
     error == Errno::NOENT

@@ -20,6 +20,9 @@ pub struct SyncArgs {
     /// How what looks equal is looked at
     #[command(flatten)]
     pub comparison: ComparisonArgs,
+    /// Whether it goes on
+    #[command(flatten)]
+    pub watch: WatchArgs,
     /// Which entries take part
     #[command(flatten)]
     pub filter: FilterArgs,
@@ -75,6 +78,24 @@ pub struct DeleteArgs {
     /// Delete also if SOURCE has no entries
     #[arg(long)]
     pub allow_empty_source: bool,
+}
+
+/// Whether passes go on.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Watching")]
+pub struct WatchArgs {
+    /// Go on after the pass: bring over what changes at SOURCE as it changes, as the kernel tells (fanotify(7); root;
+    /// ext4, XFS, tmpfs, btrfs), until a signal or 'dmover cancel' ends it
+    #[arg(long, conflicts_with_all = ["dry_run", "check", "no_state", "only_failed", "dereference", "manifest",
+        "print_hash"])]
+    pub watch: bool,
+    /// With --watch: look at an entry when nothing has happened to it for so long
+    #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "200ms",
+        requires = "watch")]
+    pub watch_delay: u64,
+    /// With --watch: look at everything again after so long, whatever was told (0: never)
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "24h", requires = "watch")]
+    pub reconcile: u64,
 }
 
 /// How what looks equal is looked at.

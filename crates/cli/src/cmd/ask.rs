@@ -1,5 +1,5 @@
 //! `dmover pause`, `resume`, `cancel`, `retry` and `cleanup`: what is asked of jobs.
-use dmover_engine::{Ask, JobPhase};
+use dmover_engine::Ask;
 use dmover_model::ExitCode as Code;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -37,7 +37,7 @@ pub(crate) fn resume(args: &ResumeArgs) -> ExitCode {
         Err(refused) => return refuse(refused),
     };
     let phase = known.state.status(&known.file.job).unwrap_or_default().phase;
-    if matches!(phase, JobPhase::Running | JobPhase::Paused) {
+    if phase.has_process() {
         return tell(&known, Ask::Resume).map_or_else(refuse, |()| exit(Code::Done));
     }
     run_again(&known, args.detach, &[])

@@ -225,6 +225,10 @@ fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
             format!("it is at work, {} tasks are waiting or in hand", grouped(status.tasks_left)),
             String::new(),
         ),
+        (JobPhase::Watching, _) => (
+            "it waits for changes of the source, and brings them over".into(),
+            format!("'dmover cancel {id}' ends it"),
+        ),
         (JobPhase::Paused, _) => {
             ("it holds, as it was asked to".into(), format!("'dmover resume {id}' has it go on"))
         }
@@ -262,7 +266,7 @@ pub(crate) fn wait(args: &WaitArgs) -> ExitCode {
     for Known { state, file } in &known {
         loop {
             let status = state.status(&file.job).unwrap_or_default();
-            if !matches!(status.phase, JobPhase::Running | JobPhase::Paused) {
+            if !status.phase.has_process() {
                 let died = status.phase == JobPhase::Died;
                 let code = status.exit_code.filter(|_| !died);
                 worst = worst.max(code.unwrap_or_else(|| Code::Partial.code()));

@@ -13,3 +13,4 @@ pub(crate) mod sum;
 pub(crate) mod sync;
 mod transfer;
 pub(crate) mod verify;
+mod watch;

@@ -59,6 +59,7 @@ pub(super) fn run(
         spec,
         list: JobList::Records(Arc::clone(&recorded) as Arc<dyn RecordSupply>),
         state: None,
+        lock: None,
         spill_directory: place.spill_directory.to_owned(),
         monitor: Arc::new(Findings(Arc::clone(&place.monitor))),
         counters: Arc::new(Counters::default()),

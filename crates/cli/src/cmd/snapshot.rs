@@ -313,6 +313,7 @@ impl<'a> Remover<'a> {
             spec: spec::removal_spec(&bytes(empty), &bytes(tree), &self.args.limits),
             list: JobList::None,
             state: None,
+            lock: None,
             spill_directory: std::env::temp_dir(),
             monitor: Arc::clone(&self.printer) as Arc<dyn Monitor>,
             counters: Arc::clone(&self.counters),

@@ -46,6 +46,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         spec,
         list: JobList::Sums(supply),
         state: None,
+        lock: None,
         spill_directory: std::env::temp_dir(),
         monitor: printer.monitor(),
         counters,

@@ -9,6 +9,7 @@ use super::detach;
 use super::jobs::{self, Refused};
 use super::run::{exit, refuse};
 use super::transfer::{self, Transfer};
+use super::watch;
 use crate::args::SyncArgs;
 use crate::print::say;
 use crate::spec;
@@ -28,6 +29,9 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let SyncArgs { proof, items, output, job, state, .. } = args;
     if let Some(code) = detach::go_on(job, state, &spec) {
         return code;
+    }
+    if args.watch.watch {
+        return watch::run(args, spec);
     }
     let (spec, failed) = match only_failed(args, spec) {
         Ok(found) => found,

@@ -37,8 +37,15 @@ pub(super) struct Transfer<'a> {
 /// Answers where the result is, if there is one.
 pub(super) type Publish<'a> = dyn Fn(&JobReport, Code) -> Result<Option<PathBuf>, Fatal> + 'a;
 
-/// Runs the job. `None`: something else was asked for, or it could not begin.
-pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
+/// A job that can begin.
+pub(super) struct Prepared {
+    pub job: Job,
+    pub printer: Printer,
+    manifest: Option<ManifestFile>,
+}
+
+/// Makes everything ready. `Err`: something else was asked for, or it cannot begin.
+pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     let spec = args.spec.clone();
     if let Some(code) = before_the_job(&spec, args.output) {
         return Err(code);
@@ -79,6 +86,7 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
         spec,
         list,
         state,
+        lock: None,
         spill_directory,
         monitor: printer.monitor(),
         counters,
@@ -89,6 +97,12 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
         umask,
         open_files_max,
     };
+    Ok(Prepared { job, printer, manifest })
+}
+
+/// Runs the job. `None`: something else was asked for, or it could not begin.
+pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
+    let Prepared { job, printer, manifest } = prepare(args)?;
     let mut result = run_job(&job);
     if let Some(Err(message)) = manifest.as_ref().map(|manifest| manifest.end(&result)) {
         // Nobody must take the end of the copy for the end of the job.
@@ -157,7 +171,7 @@ fn read_back(args: &Transfer<'_>, job: &Job, manifest: &ManifestFile) -> Result<
 }
 
 /// Text or JSON, with progress beside it.
-struct Printer {
+pub(super) struct Printer {
     progress: Arc<Progress>,
     kind: Kind,
     quiet: bool,
@@ -247,8 +261,42 @@ impl Printer {
         }
     }
 
+    /// What a pass over changed places has done.
+    pub fn changes(&self, report: &JobReport, lag_ms: u64) {
+        let get = |counter| report.counters.get(counter);
+        let done: Vec<String> = [
+            (Counter::FilesCopied, "file", "files"),
+            (Counter::DirectoriesCreated, "directory", "directories"),
+            (Counter::SymlinksCopied, "symbolic link", "symbolic links"),
+            (Counter::SpecialsCopied, "special", "specials"),
+            (Counter::EntriesRenamed, "renamed", "renamed"),
+            (Counter::EntriesDressed, "dressed", "dressed"),
+            (Counter::EntriesDeleted, "deleted", "deleted"),
+            (Counter::Errors, "FAILED", "FAILED"),
+        ]
+        .into_iter()
+        .filter(|(counter, ..)| get(*counter) > 0)
+        .map(|(counter, one, many)| counted(get(counter), one, many))
+        .collect();
+        match &self.kind {
+            Kind::Json(printer) => printer.summary(report, report.exit_code()),
+            Kind::Text(..) if self.quiet || done.is_empty() => {}
+            Kind::Text(..) => {
+                let seconds = lag_ms as f64 / 1000.0;
+                self.progress.say(&format!("dmover: {}; {seconds:.1} s behind", done.join(", ")));
+            }
+        }
+    }
+
+    /// Something worth saying that is no data.
+    pub fn say(&self, words: &str) {
+        if !self.quiet && matches!(self.kind, Kind::Text(..)) {
+            self.progress.say(words);
+        }
+    }
+
     /// `checked`: what was found when it was read back.
-    fn end(&self, result: &Result<JobReport, Fatal>, checked: Option<&(Code, JobReport)>) {
+    pub fn end(&self, result: &Result<JobReport, Fatal>, checked: Option<&(Code, JobReport)>) {
         self.progress.end();
         let code = checked.map_or(Code::Done, |(code, _)| *code);
         if let (Some((code, report)), Kind::Json(_)) = (checked, &self.kind) {

@@ -93,6 +93,7 @@ fn job(
     // What only looks leaves nothing behind.
     let state = args.repair.then(|| usable_state(&args.state, false)).flatten();
     Job {
+        lock: None,
         list: recorded.map_or(JobList::None, |recorded| {
             JobList::Records(Arc::clone(recorded) as Arc<dyn dmover_engine::RecordSupply>)
         }),

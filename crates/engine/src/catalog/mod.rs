@@ -15,7 +15,7 @@ use crate::sync::Doubts;
 
 mod survey;
 
-pub(crate) use survey::Survey;
+pub(crate) use survey::{Only, Scope, Survey};
 
 /// Its name in the directory of the job.
 const FILE: &str = "catalog.sqlite";
@@ -260,6 +260,16 @@ impl Catalog {
             entry.name = to.1.clone();
             this.put_moved(&to, Some(entry))
         })
+    }
+
+    /// What was found under one name of a directory.
+    pub fn note(
+        &mut self,
+        directory: u64,
+        name: Name,
+        entry: Option<CatalogEntry>,
+    ) -> Result<(), Fatal> {
+        self.try_to(|this| this.put_moved(&(directory, name), entry))
     }
 
     fn entry(&self, directory: u64, name: &Name) -> Boxed<Option<CatalogEntry>> {

@@ -52,6 +52,26 @@ const SCRATCH: &str = "
 /// A name in a directory, by the inode of that at the source.
 type Place = (u64, Vec<u8>);
 
+/// How much of a tree a pass looks at.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All of it.
+    All,
+    /// What an earlier run has left of it, which is not known.
+    Resumed,
+    /// Single places.
+    Only(Only),
+}
+
+/// Places that a pass looks at, if not at everything.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Only {
+    /// Directories in which names came or went, by the inode at the source.
+    pub directories: Vec<(u64, TreePath)>,
+    /// Names of which something has changed.
+    pub names: Vec<TreePath>,
+}
+
 /// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -78,6 +98,8 @@ pub(crate) struct Survey {
     top: u64,
     /// Every directory is recorded in the end: the catalog does not say enough of them.
     all: bool,
+    /// Only these directories are looked at, and none is recorded.
+    only: Option<Only>,
     /// The last directory that was given out.
     depth: (i64, i64),
     /// Where directories were moved to.
@@ -94,8 +116,10 @@ impl Survey {
         mut catalog: Catalog,
         scratch_directory: &Path,
         top: Object,
-        is_resumed: bool,
+        scope: Scope,
     ) -> Result<Self, Fatal> {
+        let is_resumed = scope == Scope::Resumed;
+        let only = if let Scope::Only(only) = scope { Some(only) } else { None };
         catalog.belong_to(top)?;
         let all = is_resumed || !catalog.was_whole;
         catalog.set_whole(false)?;
@@ -106,6 +130,7 @@ impl Survey {
             stage: if is_resumed { Stage::Tree } else { Stage::Look },
             top: top.inode,
             all,
+            only,
             depth: (-1, -1),
             moved: HashMap::new(),
             displaced: HashMap::new(),
@@ -141,7 +166,16 @@ impl Survey {
                         Vec::new()
                     }
                     Stage::Record => {
-                        let tasks = this.flagged()?;
+                        let names = this.only.as_mut().map(|only| std::mem::take(&mut only.names));
+                        let tasks = match names {
+                            Some(names) => in_tasks(names, MOVES, TaskKind::CatalogNames),
+                            None => this.flagged()?,
+                        };
+                        if tasks.is_empty() && this.only.is_some() {
+                            // What was written before is as good as it was.
+                            this.catalog.set_whole(!this.all)?;
+                            return Ok(tasks);
+                        }
                         if tasks.is_empty() {
                             this.catalog.end(this.top, saw_all)?;
                             return Ok(tasks);
@@ -176,6 +210,7 @@ impl Survey {
             let (mut revisits, mut segments) = (Vec::new(), Vec::new());
             for surveyed in found {
                 match surveyed {
+                    Surveyed::Unchanged { .. } if this.only.is_some() => {}
                     Surveyed::Unchanged { inode, path } => {
                         for child in this.catalog.children(inode)? {
                             let path = path.join(&child.name);
@@ -191,6 +226,9 @@ impl Survey {
                     }
                     Surveyed::Moved(number, result) => this.note_move(number, result)?,
                     Surveyed::Touched { inode, path } => this.flag(inode, &path, false)?,
+                    Surveyed::Named { directory, name, entry } => {
+                        this.catalog.note(directory, name, entry.map(|entry| *entry))?;
+                    }
                     Surveyed::Recorded(segment) => segments.push(*segment),
                 }
             }
@@ -213,6 +251,13 @@ impl Survey {
     /// Begins with the top, if there is anything to compare it with.
     fn look(&mut self) -> Boxed<Vec<TaskKind>> {
         self.stage = Stage::Match;
+        if let Some(only) = &mut self.only {
+            let mut revisits = Vec::new();
+            for (inode, path) in std::mem::take(&mut only.directories) {
+                revisits.push(Revisit { path, inode, known: None });
+            }
+            return Ok(in_tasks(revisits, DIRECTORIES, TaskKind::Revisit));
+        }
         let mut any = false;
         self.catalog.each_segment(self.top, |_| {
             any = true;
@@ -251,7 +296,7 @@ impl Survey {
         let mut names = scratch
             .prepare("SELECT inode, name FROM listing WHERE directory = ?1 AND is_directory")?;
         let mut rows = names.query([directory])?;
-        while let Some(row) = rows.next()? {
+        while let Some(row) = rows.next()?.filter(|_| self.only.is_none()) {
             let (inode, name): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
             let inode = inode as u64;
             let state = self.catalog.known(inode)?.and_then(|known| known.state);
@@ -612,7 +657,11 @@ impl Survey {
         Ok(())
     }
 
-    fn flag(&self, inode: u64, path: &TreePath, out: bool) -> Boxed<()> {
+    fn flag(&mut self, inode: u64, path: &TreePath, out: bool) -> Boxed<()> {
+        if self.only.is_some() {
+            // The next pass over everything reads its names, and records it.
+            return Ok(self.catalog.unsettle(inode)?);
+        }
         let sql = "INSERT OR IGNORE INTO flagged VALUES (?1, ?2, ?3)";
         self.scratch.prepare_cached(sql)?.execute(params![inode as i64, path.as_bytes(), out])?;
         Ok(())
@@ -625,7 +674,7 @@ impl Survey {
 
     fn begin_recording(&mut self) -> Boxed<()> {
         self.catalog.relax()?;
-        if self.all {
+        if self.all && self.only.is_none() {
             // Whatever is below it is found from there.
             self.scratch.execute("DELETE FROM flagged", [])?;
             self.flag(self.top, &TreePath::root(), false)?;

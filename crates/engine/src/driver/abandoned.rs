@@ -65,7 +65,8 @@ impl Run {
             // What was renamed is dealt with by the scan as well, and the next pass looks at it all.
             | TaskKind::Revisit(_)
             | TaskKind::Rename(_)
-            | TaskKind::Catalog(_) => return,
+            | TaskKind::Catalog(_)
+            | TaskKind::CatalogNames(_) => return,
         };
         self.tell_not_attempted(path, &words);
     }

@@ -26,8 +26,14 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// Tells that the job begins.
-    pub fn new(state: &StateDirectory, job: &JobId, file: &JobFile, engine: &Engine) -> Self {
+    /// Tells that the job begins. `alone`: nobody has heard for it before.
+    pub fn new(
+        state: &StateDirectory,
+        job: &JobId,
+        file: &JobFile,
+        engine: &Engine,
+        alone: bool,
+    ) -> Self {
         let now = Instant::now();
         let outside = Self {
             state: state.clone(),
@@ -39,7 +45,9 @@ impl Outside {
             paused: false,
         };
         // What was asked of an earlier run is no matter of this one.
-        let _ = state.asked(job);
+        if alone {
+            let _ = state.asked(job);
+        }
         if let Err(error) = state.describe(job, file) {
             tracing::warn!(%error, "what the job is cannot be written down");
         }

@@ -4,11 +4,11 @@ use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
-use super::Job;
+use super::{Job, JobList};
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
 use crate::error::Fatal;
-use crate::journal::{Begun, Ending, Entry, Journal, LastPass, Left, Places};
+use crate::journal::{Begun, Ending, Entry, Journal, LastPass, Left, PassKind, Places};
 use crate::ledger::Ledger;
 use crate::mounts::MountTable;
 use crate::report::{JobReport, JobState};
@@ -54,19 +54,19 @@ impl Recording {
     }
 
     /// Begins a pass, or goes on with one.
-    pub fn begin(
-        &mut self,
-        spec: &JobSpec,
-        roots: &[Root],
-        mounts: &MountTable,
-    ) -> Result<(), Fatal> {
+    pub fn begin(&mut self, job: &Job, roots: &[Root], mounts: &MountTable) -> Result<(), Fatal> {
         let ends = ends(roots);
         // What the job was first given counts until it is forgotten: a pass without deletes over something else must
         // not open the way for one with.
         let known = self.last.as_ref().map(|last| last.source.clone());
         let source = known.filter(|known| !known.is_empty()).unwrap_or_else(|| source(roots));
         let places = Places { source, roots: objects(&ends).unwrap_or_default() };
-        let begun = self.journal.begin(spec, &places)?;
+        let kind = match &job.list {
+            JobList::Failed(_) | JobList::Paths(_) => PassKind::Listed,
+            JobList::Changed(places) => PassKind::Changed(places),
+            _ => PassKind::Whole,
+        };
+        let begun = self.journal.begin(&job.spec, kind, &places)?;
         if places.roots.is_empty() {
             self.unplaced = ends;
         }

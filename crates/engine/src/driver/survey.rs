@@ -1,11 +1,12 @@
 //! The catalog of a run: who keeps one, and who does not.
-use dmover_model::{FollowLinks, JobId, Verb};
-use dmover_sys::stat;
+use dmover_model::{ChangedPlace, FollowLinks, JobId, TreePath, Verb};
+use dmover_sys::{path, stat};
+use std::collections::BTreeSet;
 
 use super::{Job, JobList};
-use crate::catalog::{Catalog, Survey};
+use crate::catalog::{Catalog, Only, Scope, Survey};
 use crate::error::Fatal;
-use crate::root::Resolved;
+use crate::root::{Resolved, Root};
 use crate::sync::{Doubts, object_of};
 
 /// Begins the survey of a pass over one whole tree. What is named in lists, or found through links, has no place of its
@@ -27,7 +28,8 @@ pub(super) fn survey(
     let whole = matches!(job.list, JobList::None);
     let plain = job.spec.selection.follow != FollowLinks::Always;
     let root = resolved.roots.first().filter(|root| root.is_directory && sync.renames);
-    let Some(root) = root.filter(|_| whole && plain) else {
+    let changed = if let JobList::Changed(places) = &job.list { Some(places) } else { None };
+    let Some(root) = root.filter(|_| (whole || changed.is_some()) && plain) else {
         return Ok((None, Catalog::leave_behind(&directory, id, whole)?));
     };
     let Ok(top) = stat::stat_born_at(&root.source.parent, b"") else {
@@ -36,6 +38,27 @@ pub(super) fn survey(
     let mut catalog = Catalog::open(&directory, id)?;
     let doubts = catalog.doubts()?;
     let top = object_of(&top);
-    let survey = Survey::begin(catalog, &job.spill_directory, top, is_resumed)?;
+    let scope = match changed {
+        Some(places) => Scope::Only(Only {
+            directories: renamed_in(root, places),
+            names: places.iter().map(|place| place.path.clone()).collect(),
+        }),
+        None if is_resumed => Scope::Resumed,
+        None => Scope::All,
+    };
+    let survey = Survey::begin(catalog, &job.spill_directory, top, scope)?;
     Ok((Some(survey), doubts))
+}
+
+/// Directories of the source in which names came or went.
+fn renamed_in(root: &Root, places: &[ChangedPlace]) -> Vec<(u64, TreePath)> {
+    let moved = places.iter().filter(|place| place.what.moved);
+    let directories: BTreeSet<TreePath> =
+        moved.filter_map(|place| Some(place.path.split_last()?.0)).collect();
+    let known = directories.into_iter().filter_map(|path| {
+        // What is not there any more has nothing that could be followed.
+        let fd = path::open_directory_below(&root.source.parent, path.as_bytes()).ok()?;
+        Some((stat::stat_fd(fd).ok()?.inode, path))
+    });
+    known.collect()
 }

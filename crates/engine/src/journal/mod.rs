@@ -4,7 +4,7 @@
 //! and what follows from a report is committed as one before the mover hears that it was. So whatever the journal
 //! calls done is done, also after a power cut; that the journal itself loses its last commits then costs work only.
 use dmover_model::{
-    DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, TaskKind, TreePath,
+    ChangedPlace, DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, TaskKind, TreePath,
 };
 use dmover_plan::coordinator::{Change, NodeId, Shelved};
 use dmover_sys::stat;
@@ -31,6 +31,27 @@ pub(crate) struct Journal {
     database: Connection,
     generation: i64,
     pass: i64,
+}
+
+/// What a pass looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PassKind<'a> {
+    /// Everything.
+    Whole,
+    /// Paths of a list.
+    Listed,
+    /// What a feed has told. It is on record before it is looked at.
+    Changed(&'a [ChangedPlace]),
+}
+
+impl PassKind<'_> {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Listed => "listed",
+            Self::Changed(_) => "changed",
+        }
+    }
 }
 
 /// How a pass begins.
@@ -81,10 +102,10 @@ impl LastPass {
     fn read(database: &Connection, path: &Path) -> Result<Option<Self>, Fatal> {
         let sql = "SELECT source, state, exit_code, \
                    coalesce(json_extract(counters, '$.entries_found'), 0), \
-                   coalesce(ended_ms, resumed_ms, begun_ms), \
-                   (SELECT min(begun_ms) FROM pass WHERE number > \
-                    coalesce((SELECT max(number) FROM pass WHERE state = 'finished'), 0)) \
-                   FROM pass ORDER BY number DESC LIMIT 1";
+                   (SELECT max(coalesce(ended_ms, resumed_ms, begun_ms)) FROM pass), \
+                   (SELECT min(begun_ms) FROM pass WHERE state != 'finished' AND number > \
+                    coalesce((SELECT max(number) FROM pass WHERE state = 'finished' AND kind = 'whole'), 0)) \
+                   FROM pass WHERE kind = 'whole' ORDER BY number DESC LIMIT 1";
         let row = database.query_row(sql, [], |row| {
             let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
             let clean = state == "finished" && code == Some(0);
@@ -182,11 +203,17 @@ impl Journal {
     }
 
     /// Begins a pass, or goes on with one that did not come to its end and had the same to do.
-    pub fn begin(&mut self, spec: &JobSpec, places: &Places) -> Result<Begun, Fatal> {
+    pub fn begin(
+        &mut self,
+        spec: &JobSpec,
+        kind: PassKind<'_>,
+        places: &Places,
+    ) -> Result<Begun, Fatal> {
         let text = same_work(spec);
-        // One that had not begun with the tree has nothing to go on with.
+        // One that had not begun with the tree has nothing to go on with, and what one over a list has left is not what
+        // another one has to do.
         let sql = "SELECT number FROM pass WHERE ended_ms IS NULL AND spec = ?1 AND places = ?2 \
-                   AND places != '' \
+                   AND places != '' AND kind = 'whole' \
                    AND number = (SELECT max(number) FROM pass) \
                    AND (EXISTS (SELECT 1 FROM task) OR EXISTS (SELECT 1 FROM outcome))";
         let run = |this: &mut Self| -> rusqlite::Result<Begun> {
@@ -194,7 +221,7 @@ impl Journal {
                 .database
                 .query_row(sql, params![text, places.roots], |row| row.get(0))
                 .optional()?;
-            if let Some(number) = open {
+            if let Some(number) = open.filter(|_| kind == PassKind::Whole) {
                 this.pass = number;
                 let sql = "UPDATE pass SET resumed_ms = ?1, state = 'running' WHERE number = ?2";
                 this.database.execute(sql, params![now_ms(), number])?;
@@ -204,9 +231,20 @@ impl Journal {
             transaction.execute_batch(schema::FORGET)?;
             let sql = "UPDATE pass SET ended_ms = ?1, state = 'given up' WHERE ended_ms IS NULL";
             transaction.execute(sql, [now_ms()])?;
-            let sql = "INSERT INTO pass (spec, source, places, begun_ms, state) \
-                       VALUES (?1, ?2, ?3, ?4, 'running')";
-            transaction.execute(sql, params![text, places.source, places.roots, now_ms()])?;
+            if let PassKind::Changed(changed) = kind {
+                // There may be one a second: the last one stands for all that have ended.
+                let sql = "DELETE FROM pass WHERE kind = 'changed' AND state = 'finished'";
+                transaction.execute(sql, [])?;
+                let mut insert =
+                    transaction.prepare_cached("INSERT OR IGNORE INTO changed VALUES (?1)")?;
+                for place in changed {
+                    insert.execute([place.path.as_bytes()])?;
+                }
+            }
+            let sql = "INSERT INTO pass (kind, spec, source, places, begun_ms, state) \
+                       VALUES (?1, ?2, ?3, ?4, ?5, 'running')";
+            let Places { source, roots } = places;
+            transaction.execute(sql, params![kind.word(), text, source, roots, now_ms()])?;
             this.pass = transaction.last_insert_rowid();
             transaction.commit()?;
             Ok(Begun::Afresh)
@@ -300,6 +338,9 @@ impl Journal {
                 self.database.execute_batch(schema::FORGET)?;
             }
             if ending == Ending::Finished {
+                // One over everything has looked at whatever was told before it began.
+                let sql = "DELETE FROM changed WHERE (SELECT kind FROM pass WHERE number = ?1) != 'listed'";
+                self.database.execute(sql, [self.pass])?;
                 // This pass has looked at those of earlier ones.
                 if saw_all {
                     self.database.execute("DELETE FROM doubt WHERE pass != ?1", [self.pass])?;
@@ -376,7 +417,10 @@ fn kind_word(kind: &TaskKind) -> &'static str {
         TaskKind::Links(_) => "links",
         TaskKind::Finish(_) => "finish",
         TaskKind::Delete(_) => "delete",
-        TaskKind::Revisit(_) | TaskKind::Rename(_) | TaskKind::Catalog(_) => "survey",
+        TaskKind::Revisit(_)
+        | TaskKind::Rename(_)
+        | TaskKind::Catalog(_)
+        | TaskKind::CatalogNames(_) => "survey",
         TaskKind::Pairs(_) => "pairs",
         TaskKind::Sums(_) | TaskKind::Hash(_) | TaskKind::Conclude(_) => "sum",
         TaskKind::Records(_) | TaskKind::Compare(_) | TaskKind::Judge(_) => "verify",

@@ -2,12 +2,13 @@
 use rusqlite::Connection;
 
 /// The version of the tables that this program writes.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 const TABLES: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
     CREATE TABLE pass (
         number INTEGER PRIMARY KEY,
+        kind TEXT NOT NULL DEFAULT 'whole',
         spec TEXT NOT NULL,
         source TEXT NOT NULL,
         places TEXT NOT NULL,
@@ -40,6 +41,7 @@ const TABLES: &str = "
     CREATE TABLE link (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
     CREATE TABLE dirty (id INTEGER PRIMARY KEY, taken INTEGER NOT NULL DEFAULT 0, body BLOB NOT NULL);
     CREATE TABLE mount (id INTEGER PRIMARY KEY, device INTEGER NOT NULL);
+    CREATE TABLE changed (path BLOB PRIMARY KEY) WITHOUT ROWID;
     CREATE TABLE doubt (path BLOB PRIMARY KEY, pass INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE error (
         id INTEGER PRIMARY KEY,
@@ -53,6 +55,12 @@ const TABLES: &str = "
         detail TEXT NOT NULL,
         attempt INTEGER NOT NULL
     );
+";
+
+/// From version 1: passes over part of the tree, and what was told to have changed.
+const TO_2: &str = "
+    ALTER TABLE pass ADD COLUMN kind TEXT NOT NULL DEFAULT 'whole';
+    CREATE TABLE changed (path BLOB PRIMARY KEY) WITHOUT ROWID;
 ";
 
 /// What belongs to one pass only.
@@ -75,6 +83,13 @@ pub(super) fn prepare(database: &Connection) -> rusqlite::Result<Option<i64>> {
             Ok(None)
         }
         VERSION => Ok(None),
+        1 => {
+            database.execute_batch("BEGIN IMMEDIATE")?;
+            database.execute_batch(TO_2)?;
+            database.pragma_update(None, "user_version", VERSION)?;
+            database.execute_batch("COMMIT")?;
+            Ok(None)
+        }
         newer => Ok(Some(newer)),
     }
 }

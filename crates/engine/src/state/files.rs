@@ -35,6 +35,8 @@ pub enum JobPhase {
     /// At work.
     #[default]
     Running,
+    /// Everything is done, and it waits for changes.
+    Watching,
     /// Its process waits to be told to go on.
     Paused,
     /// It was stopped, and the same command goes on.
@@ -48,10 +50,16 @@ pub enum JobPhase {
 }
 
 impl JobPhase {
+    /// Whether there is a process that will say more.
+    pub fn has_process(self) -> bool {
+        matches!(self, Self::Running | Self::Paused | Self::Watching)
+    }
+
     /// The word in text and JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::Watching => "watching",
             Self::Paused => "paused",
             Self::Stopped => "stopped",
             Self::Finished => "finished",
@@ -132,6 +140,15 @@ impl StateDirectory {
         self.put(job, STATUS, status)
     }
 
+    /// Writes down how a job stands between two passes.
+    pub(crate) fn tell_phase(&self, job: &JobId, phase: JobPhase, reason: Option<String>) {
+        let Some(status) = self.get::<JobStatus>(&job.0, STATUS) else { return };
+        let reason = reason.or(status.reason);
+        if let Err(error) = self.put_status(job, &JobStatus { phase, reason, ..status }) {
+            tracing::warn!(%error, "how the job stands cannot be written down");
+        }
+    }
+
     /// In one step, so that whoever reads has the old or the new.
     fn put(&self, job: &JobId, name: &str, value: &impl Serialize) -> std::io::Result<()> {
         let directory = self.job(job);
@@ -197,11 +214,10 @@ impl StateDirectory {
     /// How a job stands. One that says that it runs and whose lock is free has died.
     pub fn status(&self, job: &str) -> Option<JobStatus> {
         let mut status: JobStatus = self.get(job, STATUS)?;
-        let says_so = matches!(status.phase, JobPhase::Running | JobPhase::Paused);
-        if says_so && !self.is_running(job) {
+        if status.phase.has_process() && !self.is_running(job) {
             // It may have ended between the two looks.
             status = self.get(job, STATUS)?;
-            if matches!(status.phase, JobPhase::Running | JobPhase::Paused) {
+            if status.phase.has_process() {
                 status.phase = JobPhase::Died;
             }
         }

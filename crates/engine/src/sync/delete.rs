@@ -80,6 +80,23 @@ impl Mover<'_> {
         self.hand_over(&mut extra, true);
     }
 
+    /// A name that the source has no more.
+    pub(super) fn gone_name(&mut self, level: &Level, name: &Name) {
+        let Some(target) = level.target.as_ref().filter(|_| self.engine.delete_when().is_some())
+        else {
+            return;
+        };
+        let mut found = Vec::new();
+        let (root, holder) = (TreePath::root(), target.metadata.identity);
+        let mut note = |mover: &mut Self, extra: ExtraEntry<'_>| {
+            mover.note_extra(level, &extra, &mut found, false)
+        };
+        if self.visit_extra(level, &target.fd, (&root, holder), name, &mut note) {
+            self.walk_below(level, &target.fd, root.join(name.as_bytes()), &mut note);
+        }
+        self.hand_over(&mut found, true);
+    }
+
     /// Adds a name to those that go. Answers whether it is a directory that is to be entered.
     fn note_extra(
         &mut self,

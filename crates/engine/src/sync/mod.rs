@@ -1,5 +1,6 @@
 //! Synchronising: what a pass does beyond a copy. Attributes are set where they alone differ, what only looks equal is
 //! compared, what was renamed is renamed, and what the source does not have goes.
+mod changed;
 mod delete;
 mod guard;
 mod inspect;
@@ -7,6 +8,8 @@ mod rename;
 mod revisit;
 mod trash;
 
+pub(crate) use changed::Following;
+pub use changed::LeftByFeed;
 pub(crate) use guard::{Guard, doubt, is_empty};
 pub use guard::{Withheld, WithheldReason};
 pub(crate) use inspect::{Doubtful, Doubts};

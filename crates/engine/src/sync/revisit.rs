@@ -162,6 +162,32 @@ impl Mover<'_> {
         }
     }
 
+    /// Records what both sides have under single names.
+    pub(crate) fn run_catalog_names(&mut self, places: &[TreePath]) {
+        let mut open: Option<Level> = None;
+        for place in places {
+            let Some((directory, name)) = place.split_last() else { continue };
+            if open.as_ref().is_none_or(|level| level.path != directory) {
+                let engine = self.engine;
+                let level = engine
+                    .root(ONLY_ROOT)
+                    .and_then(|root| engine.level_at(ONLY_ROOT, &root, directory));
+                open = level.ok();
+            }
+            // What is in a directory that is gone is gone with it.
+            let (Some(level), Ok(name)) = (&open, Name::new(name)) else { continue };
+            if self.engine.control.is_stopping() {
+                return;
+            }
+            let entry = match self.recorded(level, &name) {
+                Recorded::Alike(entry) => Some(entry),
+                Recorded::Unlike | Recorded::LeftOut => None,
+            };
+            let directory = level.source.metadata.identity.inode;
+            self.tell(Surveyed::Named { directory, name, entry });
+        }
+    }
+
     fn record_directory(&mut self, path: &TreePath) -> Result<(), EntryError> {
         let engine = self.engine;
         let root = engine.root(ONLY_ROOT)?;

@@ -1,0 +1,61 @@
+//! `dmover sync --watch`.
+use dmover_engine::{FanotifyFeed, Fatal, JobReport, WatchOptions, Watched, watch};
+use dmover_model::{DeleteLimit, JobSpec};
+use std::process::ExitCode;
+
+use super::detach;
+use super::run::{end, exit};
+use super::transfer::{self, Prepared, Transfer};
+use crate::args::SyncArgs;
+use crate::print::failure;
+
+pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
+    if matches!(args.delete.max_delete, Some(DeleteLimit::Millionths(_))) {
+        let hint = "give a number of entries, which counts for each look at what has changed";
+        let refused =
+            Fatal::refused("--max-delete=P% has to see everything, and --watch does not", hint);
+        return told(&refused);
+    }
+    let SyncArgs { proof, items, output, job: named, state, .. } = args;
+    let source = spec.sources[0].to_path();
+    let one_file_system = spec.selection.one_file_system;
+    let transfer =
+        Transfer { spec, publish: None, failed: None, proof, items, output, job: named, state };
+    let Prepared { job, printer, .. } = match transfer::prepare(&transfer) {
+        Ok(prepared) => prepared,
+        Err(code) => return code,
+    };
+    // Before the first look: nothing that changes meanwhile is missed.
+    let mut feed = match FanotifyFeed::open(&source, one_file_system) {
+        Ok(feed) => feed,
+        Err(error) => return told(&Fatal::refused(error.message, error.hint)),
+    };
+    let options =
+        WatchOptions { rest_ms: args.watch.watch_delay, reconcile_ms: args.watch.reconcile };
+    let mut first = true;
+    let result = watch(job, &mut feed, options, &mut |what| match what {
+        Watched::Begins(_) if std::mem::take(&mut first) => {}
+        Watched::Begins(why) => printer.say(&format!("dmover: looking at everything: {why}")),
+        Watched::Everything(report) => {
+            printer.end(&Ok(report.clone()), None);
+            printer.say("dmover: waiting for changes");
+        }
+        Watched::Changes { report, lag_ms, .. } => printer.changes(report, lag_ms),
+    });
+    match result {
+        Ok(report) => ended(&report, named.notify.as_deref()),
+        Err(error) => told(&error),
+    }
+}
+
+fn ended(report: &JobReport, notify: Option<&str>) -> ExitCode {
+    if let Some(command) = notify {
+        detach::notify(command, report, report.exit_code());
+    }
+    end(report, report.exit_code())
+}
+
+fn told(error: &Fatal) -> ExitCode {
+    failure(&error.to_string(), &error.hint());
+    exit(error.exit_code())
+}

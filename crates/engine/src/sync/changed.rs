@@ -1,0 +1,239 @@
+//! Looking only at places that a feed has told of.
+use dmover_model::{
+    ChangedPlace, EntryError, EntryKind, Metadata, Name, NewTask, Operation, Parent, RootId,
+    ScanNames, Side, TaskKind, TreePath,
+};
+use dmover_observe::{Activity, station};
+use dmover_plan::temporary::is_temporary;
+use dmover_sys::stat;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use crate::context::{Engine, entry_error, lock};
+use crate::level::Level;
+use crate::mover::Mover;
+use crate::verify::look_at;
+
+/// What a pass over changed places could not deal with.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeftByFeed {
+    /// Places in directories that are not where they were. They have been removed, or renamed, of which the feed will tell.
+    pub astray: Vec<ChangedPlace>,
+    /// Why everything has to be looked at.
+    pub all: Option<String>,
+}
+
+/// What movers know of such a pass.
+#[derive(Debug, Default)]
+pub(crate) struct Following {
+    /// Directories that this very pass has renamed at the destination, by their old place.
+    renamed: Mutex<BTreeMap<TreePath, TreePath>>,
+    left: Mutex<LeftByFeed>,
+}
+
+impl Following {
+    /// A directory was renamed at the destination, as its source was. What is below it came along.
+    pub fn note_renamed(&self, from: &TreePath, to: &TreePath) {
+        lock(&self.renamed).insert(from.clone(), to.clone());
+    }
+
+    fn was_renamed_to(&self, place: &TreePath) -> bool {
+        lock(&self.renamed).values().any(|to| to == place)
+    }
+
+    /// Where a place is now that was told before the directory that holds it was renamed.
+    fn now_at(&self, place: &TreePath) -> Option<TreePath> {
+        let renamed = lock(&self.renamed);
+        let mut above = place.split_last().map(|(above, _)| above);
+        while let Some(at) = above {
+            if let Some(to) = renamed.get(&at) {
+                let below = &place.as_bytes()[at.as_bytes().len()..];
+                return TreePath::new([to.as_bytes(), below].concat()).ok();
+            }
+            above = at.split_last().map(|(above, _)| above);
+        }
+        None
+    }
+
+    fn go_astray(&self, place: ChangedPlace) {
+        lock(&self.left).astray.push(place);
+    }
+
+    /// What is known here is not enough.
+    pub fn look_at_all(&self, why: &str) {
+        lock(&self.left).all.get_or_insert_with(|| why.to_owned());
+    }
+
+    pub fn left(&self) -> LeftByFeed {
+        lock(&self.left).clone()
+    }
+}
+
+/// How far down a path leads.
+enum Way {
+    /// The directory is the last of the stack.
+    There,
+    /// One on the way is not there at the source.
+    Missing,
+    /// One on the way is none of the job's business.
+    LeftOut,
+    /// One on the way is not at the destination, or is no directory any more: it has to be looked at as a whole.
+    Unmade(Name),
+}
+
+impl Mover<'_> {
+    /// Brings over what stands at places now that a feed has told of, and takes away what does not.
+    pub(crate) fn scan_changed(&mut self, root: RootId, places: Vec<ChangedPlace>) {
+        let top = match self.open_root(root) {
+            Ok(top) => top,
+            Err(error) => return self.engine.error(error),
+        };
+        let mut stack = vec![top];
+        let mut names = Vec::new();
+        for place in places {
+            if self.engine.control.is_stopping() {
+                let path = self.engine.destination_path(root, &place.path, b"");
+                self.engine.error(Engine::cancelled(path));
+                continue;
+            }
+            if let Err(error) = self.changed_place(&mut stack, &mut names, place) {
+                self.engine.error(error);
+            }
+            self.lease.extend();
+        }
+        self.take_changed(&mut stack, &mut names);
+    }
+
+    fn changed_place(
+        &mut self,
+        stack: &mut Vec<Level>,
+        names: &mut Vec<Name>,
+        place: ChangedPlace,
+    ) -> Result<(), EntryError> {
+        let Some(following) = &self.engine.following else { return Ok(()) };
+        let path = following.now_at(&place.path).unwrap_or_else(|| place.path.clone());
+        let Some((directory, name)) = path.split_last() else {
+            self.outcome.dirty.push(stack[0].reference());
+            return Ok(());
+        };
+        if stack[stack.len() - 1].path != directory {
+            self.take_changed(stack, names);
+        }
+        match self.go_down(stack, &directory)? {
+            Way::There => {
+                let name = Name::new(name).map_err(|_| self.no_name(stack, name))?;
+                self.changed_name(stack, names, name, place.what.arrived)
+            }
+            Way::Unmade(name) => self.changed_name(stack, names, name, true),
+            Way::Missing => {
+                following.go_astray(place);
+                Ok(())
+            }
+            Way::LeftOut => Ok(()),
+        }
+    }
+
+    fn no_name(&self, stack: &[Level], name: &[u8]) -> EntryError {
+        let path = stack[stack.len() - 1].source_path(name);
+        entry_error(Side::Source, Operation::Stat, path, dmover_sys::Errno::ILSEQ)
+    }
+
+    /// Makes `directory` the last of the stack, as far as both sides have it.
+    fn go_down(&mut self, stack: &mut Vec<Level>, directory: &TreePath) -> Result<Way, EntryError> {
+        let is_above = |upper: &TreePath| {
+            let rest = directory.as_bytes().strip_prefix(upper.as_bytes());
+            rest.is_some_and(|rest| upper.is_root() || rest.is_empty() || rest[0] == b'/')
+        };
+        while stack.len() > 1 && !is_above(&stack[stack.len() - 1].path) {
+            stack.pop();
+        }
+        let known = stack[stack.len() - 1].path.depth();
+        for component in directory.components().skip(known) {
+            let level = &stack[stack.len() - 1];
+            let Some(found) = self.look_for(level, component)? else { return Ok(Way::Missing) };
+            if !self.is_followed(level, component, &found) {
+                return Ok(Way::LeftOut);
+            }
+            let name = || Name::new(component).map_err(|_| self.no_name(stack, component));
+            if found.kind != EntryKind::Directory || !self.is_directory_there(level, component)? {
+                return Ok(Way::Unmade(name()?));
+            }
+            let level = self.enter(level, component)?;
+            stack.push(level);
+        }
+        Ok(Way::There)
+    }
+
+    fn look_for(&self, level: &Level, name: &[u8]) -> Result<Option<Metadata>, EntryError> {
+        station::at(Activity::SourceNames);
+        let fail = |e| entry_error(Side::Source, Operation::Stat, level.source_path(name), e);
+        let found = look_at(&level.source.fd, name).map_err(fail)?;
+        Ok(found.map(|found| self.engine.mounts.metadata(&found)))
+    }
+
+    /// Whether rules and the bounds of file systems let a pass come here.
+    fn is_followed(&self, level: &Level, name: &[u8], found: &Metadata) -> bool {
+        let here = level.source.metadata.identity.mount;
+        let elsewhere = here != level.root.mount && self.engine.spec.selection.one_file_system;
+        let path = level.path.join(name);
+        !elsewhere && self.engine.filter.admits(path.as_bytes(), found)
+    }
+
+    fn is_directory_there(&self, level: &Level, name: &[u8]) -> Result<bool, EntryError> {
+        station::at(Activity::TargetNames);
+        let Some(target) = &level.target else { return Ok(false) };
+        let fail = |e| entry_error(Side::Destination, Operation::Stat, level.target_path(name), e);
+        let found = look_at(&target.fd, name).map_err(fail)?;
+        Ok(found.is_some_and(|found| found.file_type() == stat::FileType::Directory))
+    }
+
+    fn changed_name(
+        &mut self,
+        stack: &mut Vec<Level>,
+        names: &mut Vec<Name>,
+        name: Name,
+        arrived: bool,
+    ) -> Result<(), EntryError> {
+        let level = &stack[stack.len() - 1];
+        if is_temporary(name.as_bytes()) {
+            return Ok(());
+        }
+        let Some(found) = self.look_for(level, name.as_bytes())? else {
+            self.outcome.dirty.push(level.reference());
+            self.gone_name(level, &name);
+            return Ok(());
+        };
+        if !self.is_followed(level, name.as_bytes(), &found) {
+            return Ok(());
+        }
+        if found.kind != EntryKind::Directory {
+            names.push(name);
+            return Ok(());
+        }
+        let path = level.path.join(name.as_bytes());
+        let came_along =
+            self.engine.following.as_ref().is_some_and(|following| following.was_renamed_to(&path));
+        let there = self.is_directory_there(level, name.as_bytes())?;
+        if there && (!arrived || came_along) {
+            let level = self.enter(level, name.as_bytes())?;
+            self.outcome.dirty.push(level.reference());
+            stack.push(level);
+            return Ok(());
+        }
+        self.outcome.dirty.push(level.reference());
+        let (directory, names) = (level.reference(), ScanNames::Directories(vec![name]));
+        let kind = TaskKind::Scan { directory, names };
+        self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        Ok(())
+    }
+
+    /// Brings over the names of the last directory of the stack.
+    fn take_changed(&mut self, stack: &mut Vec<Level>, names: &mut Vec<Name>) {
+        if names.is_empty() {
+            return;
+        }
+        let Some(level) = stack.pop() else { return };
+        self.outcome.dirty.push(level.reference());
+        stack.extend(self.take_listed(level, std::mem::take(names)));
+    }
+}

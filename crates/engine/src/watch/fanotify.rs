@@ -1,0 +1,259 @@
+//! The change feed of local file systems: fanotify(7) marks on all of them that a source is on.
+//!
+//! A thread empties the kernel's queue, which holds 16,384 events by default (`fs.fanotify.max_queued_events`), and finds
+//! out where the directories are now that events name by handle.
+use dmover_model::{ChangeFeed, ChangedPlace, FeedBatch, FeedError, Happened, TreePath};
+use dmover_plan::overlap::parse_mountinfo;
+use dmover_plan::temporary::is_temporary;
+use dmover_sys::fanotify::{self, FsId, mask};
+use dmover_sys::{Errno, OwnedFd, mount, path, stat};
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::context::lock;
+
+/// Bytes of events that are read at once.
+const BUFFER: usize = 256 << 10;
+/// More places than that are not remembered: looking at everything is cheaper then.
+const PLACES_MAX: usize = 200_000;
+/// Directories whose place is remembered.
+const KNOWN_MAX: usize = 100_000;
+/// How often the thread looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What the thread has found.
+#[derive(Debug, Default)]
+struct Found {
+    places: Vec<ChangedPlace>,
+    lost: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    found: Mutex<Found>,
+    news: Condvar,
+    over: AtomicBool,
+}
+
+/// Changes of a local source.
+#[derive(Debug)]
+pub struct FanotifyFeed {
+    shared: Arc<Shared>,
+    reader: Option<JoinHandle<()>>,
+    position: u64,
+}
+
+/// A mount that the source is on.
+#[derive(Debug)]
+struct Marked {
+    fs: FsId,
+    directory: OwnedFd,
+}
+
+/// Finds out where directories are.
+#[derive(Debug)]
+struct Places {
+    source: PathBuf,
+    marked: Vec<Marked>,
+    /// Where directories were found; `None`: not below the source.
+    known: HashMap<(FsId, Vec<u8>), Option<TreePath>>,
+}
+
+impl FanotifyFeed {
+    /// Begins to listen to everything that changes below `source`; file systems that are mounted there are part of it
+    /// unless `one_file_system`.
+    ///
+    /// # Errors
+    /// Changes of one of the file systems are not told, or not to this process.
+    pub fn open(source: &Path, one_file_system: bool) -> Result<Self, FeedError> {
+        let fail = |error: Errno| FeedError {
+            message: format!(
+                "cannot watch '{}': {}",
+                source.display(),
+                std::io::Error::from(error)
+            ),
+            hint: "check the path".into(),
+        };
+        let queue = fanotify::open().map_err(|error| unusable(source, error))?;
+        let top = path::open_directory(source).map_err(fail)?;
+        let real = mount::path_of(&top).ok_or_else(|| fail(Errno::NOENT))?;
+        let mut marked = vec![mark(&queue, source, top)?];
+        let mounts = parse_mountinfo(&mount::mountinfo());
+        for line in mounts.iter().filter(|_| !one_file_system) {
+            if line.mount_point == real || !line.mount_point.starts_with(&real) {
+                continue;
+            }
+            let at = path::open_directory(&line.mount_point);
+            // A file that is mounted, or what is hidden below another mount.
+            let Ok(directory) = at else { continue };
+            let magic = stat::file_system(&directory).map_or(0, |found| found.magic);
+            if stat::is_pseudo(stat::file_system_name(magic)) {
+                continue; // it is not copied
+            }
+            marked.push(mark(&queue, &line.mount_point, directory)?);
+        }
+        let shared = Arc::new(Shared::default());
+        let (own, mut places) =
+            (Arc::clone(&shared), Places { source: real, marked, known: HashMap::new() });
+        let reader = std::thread::Builder::new()
+            .name("watch".into())
+            .spawn(move || places.read(&queue, &own))
+            .map_err(|error| FeedError {
+                message: format!("cannot start a thread: {error}"),
+                hint: "check the process limits".into(),
+            })?;
+        Ok(Self { shared, reader: Some(reader), position: 0 })
+    }
+}
+
+impl Drop for FanotifyFeed {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::SeqCst);
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+impl ChangeFeed for FanotifyFeed {
+    fn collect(&mut self, most: Duration) -> Result<FeedBatch, FeedError> {
+        let found = lock(&self.shared.found);
+        let nothing = |found: &mut Found| found.places.is_empty() && found.lost.is_none();
+        let waited = self.shared.news.wait_timeout_while(found, most, nothing);
+        let (mut found, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let Found { places, lost } = std::mem::take(&mut *found);
+        drop(found);
+        if self.reader.as_ref().is_none_or(JoinHandle::is_finished) {
+            let message = "changes are not told any more".into();
+            return Err(FeedError { message, hint: "run the same command again".into() });
+        }
+        self.position += places.len() as u64;
+        Ok(FeedBatch { places, lost, position: self.position })
+    }
+
+    /// The queue is in memory, and what was read is gone from it.
+    fn acknowledge(&mut self, _position: u64) -> Result<(), FeedError> {
+        Ok(())
+    }
+}
+
+fn mark(queue: &OwnedFd, at: &Path, directory: OwnedFd) -> Result<Marked, FeedError> {
+    fanotify::mark_file_system(queue, &directory).map_err(|error| unusable(at, error))?;
+    let fs = fanotify::fs_id(&directory).map_err(|error| unusable(at, error))?;
+    Ok(Marked { fs, directory })
+}
+
+/// Why changes of a file system are not to be had, by what fanotify_init(2) and fanotify_mark(2) say.
+fn unusable(at: &Path, error: Errno) -> FeedError {
+    let magic = path::open_directory(at).and_then(stat::file_system).map_or(0, |found| found.magic);
+    let kind = stat::file_system_name(magic).unwrap_or("this file system");
+    let (why, hint) = match error {
+        Errno::PERM => (
+            "only root may be told of all changes of a file system (CAP_SYS_ADMIN)".to_owned(),
+            "run it as root, or run passes without --watch",
+        ),
+        Errno::XDEV => (
+            format!("{kind} tells of changes only where its top is mounted, not a subvolume"),
+            "mount the top of the file system (subvolid=5) and name SOURCE below it, or run passes without --watch",
+        ),
+        Errno::NODEV | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS => (
+            format!(
+                "{kind} does not tell of changes here (fanotify(7): ext4, XFS, tmpfs and btrfs do, from Linux 5.9 on)"
+            ),
+            "run passes without --watch; -x leaves out what is mounted below SOURCE",
+        ),
+        Errno::MFILE => (
+            "too many programs listen to changes (fs.fanotify.max_user_groups)".into(),
+            "end one of them, or raise the limit",
+        ),
+        other => (std::io::Error::from(other).to_string(), "run passes without --watch"),
+    };
+    FeedError { message: format!("cannot watch '{}': {why}", at.display()), hint: hint.into() }
+}
+
+impl Places {
+    fn read(&mut self, queue: &OwnedFd, shared: &Shared) {
+        let mut buffer = vec![0; BUFFER];
+        while !shared.over.load(Ordering::SeqCst) {
+            let read = match fanotify::wait(queue, LOOK_EVERY) {
+                Ok(true) => fanotify::read(queue, &mut buffer),
+                Ok(false) => continue,
+                Err(error) => Err(error),
+            };
+            let length = match read {
+                Ok(length) => length,
+                Err(error) => {
+                    tracing::error!(?error, "events cannot be read");
+                    return;
+                }
+            };
+            let (mut places, mut lost) = (Vec::new(), None);
+            for event in fanotify::events(&buffer[..length]) {
+                if event.mask & mask::OVERFLOW != 0 {
+                    lost = Some("more has changed at once than the kernel remembers".to_owned());
+                } else {
+                    places.extend(self.place(&event));
+                }
+            }
+            let mut found = lock(&shared.found);
+            if found.places.len() + places.len() > PLACES_MAX {
+                lost = Some("more has changed at once than is worth remembering".to_owned());
+            }
+            if lost.is_some() {
+                found.lost = lost;
+                found.places.clear();
+            }
+            if found.lost.is_none() {
+                found.places.append(&mut places);
+            }
+            drop(found);
+            shared.news.notify_all();
+        }
+    }
+
+    /// Where an event has happened, if that is below the source.
+    fn place(&mut self, event: &fanotify::Event<'_>) -> Option<ChangedPlace> {
+        const AWAY: u64 = mask::CLOSE_WRITE | mask::MOVED_FROM | mask::MOVED_TO | mask::DELETE;
+        let on_directory = event.mask & mask::ON_DIRECTORY != 0;
+        let happened = |bits: u64| event.mask & bits != 0;
+        if on_directory && happened(mask::MOVED_FROM | mask::MOVED_TO | mask::DELETE) {
+            // Everything below it is elsewhere now.
+            self.known.clear();
+        }
+        let directory = self.directory(event)?;
+        if is_temporary(event.name) {
+            return None;
+        }
+        let path = if event.name == b"." { directory } else { directory.join(event.name) };
+        let what = Happened {
+            written: !on_directory && happened(mask::MODIFY | mask::CREATE) && !happened(AWAY),
+            arrived: on_directory && happened(mask::CREATE | mask::MOVED_TO),
+            moved: happened(mask::MOVED_FROM | mask::MOVED_TO),
+        };
+        Some(ChangedPlace { path, what })
+    }
+
+    /// Where the directory of an event is now. One that is gone needs no look: the directory above it has an event as well.
+    fn directory(&mut self, event: &fanotify::Event<'_>) -> Option<TreePath> {
+        let key = (event.fs, event.directory.to_vec());
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let mounts = self.marked.iter().filter(|marked| marked.fs == event.fs);
+        let found = mounts
+            .filter_map(|marked| fanotify::open_handle(&marked.directory, event.directory).ok())
+            .filter_map(mount::path_of)
+            .find_map(|at| at.strip_prefix(&self.source).ok().map(Path::to_path_buf));
+        let found = found.and_then(|at| TreePath::new(at.as_os_str().as_bytes()).ok());
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(key, found.clone());
+        found
+    }
+}

@@ -1,0 +1,325 @@
+//! Passes over what a change feed tells of, as long as nobody stops them.
+//!
+//! The first pass looks at everything, with the feed listening already; after it only places are looked at that the feed has
+//! told of. When that is not enough, everything is looked at again: the feed has lost something, a name stands for an inode
+//! with several names, something failed, or it was a long time ago.
+use dmover_model::{ChangeFeed, ChangedPlace, DeleteWhen, FeedBatch, FeedError, TreePath};
+use dmover_observe::{Counter, Counters};
+use dmover_plan::pending::{Patience, Pending};
+use dmover_sys::{mount, path};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::control::StopReason;
+use crate::driver::{Job, JobList, run_job};
+use crate::error::Fatal;
+use crate::report::{JobReport, JobState};
+use crate::state::{Ask, JobPhase, StateDirectory, job_id};
+
+mod fanotify;
+
+pub use fanotify::FanotifyFeed;
+
+/// What is being written and was not closed is looked at after so long all the same; anything waits no longer than the
+/// second.
+const WRITTEN_MS: u64 = 1000;
+const MOST_MS: u64 = 15_000;
+/// Places whose directory is not where it was are remembered for so long.
+const ASTRAY_MS: u64 = 60_000;
+/// After trouble everything is looked at again: after the first at first, and no less often than the second.
+const TROUBLE_MS: u64 = 60_000;
+const TROUBLE_MOST_MS: u64 = 3_600_000;
+/// Passes over everything because of single entries may take this share of the time.
+const SHARE: u32 = 20;
+/// How often those are heard who ask from outside.
+const LISTEN_EVERY: Duration = Duration::from_millis(500);
+
+/// When what is looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct WatchOptions {
+    /// A place is looked at when nothing has happened to it for so long, in milliseconds.
+    pub rest_ms: u64,
+    /// Everything is looked at again after so long, in milliseconds; 0: never.
+    pub reconcile_ms: u64,
+}
+
+/// What a watch tells.
+#[derive(Debug)]
+pub enum Watched<'a> {
+    /// Everything is looked at, for this reason.
+    Begins(&'a str),
+    /// Everything was looked at.
+    Everything(&'a JobReport),
+    /// Places were looked at that have changed.
+    Changes {
+        /// What was done.
+        report: &'a JobReport,
+        /// How many places.
+        places: usize,
+        /// How long ago the oldest of the changes was told, in milliseconds.
+        lag_ms: u64,
+    },
+}
+
+/// Runs passes until the job is stopped or cannot go on.
+///
+/// # Errors
+/// A pass, or the feed, cannot go on.
+pub fn watch(
+    job: Job,
+    feed: &mut dyn ChangeFeed,
+    options: WatchOptions,
+    tell: &mut dyn FnMut(Watched<'_>),
+) -> Result<JobReport, Fatal> {
+    let Some(state) = job.state.clone() else {
+        let hint = "leave out --no-state, or name a directory by --state-dir";
+        return Err(Fatal::refused("--watch needs a state directory", hint));
+    };
+    let id = job_id(&job.spec, &JobList::None, Some(&state))?;
+    let lock = Arc::new(state.lock(&id)?);
+    let own = own_place(&job, &state);
+    let patience = Patience {
+        rest_ms: options.rest_ms,
+        written_ms: WRITTEN_MS.max(options.rest_ms),
+        most_ms: MOST_MS,
+    };
+    let mut watch = Watch {
+        job: Job { lock: Some(lock), ..job },
+        state,
+        id,
+        own,
+        patience,
+        options,
+        began: Instant::now(),
+        pending: Pending::default(),
+        astray: Vec::new(),
+        position: 0,
+        due: Some((0, "it begins".into())),
+        troubles: 0,
+        paused: false,
+        last: None,
+        last_whole: None,
+    };
+    watch.run(feed, tell)
+}
+
+/// The state directory, if it is part of the source: what is written there must not be news.
+fn own_place(job: &Job, state: &StateDirectory) -> Option<TreePath> {
+    let source = path::open_directory(&job.spec.sources.first()?.to_path()).ok()?;
+    let source = mount::path_of(source)?;
+    let own = state.real_path()?;
+    TreePath::new(own.strip_prefix(source).ok()?.as_os_str().as_bytes()).ok()
+}
+
+struct Watch {
+    job: Job,
+    state: StateDirectory,
+    id: dmover_model::JobId,
+    own: Option<TreePath>,
+    patience: Patience,
+    options: WatchOptions,
+    began: Instant,
+    pending: Pending,
+    /// Places whose directory was not where it was, and since when.
+    astray: Vec<(u64, ChangedPlace)>,
+    position: u64,
+    /// When everything is to be looked at, and why.
+    due: Option<(u64, String)>,
+    troubles: u32,
+    paused: bool,
+    last: Option<JobReport>,
+    /// What the last pass over everything took.
+    last_whole: Option<Duration>,
+}
+
+impl Watch {
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    fn run(
+        &mut self,
+        feed: &mut dyn ChangeFeed,
+        tell: &mut dyn FnMut(Watched<'_>),
+    ) -> Result<JobReport, Fatal> {
+        loop {
+            self.hear(feed.collect(Duration::ZERO).map_err(unheard)?);
+            if !self.paused && !self.job.control.is_stopping() {
+                let stopped = self.turn(tell)?;
+                feed.acknowledge(self.position).map_err(unheard)?;
+                if let Some(report) = stopped {
+                    return Ok(report);
+                }
+            }
+            self.listen();
+            if let (Some(reason), Some(last)) = (self.job.control.reason(), &self.last) {
+                let cancelled = reason == StopReason::Cancelled;
+                let phase = if cancelled { JobPhase::Cancelled } else { JobPhase::Stopped };
+                self.state.tell_phase(&self.id, phase, Some(reason.words()));
+                return Ok(JobReport { state: JobState::Stopped(reason), ..last.clone() });
+            }
+            let wait = feed.collect(self.wait()).map_err(unheard)?;
+            self.hear(wait);
+        }
+    }
+
+    fn hear(&mut self, batch: FeedBatch) {
+        let now = self.now_ms();
+        self.position = batch.position;
+        for place in batch.places {
+            let own = self.own.as_ref().is_some_and(|own| is_below(own, &place.path));
+            if !own {
+                self.pending.add(place, now);
+            }
+        }
+        if let Some(why) = batch.lost {
+            self.look_at_all(now, why);
+        }
+    }
+
+    /// Everything is to be looked at, at the latest at a time.
+    fn look_at_all(&mut self, at_ms: u64, why: String) {
+        if self.due.as_ref().is_none_or(|(due, _)| *due > at_ms) {
+            self.due = Some((at_ms, why));
+        }
+    }
+
+    /// How long nothing has to be done.
+    fn wait(&self) -> Duration {
+        let due = self.due.as_ref().map(|(at, _)| *at);
+        let next = self.pending.next_ms(&self.patience).into_iter().chain(due).min();
+        let wait =
+            next.map_or(LISTEN_EVERY, |at| Duration::from_millis(at.saturating_sub(self.now_ms())));
+        if self.paused { LISTEN_EVERY } else { wait.min(LISTEN_EVERY) }
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+        let phase = if paused { JobPhase::Paused } else { JobPhase::Watching };
+        self.state.tell_phase(&self.id, phase, None);
+    }
+
+    fn listen(&mut self) {
+        match self.state.asked(&self.id) {
+            Some(Ask::Pause) => self.pause(true),
+            Some(Ask::Resume) => self.pause(false),
+            Some(Ask::Cancel) => {
+                self.job.control.stop(StopReason::Cancelled);
+            }
+            None => {}
+        }
+        let most = self.job.spec.limits.duration_max_ms;
+        if most.is_some_and(|most| self.now_ms() >= most) {
+            self.job.control.stop(StopReason::Duration);
+        }
+    }
+
+    /// Does what is due. Answers the report of a pass after which there is none.
+    fn turn(&mut self, tell: &mut dyn FnMut(Watched<'_>)) -> Result<Option<JobReport>, Fatal> {
+        let now = self.now_ms();
+        if self.due.as_ref().is_some_and(|(at, _)| *at <= now) {
+            let why = self.due.take().map(|(_, why)| why).unwrap_or_default();
+            return self.everything(&why, tell);
+        }
+        let since = self.pending.since_ms().unwrap_or(now);
+        let mut places = self.pending.take_due(now, &self.patience);
+        if places.is_empty() {
+            return Ok(None);
+        }
+        if places.iter().any(|place| place.what.moved) {
+            places.extend(self.astray.drain(..).map(|(_, place)| place));
+            places.sort_by(|a, b| a.path.cmp(&b.path));
+        }
+        let count = places.len();
+        self.job.list = JobList::Changed(places.into());
+        let report = self.pass()?;
+        tell(Watched::Changes { report: &report, places: count, lag_ms: self.now_ms() - since });
+        self.take_over(&report, now);
+        Ok(self.ended(report))
+    }
+
+    fn everything(
+        &mut self,
+        why: &str,
+        tell: &mut dyn FnMut(Watched<'_>),
+    ) -> Result<Option<JobReport>, Fatal> {
+        tell(Watched::Begins(why));
+        self.pending.take_all();
+        self.astray.clear();
+        self.job.list = JobList::None;
+        let report = self.pass()?;
+        tell(Watched::Everything(&report));
+        self.last_whole = Some(report.elapsed);
+        let now = self.now_ms();
+        if self.options.reconcile_ms > 0 {
+            self.look_at_all(now + self.options.reconcile_ms, "it is time to".into());
+        }
+        self.note_trouble(&report, now);
+        Ok(self.ended(report))
+    }
+
+    fn pass(&mut self) -> Result<JobReport, Fatal> {
+        self.job.counters = Arc::new(Counters::default());
+        let asked = self.job.spec.policy.sync.as_ref().and_then(|sync| sync.delete.clone());
+        if let Some(delete) =
+            self.job.spec.policy.sync.as_mut().and_then(|sync| sync.delete.as_mut())
+            && matches!(self.job.list, JobList::Changed(_))
+            && delete.when == DeleteWhen::After
+        {
+            // That is another look at all names.
+            delete.when = DeleteWhen::Delay;
+        }
+        let report = run_job(&self.job);
+        if let Some(sync) = &mut self.job.spec.policy.sync {
+            sync.delete = asked;
+        }
+        let report = report?;
+        if report.state == JobState::Finished {
+            self.state.tell_phase(&self.id, JobPhase::Watching, None);
+        }
+        self.last = Some(report.clone());
+        Ok(report)
+    }
+
+    /// What follows from what a pass over changed places could not do.
+    fn take_over(&mut self, report: &JobReport, now: u64) {
+        self.astray.retain(|(since, _)| now - since < ASTRAY_MS);
+        self.astray.extend(report.left.astray.iter().map(|place| (now, place.clone())));
+        if let Some(why) = &report.left.all {
+            let all = self.last_whole.unwrap_or_default() * SHARE;
+            let wait = (all.as_millis() as u64).max(1000);
+            self.look_at_all(now + wait, why.clone());
+        }
+        self.note_trouble(report, now);
+    }
+
+    fn note_trouble(&mut self, report: &JobReport, now: u64) {
+        let errors = report.counters.get(Counter::Errors);
+        if errors == 0 && report.withheld.is_none() {
+            if matches!(self.job.list, JobList::None) {
+                self.troubles = 0;
+            }
+            return;
+        }
+        let wait = TROUBLE_MS.saturating_mul(1 << self.troubles.min(10)).min(TROUBLE_MOST_MS);
+        self.troubles += 1;
+        self.look_at_all(now + wait, "something failed".into());
+    }
+
+    /// A pass that was stopped, or that may not delete what it would have to, is the last one.
+    fn ended(&self, report: JobReport) -> Option<JobReport> {
+        use crate::sync::WithheldReason::Limit;
+        let limited = report.withheld.as_ref().is_some_and(|w| matches!(w.reason, Limit(_)));
+        (report.state != JobState::Finished || limited).then_some(report)
+    }
+}
+
+fn is_below(upper: &TreePath, path: &TreePath) -> bool {
+    let rest = path.as_bytes().strip_prefix(upper.as_bytes());
+    rest.is_some_and(|rest| upper.is_root() || rest.is_empty() || rest[0] == b'/')
+}
+
+fn unheard(error: FeedError) -> Fatal {
+    Fatal::refused(error.message, error.hint)
+}
