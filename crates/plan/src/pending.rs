@@ -66,12 +66,13 @@ impl Pending {
         self.places.values().map(|waiting| waiting.due_ms(patience)).min()
     }
 
-    /// Takes those that are to be looked at now, in order. Both ends of a rename go together: one without the other looks
-    /// like a removal and something new.
+    /// Takes those that are to be looked at now, in order. If there are any, all go that are not being written: one end of a
+    /// rename without the other looks like a removal and something new, and so does a new directory without what was
+    /// moved into it.
     pub fn take_due(&mut self, now_ms: u64, patience: &Patience) -> Vec<ChangedPlace> {
         let is_due = |waiting: &Waiting| waiting.due_ms(patience) <= now_ms;
-        let moves = self.places.values().any(|waiting| waiting.what.moved && is_due(waiting));
-        self.take(|waiting| is_due(waiting) || (moves && waiting.what.moved))
+        let any = self.places.values().any(is_due);
+        self.take(|waiting| any && (is_due(waiting) || !waiting.what.written))
     }
 
     /// Takes all of them: everything is going to be looked at.
@@ -128,13 +129,17 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_rename_go_together() {
+    fn what_belongs_together_goes_together() {
         let moved = Happened { moved: true, ..Happened::default() };
+        let arrived = Happened { arrived: true, ..Happened::default() };
+        let written = Happened { written: true, ..Happened::default() };
         let mut pending = Pending::default();
-        pending.add(place("from", moved), 0);
-        pending.add(place("to", moved), 50);
-        pending.add(place("other", Happened::default()), 50);
-        assert_eq!(paths(&pending.take_due(100, &PATIENCE)), [&b"from"[..], b"to"]);
+        pending.add(place("new", arrived), 0);
+        pending.add(place("from", moved), 50);
+        pending.add(place("new/to", moved), 50);
+        pending.add(place("open", written), 50);
+        assert!(pending.take_due(99, &PATIENCE).is_empty());
+        assert_eq!(paths(&pending.take_due(100, &PATIENCE)), [&b"from"[..], b"new", b"new/to"]);
         assert_eq!(pending.len(), 1);
     }
 }

@@ -49,8 +49,8 @@ impl Retention {
                 keeps.push(young || newest);
                 continue;
             }
-            let mut stays = young || std::mem::take(&mut newest);
-            stays |= left > 0;
+            let mut stays = std::mem::take(&mut newest);
+            stays |= young || left > 0;
             left = left.saturating_sub(1);
             for (number, (left, seen)) in snapshot.period.iter().zip(&mut periods) {
                 // Later ones of the same period have been dealt with.

@@ -11,6 +11,7 @@ mod guide;
 mod jobs;
 mod passes;
 mod renames;
+mod watch;
 
 use bench::Bench;
 use dmover_testkit::lanes::lines::Line;

@@ -6,7 +6,7 @@ use dmover_model::{
 use dmover_observe::{Activity, station};
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::stat;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use crate::context::{Engine, entry_error, lock};
@@ -28,6 +28,8 @@ pub struct LeftByFeed {
 pub(crate) struct Following {
     /// Directories that this very pass has renamed at the destination, by their old place.
     renamed: Mutex<BTreeMap<TreePath, TreePath>>,
+    /// Names that were looked at: several places may lead to one, if it is not the directory that they were in.
+    taken: Mutex<BTreeSet<TreePath>>,
     left: Mutex<LeftByFeed>,
 }
 
@@ -53,6 +55,11 @@ impl Following {
             above = at.split_last().map(|(above, _)| above);
         }
         None
+    }
+
+    /// Whether nobody has looked at a name so far.
+    fn takes(&self, place: &TreePath) -> bool {
+        lock(&self.taken).insert(place.clone())
     }
 
     fn go_astray(&self, place: ChangedPlace) {
@@ -195,7 +202,9 @@ impl Mover<'_> {
         arrived: bool,
     ) -> Result<(), EntryError> {
         let level = &stack[stack.len() - 1];
-        if is_temporary(name.as_bytes()) {
+        let path = level.path.join(name.as_bytes());
+        let taken = self.engine.following.as_ref().is_some_and(|following| !following.takes(&path));
+        if taken || is_temporary(name.as_bytes()) {
             return Ok(());
         }
         let Some(found) = self.look_for(level, name.as_bytes())? else {
@@ -210,17 +219,19 @@ impl Mover<'_> {
             names.push(name);
             return Ok(());
         }
-        let path = level.path.join(name.as_bytes());
         let came_along =
             self.engine.following.as_ref().is_some_and(|following| following.was_renamed_to(&path));
         let there = self.is_directory_there(level, name.as_bytes())?;
+        if arrived {
+            // Its times are those of the change.
+            self.outcome.dirty.push(level.reference());
+        }
         if there && (!arrived || came_along) {
             let level = self.enter(level, name.as_bytes())?;
             self.outcome.dirty.push(level.reference());
             stack.push(level);
             return Ok(());
         }
-        self.outcome.dirty.push(level.reference());
         let (directory, names) = (level.reference(), ScanNames::Directories(vec![name]));
         let kind = TaskKind::Scan { directory, names };
         self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });

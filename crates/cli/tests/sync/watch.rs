@@ -1,0 +1,325 @@
+//! `sync --watch`: what changes at the source is at the destination a moment later, whatever happens in between.
+use crate::Bench;
+use crate::bench::is_root;
+use dmover_testkit::image::{FileSystem, Image};
+use dmover_testkit::lanes::lines::Line;
+use dmover_testkit::skip;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// So long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A running watch.
+struct Watch {
+    child: Child,
+    /// Whoever does not read what it says would have it wait.
+    summaries: Receiver<Line>,
+}
+
+impl Watch {
+    /// Begins to watch, and waits until the first pass has ended.
+    #[track_caller]
+    fn start(bench: &Bench, words: &str) -> Self {
+        let mut command = Command::new(crate::bench::PROGRAM);
+        command.args(["sync", "--watch", "--json"]).args(words.split_whitespace());
+        command.current_dir(bench.root()).env("DMOVER_STATE_DIR", bench.dmover.state_directory());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (tell, summaries) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let line = Line(serde_json::from_str(&line).unwrap());
+                if line.is("error") {
+                    println!("{}", line.0);
+                }
+                if line.is("summary") {
+                    tell.send(line).ok();
+                }
+            }
+        });
+        let watch = Self { child, summaries };
+        let code = watch.summary().0["exit_code"].as_u64();
+        assert_eq!(code, Some(0), "the first pass");
+        watch
+    }
+
+    /// The next summary.
+    #[track_caller]
+    fn summary(&self) -> Line {
+        self.summaries.recv_timeout(PATIENCE).unwrap()
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Ends it; answers the summaries that were not read so far.
+    fn end(mut self) -> Vec<Line> {
+        self.signal("-TERM");
+        self.child.wait().unwrap();
+        self.summaries.iter().collect()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn total(summaries: &[Line], counter: &str) -> u64 {
+    summaries.iter().map(|summary| summary.number(counter).unwrap_or(0)).sum()
+}
+
+/// Waits until both sides are equal by rsync's judgement, content included.
+#[track_caller]
+fn wait_until_equal(bench: &Bench, source: &str, destination: &str) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        // It fails where a file vanishes while it is compared.
+        let script =
+            format!("rsync -nrlptgoDHAXic --delete {source}/ {destination}/ || echo again");
+        let differs = bench.sh(&script);
+        if differs.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "after {PATIENCE:?}:\n{differs}");
+    }
+}
+
+fn grounds(
+    test: &'static str,
+) -> impl Iterator<Item = (FileSystem, Bench, dmover_testkit::image::Mounted)> {
+    let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Tmpfs, FileSystem::Btrfs];
+    all.into_iter().filter_map(move |which| {
+        let image = Image::create_or_skip(test, which, 400 << 20)?;
+        let bench = Bench::inside(image.path());
+        bench.sh(
+            "mkdir -p src/d/e; for i in $(seq 40); do echo $i >src/d/e/f$i; done; echo x >src/top",
+        );
+        Some((which, bench, image))
+    })
+}
+
+#[test]
+fn every_kind_of_change_arrives_without_a_look_at_everything() {
+    for (file_system, bench, _image) in grounds("every_kind_of_change") {
+        // The destination is beside the source, so that its own changes are told as well.
+        let watch = Watch::start(&bench, "--delete src dst");
+        for step in [
+            "echo new >src/new",
+            "echo more >>src/d/e/f1",
+            "chmod 600 src/d/e/f2; setfattr -n user.a -v b src/d/e/f3; touch -d 2001-01-01 src/d/e/f4",
+            "chmod 700 src/d/e; touch -d 2002-02-02 src/d",
+            "rm src/d/e/f5; ln -s f1 src/d/e/link; mkfifo src/d/e/fifo",
+            "mkdir -p src/x/y/z; echo deep >src/x/y/z/f",
+            "mv src/d/e/f6 src/x/y/f6; mv src/top src/TOP",
+            "cp -a src/x src/x2; rm -r src/x",
+            "printf 12 | dd of=src/d/e/f7 conv=notrunc status=none; truncate -s 100000 src/d/e/f8",
+            "echo swap >src/t; mv src/t src/d/e/f9",
+            "rm src/d/e/f10; mkdir src/d/e/f10; echo in >src/d/e/f10/in",
+            "rm -r src/d/e/f10; echo file >src/d/e/f10",
+            "chmod 750 src",
+        ] {
+            bench.sh(step);
+            wait_until_equal(&bench, "src", "dst");
+        }
+        let summaries = watch.end();
+        let found = total(&summaries, "entries_found");
+        assert!(found < 400, "{file_system}: {found} entries were looked at, so everything was");
+        assert_eq!(total(&summaries, "errors"), 0, "{file_system}");
+    }
+}
+
+#[test]
+fn renamed_trees_are_renamed_and_not_read() {
+    for (file_system, bench, _image) in grounds("renamed_trees") {
+        bench.sh("mkdir -p src/big/a/b; for i in $(seq 300); do echo $i >src/big/a/b/$i; done");
+        let watch = Watch::start(&bench, "--delete src dst");
+        let inode = bench.inode("dst/big/a/b/7");
+        bench.sh("mv src/big src/d/moved");
+        wait_until_equal(&bench, "src", "dst");
+        assert_eq!(bench.inode("dst/d/moved/a/b/7"), inode, "{file_system}");
+        // What was made while it watches is known as well.
+        bench.sh("head -c 100000 /dev/urandom >src/fresh");
+        wait_until_equal(&bench, "src", "dst");
+        while watch.summary().number("files_copied") != Some(1) {}
+        let inode = bench.inode("dst/fresh");
+        bench.sh("mkdir src/new; mv src/fresh src/new/kept");
+        wait_until_equal(&bench, "src", "dst");
+        assert_eq!(bench.inode("dst/new/kept"), inode, "{file_system}");
+        // A change in a directory that is renamed right after it.
+        bench.sh(
+            "echo changed >src/d/moved/a/b/8; mv src/d/moved src/again; echo late >src/again/a/b/9",
+        );
+        wait_until_equal(&bench, "src", "dst");
+        let summaries = watch.end();
+        let copied = total(&summaries, "files_copied");
+        assert!(copied <= 8, "{file_system}: {copied} files were sent");
+    }
+}
+
+#[test]
+fn files_with_several_names_keep_them() {
+    for (_, bench, _image) in grounds("files_with_several_names") {
+        bench.sh("ln src/top src/d/other");
+        let watch = Watch::start(&bench, "--delete src dst");
+        for step in [
+            "echo more >>src/d/other",
+            "ln src/d/e/f1 src/second; ln src/d/e/f1 src/third",
+            "rm src/top; echo again >>src/second",
+            "mv src/third src/d/e/third",
+        ] {
+            bench.sh(step);
+            wait_until_equal(&bench, "src", "dst");
+        }
+        drop(watch);
+    }
+}
+
+#[test]
+fn more_changes_than_the_kernel_remembers_have_everything_looked_at() {
+    let Some((_, bench, _image)) = grounds("more_changes").next() else { return };
+    let watch = Watch::start(&bench, "--delete src dst");
+    watch.signal("-STOP");
+    bench.sh("mkdir src/many; cd src/many; for i in $(seq 20000); do : >$i; done; rm ../d/e/f1; mv ../d ../d2");
+    watch.signal("-CONT");
+    wait_until_equal(&bench, "src", "dst");
+    let summaries = watch.end();
+    let found = summaries.iter().filter_map(|line| line.number("entries_found")).max();
+    assert!(found >= Some(20_000), "{found:?}");
+}
+
+#[test]
+fn what_happened_while_nobody_watched_is_found() {
+    for (_, bench, _image) in grounds("while_nobody_watched") {
+        for round in 0..3 {
+            let watch = Watch::start(&bench, "--delete src dst");
+            bench.sh(&format!(
+                "echo {round} >src/now; for i in $(seq 200); do echo {round} >src/d/$i; done"
+            ));
+            watch.signal("-KILL");
+            drop(watch);
+            bench.sh(&format!(
+                "rm -f src/d/{round}*; mv src/d/e src/e{round}; mkdir -p src/d/e; echo y >src/d/e/z"
+            ));
+        }
+        let watch = Watch::start(&bench, "--delete src dst");
+        wait_until_equal(&bench, "src", "dst");
+        drop(watch);
+    }
+}
+
+#[test]
+fn rules_hold_for_what_changes() {
+    let Some((_, bench, _image)) = grounds("rules_hold").next() else { return };
+    bench.sh("mkdir -p dst src/no; echo mine >dst/mine.tmp");
+    let watch = Watch::start(&bench, "--delete --exclude *.tmp --exclude no/ src dst");
+    bench.sh("echo 1 >src/a.tmp; echo 2 >src/no/b; mkdir -p src/no/c; echo 3 >src/d/e/c.tmp; echo 4 >src/d/last");
+    let until = Instant::now() + PATIENCE;
+    while !bench.exists("dst/d/last") {
+        assert!(Instant::now() < until);
+        std::thread::yield_now();
+    }
+    watch.end();
+    assert_eq!(bench.sh("find dst -name '*.tmp' -o -name no"), "dst/mine.tmp\n");
+}
+
+#[test]
+fn too_many_deletes_end_it() {
+    let Some((_, bench, _image)) = grounds("too_many_deletes").next() else { return };
+    let mut watch = Watch::start(&bench, "--delete --max-delete=10 src dst");
+    bench.sh("rm src/d/e/f1");
+    wait_until_equal(&bench, "src", "dst");
+    bench.sh("rm -r src/d");
+    assert_eq!(watch.child.wait().unwrap().code(), Some(5));
+    assert!(bench.exists("dst/d/e/f2"));
+}
+
+#[test]
+fn a_watch_is_seen_held_and_cancelled_from_outside() {
+    let Some((_, bench, _image)) = grounds("from_outside").next() else { return };
+    let mut watch = Watch::start(&bench, "--label live --delete src dst");
+    let bench = &bench;
+    let ask = |verb: &str| bench.dmover(&format!("{verb} live")).expect_code(0);
+    let wait_for = |word: &str| {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let run = bench.dmover("status live").expect_code(0);
+            if String::from_utf8_lossy(&run.stdout).contains(&format!("state: {word}")) {
+                return;
+            }
+            assert!(Instant::now() < until, "{word}");
+        }
+    };
+    wait_for("watching");
+    ask("pause");
+    wait_for("paused");
+    bench.sh("echo held >src/held");
+    bench.dmover("sync --delete src dst").expect_code(6);
+    assert!(!bench.exists("dst/held"));
+    ask("resume");
+    wait_until_equal(bench, "src", "dst");
+    ask("cancel");
+    watch.child.wait().unwrap();
+    wait_for("cancelled");
+    bench.dmover("sync --delete src dst").expect_code(0);
+}
+
+#[test]
+fn what_cannot_be_watched_is_told_and_nothing_is_done() {
+    let bench = Bench::new();
+    bench.sh("mkdir src; echo x >src/x");
+    if is_root() {
+        let bench = Bench::new().unprivileged();
+        bench.sh("mkdir src; echo x >src/x; chmod -R a+rX .");
+        let refused = bench.dmover("sync --watch src dst").expect_code(2);
+        assert!(refused.stderr.contains("only root"), "{}", refused.stderr);
+        assert!(!bench.exists("dst"));
+    }
+    if let Some((_handle, bench)) = Bench::faulty() {
+        bench.sh("echo x >faulty/x");
+        let refused = bench.dmover("sync --watch faulty dst").expect_code(2);
+        assert!(refused.stderr.contains("does not tell of changes"), "{}", refused.stderr);
+        assert!(!bench.exists("dst"));
+    }
+    for options in ["--dry-run", "--no-state", "-L", "--check"] {
+        bench.dmover(&format!("sync --watch {options} src dst")).expect_code(2);
+    }
+    let refused = bench.dmover("sync --watch --delete --max-delete=5% src dst").expect_code(2);
+    assert!(refused.stderr.contains("has to see everything"), "{}", refused.stderr);
+    assert!(!Path::new(&bench.at("dst")).exists());
+}
+
+#[test]
+fn a_subvolume_that_is_mounted_alone_cannot_be_watched() {
+    let Some(image) = Image::create_or_skip("a_subvolume", FileSystem::Btrfs, 400 << 20) else {
+        return;
+    };
+    if !is_root() {
+        skip!("root may mount only");
+    }
+    let bench = Bench::inside(image.path());
+    bench.sh("btrfs subvolume create sub >/dev/null; echo x >sub/x; mkdir here
+        mount -o subvol=/$(basename $PWD)/sub $(findmnt -no SOURCE -T . | sed 's/\\[.*//') here");
+    let _undo = bench.undo("umount here");
+    let refused = bench.dmover("sync --watch here dst").expect_code(2);
+    assert!(refused.stderr.contains("subvolume"), "{}", refused.stderr);
+}
+
+#[test]
+fn file_systems_that_are_mounted_below_the_source_are_watched_as_well() {
+    let Some((_, bench, _image)) = grounds("mounted_below").next() else { return };
+    bench.sh("mkdir src/mnt; mount -t tmpfs none src/mnt; echo 1 >src/mnt/one");
+    let _undo = bench.undo("umount src/mnt");
+    let watch = Watch::start(&bench, "--delete src dst");
+    bench.sh("echo 2 >src/mnt/two; rm src/mnt/one; mkdir src/mnt/d; echo 3 >src/mnt/d/three");
+    wait_until_equal(&bench, "src", "dst");
+    drop(watch);
+}
