@@ -5,7 +5,7 @@
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
     LaneOptions, corruption, digests, faults, kill, live, memory, pairs, powercut, renames, resume,
-    seccomp, sparse, swap,
+    seccomp, snapshots, sparse, swap, watch,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -40,6 +40,16 @@ fn renamed_trees_end_equal_and_are_not_sent_again() {
     report.assert_clean();
     let (kept, again) = (report.count("files_kept"), report.count("files_sent_again"));
     assert!(again * 50 < kept || kept == 0, "{report}");
+}
+
+#[test]
+fn snapshots_have_what_the_source_had() {
+    snapshots::snapshots(&options(24)).unwrap().assert_clean();
+}
+
+#[test]
+fn a_watched_tree_ends_equal() {
+    watch::watch(&options(16)).unwrap().assert_clean();
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub mod snapshots;
 pub mod sparse;
 mod stage;
 pub mod swap;
+pub mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -196,6 +197,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("live", "passes over a tree that is changed all the time", 500, live::live),
     ("renames", "names that change places between passes", 500, renames::renames),
     ("snapshots", "snapshots of a tree that changes", 300, snapshots::snapshots),
+    ("watch", "a watch over a tree that changes", 300, watch::watch),
     ("powercut", "power cuts at any moment, ext4 and XFS", 100, powercut::powercut),
     ("journal", "power cuts, then passes go on with the journal of before", 200, powercut::journal),
     ("swap", "names swapped with ways out of the tree while copies run", 110, swap::swap),

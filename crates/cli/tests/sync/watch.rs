@@ -33,9 +33,6 @@ impl Watch {
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 let line = Line(serde_json::from_str(&line).unwrap());
-                if line.is("error") {
-                    println!("{}", line.0);
-                }
                 if line.is("summary") {
                     tell.send(line).ok();
                 }

@@ -295,7 +295,9 @@ impl Watch {
     }
 
     fn note_trouble(&mut self, report: &JobReport, now: u64) {
-        let errors = report.counters.get(Counter::Errors);
+        // What vanished, or did not stop changing, is told of again when that has an end.
+        let moved_on = report.counters.get(Counter::SourceErrors);
+        let errors = report.counters.get(Counter::Errors).saturating_sub(moved_on);
         if errors == 0 && report.withheld.is_none() {
             if matches!(self.job.list, JobList::None) {
                 self.troubles = 0;
