@@ -20,3 +20,89 @@ fn a_run_that_was_taken_over_commits_nothing() {
         second.database.query_row("SELECT count(*) FROM error", [], |row| row.get(0)).unwrap();
     assert_eq!(count, 2);
 }
+
+fn begin(journal: &mut Journal, kind: PassKind<'_>) -> Begun {
+    let spec: JobSpec = JobSpec {
+        schema: JobSpec::SCHEMA,
+        verb: dmover_model::Verb::Sync,
+        sources: vec![PathBytes(b"s".to_vec())],
+        destination: PathBytes(b"d".to_vec()),
+        target_mode: dmover_model::TargetMode::As,
+        selection: dmover_model::Selection::default(),
+        policy: dmover_model::CopyPolicy::default(),
+        limits: dmover_model::Limits::default(),
+    };
+    let places = Places { source: "1".into(), roots: "2".into() };
+    journal.begin(&spec, kind, &places).unwrap()
+}
+
+/// A task that is still to be done.
+fn leave_a_task(journal: &Journal) {
+    let sql = "INSERT INTO task (id, kind, body) VALUES (1, 'scan', x'00')";
+    journal.database.execute(sql, []).unwrap();
+}
+
+#[test]
+fn only_a_pass_over_everything_is_gone_on_with() {
+    let place = |path: &str| ChangedPlace {
+        path: TreePath::new(path).unwrap(),
+        what: dmover_model::Happened::default(),
+    };
+    let changed = [place("a"), place("b/c")];
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(directory.path()).unwrap();
+    for kind in [PassKind::Listed, PassKind::Changed(&changed)] {
+        assert_eq!(begin(&mut journal, kind), Begun::Afresh);
+        leave_a_task(&journal);
+        assert_eq!(begin(&mut journal, PassKind::Whole), Begun::Afresh, "{kind:?}");
+        leave_a_task(&journal);
+        assert_eq!(begin(&mut journal, PassKind::Whole), Begun::Resumed);
+    }
+    let count =
+        |sql: &str| -> i64 { journal.database.query_row(sql, [], |row| row.get(0)).unwrap() };
+    assert_eq!(
+        count("SELECT count(*) FROM changed"),
+        2,
+        "on record until everything was looked at"
+    );
+}
+
+#[test]
+fn passes_over_changes_do_not_pile_up_and_say_nothing_of_the_source() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(directory.path()).unwrap();
+    let end = |journal: &mut Journal, entries: u32| {
+        let counters = format!("{{\"entries_found\": {entries}}}");
+        journal.end(Ending::Finished, 0, &counters, true).unwrap();
+    };
+    begin(&mut journal, PassKind::Whole);
+    end(&mut journal, 500);
+    for _ in 0..10 {
+        begin(&mut journal, PassKind::Changed(&[]));
+        end(&mut journal, 1);
+    }
+    let passes: i64 =
+        journal.database.query_row("SELECT count(*) FROM pass", [], |row| row.get(0)).unwrap();
+    assert_eq!(passes, 2);
+    let last = journal.last_pass().unwrap().unwrap();
+    assert_eq!((last.entries, last.unfinished_since_ms), (500, None));
+    begin(&mut journal, PassKind::Changed(&[]));
+    assert!(journal.last_pass().unwrap().unwrap().unfinished_since_ms.is_some(), "it was cut off");
+    begin(&mut journal, PassKind::Whole);
+    end(&mut journal, 500);
+    assert_eq!(journal.last_pass().unwrap().unwrap().unfinished_since_ms, None);
+}
+
+#[test]
+fn a_journal_of_version_1_is_gone_on_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(directory.path()).unwrap();
+    begin(&mut journal, PassKind::Whole);
+    leave_a_task(&journal);
+    let back = "DROP TABLE changed; ALTER TABLE pass DROP COLUMN kind; PRAGMA user_version = 1";
+    journal.database.execute_batch(back).unwrap();
+    drop(journal);
+    let mut journal = Journal::open(directory.path()).unwrap();
+    assert!(journal.last_pass().unwrap().is_some());
+    assert_eq!(begin(&mut journal, PassKind::Whole), Begun::Resumed);
+}
