@@ -7,6 +7,7 @@ mod cases;
 mod duel;
 mod machine;
 mod measure;
+mod passes;
 mod proofs;
 mod report;
 mod stage;
@@ -40,6 +41,8 @@ enum Verb {
     Sum(duel::DuelArgs),
     /// `dmover verify` and digests while copying, beside rsync, cp and b3sum
     Proof(duel::DuelArgs),
+    /// `dmover sync` and `dmover snapshot` beside rsync, fpsync, rclone and a bare loop of looks
+    Pass(duel::DuelArgs),
     /// What storage takes from a number of threads, reading, writing or both, beside fio
     Storage(storage::StorageArgs),
 }
@@ -91,6 +94,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         Verb::Copy(args) => compare(args),
         Verb::Sum(args) => sums::run(args),
         Verb::Proof(args) => proofs::run(args),
+        Verb::Pass(args) => passes::run(args),
         Verb::Storage(args) => storage::run(args),
     }
 }
