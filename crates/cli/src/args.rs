@@ -562,7 +562,7 @@ pub struct JobArgs {
     #[arg(long, conflicts_with_all = ["dry_run", "no_state"])]
     pub detach: bool,
     /// Run this command by the shell when the job ends: $DMOVER_JOB, $DMOVER_JOB_STATE and $DMOVER_JOB_EXIT say
-    /// which, how, and with what exit code
+    /// which, how (finished, stopped, cancelled, failed), and with what exit code
     #[arg(long, value_name = "COMMAND")]
     pub notify: Option<String>,
 }
@@ -601,7 +601,7 @@ pub struct ConfigArgs {
 /// What `config` can do.
 #[derive(Debug, Subcommand)]
 pub enum ConfigAction {
-    /// Print the defaults of 'copy' that come from files and the environment
+    /// Print the defaults of 'copy' and 'sync' that come from files and the environment
     Show {
         /// Say where each comes from
         #[arg(long)]

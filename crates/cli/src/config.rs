@@ -28,6 +28,12 @@ struct Setting {
 
 type Settings = BTreeMap<String, Setting>;
 
+/// The sections that a file may have, each of which holds defaults of the verb.
+pub(crate) const SECTIONS: [&str; 2] = ["copy", "sync"];
+
+/// Settings by section.
+type Sections = BTreeMap<String, Settings>;
+
 /// Reads an environment variable; the only place that does.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn environment(name: &str) -> Option<OsString> {
@@ -41,13 +47,14 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<ArgMatches, ParseError> 
 }
 
 /// The command with every default that files and environment give.
-fn command_over(settings: &Settings) -> Command {
+fn command_over(sections: &Sections) -> Command {
     let none = Settings::new();
-    crate::command()
-        .mut_subcommand("copy", |copy| copy.mut_args(|arg| overlay(arg, settings)))
-        // Variables only: what files say is of copies.
-        .mut_subcommand("sync", |sync| sync.mut_args(|arg| overlay(arg, &none)))
-        .mut_subcommand("verify", |verify| verify.mut_args(|arg| overlay(arg, &none)))
+    let of = |section: &str| sections.get(section).unwrap_or(&none);
+    let command = SECTIONS.iter().fold(crate::command(), |command, section| {
+        command.mut_subcommand(section, |verb| verb.mut_args(|arg| overlay(arg, of(section))))
+    });
+    // Variables only: what files say is of other verbs.
+    command.mut_subcommand("verify", |verify| verify.mut_args(|arg| overlay(arg, &none)))
 }
 
 fn overlay(arg: Arg, settings: &Settings) -> Arg {
@@ -71,8 +78,8 @@ pub(crate) fn variable_of(long: &str) -> String {
     format!("DMOVER_{}", long.replace('-', "_").to_uppercase())
 }
 
-fn read_files(arguments: &[OsString]) -> Result<Settings, ParseError> {
-    let mut settings = Settings::new();
+fn read_files(arguments: &[OsString]) -> Result<Sections, ParseError> {
+    let mut settings = Sections::new();
     let (explicit, none) = chosen(arguments);
     if none {
         return Ok(settings);
@@ -109,7 +116,7 @@ fn chosen(arguments: &[OsString]) -> (Option<OsString>, bool) {
     (file, none)
 }
 
-fn merge(settings: &mut Settings, file: &Path, required: bool) -> Result<(), ParseError> {
+fn merge(sections: &mut Sections, file: &Path, required: bool) -> Result<(), ParseError> {
     let fail = |what: &str| ParseError::Config(format!("{}: {what}", file.display()));
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
@@ -127,13 +134,15 @@ fn merge(settings: &mut Settings, file: &Path, required: bool) -> Result<(), Par
         let toml::Value::Table(content) = content else {
             return Err(fail(&format!("'{section}' stands outside a section such as [copy]")));
         };
-        if section != "copy" {
-            return Err(fail(&format!("unknown section '[{section}]' (there is [copy])")));
+        if !SECTIONS.contains(&&*section) {
+            let known = SECTIONS.map(|known| format!("[{known}]")).join(" and ");
+            return Err(fail(&format!("unknown section '[{section}]' (there are {known})")));
         }
         for (key, value) in content {
             let values =
                 words(&value).ok_or_else(|| fail(&format!("'{key}' has no plain value")))?;
-            check_key(&key).map_err(|e| fail(&e))?;
+            check_key(&section, &key).map_err(|e| fail(&e))?;
+            let settings = sections.entry(section.clone()).or_default();
             settings.insert(key, Setting { values, file: file.to_owned() });
         }
     }
@@ -150,11 +159,11 @@ fn words(value: &toml::Value) -> Option<Vec<String>> {
     })
 }
 
-fn check_key(key: &str) -> Result<(), String> {
+fn check_key(section: &str, key: &str) -> Result<(), String> {
     let command = crate::command();
-    let copy = command.find_subcommand("copy");
+    let verb = command.find_subcommand(section);
     let known: Vec<&str> =
-        copy.into_iter().flat_map(Command::get_arguments).filter_map(Arg::get_long).collect();
+        verb.into_iter().flat_map(Command::get_arguments).filter_map(Arg::get_long).collect();
     if known.contains(&key) {
         return Ok(());
     }
@@ -173,18 +182,19 @@ pub(crate) struct Shown {
     pub origin: String,
 }
 
-/// Every default of `copy` that is in force.
-pub(crate) fn show(file: Option<&OsString>) -> Result<Vec<Shown>, ParseError> {
-    let mut arguments: Vec<OsString> = vec!["dmover".into(), "copy".into()];
+/// Every default of a verb that is in force.
+pub(crate) fn show(section: &str, file: Option<&OsString>) -> Result<Vec<Shown>, ParseError> {
+    let mut arguments: Vec<OsString> = vec!["dmover".into(), section.into()];
     if let Some(file) = file {
         arguments.extend(["--config".into(), file.clone()]);
     }
     let settings = read_files(&arguments)?;
     let command = command_over(&settings);
-    let matches = command.clone().try_get_matches_from(["dmover", "copy"]);
+    let matches = command.clone().try_get_matches_from(["dmover", section]);
     let matches = matches.map_err(ParseError::Clap)?;
     let Some((_, copy)) = matches.subcommand() else { return Ok(Vec::new()) };
-    let arguments = command.find_subcommand("copy").into_iter().flat_map(Command::get_arguments);
+    let settings = settings.get(section).cloned().unwrap_or_default();
+    let arguments = command.find_subcommand(section).into_iter().flat_map(Command::get_arguments);
     let mut shown = Vec::new();
     for arg in arguments {
         let Some(long) = arg.get_long().filter(|l| !matches!(*l, "help" | "version")) else {

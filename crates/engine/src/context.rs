@@ -1,7 +1,7 @@
 //! What all movers of one job in one process share.
 use dmover_model::{
     EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Note, Operation, PathBytes, Side,
-    TreePath,
+    Timestamp, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest};
 use dmover_plan::breaker::Breaker;
@@ -119,6 +119,8 @@ pub struct Engine {
     /// Files that were open for writing when an earlier pass brought them over: no time says that they were written to
     /// since, if that was through a mapping (mmap(2)).
     pub(crate) doubtful: Doubtful,
+    /// Whatever was changed at the source before this, an earlier pass has seen.
+    pub(crate) seen_before: Option<Timestamp>,
     /// Earlier passes that began then, in seconds since 1970, did not come to their end.
     pub(crate) suspect_since: Option<i64>,
     /// There is a catalog.

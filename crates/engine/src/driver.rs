@@ -21,7 +21,7 @@ use crate::context::{Engine, Privilege, lock};
 use crate::control::{Control, StopReason};
 use crate::error::Fatal;
 use crate::flush::Flusher;
-use crate::journal::{Left, now_ms};
+use crate::journal::{LastPass, Left, now_ms};
 use crate::layout::LayoutHook;
 use crate::ledger::{Ledger, SpillLedger};
 use crate::limits::RateLimits;
@@ -216,9 +216,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     }
     let is_resumed = record.as_ref().is_some_and(|record| record.is_resumed);
     let (survey, doubts) = survey(job, &id, &resolved, is_resumed)?;
-    let suspect_since = last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000);
-    let begin =
-        Begin { mounts, resolved, privileged, guard, record, survey, doubts, suspect_since };
+    let begin = Begin { mounts, resolved, privileged, guard, record, survey, doubts, last };
     let mut run = Run::new(job, &id, begin)?;
     let result = run.run(&job.list);
     if let Some(state) = locked {
@@ -266,8 +264,7 @@ struct Begin {
     record: Option<Recording>,
     survey: Option<Survey>,
     doubts: Doubts,
-    /// When passes began that did not come to their end.
-    suspect_since: Option<i64>,
+    last: Option<LastPass>,
 }
 
 struct Run {
@@ -298,8 +295,7 @@ struct Run {
 
 impl Run {
     fn new(job: &Job, id: &dmover_model::JobId, begin: Begin) -> Result<Self, Fatal> {
-        let Begin { mounts, resolved, privileged, guard, record, survey, doubts, suspect_since } =
-            begin;
+        let Begin { mounts, resolved, privileged, guard, record, survey, doubts, last } = begin;
         let spec = &job.spec;
         let filter = Filter::new(&spec.selection)
             .map_err(|e| Fatal::refused(e.to_string(), "see 'dmover help copy' for patterns"))?;
@@ -349,7 +345,8 @@ impl Run {
             flusher: durable.then(Flusher::default),
             keeps_journal: record.is_some(),
             doubtful,
-            suspect_since,
+            seen_before: last.as_ref().and_then(LastPass::seen_before),
+            suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
             keeps_catalog: survey.is_some(),
             state_path: job.state.as_ref().and_then(StateDirectory::real_path),
             doubts: Mutex::default(),

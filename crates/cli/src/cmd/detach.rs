@@ -1,5 +1,5 @@
 //! Jobs that go on when nobody watches: in the background, and with a word at their end.
-use dmover_engine::{JobList, JobReport, JobState, StateDirectory, StopReason, job_id};
+use dmover_engine::{Job, JobList, JobReport, JobState, StateDirectory, StopReason, job_id};
 use dmover_model::{ExitCode as Code, JobId, JobSpec};
 use std::ffi::OsString;
 use std::path::Path;
@@ -88,6 +88,12 @@ fn attend(mut child: Child, state: &StateDirectory, id: &JobId, output: &Path) -
     exit(Code::Done)
 }
 
+/// Runs the command that is to hear of the end of a job that could not go on.
+pub(super) fn notify_of_failure(command: &str, job: &Job, code: Code) {
+    let id = job_id(&job.spec, &job.list, job.state.as_ref());
+    tell(command, &id.map_or_else(|_| String::new(), |id| id.0), "failed", code.code());
+}
+
 /// Runs the command that is to hear of the end of a job.
 pub(super) fn notify(command: &str, report: &JobReport, code: Code) {
     let (state, code) = match report.state {
@@ -96,9 +102,13 @@ pub(super) fn notify(command: &str, report: &JobReport, code: Code) {
         JobState::Stopped(StopReason::Signal(signal)) => ("stopped", 128 + signal as u8),
         JobState::Stopped(_) => ("stopped", code.code()),
     };
+    tell(command, &report.job.0, state, code);
+}
+
+fn tell(command: &str, job: &str, state: &str, code: u8) {
     let run = Command::new("/bin/sh")
         .args(["-c", command])
-        .env("DMOVER_JOB", &report.job.0)
+        .env("DMOVER_JOB", job)
         .env("DMOVER_JOB_STATE", state)
         .env("DMOVER_JOB_EXIT", code.to_string())
         .stdin(Stdio::null())

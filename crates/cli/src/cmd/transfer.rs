@@ -132,7 +132,14 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
             Err(exit(Code::Fatal))
         }
         Ok(report) => Ok(Ended { code: report.exit_code().merge(code), report }),
-        Err(error) => Err(exit(error.exit_code())),
+        Err(error) => {
+            let code = error.exit_code();
+            // One that could not begin has not ended either.
+            if let Some(command) = args.job.notify.as_ref().filter(|_| code == Code::Fatal) {
+                detach::notify_of_failure(command, &job, code);
+            }
+            Err(exit(code))
+        }
     }
 }
 

@@ -208,6 +208,14 @@ fn defaults_come_from_the_environment_and_from_files_and_flags_win() {
     let shown = bench.dmover("config show --origin --config config.toml").expect_code(0).text();
     assert!(shown.contains("never") && shown.contains("config.toml"), "{shown}");
     bench.write("bad.toml", "[copy]\noverwrit = \"never\"\n");
+    bench.write("sync.toml", "[sync]\nchecksum = true\nmax-delete = \"5%\"\n[copy]\nthreads = 3\n");
+    let job = bench.dmover("sync --config sync.toml --print-job s d").expect_code(0).text();
+    assert!(job.contains("\"checksum\": true") && job.contains("\"threads\": 0"), "{job}");
+    let shown = bench.dmover("config show --config sync.toml").expect_code(0).text();
+    let (copy, sync) = shown.split_once("[sync]").unwrap();
+    assert!(copy.contains("threads = 3") && sync.contains("checksum = true"), "{shown}");
+    assert!(sync.contains("max-delete = \"5%\""), "{shown}");
+
     let run = bench.dmover("copy --config bad.toml s d").expect_code(2);
     assert!(run.stderr.contains("overwrit"), "{}", run.stderr);
     assert!(!bench.exists("d"));

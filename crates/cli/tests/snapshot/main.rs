@@ -95,6 +95,18 @@ fn attributes_that_alone_have_changed_do_not_reach_older_snapshots() {
     }
 }
 
+/// Removing a snapshot moves the change times of all files that others share with it.
+#[test]
+fn attributes_that_were_changed_before_an_older_snapshot_goes_are_seen() {
+    let bench = ground();
+    bench.create("", 0);
+    bench.create("", 0);
+    bench.sh("setfattr -n user.a -v b src/old; setfattr -n user.c -v d src/both");
+    bench.dmover("snapshot prune --keep-last 1 snaps").expect_code(0);
+    bench.create("", 0);
+    assert_eq!(bench.differs("src", "latest"), "");
+}
+
 #[test]
 fn files_that_were_one_and_are_two_now_are_two_in_the_snapshot() {
     let bench = ground();

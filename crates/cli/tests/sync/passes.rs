@@ -274,3 +274,16 @@ fn what_is_patched_in_place_does_not_look_right_before_it_is() {
     bench.sync("a faulty", 0);
     bench.sh("cmp a/f backing/f");
 }
+
+/// Names that come or go move the change time of the copy, so that it says nothing about when the others were looked at.
+#[test]
+fn attributes_are_seen_that_were_changed_before_another_name_went() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/first a/last; echo x >a/last/file; ln a/last/file a/first/file");
+    bench.sync("a b", 0);
+    bench.sh("setfattr -n user.a -v b a/last/file; rm a/first/file");
+    // By somebody else, or by a pass that had looked at the other name before the attribute was set.
+    bench.sh("rm b/first/file");
+    bench.sync("-j1 --delete a b", 0);
+    assert_eq!(bench.rsync("a", "b"), "");
+}

@@ -4,7 +4,8 @@
 //! and what follows from a report is committed as one before the mover hears that it was. So whatever the journal
 //! calls done is done, also after a power cut; that the journal itself loses its last commits then costs work only.
 use dmover_model::{
-    ChangedPlace, DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, TaskKind, TreePath,
+    ChangedPlace, DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, TaskKind,
+    Timestamp, TreePath,
 };
 use dmover_plan::coordinator::{Change, NodeId, Shelved};
 use dmover_sys::stat;
@@ -83,11 +84,18 @@ pub(crate) struct LastPass {
     pub clean: bool,
     /// Entries that the source had.
     pub entries: u64,
+    /// When the last pass over everything began that came to its end: whatever was changed at the source before, it has seen.
+    pub seen_before_ms: Option<i64>,
     /// When the first of the passes began that did not come to their end, if the last one did not.
     pub unfinished_since_ms: Option<i64>,
 }
 
 impl LastPass {
+    /// See `seen_before_ms`: by the clock of file systems.
+    pub fn seen_before(&self) -> Option<Timestamp> {
+        self.seen_before_ms.map(ticked)
+    }
+
     /// The last pass of the job that has this directory, of which nothing is changed; `None` if there was none.
     pub fn of_job(directory: &Path) -> Result<Option<Self>, Fatal> {
         let path = directory.join(FILE);
@@ -104,14 +112,18 @@ impl LastPass {
                    coalesce(json_extract(counters, '$.entries_found'), 0), \
                    (SELECT max(coalesce(ended_ms, resumed_ms, begun_ms)) FROM pass), \
                    (SELECT min(begun_ms) FROM pass WHERE state != 'finished' AND number > \
-                    coalesce((SELECT max(number) FROM pass WHERE state = 'finished' AND kind = 'whole'), 0)) \
+                    coalesce((SELECT max(number) FROM pass WHERE state = 'finished' AND kind = 'whole'), 0)), \
+                   (SELECT begun_ms FROM pass WHERE state = 'finished' AND kind = 'whole' \
+                    ORDER BY number DESC LIMIT 1) \
                    FROM pass WHERE kind = 'whole' ORDER BY number DESC LIMIT 1";
         let row = database.query_row(sql, [], |row| {
             let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
             let clean = state == "finished" && code == Some(0);
             let entries: i64 = row.get(3)?;
-            let (source, unfinished_since_ms) = (row.get(0)?, row.get(5)?);
-            let last = Self { source, clean, entries: entries as u64, unfinished_since_ms };
+            let (source, unfinished_since_ms, seen_before_ms) =
+                (row.get(0)?, row.get(5)?, row.get(6)?);
+            let entries = entries as u64;
+            let last = Self { source, clean, entries, seen_before_ms, unfinished_since_ms };
             Ok((last, row.get::<_, i64>(4)?))
         });
         let Some((last, then)) = row.optional().map_err(|error| failure(path, &error))? else {
@@ -168,6 +180,14 @@ impl Entry {
 
 /// A clock may be corrected by a little between two runs.
 const CLOCK_SLACK_MS: i64 = 60_000;
+
+/// A time as file systems may have kept it, whose clock may be a tick behind; ten milliseconds is the longest (CONFIG_HZ=100),
+/// and what is measured in milliseconds has lost one more.
+pub(crate) fn ticked(ms: i64) -> Timestamp {
+    let ms = ms - 11;
+    let nanoseconds = (ms.rem_euclid(1000) * 1_000_000) as u32;
+    Timestamp { seconds: ms.div_euclid(1000), nanoseconds }
+}
 
 pub(crate) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

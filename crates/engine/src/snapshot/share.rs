@@ -1,11 +1,11 @@
 //! Files that have not changed since the snapshot before: they are shared with it instead of being brought over.
 //!
 //! A file of the base can be taken if nothing tells it from its source: what a pass of `sync` looks at where something
-//! stands at the destination is looked at here in the base. Everything that is linked counts as changed at that time
-//! (ctime), so that a change of the source's attributes after it is seen by the next snapshot.
+//! stands at the destination is looked at here in the base. What was changed at the source since the base was begun is
+//! looked at more closely.
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, Identity, Metadata, Operation, Share, Side,
-    SnapshotPolicy, TreePath,
+    SnapshotPolicy, Timestamp, TreePath,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::{Decision, decide};
@@ -19,6 +19,7 @@ use super::{OWN, UNFINISHED, file_of};
 use crate::apply::{Moved, Planned};
 use crate::context::{Engine, entry_error, lock};
 use crate::error::Fatal;
+use crate::journal::ticked;
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
 use crate::verify::changed;
@@ -47,6 +48,9 @@ pub(crate) struct Sharing {
 #[derive(Debug)]
 struct Base {
     top: OwnedFd,
+    /// Whatever was changed at the source before this, it has. The change times of its files say less: each snapshot that
+    /// shares a file with it moves them, and so does each that is removed.
+    begun: Timestamp,
     /// `None`: every inode of it has one name.
     record: Option<Mutex<SnapshotRecord>>,
 }
@@ -60,8 +64,9 @@ impl Sharing {
             let at = directory.join(name);
             let top = path::open_directory(&at).map_err(|e| super::failed(&at, "open", e))?;
             let record = SnapshotRecord::read(own.join(file_of(name)))?;
+            let begun = ticked(record.number("begun_ms")?.unwrap_or_default());
             let record = record.has_linked()?.then_some(Mutex::new(record));
-            Ok(Base { top, record })
+            Ok(Base { top, begun, record })
         });
         let unfinished = || SnapshotRecord::open(own.join(file_of(UNFINISHED)));
         Ok(Self {
@@ -169,7 +174,9 @@ impl Mover<'_> {
         if metadata.kind != EntryKind::File {
             return None;
         }
-        let view = self.existing_view(level, base, record, (&metadata, None));
+        let since = engine.sharing.as_ref()?.base.as_ref()?.begun;
+        let known = Metadata { ctime: since.min(metadata.ctime), ..metadata.clone() };
+        let view = self.existing_view(level, base, record, (&known, None));
         let mut decision = decide(record, Some(view), &engine.spec.policy);
         let links = engine.sharing.as_ref().is_some_and(|sharing| sharing.share == Share::Link);
         // Another name of it cannot have an owner or mode of its own.
@@ -269,8 +276,7 @@ impl Mover<'_> {
                 return Ok(false);
             }
         }
-        // The link has moved the change time of both, so whatever happens to the source from now on is seen by the next
-        // snapshot; what happened before is seen here.
+        // Whatever happens to the source from now on is seen by the next snapshot; what happened before is seen here.
         station::at(Activity::SourceNames);
         let now = self.look(level, &record.name);
         let same = now.as_ref().is_ok_and(|now| now.metadata.same_version(&record.metadata));

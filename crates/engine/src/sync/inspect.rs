@@ -98,12 +98,14 @@ impl Doubtful {
 
 impl Engine {
     /// Whether the source may have been changed since the destination was last written: nothing but a change moves
-    /// either time, and every write of ours comes after the change that it brings over.
+    /// either time, and every write of ours comes after the change that it brings over. But a name that is linked to a
+    /// file, or taken from it, moves its time as well, so what the last pass cannot have seen counts in any case.
     pub(crate) fn is_touched(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
         let local = level.source.facts.local
             && level.target.as_ref().is_some_and(|target| target.facts.local);
         let skew = if local { Duration::ZERO } else { SKEW };
         later(new.ctime, skew) >= old.ctime
+            || self.seen_before.is_some_and(|seen| later(new.ctime, skew) >= seen)
     }
 
     /// Takes note of a file that somebody has open for writing: what is written through a mapping from now on need not
