@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use crate::context::{entry_error, is_locked_out};
 use crate::file::Opened;
+use crate::later::Temporary;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::pace::ENTRY_WORK;
@@ -44,6 +45,8 @@ pub(crate) struct Moved {
     pub extended: Extended,
     /// What it turned out to need, if that is not what was decided.
     pub instead: Option<Decision>,
+    /// It waits for its name.
+    pub later: Option<Temporary>,
 }
 
 /// The digest of a file or a range of one, in pieces.
@@ -87,7 +90,10 @@ impl Mover<'_> {
                 self.engine.error(crate::context::Engine::cancelled(path));
                 continue;
             }
+            // Nobody looks at what is in place before the task has ended.
+            self.puts_off = true;
             self.apply_one(level, planned);
+            self.puts_off = false;
             self.lease.extend();
         }
     }
@@ -111,8 +117,11 @@ impl Mover<'_> {
             self.in_place = false;
             let result = self.attempt(level, &planned, opened.take());
             let mut error = match result {
-                Ok(moved) => {
-                    self.account(level, &planned, moved, started);
+                Ok(mut moved) => {
+                    match moved.later.take() {
+                        Some(later) => self.put_off(level, planned, (moved, later), started),
+                        None => self.account(level, &planned, moved, started),
+                    }
                     return true;
                 }
                 Err(error) => error,

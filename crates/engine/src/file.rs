@@ -18,6 +18,7 @@ use crate::attributes::{Attributes, Object};
 use crate::capability::Facts;
 use crate::content::{Holes, RING_PIECE_MIN, Transfer};
 use crate::context::{Engine, Privilege, entry_error};
+use crate::later::Temporary;
 use crate::level::{ACCESS_ACL, Level, TargetDirectory};
 use crate::made::Tap;
 use crate::mover::Mover;
@@ -432,13 +433,25 @@ impl Mover<'_> {
         let (bytes, presized) = self.fill(level, planned, &supply, &file, tap.as_ref())?;
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
         let shown = || level.target_path(last);
-        let flush = presized || temporary.is_some();
+        let waits = self.may_wait(target, decision, supply.metadata.size)
+            && supply.attributes.flags & flags::LOCKS == 0
+            && !project_waits(&file, &supply.attributes);
+        let flush = (presized || temporary.is_some()) && !waits;
         engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;
-        self.settle(level, file, last, decision, &supply.attributes)?;
+        let later = if waits {
+            let temporary = Temporary { name: name.to_vec(), identity: file.metadata.identity };
+            self.keep(file, name)
+                .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
+            self.in_place = false;
+            Some(temporary)
+        } else {
+            self.settle(level, file, last, decision, &supply.attributes)?;
+            None
+        };
         let made = tap.map(|tap| tap.into_made(None));
         let extended = engine.extended_to_keep(&supply.attributes, Held::Open);
         let (made, version) = (made.into_iter().collect(), Some(supply.metadata));
-        Ok(Moved { bytes, made, version, extended, instead: None })
+        Ok(Moved { bytes, made, version, extended, instead: None, later })
     }
 
     /// Copies the content; answers the bytes moved, and whether the size may be on storage before the data.

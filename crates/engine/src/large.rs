@@ -174,7 +174,7 @@ impl Mover<'_> {
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
         let version = Some(supply.metadata.clone());
         let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
-        let moved = Moved { bytes: size, made, version, extended, instead: None };
+        let moved = Moved { bytes: size, made, version, extended, ..Moved::default() };
         self.account(level, planned, moved, started);
         Ok(())
     }
@@ -364,7 +364,7 @@ impl Mover<'_> {
         let bytes = supply.metadata.size;
         let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
         let version = Some(supply.metadata);
-        let moved = Moved { bytes, made, version, extended, instead: None };
+        let moved = Moved { bytes, made, version, extended, ..Moved::default() };
         self.account(&level, &planned, moved, opened);
         // Its chunks have counted them.
         self.spent.bytes -= bytes;

@@ -4,7 +4,7 @@ use dmover_model::{
     TreePath, Verb,
 };
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, OwnedFd, flags, path, set, stat, xattr};
+use dmover_sys::{AsFd, Errno, OwnedFd, flags, path, set, stat, xattr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -63,6 +63,14 @@ impl TargetDirectory {
     }
 }
 
+impl TargetDirectory {
+    /// Another descriptor of it.
+    fn again(&self) -> Result<Self, Errno> {
+        let (metadata, facts) = (self.metadata.clone(), Arc::clone(&self.facts));
+        Ok(Self { fd: path::open_directory_at(&self.fd, b".")?, metadata, facts, ..*self })
+    }
+}
+
 /// A directory on both sides.
 #[derive(Debug)]
 pub(crate) struct Level {
@@ -95,6 +103,33 @@ impl Level {
     /// The directory's own path at the destination.
     pub fn own_target_path(&self) -> PathBytes {
         self.root.written().join(&self.path)
+    }
+
+    /// The same, with descriptors of its own.
+    pub fn again(&self) -> Result<Self, Errno> {
+        self.with_target(self.target.as_ref().map(TargetDirectory::again).transpose()?)
+    }
+
+    /// The same, with another directory in the place of the destination.
+    pub fn over(&self, other: &TargetDirectory) -> Result<Self, Errno> {
+        self.with_target(Some(other.again()?))
+    }
+
+    fn with_target(&self, target: Option<TargetDirectory>) -> Result<Self, Errno> {
+        let source = SourceDirectory {
+            fd: path::open_directory_at(&self.source.fd, b".")?,
+            metadata: self.source.metadata.clone(),
+            facts: Arc::clone(&self.source.facts),
+        };
+        Ok(Self {
+            root_id: self.root_id,
+            root: Arc::clone(&self.root),
+            path: self.path.clone(),
+            source,
+            target,
+            base: None,
+            ancestors: self.ancestors.clone(),
+        })
     }
 
     /// How tasks name this directory.

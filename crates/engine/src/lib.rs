@@ -24,6 +24,7 @@ mod flush;
 mod glance;
 mod journal;
 mod large;
+mod later;
 pub mod layout;
 pub mod ledger;
 mod leftovers;

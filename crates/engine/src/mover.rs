@@ -3,6 +3,7 @@ use dmover_model::{
     DirectoryRef, Identity, MountId, NewNode, Operation, Outcome, Side, Task, TaskKind, Work,
 };
 use dmover_observe::{Activity, Counter, Station, station};
+use dmover_sys::Errno;
 use dmover_sys::directory::DirectoryReader;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::content::Tools;
 use crate::context::{Engine, entry_error};
 use crate::control::StopReason;
+use crate::later::Later;
 use crate::level::{Level, TargetDirectory};
 use crate::made::Carried;
 use crate::queue::{Class, Lease, Queue};
@@ -66,6 +68,12 @@ pub(crate) struct Mover<'a> {
     pub is_copying: bool,
     /// File systems that this task has written to.
     pub written: RefCell<BTreeSet<MountId>>,
+    /// Files that wait for their names.
+    pub later: Later,
+    /// Files of the present batch may wait.
+    pub puts_off: bool,
+    /// A flush has failed, so that nothing that waits may get its name.
+    pub unflushed: Option<Errno>,
     /// Nodes reported in this lease.
     nodes: usize,
 }
@@ -106,8 +114,10 @@ impl Mover<'_> {
     fn make_durable(&mut self) {
         let Some(flusher) = &self.engine.flusher else { return };
         station::at(Activity::TargetData);
+        // The kernel tells an error of writing back once.
+        let earlier = self.unflushed.take();
         for mount in std::mem::take(&mut *self.written.borrow_mut()) {
-            if let Err(error) = flusher.flush(mount) {
+            if let Err(error) = flusher.flush(mount).and(earlier.map_or(Ok(()), Err)) {
                 let path = self.engine.spec.destination.clone();
                 let error = entry_error(Side::Destination, Operation::Sync, path, error);
                 let class = error.class;
@@ -153,6 +163,11 @@ impl Mover<'_> {
         if task.resumed {
             self.clean_up(task);
         }
+        self.run_kind(task);
+        self.settle_later();
+    }
+
+    fn run_kind(&mut self, task: &Task) {
         match &task.kind {
             TaskKind::Scan { directory, names } => self.run_scan(directory, names.clone()),
             TaskKind::Open { file, round } => self.run_open(file, *round),
@@ -204,6 +219,9 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 touched: None,
                 is_copying: false,
                 written: RefCell::default(),
+                later: Later::default(),
+                puts_off: false,
+                unflushed: None,
                 nodes: 0,
             };
             station::begin(Class::of(&lease.task) as usize);

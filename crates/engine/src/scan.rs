@@ -322,6 +322,11 @@ impl Mover<'_> {
     /// The topmost directory has nothing left to go into.
     fn leave(&mut self, frames: &mut Vec<Frame>) {
         let Some(frame) = frames.pop() else { return };
+        if frame.node == FrameNode::OnTheSpot && self.later.has(&frame.level) {
+            // It is finished when its files have their names.
+            self.mark_dirty(&frame.level.reference());
+            return;
+        }
         if frame.node == FrameNode::OnTheSpot
             && !self.engine.control.is_over()
             && let Err(error) = self.finish_directory(&frame.level)

@@ -4,8 +4,8 @@
 //! and what follows from a report is committed as one before the mover hears that it was. So whatever the journal
 //! calls done is done, also after a power cut; that the journal itself loses its last commits then costs work only.
 use dmover_model::{
-    ChangedPlace, DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, TaskKind,
-    Timestamp, TreePath,
+    ChangedPlace, DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, TaskKind, Timestamp,
+    TreePath,
 };
 use dmover_plan::coordinator::{Change, NodeId, Shelved};
 use dmover_sys::stat;

@@ -12,7 +12,7 @@ use dmover_plan::decide::{Decision, decide};
 use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, copy, directory, path, stat};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use super::record::{SnapshotRecord, SourceObject};
 use super::{OWN, UNFINISHED, file_of};
@@ -20,7 +20,7 @@ use crate::apply::{Moved, Planned};
 use crate::context::{Engine, entry_error, lock};
 use crate::error::Fatal;
 use crate::journal::ticked;
-use crate::level::{Level, SourceDirectory, TargetDirectory};
+use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::verify::changed;
 
@@ -108,14 +108,6 @@ impl Based {
     /// Whether it seems to be what the source has.
     pub(crate) fn is_equal(&self) -> bool {
         matches!(self.decision, Decision::Skip | Decision::Inspect | Decision::Compare)
-    }
-}
-
-impl TargetDirectory {
-    /// Another descriptor of it.
-    fn again(&self) -> Result<Self, Errno> {
-        let (metadata, facts) = (self.metadata.clone(), Arc::clone(&self.facts));
-        Ok(Self { fd: path::open_directory_at(&self.fd, b".")?, metadata, facts, ..*self })
     }
 }
 
@@ -228,7 +220,7 @@ impl Mover<'_> {
             return Ok(true);
         }
         let fail = |e| entry_error(Side::Destination, Operation::Open, level.own_target_path(), e);
-        let over = level.over(base.again().map_err(fail)?).map_err(fail)?;
+        let over = level.over(base).map_err(fail)?;
         if based.decision == Decision::Compare {
             let pair = engine.open_pair(&over, record, &based.metadata)?;
             engine.note_writers(level, record.name.as_bytes(), &pair.source.fd);
@@ -338,25 +330,5 @@ impl Mover<'_> {
             // It is nobody's then, and the next snapshot brings it over again.
             Err(_) => sharing.note(identity.inode, (0, 0)),
         }
-    }
-}
-
-impl Level {
-    /// The same with another directory in the place of the destination.
-    fn over(&self, target: TargetDirectory) -> Result<Self, Errno> {
-        let source = SourceDirectory {
-            fd: path::open_directory_at(&self.source.fd, b".")?,
-            metadata: self.source.metadata.clone(),
-            facts: Arc::clone(&self.source.facts),
-        };
-        Ok(Self {
-            root_id: self.root_id,
-            root: Arc::clone(&self.root),
-            path: self.path.clone(),
-            source,
-            target: Some(target),
-            base: None,
-            ancestors: self.ancestors.clone(),
-        })
     }
 }

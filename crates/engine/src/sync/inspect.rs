@@ -101,11 +101,21 @@ impl Engine {
     /// either time, and every write of ours comes after the change that it brings over. But a name that is linked to a
     /// file, or taken from it, moves its time as well, so what the last pass cannot have seen counts in any case.
     pub(crate) fn is_touched(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
+        let seen = self.seen_before;
+        self.is_later(level, new, old)
+            || seen.is_some_and(|seen| later(new.ctime, self.skew(level)) >= seen)
+    }
+
+    /// The same by the times of both sides alone.
+    pub(super) fn is_later(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
+        later(new.ctime, self.skew(level)) >= old.ctime
+    }
+
+    /// How far the clocks of both sides may lie apart.
+    fn skew(&self, level: &Level) -> Duration {
         let local = level.source.facts.local
             && level.target.as_ref().is_some_and(|target| target.facts.local);
-        let skew = if local { Duration::ZERO } else { SKEW };
-        later(new.ctime, skew) >= old.ctime
-            || self.seen_before.is_some_and(|seen| later(new.ctime, skew) >= seen)
+        if local { Duration::ZERO } else { SKEW }
     }
 
     /// Takes note of a file that somebody has open for writing: what is written through a mapping from now on need not

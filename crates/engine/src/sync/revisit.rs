@@ -304,7 +304,7 @@ impl Mover<'_> {
         // Who changed places with another of the same size and time, after both were looked at, shows by this alone.
         // What was renamed, or compared, is known whatever its times say: not every file system moves them then.
         let looked_at = || {
-            !engine.is_touched(level, &new, &old)
+            !engine.is_later(level, &new, &old)
                 || engine.was_renamed(level, name.as_bytes())
                 || engine.is_doubtful(level, name.as_bytes())
         };
