@@ -430,7 +430,10 @@ impl Mover<'_> {
             Decision::Share => Action::Shared,
             _ => Action::Created,
         };
-        if action != Action::Skipped {
+        let kept_its_name = matches!(action, Action::Replaced | Action::Updated | Action::Dressed);
+        if kept_its_name && kind == EntryKind::File {
+            self.tell_renewed(level, &record.name);
+        } else if action != Action::Skipped {
             self.tell_touched(level);
         }
         if action == Action::Skipped {

@@ -127,6 +127,15 @@ pub enum Surveyed {
         /// Where it is.
         path: TreePath,
     },
+    /// Another version stands under a name that was there before.
+    Renewed {
+        /// The directory at the source.
+        directory: u64,
+        /// The name.
+        name: Name,
+        /// What both sides have.
+        entry: Box<CatalogEntry>,
+    },
     /// What stands under one name.
     Named {
         /// The directory at the source.

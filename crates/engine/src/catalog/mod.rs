@@ -19,6 +19,8 @@ pub(crate) use survey::{Only, Scope, Survey};
 
 /// Its name in the directory of the job.
 const FILE: &str = "catalog.sqlite";
+/// Entries in one segment.
+const SEGMENT: usize = 4096;
 /// The version of the tables that this program writes.
 const VERSION: i64 = 1;
 
@@ -259,6 +261,22 @@ impl Catalog {
             this.put_moved(&from, displaced)?;
             entry.name = to.1.clone();
             this.put_moved(&to, Some(entry))
+        })
+    }
+
+    /// Another version of a file stands under the name that it had.
+    pub fn renew(
+        &mut self,
+        directory: u64,
+        name: &Name,
+        entry: &CatalogEntry,
+    ) -> Result<(), Fatal> {
+        self.try_to(|this| {
+            let sql = "INSERT OR REPLACE INTO moved VALUES (?1, ?2, ?3)";
+            let body = postcard::to_stdvec(entry)?;
+            let row = params![directory as i64, name.as_bytes(), body];
+            this.database.prepare_cached(sql)?.execute(row)?;
+            Ok(())
         })
     }
 
@@ -506,6 +524,35 @@ impl Catalog {
         Ok(())
     }
 
+    /// Directories that were not recorded anew take over what is known of single names of them.
+    fn fold(&mut self) -> Boxed<()> {
+        let directories = {
+            let mut statement = self.database.prepare("SELECT DISTINCT directory FROM moved")?;
+            let rows = statement.query_map([], |row| row.get::<_, i64>(0))?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()?
+        };
+        for directory in directories {
+            let mut entries = Vec::new();
+            self.segments(directory as u64, |part| {
+                entries.extend(part);
+                Ok(())
+            })?;
+            entries.sort_unstable_by(|a: &CatalogEntry, b| a.name.cmp(&b.name));
+            for sql in [
+                "DELETE FROM segment WHERE directory = ?1",
+                "DELETE FROM moved WHERE directory = ?1",
+            ] {
+                self.database.prepare_cached(sql)?.execute([directory])?;
+            }
+            for part in entries.chunks(SEGMENT) {
+                self.put_segment(directory, part)?;
+            }
+            let sql = "UPDATE segment SET age = 0 WHERE directory = ?1";
+            self.database.prepare_cached(sql)?.execute([directory])?;
+        }
+        Ok(())
+    }
+
     /// Everything was told: directories that are nowhere are gone. `saw_all`: every entry was looked at, and none failed.
     pub fn end(&mut self, top: u64, saw_all: bool) -> Result<(), Fatal> {
         self.try_to(|this| {
@@ -515,8 +562,9 @@ impl Catalog {
             while this.database.execute(sql, [top as i64])? > 0 {}
             this.database.execute_batch(
                 "DELETE FROM segment WHERE directory NOT IN (SELECT inode FROM directory);
-                 DELETE FROM moved",
+                 DELETE FROM moved WHERE directory NOT IN (SELECT inode FROM directory)",
             )?;
+            this.fold()?;
             if saw_all {
                 this.database.execute("DELETE FROM doubt", [])?;
             }

@@ -226,6 +226,9 @@ impl Survey {
                     }
                     Surveyed::Moved(number, result) => this.note_move(number, result)?,
                     Surveyed::Touched { inode, path } => this.flag(inode, &path, false)?,
+                    Surveyed::Renewed { directory, name, entry } => {
+                        this.catalog.renew(directory, &name, &entry)?;
+                    }
                     Surveyed::Named { directory, name, entry } => {
                         this.catalog.note(directory, name, entry.map(|entry| *entry))?;
                     }

@@ -149,6 +149,23 @@ impl Mover<'_> {
         }
     }
 
+    /// A file has another version, or other attributes, under the name that it had: its directory has the names that the
+    /// catalog knows.
+    pub(crate) fn tell_renewed(&mut self, level: &Level, name: &Name) {
+        let source = level.source.metadata.identity;
+        if !self.engine.keeps_catalog || source.mount != level.root.mount {
+            return;
+        }
+        match self.recorded(level, name) {
+            Recorded::Alike(entry) => {
+                let (directory, name) = (source.inode, name.clone());
+                self.tell(Surveyed::Renewed { directory, name, entry });
+            }
+            Recorded::LeftOut => {}
+            Recorded::Unlike => self.tell_touched(level),
+        }
+    }
+
     /// Records what both sides of directories have alike.
     pub(crate) fn run_catalog(&mut self, directories: &[TreePath]) {
         for path in directories {
