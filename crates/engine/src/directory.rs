@@ -171,7 +171,9 @@ impl Mover<'_> {
         let mut reader = self.readers.pop().unwrap_or_default();
         let read = reader
             .read(&fd, |name, _| -> Result<bool, Errno> {
-                if is_temporary(name) && engine.temporaries.is_leftover(name) {
+                // Nobody else works on a tree that becomes a snapshot.
+                let foreign = engine.sharing.is_some() && engine.temporaries.is_foreign(name);
+                if is_temporary(name) && (engine.temporaries.is_leftover(name) || foreign) {
                     found.push(name.to_vec());
                 }
                 Ok(true)

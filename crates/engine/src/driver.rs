@@ -687,7 +687,7 @@ impl Run {
             resumed: engine.is_resumed,
             limit: self.pace.summary(),
             elapsed: engine.started.elapsed(),
-            left: engine.following.as_ref().map(Following::left).unwrap_or_default(),
+            needs_all: engine.following.as_ref().and_then(Following::needs_all),
             peak_memory_bytes: dmover_sys::process::peak_memory_bytes(),
             spilled: self.ledger.has_spilled(),
         }

@@ -34,6 +34,14 @@ pub enum Fatal {
         /// The journal.
         journal: PathBuf,
     },
+    /// Changes of a source cannot be followed any more.
+    #[error("{message}")]
+    Watch {
+        /// What is the matter.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
     /// The copy has ended, and its manifest cannot be written.
     #[error("{0}")]
     Manifest(String),
@@ -53,14 +61,16 @@ impl Fatal {
         match self {
             Self::Refused { .. } => ExitCode::Usage,
             Self::Locked { .. } | Self::Fenced { .. } => ExitCode::Temporary,
-            Self::Ledger { .. } | Self::Thread(_) | Self::Manifest(_) => ExitCode::Fatal,
+            Self::Ledger { .. } | Self::Thread(_) | Self::Manifest(_) | Self::Watch { .. } => {
+                ExitCode::Fatal
+            }
         }
     }
 
     /// What a person can do.
     pub fn hint(&self) -> String {
         match self {
-            Self::Refused { hint, .. } => hint.clone(),
+            Self::Refused { hint, .. } | Self::Watch { hint, .. } => hint.clone(),
             Self::Locked { .. } | Self::Fenced { .. } => "wait for the other run, or stop it first".into(),
             Self::Ledger { .. } => "is there space, and may it be written? --state-dir and --spill-dir name other places".into(),
             Self::Manifest(_) => {

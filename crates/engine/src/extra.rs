@@ -167,7 +167,7 @@ impl Mover<'_> {
             }
         };
         // What a rule leaves out is nobody's business at the destination either, and nor is what is being written.
-        let own = engine.spec.verb.fills() && is_temporary(name.as_bytes());
+        let own = engine.spec.verb.fills() && is_temporary(name.as_bytes()) && !engine.clears_all();
         if own || !self.is_admitted_below(level, at, name, &found) {
             return false;
         }

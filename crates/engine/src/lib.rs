@@ -62,5 +62,5 @@ pub use snapshot::{
     Based, FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
 };
 pub use state::{Ask, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, job_id};
-pub use sync::{LeftByFeed, Withheld, WithheldReason};
+pub use sync::{Withheld, WithheldReason};
 pub use watch::{FanotifyFeed, WatchOptions, Watched, watch};

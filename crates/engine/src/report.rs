@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::control::StopReason;
-use crate::sync::{LeftByFeed, Withheld, WithheldReason};
+use crate::sync::{Withheld, WithheldReason};
 
 /// How a job stands at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +48,8 @@ pub struct JobReport {
     pub limit: Limit,
     /// Wall-clock time.
     pub elapsed: Duration,
-    /// What a pass over changed places could not deal with.
-    pub left: LeftByFeed,
+    /// Why a pass over changed places is not enough.
+    pub needs_all: Option<String>,
     /// Peak resident memory of the process in bytes.
     pub peak_memory_bytes: u64,
     /// Whether the ledger had to use its file.

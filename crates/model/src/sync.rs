@@ -71,6 +71,9 @@ pub struct SyncPolicy {
     pub ctime: bool,
     /// What was renamed at the source is renamed at the destination.
     pub renames: bool,
+    /// Nothing is spared by deletes, neither a trash nor temporaries: the whole destination is the job's own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clears_all: bool,
     /// It makes a snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotPolicy>,

@@ -47,6 +47,13 @@ impl TemporaryNames {
     }
 }
 
+impl TemporaryNames {
+    /// Whether `name` is a temporary of another job.
+    pub fn is_foreign(&self, name: &[u8]) -> bool {
+        parse(name).is_some_and(|(job, _)| job != self.job.as_bytes())
+    }
+}
+
 /// Whether `name` is a temporary of any run of any job.
 pub fn is_temporary(name: &[u8]) -> bool {
     parse(name).is_some()
@@ -73,6 +80,9 @@ mod tests {
         assert!(new.is_leftover(old.name(7).as_bytes()));
         assert!(!new.is_leftover(new.name(7).as_bytes()));
         assert!(!new.is_leftover(other.name(7).as_bytes()));
+        assert!(
+            new.is_foreign(other.name(7).as_bytes()) && !new.is_foreign(old.name(7).as_bytes())
+        );
         let sparing = new.clone().sparing(vec![old.name(9), old.name(7)]);
         assert!(!sparing.is_leftover(old.name(7).as_bytes()));
         assert!(sparing.is_leftover(old.name(8).as_bytes()));

@@ -132,6 +132,13 @@ fn publish(
     if report.state != JobState::Finished {
         return Ok(None);
     }
+    if report.resumed && args.proof.manifest.is_some() {
+        // What failed in the run that was interrupted is only known to a pass over everything.
+        say(
+            "dmover: an interrupted run was gone on with: the same command once more gives it its name",
+        );
+        return Ok(None);
+    }
     let get = |counter| report.counters.get(counter);
     let changed = get(Counter::SourceErrors);
     let errors = get(Counter::Errors).saturating_sub(changed) + get(Counter::NotAttempted);
@@ -149,12 +156,15 @@ fn publish(
         ));
         return Ok(None);
     }
+    // What is shared has lost what it had lost.
+    let base = snapshots.newest()?.filter(|_| get(Counter::FilesUnchanged) > 0);
+    let losses = report.losses.values().sum::<u64>() + base.map_or(0, |base| base.counts.losses);
     let found = (!report.resumed).then(|| FoundCounts {
         entries: get(Counter::EntriesFound),
         bytes: get(Counter::BytesFound),
         new_bytes: get(Counter::BytesCopied) + get(Counter::BytesShared),
     });
-    let counts = SnapshotCounts { errors, changed, found };
+    let counts = SnapshotCounts { errors, changed, losses, found };
     let name = name_of(begun_ms);
     snapshots.publish(&name, &report.job, counts, now_ms())?;
     Ok(Some(at.join(name)))
@@ -199,7 +209,7 @@ fn as_json(snapshot: &Snapshot, action: &str) -> String {
         "begun": time(snapshot.begun_ms).to_string(), "ended": time(snapshot.ended_ms).to_string(),
         "entries": found(|found| found.entries), "bytes": found(|found| found.bytes),
         "bytes_new": found(|found| found.new_bytes), "errors": counts.errors,
-        "changed": counts.changed, "job": snapshot.job,
+        "changed": counts.changed, "losses": counts.losses, "job": snapshot.job,
     })
     .to_string()
 }
@@ -217,7 +227,11 @@ fn as_text(snapshot: &Snapshot) -> String {
         0 => String::new(),
         errors => format!("  INCOMPLETE: {} failed", grouped(errors)),
     };
-    format!("{}  {found}{missing}", snapshot.name)
+    let lost = match snapshot.counts.losses {
+        0 => String::new(),
+        losses => format!("  without {}", counted(losses, "attribute", "attributes")),
+    };
+    format!("{}  {found}{missing}{lost}", snapshot.name)
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode, Fatal> {
@@ -325,8 +339,12 @@ impl<'a> Remover<'a> {
             open_files_max: self.open_files_max,
         };
         let report = run_job(&job)?;
-        if report.state == JobState::Finished && report.exit_code() == Code::Done {
-            at.forget(tree)?;
+        if report.state == JobState::Finished
+            && report.exit_code() == Code::Done
+            && let Err(error) = at.forget(tree)
+        {
+            failure(&error.to_string(), &error.hint());
+            return Ok(Code::Partial);
         }
         Ok(report.exit_code())
     }

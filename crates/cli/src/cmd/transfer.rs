@@ -102,8 +102,15 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
 
 /// Runs the job. `None`: something else was asked for, or it could not begin.
 pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
-    let Prepared { job, printer, manifest } = prepare(args)?;
+    let Prepared { mut job, printer, manifest } = prepare(args)?;
     let mut result = run_job(&job);
+    let interrupted = result.as_ref().is_ok_and(|r| r.resumed && r.state == JobState::Finished);
+    if interrupted && args.publish.is_some() && manifest.is_none() {
+        // What failed in the run that was interrupted, and what has changed since, is only known to a pass over everything.
+        printer.say("dmover: the interrupted run is complete; looking at everything once more");
+        job.counters = Arc::new(Counters::default());
+        result = run_job(&job).map(|report| JobReport { resumed: true, ..report });
+    }
     if let Some(Err(message)) = manifest.as_ref().map(|manifest| manifest.end(&result)) {
         // Nobody must take the end of the copy for the end of the job.
         result = Err(Fatal::Manifest(message));

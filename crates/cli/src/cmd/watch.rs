@@ -1,5 +1,5 @@
 //! `dmover sync --watch`.
-use dmover_engine::{FanotifyFeed, Fatal, JobReport, WatchOptions, Watched, watch};
+use dmover_engine::{FanotifyFeed, Fatal, JobReport, StopReason, WatchOptions, Watched, watch};
 use dmover_model::{DeleteLimit, JobSpec};
 use std::process::ExitCode;
 
@@ -30,6 +30,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         Ok(feed) => feed,
         Err(error) => return told(&Fatal::refused(error.message, error.hint)),
     };
+    let control = std::sync::Arc::clone(&job.control);
     let options =
         WatchOptions { rest_ms: args.watch.watch_delay, reconcile_ms: args.watch.reconcile };
     let mut first = true;
@@ -43,7 +44,11 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         Watched::Changes { report, lag_ms, .. } => printer.changes(report, lag_ms),
     });
     match result {
-        Ok(report) => ended(&report, named.notify.as_deref()),
+        Ok(Some(report)) => ended(&report, named.notify.as_deref()),
+        Ok(None) => match control.reason() {
+            Some(StopReason::Signal(signal)) => crate::signals::raise_again(signal),
+            _ => exit(dmover_model::ExitCode::Limit),
+        },
         Err(error) => told(&error),
     }
 }

@@ -85,6 +85,7 @@ pub(crate) fn snapshot_spec(
         checksum: args.how.checksum,
         ctime: args.how.ctime,
         renames: false,
+        clears_all: false,
         snapshot: Some(snapshot),
     };
     let spec = pass(
@@ -101,7 +102,8 @@ pub(crate) fn snapshot_spec(
 /// The pass that empties a tree.
 pub(crate) fn removal_spec(empty: &PathBytes, tree: &PathBytes, args: &LimitArgs) -> JobSpec {
     let delete = Some(DeletePolicy { when: DeleteWhen::Delay, limit: None, trash: None });
-    let sync = SyncPolicy { delete, allow_empty_source: true, ..SyncPolicy::default() };
+    let sync =
+        SyncPolicy { delete, allow_empty_source: true, clears_all: true, ..SyncPolicy::default() };
     let policy = CopyPolicy { sync: Some(sync), ..CopyPolicy::default() };
     pass((contents_of(empty), contents_of(tree)), Selection::default(), policy, limits(args))
 }
@@ -133,6 +135,7 @@ fn sync_policy(args: &SyncArgs) -> Result<SyncPolicy, Unusable> {
         checksum: args.comparison.checksum,
         ctime: args.comparison.ctime,
         renames: !args.comparison.no_renames,
+        clears_all: false,
         snapshot: None,
     })
 }

@@ -391,3 +391,51 @@ fn a_snapshot_that_has_no_record_is_left_alone_and_shared_with_by_nobody() {
     assert!(run.stderr.contains("cannot be used"), "{}", run.stderr);
     assert_eq!(bench.differs("src", "latest"), "");
 }
+
+#[test]
+fn one_that_was_interrupted_after_an_error_is_not_named_without_what_failed() {
+    let bench = ground();
+    bench.sh("mkdir src/later; for i in $(seq 3000); do echo $i >src/later/$i; done; head -c 2M /dev/urandom >src/a_large_one");
+    let program = bench::PROGRAM;
+    let state = bench.dmover.state_directory().display().to_string();
+    let line = format!(
+        "ulimit -f 1024; trap '' XFSZ; exec {program} snapshot create -qq -j1 --max-errors 1 --state-dir {state} src snaps"
+    );
+    assert_eq!(bench.sh(&format!("code=0; ({line}) || code=$?; echo $code")), "5\n");
+    let run = bench.create("", 0);
+    assert_eq!(run.said().unwrap().summary.unwrap().0["resumed"], true, "or this tests nothing");
+    assert_eq!(bench.differs("src", "latest"), "");
+}
+
+#[test]
+fn a_tree_that_is_not_complete_never_gets_the_name_of_another() {
+    let bench = ground();
+    bench.create("", 0);
+    bench.create("", 0);
+    let first = bench.names().remove(0);
+    bench.sh("head -c 2M /dev/urandom >src/large");
+    let line = format!(
+        "ulimit -f 1024; trap '' XFSZ; exec {} snapshot create -qq --state-dir s2 src snaps",
+        bench::PROGRAM
+    );
+    assert_eq!(bench.sh(&format!("code=0; ({line}) || code=$?; echo $code")), "3\n");
+    bench.sh(&format!("rm -r snaps/{first}; rm snaps/.dmover-snapshots/unfinished.sqlite"));
+    bench.create("", 0);
+    assert!(!bench.exists(&format!("snaps/{first}")));
+    assert_eq!(bench.names().len(), 2);
+    assert_eq!(bench.differs("src", "latest"), "");
+}
+
+#[test]
+fn whatever_is_in_a_snapshot_is_removed_with_it() {
+    let bench = ground();
+    bench.sh("mkdir -p src/.trash/old src/d/t; : >src/.trash/.dmover-trash; echo x >src/.trash/old/x; : >src/d/t/.dmover-trash");
+    bench.create("", 0);
+    let first = bench.names().remove(0);
+    let foreign = ".dmover-0123456789ab-0123456789abcdef-0123456789abcdef";
+    bench.sh(&format!("echo left >snaps/{first}/d/{foreign}"));
+    bench.create("", 0);
+    bench.dmover("snapshot prune --keep-last 1 snaps").expect_code(0);
+    assert_eq!(bench.sh("ls snaps/.dmover-snapshots | grep -c removed || true"), "0\n");
+    assert_eq!(bench.names().len(), 1);
+}

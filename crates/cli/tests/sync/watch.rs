@@ -320,3 +320,37 @@ fn file_systems_that_are_mounted_below_the_source_are_watched_as_well() {
     wait_until_equal(&bench, "src", "dst");
     drop(watch);
 }
+
+/// All of it is told at once: the process is held meanwhile.
+#[test]
+fn what_happens_at_once_is_told_apart() {
+    for (_, bench, _image) in grounds("what_happens_at_once") {
+        bench.sh("mkdir -p src/A/b src/C src/app src/app.new src/d/sub src/q/sub; echo 1 >src/A/b/f; echo old >src/app/config
+            echo new >src/app.new/config; echo 1 >src/d/Makefile; echo 2 >src/d/sub/Makefile");
+        let watch = Watch::start(&bench, "--delete src dst");
+        for step in [
+            // A file, and a directory that comes after it.
+            "echo more >>src/d/Makefile; chmod 700 src/d/sub",
+            "echo more >>src/A/b/f; mv src/A src/A2; mv src/A2/b src/C/b",
+            "mv src/app src/app.old; mv src/app.new src/app; echo changed >>src/app/config",
+            "for i in $(seq 50); do echo $i >src/q/sub/$i; done; mv src/q src/q2; echo x >src/q2/sub/x; mv src/q2/sub src/sub",
+            "mkdir src/n; mv src/C src/n/C; echo y >src/n/C/b/y; mv src/n src/C; rm src/C/C/b/f",
+        ] {
+            watch.signal("-STOP");
+            bench.sh(step);
+            watch.signal("-CONT");
+            wait_until_equal(&bench, "src", "dst");
+        }
+        let summaries = watch.end();
+        assert_eq!(total(&summaries, "errors"), 0);
+    }
+}
+
+#[test]
+fn a_source_that_is_put_elsewhere_ends_it() {
+    let Some((_, bench, _image)) = grounds("put_elsewhere").next() else { return };
+    let mut watch = Watch::start(&bench, "--delete src dst");
+    bench.sh("mv src old; mkdir src; echo other >src/other");
+    assert_eq!(watch.child.wait().unwrap().code(), Some(8));
+    assert!(bench.exists("dst/top"));
+}

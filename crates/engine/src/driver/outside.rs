@@ -23,6 +23,8 @@ pub(super) struct Outside {
     written: Instant,
     listened: Instant,
     paused: bool,
+    /// Nobody goes on with it when this pass has ended.
+    alone: bool,
 }
 
 impl Outside {
@@ -43,6 +45,7 @@ impl Outside {
             written: now,
             listened: now,
             paused: false,
+            alone,
         };
         // What was asked of an earlier run is no matter of this one.
         if alone {
@@ -109,6 +112,7 @@ impl Outside {
     /// Tells how the job has ended.
     pub fn end(&self, engine: &Engine, report: &JobReport, code: u8) {
         let (phase, reason) = match report.state {
+            JobState::Finished if !self.alone => (JobPhase::Watching, None),
             JobState::Finished => (JobPhase::Finished, None),
             JobState::Stopped(StopReason::Cancelled) => (JobPhase::Cancelled, None),
             JobState::Stopped(reason) => (JobPhase::Stopped, Some(reason.words())),

@@ -253,8 +253,11 @@ impl Journal {
             transaction.execute(sql, [now_ms()])?;
             if let PassKind::Changed(changed) = kind {
                 // There may be one a second: the last one stands for all that have ended.
-                let sql = "DELETE FROM pass WHERE kind = 'changed' AND state = 'finished'";
-                transaction.execute(sql, [])?;
+                transaction.execute_batch(
+                    "DELETE FROM error WHERE pass IN
+                        (SELECT number FROM pass WHERE kind = 'changed' AND state = 'finished');
+                     DELETE FROM pass WHERE kind = 'changed' AND state = 'finished';",
+                )?;
                 let mut insert =
                     transaction.prepare_cached("INSERT OR IGNORE INTO changed VALUES (?1)")?;
                 for place in changed {

@@ -72,6 +72,8 @@ pub struct SnapshotCounts {
     pub errors: u64,
     /// Entries that vanished, or did not stop changing.
     pub changed: u64,
+    /// Attributes that DIR cannot hold, of what was brought over for this snapshot or is shared with an earlier one.
+    pub losses: u64,
     /// `None`: it was made by several runs, of which none has seen everything.
     pub found: Option<FoundCounts>,
 }
@@ -139,16 +141,30 @@ impl SnapshotDirectory {
 
     /// A crash may have come between the two renames of [`Self::publish`], or somebody has removed a snapshot by hand.
     fn recover(&self) -> Result<(), Fatal> {
-        let lost = |name: &str| !self.has_tree(name);
-        let ready = is_there(&self.own, UNFINISHED) && !is_there(&self.own, &file_of(UNFINISHED));
-        for name in self.records()?.into_iter().filter(|name| lost(name)) {
-            if ready && !is_there(&self.top, &name) {
-                return self.give_name(&name);
+        let fail = |error| failed(&self.path, "write to", error);
+        let tree = self.tree_of(UNFINISHED);
+        for name in self.records()? {
+            match stat::stat_at(&self.top, name.as_bytes(), false) {
+                Ok(_) => continue,
+                Err(error) if !stat::is_absent(error) => return Err(fail(error)),
+                Err(_) => {}
             }
-            directory::unlink(&self.own, file_of(&name).as_bytes())
-                .map_err(|e| failed(&self.path, "write to", e))?;
+            let record = SnapshotRecord::read(self.own_path().join(file_of(&name)));
+            let own = record.and_then(|record| record.bytes("tree")).ok().flatten();
+            if tree.is_some() && own == tree {
+                self.give_name(&name)?;
+            } else {
+                directory::unlink(&self.own, file_of(&name).as_bytes()).map_err(fail)?;
+            }
         }
         Ok(())
+    }
+
+    /// Which directory stands under a name beside the records.
+    fn tree_of(&self, name: &str) -> Option<Vec<u8>> {
+        let (found, born) = stat::stat_born_at(&self.own, name.as_bytes()).ok()?;
+        let (seconds, nanoseconds) = born.unwrap_or_default();
+        Some(format!("{}:{seconds}.{nanoseconds:09}", found.inode).into_bytes())
     }
 
     fn own_path(&self) -> PathBuf {
@@ -209,6 +225,7 @@ impl SnapshotDirectory {
         let counts = SnapshotCounts {
             errors: count("errors")?.unwrap_or_default(),
             changed: count("changed")?.unwrap_or_default(),
+            losses: count("losses")?.unwrap_or_default(),
             found: found.map(|((entries, bytes), new_bytes)| FoundCounts {
                 entries,
                 bytes,
@@ -310,7 +327,10 @@ impl SnapshotDirectory {
         let record = SnapshotRecord::open(self.own_path().join(file_of(UNFINISHED)))?;
         record.set("job", job.0.as_bytes())?;
         record.set("ended_ms", now_ms)?;
-        let mut known = vec![("errors", counts.errors), ("changed", counts.changed)];
+        // Which tree it is of, should only one of the two renames be done.
+        record.set("tree", self.tree_of(UNFINISHED))?;
+        let mut known =
+            vec![("errors", counts.errors), ("changed", counts.changed), ("losses", counts.losses)];
         if let Some(FoundCounts { entries, bytes, new_bytes }) = counts.found {
             known.extend([("entries", entries), ("bytes", bytes), ("new_bytes", new_bytes)]);
         }

@@ -141,10 +141,12 @@ impl StateDirectory {
     }
 
     /// Writes down how a job stands between two passes.
-    pub(crate) fn tell_phase(&self, job: &JobId, phase: JobPhase, reason: Option<String>) {
-        let Some(status) = self.get::<JobStatus>(&job.0, STATUS) else { return };
-        let reason = reason.or(status.reason);
-        if let Err(error) = self.put_status(job, &JobStatus { phase, reason, ..status }) {
+    pub(crate) fn tell_phase(&self, job: &JobId, phase: JobPhase, end: Option<(String, u8)>) {
+        let Some(mut status) = self.get::<JobStatus>(&job.0, STATUS) else { return };
+        if let Some((reason, code)) = end {
+            (status.reason, status.exit_code) = (Some(reason), Some(code));
+        }
+        if let Err(error) = self.put_status(job, &JobStatus { phase, ..status }) {
             tracing::warn!(%error, "how the job stands cannot be written down");
         }
     }

@@ -6,7 +6,7 @@ use dmover_model::{
 use dmover_observe::{Activity, station};
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::stat;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use crate::context::{Engine, entry_error, lock};
@@ -14,65 +14,29 @@ use crate::level::Level;
 use crate::mover::Mover;
 use crate::verify::look_at;
 
-/// What a pass over changed places could not deal with.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LeftByFeed {
-    /// Places in directories that are not where they were. They have been removed, or renamed, of which the feed will tell.
-    pub astray: Vec<ChangedPlace>,
-    /// Why everything has to be looked at.
-    pub all: Option<String>,
-}
-
-/// What movers know of such a pass.
+/// What movers know of a pass over changed places.
 #[derive(Debug, Default)]
 pub(crate) struct Following {
-    /// Directories that this very pass has renamed at the destination, by their old place.
-    renamed: Mutex<BTreeMap<TreePath, TreePath>>,
     /// Names that were looked at: several places may lead to one, if it is not the directory that they were in.
     taken: Mutex<BTreeSet<TreePath>>,
-    left: Mutex<LeftByFeed>,
+    /// Why everything has to be looked at.
+    all: Mutex<Option<String>>,
 }
 
 impl Following {
-    /// A directory was renamed at the destination, as its source was. What is below it came along.
-    pub fn note_renamed(&self, from: &TreePath, to: &TreePath) {
-        lock(&self.renamed).insert(from.clone(), to.clone());
-    }
-
-    fn was_renamed_to(&self, place: &TreePath) -> bool {
-        lock(&self.renamed).values().any(|to| to == place)
-    }
-
-    /// Where a place is now that was told before the directory that holds it was renamed.
-    fn now_at(&self, place: &TreePath) -> Option<TreePath> {
-        let renamed = lock(&self.renamed);
-        let mut above = place.split_last().map(|(above, _)| above);
-        while let Some(at) = above {
-            if let Some(to) = renamed.get(&at) {
-                let below = &place.as_bytes()[at.as_bytes().len()..];
-                return TreePath::new([to.as_bytes(), below].concat()).ok();
-            }
-            above = at.split_last().map(|(above, _)| above);
-        }
-        None
-    }
-
     /// Whether nobody has looked at a name so far.
     fn takes(&self, place: &TreePath) -> bool {
         lock(&self.taken).insert(place.clone())
     }
 
-    fn go_astray(&self, place: ChangedPlace) {
-        lock(&self.left).astray.push(place);
-    }
-
     /// What is known here is not enough.
     pub fn look_at_all(&self, why: &str) {
-        lock(&self.left).all.get_or_insert_with(|| why.to_owned());
+        lock(&self.all).get_or_insert_with(|| why.to_owned());
     }
 
-    pub fn left(&self) -> LeftByFeed {
-        lock(&self.left).clone()
+    /// Why everything has to be looked at.
+    pub fn needs_all(&self) -> Option<String> {
+        lock(&self.all).clone()
     }
 }
 
@@ -117,8 +81,7 @@ impl Mover<'_> {
         names: &mut Vec<Name>,
         place: ChangedPlace,
     ) -> Result<(), EntryError> {
-        let Some(following) = &self.engine.following else { return Ok(()) };
-        let path = following.now_at(&place.path).unwrap_or_else(|| place.path.clone());
+        let ChangedPlace { path, what } = place;
         let Some((directory, name)) = path.split_last() else {
             self.outcome.dirty.push(stack[0].reference());
             return Ok(());
@@ -129,14 +92,12 @@ impl Mover<'_> {
         match self.go_down(stack, &directory)? {
             Way::There => {
                 let name = Name::new(name).map_err(|_| self.no_name(stack, name))?;
-                self.changed_name(stack, names, name, place.what.arrived)
+                self.changed_name(stack, names, name, what.arrived)
             }
             Way::Unmade(name) => self.changed_name(stack, names, name, true),
-            Way::Missing => {
-                following.go_astray(place);
-                Ok(())
-            }
-            Way::LeftOut => Ok(()),
+            // It was removed, or renamed: the name that it has had is told, and so is the one that it has now, and everything
+            // below it is looked at there.
+            Way::Missing | Way::LeftOut => Ok(()),
         }
     }
 
@@ -196,7 +157,7 @@ impl Mover<'_> {
 
     fn changed_name(
         &mut self,
-        stack: &mut Vec<Level>,
+        stack: &[Level],
         names: &mut Vec<Name>,
         name: Name,
         arrived: bool,
@@ -219,19 +180,15 @@ impl Mover<'_> {
             names.push(name);
             return Ok(());
         }
-        let came_along =
-            self.engine.following.as_ref().is_some_and(|following| following.was_renamed_to(&path));
-        let there = self.is_directory_there(level, name.as_bytes())?;
         if arrived {
             // Its times are those of the change.
             self.outcome.dirty.push(level.reference());
-        }
-        if there && (!arrived || came_along) {
+        } else if self.is_directory_there(level, name.as_bytes())? {
             let level = self.enter(level, name.as_bytes())?;
             self.outcome.dirty.push(level.reference());
-            stack.push(level);
             return Ok(());
         }
+        // Also what was renamed at the destination: something in it may have been on its way there, and failed.
         let (directory, names) = (level.reference(), ScanNames::Directories(vec![name]));
         let kind = TaskKind::Scan { directory, names };
         self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });

@@ -31,6 +31,11 @@ impl Engine {
         sync.and_then(|sync| sync.delete.as_ref()).map(|delete| delete.when)
     }
 
+    /// Whether nothing is spared.
+    pub(crate) fn clears_all(&self) -> bool {
+        self.spec.policy.sync.as_ref().is_some_and(|sync| sync.clears_all)
+    }
+
     /// Whether names that only the destination has are looked for while entries are brought over.
     pub(crate) fn deletes_as_it_goes(&self) -> bool {
         match self.delete_when() {
@@ -107,7 +112,8 @@ impl Mover<'_> {
     ) -> bool {
         let ExtraEntry { at, holder, name, found, .. } = extra;
         let path = || level.own_target_path().join(&at.join(name.as_bytes()));
-        let own = self.engine.guard.is_state(found.identity) || is_trash(extra.fd, name);
+        let own = self.engine.guard.is_state(found.identity)
+            || (!self.engine.clears_all() && is_trash(extra.fd, name));
         if found.kind == EntryKind::Directory && own {
             return false;
         }

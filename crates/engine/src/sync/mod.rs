@@ -9,7 +9,6 @@ mod revisit;
 mod trash;
 
 pub(crate) use changed::Following;
-pub use changed::LeftByFeed;
 pub(crate) use guard::{Guard, doubt, is_empty};
 pub use guard::{Withheld, WithheldReason};
 pub(crate) use inspect::{Doubtful, Doubts};

@@ -96,11 +96,6 @@ impl Mover<'_> {
         if result != MoveResult::Left {
             let both = [(from, to), (to, from)];
             let exchanged = result == MoveResult::Exchanged;
-            if let Some(following) =
-                engine.following.as_ref().filter(|_| entry.kind == EntryKind::Directory)
-            {
-                following.note_renamed(from, to);
-            }
             engine.carry_doubts(if exchanged { &both } else { &both[..1] });
             self.tell_renamed(&shown(from), &shown(to), &metadata);
         }

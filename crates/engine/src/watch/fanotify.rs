@@ -7,7 +7,7 @@ use dmover_plan::overlap::parse_mountinfo;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::fanotify::{self, FsId, mask};
 use dmover_sys::{Errno, OwnedFd, mount, path, stat};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::{PLACES_MAX, TOO_MANY};
 use crate::context::lock;
 
 /// Bytes of events that are read at once.
 const BUFFER: usize = 256 << 10;
-/// More places than that are not remembered: looking at everything is cheaper then.
-const PLACES_MAX: usize = 200_000;
 /// Directories whose place is remembered.
 const KNOWN_MAX: usize = 100_000;
 /// How often the thread looks whether it is still wanted.
@@ -29,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What the thread has found.
 #[derive(Debug, Default)]
 struct Found {
-    places: Vec<ChangedPlace>,
+    places: BTreeMap<TreePath, Happened>,
     lost: Option<String>,
 }
 
@@ -60,8 +59,8 @@ struct Marked {
 struct Places {
     source: PathBuf,
     marked: Vec<Marked>,
-    /// Where directories were found; `None`: not below the source.
-    known: HashMap<(FsId, Vec<u8>), Option<TreePath>>,
+    /// Where directories were found below the source: nowhere, or in several places if they are mounted there.
+    known: HashMap<(FsId, Vec<u8>), Vec<TreePath>>,
 }
 
 impl FanotifyFeed {
@@ -133,6 +132,7 @@ impl ChangeFeed for FanotifyFeed {
             return Err(FeedError { message, hint: "run the same command again".into() });
         }
         self.position += places.len() as u64;
+        let places = places.into_iter().map(|(path, what)| ChangedPlace { path, what }).collect();
         Ok(FeedBatch { places, lost, position: self.position })
     }
 
@@ -192,32 +192,39 @@ impl Places {
                     return;
                 }
             };
-            let (mut places, mut lost) = (Vec::new(), None);
+            let (mut places, mut lost) = (Vec::new(), None::<String>);
             for event in fanotify::events(&buffer[..length]) {
                 if event.mask & mask::OVERFLOW != 0 {
                     lost = Some("more has changed at once than the kernel remembers".to_owned());
-                } else {
-                    places.extend(self.place(&event));
+                } else if let Err(error) = self.places(&event, &mut places) {
+                    let reason = std::io::Error::from(error);
+                    lost =
+                        Some(format!("where something has changed cannot be found out: {reason}"));
                 }
             }
             let mut found = lock(&shared.found);
-            if found.places.len() + places.len() > PLACES_MAX {
-                lost = Some("more has changed at once than is worth remembering".to_owned());
+            for ChangedPlace { path, what } in places {
+                let known = found.places.entry(path).or_insert(what);
+                *known = known.and(what);
+            }
+            if found.places.len() > PLACES_MAX {
+                lost = Some(TOO_MANY.into());
             }
             if lost.is_some() {
                 found.lost = lost;
                 found.places.clear();
-            }
-            if found.lost.is_none() {
-                found.places.append(&mut places);
             }
             drop(found);
             shared.news.notify_all();
         }
     }
 
-    /// Where an event has happened, if that is below the source.
-    fn place(&mut self, event: &fanotify::Event<'_>) -> Option<ChangedPlace> {
+    /// Adds where an event has happened, as far as that is below the source.
+    fn places(
+        &mut self,
+        event: &fanotify::Event<'_>,
+        places: &mut Vec<ChangedPlace>,
+    ) -> Result<(), Errno> {
         const AWAY: u64 = mask::CLOSE_WRITE | mask::MOVED_FROM | mask::MOVED_TO | mask::DELETE;
         let on_directory = event.mask & mask::ON_DIRECTORY != 0;
         let happened = |bits: u64| event.mask & bits != 0;
@@ -225,35 +232,46 @@ impl Places {
             // Everything below it is elsewhere now.
             self.known.clear();
         }
-        let directory = self.directory(event)?;
         if is_temporary(event.name) {
-            return None;
+            return Ok(());
         }
-        let path = if event.name == b"." { directory } else { directory.join(event.name) };
         let what = Happened {
             written: !on_directory && happened(mask::MODIFY | mask::CREATE) && !happened(AWAY),
             arrived: on_directory && happened(mask::CREATE | mask::MOVED_TO),
             moved: happened(mask::MOVED_FROM | mask::MOVED_TO),
         };
-        Some(ChangedPlace { path, what })
+        let directories = self.directories(event)?;
+        places.extend(directories.iter().map(|directory| {
+            let itself = event.name == b".";
+            let path = if itself { directory.clone() } else { directory.join(event.name) };
+            ChangedPlace { path, what }
+        }));
+        Ok(())
     }
 
     /// Where the directory of an event is now. One that is gone needs no look: the directory above it has an event as well.
-    fn directory(&mut self, event: &fanotify::Event<'_>) -> Option<TreePath> {
+    fn directories(&mut self, event: &fanotify::Event<'_>) -> Result<&[TreePath], Errno> {
         let key = (event.fs, event.directory.to_vec());
-        if let Some(known) = self.known.get(&key) {
-            return known.clone();
+        if !self.known.contains_key(&key) {
+            let mut found = Vec::new();
+            for marked in self.marked.iter().filter(|marked| marked.fs == event.fs) {
+                let fd = match fanotify::open_handle(&marked.directory, event.directory) {
+                    Err(Errno::STALE) => continue,
+                    opened => opened?,
+                };
+                let at = mount::path_of(fd).ok_or(Errno::NAMETOOLONG)?;
+                if let Ok(below) = at.strip_prefix(&self.source) {
+                    let path = TreePath::new(below.as_os_str().as_bytes());
+                    found.push(path.map_err(|_| Errno::ILSEQ)?);
+                }
+            }
+            found.sort_unstable();
+            found.dedup();
+            if self.known.len() >= KNOWN_MAX {
+                self.known.clear();
+            }
+            self.known.insert(key.clone(), found);
         }
-        let mounts = self.marked.iter().filter(|marked| marked.fs == event.fs);
-        let found = mounts
-            .filter_map(|marked| fanotify::open_handle(&marked.directory, event.directory).ok())
-            .filter_map(mount::path_of)
-            .find_map(|at| at.strip_prefix(&self.source).ok().map(Path::to_path_buf));
-        let found = found.and_then(|at| TreePath::new(at.as_os_str().as_bytes()).ok());
-        if self.known.len() >= KNOWN_MAX {
-            self.known.clear();
-        }
-        self.known.insert(key, found.clone());
-        found
+        Ok(self.known.get(&key).map_or(&[], Vec::as_slice))
     }
 }

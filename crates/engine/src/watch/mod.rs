@@ -3,10 +3,10 @@
 //! The first pass looks at everything, with the feed listening already; after it only places are looked at that the feed has
 //! told of. When that is not enough, everything is looked at again: the feed has lost something, a name stands for an inode
 //! with several names, something failed, or it was a long time ago.
-use dmover_model::{ChangeFeed, ChangedPlace, DeleteWhen, FeedBatch, FeedError, TreePath};
+use dmover_model::{ChangeFeed, DeleteWhen, FeedBatch, FeedError, TreePath};
 use dmover_observe::{Counter, Counters};
 use dmover_plan::pending::{Patience, Pending};
-use dmover_sys::{mount, path};
+use dmover_sys::{mount, path, stat};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,13 +25,14 @@ pub use fanotify::FanotifyFeed;
 /// second.
 const WRITTEN_MS: u64 = 1000;
 const MOST_MS: u64 = 15_000;
-/// Places whose directory is not where it was are remembered for so long.
-const ASTRAY_MS: u64 = 60_000;
 /// After trouble everything is looked at again: after the first at first, and no less often than the second.
 const TROUBLE_MS: u64 = 60_000;
 const TROUBLE_MOST_MS: u64 = 3_600_000;
 /// Passes over everything because of single entries may take this share of the time.
 const SHARE: u32 = 20;
+/// More places than that are not remembered: looking at everything is cheaper then.
+const PLACES_MAX: usize = 200_000;
+const TOO_MANY: &str = "more has changed than is worth remembering";
 /// How often those are heard who ask from outside.
 const LISTEN_EVERY: Duration = Duration::from_millis(500);
 
@@ -62,7 +63,7 @@ pub enum Watched<'a> {
     },
 }
 
-/// Runs passes until the job is stopped or cannot go on.
+/// Runs passes until the job is stopped or cannot go on. Answers the last report; `None`: it was stopped before the first.
 ///
 /// # Errors
 /// A pass, or the feed, cannot go on.
@@ -71,14 +72,14 @@ pub fn watch(
     feed: &mut dyn ChangeFeed,
     options: WatchOptions,
     tell: &mut dyn FnMut(Watched<'_>),
-) -> Result<JobReport, Fatal> {
+) -> Result<Option<JobReport>, Fatal> {
     let Some(state) = job.state.clone() else {
         let hint = "leave out --no-state, or name a directory by --state-dir";
         return Err(Fatal::refused("--watch needs a state directory", hint));
     };
     let id = job_id(&job.spec, &JobList::None, Some(&state))?;
     let lock = Arc::new(state.lock(&id)?);
-    let own = own_place(&job, &state);
+    let (own, top) = (own_place(&job, &state), top_of(&job));
     let patience = Patience {
         rest_ms: options.rest_ms,
         written_ms: WRITTEN_MS.max(options.rest_ms),
@@ -89,11 +90,11 @@ pub fn watch(
         state,
         id,
         own,
+        top,
         patience,
         options,
         began: Instant::now(),
         pending: Pending::default(),
-        astray: Vec::new(),
         position: 0,
         due: Some((0, "it begins".into())),
         troubles: 0,
@@ -112,17 +113,23 @@ fn own_place(job: &Job, state: &StateDirectory) -> Option<TreePath> {
     TreePath::new(own.strip_prefix(source).ok()?.as_os_str().as_bytes()).ok()
 }
 
+/// The source by device and inode.
+fn top_of(job: &Job) -> Option<(u64, u64)> {
+    let found = path::open_directory(&job.spec.sources.first()?.to_path()).and_then(stat::stat_fd);
+    found.ok().map(|found| (found.device, found.inode))
+}
+
 struct Watch {
     job: Job,
     state: StateDirectory,
     id: dmover_model::JobId,
     own: Option<TreePath>,
+    /// The source by device and inode.
+    top: Option<(u64, u64)>,
     patience: Patience,
     options: WatchOptions,
     began: Instant,
     pending: Pending,
-    /// Places whose directory was not where it was, and since when.
-    astray: Vec<(u64, ChangedPlace)>,
     position: u64,
     /// When everything is to be looked at, and why.
     due: Option<(u64, String)>,
@@ -142,22 +149,27 @@ impl Watch {
         &mut self,
         feed: &mut dyn ChangeFeed,
         tell: &mut dyn FnMut(Watched<'_>),
-    ) -> Result<JobReport, Fatal> {
+    ) -> Result<Option<JobReport>, Fatal> {
         loop {
             self.hear(feed.collect(Duration::ZERO).map_err(unheard)?);
             if !self.paused && !self.job.control.is_stopping() {
                 let stopped = self.turn(tell)?;
                 feed.acknowledge(self.position).map_err(unheard)?;
-                if let Some(report) = stopped {
-                    return Ok(report);
+                if stopped.is_some() {
+                    return Ok(stopped);
                 }
             }
-            self.listen();
+            self.listen()?;
+            if let (Some(_), None) = (self.job.control.reason(), &self.last) {
+                return Ok(None);
+            }
             if let (Some(reason), Some(last)) = (self.job.control.reason(), &self.last) {
                 let cancelled = reason == StopReason::Cancelled;
                 let phase = if cancelled { JobPhase::Cancelled } else { JobPhase::Stopped };
-                self.state.tell_phase(&self.id, phase, Some(reason.words()));
-                return Ok(JobReport { state: JobState::Stopped(reason), ..last.clone() });
+                let report = JobReport { state: JobState::Stopped(reason), ..last.clone() };
+                let code = report.exit_code().code();
+                self.state.tell_phase(&self.id, phase, Some((reason.words(), code)));
+                return Ok(Some(report));
             }
             let wait = feed.collect(self.wait()).map_err(unheard)?;
             self.hear(wait);
@@ -172,6 +184,10 @@ impl Watch {
             if !own {
                 self.pending.add(place, now);
             }
+        }
+        if self.pending.len() > PLACES_MAX {
+            self.pending.take_all();
+            self.look_at_all(now, TOO_MANY.into());
         }
         if let Some(why) = batch.lost {
             self.look_at_all(now, why);
@@ -200,7 +216,25 @@ impl Watch {
         self.state.tell_phase(&self.id, phase, None);
     }
 
-    fn listen(&mut self) {
+    /// Whether the source is what it was when it began. Who renames it, or puts another directory in its place, changes
+    /// names that lie above it, of which the feed does not tell.
+    fn check_source(&self) -> Result<(), Fatal> {
+        let shown = self.job.spec.sources.first().map(dmover_model::PathBytes::to_path);
+        if top_of(&self.job) == self.top {
+            return Ok(());
+        }
+        let shown = shown.unwrap_or_default();
+        Err(Fatal::Watch {
+            message: format!(
+                "'{}' is not the directory any more that was watched",
+                shown.display()
+            ),
+            hint: "run the same command again if it is right as it is now".into(),
+        })
+    }
+
+    fn listen(&mut self) -> Result<(), Fatal> {
+        self.check_source()?;
         match self.state.asked(&self.id) {
             Some(Ask::Pause) => self.pause(true),
             Some(Ask::Resume) => self.pause(false),
@@ -213,6 +247,7 @@ impl Watch {
         if most.is_some_and(|most| self.now_ms() >= most) {
             self.job.control.stop(StopReason::Duration);
         }
+        Ok(())
     }
 
     /// Does what is due. Answers the report of a pass after which there is none.
@@ -223,13 +258,9 @@ impl Watch {
             return self.everything(&why, tell);
         }
         let since = self.pending.since_ms().unwrap_or(now);
-        let mut places = self.pending.take_due(now, &self.patience);
+        let places = self.pending.take_due(now, &self.patience);
         if places.is_empty() {
             return Ok(None);
-        }
-        if places.iter().any(|place| place.what.moved) {
-            places.extend(self.astray.drain(..).map(|(_, place)| place));
-            places.sort_by(|a, b| a.path.cmp(&b.path));
         }
         let count = places.len();
         self.job.list = JobList::Changed(places.into());
@@ -246,7 +277,6 @@ impl Watch {
     ) -> Result<Option<JobReport>, Fatal> {
         tell(Watched::Begins(why));
         self.pending.take_all();
-        self.astray.clear();
         self.job.list = JobList::None;
         let report = self.pass()?;
         tell(Watched::Everything(&report));
@@ -254,6 +284,10 @@ impl Watch {
         let now = self.now_ms();
         if self.options.reconcile_ms > 0 {
             self.look_at_all(now + self.options.reconcile_ms, "it is time to".into());
+        }
+        if report.resumed {
+            // What an earlier run had done may have changed since, and nobody was told.
+            self.look_at_all(now, "an interrupted pass was gone on with".into());
         }
         self.note_trouble(&report, now);
         Ok(self.ended(report))
@@ -275,18 +309,13 @@ impl Watch {
             sync.delete = asked;
         }
         let report = report?;
-        if report.state == JobState::Finished {
-            self.state.tell_phase(&self.id, JobPhase::Watching, None);
-        }
         self.last = Some(report.clone());
         Ok(report)
     }
 
     /// What follows from what a pass over changed places could not do.
     fn take_over(&mut self, report: &JobReport, now: u64) {
-        self.astray.retain(|(since, _)| now - since < ASTRAY_MS);
-        self.astray.extend(report.left.astray.iter().map(|place| (now, place.clone())));
-        if let Some(why) = &report.left.all {
+        if let Some(why) = &report.needs_all {
             let all = self.last_whole.unwrap_or_default() * SHARE;
             let wait = (all.as_millis() as u64).max(1000);
             self.look_at_all(now + wait, why.clone());
@@ -313,6 +342,12 @@ impl Watch {
     fn ended(&self, report: JobReport) -> Option<JobReport> {
         use crate::sync::WithheldReason::Limit;
         let limited = report.withheld.as_ref().is_some_and(|w| matches!(w.reason, Limit(_)));
+        if limited {
+            let code = report.exit_code().code();
+            let words = report.withheld.as_ref().map(|withheld| withheld.reason.words());
+            let end = Some((words.unwrap_or_default(), code));
+            self.state.tell_phase(&self.id, JobPhase::Stopped, end);
+        }
         (report.state != JobState::Finished || limited).then_some(report)
     }
 }
@@ -323,5 +358,5 @@ fn is_below(upper: &TreePath, path: &TreePath) -> bool {
 }
 
 fn unheard(error: FeedError) -> Fatal {
-    Fatal::refused(error.message, error.hint)
+    Fatal::Watch { message: error.message, hint: error.hint }
 }
