@@ -54,7 +54,10 @@ fn command_over(sections: &Sections) -> Command {
         command.mut_subcommand(section, |verb| verb.mut_args(|arg| overlay(arg, of(section))))
     });
     // Variables only: what files say is of other verbs.
-    command.mut_subcommand("verify", |verify| verify.mut_args(|arg| overlay(arg, &none)))
+    let varies = |verb: Command| verb.mut_args(|arg| overlay(arg, &none));
+    command
+        .mut_subcommand("verify", varies)
+        .mut_subcommand("snapshot", |snapshot| snapshot.mut_subcommand("create", varies))
 }
 
 fn overlay(arg: Arg, settings: &Settings) -> Arg {

@@ -402,6 +402,7 @@ fn one_that_was_interrupted_after_an_error_is_not_named_without_what_failed() {
         "ulimit -f 1024; trap '' XFSZ; exec {program} snapshot create -qq -j1 --max-errors 1 --state-dir {state} src snaps"
     );
     assert_eq!(bench.sh(&format!("code=0; ({line}) || code=$?; echo $code")), "5\n");
+    assert!(bench.dmover.state_directory().join("jobs").exists(), "variables count here as well");
     let run = bench.create("", 0);
     assert_eq!(run.said().unwrap().summary.unwrap().0["resumed"], true, "or this tests nothing");
     assert_eq!(bench.differs("src", "latest"), "");
