@@ -138,8 +138,10 @@ impl Engine {
             _ => (path::pin_at(directory, name), Held::Pinned),
         };
         let fd = fd.map_err(fail)?;
-        let found = stat::stat_fd(&fd).map_err(fail)?;
-        if self.mounts.identity(&found) != record.metadata.identity {
+        let found = self.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
+        // A number that is free is given to the next entry, of whatever type: its attributes are no business of this one.
+        let same = (found.identity, found.kind) == (record.metadata.identity, record.metadata.kind);
+        if !same {
             let words = "another entry stands here now";
             let (side, class) = (Side::Source, ErrorClass::Changed);
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));

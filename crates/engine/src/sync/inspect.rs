@@ -269,7 +269,7 @@ impl Mover<'_> {
     ) -> Result<Sides, EntryError> {
         station::at(Activity::SourceNames);
         let engine = self.engine;
-        let (name, last) = (record.name.as_bytes(), record.destination_name().as_bytes());
+        let last = record.destination_name().as_bytes();
         let at_target =
             |e| entry_error(Side::Destination, Operation::Open, level.target_path(last), e);
         if record.metadata.kind == EntryKind::File {
@@ -277,10 +277,9 @@ impl Mover<'_> {
             let destination = path::open_file_at(&target.fd, last, false).map_err(at_target)?;
             return Ok(Sides { source, destination, held: Held::Open });
         }
-        let source = path::pin_at(&level.source.fd, name)
-            .map_err(|e| entry_error(Side::Source, Operation::Open, level.source_path(name), e))?;
+        let (source, held) = engine.open_for_attributes(level, record)?;
         let destination = path::pin_at(&target.fd, last).map_err(at_target)?;
-        Ok(Sides { source, destination, held: Held::Pinned })
+        Ok(Sides { source, destination, held })
     }
 }
 
