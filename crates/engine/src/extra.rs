@@ -166,8 +166,11 @@ impl Mover<'_> {
                 return false;
             }
         };
-        // What a rule leaves out is nobody's business at the destination either, and nor is what is being written.
-        let own = engine.spec.verb.fills() && is_temporary(name.as_bytes()) && !engine.clears_all();
+        // What a rule leaves out is nobody's business at the destination either, and nor is what is being written. What an
+        // earlier run of this job left goes with the directory that it lies in.
+        let dead = !at.is_root() && engine.temporaries.is_leftover(name.as_bytes());
+        let written = is_temporary(name.as_bytes()) && !dead && !engine.clears_all();
+        let own = engine.spec.verb.fills() && written;
         if own || !self.is_admitted_below(level, at, name, &found) {
             return false;
         }

@@ -176,6 +176,33 @@ fn a_file_system_that_is_mounted_in_the_destination_stays() {
     assert!(!bench.exists("b/x/1"));
 }
 
+/// A run that was killed may have left something in a directory that the source does not have any more.
+#[test]
+fn what_a_killed_run_left_goes_with_its_directory() {
+    for when in ["--delete", "--delete=delay", "--delete=after", "--delete=during"] {
+        let bench = Bench::new();
+        trees(&bench);
+        bench.sync("a b", 0);
+        let job = bench.status()["job"].as_str().unwrap().to_owned();
+        bench.sh(&format!(
+            "touch b/x/y/.dmover-{job}-0000000000000001-0123456789abcdef b/d/.dmover-{job}-0000000000000001-0123456789abcdef"
+        ));
+        let listed = bench.sync(&format!("-n {when} a b"), 0);
+        let pass = bench.sync(&format!("{when} a b"), 0);
+        assert_eq!(listed.done(), pass.done(), "{when}: a dry run lists exactly what goes");
+        assert_eq!(bench.rsync("a", "b"), "", "{when}");
+        // What somebody else is writing stays, and the directory that it is in.
+        let other = "0123456789ab";
+        assert_ne!(job, other);
+        bench.sh(&format!(
+            "mkdir b/z; touch b/z/1 b/z/.dmover-{other}-0000000000000001-0123456789abcdef"
+        ));
+        let pass = bench.sync(&format!("{when} a b"), 3);
+        assert!(pass.0.text().contains("dmover cleanup"), "{}", pass.0.tell());
+        assert_eq!(bench.sh("ls -A b/z | wc -l").trim(), "1", "{when}");
+    }
+}
+
 #[test]
 fn an_immutable_copy_goes_with_its_source() {
     let bench = Bench::new();

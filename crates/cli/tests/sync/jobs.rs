@@ -31,7 +31,7 @@ impl Bench {
 
     /// `dmover status --json`.
     #[track_caller]
-    fn status(&self) -> serde_json::Value {
+    pub(super) fn status(&self) -> serde_json::Value {
         let run = self.dmover("status --json").expect_code(0);
         serde_json::from_str(&run.text()).unwrap()
     }

@@ -9,6 +9,7 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::itemize;
+use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::TypeHint;
 use dmover_sys::{Errno, OwnedFd, directory, path, stat};
 use std::sync::Arc;
@@ -285,10 +286,28 @@ impl Mover<'_> {
             Gone::Trashed => self.tell_deleted(going, &found, true),
             Gone::Holds if engine.filter.has_rules() => return Ok(false),
             Gone::Holds => {
-                return Err(plain(ErrorClass::Changed, "it holds something that came later"));
+                return Err(plain(ErrorClass::Changed, self.what_it_holds(target, name)));
             }
         }
         Ok(true)
+    }
+
+    /// Why a directory is not empty though everything that was found in it is gone.
+    fn what_it_holds(&mut self, target: &TargetDirectory, name: &ExtraName) -> &'static str {
+        let mut written = false;
+        let held = path::open_directory_at(&target.fd, name.name.as_bytes());
+        let read = held.map(|fd| {
+            self.each_name(&fd, &PathBytes::default, |_, name| {
+                written |= is_temporary(name.as_bytes());
+                Ok(())
+            })
+        });
+        match read {
+            Ok(Ok(())) if written => {
+                "it holds temporaries of another job; 'dmover cleanup' removes them when nobody writes there any more"
+            }
+            _ => "it holds something that came later",
+        }
     }
 
     /// Does something in a directory again if it was closed to its own owner, or locked.
