@@ -83,8 +83,6 @@ impl Mover<'_> {
     ) {
         self.later.files += 1;
         self.later.bytes += moved.bytes;
-        // What is equal to its source once it has its name is not what the catalog has.
-        self.tell_touched(level);
         let waiting = Waiting { planned, moved, temporary, started };
         match self.later.directories.last_mut().filter(|(last, _)| last.path == level.path) {
             Some((_, files)) => files.push(waiting),

@@ -224,7 +224,7 @@ pub fn run(args: &DuelArgs) -> Result<()> {
         };
         let words = |script: &str| {
             // The state lies elsewhere, so that it is no part of what is counted.
-            let script = script.replace("PATCH", PATCH).replace("DMOVER", &dmover);
+            let script = script.replace("PATCH", PATCH).replace("DMOVER ", &format!("{dmover} "));
             let script = script.replace("LOOKS", &looks).replace("SCRATCH", &word(scratch.path()));
             let state = word(&mounted.image().with_extension("state"));
             format!("cd {}; export DMOVER_STATE_DIR={state}; {script}", word(mounted.path()))

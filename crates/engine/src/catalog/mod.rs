@@ -13,6 +13,7 @@ use crate::error::Fatal;
 use crate::journal::{now_ms, settle};
 use crate::sync::Doubts;
 
+mod fold;
 mod survey;
 
 pub(crate) use survey::{Only, Scope, Survey};
@@ -220,24 +221,13 @@ impl Catalog {
         mut each: impl FnMut(Vec<CatalogEntry>) -> Boxed<()>,
     ) -> Boxed<()> {
         let number = inode as i64;
-        let sql = "SELECT 1 FROM moved WHERE directory = ?1";
-        let any_moved = self.database.prepare_cached(sql)?.exists([number])?;
-        let sql = "SELECT 1 FROM moved WHERE directory = ?1 AND name = ?2";
-        let mut moved = self.database.prepare_cached(sql)?;
         let sql = "SELECT body FROM segment WHERE directory = ?1 AND age = 0";
         let mut statement = self.database.prepare_cached(sql)?;
         let mut rows = statement.query([number])?;
         while let Some(row) = rows.next()? {
             let mut entries: Vec<CatalogEntry> = postcard::from_bytes(row.get_ref(0)?.as_blob()?)?;
-            if any_moved {
-                let mut stay = Vec::with_capacity(entries.len());
-                for entry in entries {
-                    if !moved.exists(params![number, entry.name.as_bytes()])? {
-                        stay.push(entry);
-                    }
-                }
-                entries = stay;
-            }
+            let apart = self.apart(number, &entries)?;
+            fold::leave_out(&mut entries, apart.into_iter().map(|(at, _)| at));
             each(entries)?;
         }
         let sql = "SELECT entry FROM moved WHERE directory = ?1 AND entry IS NOT NULL";
@@ -521,35 +511,6 @@ impl Catalog {
         let sql = "UPDATE directory SET state = ?2 WHERE inode = ?1";
         self.database.prepare_cached(sql)?.execute(params![inode, state])?;
         self.parts.remove(&directory);
-        Ok(())
-    }
-
-    /// Directories that were not recorded anew take over what is known of single names of them.
-    fn fold(&mut self) -> Boxed<()> {
-        let directories = {
-            let mut statement = self.database.prepare("SELECT DISTINCT directory FROM moved")?;
-            let rows = statement.query_map([], |row| row.get::<_, i64>(0))?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()?
-        };
-        for directory in directories {
-            let mut entries = Vec::new();
-            self.segments(directory as u64, |part| {
-                entries.extend(part);
-                Ok(())
-            })?;
-            entries.sort_unstable_by(|a: &CatalogEntry, b| a.name.cmp(&b.name));
-            for sql in [
-                "DELETE FROM segment WHERE directory = ?1",
-                "DELETE FROM moved WHERE directory = ?1",
-            ] {
-                self.database.prepare_cached(sql)?.execute([directory])?;
-            }
-            for part in entries.chunks(SEGMENT) {
-                self.put_segment(directory, part)?;
-            }
-            let sql = "UPDATE segment SET age = 0 WHERE directory = ?1";
-            self.database.prepare_cached(sql)?.execute([directory])?;
-        }
         Ok(())
     }
 
