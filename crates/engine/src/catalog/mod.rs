@@ -225,7 +225,7 @@ impl Catalog {
         let mut statement = self.database.prepare_cached(sql)?;
         let mut rows = statement.query([number])?;
         while let Some(row) = rows.next()? {
-            let mut entries: Vec<CatalogEntry> = postcard::from_bytes(row.get_ref(0)?.as_blob()?)?;
+            let mut entries = fold::decode(row.get_ref(0)?.as_blob()?)?;
             let apart = self.apart(number, &entries)?;
             fold::leave_out(&mut entries, apart.into_iter().map(|(at, _)| at));
             each(entries)?;

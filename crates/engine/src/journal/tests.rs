@@ -106,3 +106,61 @@ fn a_journal_of_version_1_is_gone_on_with() {
     assert!(journal.last_pass().unwrap().is_some());
     assert_eq!(begin(&mut journal, PassKind::Whole), Begun::Resumed);
 }
+
+/// 200 bytes for each task: those that are to be done, and those that are done. Prints how many outcomes a second it commits;
+/// in a release build that is the rate in docs/performance.md.
+#[test]
+fn a_task_takes_no_more_than_200_bytes() {
+    const TASKS: u64 = 40_000;
+    const AT_ONCE: u64 = 256;
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(directory.path()).unwrap();
+    begin(&mut journal, PassKind::Whole);
+    let task = |number: u64| {
+        let path = format!("projects/p{:03}/run{:05}/output", number % 97, number % 10_007);
+        let name = Name::new(format!("{number:08}").into_bytes()).unwrap();
+        let here = |inode| Identity { mount: MountId(1), inode };
+        let directory = DirectoryRef {
+            root: RootId(0),
+            path: TreePath::new(path).unwrap(),
+            source: here((1 << 40) + number * 64),
+            destination: here((1 << 41) + number * 64),
+            made: false,
+            ancestors: Vec::new(),
+        };
+        let kind = TaskKind::Scan { directory, names: ScanNames::Directories(vec![name]) };
+        let budget = dmover_model::Budget { entries: 8192, bytes: 1 << 29, time_ms: 500 };
+        Shelved { node: None, task: dmover_model::Task::new(TaskId(number), kind, budget) }
+    };
+    let added = |number: u64| Change::Added { task: task(number), origin: None };
+    let ended = |number: u64| {
+        let work = dmover_model::Work { entries: 1500, bytes: 1 << 28, elapsed_ms: 480 };
+        Change::Ended(TaskId(number), work)
+    };
+    let size = |journal: &Journal| {
+        journal.database.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        std::fs::metadata(&journal.path).unwrap().len() / TASKS
+    };
+    let commit = |journal: &mut Journal, change: &dyn Fn(u64) -> Change| {
+        for first in (0..TASKS).step_by(AT_ONCE as usize) {
+            let numbers = first..(first + AT_ONCE).min(TASKS);
+            let changes = numbers.map(change).collect();
+            journal.commit(&Entry { changes, ..Entry::default() }).unwrap();
+        }
+    };
+    commit(&mut journal, &added);
+    let waiting = size(&journal);
+    let begun = std::time::Instant::now();
+    commit(&mut journal, &ended);
+    let rate = TASKS as f64 / begun.elapsed().as_secs_f64();
+    let done = size(&journal);
+    println!(
+        "{waiting} bytes a task that waits, {done} in all when it is done, {rate:.0} outcomes/s"
+    );
+    let outcomes: u64 = journal
+        .database
+        .query_row("SELECT count(*) FROM outcome", [], |row| row.get::<_, i64>(0))
+        .unwrap() as u64;
+    assert_eq!(outcomes, TASKS);
+    assert!(waiting.max(done) <= 200, "{waiting} bytes, then {done}");
+}
