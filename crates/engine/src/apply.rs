@@ -432,7 +432,7 @@ impl Mover<'_> {
         };
         let kept_its_name = matches!(action, Action::Replaced | Action::Updated | Action::Dressed);
         if kept_its_name && kind == EntryKind::File {
-            self.tell_renewed(level, &record.name);
+            self.tell_renewed(level, record);
         } else if action != Action::Skipped {
             self.tell_touched(level);
         }

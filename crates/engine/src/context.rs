@@ -104,6 +104,9 @@ pub struct Engine {
     pub(crate) ring_bytes: usize,
     /// Open directories on the way down; deeper trees continue in a task of their own.
     pub(crate) depth_max: usize,
+    /// Directories that movers hold because files in them wait for their names, and how many those may be.
+    pub(crate) held_for_later: AtomicUsize,
+    pub(crate) held_for_later_max: usize,
     pub(crate) started: Instant,
     pub(crate) breaker: Mutex<Breaker>,
     /// Something has failed since content was last moved.

@@ -31,7 +31,7 @@ use crate::mounts::MountTable;
 use crate::mover::run_mover;
 use crate::pace::{self, Allowance, Pace};
 use crate::queue::{Class, LocalQueue, Queue, Reported};
-use crate::report::{JobReport, JobState};
+use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::roots::RootTable;
 use crate::state::{JobFile, JobLock, StateDirectory, job_id};
@@ -203,6 +203,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let guard = guard(job, &id, (&resolved, &mounts), last.as_ref())?;
     if let Some(record) = &mut record {
         record.begin(job, &resolved.roots, &mounts)?;
+        guard.heard_before(record.failed.unseen);
     }
     if let Some(state) = locked {
         // The first record says nothing about the destination's identity: it may be made by this run.
@@ -336,6 +337,9 @@ impl Run {
             buffer_bytes,
             ring_bytes,
             depth_max: depth_max(open_files, movers_max),
+            held_for_later: AtomicUsize::new(0),
+            // Half of the quarter that frames leave, for two descriptors each.
+            held_for_later_max: (open_files / 16).max(1) as usize,
             started: Instant::now(),
             breaker: Mutex::default(),
             troubled: AtomicBool::new(false),
@@ -345,7 +349,7 @@ impl Run {
             flusher: durable.then(Flusher::default),
             keeps_journal: record.is_some(),
             doubtful,
-            seen_before: last.as_ref().and_then(LastPass::seen_before),
+            seen_before: last.as_ref().and_then(|last| last.seen_before(spec)),
             suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
             keeps_catalog: survey.is_some(),
             state_path: job.state.as_ref().and_then(StateDirectory::real_path),
@@ -630,7 +634,8 @@ impl Run {
     fn saw_all(&self, list: &JobList) -> bool {
         let engine = &self.engine;
         let whole = matches!(list, JobList::None) && engine.filter.admits_all();
-        whole && engine.counters.get(Counter::Errors) == 0
+        let failed = self.record.as_ref().map_or(0, |record| record.failed.all());
+        whole && engine.counters.get(Counter::Errors) + failed == 0
     }
 
     /// The next tasks of the phase in which names go that only the destination has.
@@ -682,6 +687,7 @@ impl Run {
             losses: tally.losses,
             allowed_losses: engine.spec.policy.allow_loss,
             earlier_losses: BTreeMap::new(),
+            earlier_failures: self.record.as_ref().map_or_else(Failed::default, |r| r.failed),
             slowest: engine.slowest.list(),
             withheld: engine.guard.withheld(),
             resumed: engine.is_resumed,

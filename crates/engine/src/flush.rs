@@ -11,7 +11,7 @@ use crate::context::lock;
 /// One descriptor each is held as long as the job runs, so that an error of writing back that the kernel met at any time
 /// is heard (syncfs(2) tells those since the descriptor was opened, Linux 5.8).
 #[derive(Debug, Default)]
-pub(crate) struct Flusher(Mutex<HashMap<MountId, Arc<Volume>>>);
+pub(crate) struct Flusher(Mutex<HashMap<MountId, Result<Arc<Volume>, Errno>>>);
 
 #[derive(Debug)]
 struct Volume {
@@ -26,26 +26,25 @@ struct State {
     begun: u64,
     ended: u64,
     running: bool,
-    /// The last flush that failed.
-    failed: Option<(u64, Errno)>,
+    /// Why a flush failed. The kernel tells it once, whoever's data it was about: none may rely on a later one.
+    failed: Option<Errno>,
 }
 
 impl Flusher {
     /// Takes note of a directory that will be written to.
     pub fn know(&self, mount: MountId, directory: impl AsFd) {
         let mut volumes = lock(&self.0);
-        if !volumes.contains_key(&mount)
-            && let Ok(fd) = path::open_directory_at(directory, b".")
-        {
+        volumes.entry(mount).or_insert_with(|| {
+            let fd = path::open_directory_at(directory, b".")?;
             let (state, turn) = (Mutex::default(), Condvar::new());
-            volumes.insert(mount, Arc::new(Volume { fd, state, turn }));
-        }
+            Ok(Arc::new(Volume { fd, state, turn }))
+        });
     }
 
     /// Returns when everything that was written there before is on storage.
     pub fn flush(&self, mount: MountId) -> Result<(), Errno> {
-        let volume = lock(&self.0).get(&mount).map(Arc::clone);
-        volume.map_or(Ok(()), |volume| volume.flush())
+        let volume = lock(&self.0).get(&mount).cloned();
+        volume.map_or(Ok(()), |volume| volume?.flush())
     }
 }
 
@@ -67,15 +66,11 @@ impl Volume {
             state.running = false;
             state.ended = number;
             if let Err(error) = flushed {
-                state.failed = Some((number, error));
+                state.failed = Some(error);
             }
             self.turn.notify_all();
         }
-        match state.failed {
-            // Whatever failed later may be what was to be flushed here.
-            Some((number, error)) if number >= wanted => Err(error),
-            _ => Ok(()),
-        }
+        state.failed.map_or(Ok(()), Err)
     }
 }
 
@@ -94,7 +89,7 @@ mod tests {
             }
         });
         let volumes = lock(&flusher.0);
-        let state = lock(&volumes[&MountId(3)].state);
+        let state = lock(&volumes[&MountId(3)].as_ref().unwrap().state);
         assert!(state.begun == state.ended && (20..=320).contains(&state.ended), "{state:?}");
     }
 }

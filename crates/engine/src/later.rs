@@ -6,6 +6,7 @@ use dmover_model::{EntryError, Identity, Operation, Side};
 use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::directory;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::apply::{Moved, Planned, Renaming};
@@ -49,10 +50,10 @@ impl Later {
         self.directories.iter().any(|(waiting, _)| waiting.path == level.path)
     }
 
-    fn is_full(&self, directories_max: usize) -> bool {
+    fn is_full(&self) -> bool {
         self.files >= FILES_MAX
             || self.bytes >= BYTES_MAX
-            || self.directories.len() >= directories_max.min(DIRECTORIES_MAX)
+            || self.directories.len() >= DIRECTORIES_MAX
     }
 }
 
@@ -87,14 +88,18 @@ impl Mover<'_> {
         match self.later.directories.last_mut().filter(|(last, _)| last.path == level.path) {
             Some((_, files)) => files.push(waiting),
             None => match level.again() {
-                Ok(own) => self.later.directories.push((own, vec![waiting])),
+                Ok(own) => {
+                    self.engine.held_for_later.fetch_add(1, Ordering::Relaxed);
+                    self.later.directories.push((own, vec![waiting]));
+                }
                 Err(_) => {
                     self.make_written_durable();
                     self.give_name(level, waiting);
                 }
             },
         }
-        if self.later.is_full(self.engine.depth_max) {
+        let held = self.engine.held_for_later.load(Ordering::Relaxed);
+        if self.later.is_full() || held >= self.engine.held_for_later_max {
             self.settle_later();
         }
     }
@@ -106,12 +111,14 @@ impl Mover<'_> {
             return;
         }
         self.make_written_durable();
+        let count = directories.len();
         for (level, files) in directories {
             for waiting in files {
                 self.give_name(&level, waiting);
                 self.lease.extend();
             }
         }
+        self.engine.held_for_later.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Everything that was written so far is on storage.

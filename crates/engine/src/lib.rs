@@ -57,7 +57,7 @@ pub use error::Fatal;
 pub use journal::{JournalReader, RecordedError, RecordedPass};
 pub use leftovers::remove_leftovers;
 pub use made::Recorder;
-pub use report::{JobReport, JobState};
+pub use report::{Failed, JobReport, JobState};
 pub use snapshot::{
     Based, FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
 };

@@ -272,6 +272,7 @@ impl Mover<'_> {
             let before = self.present(&level, file);
             let Some(planned) = self.plan_record(&level, record.clone()) else { return Ok(None) };
             trusted = matches!(planned.decision, Decision::Create | Decision::Replace);
+            self.names_here = 0;
             if matches!(planned.decision, Decision::Inspect | Decision::Compare) {
                 self.names_here = self.count_names(group, planned.existing.as_ref());
             }
@@ -384,6 +385,7 @@ impl Mover<'_> {
             Ok((level, Linked::Impossible(error))) => self.copy_instead(&level, file, error),
             Ok((level, Linked::Separate(record))) => {
                 if let Some(planned) = self.plan_record(&level, *record) {
+                    self.names_here = 0;
                     self.apply_one(&level, planned);
                 }
                 self.mark_dirty(&file.directory);
@@ -518,6 +520,7 @@ impl Mover<'_> {
         };
         let Some(planned) = self.plan_record(level, record) else { return };
         let path = level.target_path(file.destination_name.as_bytes());
+        self.names_here = 0;
         if self.apply_one(level, planned) {
             self.engine.loss(LossKind::Links, path, format!("a second file ({error})"));
         }

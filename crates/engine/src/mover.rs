@@ -165,6 +165,8 @@ impl Mover<'_> {
         }
         self.run_kind(task);
         self.settle_later();
+        // A name that could not be given may stand for a directory by now.
+        self.hand_on_as_inherited();
     }
 
     fn run_kind(&mut self, task: &Task) {

@@ -38,6 +38,8 @@ pub struct JobReport {
     pub allowed_losses: LossSet,
     /// What earlier runs of the job lost, and this one did not try again, by kind.
     pub earlier_losses: BTreeMap<LossKind, u64>,
+    /// What the run that was interrupted had failed at, if this one went on with its pass.
+    pub earlier_failures: Failed,
     /// The slowest entries.
     pub slowest: Vec<Slow>,
     /// It went on with what an earlier run had left.
@@ -56,16 +58,36 @@ pub struct JobReport {
     pub spilled: bool,
 }
 
+/// Entries that an interrupted run of a pass has failed at. The run that goes on does not try them again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Failed {
+    /// They vanished from the source, or did not stop changing.
+    pub moved_on: u64,
+    /// They could not be read.
+    pub unseen: u64,
+    /// They could not be brought over.
+    pub there: u64,
+}
+
+impl Failed {
+    /// How many there are.
+    pub fn all(self) -> u64 {
+        self.moved_on + self.unseen + self.there
+    }
+}
+
 impl JobReport {
     /// The exit code; a signal is for the caller to re-raise.
     pub fn exit_code(&self) -> ExitCode {
         let get = |counter| self.counters.get(counter);
         let mut code = ExitCode::Done;
-        if get(Counter::SourceErrors) > 0 {
+        let earlier = self.earlier_failures;
+        if get(Counter::SourceErrors) + earlier.moved_on > 0 {
             code = ExitCode::SourceMoved;
         }
         let own = get(Counter::Errors) > get(Counter::SourceErrors);
         let lost = get(Counter::Losses) > 0 || !self.earlier_losses.is_empty();
+        let own = own || earlier.unseen + earlier.there > 0;
         if own || lost || get(Counter::NotAttempted) > 0 {
             code = ExitCode::Partial;
         }

@@ -47,15 +47,26 @@ fn parse_line(line: &[u8]) -> Option<MountLine> {
     })
 }
 
-/// Where the table of fstab(5) has file systems mounted.
-pub fn mount_points(table: &[u8]) -> Vec<PathBuf> {
+/// A file system that the table of fstab(5) has mounted at a tree or above it, or, if `below` is asked for, in it, and that
+/// is not. One in it that is mounted by hand only (`noauto`) may be missing.
+pub fn missing_mount(
+    table: &[u8],
+    mounted: &[MountLine],
+    tree: &Path,
+    below: bool,
+) -> Option<PathBuf> {
     let lines = table.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    let lines = lines.filter(|line| !line.starts_with(b"#"));
-    let points = lines.filter_map(|line| {
+    let mut points = lines.filter(|line| !line.starts_with(b"#")).filter_map(|line| {
         let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-        fields.nth(1).filter(|point| point.starts_with(b"/"))
+        let point = fields.nth(1).filter(|point| point.starts_with(b"/"))?;
+        let by_hand = fields.nth(1)?.split(|byte| *byte == b',').any(|option| option == b"noauto");
+        Some((unescape(point), by_hand))
     });
-    points.map(unescape).collect()
+    let missing = points.find(|(point, by_hand)| {
+        let concerns = tree.starts_with(point) || (below && !by_hand && point.starts_with(tree));
+        concerns && !mounted.iter().any(|line| line.mount_point == *point)
+    });
+    missing.map(|(point, _)| point)
 }
 
 /// Blanks, newlines and backslashes are written as three octal digits.
@@ -136,8 +147,25 @@ mod tests {
     fn a_table_of_mounts_is_read_as_fstab_says() {
         let table =
             b"# a comment\n/dev/sda1 / ext4 defaults 0 1\nserver:/x\t/data\\040sets nfs ro\n\
-                      /dev/sdb none swap sw\n\n";
-        assert_eq!(mount_points(table), [PathBuf::from("/"), PathBuf::from("/data sets")]);
+                      /dev/sdb none swap sw\n/dev/sdc /data\\040sets/a/b ext4 rw,noatime 0 2\n\
+                      /dev/sdd /data\\040sets/cd iso9660 ro,noauto\n\n";
+        let line = |point: &str| MountLine {
+            id: 1,
+            root: "/".into(),
+            mount_point: point.into(),
+            file_system: "ext4".into(),
+        };
+        let missing = |mounted: &[&str], tree: &str, below| {
+            let mounted: Vec<_> = mounted.iter().map(|point| line(point)).collect();
+            let found = missing_mount(table, &mounted, Path::new(tree), below);
+            found.map(|path| path.display().to_string()).unwrap_or_default()
+        };
+        assert_eq!(missing(&["/"], "/data sets/a", true), "/data sets");
+        assert_eq!(missing(&["/"], "/data", true), "", "another directory");
+        assert_eq!(missing(&["/", "/data sets"], "/data sets/a", true), "/data sets/a/b");
+        assert_eq!(missing(&["/", "/data sets"], "/data sets/a", false), "");
+        assert_eq!(missing(&["/", "/data sets", "/data sets/a/b"], "/data sets", true), "");
+        assert_eq!(missing(&["/", "/data sets"], "/data sets/cd/x", false), "/data sets/cd");
     }
     use proptest::prelude::*;
     use std::collections::HashSet;

@@ -150,6 +150,7 @@ impl JsonPrinter {
         fields.insert("losses_by_kind".into(), Value::Object(by_kind.collect()));
         let earlier = report.earlier_losses.iter().map(|(k, n)| (k.word().to_owned(), (*n).into()));
         fields.insert("earlier_losses_by_kind".into(), Value::Object(earlier.collect()));
+        fields.insert("earlier_failures".into(), report.earlier_failures.all().into());
         let slowest = report.slowest.iter().map(|slow| {
             let mut entry: Map<_, _> = path_fields(&slow.path.to_path()).collect();
             entry.insert("elapsed_s".into(), (slow.elapsed_us as f64 / 1e6).into());

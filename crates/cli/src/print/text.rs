@@ -341,6 +341,14 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
              tries again, --allow-loss={word} accepts it"
         ));
     }
+    let failed = report.earlier_failures.all();
+    if failed > 0 {
+        let entries = counted(failed, "entry", "entries");
+        lines.push(format!(
+            "  {entries} failed before this pass was interrupted: 'dmover errors' lists them, 'dmover retry' or the next pass \
+             tries again"
+        ));
+    }
     if let JobState::Stopped(_) = report.state {
         lines.push(format!("  go on with  {}", resume_command(report.meant_as_name)));
     }

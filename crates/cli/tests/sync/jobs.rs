@@ -158,6 +158,33 @@ fn a_stopped_pass_goes_on_unless_something_else_is_wanted() {
     bench.assert_same("source", "backing");
 }
 
+/// What failed before an interruption is not tried again by the run that goes on, which must not say that all is well.
+#[test]
+fn what_failed_before_an_interruption_is_not_forgotten() {
+    let test = "what_failed_before_an_interruption_is_not_forgotten";
+    let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+    let hang = Rule::new(Op::Create, Action::Hang { duration_ms: 60_000 }).name("z9");
+    let fail = Rule::new(Op::Create, Action::Errno(rustix::io::Errno::ACCESS.raw_os_error()));
+    handle.set_rules(&[hang, fail.name("x5")]).unwrap();
+    // The directory with what fails is a task of its own, which has ended when the other one hangs.
+    bench.sh("mkdir -p source/{a,b}; touch source/{a,b}/x{1..4} source/a/x5 source/b/z9");
+    let running = bench.dmover.start(["sync", "-j2", "source", "faulty"]).unwrap();
+    wait_for_fault(&handle);
+    bench.wait_for("the error to be on record", |_| {
+        let count = |journal: Connection| {
+            journal.query_row("SELECT count(*) FROM error", [], |row| row.get::<_, i64>(0))
+        };
+        Connection::open(bench.journal()).and_then(count).is_ok_and(|count| count == 1)
+    });
+    kill(running, &handle);
+    handle.set_rules(&[]).unwrap();
+    let pass = bench.sync("-j2 source faulty", 3);
+    assert_eq!(pass.summary().0["resumed"], true);
+    assert_eq!(pass.number("earlier_failures"), 1, "{}", pass.0.tell());
+    bench.sync("-j2 source faulty", 0);
+    bench.assert_same("source", "backing");
+}
+
 #[test]
 fn state_may_be_deleted_at_any_time() {
     let Some((handle, bench)) = hanging("z9") else {

@@ -5,6 +5,10 @@ use dmover_model::{CatalogEntry, Name};
 use rusqlite::params;
 
 use super::{Boxed, Catalog, SEGMENT};
+use crate::error::Fatal;
+
+/// So many names may be known apart between two looks at everything.
+const APART_MAX: usize = 20_000;
 
 impl Catalog {
     /// What is known apart of names that a segment has, by where they are in it.
@@ -21,10 +25,34 @@ impl Catalog {
         let mut rows =
             statement.query(params![directory, first.name.as_bytes(), last.name.as_bytes()])?;
         let mut found = Vec::new();
+        let mut passed = 0;
         while let Some(row) = rows.next()? {
+            passed += 1;
+            if passed > entries.len() * 8 {
+                // Most of them are in other segments: it is cheaper to ask for each.
+                return self.apart_one_by_one(directory, entries);
+            }
             let name = row.get_ref(0)?.as_blob()?;
             if let Ok(at) = entries.binary_search_by(|entry| entry.name.as_bytes().cmp(name)) {
                 let body = row.get_ref(1)?.as_blob_or_null()?;
+                found.push((at, body.map(postcard::from_bytes).transpose()?));
+            }
+        }
+        Ok(found)
+    }
+
+    fn apart_one_by_one(
+        &self,
+        directory: i64,
+        entries: &[CatalogEntry],
+    ) -> Boxed<Vec<(usize, Option<CatalogEntry>)>> {
+        let sql = "SELECT entry FROM moved WHERE directory = ?1 AND name = ?2";
+        let mut statement = self.database.prepare_cached(sql)?;
+        let mut found = Vec::new();
+        for (at, entry) in entries.iter().enumerate() {
+            let mut rows = statement.query(params![directory, entry.name.as_bytes()])?;
+            if let Some(row) = rows.next()? {
+                let body = row.get_ref(0)?.as_blob_or_null()?;
                 found.push((at, body.map(postcard::from_bytes).transpose()?));
             }
         }
@@ -55,6 +83,22 @@ impl Catalog {
             self.act("UPDATE segment SET age = 0 WHERE directory = ?1", directory)?;
         }
         Ok(())
+    }
+
+    /// Takes over single names if there are many: a watch may go on for weeks without a look at everything.
+    pub fn keep_small(&mut self) -> Result<(), Fatal> {
+        self.try_to(|this| {
+            let sql = "SELECT count(*) FROM (SELECT 1 FROM moved LIMIT ?1)";
+            let many = i64::try_from(APART_MAX)?;
+            let count: i64 = this.database.prepare_cached(sql)?.query_row([many], |r| r.get(0))?;
+            if count < many {
+                return Ok(());
+            }
+            this.database.execute_batch("BEGIN IMMEDIATE")?;
+            this.fold()?;
+            this.database.execute_batch("COMMIT")?;
+            Ok(())
+        })
     }
 
     fn act(&self, sql: &str, directory: i64) -> Boxed<()> {
@@ -214,7 +258,9 @@ mod tests {
             catalog.store(vec![segment]).unwrap();
         }
         for round in 0..40 {
-            for _ in 0..rng.random_range(0..30) {
+            let most = if round % 10 == 9 { 4000 } else { 30 };
+            catalog.begin_changes().unwrap();
+            for _ in 0..rng.random_range(0..most) {
                 let word = ["old", "new"][rng.random_range(0..2)];
                 let name = format!("{word}{}", rng.random_range(0..800));
                 let now = entry(&name, rng.random_range(0..1_000_000));
@@ -226,6 +272,7 @@ mod tests {
                     model.insert(name.into_bytes(), now);
                 }
             }
+            catalog.make_changes().unwrap();
             assert_eq!(known(&mut catalog, 1), model, "round {round}, before");
             if rng.random_bool(0.1) {
                 // Some are still under their old names at the destination.

@@ -174,6 +174,7 @@ impl Survey {
                         if tasks.is_empty() && this.only.is_some() {
                             // What was written before is as good as it was.
                             this.catalog.set_whole(!this.all)?;
+                            this.catalog.keep_small()?;
                             return Ok(tasks);
                         }
                         if tasks.is_empty() {

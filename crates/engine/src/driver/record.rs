@@ -11,7 +11,7 @@ use crate::error::Fatal;
 use crate::journal::{Begun, Ending, Entry, Journal, LastPass, Left, PassKind, Places};
 use crate::ledger::Ledger;
 use crate::mounts::MountTable;
-use crate::report::{JobReport, JobState};
+use crate::report::{Failed, JobReport, JobState};
 use crate::root::Root;
 use crate::state::{StateDirectory, source_identity};
 use crate::sync::{Doubtful, Doubts, WithheldReason, is_empty};
@@ -27,6 +27,8 @@ pub(super) struct Recording {
     /// Devices that are in it.
     mounts: usize,
     pub is_resumed: bool,
+    /// What the interrupted run has failed at, if this one goes on with its pass.
+    pub failed: Failed,
 }
 
 impl Recording {
@@ -45,7 +47,8 @@ impl Recording {
         let last = journal.last_pass()?;
         let entry = Entry::default();
         let unplaced = Vec::new();
-        Ok(Some(Self { journal, last, entry, unplaced, mounts: 0, is_resumed: false }))
+        let (mounts, is_resumed, failed) = (0, false, Failed::default());
+        Ok(Some(Self { journal, last, entry, unplaced, mounts, is_resumed, failed }))
     }
 
     /// The devices that tasks of an earlier run speak of.
@@ -71,6 +74,9 @@ impl Recording {
             self.unplaced = ends;
         }
         self.is_resumed = begun == Begun::Resumed;
+        if self.is_resumed {
+            self.failed = self.journal.failed()?;
+        }
         self.mounts = if self.is_resumed { mounts.since(0).len() } else { 0 };
         Ok(())
     }

@@ -127,7 +127,9 @@ pub(super) fn guard(
         return Ok(Guard::default());
     };
     let root = resolved.roots.first();
-    let doubt = root.and_then(|root| doubt(root, policy.is_some_and(|p| p.allow_empty_source)));
+    let one = job.spec.selection.one_file_system;
+    let may_be_empty = policy.is_some_and(|policy| policy.allow_empty_source);
+    let doubt = root.and_then(|root| doubt(root, may_be_empty, one));
     if policy.is_some_and(|policy| policy.snapshot.is_some()) {
         // The directory of snapshots knows what its source is. Nothing that is doubtful becomes one.
         return match (doubt, root) {

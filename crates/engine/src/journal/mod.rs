@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::error::Fatal;
+use crate::report::Failed;
 
 mod ask;
 mod resume;
@@ -84,16 +85,22 @@ pub(crate) struct LastPass {
     pub clean: bool,
     /// Entries that the source had.
     pub entries: u64,
-    /// When the last pass over everything began that came to its end: whatever was changed at the source before, it has seen.
+    /// When the last pass over everything began that came to its end, and failed at nothing in the destination: whatever was
+    /// changed at the source before, it has seen, and brought over what it was to keep.
     pub seen_before_ms: Option<i64>,
+    /// What that pass was to keep, and of what (JSON).
+    pub seen_spec: Option<String>,
     /// When the first of the passes began that did not come to their end, if the last one did not.
     pub unfinished_since_ms: Option<i64>,
 }
 
 impl LastPass {
-    /// See `seen_before_ms`: by the clock of file systems.
-    pub fn seen_before(&self) -> Option<Timestamp> {
-        self.seen_before_ms.map(ticked)
+    /// See `seen_before_ms`: by the clock of file systems, and only if that pass has looked at what this one is about.
+    pub fn seen_before(&self, spec: &JobSpec) -> Option<Timestamp> {
+        let known: serde_json::Value = serde_json::from_str(self.seen_spec.as_ref()?).ok()?;
+        let now: serde_json::Value = serde_json::from_str(&same_work(spec)).ok()?;
+        let same = known[1] == now[1] && known[2]["preserve"] == now[2]["preserve"];
+        self.seen_before_ms.filter(|_| same).map(ticked)
     }
 
     /// The last pass of the job that has this directory, of which nothing is changed; `None` if there was none.
@@ -113,17 +120,21 @@ impl LastPass {
                    (SELECT max(coalesce(ended_ms, resumed_ms, begun_ms)) FROM pass), \
                    (SELECT min(begun_ms) FROM pass WHERE state != 'finished' AND number > \
                     coalesce((SELECT max(number) FROM pass WHERE state = 'finished' AND kind = 'whole'), 0)), \
-                   (SELECT begun_ms FROM pass WHERE state = 'finished' AND kind = 'whole' \
-                    ORDER BY number DESC LIMIT 1) \
-                   FROM pass WHERE kind = 'whole' ORDER BY number DESC LIMIT 1";
+                   seen.begun_ms, seen.spec \
+                   FROM pass LEFT JOIN (SELECT begun_ms, spec FROM pass AS one \
+                    WHERE state = 'finished' AND kind = 'whole' AND NOT EXISTS \
+                     (SELECT 1 FROM error WHERE error.pass = one.number AND side = 'destination') \
+                    ORDER BY number DESC LIMIT 1) AS seen \
+                   WHERE kind = 'whole' ORDER BY number DESC LIMIT 1";
         let row = database.query_row(sql, [], |row| {
             let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
             let clean = state == "finished" && code == Some(0);
             let entries: i64 = row.get(3)?;
-            let (source, unfinished_since_ms, seen_before_ms) =
-                (row.get(0)?, row.get(5)?, row.get(6)?);
+            let (source, unfinished_since_ms) = (row.get(0)?, row.get(5)?);
+            let (seen_before_ms, seen_spec) = (row.get(6)?, row.get(7)?);
             let entries = entries as u64;
-            let last = Self { source, clean, entries, seen_before_ms, unfinished_since_ms };
+            let last =
+                Self { source, clean, entries, seen_before_ms, seen_spec, unfinished_since_ms };
             Ok((last, row.get::<_, i64>(4)?))
         });
         let Some((last, then)) = row.optional().map_err(|error| failure(path, &error))? else {
@@ -273,6 +284,18 @@ impl Journal {
             Ok(Begun::Afresh)
         };
         run(self).map_err(|e| self.fail(&e))
+    }
+
+    /// Entries that have failed in this pass so far.
+    pub fn failed(&self) -> Result<Failed, Fatal> {
+        let sql = "SELECT count(DISTINCT CASE WHEN side = 'source' AND class IN ('vanished', 'changed') THEN path END), \
+                   count(DISTINCT CASE WHEN side = 'source' AND class NOT IN ('vanished', 'changed') THEN path END), \
+                   count(DISTINCT CASE WHEN side != 'source' THEN path END) FROM error WHERE pass = ?1";
+        let read = |row: &rusqlite::Row<'_>| {
+            let get = |column| row.get::<_, i64>(column).map(|count| count as u64);
+            Ok(Failed { moved_on: get(0)?, unseen: get(1)?, there: get(2)? })
+        };
+        self.database.query_row(sql, [self.pass], read).map_err(|e| self.fail(&e))
     }
 
     /// Commits what follows from what movers have said.
@@ -475,7 +498,7 @@ fn apply(database: &Connection, change: &Change) -> Result<(), Box<dyn std::erro
             ])?;
             // Whoever goes on with the task that reported it has to know that it was given away.
             let sql = "UPDATE task SET done = 1, node = NULL WHERE id = ?1 \
-                       AND origin IN (SELECT id FROM task WHERE done = 0)";
+                       AND EXISTS (SELECT 1 FROM task AS above WHERE above.id = task.origin AND above.done = 0)";
             if database.prepare_cached(sql)?.execute([id])? == 0 {
                 database.prepare_cached("DELETE FROM task WHERE id = ?1")?.execute([id])?;
             }

@@ -1,5 +1,8 @@
 use super::*;
-use dmover_model::{ErrorClass, Operation, PathBytes, Side};
+use dmover_model::{
+    DirectoryRef, ErrorClass, Identity, MountId, Name, Operation, PathBytes, RootId, ScanNames,
+    Side, TaskId, TreePath,
+};
 
 fn entry() -> Entry {
     let path = PathBytes(b"a/b".to_vec());
@@ -132,10 +135,12 @@ fn a_task_takes_no_more_than_200_bytes() {
         let budget = dmover_model::Budget { entries: 8192, bytes: 1 << 29, time_ms: 500 };
         Shelved { node: None, task: dmover_model::Task::new(TaskId(number), kind, budget) }
     };
-    let added = |number: u64| Change::Added { task: task(number), origin: None };
+    // Each was reported by another one, which ends after it.
+    let origin = |number: u64| (number > 0).then_some(TaskId(number / 2));
+    let added = |number: u64| Change::Added { task: task(number), origin: origin(number) };
     let ended = |number: u64| {
         let work = dmover_model::Work { entries: 1500, bytes: 1 << 28, elapsed_ms: 480 };
-        Change::Ended(TaskId(number), work)
+        Change::Ended(TaskId(TASKS - 1 - number), work)
     };
     let size = |journal: &Journal| {
         journal.database.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();

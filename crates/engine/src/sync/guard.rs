@@ -3,7 +3,7 @@ use dmover_model::{
     DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event, ExtraNames, Identity, Operation, Side,
 };
 use dmover_observe::Counter;
-use dmover_plan::overlap::{mount_points, parse_mountinfo};
+use dmover_plan::overlap::{missing_mount, parse_mountinfo};
 use dmover_sys::directory::DirectoryReader;
 use dmover_sys::{Errno, mount, path};
 use std::path::PathBuf;
@@ -149,6 +149,11 @@ impl Guard {
         }
     }
 
+    /// Takes note of errors at the source that an earlier run of this pass has met.
+    pub fn heard_before(&self, errors: u64) {
+        self.blind.fetch_add(errors, Ordering::SeqCst);
+    }
+
     fn doubts(&self, engine: &Engine) -> Option<WithheldReason> {
         if let Some(doubt) = &self.doubt {
             return Some(doubt.clone());
@@ -194,8 +199,12 @@ impl Guard {
 }
 
 /// What is doubtful of a source before anything is read.
-pub(crate) fn doubt(root: &Root, may_be_empty: bool) -> Option<WithheldReason> {
-    if let Some(mount) = missing_mount(root) {
+pub(crate) fn doubt(
+    root: &Root,
+    may_be_empty: bool,
+    one_file_system: bool,
+) -> Option<WithheldReason> {
+    if let Some(mount) = missing(root, !one_file_system) {
         let words = format!("{} is to be mounted there (fstab) and is not", mount.display());
         return Some(WithheldReason::Doubtful(words));
     }
@@ -214,13 +223,10 @@ pub(crate) fn is_empty(root: &Root) -> bool {
     read.is_ok() && !any
 }
 
-/// A file system that should be where the source is, or above it, and is not.
-fn missing_mount(root: &Root) -> Option<PathBuf> {
+/// A file system that should be where the source is, above it or in it, and is not.
+fn missing(root: &Root, below: bool) -> Option<PathBuf> {
     let source = mount::path_of(path::open_directory(&root.source.display.to_path()).ok()?)?;
-    let table = mount::fstab();
-    let mounted = parse_mountinfo(&mount::mountinfo());
-    let is_mounted = |point: &PathBuf| mounted.iter().any(|line| line.mount_point == *point);
-    mount_points(&table).into_iter().find(|point| source.starts_with(point) && !is_mounted(point))
+    missing_mount(&mount::fstab(), &parse_mountinfo(&mount::mountinfo()), &source, below)
 }
 
 impl Engine {

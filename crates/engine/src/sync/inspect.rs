@@ -1,11 +1,12 @@
 //! Entries that look equal: is their content, and have they the attributes that they should have?
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, Side, Timestamp, TreePath,
+    Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, OwnedFd, file, flags, path, stat};
+use dmover_sys::{AsFd, OwnedFd, cache, file, flags, path, stat};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -101,9 +102,13 @@ impl Engine {
     /// either time, and every write of ours comes after the change that it brings over. But a name that is linked to a
     /// file, or taken from it, moves its time as well, so what the last pass cannot have seen counts in any case.
     pub(crate) fn is_touched(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
-        let seen = self.seen_before;
+        let changed_since = |seen| later(new.ctime, self.skew(level)) >= seen;
         self.is_later(level, new, old)
-            || seen.is_some_and(|seen| later(new.ctime, self.skew(level)) >= seen)
+            || match self.seen_before {
+                Some(seen) => changed_since(seen),
+                // Nobody has compared everything so far.
+                None => self.spec.verb == Verb::Sync,
+            }
     }
 
     /// The same by the times of both sides alone.
@@ -182,6 +187,10 @@ impl Mover<'_> {
         let pair = self.engine.open_pair(level, &planned.record, found)?;
         self.engine.note_writers(level, planned.record.name.as_bytes(), &pair.source.fd);
         let all = ByteRange { start: 0, end: pair.source.metadata.size };
+        if self.engine.is_suspect(level, found) {
+            // If it could not be written, memory may still have what storage has not.
+            cache::forget(&pair.destination.fd, 0, all.end);
+        }
         let differs = self.compare_range(level, &planned.record, &pair, all)?;
         drop(pair);
         self.engine.count(Counter::FilesCompared);
@@ -247,6 +256,8 @@ impl Mover<'_> {
             return Err(changed(Side::Destination, shown()));
         }
         let attributes = engine.read_attributes(sides.source.as_fd(), sides.held, &source_shown)?;
+        // What fails from here on has moved the change time, and would look equal.
+        self.in_place = true;
         let object = Object {
             fd: sides.destination.as_fd(),
             held: sides.held,

@@ -1,8 +1,8 @@
 //! The looks before and after a pass: which source directories have other names than they had, and what both sides have
 //! alike in the end.
 use dmover_model::{
-    CatalogEntry, DirectoryState, EntryError, EntryKind, Identity, ListedName, Name, Object,
-    Operation, Revisit, RootId, Segment, Side, Surveyed, Timestamp, TreePath,
+    CatalogEntry, DirectoryState, EntryError, EntryKind, EntryRecord, Identity, ListedName, Name,
+    Object, Operation, Revisit, RootId, Segment, Side, Surveyed, Timestamp, TreePath,
 };
 use dmover_observe::{Activity, station};
 use dmover_plan::temporary::is_temporary;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::inspect::{COARSE, SKEW, later};
-use crate::context::{Engine, entry_error};
+use crate::context::{Engine, entry_error, lock};
 use crate::extra::SeenNames;
 use crate::level::{Level, SourceDirectory};
 use crate::mover::Mover;
@@ -151,12 +151,17 @@ impl Mover<'_> {
 
     /// A file has another version, or other attributes, under the name that it had: its directory has the names that the
     /// catalog knows.
-    pub(crate) fn tell_renewed(&mut self, level: &Level, name: &Name) {
-        let source = level.source.metadata.identity;
+    pub(crate) fn tell_renewed(&mut self, level: &Level, record: &EntryRecord) {
+        let (source, name) = (level.source.metadata.identity, &record.name);
         if !self.engine.keeps_catalog || source.mount != level.root.mount {
             return;
         }
         match self.recorded(level, name) {
+            // Another file has its name by now. If it looks alike, nothing but a comparison would tell.
+            Recorded::Alike(entry) if entry.source.inode != record.metadata.identity.inode => {
+                lock(&self.engine.doubts).push(level.path.join(name.as_bytes()));
+                self.tell_touched(level);
+            }
             Recorded::Alike(entry) => {
                 let (directory, name) = (source.inode, name.clone());
                 self.tell(Surveyed::Renewed { directory, name, entry });
@@ -200,6 +205,10 @@ impl Mover<'_> {
                 Recorded::Alike(entry) => Some(entry),
                 Recorded::Unlike | Recorded::LeftOut => None,
             };
+            // Inodes of other file systems have the same numbers.
+            if level.source.metadata.identity.mount != level.root.mount {
+                continue;
+            }
             let directory = level.source.metadata.identity.inode;
             self.tell(Surveyed::Named { directory, name, entry });
         }
@@ -328,6 +337,10 @@ impl Mover<'_> {
         let known = new.kind == EntryKind::Directory
             || (self.is_the_same(&new, &old, target) && looked_at());
         if !(there && known) {
+            if there && engine.keeps_journal && self.is_the_same(&new, &old, target) {
+                // It may have become another since it was brought over, and looks alike.
+                lock(&engine.doubts).push(below);
+            }
             return Recorded::Unlike;
         }
         Recorded::Alike(Box::new(CatalogEntry {
