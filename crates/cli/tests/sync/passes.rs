@@ -288,27 +288,6 @@ fn attributes_are_seen_that_were_changed_before_another_name_went() {
     assert_eq!(bench.rsync("a", "b"), "");
 }
 
-/// A pass that could set some attributes and not others has moved the change time of the copy, by which it looks newer than
-/// its source from then on.
-#[test]
-fn attributes_that_could_not_be_set_are_set_by_the_next_pass() {
-    let test = "attributes_that_could_not_be_set_are_set_by_the_next_pass";
-    if !is_root() {
-        return skip::skipped(test, "needs root");
-    }
-    let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
-    bench.sh("mkdir a; echo text > a/f");
-    bench.sync("a faulty", 0);
-    bench.sh("chown 1:1 a/f; setfattr -n user.x -v one a/f");
-    let quota = Action::Errno(rustix::io::Errno::DQUOT.raw_os_error());
-    handle.set_rules(&[Rule::new(Op::Setxattr, quota)]).unwrap();
-    bench.sync("a faulty", 3);
-    assert_eq!(bench.sh("stat -c %u backing/f").trim(), "1", "otherwise nothing is shown here");
-    handle.set_rules(&[]).unwrap();
-    bench.sync("a faulty", 0);
-    assert_eq!(bench.sh("getfattr --only-values -n user.x backing/f"), "one");
-}
-
 /// What another tool has brought over has all sizes and times, and need not have anything else.
 #[test]
 fn the_first_pass_compares_all_attributes_and_so_does_one_that_keeps_others() {

@@ -24,8 +24,8 @@ fn a_run_that_was_taken_over_commits_nothing() {
     assert_eq!(count, 2);
 }
 
-fn begin(journal: &mut Journal, kind: PassKind<'_>) -> Begun {
-    let spec: JobSpec = JobSpec {
+fn spec() -> JobSpec {
+    JobSpec {
         schema: JobSpec::SCHEMA,
         verb: dmover_model::Verb::Sync,
         sources: vec![PathBytes(b"s".to_vec())],
@@ -34,7 +34,11 @@ fn begin(journal: &mut Journal, kind: PassKind<'_>) -> Begun {
         selection: dmover_model::Selection::default(),
         policy: dmover_model::CopyPolicy::default(),
         limits: dmover_model::Limits::default(),
-    };
+    }
+}
+
+fn begin(journal: &mut Journal, kind: PassKind<'_>) -> Begun {
+    let spec = spec();
     let places = Places { source: "1".into(), roots: "2".into() };
     journal.begin(&spec, kind, &places).unwrap()
 }
@@ -94,6 +98,40 @@ fn passes_over_changes_do_not_pile_up_and_say_nothing_of_the_source() {
     begin(&mut journal, PassKind::Whole);
     end(&mut journal, 500);
     assert_eq!(journal.last_pass().unwrap().unwrap().unfinished_since_ms, None);
+}
+
+/// An entry that failed half-way has a younger change time than its source, and looks as if it had been brought over.
+#[test]
+fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed_at_the_destination() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(directory.path()).unwrap();
+    let seen = |journal: &Journal, spec: &JobSpec| {
+        journal.last_pass().unwrap().and_then(|last| last.seen_before(spec))
+    };
+    let set_begun = |journal: &Journal, ms: i64| {
+        let sql = "UPDATE pass SET begun_ms = ?1 WHERE number = (SELECT max(number) FROM pass)";
+        journal.database.execute(sql, [ms]).unwrap();
+    };
+    begin(&mut journal, PassKind::Whole);
+    set_begun(&journal, 1_000_000);
+    assert_eq!(seen(&journal, &spec()), None, "it has not ended");
+    journal.end(Ending::Finished, 0, "{}", true).unwrap();
+    let first = seen(&journal, &spec()).unwrap();
+    assert_eq!(first.seconds, 999);
+    for (side, expected) in [(Side::Destination, 999), (Side::Source, 3999)] {
+        begin(&mut journal, PassKind::Whole);
+        set_begun(&journal, 1_000_000 * (expected + 1) / 1000);
+        let path = PathBytes(b"a".to_vec());
+        let error =
+            EntryError::plain(side, Operation::SetXattr, ErrorClass::Quota, path, "a reason");
+        journal.commit(&Entry { errors: vec![error], ..Entry::default() }).unwrap();
+        journal.end(Ending::Finished, 3, "{}", true).unwrap();
+        let now = seen(&journal, &spec()).map(|time| time.seconds);
+        assert_eq!(now, Some(expected), "{side:?}");
+    }
+    let mut other = spec();
+    other.policy.preserve = dmover_model::AttributeSet::NONE;
+    assert_eq!(seen(&journal, &other), None, "it did not keep that");
 }
 
 #[test]
