@@ -264,17 +264,19 @@ pub fn run(args: &DuelArgs) -> Result<()> {
 fn ground(case: &Case, args: &DuelArgs) -> Result<Mounted> {
     let shape = case.shape.scaled(args.scale);
     let small = shape.size_bytes < 4096;
+    // A tree and its copy; of snapshots there are two kinds, and their directories.
+    let times = if case.name.starts_with("snapshot") { 5 } else { 3 };
     let block = if small { 1024 } else { 4096 };
     let mkfs_arguments: Vec<String> = match case.on {
         // Blocks of 1 KiB, so that a million files fit into memory twice.
         FileSystem::Ext4 => {
-            let inodes = (shape.count * 9 / 4 + 200_000).to_string();
+            let inodes = (shape.count * times + 200_000).to_string();
             vec!["-N".into(), inodes, "-b".into(), block.to_string()]
         }
         FileSystem::Xfs if small => vec!["-b".into(), "size=1024".into()],
         _ => Vec::new(),
     };
-    let each = shape.size_bytes.next_multiple_of(block) * 9 / 4 + 1300;
+    let each = shape.size_bytes.next_multiple_of(block) * times + 1300;
     let size_bytes = shape.count * each + 1024 * MIB;
     let options = ImageOptions { size_bytes, mkfs_arguments, ..ImageOptions::default() };
     let mounted = Image::create_with(case.on, &options)?;

@@ -78,6 +78,7 @@ fn run_again(known: &Known, detach: bool, more: &[&str]) -> ExitCode {
     // The verb comes first; what is added must not come after a '--'.
     let at = usize::from(!words.is_empty());
     let (verb, rest) = words.split_at(at);
+    let more = more.iter().filter(|word| !rest.iter().any(|known| known == **word));
     let mut command = Command::new(program);
     command.args(verb).args(more).args(detach.then_some("--detach")).args(rest);
     command.env("DMOVER_STATE_DIR", known.state.path());

@@ -291,6 +291,10 @@ fn pruning_removes_what_is_not_kept_and_nothing_else() {
 #[test]
 fn a_source_that_is_not_the_one_before_is_refused() {
     let bench = ground();
+    // What is refused binds nobody.
+    bench.sh("mkdir empty");
+    let refused = bench.dmover("snapshot create empty snaps").expect_code(2);
+    assert!(refused.stderr.contains("empty"), "{}", refused.stderr);
     bench.create("", 0);
     bench.sh("mkdir other; echo x >other/x");
     let refused = bench.dmover("snapshot create other snaps").expect_code(2);

@@ -159,6 +159,21 @@ fn trash_keeps_what_would_be_deleted() {
 }
 
 #[test]
+fn trash_on_another_file_system_is_refused_and_not_made() {
+    let bench = Bench::new();
+    trees(&bench);
+    let refused = bench.dmover("sync --delete --trash /proc/trash a b").expect_code(2);
+    assert!(refused.stderr.contains("another file system"), "{}", refused.tell());
+    bench.sh("mkdir elsewhere; mount -t tmpfs none elsewhere || touch unsupported");
+    if bench.exists("unsupported") {
+        return skip::skipped("trash_on_another_file_system", "needs root");
+    }
+    let _undo = bench.undo("umount elsewhere");
+    bench.dmover("sync --delete --trash elsewhere/trash a b").expect_code(2);
+    assert!(!bench.exists("elsewhere/trash"));
+}
+
+#[test]
 fn a_file_system_that_is_mounted_in_the_destination_stays() {
     if !is_root() {
         return skip::skipped(

@@ -345,6 +345,9 @@ fn what_cannot_be_right_is_refused_with_the_way_out() {
     // Emptied, without anything to be deleted.
     bench.sh("rm a/1");
     refused("had entries in the last pass");
+    // One that only withholds deletes does not make an empty source right.
+    bench.sync("--delete a b", 3);
+    refused("had entries in the last pass");
     let foretold = bench.dmover("sync -n a b").expect_code(2);
     assert!(foretold.stderr.contains("had entries in the last pass"), "{}", foretold.tell());
     bench.sync("--allow-empty-source a b", 0);

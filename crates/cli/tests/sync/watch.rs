@@ -50,6 +50,20 @@ impl Watch {
         self.summaries.recv_timeout(PATIENCE).unwrap()
     }
 
+    /// Waits until it ends by itself; answers its exit code.
+    #[track_caller]
+    fn code(&mut self) -> Option<i32> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < until, "it does not end");
+            // poll: a process that ends tells nobody else
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
@@ -235,7 +249,7 @@ fn too_many_deletes_end_it() {
     bench.sh("rm src/d/e/f1");
     wait_until_equal(&bench, "src", "dst");
     bench.sh("rm -r src/d");
-    assert_eq!(watch.child.wait().unwrap().code(), Some(5));
+    assert_eq!(watch.code(), Some(5));
     assert!(bench.exists("dst/d/e/f2"));
 }
 
@@ -264,7 +278,7 @@ fn a_watch_is_seen_held_and_cancelled_from_outside() {
     ask("resume");
     wait_until_equal(bench, "src", "dst");
     ask("cancel");
-    watch.child.wait().unwrap();
+    watch.code();
     wait_for("cancelled");
     bench.dmover("sync --delete src dst").expect_code(0);
 }
@@ -351,6 +365,16 @@ fn a_source_that_is_put_elsewhere_ends_it() {
     let Some((_, bench, _image)) = grounds("put_elsewhere").next() else { return };
     let mut watch = Watch::start(&bench, "--delete src dst");
     bench.sh("mv src old; mkdir src; echo other >src/other");
-    assert_eq!(watch.child.wait().unwrap().code(), Some(8));
+    assert_eq!(watch.code(), Some(8));
     assert!(bench.exists("dst/top"));
+}
+
+/// As an unmounted destination would be.
+#[test]
+fn a_destination_that_is_another_directory_ends_it() {
+    let Some((_, bench, _image)) = grounds("another_destination").next() else { return };
+    let mut watch = Watch::start(&bench, "--delete src dst");
+    bench.sh("mv dst old; mkdir dst; touch src/after");
+    assert_eq!(watch.code(), Some(8));
+    assert_eq!(bench.sh("ls dst"), "", "a few changes would look like all of it");
 }

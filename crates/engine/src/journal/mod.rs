@@ -83,7 +83,7 @@ pub(crate) struct LastPass {
     pub source: String,
     /// It came to its end, and nothing was wrong.
     pub clean: bool,
-    /// Entries that the source had.
+    /// Entries that the source had, the last time that it had any or was allowed to have none.
     pub entries: u64,
     /// When the last pass over everything began that came to its end, and failed at nothing in the destination: whatever was
     /// changed at the source before, it has seen, and brought over what it was to keep.
@@ -115,8 +115,11 @@ impl LastPass {
 
     /// A clock that was set back is refused: times would say the opposite of what happened.
     fn read(database: &Connection, path: &Path) -> Result<Option<Self>, Fatal> {
+        // A source that was empty when nothing could follow from it does not count as one that may be.
         let sql = "SELECT source, state, exit_code, \
-                   coalesce(json_extract(counters, '$.entries_found'), 0), \
+                   coalesce((SELECT json_extract(counters, '$.entries_found') FROM pass WHERE kind = 'whole' AND \
+                     (json_extract(counters, '$.entries_found') > 1 OR json_extract(spec, '$[2].sync.allow_empty_source')) \
+                    ORDER BY number DESC LIMIT 1), 0), \
                    (SELECT max(coalesce(ended_ms, resumed_ms, begun_ms)) FROM pass), \
                    (SELECT min(begun_ms) FROM pass WHERE state != 'finished' AND number > \
                     coalesce((SELECT max(number) FROM pass WHERE state = 'finished' AND kind = 'whole'), 0)), \

@@ -258,7 +258,9 @@ impl SnapshotDirectory {
         let source = &real.unwrap_or_else(|| source.to_owned());
         let newest = self.newest()?;
         let record = SnapshotRecord::open(self.own_path().join(file_of(UNFINISHED)))?;
-        let begun = match record.number("begun_ms")? {
+        // What was refused before it made anything binds nobody.
+        let goes_on = is_there(&self.own, UNFINISHED);
+        let begun = match record.number("begun_ms")?.filter(|_| goes_on) {
             Some(begun) => begun,
             None => {
                 record.set("begun_ms", now_ms)?;
@@ -287,7 +289,7 @@ impl SnapshotDirectory {
         let of = |record: &SnapshotRecord| -> Result<Option<Origin>, Fatal> {
             Ok(record.bytes("source")?.zip(record.bytes("source_identity")?))
         };
-        for known in [known.as_ref(), Some(&record)].into_iter().flatten() {
+        for known in [known.as_ref(), Some(&record).filter(|_| goes_on)].into_iter().flatten() {
             if let Some(of) = of(known)?
                 && of != own
                 && !other_source

@@ -43,8 +43,6 @@ impl Trash {
             let message = format!("cannot use '{}' as --trash: {reason}", shown.display());
             Fatal::refused(message, "name a directory on the destination's file system")
         };
-        let top = open_or_make(&shown).map_err(|e| fail(&std::io::Error::from(e)))?;
-        let found = stat::stat_fd(&top).map_err(|e| fail(&std::io::Error::from(e)))?;
         // A destination that is still to be made lies on the file system of the directory that will hold it.
         let place = destination
             .name
@@ -52,6 +50,11 @@ impl Trash {
             .and_then(|name| path::open_directory_below(&destination.parent, name.as_bytes()).ok());
         let there = place.as_ref().unwrap_or(&*destination.parent);
         let there = stat::stat_fd(there).map_err(|e| fail(&std::io::Error::from(e)))?;
+        let top = open_or_make(&shown, there.device).map_err(|error| match error {
+            Errno::XDEV => fail(&"it is on another file system, and nothing can be moved there"),
+            error => fail(&std::io::Error::from(error)),
+        })?;
+        let found = stat::stat_fd(&top).map_err(|e| fail(&std::io::Error::from(e)))?;
         if found.device != there.device {
             return Err(fail(&"it is on another file system, and nothing can be moved there"));
         }
@@ -121,11 +124,15 @@ impl Trash {
     }
 }
 
-fn open_or_make(named: &Path) -> Result<OwnedFd> {
+/// Opens a directory. It is made if it is not there, but only on this device.
+fn open_or_make(named: &Path, device: u64) -> Result<OwnedFd> {
     match (path::open_directory(named), named.file_name()) {
         (Err(Errno::NOENT), Some(name)) => {
             let above = named.parent().filter(|above| !above.as_os_str().is_empty());
             let above = path::open_directory(above.unwrap_or(Path::new(".")))?;
+            if stat::stat_fd(&above)?.device != device {
+                return Err(Errno::XDEV);
+            }
             make(&above, name.as_bytes())?;
             path::open_directory_at(&above, name.as_bytes())
         }

@@ -3,7 +3,7 @@
 //! The first pass looks at everything, with the feed listening already; after it only places are looked at that the feed has
 //! told of. When that is not enough, everything is looked at again: the feed has lost something, a name stands for an inode
 //! with several names, something failed, or it was a long time ago.
-use dmover_model::{ChangeFeed, DeleteWhen, FeedBatch, FeedError, TreePath};
+use dmover_model::{ChangeFeed, DeleteWhen, FeedBatch, FeedError, PathBytes, TreePath};
 use dmover_observe::{Counter, Counters};
 use dmover_plan::pending::{Patience, Pending};
 use dmover_sys::{mount, path, stat};
@@ -79,7 +79,7 @@ pub fn watch(
     };
     let id = job_id(&job.spec, &JobList::None, Some(&state))?;
     let lock = Arc::new(state.lock(&id)?);
-    let (own, top) = (own_place(&job, &state), top_of(&job));
+    let (own, top) = (own_place(&job, &state), identity_of(job.spec.sources.first()));
     let patience = Patience {
         rest_ms: options.rest_ms,
         written_ms: WRITTEN_MS.max(options.rest_ms),
@@ -91,6 +91,7 @@ pub fn watch(
         id,
         own,
         top,
+        target: None,
         patience,
         options,
         began: Instant::now(),
@@ -113,9 +114,9 @@ fn own_place(job: &Job, state: &StateDirectory) -> Option<TreePath> {
     TreePath::new(own.strip_prefix(source).ok()?.as_os_str().as_bytes()).ok()
 }
 
-/// The source by device and inode.
-fn top_of(job: &Job) -> Option<(u64, u64)> {
-    let found = path::open_directory(&job.spec.sources.first()?.to_path()).and_then(stat::stat_fd);
+/// A directory by device and inode.
+fn identity_of(directory: Option<&PathBytes>) -> Option<(u64, u64)> {
+    let found = path::open_directory(&directory?.to_path()).and_then(stat::stat_fd);
     found.ok().map(|found| (found.device, found.inode))
 }
 
@@ -126,6 +127,8 @@ struct Watch {
     own: Option<TreePath>,
     /// The source by device and inode.
     top: Option<(u64, u64)>,
+    /// The destination, once everything was looked at.
+    target: Option<(u64, u64)>,
     patience: Patience,
     options: WatchOptions,
     began: Instant,
@@ -216,25 +219,27 @@ impl Watch {
         self.state.tell_phase(&self.id, phase, None);
     }
 
-    /// Whether the source is what it was when it began. Who renames it, or puts another directory in its place, changes
+    /// Whether both sides are what they were when it began. Who renames one, or mounts or unmounts something there, changes
     /// names that lie above it, of which the feed does not tell.
-    fn check_source(&self) -> Result<(), Fatal> {
-        let shown = self.job.spec.sources.first().map(dmover_model::PathBytes::to_path);
-        if top_of(&self.job) == self.top {
+    fn check_ends(&self) -> Result<(), Fatal> {
+        let spec = &self.job.spec;
+        let source = spec.sources.first();
+        let (directory, what) = if identity_of(source) != self.top {
+            (source, "was watched")
+        } else if self.target.is_some() && identity_of(Some(&spec.destination)) != self.target {
+            (Some(&spec.destination), "changes were brought to")
+        } else {
             return Ok(());
-        }
-        let shown = shown.unwrap_or_default();
+        };
+        let shown = directory.map(PathBytes::to_path).unwrap_or_default();
         Err(Fatal::Watch {
-            message: format!(
-                "'{}' is not the directory any more that was watched",
-                shown.display()
-            ),
-            hint: "run the same command again if it is right as it is now".into(),
+            message: format!("'{}' is not the directory any more that {what}", shown.display()),
+            hint: "is it mounted? Run the same command again if it is right as it is now".into(),
         })
     }
 
     fn listen(&mut self) -> Result<(), Fatal> {
-        self.check_source()?;
+        self.check_ends()?;
         match self.state.asked(&self.id) {
             Some(Ask::Pause) => self.pause(true),
             Some(Ask::Resume) => self.pause(false),
@@ -281,6 +286,7 @@ impl Watch {
         let report = self.pass()?;
         tell(Watched::Everything(&report));
         self.last_whole = Some(report.elapsed);
+        self.target = identity_of(Some(&self.job.spec.destination));
         let now = self.now_ms();
         if self.options.reconcile_ms > 0 {
             self.look_at_all(now + self.options.reconcile_ms, "it is time to".into());
@@ -294,6 +300,7 @@ impl Watch {
     }
 
     fn pass(&mut self) -> Result<JobReport, Fatal> {
+        self.check_ends()?;
         self.job.counters = Arc::new(Counters::default());
         let asked = self.job.spec.policy.sync.as_ref().and_then(|sync| sync.delete.clone());
         if let Some(delete) =
