@@ -133,6 +133,9 @@ impl SnapshotRecord {
 }
 
 fn damaged(path: &Path, error: &rusqlite::Error) -> Fatal {
+    if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) {
+        return Fatal::Ledger { path: path.to_owned(), reason: error.to_string() };
+    }
     Fatal::refused(
         format!("the record of a snapshot, {}, cannot be used: {error}", path.display()),
         "if it is damaged, move it away: its snapshot stays as it is, and the next one shares nothing with it",

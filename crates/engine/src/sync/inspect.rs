@@ -81,20 +81,30 @@ impl Doubtful {
             return Vec::new();
         }
         let mut doubts = self.doubts.write().unwrap_or_else(PoisonError::into_inner);
-        let renamed = |path: &TreePath| {
-            moves.iter().find_map(|(from, to)| {
-                let rest = path.as_bytes().strip_prefix(from.as_bytes())?;
-                let below = rest.is_empty() || rest.starts_with(b"/");
-                let new = || TreePath::new([to.as_bytes(), rest].concat()).ok();
-                below.then(new).flatten()
-            })
+        let carried = |known: &BTreeSet<TreePath>| -> Vec<TreePath> {
+            let moved = |(from, to)| moved_with(known, from, to);
+            moves.iter().copied().flat_map(moved).collect()
         };
-        let content: Vec<TreePath> = doubts.content.iter().filter_map(renamed).collect();
-        let others: Vec<TreePath> = doubts.renamed.iter().filter_map(renamed).collect();
+        let (content, others) = (carried(&doubts.content), carried(&doubts.renamed));
         doubts.content.extend(content.iter().cloned());
         doubts.renamed.extend(others);
         content
     }
+}
+
+/// Where those of some paths are that lie at or below one that was renamed.
+fn moved_with<'a>(
+    known: &'a BTreeSet<TreePath>,
+    from: &'a TreePath,
+    to: &'a TreePath,
+) -> impl Iterator<Item = TreePath> + 'a {
+    // They stand together, among others that only begin alike.
+    let alike = known.range(from..).take_while(|p| p.as_bytes().starts_with(from.as_bytes()));
+    alike.filter_map(move |path| {
+        let rest = path.as_bytes().strip_prefix(from.as_bytes())?;
+        let below = rest.is_empty() || rest.starts_with(b"/");
+        below.then(|| TreePath::new([to.as_bytes(), rest].concat()).ok()).flatten()
+    })
 }
 
 impl Engine {
@@ -321,5 +331,22 @@ impl Engine {
             self.carry_flags(object, attributes, flags::LOCKS)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubts_go_with_what_is_renamed_and_with_nothing_that_begins_alike() {
+        let path = |text: &str| TreePath::new(text).unwrap();
+        let known = ["a", "a-b", "a.b/c", "a/b", "a/b/c", "ab", "b/a/b"].map(path);
+        let doubts = Doubts { content: BTreeSet::from(known), ..Doubts::default() };
+        let doubtful = Doubtful::new(doubts);
+        let (from, to) = (path("a"), path("x/y"));
+        let carried = doubtful.carry(&[(&from, &to)]);
+        assert_eq!(carried, ["x/y", "x/y/b", "x/y/b/c"].map(path));
+        assert!(doubtful.has(&path("x/y/b/c"), b"deeper"), "also below it");
     }
 }
