@@ -62,8 +62,8 @@ print('%d changed files were there after %.2f s' % (len(chosen), time.time() - s
     change; change; change; sleep 2
     strace -f -c -o SCRATCH/calls -p $p 2>SCRATCH/strace & t=$!; sleep 2; change; sleep 2; kill -INT $t; wait $t || true
     kill $p; wait $p || true
-    echo \"system calls meanwhile: $(tail -1 SCRATCH/calls | awk '{print $(NF-1)}')\"
-    strace -f -c -o SCRATCH/calls DMOVER sync -q s d; echo \"of a whole pass: $(tail -1 SCRATCH/calls | awk '{print $(NF-1)}')\"";
+    echo \"system calls meanwhile: $(tail -1 SCRATCH/calls | awk '{print $4}')\"
+    strace -f -c -o SCRATCH/calls DMOVER sync -q s d; echo \"of a whole pass: $(tail -1 SCRATCH/calls | awk '{print $4}')\"";
 const APPEND: &str = "python3 -c \"
 import os
 for at, _, names in os.walk('s'):
