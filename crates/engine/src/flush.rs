@@ -26,7 +26,7 @@ struct State {
     begun: u64,
     ended: u64,
     running: bool,
-    /// Why a flush failed. The kernel tells it once, whoever's data it was about: none may rely on a later one.
+    /// Why a flush failed. The kernel tells it once, whosever data it was about: none may rely on a later one.
     failed: Option<Errno>,
 }
 
@@ -77,6 +77,22 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_is_told_to_everybody_who_asks_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let flusher = Flusher::default();
+        flusher.know(MountId(3), path::open_directory(directory.path()).unwrap());
+        flusher.flush(MountId(3)).unwrap();
+        let volume = lock(&flusher.0)[&MountId(3)].clone().unwrap();
+        lock(&volume.state).failed = Some(Errno::IO);
+        assert_eq!(flusher.flush(MountId(3)), Err(Errno::IO), "as another mover has heard it");
+        assert_eq!(flusher.flush(MountId(3)), Err(Errno::IO));
+        // What cannot be held cannot be flushed.
+        let file = tempfile::tempfile().unwrap();
+        flusher.know(MountId(4), &file);
+        assert_eq!(flusher.flush(MountId(4)), Err(Errno::NOTDIR));
+    }
 
     #[test]
     fn everyone_is_served_by_a_flush_that_began_after_they_came() {
