@@ -216,6 +216,9 @@ fn manifest_paths(args: &VerifyArgs, base: PathBytes) -> Result<Paths, Unusable>
 
 fn path_arguments(paths: &[OsString]) -> Result<Vec<PathBytes>, Unusable> {
     let paths: Vec<PathBytes> = paths.iter().map(|p| PathBytes::from(p.as_os_str())).collect();
+    if paths.iter().any(|path| path.0.is_empty()) {
+        return Err(unusable("a path is empty", "name a file or directory"));
+    }
     paths.iter().try_for_each(refuse_remote)?;
     Ok(paths)
 }

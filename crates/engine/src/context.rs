@@ -297,5 +297,14 @@ pub(crate) fn entry_error(
 ) -> EntryError {
     let errno = error.raw_os_error();
     let class = ErrorClass::from_errno(errno, side);
-    EntryError { side, operation, path, class, errno, detail: String::new(), attempt: 1 }
+    let mut detail = String::new();
+    // Names are made, moved and removed by write permission, which is EACCES; this is mostly chattr(1).
+    let names = matches!(
+        operation,
+        Operation::Create | Operation::MakeDirectory | Operation::Rename | Operation::Unlink
+    );
+    if error == Errno::PERM && side == Side::Destination && names {
+        "is it, or its directory, immutable or append-only (lsattr)?".clone_into(&mut detail);
+    }
+    EntryError { side, operation, path, class, errno, detail, attempt: 1 }
 }

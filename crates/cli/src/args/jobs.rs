@@ -1,5 +1,6 @@
 //! Arguments of the verbs that look after jobs.
 use clap::Args;
+use dmover_model::ErrorClass;
 use std::ffi::OsString;
 
 use super::positive_duration;
@@ -84,8 +85,8 @@ pub struct ErrorsArgs {
     #[arg(value_name = "JOB")]
     pub job: String,
     /// Only those of this class, such as denied or changed
-    #[arg(long, value_name = "CLASS")]
-    pub class: Option<String>,
+    #[arg(long, value_name = "CLASS", value_parser = class)]
+    pub class: Option<ErrorClass>,
     /// Print one JSON object an error
     #[arg(long)]
     pub json: bool,
@@ -126,4 +127,12 @@ pub struct CleanupArgs {
     /// Where jobs are remembered
     #[command(flatten)]
     pub place: PlaceArgs,
+}
+
+fn class(text: &str) -> Result<ErrorClass, String> {
+    let words = || ErrorClass::ALL.iter().map(|class| class.word());
+    let known = ErrorClass::ALL.iter().find(|class| class.word() == text);
+    known
+        .copied()
+        .ok_or_else(|| format!("the classes are {}", words().collect::<Vec<_>>().join(", ")))
 }

@@ -128,7 +128,11 @@ fn clean_one(Known { state, file }: &Known, args: &CleanupArgs) -> Code {
             }
         }
     }
-    if args.dry_run || code != Code::Done {
+    if code != Code::Done {
+        return code;
+    }
+    if args.dry_run {
+        say(&format!("dmover: would forget {shown}"));
         return code;
     }
     match state.forget(&file.job) {

@@ -302,7 +302,7 @@ pub(crate) fn errors(args: &ErrorsArgs) -> ExitCode {
     };
     let mut out = data();
     for error in errors {
-        if args.class.as_ref().is_some_and(|class| *class != error.class) {
+        if args.class.is_some_and(|class| class.word() != error.class) {
             continue;
         }
         let written = if args.print0 {

@@ -159,6 +159,20 @@ fn trash_keeps_what_would_be_deleted() {
 }
 
 #[test]
+fn trash_in_a_destination_that_the_first_pass_makes() {
+    let bench = Bench::new();
+    trees(&bench);
+    bench.sync("--delete --trash new/.trash a new", 0);
+    assert_eq!(bench.rsync("a", "new"), "");
+    bench.sh("echo extra > new/extra");
+    bench.sync("--delete --trash new/.trash a new", 0);
+    assert_eq!(bench.sh("cat new/.trash/*/extra"), "extra\n");
+    let refused = bench.dmover("sync --delete --trash nowhere/.trash a other").expect_code(2);
+    assert!(refused.stderr.contains("nowhere/.trash"), "{}", refused.tell());
+    assert!(!bench.exists("other"));
+}
+
+#[test]
 fn trash_on_another_file_system_is_refused_and_not_made() {
     let bench = Bench::new();
     trees(&bench);
@@ -234,6 +248,11 @@ fn an_immutable_copy_goes_with_its_source() {
     bench.sh("chattr -i a/locked; rm a/locked");
     bench.sync("--delete a b", 0);
     assert!(!bench.exists("b/locked"));
+    // Locked by somebody at the destination only: that is not dmover's to lift, but to name.
+    bench.sh("chattr +i b/keep; echo more > a/keep");
+    let refused = bench.dmover("sync a b").expect_code(3);
+    assert!(refused.stderr.contains("lsattr"), "{}", refused.tell());
+    assert_eq!(bench.sh("cat b/keep"), "");
 }
 
 /// What was found to be too much is looked at again right before it goes, on both sides.

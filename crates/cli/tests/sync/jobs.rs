@@ -269,6 +269,8 @@ fn what_failed_is_listed_and_tried_again() {
     assert_eq!(paths, BTreeSet::from(["faulty/d/bad", "faulty/worse"]));
     let classes = bench.dmover(&format!("errors --json --class io {id}")).expect_code(0);
     assert_eq!(classes.text().lines().count(), 2, "{}", classes.tell());
+    let unknown = bench.dmover(&format!("errors --class input {id}")).expect_code(2);
+    assert!(unknown.stderr.contains("vanished, changed, denied"), "{}", unknown.tell());
     bench.dmover(&format!("retry {id}")).expect_code(3);
     handle.set_rules(&[]).unwrap();
     bench.dmover(&format!("retry {id}")).expect_code(0);
@@ -372,6 +374,11 @@ fn what_cannot_be_right_is_refused_with_the_way_out() {
     // What is not there, is no directory, or lies inside.
     for words in ["nowhere b", "file b", "a file", "a a/b", "a/b a", "a a", "a b c", "a"] {
         bench.dmover(&format!("sync {words}")).expect_code(2);
+    }
+    // As from a variable of a script that is not set: never the root of all directories.
+    for words in [["a", ""], ["", "b"]] {
+        let run = bench.dmover.run(["sync", "-n", words[0], words[1]]).unwrap().expect_code(2);
+        assert!(run.stderr.contains("a path is empty"), "{}", run.tell());
     }
 }
 

@@ -17,7 +17,7 @@ use crate::report::JobReport;
 use crate::root::{Placement, Resolved, Root};
 use crate::snapshot::Sharing;
 use crate::state::StateDirectory;
-use crate::sync::{Guard, Trash, doubt};
+use crate::sync::{Guard, Trash, WithheldReason, doubt};
 
 pub(super) fn header(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -> Header {
     let mut base = job.spec.destination.to_path();
@@ -145,6 +145,9 @@ pub(super) fn guard(
     let doubt = doubt.or_else(|| other_source(&resolved.roots, last));
     let named = delete.trash.as_ref().filter(|_| !job.spec.policy.dry_run);
     let trash = named.zip(root.and_then(|root| root.destination.as_ref()));
+    let to_be_made = trash.is_some_and(|(named, place)| Trash::has_no_place_yet(named, place));
+    let doubt = doubt.or_else(|| to_be_made.then_some(WithheldReason::NoTrash));
+    let trash = trash.filter(|_| !to_be_made);
     let trash = trash.map(|(named, place)| Trash::open(named, place, id)).transpose()?;
     let state = job.state.as_ref().and_then(|state| {
         let found = path::open_directory(state.path()).and_then(stat::stat_fd).ok()?;

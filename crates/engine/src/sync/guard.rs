@@ -23,6 +23,8 @@ pub enum WithheldReason {
     Doubtful(String),
     /// Some of the source could not be read.
     SourceErrors(u64),
+    /// What goes is to be kept in a directory of the destination, which this pass makes.
+    NoTrash,
     /// The job did not come to its end.
     Stopped,
     /// More would go than was allowed.
@@ -48,6 +50,7 @@ impl WithheldReason {
             Self::SourceErrors(count) => {
                 format!("{count} entries of the source could not be read")
             }
+            Self::NoTrash => "--trash lies in the destination, which was not there yet".into(),
             Self::Stopped => "the job was stopped before it had seen everything".into(),
             Self::Limit(DeleteLimit::Entries(most)) => {
                 format!("more entries would go than --max-delete={most} allows")
@@ -69,7 +72,7 @@ impl WithheldReason {
                 "if this is the right source, 'dmover cleanup' makes dmover forget the old one"
             }
             Self::SourceErrors(_) => "mend the errors that are named, then run it again",
-            Self::Stopped => "run the same command again",
+            Self::NoTrash | Self::Stopped => "run the same command again",
             Self::Limit(_) => {
                 "look at what would go by --dry-run, then raise --max-delete if it is right"
             }

@@ -1,7 +1,8 @@
 //! The directory that takes what would be deleted.
 use dmover_model::{EntryKind, JobId, Name, PathBytes, TreePath};
 use dmover_sys::xattr::{self, Held};
-use dmover_sys::{Errno, OwnedFd, Result, directory, file, path, set, stat};
+use dmover_sys::{Errno, OwnedFd, Result, directory, file, mount, path, set, stat};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
@@ -69,6 +70,17 @@ impl Trash {
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let name = format!("{}-{job}", seconds.unwrap_or_default().as_secs());
         Ok(Self { top, name, run: Mutex::new(None) })
+    }
+
+    /// Whether `named` is to lie in a destination that the pass is going to make.
+    pub fn has_no_place_yet(named: &PathBytes, destination: &RootSide) -> bool {
+        let Some(name) = &destination.name else { return false };
+        let missing = stat::stat_at(&destination.parent, name.as_bytes(), false);
+        let parent = mount::path_of(&destination.parent);
+        let to_be = parent.map(|parent| parent.join(OsStr::from_bytes(name.as_bytes())));
+        let named = std::path::absolute(named.to_path());
+        let inside = to_be.zip(named.ok()).is_some_and(|(to_be, named)| named.starts_with(to_be));
+        inside && missing.is_err_and(|error| error == Errno::NOENT)
     }
 
     fn run(&self) -> Result<OwnedFd> {
