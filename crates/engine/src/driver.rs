@@ -35,7 +35,7 @@ use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::roots::RootTable;
 use crate::state::{JobFile, JobLock, StateDirectory, job_id};
-use crate::sync::{Doubts, Following, Guard};
+use crate::sync::{Doubts, Following, Guard, refuse_missing_destination};
 use crate::verify::Known;
 
 mod abandoned;
@@ -198,6 +198,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         state.claim(lock, job.spec.verb, &resolved.targets)?;
     }
     refuse_what_cannot_be_held(&job.spec, &resolved.roots)?;
+    if job.spec.verb == Verb::Sync {
+        resolved.roots.iter().try_for_each(refuse_missing_destination)?;
+    }
     let last = last_pass(job, &id, record.as_ref())?;
     refuse_what_was_emptied(&job.spec, &resolved.roots, last.as_ref())?;
     let guard = guard(job, &id, (&resolved, &mounts), last.as_ref())?;

@@ -58,7 +58,8 @@ pub fn missing_mount(
     let lines = table.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let mut points = lines.filter(|line| !line.starts_with(b"#")).filter_map(|line| {
         let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-        let point = fields.nth(1).filter(|point| point.starts_with(b"/"))?;
+        // Whoever sees only a part of all mounts (chroot(2)) does not see this one.
+        let point = fields.nth(1).filter(|point| point.starts_with(b"/") && *point != b"/")?;
         let by_hand = fields.nth(1)?.split(|byte| *byte == b',').any(|option| option == b"noauto");
         Some((unescape(point), by_hand))
     });
@@ -166,6 +167,7 @@ mod tests {
         assert_eq!(missing(&["/", "/data sets"], "/data sets/a", false), "");
         assert_eq!(missing(&["/", "/data sets", "/data sets/a/b"], "/data sets", true), "");
         assert_eq!(missing(&["/", "/data sets"], "/data sets/cd/x", false), "/data sets/cd");
+        assert_eq!(missing(&[], "/other", true), "", "the root of a chroot is in no table");
     }
     use proptest::prelude::*;
     use std::collections::HashSet;

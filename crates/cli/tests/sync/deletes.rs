@@ -138,6 +138,35 @@ fn what_cannot_be_read_at_the_source_withholds_all_deletes() {
     }
 }
 
+/// A mount namespace in which another fstab(5) stands for that of the machine.
+#[test]
+fn what_fstab_has_mounted_and_is_not_there() {
+    let test = "what_fstab_has_mounted_and_is_not_there";
+    let script = "mount --make-rprivate / && mount --bind fstab /etc/fstab && exec \"$@\"";
+    let enters = ["unshare", "-m", "sh", "-c", script, "sh"];
+    if !is_root() {
+        return skip::skipped(test, "needs root");
+    }
+    let bench = Bench::new();
+    let bench = bench.with(|dmover| dmover.wrapped(enters));
+    trees(&bench);
+    let at = bench.root().display().to_string();
+    bench.write("fstab", "# nothing\n");
+    bench.sync("a b", 0);
+    bench.write("fstab", format!("server:/home {at}/b nfs rw 0 0\n"));
+    for line in ["sync a b", "sync -n a b", "sync a b/below", "sync --delete a b"] {
+        let refused = bench.dmover(line).expect_code(2);
+        assert!(refused.stderr.contains("is to be mounted there"), "{}", refused.tell());
+    }
+    assert!(!bench.exists("b/below"));
+    bench.sync("a beside", 0);
+    bench.write("fstab", format!("server:/home {at}/a nfs rw 0 0\n"));
+    bench.sh("touch b/extra");
+    let pass = bench.sync("--delete a b", 3);
+    assert!(pass.withheld().is_some_and(|why| why.contains("is to be mounted there")));
+    assert!(bench.exists("b/extra"));
+}
+
 #[test]
 fn trash_keeps_what_would_be_deleted() {
     let bench = Bench::new();

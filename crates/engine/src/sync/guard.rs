@@ -6,12 +6,15 @@ use dmover_observe::Counter;
 use dmover_plan::overlap::{missing_mount, parse_mountinfo};
 use dmover_sys::directory::DirectoryReader;
 use dmover_sys::{Errno, mount, path};
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::trash::Trash;
 use crate::context::{Engine, lock};
+use crate::error::Fatal;
 use crate::root::Root;
 
 /// Why nothing is deleted.
@@ -229,7 +232,31 @@ pub(crate) fn is_empty(root: &Root) -> bool {
 /// A file system that should be where the source is, above it or in it, and is not.
 fn missing(root: &Root, below: bool) -> Option<PathBuf> {
     let source = mount::path_of(path::open_directory(&root.source.display.to_path()).ok()?)?;
-    missing_mount(&mount::fstab(), &parse_mountinfo(&mount::mountinfo()), &source, below)
+    missing_at(&source, below)
+}
+
+fn missing_at(tree: &Path, below: bool) -> Option<PathBuf> {
+    missing_mount(&mount::fstab(), &parse_mountinfo(&mount::mountinfo()), tree, below)
+}
+
+/// Refuses a destination that lies where a file system should be and is not: it would fill the one below.
+pub(crate) fn refuse_missing_destination(root: &Root) -> Result<(), Fatal> {
+    let Some(side) = &root.destination else { return Ok(()) };
+    let Some(parent) = mount::path_of(&side.parent) else { return Ok(()) };
+    let name = side.name.as_ref().map(|name| OsStr::from_bytes(name.as_bytes()));
+    let place = name.map_or_else(|| parent.clone(), |name| parent.join(name));
+    match missing_at(&place, false) {
+        None => Ok(()),
+        Some(point) => {
+            let (point, shown) = (point.display(), side.display.to_path());
+            let message =
+                format!("'{}': {point} is to be mounted there (fstab) and is not", shown.display());
+            Err(Fatal::refused(
+                message,
+                "mount it; if it is not to be there, take it out of /etc/fstab",
+            ))
+        }
+    }
 }
 
 impl Engine {
