@@ -262,8 +262,13 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
         (Counter::PrivilegedAttributes, "  privileged  "),
     ];
     for (counter, label) in more {
+        // They are not deleted yet: what they are is said by those of which they are a part.
+        let (words, label) = match counter {
+            Counter::EntriesDeleted if report.dry_run => (Counter::EntriesExtra, "  to delete   "),
+            _ => (counter, label),
+        };
         if get(counter) > 0 {
-            lines.push(format!("{label}{} ({})", grouped(get(counter)), counter_words(counter)));
+            lines.push(format!("{label}{} ({})", grouped(get(counter)), counter_words(words)));
         }
     }
     lines.extend(trouble_lines(report));
