@@ -422,6 +422,9 @@ impl Mover<'_> {
         if !engine.spec.verb.fills() || decision == Decision::Clear {
             return;
         }
+        if planned.decision != Decision::Skip {
+            engine.settle_doubt(false, || level.path.join(record.name.as_bytes()));
+        }
         let action = match decision {
             Decision::Skip => Action::Skipped,
             Decision::Inspect => Action::Dressed,

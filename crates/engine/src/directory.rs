@@ -222,13 +222,17 @@ impl Mover<'_> {
 
     /// The directory's own metadata: everything below it is done.
     pub(crate) fn finish_directory(&self, level: &Level) -> Result<(), EntryError> {
-        self.engine.insist(|| match self.try_to_finish(level) {
+        let finished = self.engine.insist(|| match self.try_to_finish(level) {
             // An earlier run has locked it; what it is to have in the end is set again after everything else.
             Err(error) if error.errno == EPERM && self.unlock_directory(level) => {
                 self.try_to_finish(level)
             }
             finished => finished,
-        })
+        });
+        if finished.is_ok() {
+            self.engine.settle_doubt(true, || level.path.clone());
+        }
+        finished
     }
 
     fn unlock_directory(&self, level: &Level) -> bool {

@@ -21,7 +21,7 @@ use crate::context::{Engine, Privilege, lock};
 use crate::control::{Control, StopReason};
 use crate::error::Fatal;
 use crate::flush::Flusher;
-use crate::journal::{LastPass, Left, now_ms};
+use crate::journal::{LastPass, Left, LookedInto, now_ms};
 use crate::layout::LayoutHook;
 use crate::ledger::{Ledger, SpillLedger};
 use crate::limits::RateLimits;
@@ -247,9 +247,14 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
             }
         }
     }
+    let settled = run.engine.doubtful.take_settled();
     let saw_all = run.saw_all(&job.list);
+    let looked_into = if saw_all { LookedInto::Everything } else { LookedInto::These(&settled) };
     if let Some(record) = &mut run.record {
-        record.end(&report, &mut run.coordinator, saw_all)?;
+        record.end(&report, &mut run.coordinator, looked_into)?;
+    }
+    if let Some(survey) = run.survey.as_mut().filter(|_| report.state == JobState::Finished) {
+        survey.trust(&settled)?;
     }
     if let Some(outside) = &run.outside {
         outside.end(&run.engine, &report, report.exit_code().code());

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 impl Bench {
-    fn journal(&self) -> PathBuf {
+    pub(super) fn journal(&self) -> PathBuf {
         let found = self.sh(&format!("ls {}/jobs/*/journal.sqlite", self.state()));
         PathBuf::from(found.trim())
     }

@@ -1,6 +1,7 @@
 //! What was renamed at the source is renamed at the destination.
 use super::Bench;
 use dmover_testkit::image::{FileSystem, Image};
+use rusqlite::Connection;
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -40,6 +41,38 @@ fn a_renamed_directory_is_renamed_and_nothing_in_it_is_sent() {
         bench.assert_same("a", "b");
         let quiet = bench.sync("--delete a b", 0);
         assert_eq!(quiet.done(), [""; 0], "{file_system}");
+    }
+}
+
+/// A job with a rule never sees everything, so nothing but a look at the very entry ends what is doubtful about it.
+#[test]
+fn what_was_doubtful_is_so_until_it_was_looked_into() {
+    let test = "what_was_doubtful_is_so_until_it_was_looked_into";
+    for (file_system, bench, _image) in grounds(test) {
+        bench.sh(TREE);
+        let doubts = |file: &str| {
+            let file = bench.journal().with_file_name(file);
+            let count = |known: Connection| {
+                known.query_row("SELECT count(*) FROM doubt", [], |row| row.get::<_, i64>(0))
+            };
+            Connection::open(file).and_then(count).unwrap()
+        };
+        // Whoever has a file open for writing may write to it through a mapping.
+        let writer = fs::File::options().append(true).open(bench.at("a/d/one")).unwrap();
+        bench.sync("--exclude=no a b", 0);
+        drop(writer);
+        assert_eq!(doubts("journal.sqlite"), 1, "{file_system}");
+        for round in 0..3 {
+            bench.sh(&format!("mv a/f a/f{round}; mv a/f{round}/two a/d/two{round}"));
+            let pass = bench.sync("--exclude=no a b", 0);
+            assert_eq!(pass.number("entries_renamed"), 2, "{file_system}");
+            assert_eq!(bench.rsync("a", "b"), "", "{file_system}");
+            bench.sh(&format!("mv a/d/two{round} a/f{round}/two; mv a/f{round} a/f"));
+            bench.sync("--exclude=no a b", 0);
+            assert_eq!(doubts("catalog.sqlite"), 0, "{file_system}");
+            assert_eq!(doubts("journal.sqlite"), 0, "{file_system}");
+        }
+        assert_eq!(bench.rsync("a", "b"), "", "{file_system}");
     }
 }
 
@@ -198,7 +231,7 @@ fn a_catalog_of_another_job_or_a_damaged_one_is_refused() {
     bench.sh(&format!("rm {}/catalog.sqlite*", jobs[1]));
     bench.sync(&format!("--state-dir {state} a b"), 0);
     bench.sync(&format!("--state-dir {state} c d"), 0);
-    let catalog = rusqlite::Connection::open(bench.at(jobs[0]).join("catalog.sqlite")).unwrap();
+    let catalog = Connection::open(bench.at(jobs[0]).join("catalog.sqlite")).unwrap();
     catalog.pragma_update(None, "user_version", 9).unwrap();
     let told =
         ["a b", "c d"].map(|line| bench.dmover(&format!("sync --state-dir {state} {line}")).tell());

@@ -622,6 +622,18 @@ impl Survey {
         self.catalog.doubts()
     }
 
+    /// These were looked into, and are as they should be, or gone.
+    pub fn trust(&mut self, paths: &[TreePath]) -> Result<(), Fatal> {
+        if paths.is_empty() {
+            return Ok(());
+        }
+        self.catalog.begin_changes()?;
+        for path in paths {
+            self.catalog.trust(path)?;
+        }
+        self.catalog.make_changes()
+    }
+
     fn end_move(&self, number: i64) -> Boxed<()> {
         let sql = "UPDATE move SET state = 1 WHERE number = ?1";
         self.scratch.prepare_cached(sql)?.execute([number])?;

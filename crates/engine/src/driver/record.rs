@@ -8,7 +8,7 @@ use super::{Job, JobList};
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
 use crate::error::Fatal;
-use crate::journal::{Begun, Ending, Entry, Journal, LastPass, Left, PassKind, Places};
+use crate::journal::{Begun, Ending, Entry, Journal, LastPass, Left, LookedInto, PassKind, Places};
 use crate::ledger::Ledger;
 use crate::mounts::MountTable;
 use crate::report::{Failed, JobReport, JobState};
@@ -159,12 +159,11 @@ impl Recording {
 
     /// Ends the pass. One that was stopped is left to be gone on with.
     ///
-    /// `saw_all`: nothing of the tree was left out, and nothing failed.
     pub fn end(
         &mut self,
         report: &JobReport,
         coordinator: &mut Coordinator,
-        saw_all: bool,
+        looked_into: LookedInto<'_>,
     ) -> Result<(), Fatal> {
         drop(coordinator.take_changes());
         let counters: serde_json::Map<_, _> = report
@@ -178,7 +177,7 @@ impl Recording {
             JobState::Stopped(_) => Ending::Stopped,
         };
         let counters = serde_json::Value::Object(counters).to_string();
-        self.journal.end(ending, report.exit_code().code(), &counters, saw_all)
+        self.journal.end(ending, report.exit_code().code(), &counters, looked_into)
     }
 }
 

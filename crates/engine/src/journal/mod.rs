@@ -76,6 +76,15 @@ pub(crate) enum Ending {
     Stopped,
 }
 
+/// Doubts of earlier passes that one has looked into.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LookedInto<'a> {
+    /// Every entry was looked at, and none failed.
+    Everything,
+    /// Those about these.
+    These(&'a [TreePath]),
+}
+
 /// What the last pass was, and of what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LastPass {
@@ -370,7 +379,7 @@ impl Journal {
         ending: Ending,
         code: u8,
         counters: &str,
-        saw_all: bool,
+        looked_into: LookedInto<'_>,
     ) -> Result<(), Fatal> {
         let (state, finished) = match ending {
             Ending::Finished => ("finished", true),
@@ -391,8 +400,19 @@ impl Journal {
                 let sql = "DELETE FROM changed WHERE (SELECT kind FROM pass WHERE number = ?1) != 'listed'";
                 self.database.execute(sql, [self.pass])?;
                 // This pass has looked at those of earlier ones.
-                if saw_all {
-                    self.database.execute("DELETE FROM doubt WHERE pass != ?1", [self.pass])?;
+                match looked_into {
+                    LookedInto::Everything => {
+                        self.database.execute("DELETE FROM doubt WHERE pass != ?1", [self.pass])?;
+                    }
+                    LookedInto::These(paths) => {
+                        let sql = "DELETE FROM doubt WHERE path = ?1 AND pass != ?2";
+                        let transaction = self.database.unchecked_transaction()?;
+                        for path in paths {
+                            let row = params![path.as_bytes(), self.pass];
+                            transaction.prepare_cached(sql)?.execute(row)?;
+                        }
+                        transaction.commit()?;
+                    }
                 }
             }
             Ok(())

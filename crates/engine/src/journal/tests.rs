@@ -80,7 +80,7 @@ fn passes_over_changes_do_not_pile_up_and_say_nothing_of_the_source() {
     let mut journal = Journal::open(directory.path()).unwrap();
     let end = |journal: &mut Journal, entries: u32| {
         let counters = format!("{{\"entries_found\": {entries}}}");
-        journal.end(Ending::Finished, 0, &counters, true).unwrap();
+        journal.end(Ending::Finished, 0, &counters, LookedInto::Everything).unwrap();
     };
     begin(&mut journal, PassKind::Whole);
     end(&mut journal, 500);
@@ -115,7 +115,7 @@ fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed_at_the_destina
     begin(&mut journal, PassKind::Whole);
     set_begun(&journal, 1_000_000);
     assert_eq!(seen(&journal, &spec()), None, "it has not ended");
-    journal.end(Ending::Finished, 0, "{}", true).unwrap();
+    journal.end(Ending::Finished, 0, "{}", LookedInto::Everything).unwrap();
     let first = seen(&journal, &spec()).unwrap();
     assert_eq!(first.seconds, 999);
     for (side, expected) in [(Side::Destination, 999), (Side::Source, 3999)] {
@@ -125,7 +125,7 @@ fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed_at_the_destina
         let error =
             EntryError::plain(side, Operation::SetXattr, ErrorClass::Quota, path, "a reason");
         journal.commit(&Entry { errors: vec![error], ..Entry::default() }).unwrap();
-        journal.end(Ending::Finished, 3, "{}", true).unwrap();
+        journal.end(Ending::Finished, 3, "{}", LookedInto::Everything).unwrap();
         let now = seen(&journal, &spec()).map(|time| time.seconds);
         assert_eq!(now, Some(expected), "{side:?}");
     }

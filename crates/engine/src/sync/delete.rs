@@ -345,6 +345,7 @@ impl Mover<'_> {
         let engine = self.engine;
         self.spent.entries += 1;
         engine.count(Counter::EntriesDeleted);
+        engine.settle_doubt(false, || going.place.join(going.name.name.as_bytes()));
         if found.kind == EntryKind::File {
             engine.add(Counter::BytesDeleted, found.size);
         }

@@ -9,7 +9,7 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, cache, file, flags, path, stat};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::apply::{Moved, Planned};
@@ -40,6 +40,8 @@ pub(crate) struct Doubtful {
     /// There are any. Most jobs have none, and ask for every file.
     any: AtomicBool,
     doubts: RwLock<Doubts>,
+    /// Entries of these that the pass has looked into.
+    settled: Mutex<Vec<TreePath>>,
 }
 
 impl Doubtful {
@@ -73,6 +75,27 @@ impl Doubtful {
             }
             false
         })
+    }
+
+    /// What is in a directory is not looked into with it.
+    fn settle(&self, is_directory: bool, path: impl FnOnce() -> TreePath) {
+        let Some(path) = self.any.load(Ordering::Relaxed).then(path) else { return };
+        let known = self.ask(|doubts| {
+            let content = doubts.content.contains(&path);
+            if is_directory {
+                !content && doubts.renamed.contains(&path)
+            } else {
+                content || doubts.renamed.contains(&path)
+            }
+        });
+        if known {
+            lock(&self.settled).push(path);
+        }
+    }
+
+    /// Entries that were in doubt, and were looked into.
+    pub fn take_settled(&self) -> Vec<TreePath> {
+        std::mem::take(&mut lock(&self.settled))
     }
 
     /// Adds what was renamed with one of these, and answers it.
@@ -157,6 +180,11 @@ impl Engine {
     /// The same of a directory.
     pub(crate) fn was_renamed_itself(&self, level: &Level) -> bool {
         self.doubtful.ask(|doubts| doubts.renamed.contains(&level.path))
+    }
+
+    /// An entry is as its source, or gone: if it was in doubt, it is not any more.
+    pub(crate) fn settle_doubt(&self, is_directory: bool, path: impl FnOnce() -> TreePath) {
+        self.doubtful.settle(is_directory, path);
     }
 
     /// Whether a file was written at a time of which nothing is known: a pass was cut off. ext4 may have its size and times
