@@ -298,13 +298,11 @@ pub(crate) fn entry_error(
     let errno = error.raw_os_error();
     let class = ErrorClass::from_errno(errno, side);
     let mut detail = String::new();
-    // Names are made, moved and removed by write permission, which is EACCES; this is mostly chattr(1).
-    let names = matches!(
-        operation,
-        Operation::Create | Operation::MakeDirectory | Operation::Rename | Operation::Unlink
-    );
-    if error == Errno::PERM && side == Side::Destination && names {
-        "is it, or its directory, immutable or append-only (lsattr)?".clone_into(&mut detail);
+    // Without write permission it would be EACCES. (New devices are refused for other reasons.)
+    let names = [Operation::MakeDirectory, Operation::Rename, Operation::Unlink];
+    if error == Errno::PERM && side == Side::Destination && names.contains(&operation) {
+        "is it, or its directory, locked by chattr(1) (see lsattr), or somebody else's in a directory with the sticky bit?"
+            .clone_into(&mut detail);
     }
     EntryError { side, operation, path, class, errno, detail, attempt: 1 }
 }

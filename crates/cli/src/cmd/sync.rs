@@ -66,8 +66,15 @@ fn only_failed(
     let errors = journal
         .and_then(|journal| journal.map_or(Ok(Vec::new()), |journal| journal.errors()))
         .map_err(|message| (message, hint, Code::Fatal))?;
+    let (undone, failed): (Vec<_>, Vec<_>) =
+        errors.iter().partition(|error| error.operation == "unlink");
+    if !undone.is_empty() {
+        say(
+            "dmover: note: what could not be deleted is not tried again by this: the command of the job does",
+        );
+    }
     let roots = [&spec.sources[0], &spec.destination];
-    let mut paths: Vec<TreePath> = errors
+    let mut paths: Vec<TreePath> = failed
         .iter()
         .filter_map(|error| {
             let below = roots.iter().find_map(|root| error.path.0.strip_prefix(&root.0[..]))?;
@@ -78,8 +85,20 @@ fn only_failed(
         .collect();
     paths.sort_unstable();
     paths.dedup();
+    let had = !paths.is_empty();
+    // What is gone since has nothing that could be brought over.
+    let gone = |path: &TreePath| {
+        let looked = std::fs::symlink_metadata(spec.sources[0].join(path).to_path());
+        looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    };
+    paths.retain(|path| !gone(path));
     if paths.is_empty() {
-        return Err(("nothing failed in the last pass of this job".into(), hint, Code::Usage));
+        let message = match (had, undone.is_empty()) {
+            (true, _) => "what failed in the last pass of this job is not at the source any more",
+            (false, true) => "nothing failed in the last pass of this job",
+            (false, false) => "nothing but deletes failed in the last pass of this job",
+        };
+        return Err((message.into(), hint, Code::Usage));
     }
     // What a list does not name is not looked for, so nothing can be too much.
     let mut spec = spec;

@@ -287,6 +287,35 @@ fn what_failed_is_listed_and_tried_again() {
 }
 
 #[test]
+fn what_could_not_be_deleted_or_is_gone_is_not_brought_over_again() {
+    let test = "what_could_not_be_deleted_or_is_gone_is_not_brought_over_again";
+    let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+    bench.sh("mkdir a; touch a/{1..9}; cp -a a/. backing; touch backing/extra; echo x > a/new; echo y > a/left");
+    let rules = [
+        Rule::new(Op::Unlink, Action::Errno(5)).name("extra").count(0),
+        Rule::new(Op::Create, Action::Errno(5)).count(0),
+    ];
+    handle.set_rules(&rules).unwrap();
+    bench.sync("--delete a faulty", 3);
+    handle.set_rules(&[]).unwrap();
+    let id = bench.status()["job"].as_str().unwrap().to_owned();
+    let failed = bench.dmover(&format!("errors -0 {id}")).expect_code(0).text();
+    assert_eq!(failed.split_terminator('\0').count(), 3, "{failed:?}");
+    bench.sh("rm a/new");
+    let retried = bench.dmover(&format!("retry {id}")).expect_code(0);
+    assert!(retried.stderr.contains("could not be deleted"), "{}", retried.tell());
+    assert!(bench.exists("backing/left") && bench.exists("backing/extra"));
+    bench.sync("--delete a faulty", 0);
+    assert_eq!(bench.rsync("a", "backing"), "");
+    // Nothing but a delete.
+    handle.set_rules(&rules[..1]).unwrap();
+    bench.sh("touch backing/extra");
+    bench.sync("--delete a faulty", 3);
+    let refused = bench.dmover(&format!("retry {id}")).expect_code(2);
+    assert!(refused.stderr.contains("nothing but deletes failed"), "{}", refused.tell());
+}
+
+#[test]
 fn a_job_in_the_background_says_its_id_and_tells_its_end() {
     let bench = Bench::new();
     bench.sh("mkdir a; touch a/{1..100}");
