@@ -182,6 +182,11 @@ impl Engine {
         // What was not attempted is no error of its entry: the journal has it as a task.
         if self.keeps_journal && error.class != ErrorClass::Cancelled {
             lock(&self.unrecorded).push(error.clone());
+            if self.suspect_since.is_some() {
+                // It was to be compared, since an earlier pass was cut off, and the end of this one ends that.
+                let path = self.tree_path(&error.path);
+                lock(&self.doubts).push(path.unwrap_or_else(TreePath::root));
+            }
         }
         let class = error.class;
         tracing::warn!(path = ?error.path, operation = ?error.operation, class = class.word(),
@@ -199,6 +204,22 @@ impl Engine {
         if most.is_some_and(|most| self.counters.get(Counter::Errors) >= most.max(1)) {
             self.control.stop(StopReason::Errors);
         }
+    }
+
+    /// Where an entry is below the root that it belongs to.
+    fn tree_path(&self, path: &PathBytes) -> Option<TreePath> {
+        self.roots.ids().find_map(|id| {
+            let root = self.root(id).ok()?;
+            let sides = [Some(&root.source), root.destination.as_ref()];
+            let below = sides.into_iter().flatten().find_map(|side| {
+                let top = side.display.0.strip_suffix(b"/").unwrap_or(&side.display.0);
+                let below = path.0.strip_prefix(top)?;
+                (below.is_empty() || below.starts_with(b"/")).then_some(below)
+            })?;
+            let parts: Vec<&[u8]> =
+                below.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
+            TreePath::new(parts.join(&b'/')).ok()
+        })
     }
 
     /// Whether a failure may pass: then it is counted and waited for.

@@ -83,10 +83,11 @@ pub(crate) fn source_identity(path: &Path) -> String {
     }
 }
 
-/// Whether a process holds a lock.
+/// Whether a process holds a lock. A shared lock can be asked for where a file is only read (NFS refuses the other kind), and
+/// two who look do not take each other for the holder.
 fn is_held(path: &Path) -> bool {
     let Ok(file) = std::fs::File::open(path) else { return false };
-    !file::try_lock(&file).unwrap_or(false)
+    !file::try_lock_shared(&file).unwrap_or(true)
 }
 
 /// The lock of one job; it goes when this is dropped.

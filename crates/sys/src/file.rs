@@ -169,6 +169,15 @@ pub fn wait_for_lock(file: impl AsFd) -> Result<()> {
     retry(|| rustix::fs::flock(file.as_fd(), FlockOperation::LockExclusive))
 }
 
+/// Takes a shared advisory lock without waiting; `false` if somebody holds an exclusive one.
+pub fn try_lock_shared(file: impl AsFd) -> Result<bool> {
+    match retry(|| rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockShared)) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Takes an exclusive advisory lock without waiting; `false` if somebody else holds it.
 pub fn try_lock(file: impl AsFd) -> Result<bool> {
     match retry(|| rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)) {

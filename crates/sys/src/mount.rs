@@ -1,5 +1,5 @@
 //! Mounts: a private view of the source that never updates access times.
-use crate::{AsFd, BorrowedFd, OwnedFd};
+use crate::{AsFd, BorrowedFd, OwnedFd, Result};
 #[allow(unsafe_code)]
 mod attributes {
     use super::{AsFd, BorrowedFd};
@@ -67,6 +67,27 @@ pub fn mountinfo() -> Vec<u8> {
 /// The table of file systems that are to be mounted, fstab(5); empty where there is none.
 pub fn fstab() -> Vec<u8> {
     std::fs::read("/etc/fstab").unwrap_or_default()
+}
+
+/// Whether a directory is the root of a mount, a bind mount of the same file system included, which no device number tells.
+pub fn is_mounted_on(parent: impl AsFd, name: &[u8]) -> Result<bool> {
+    let child = crate::path::pin_at(&parent, name)?;
+    match (id_of(&parent), id_of(&child)) {
+        (Some(above), Some(here)) => Ok(above != here),
+        // Nothing can tell: whoever asks must not go there.
+        _ => Ok(true),
+    }
+}
+
+/// The mount through which an object was opened: statx(2), or proc(5) before Linux 5.8.
+fn id_of(object: impl AsFd) -> Option<u64> {
+    if let Some(id) = crate::stat::mount_id(&object) {
+        return Some(id);
+    }
+    use std::os::fd::AsRawFd;
+    let at = format!("/proc/self/fdinfo/{}", object.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(at).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
 /// The canonical path of an open directory, from /proc.

@@ -234,6 +234,24 @@ fn a_file_system_that_is_mounted_in_the_destination_stays() {
     assert!(!bench.exists("b/x/1"));
 }
 
+/// A bind mount has the device number of what it lies in.
+#[test]
+fn what_is_bound_into_the_destination_stays() {
+    let test = "what_is_bound_into_the_destination_stays";
+    if !is_root() {
+        return skip::skipped(test, "needs root");
+    }
+    for when in ["delay", "after", "during"] {
+        let bench = Bench::new();
+        bench.sh("mkdir -p a precious b/view b/deep/er b/self; touch a/f precious/{1,2}; mkdir precious/d
+            mount --bind precious b/view; mount --bind precious b/deep/er; mount --bind a b/self");
+        let _undo = bench.undo("umount b/view b/deep/er b/self");
+        let pass = bench.sync(&format!("--delete={when} a b"), 3);
+        assert!(pass.0.text().contains("mounted here"), "{when}: {}", pass.0.tell());
+        assert_eq!(bench.sh("ls precious a"), "a:\nf\n\nprecious:\n1\n2\nd\n", "{when}");
+    }
+}
+
 /// A run that was killed may have left something in a directory that the source does not have any more.
 #[test]
 fn what_a_killed_run_left_goes_with_its_directory() {

@@ -20,12 +20,12 @@ impl Bench {
         self.dmover.state_directory().display().to_string()
     }
 
-    fn ask(&self, sql: &str) -> i64 {
+    pub(super) fn ask(&self, sql: &str) -> i64 {
         let journal = Connection::open(self.journal()).unwrap();
         journal.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    fn tell(&self, sql: &str) {
+    pub(super) fn tell(&self, sql: &str) {
         Connection::open(self.journal()).unwrap().execute_batch(sql).unwrap();
     }
 

@@ -6,6 +6,7 @@
 
 #[path = "../bench/mod.rs"]
 mod bench;
+mod cuts;
 mod deletes;
 mod guide;
 mod jobs;

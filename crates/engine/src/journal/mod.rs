@@ -25,6 +25,11 @@ pub(crate) use resume::Left;
 
 /// Its name in the directory of the job.
 const FILE: &str = "journal.sqlite";
+/// What to do about a journal that cannot be used.
+const FORGETTING: &str = "move it away: the next run starts over; give it --checksum if the last pass was interrupted, since only the journal knew what to compare";
+/// Errors are kept of so many passes, and passes themselves of so many.
+const ERRORS_KEPT: i64 = 100;
+const PASSES_KEPT: i64 = 1000;
 
 /// An open journal, of which this process is the only writer.
 #[derive(Debug)]
@@ -130,15 +135,19 @@ impl LastPass {
                      (json_extract(counters, '$.entries_found') > 1 OR json_extract(spec, '$[2].sync.allow_empty_source')) \
                     ORDER BY number DESC LIMIT 1), 0), \
                    (SELECT max(coalesce(ended_ms, resumed_ms, begun_ms)) FROM pass), \
-                   (SELECT min(begun_ms) FROM pass WHERE state != 'finished' AND number > \
-                    coalesce((SELECT max(number) FROM pass WHERE state = 'finished' AND kind = 'whole'), 0)), \
+                   (SELECT min(begun_ms) FROM pass AS one WHERE state != 'finished' AND NOT EXISTS \
+                    (SELECT 1 FROM pass AS later WHERE later.number > one.number \
+                     AND later.state = 'finished' AND later.kind = 'whole' \
+                     AND json_extract(later.spec, '$[1]') IN (json_extract(one.spec, '$[1]'), ?1))), \
                    seen.begun_ms, seen.spec \
                    FROM pass LEFT JOIN (SELECT begun_ms, spec FROM pass AS one \
                     WHERE state = 'finished' AND kind = 'whole' AND NOT EXISTS \
                      (SELECT 1 FROM error WHERE error.pass = one.number AND side = 'destination') \
                     ORDER BY number DESC LIMIT 1) AS seen \
                    WHERE kind = 'whole' ORDER BY number DESC LIMIT 1";
-        let row = database.query_row(sql, [], |row| {
+        // A pass without rules has looked at whatever one with rules has brought over, and not the other way round.
+        let all = serde_json::to_string(&dmover_model::Selection::default()).unwrap_or_default();
+        let row = database.query_row(sql, [all], |row| {
             let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
             let clean = state == "finished" && code == Some(0);
             let entries: i64 = row.get(3)?;
@@ -159,8 +168,7 @@ impl LastPass {
                 back / 1000
             );
             let path = path.display();
-            let hint =
-                format!("set the clock; if it is right now, remove {path}, which costs work only");
+            let hint = format!("set the clock; if it is right now, {FORGETTING} ({path})");
             return Err(Fatal::refused(message, hint));
         }
         Ok(Some(last))
@@ -228,7 +236,7 @@ impl Journal {
             let known = schema::VERSION;
             let message =
                 format!("{} has version {version}, and this program knows {known}", path.display());
-            let hint = "use the newer dmover, or remove the file: that costs work, but no data";
+            let hint = "use the newer dmover, or remove the file: after an interrupted pass the next one then needs --checksum";
             return Err(Fatal::refused(message, hint));
         }
         let sql = "UPDATE meta SET value = value + 1 WHERE key = 'generation' RETURNING value";
@@ -253,49 +261,76 @@ impl Journal {
         places: &Places,
     ) -> Result<Begun, Fatal> {
         let text = same_work(spec);
+        // That it has begun is all that says after a power cut which files may look like what they are not, and the journal
+        // may lie on other storage than they do.
+        self.flushes(true)?;
+        let begun = self.begin_or_go_on(&text, kind, places).map_err(|e| self.fail(&e))?;
+        self.flushes(false)?;
+        if let Some(directory) = self.path.parent()
+            && let Err(error) = std::fs::File::open(directory).and_then(|fd| fd.sync_all())
+        {
+            tracing::warn!(%error, "the directory of the journal cannot be flushed");
+        }
+        Ok(begun)
+    }
+
+    /// Whether commits wait until they are on storage.
+    fn flushes(&self, on: bool) -> Result<(), Fatal> {
+        let level = if on { "FULL" } else { "NORMAL" };
+        self.database.pragma_update(None, "synchronous", level).map_err(|e| self.fail(&e))
+    }
+
+    fn begin_or_go_on(
+        &mut self,
+        text: &str,
+        kind: PassKind<'_>,
+        places: &Places,
+    ) -> rusqlite::Result<Begun> {
         // One that had not begun with the tree has nothing to go on with, and what one over a list has left is not what
         // another one has to do.
         let sql = "SELECT number FROM pass WHERE ended_ms IS NULL AND spec = ?1 AND places = ?2 \
                    AND places != '' AND kind = 'whole' \
                    AND number = (SELECT max(number) FROM pass) \
                    AND (EXISTS (SELECT 1 FROM task) OR EXISTS (SELECT 1 FROM outcome))";
-        let run = |this: &mut Self| -> rusqlite::Result<Begun> {
-            let open: Option<i64> = this
-                .database
-                .query_row(sql, params![text, places.roots], |row| row.get(0))
-                .optional()?;
-            if let Some(number) = open.filter(|_| kind == PassKind::Whole) {
-                this.pass = number;
-                let sql = "UPDATE pass SET resumed_ms = ?1, state = 'running' WHERE number = ?2";
-                this.database.execute(sql, params![now_ms(), number])?;
-                return Ok(Begun::Resumed);
+        let open: Option<i64> = self
+            .database
+            .query_row(sql, params![text, places.roots], |row| row.get(0))
+            .optional()?;
+        if let Some(number) = open.filter(|_| kind == PassKind::Whole) {
+            self.pass = number;
+            let sql = "UPDATE pass SET resumed_ms = ?1, state = 'running' WHERE number = ?2";
+            self.database.execute(sql, params![now_ms(), number])?;
+            return Ok(Begun::Resumed);
+        }
+        let transaction = self.database.transaction()?;
+        transaction.execute_batch(schema::FORGET)?;
+        let sql = "UPDATE pass SET ended_ms = ?1, state = 'given up' WHERE ended_ms IS NULL";
+        transaction.execute(sql, [now_ms()])?;
+        if let PassKind::Changed(changed) = kind {
+            // There may be one a second: the last one stands for all that have ended.
+            transaction.execute_batch(
+                "DELETE FROM error WHERE pass IN
+                    (SELECT number FROM pass WHERE kind = 'changed' AND state = 'finished');
+                 DELETE FROM pass WHERE kind = 'changed' AND state = 'finished';",
+            )?;
+            let mut insert =
+                transaction.prepare_cached("INSERT OR IGNORE INTO changed VALUES (?1)")?;
+            for place in changed {
+                insert.execute([place.path.as_bytes()])?;
             }
-            let transaction = this.database.transaction()?;
-            transaction.execute_batch(schema::FORGET)?;
-            let sql = "UPDATE pass SET ended_ms = ?1, state = 'given up' WHERE ended_ms IS NULL";
-            transaction.execute(sql, [now_ms()])?;
-            if let PassKind::Changed(changed) = kind {
-                // There may be one a second: the last one stands for all that have ended.
-                transaction.execute_batch(
-                    "DELETE FROM error WHERE pass IN
-                        (SELECT number FROM pass WHERE kind = 'changed' AND state = 'finished');
-                     DELETE FROM pass WHERE kind = 'changed' AND state = 'finished';",
-                )?;
-                let mut insert =
-                    transaction.prepare_cached("INSERT OR IGNORE INTO changed VALUES (?1)")?;
-                for place in changed {
-                    insert.execute([place.path.as_bytes()])?;
-                }
-            }
-            let sql = "INSERT INTO pass (kind, spec, source, places, begun_ms, state) \
-                       VALUES (?1, ?2, ?3, ?4, ?5, 'running')";
-            let Places { source, roots } = places;
-            transaction.execute(sql, params![kind.word(), text, source, roots, now_ms()])?;
-            this.pass = transaction.last_insert_rowid();
-            transaction.commit()?;
-            Ok(Begun::Afresh)
-        };
-        run(self).map_err(|e| self.fail(&e))
+        }
+        let sql = "INSERT INTO pass (kind, spec, source, places, begun_ms, state) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, 'running')";
+        let Places { source, roots } = places;
+        transaction.execute(sql, params![kind.word(), text, source, roots, now_ms()])?;
+        self.pass = transaction.last_insert_rowid();
+        transaction.execute("DELETE FROM error WHERE pass <= ?1", [self.pass - ERRORS_KEPT])?;
+        transaction.execute(
+            "DELETE FROM pass WHERE number <= ?1 AND state = 'finished'",
+            [self.pass - PASSES_KEPT],
+        )?;
+        transaction.commit()?;
+        Ok(Begun::Afresh)
     }
 
     /// Entries that have failed in this pass so far.
@@ -315,7 +350,16 @@ impl Journal {
         if entry.is_empty() {
             return Ok(());
         }
-        match self.try_commit(entry) {
+        // What else is lost is done again. What is in doubt would not be looked at again.
+        let flushes = !entry.doubts.is_empty();
+        if flushes {
+            self.flushes(true)?;
+        }
+        let committed = self.try_commit(entry);
+        if flushes {
+            self.flushes(false)?;
+        }
+        match committed {
             Ok(true) => Ok(()),
             // Another process has taken over.
             Ok(false) => Err(Fatal::Fenced { journal: self.path.clone() }),
@@ -451,7 +495,7 @@ fn failure(path: &Path, error: &rusqlite::Error) -> Fatal {
     let damaged = [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
     if error.sqlite_error_code().is_some_and(|code| damaged.contains(&code)) {
         let message = format!("the journal {} is damaged: {error}", path.display());
-        let hint = "move it away: the next run starts over, which costs work, but no data";
+        let hint = FORGETTING;
         return Fatal::refused(message, hint);
     }
     Fatal::Ledger { path: path.to_owned(), reason: error.to_string() }

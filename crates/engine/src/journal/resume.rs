@@ -6,7 +6,7 @@ use dmover_plan::coordinator::{LeftNode, NodeId, PartNote, Shelved};
 use rusqlite::params;
 use std::collections::BTreeSet;
 
-use super::Journal;
+use super::{FORGETTING, Journal};
 use crate::error::Fatal;
 
 /// So many are read at once.
@@ -25,8 +25,7 @@ type Read<T> = Result<T, Box<dyn std::error::Error>>;
 impl Journal {
     fn broken(&self, error: &dyn std::fmt::Display) -> Fatal {
         let message = format!("the journal {} is damaged: {error}", self.path.display());
-        let hint = "move it away: the next run starts over, which costs work, but no data";
-        Fatal::refused(message, hint)
+        Fatal::refused(message, FORGETTING)
     }
 
     /// Devices by their numbers.

@@ -2,7 +2,7 @@
 use rusqlite::Connection;
 
 /// The version of the tables that this program writes.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
 const TABLES: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -55,6 +55,7 @@ const TABLES: &str = "
         detail TEXT NOT NULL,
         attempt INTEGER NOT NULL
     );
+    CREATE INDEX error_pass ON error (pass, side);
 ";
 
 /// From version 1: passes over part of the tree, and what was told to have changed.
@@ -62,6 +63,9 @@ const TO_2: &str = "
     ALTER TABLE pass ADD COLUMN kind TEXT NOT NULL DEFAULT 'whole';
     CREATE TABLE changed (path BLOB PRIMARY KEY) WITHOUT ROWID;
 ";
+
+/// From version 2: whether a pass has failed at something is asked at each beginning.
+const TO_3: &str = "CREATE INDEX error_pass ON error (pass, side);";
 
 /// What belongs to one pass only.
 pub(super) const FORGET: &str = "
@@ -83,9 +87,12 @@ pub(super) fn prepare(database: &Connection) -> rusqlite::Result<Option<i64>> {
             Ok(None)
         }
         VERSION => Ok(None),
-        1 => {
+        1 | 2 => {
             database.execute_batch("BEGIN IMMEDIATE")?;
-            database.execute_batch(TO_2)?;
+            if known == 1 {
+                database.execute_batch(TO_2)?;
+            }
+            database.execute_batch(TO_3)?;
             database.pragma_update(None, "user_version", VERSION)?;
             database.execute_batch("COMMIT")?;
             Ok(None)

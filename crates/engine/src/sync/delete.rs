@@ -11,7 +11,7 @@ use dmover_observe::{Activity, Counter, station};
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::TypeHint;
-use dmover_sys::{Errno, OwnedFd, directory, path, stat};
+use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
 use std::sync::Arc;
 
 use super::trash::is_trash;
@@ -119,8 +119,12 @@ impl Mover<'_> {
             return false;
         }
         let here = level.target.as_ref().map(|target| target.metadata.identity.mount);
-        if found.kind == EntryKind::Directory && here != Some(found.identity.mount) {
-            let words = "another file system is mounted here";
+        let elsewhere = || {
+            here != Some(found.identity.mount)
+                || mount::is_mounted_on(extra.fd, name.as_bytes()).unwrap_or(true)
+        };
+        if found.kind == EntryKind::Directory && elsewhere() {
+            let words = "something is mounted here";
             let (side, class) = (Side::Destination, ErrorClass::Busy);
             self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
             return false;

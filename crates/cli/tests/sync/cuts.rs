@@ -1,0 +1,67 @@
+//! What a pass that was cut off leaves in doubt stays so until it was looked into.
+use super::Bench;
+use super::bench::wait_for_fault;
+use dmover_testkit::faultfs::{Action, Op, Rule};
+use dmover_testkit::image::FileSystem;
+use dmover_testkit::powercut::PowerCutDevice;
+use dmover_testkit::skip;
+use rusqlite::Connection;
+
+/// As ext4 may leave a file: of the right size and time, with zeroes in it.
+const BLANK: &str = "cp --attributes-only -p backing/f time; head -c 6 /dev/zero | dd of=backing/f conv=notrunc status=none; touch -r time backing/f";
+
+#[test]
+fn what_fails_after_a_cut_is_compared_again() {
+    let test = "what_fails_after_a_cut_is_compared_again";
+    let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+    bench.sh("mkdir a; echo right > a/f; touch a/{1..9}");
+    bench.sync("a faulty", 0);
+    bench.sh(BLANK);
+    bench.tell("UPDATE pass SET state = 'running', ended_ms = NULL");
+    handle.set_rules(&[Rule::new(Op::Write, Action::Errno(28)).count(0)]).unwrap();
+    bench.sync("a faulty", 3);
+    handle.set_rules(&[]).unwrap();
+    bench.sync("a faulty", 0);
+    assert_eq!(bench.sh("cat backing/f"), "right\n");
+    assert_eq!(bench.ask("SELECT count(*) FROM doubt"), 0, "it was looked into");
+}
+
+/// A pass with rules ends, and has not looked at what one without rules may have left.
+#[test]
+fn a_pass_with_rules_does_not_end_the_doubts_of_one_without() {
+    let test = "a_pass_with_rules_does_not_end_the_doubts_of_one_without";
+    let Some((_handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+    bench.sh("mkdir a; echo right > a/f; touch a/{1..9}");
+    bench.sync("a faulty", 0);
+    bench.sh(BLANK);
+    bench.tell("UPDATE pass SET state = 'running', ended_ms = NULL");
+    bench.sync("--exclude=f a faulty", 0);
+    bench.sync("a faulty", 0);
+    assert_eq!(bench.sh("cat backing/f"), "right\n");
+}
+
+/// The journal may lie on other storage than the destination.
+#[test]
+fn that_a_pass_has_begun_survives_a_power_cut() {
+    let test = "that_a_pass_has_begun_survives_a_power_cut";
+    let Some(storage) = PowerCutDevice::create_or_skip(test, FileSystem::Ext4, 64 << 20) else {
+        return;
+    };
+    let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+    bench.sh("mkdir a; echo x > a/f");
+    handle.set_rules(&[Rule::new(Op::Create, Action::Hang { duration_ms: 60_000 })]).unwrap();
+    let state = storage.path().join("state").display().to_string();
+    let running = bench.dmover.start(["sync", "--state-dir", &state, "a", "faulty"]).unwrap();
+    wait_for_fault(&handle);
+    storage.cut_power().unwrap();
+    running.signal(rustix::process::Signal::KILL);
+    handle.release_hangs();
+    running.finish().unwrap();
+    let storage = storage.recover().unwrap();
+    let jobs = std::fs::read_dir(storage.path().join("state/jobs")).unwrap();
+    let job = jobs.map(|job| job.unwrap().path()).find(|job| job.is_dir()).unwrap();
+    let journal = Connection::open(job.join("journal.sqlite")).unwrap();
+    let sql = "SELECT count(*) FROM pass WHERE state = 'running'";
+    let begun: i64 = journal.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(begun, 1);
+}
