@@ -45,6 +45,7 @@ mod start;
 mod survey;
 
 use outside::Outside;
+pub use outside::Then;
 use record::{Recording, doubtful, last_pass, refuse_what_was_emptied};
 use start::{guard, header, losses_still_there, refuse_what_cannot_be_held, remember, sharing};
 use survey::survey;
@@ -75,8 +76,10 @@ pub struct Job {
     pub list: JobList,
     /// Where the job's state is kept; `None`: nowhere, so nothing is remembered or locked.
     pub state: Option<StateDirectory>,
-    /// Held by whoever runs several passes; otherwise each takes it itself.
+    /// Held by whoever does more than a pass; otherwise each takes it itself.
     pub lock: Option<Arc<JobLock>>,
+    /// What follows.
+    pub then: Then,
     /// Where the ledger spills to.
     pub spill_directory: PathBuf,
     /// Who watches.
@@ -257,7 +260,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         survey.trust(&settled)?;
     }
     if let Some(outside) = &run.outside {
-        outside.end(&run.engine, &report, report.exit_code().code());
+        outside.end(&run.engine, &report, report.process_code(report.exit_code()));
     }
     tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
         errors = report.counters.get(Counter::Errors), "job ends");
@@ -377,8 +380,7 @@ impl Run {
             created_ms: now_ms(),
             ..job.description.clone()
         };
-        let outside =
-            kept.map(|state| Outside::new(state, id, &description, &engine, job.lock.is_none()));
+        let outside = kept.map(|state| Outside::new(state, id, &description, &engine, job.then));
         let queue = LocalQueue::new(LEASE);
         let coordinator = Coordinator::new(movers_max * 4, BUDGET);
         let coordinator = if survey.is_some() { coordinator.surveying() } else { coordinator };

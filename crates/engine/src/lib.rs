@@ -52,7 +52,7 @@ mod watch;
 
 pub use context::Engine;
 pub use control::{Control, StopReason};
-pub use driver::{Job, JobList, Pair, RecordSupply, SumSupply, run_job};
+pub use driver::{Job, JobList, Pair, RecordSupply, SumSupply, Then, run_job};
 pub use error::Fatal;
 pub use journal::{JournalReader, RecordedError, RecordedPass};
 pub use leftovers::remove_leftovers;

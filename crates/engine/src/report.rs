@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::control::StopReason;
+use crate::state::JobPhase;
 use crate::sync::{Withheld, WithheldReason};
 
 /// How a job stands at its end.
@@ -77,6 +78,24 @@ impl Failed {
 }
 
 impl JobReport {
+    /// How the job stands after this, and why.
+    pub(crate) fn ending(&self) -> (JobPhase, Option<String>) {
+        let (phase, reason) = match self.state {
+            JobState::Finished => (JobPhase::Finished, None),
+            JobState::Stopped(StopReason::Cancelled) => (JobPhase::Cancelled, None),
+            JobState::Stopped(reason) => (JobPhase::Stopped, Some(reason.words())),
+        };
+        (phase, reason.or_else(|| self.withheld.as_ref().map(|w| w.reason.words())))
+    }
+
+    /// What a shell says of the process that ends with this code, or by the signal that has stopped it.
+    pub fn process_code(&self, code: ExitCode) -> u8 {
+        match self.state {
+            JobState::Stopped(StopReason::Signal(signal)) => 128 + signal as u8,
+            _ => code.code(),
+        }
+    }
+
     /// The exit code; a signal is for the caller to re-raise.
     pub fn exit_code(&self) -> ExitCode {
         let get = |counter| self.counters.get(counter);

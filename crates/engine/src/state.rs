@@ -139,7 +139,10 @@ impl StateDirectory {
     }
 
     /// Takes the lock of a job, creating its directory.
-    pub(crate) fn lock(&self, job: &JobId) -> Result<JobLock, Fatal> {
+    ///
+    /// # Errors
+    /// Somebody else holds it, or it cannot be made.
+    pub fn lock(&self, job: &JobId) -> Result<JobLock, Fatal> {
         let directory = self.job(job);
         let fail = |error: &std::io::Error| {
             Fatal::refused(
@@ -163,7 +166,11 @@ impl StateDirectory {
             taken = file::try_lock(&lock);
         }
         match taken {
-            Ok(true) => Ok(JobLock { file: lock, path }),
+            Ok(true) => {
+                // What was asked of an earlier run is no matter of this one.
+                let _ = self.asked(job);
+                Ok(JobLock { file: lock, path })
+            }
             Ok(false) => Err(Fatal::Locked { lock: path }),
             Err(error) => Err(fail(&error.into())),
         }

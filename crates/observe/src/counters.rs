@@ -167,6 +167,33 @@ impl Counters {
     }
 }
 
+/// What was done to entries, as opposed to what was seen of them.
+const DONE: [Counter; 23] = [
+    Counter::FilesCopied,
+    Counter::DirectoriesCreated,
+    Counter::SymlinksCopied,
+    Counter::SpecialsCopied,
+    Counter::HardLinksCreated,
+    Counter::BytesCopied,
+    Counter::BytesKept,
+    Counter::FilesUnchanged,
+    Counter::BytesUnchanged,
+    Counter::BytesShared,
+    Counter::BytesInKernel,
+    Counter::BytesReadDirect,
+    Counter::BytesWrittenDirect,
+    Counter::BytesByRing,
+    Counter::EntriesReplaced,
+    Counter::EntriesDressed,
+    Counter::EntriesRenamed,
+    Counter::EntriesDeleted,
+    Counter::BytesDeleted,
+    Counter::FilesCompared,
+    Counter::LeftoversRemoved,
+    Counter::ChunksCopied,
+    Counter::TasksDone,
+];
+
 /// The values of all counters at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot([u64; Counter::ALL.len()]);
@@ -175,6 +202,15 @@ impl Snapshot {
     /// The value of one counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize]
+    }
+
+    /// Counters that begin with what was done here, for another look at the same entries.
+    pub fn of_what_was_done(&self) -> Counters {
+        let counters = Counters::default();
+        for counter in DONE {
+            counters.add(counter, self.get(counter));
+        }
+        counters
     }
 
     /// Names and values, in the order of the documentation.

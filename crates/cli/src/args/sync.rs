@@ -87,7 +87,7 @@ pub struct WatchArgs {
     /// Go on after the pass: bring over what changes at SOURCE as it changes, as the kernel tells (fanotify(7); root;
     /// ext4, XFS, tmpfs, btrfs), until a signal or 'dmover cancel' ends it
     #[arg(long, conflicts_with_all = ["dry_run", "check", "no_state", "only_failed", "dereference", "manifest",
-        "print_hash"])]
+        "verify", "print_hash"])]
     pub watch: bool,
     /// With --watch: look at an entry when nothing has happened to it for so long
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "200ms",

@@ -36,8 +36,7 @@ pub(crate) fn resume(args: &ResumeArgs) -> ExitCode {
         Ok(known) => known,
         Err(refused) => return refuse(refused),
     };
-    let phase = known.state.status(&known.file.job).unwrap_or_default().phase;
-    if phase.has_process() {
+    if known.state.is_running(&known.file.job) {
         return tell(&known, Ask::Resume).map_or_else(refuse, |()| exit(Code::Done));
     }
     run_again(&known, args.detach, &[])
@@ -76,12 +75,14 @@ fn run_again(known: &Known, detach: bool, more: &[&str]) -> ExitCode {
         return exit(Code::Usage);
     };
     // The verb comes first; what is added must not come after a '--'.
-    let at = usize::from(!words.is_empty());
-    let (verb, rest) = words.split_at(at);
+    let verbs = if words.first().is_some_and(|verb| verb == "snapshot") { 2 } else { 1 };
+    let (verb, rest) = words.split_at(verbs.min(words.len()));
     let more = more.iter().filter(|word| !rest.iter().any(|known| known == **word));
     let mut command = Command::new(program);
     command.args(verb).args(more).args(detach.then_some("--detach")).args(rest);
-    command.env("DMOVER_STATE_DIR", known.state.path());
+    // It is run where it was typed, and this was perhaps not named from there.
+    let state = std::path::absolute(known.state.path());
+    command.env("DMOVER_STATE_DIR", state.as_deref().unwrap_or(known.state.path()));
     command.current_dir(known.file.directory.to_path());
     let error = command.exec();
     failure(&format!("cannot run the command of job {}: {error}", known.file.job), "type it again");

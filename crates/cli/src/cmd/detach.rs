@@ -1,5 +1,5 @@
 //! Jobs that go on when nobody watches: in the background, and with a word at their end.
-use dmover_engine::{Job, JobList, JobReport, JobState, StateDirectory, StopReason, job_id};
+use dmover_engine::{JobList, JobReport, JobState, StateDirectory, StopReason, job_id};
 use dmover_model::{ExitCode as Code, JobId, JobSpec};
 use std::ffi::OsString;
 use std::path::Path;
@@ -43,6 +43,10 @@ pub(super) fn go_on(job: &JobArgs, state: &StateArgs, spec: &JobSpec) -> Option<
         Ok(id) => id,
         Err(error) => return refuse(&error.to_string(), &error.hint()),
     };
+    if state.is_running(&id.0) {
+        failure(&format!("job {id} is at work"), "'dmover wait' waits for it");
+        return Some(exit(Code::Temporary));
+    }
     Some(match start(&state, &id) {
         Ok((child, output)) => attend(child, &state, &id, &output),
         Err(error) => {
@@ -89,20 +93,18 @@ fn attend(mut child: Child, state: &StateDirectory, id: &JobId, output: &Path) -
 }
 
 /// Runs the command that is to hear of the end of a job that could not go on.
-pub(super) fn notify_of_failure(command: &str, job: &Job, code: Code) {
-    let id = job_id(&job.spec, &job.list, job.state.as_ref());
-    tell(command, &id.map_or_else(|_| String::new(), |id| id.0), "failed", code.code());
+pub(super) fn notify_of_failure(command: &str, job: &JobId, code: Code) {
+    tell(command, &job.0, "failed", code.code());
 }
 
 /// Runs the command that is to hear of the end of a job.
 pub(super) fn notify(command: &str, report: &JobReport, code: Code) {
-    let (state, code) = match report.state {
-        JobState::Finished => ("finished", code.code()),
-        JobState::Stopped(StopReason::Cancelled) => ("cancelled", code.code()),
-        JobState::Stopped(StopReason::Signal(signal)) => ("stopped", 128 + signal as u8),
-        JobState::Stopped(_) => ("stopped", code.code()),
+    let state = match report.state {
+        JobState::Finished => "finished",
+        JobState::Stopped(StopReason::Cancelled) => "cancelled",
+        JobState::Stopped(_) => "stopped",
     };
-    tell(command, &report.job.0, state, code);
+    tell(command, &report.job.0, state, report.process_code(code));
 }
 
 fn tell(command: &str, job: &str, state: &str, code: u8) {

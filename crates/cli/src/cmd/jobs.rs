@@ -50,6 +50,9 @@ pub(super) fn all(state: &StateDirectory) -> Result<Vec<JobFile>, Refused> {
 
 /// The job of this id, label or beginning of an id.
 pub(super) fn find(named: &str, place: Option<&std::ffi::OsString>) -> Result<Known, Refused> {
+    if named.is_empty() {
+        return Err(("the name of a job is empty".into(), "'dmover jobs' lists them", Code::Usage));
+    }
     let state = directory(place)?;
     let files = all(&state)?;
     let labelled = files.iter().filter(|file| file.label.as_deref() == Some(named));

@@ -60,6 +60,7 @@ pub(super) fn run(
         list: JobList::Records(Arc::clone(&recorded) as Arc<dyn RecordSupply>),
         state: None,
         lock: None,
+        then: dmover_engine::Then::Nothing,
         spill_directory: place.spill_directory.to_owned(),
         monitor: Arc::new(Findings(Arc::clone(&place.monitor))),
         counters: Arc::new(Counters::default()),

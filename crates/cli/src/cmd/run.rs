@@ -33,7 +33,11 @@ pub(super) fn describe(label: Option<String>) -> JobFile {
     let directory = std::env::current_dir().unwrap_or_default();
     JobFile {
         label,
-        command: std::env::args_os().map(bytes).filter(|word| word.0 != b"--detach").collect(),
+        // 'resume' means the job, whatever way it was run last.
+        command: std::env::args_os()
+            .map(bytes)
+            .filter(|word| !matches!(&word.0[..], b"--detach" | b"--only-failed"))
+            .collect(),
         directory: PathBytes::from(directory.as_os_str()),
         ..JobFile::default()
     }

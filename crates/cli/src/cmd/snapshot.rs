@@ -11,15 +11,15 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::detach;
 use super::run::{describe, exit, listen, refuse};
-use super::transfer::{self, Transfer};
+use super::transfer::{self, Published, Transfer};
 use crate::args::{
-    CreateArgs, KeptArgs, ListArgs, PruneArgs, ShareArg, SnapshotAction, SnapshotArgs,
+    CreateArgs, KeptArgs, ListArgs, PruneArgs, ReadBackArg, ShareArg, SnapshotAction, SnapshotArgs,
 };
 use crate::print::json::SCHEMA;
 use crate::print::progress::Progress;
@@ -99,7 +99,7 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     };
     let publish = |report: &JobReport, code: Code| match &begun {
         Some((snapshots, begun_ms)) => publish(args, (snapshots, *begun_ms, &at), report, code),
-        None => Ok(None),
+        None => Ok(Published::Nothing),
     };
     let CreateArgs { proof, items, output, job, state, .. } = args;
     let publish = Some(&publish as &transfer::Publish<'_>);
@@ -128,20 +128,24 @@ fn publish(
     (snapshots, begun_ms, at): (&SnapshotDirectory, i64, &Path),
     report: &JobReport,
     code: Code,
-) -> Result<Option<PathBuf>, Fatal> {
+) -> Result<Published, Fatal> {
     if report.state != JobState::Finished {
-        return Ok(None);
+        return Ok(Published::Nothing);
     }
-    if report.resumed && args.proof.manifest.is_some() {
+    if report.resumed && (args.proof.manifest.is_some() || args.proof.verify != ReadBackArg::None) {
         // What failed in the run that was interrupted is only known to a pass over everything.
         say(
             "dmover: an interrupted run was gone on with: the same command once more gives it its name",
         );
-        return Ok(None);
+        return Ok(Published::Refused);
     }
     let get = |counter| report.counters.get(counter);
-    let changed = get(Counter::SourceErrors);
-    let errors = get(Counter::Errors).saturating_sub(changed) + get(Counter::NotAttempted);
+    let earlier = report.earlier_failures;
+    let changed = get(Counter::SourceErrors) + earlier.moved_on;
+    let errors = get(Counter::Errors).saturating_sub(get(Counter::SourceErrors))
+        + get(Counter::NotAttempted)
+        + earlier.unseen
+        + earlier.there;
     let integrity = code == Code::Integrity;
     let accepted = args.how.accept_errors && !integrity;
     if (errors > 0 || integrity || report.withheld.is_some()) && !accepted {
@@ -154,7 +158,7 @@ fn publish(
             "dmover: {why}, so this is not a snapshot yet; the same command goes on{}",
             if integrity { "" } else { ", and --accept-errors names it without them" }
         ));
-        return Ok(None);
+        return Ok(Published::Refused);
     }
     // What is shared has lost what it had lost.
     let base = snapshots.newest()?.filter(|_| get(Counter::FilesUnchanged) > 0);
@@ -167,7 +171,7 @@ fn publish(
     let counts = SnapshotCounts { errors, changed, losses, found };
     let name = name_of(begun_ms);
     snapshots.publish(&name, &report.job, counts, now_ms())?;
-    Ok(Some(at.join(name)))
+    Ok(Published::Named(at.join(name)))
 }
 
 /// With milliseconds, and as text sorted by time.
@@ -256,7 +260,9 @@ fn dated(snapshot: &Snapshot) -> Dated {
     let (date, week) = (begun.date(), begun.date().iso_week_date());
     let number = |parts: [i64; 4]| parts.iter().fold(0, |all, part| all * 400 + part);
     let (year, month, day) = (date.year().into(), date.month().into(), date.day().into());
-    let hour = snapshot.begun_ms.div_euclid(3_600_000);
+    // Of this place, where it need not begin with one of UTC; one that the clock shows twice a year is two.
+    let offset = i64::from(begun.offset().seconds());
+    let hour = (snapshot.begun_ms + offset * 1000).div_euclid(3_600_000) * 200_000 + offset;
     let day = number([year, month, day, 0]);
     let week = number([week.year().into(), week.week().into(), 0, 0]);
     let period = [hour, day, week, number([year, month, 0, 0]), year];
@@ -328,6 +334,7 @@ impl<'a> Remover<'a> {
             list: JobList::None,
             state: None,
             lock: None,
+            then: dmover_engine::Then::Nothing,
             spill_directory: std::env::temp_dir(),
             monitor: Arc::clone(&self.printer) as Arc<dyn Monitor>,
             counters: Arc::clone(&self.counters),

@@ -47,6 +47,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         list: JobList::Sums(supply),
         state: None,
         lock: None,
+        then: dmover_engine::Then::Nothing,
         spill_directory: std::env::temp_dir(),
         monitor: printer.monitor(),
         counters,

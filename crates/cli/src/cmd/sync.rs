@@ -62,10 +62,17 @@ fn only_failed(
     let id = job_id(&spec, &JobList::None, Some(&state))
         .map_err(|error| (error.to_string(), "check the paths", Code::Usage))?;
     let hint = "run the command itself: it looks at everything";
-    let journal = JournalReader::open(&state.directory(&id.0));
-    let errors = journal
-        .and_then(|journal| journal.map_or(Ok(Vec::new()), |journal| journal.errors()))
-        .map_err(|message| (message, hint, Code::Fatal))?;
+    let fatal = |message| (message, hint, Code::Fatal);
+    let journal = JournalReader::open(&state.directory(&id.0)).map_err(fatal)?;
+    if journal.as_ref().map_or(Ok(false), JournalReader::is_interrupted).map_err(fatal)? {
+        let message = "the last pass of this job did not come to its end".into();
+        return Err((
+            message,
+            "'dmover resume' goes on with it; what failed is tried again after that",
+            Code::Usage,
+        ));
+    }
+    let errors = journal.map_or(Ok(Vec::new()), |journal| journal.errors()).map_err(fatal)?;
     let (undone, failed): (Vec<_>, Vec<_>) =
         errors.iter().partition(|error| error.operation == "unlink");
     if !undone.is_empty() {

@@ -1,6 +1,9 @@
 //! What `copy` and `sync` have in common: a job that brings entries over.
 use dmover_digest::lines::Style;
-use dmover_engine::{Control, Fatal, Job, JobList, JobReport, JobState, layout, run_job};
+use dmover_engine::{
+    Control, Fatal, Job, JobList, JobReport, JobState, StateDirectory, Then, job_id, layout,
+    run_job,
+};
 use dmover_model::{ExitCode as Code, JobSpec, TreePath};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::os::unix::ffi::OsStrExt;
@@ -34,8 +37,18 @@ pub(super) struct Transfer<'a> {
     pub state: &'a StateArgs,
 }
 
-/// Answers where the result is, if there is one.
-pub(super) type Publish<'a> = dyn Fn(&JobReport, Code) -> Result<Option<PathBuf>, Fatal> + 'a;
+/// Answers what became of the result.
+pub(super) type Publish<'a> = dyn Fn(&JobReport, Code) -> Result<Published, Fatal> + 'a;
+
+/// What became of what everything was brought over for.
+pub(super) enum Published {
+    /// It stands here.
+    Named(PathBuf),
+    /// It is not what it should be, and has no name; why was said.
+    Refused,
+    /// There was nothing to be named.
+    Nothing,
+}
 
 /// A job that can begin.
 pub(super) struct Prepared {
@@ -87,6 +100,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         list,
         state,
         lock: None,
+        then: Then::Nothing,
         spill_directory,
         monitor: printer.monitor(),
         counters,
@@ -103,14 +117,22 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
 /// Runs the job. `None`: something else was asked for, or it could not begin.
 pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
     let Prepared { mut job, printer, manifest } = prepare(args)?;
-    let mut result = run_job(&job);
-    let interrupted = result.as_ref().is_ok_and(|r| r.resumed && r.state == JobState::Finished);
-    if interrupted && args.publish.is_some() && manifest.is_none() {
+    let mut result = hold(&mut job).and_then(|()| run_job(&job));
+    if let Ok(first) = &result
+        && (first.resumed && first.state == JobState::Finished && manifest.is_none())
+    {
         // What failed in the run that was interrupted, and what has changed since, is only known to a pass over everything.
         printer.say("dmover: the interrupted run is complete; looking at everything once more");
-        job.counters = Arc::new(Counters::default());
-        result = run_job(&job).map(|report| JobReport { resumed: true, ..report });
+        let first = first.clone();
+        job.counters = Arc::new(first.counters.of_what_was_done());
+        let elapsed = first.elapsed;
+        result = run_job(&job).map(|report| JobReport {
+            resumed: true,
+            elapsed: elapsed + report.elapsed,
+            ..report
+        });
     }
+    let went_on = result.is_ok();
     if let Some(Err(message)) = manifest.as_ref().map(|manifest| manifest.end(&result)) {
         // Nobody must take the end of the copy for the end of the job.
         result = Err(Fatal::Manifest(message));
@@ -124,26 +146,40 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
             Err(error) => result = Err(error),
         }
     }
+    if let (Ok(whole), Some((_, read))) = (&mut result, &checked)
+        && read.state != JobState::Finished
+    {
+        // What was not read back is not proven, and a signal ends the process in any case.
+        whole.state = read.state;
+    }
+    let mut refused = Code::Done;
     if let (Ok(report), Some(publish)) = (&result, args.publish) {
         let code = checked.as_ref().map_or(Code::Done, |(code, _)| *code);
         match publish(report, report.exit_code().merge(code)) {
-            Ok(place) => printer.published(place.as_deref()),
+            Ok(Published::Named(place)) => printer.published(&place),
+            Ok(Published::Refused) => refused = Code::Partial,
+            Ok(Published::Nothing) => {}
             Err(error) => result = Err(error),
         }
     }
     printer.end(&result, checked.as_ref());
-    let code = checked.map_or(Code::Done, |(code, _)| code);
+    let code = checked.map_or(Code::Done, |(code, _)| code).merge(refused);
     match result {
         Ok(_) if printer.has_lost_lines() => {
             failure("standard output could not be written", "lines are missing");
             Err(exit(Code::Fatal))
         }
-        Ok(report) => Ok(Ended { code: report.exit_code().merge(code), report }),
+        Ok(report) => Ok(Ended { code: report.exit_code().merge(code), report, job }),
         Err(error) => {
             let code = error.exit_code();
+            let id = job_id(&job.spec, &job.list, job.state.as_ref());
+            if let (true, Some(state), Ok(id)) = (went_on, held_state(&job), &id) {
+                // It was the last to say how the job stands, and said that there is more to do.
+                state.tell_failure(id, error.to_string(), code.code());
+            }
             // One that could not begin has not ended either.
-            if let Some(command) = args.job.notify.as_ref().filter(|_| code == Code::Fatal) {
-                detach::notify_of_failure(command, &job, code);
+            if let (Some(command), Code::Fatal, Ok(id)) = (&args.job.notify, code, &id) {
+                detach::notify_of_failure(command, id, code);
             }
             Err(exit(code))
         }
@@ -154,11 +190,30 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
 pub(super) struct Ended {
     pub report: JobReport,
     pub code: Code,
+    /// Its lock is held until it has told its end.
+    job: Job,
+}
+
+/// Takes the lock of the job: it ends when its result is proven and has its name.
+fn hold(job: &mut Job) -> Result<(), Fatal> {
+    if let Some(state) = job.state.as_ref().filter(|_| !job.spec.policy.dry_run) {
+        let id = job_id(&job.spec, &job.list, Some(state))?;
+        job.lock = Some(Arc::new(state.lock(&id)?));
+        job.then = Then::More;
+    }
+    Ok(())
+}
+
+fn held_state(job: &Job) -> Option<&StateDirectory> {
+    job.state.as_ref().filter(|_| job.lock.is_some())
 }
 
 impl Ended {
     /// Ends the process, telling whoever is to be told.
     pub fn exit(&self, job: &JobArgs) -> ExitCode {
+        if let Some(state) = held_state(&self.job) {
+            state.tell_end(&self.report, self.report.process_code(self.code));
+        }
         if let Some(command) = &job.notify {
             detach::notify(command, &self.report, self.code);
         }
@@ -263,12 +318,11 @@ impl Printer {
     }
 
     /// The snapshot has its name.
-    fn published(&self, place: Option<&Path>) {
-        match (&self.kind, place) {
-            (_, None) => {}
-            (Kind::Json(printer), Some(place)) => printer.snapshot(place),
-            (Kind::Text(..), Some(_)) if self.quiet => {}
-            (Kind::Text(..), Some(place)) => {
+    fn published(&self, place: &Path) {
+        match &self.kind {
+            Kind::Json(printer) => printer.snapshot(place),
+            Kind::Text(..) if self.quiet => {}
+            Kind::Text(..) => {
                 let shown = quoted(place.as_os_str().as_bytes());
                 self.progress.say(&format!("dmover: snapshot {shown}"));
             }

@@ -94,6 +94,7 @@ fn job(
     let state = args.repair.then(|| usable_state(&args.state, false)).flatten();
     Job {
         lock: None,
+        then: dmover_engine::Then::Nothing,
         list: recorded.map_or(JobList::None, |recorded| {
             JobList::Records(Arc::clone(recorded) as Arc<dyn dmover_engine::RecordSupply>)
         }),

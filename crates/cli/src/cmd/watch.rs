@@ -1,6 +1,8 @@
 //! `dmover sync --watch`.
-use dmover_engine::{FanotifyFeed, Fatal, JobReport, StopReason, WatchOptions, Watched, watch};
-use dmover_model::{DeleteLimit, JobSpec};
+use dmover_engine::{
+    FanotifyFeed, Fatal, JobList, JobReport, StopReason, WatchOptions, Watched, job_id, watch,
+};
+use dmover_model::{DeleteLimit, ExitCode as Code, JobSpec};
 use std::process::ExitCode;
 
 use super::detach;
@@ -31,6 +33,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         Err(error) => return told(&Fatal::refused(error.message, error.hint)),
     };
     let control = std::sync::Arc::clone(&job.control);
+    let id = job_id(&job.spec, &JobList::None, job.state.as_ref());
     let options =
         WatchOptions { rest_ms: args.watch.watch_delay, reconcile_ms: args.watch.reconcile };
     let mut first = true;
@@ -47,9 +50,17 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         Ok(Some(report)) => ended(&report, named.notify.as_deref()),
         Ok(None) => match control.reason() {
             Some(StopReason::Signal(signal)) => crate::signals::raise_again(signal),
-            _ => exit(dmover_model::ExitCode::Limit),
+            _ => exit(Code::Limit),
         },
-        Err(error) => told(&error),
+        Err(error) => {
+            let code = error.exit_code();
+            // One that could not begin has not ended either.
+            if let (Some(command), Code::Fatal, Ok(id)) = (&named.notify, code, &id) {
+                detach::notify_of_failure(command, id, code);
+            }
+            printer.end(&Err(error), None);
+            exit(code)
+        }
     }
 }
 

@@ -99,7 +99,9 @@ fn what_was_handed_on_is_not_done_again() {
     // The destination is not read before the other mover is there to be given something.
     let hang = |op| Rule::new(op, Action::Hang { duration_ms: 60_000 });
     handle.set_rules(&[hang(Op::Readdir)]).unwrap();
-    let running = bench.dmover.start(["sync", "-j2", "source", "faulty"]).unwrap();
+    // A run that goes on and has a manifest does not look at everything once more.
+    let words = ["sync", "-j2", "--manifest", "m", "source", "faulty"];
+    let running = bench.dmover.start(words).unwrap();
     wait_for_fault(&handle);
     bench.wait_for("round", |status| status["state"] == "running");
     handle.release_hangs();
@@ -109,7 +111,7 @@ fn what_was_handed_on_is_not_done_again() {
     bench.wait_for("end of the other tasks", |_| bench.ask(open) == 1);
     let on_record = bench.ask("SELECT coalesce(sum(entries), 0) FROM outcome");
     kill(running, &handle);
-    let pass = bench.sync("-j2 source faulty", 0);
+    let pass = bench.sync("-j2 --manifest m source faulty", 0);
     assert_eq!(pass.summary().0["resumed"], true);
     // Directories are opened again on the way.
     let again = pass.number("entries_found") as i64;
@@ -158,7 +160,29 @@ fn a_stopped_pass_goes_on_unless_something_else_is_wanted() {
     bench.assert_same("source", "backing");
 }
 
-/// What failed before an interruption is not tried again by the run that goes on, which must not say that all is well.
+/// What an interrupted run has seen of the source is not what there is by now.
+#[test]
+fn a_pass_that_goes_on_looks_at_everything_once_more() {
+    let test = "a_pass_that_goes_on_looks_at_everything_once_more";
+    let Some((handle, bench)) = hanging("z9") else { return skip::skipped(test, "no FUSE") };
+    bench.sh("mkdir -p source/{a,b}; touch source/a/x{1..9} source/b/z9 source/done; cp -a source/. backing; rm backing/b/z9");
+    let running = bench.dmover.start(["sync", "-j2", "--delete", "source", "faulty"]).unwrap();
+    wait_for_fault(&handle);
+    bench.wait_for("end of the other tasks", |_| {
+        bench.ask("SELECT count(*) FROM task WHERE done = 0") <= 1
+    });
+    kill(running, &handle);
+    handle.set_rules(&[]).unwrap();
+    bench.sh(
+        "mv source/a source/renamed; echo more > source/done; touch source/new; rm source/b/z9",
+    );
+    let pass = bench.sync("-j2 --delete source faulty", 0);
+    assert_eq!(pass.summary().0["resumed"], true);
+    assert_eq!(bench.rsync("source", "backing"), "");
+}
+
+/// What failed before an interruption is not tried again by the run that goes on: without another look at everything, which
+/// does not fit a manifest, it must not say that all is well.
 #[test]
 fn what_failed_before_an_interruption_is_not_forgotten() {
     let test = "what_failed_before_an_interruption_is_not_forgotten";
@@ -168,7 +192,8 @@ fn what_failed_before_an_interruption_is_not_forgotten() {
     handle.set_rules(&[hang, fail.name("x5")]).unwrap();
     // The directory with what fails is a task of its own, which has ended when the other one hangs.
     bench.sh("mkdir -p source/{a,b}; touch source/{a,b}/x{1..4} source/a/x5 source/b/z9");
-    let running = bench.dmover.start(["sync", "-j2", "source", "faulty"]).unwrap();
+    let words = ["sync", "-j2", "--manifest", "m", "source", "faulty"];
+    let running = bench.dmover.start(words).unwrap();
     wait_for_fault(&handle);
     bench.wait_for("the error to be on record", |_| {
         let count = |journal: Connection| {
@@ -178,7 +203,7 @@ fn what_failed_before_an_interruption_is_not_forgotten() {
     });
     kill(running, &handle);
     handle.set_rules(&[]).unwrap();
-    let pass = bench.sync("-j2 source faulty", 3);
+    let pass = bench.sync("-j2 --manifest m source faulty", 3);
     assert_eq!(pass.summary().0["resumed"], true);
     assert_eq!(pass.number("earlier_failures"), 1, "{}", pass.0.tell());
     bench.sync("-j2 source faulty", 0);
@@ -284,6 +309,53 @@ fn what_failed_is_listed_and_tried_again() {
         })
         .collect();
     assert_eq!(codes, [0, 3, 3]);
+}
+
+#[test]
+fn a_pass_that_was_interrupted_is_gone_on_with_before_anything_is_retried() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; touch a/{1..200}; chmod 0 a/1; mkdir b b/1; touch b/1/in_the_way");
+    bench.sync("--label move --max-errors 1 -j1 a b", 5);
+    let retried = bench.dmover("retry move").expect_code(2);
+    assert!(retried.stderr.contains("did not come to its end"), "{}", retried.tell());
+    bench.sh("rm -r b/1");
+    bench.dmover("resume move").expect_code(0);
+    assert_eq!(bench.rsync("a", "b"), "");
+    // What is run again by 'resume' is the job, whatever 'retry' was run last.
+    bench.sh("rm b/2; mkdir -p b/2/in_the_way; touch a/2");
+    bench.sync("--label move a b", 3);
+    bench.sh("rm -r b/2");
+    bench.dmover("retry move").expect_code(0);
+    bench.sh("touch a/new");
+    bench.dmover("resume move").expect_code(0);
+    assert!(bench.exists("b/new"));
+}
+
+/// `status` and `wait` say how the process has ended, and not how the copying did.
+#[test]
+fn a_job_ends_when_its_result_is_proven() {
+    let test = "a_job_ends_when_its_result_is_proven";
+    let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+    bench.sh("mkdir a; seq 100 > a/f; touch a/g");
+    // What cannot be read back is not proven, and nothing but reading back reads there.
+    handle.set_rules(&[Rule::new(Op::Read, Action::Errno(5)).count(0)]).unwrap();
+    let code = bench.dmover("sync --label one --verify=read-back a faulty").code().unwrap();
+    assert_ne!(code, 0);
+    bench.dmover("wait one").expect_code(code);
+    assert_eq!(bench.status()["exit_code"], code);
+    handle.set_rules(&[]).unwrap();
+    bench.sync("--label one a faulty", 0);
+    bench.dmover("wait one").expect_code(0);
+    // A power cut may leave nothing of what was written last.
+    let status = bench.sh(&format!("ls {}/jobs/*/status.json", bench.state()));
+    bench.sh(&format!("> {}", status.trim()));
+    bench.dmover("wait one").expect_code(3);
+    assert_eq!(bench.status()["state"], "died");
+    bench.sh("touch a/new");
+    bench.dmover("resume one").expect_code(0);
+    assert!(bench.exists("backing/new"));
+    bench.dmover("cleanup").expect_code(2);
+    assert_eq!(bench.dmover.run(["cleanup", ""]).unwrap().code(), Some(2));
 }
 
 #[test]

@@ -13,6 +13,18 @@ const WRITE_EVERY: Duration = Duration::from_secs(2);
 /// How often the job listens.
 const LISTEN_EVERY: Duration = Duration::from_millis(200);
 
+/// What follows a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Then {
+    /// The job ends with it.
+    #[default]
+    Nothing,
+    /// It waits for changes.
+    Watching,
+    /// There is more to do, and whoever does it says in the end how the job stands.
+    More,
+}
+
 /// The files of a job that others read and write.
 #[derive(Debug)]
 pub(super) struct Outside {
@@ -23,18 +35,17 @@ pub(super) struct Outside {
     written: Instant,
     listened: Instant,
     paused: bool,
-    /// Nobody goes on with it when this pass has ended.
-    alone: bool,
+    then: Then,
 }
 
 impl Outside {
-    /// Tells that the job begins. `alone`: nobody has heard for it before.
+    /// Tells that the job begins.
     pub fn new(
         state: &StateDirectory,
         job: &JobId,
         file: &JobFile,
         engine: &Engine,
-        alone: bool,
+        then: Then,
     ) -> Self {
         let now = Instant::now();
         let outside = Self {
@@ -45,12 +56,8 @@ impl Outside {
             written: now,
             listened: now,
             paused: false,
-            alone,
+            then,
         };
-        // What was asked of an earlier run is no matter of this one.
-        if alone {
-            let _ = state.asked(job);
-        }
         if let Err(error) = state.describe(job, file) {
             tracing::warn!(%error, "what the job is cannot be written down");
         }
@@ -111,15 +118,14 @@ impl Outside {
 
     /// Tells how the job has ended.
     pub fn end(&self, engine: &Engine, report: &JobReport, code: u8) {
-        let (phase, reason) = match report.state {
-            JobState::Finished if !self.alone => (JobPhase::Watching, None),
-            JobState::Finished => (JobPhase::Finished, None),
-            JobState::Stopped(StopReason::Cancelled) => (JobPhase::Cancelled, None),
-            JobState::Stopped(reason) => (JobPhase::Stopped, Some(reason.words())),
-        };
-        let reason = reason.or_else(|| report.withheld.as_ref().map(|w| w.reason.words()));
         let status = self.status(engine, 0, Some(&report.limit));
-        self.write(&JobStatus { phase, reason, exit_code: Some(code), ..status });
+        let (phase, reason) = report.ending();
+        let (phase, exit_code) = match self.then {
+            Then::More => return self.write(&status),
+            Then::Watching if report.state == JobState::Finished => (JobPhase::Watching, code),
+            Then::Watching | Then::Nothing => (phase, code),
+        };
+        self.write(&JobStatus { phase, reason, exit_code: Some(exit_code), ..status });
     }
 
     /// Tells that the job could not go on.

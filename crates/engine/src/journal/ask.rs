@@ -86,13 +86,23 @@ impl JournalReader {
         })
     }
 
-    /// The errors of the last pass, in their order.
+    /// Whether the last pass over everything was begun and did not come to its end.
+    ///
+    /// # Errors
+    /// Why it cannot be read, in words.
+    pub fn is_interrupted(&self) -> Result<bool, String> {
+        let sql = "SELECT state IN ('running', 'stopped') FROM pass WHERE kind = 'whole' \
+                   ORDER BY number DESC LIMIT 1";
+        Ok(self.all(sql, |row| row.get(0))?.contains(&true))
+    }
+
+    /// The errors of the last pass, in their order; of a watch, those of the last look at everything and of what followed.
     ///
     /// # Errors
     /// Why it cannot be read, in words.
     pub fn errors(&self) -> Result<Vec<RecordedError>, String> {
         let sql = "SELECT pass, time_ms, side, operation, path, class, errno, detail, attempt FROM error \
-                   WHERE pass = (SELECT max(number) FROM pass) ORDER BY id";
+                   WHERE pass >= (SELECT max(number) FROM pass WHERE kind != 'changed') ORDER BY id";
         self.all(sql, |row| {
             Ok(RecordedError {
                 pass: row.get(0)?,

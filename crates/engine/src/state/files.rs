@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
 use super::{StateDirectory, is_held};
+use crate::report::JobReport;
 
 /// A job as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -132,12 +133,12 @@ impl StateDirectory {
         let created_ms = known.as_ref().map_or(file.created_ms, |known| known.created_ms);
         // A pass without a label does not take it away.
         let label = file.label.clone().or_else(|| known?.label);
-        self.put(job, JOB, &JobFile { label, created_ms, ..file.clone() })
+        self.put(job, JOB, &JobFile { label, created_ms, ..file.clone() }, true)
     }
 
     /// Writes down how a job stands.
     pub(crate) fn put_status(&self, job: &JobId, status: &JobStatus) -> std::io::Result<()> {
-        self.put(job, STATUS, status)
+        self.put(job, STATUS, status, !status.phase.has_process())
     }
 
     /// Writes down how a job stands between two passes.
@@ -151,8 +152,29 @@ impl StateDirectory {
         }
     }
 
+    /// Writes down how a job has ended.
+    pub fn tell_end(&self, report: &JobReport, code: u8) {
+        let (phase, reason) = report.ending();
+        let Some(status) = self.get::<JobStatus>(&report.job.0, STATUS) else { return };
+        let status = JobStatus { phase, reason, exit_code: Some(code), ..status };
+        if let Err(error) = self.put_status(&report.job, &status) {
+            tracing::warn!(%error, "how the job stands cannot be written down");
+        }
+    }
+
+    /// Writes down that a job could not come to its end.
+    pub fn tell_failure(&self, job: &JobId, reason: String, code: u8) {
+        self.tell_phase(job, JobPhase::Stopped, Some((reason, code)));
+    }
+
     /// In one step, so that whoever reads has the old or the new.
-    fn put(&self, job: &JobId, name: &str, value: &impl Serialize) -> std::io::Result<()> {
+    fn put(
+        &self,
+        job: &JobId,
+        name: &str,
+        value: &impl Serialize,
+        flushed: bool,
+    ) -> std::io::Result<()> {
         let directory = self.job(job);
         let temporary = directory.join(format!("{name}.new"));
         let mut options = std::fs::OpenOptions::new();
@@ -160,6 +182,10 @@ impl StateDirectory {
             options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         serde_json::to_writer(&mut file, value)?;
         file.write_all(b"\n")?;
+        if flushed {
+            // XFS does not by itself when another file is replaced, and would leave an empty one after a power cut.
+            file.sync_data()?;
+        }
         std::fs::rename(temporary, directory.join(name))
     }
 
@@ -215,10 +241,13 @@ impl StateDirectory {
 
     /// How a job stands. One that says that it runs and whose lock is free has died.
     pub fn status(&self, job: &str) -> Option<JobStatus> {
-        let mut status: JobStatus = self.get(job, STATUS)?;
+        // A power cut may leave an empty file, or none.
+        let written = || self.get::<JobStatus>(job, STATUS).unwrap_or_default();
+        self.job_file(job)?;
+        let mut status = written();
         if status.phase.has_process() && !self.is_running(job) {
             // It may have ended between the two looks.
-            status = self.get(job, STATUS)?;
+            status = written();
             if status.phase.has_process() {
                 status.phase = JobPhase::Died;
             }

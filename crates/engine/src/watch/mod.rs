@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::control::StopReason;
-use crate::driver::{Job, JobList, run_job};
+use crate::driver::{Job, JobList, Then, run_job};
 use crate::error::Fatal;
 use crate::report::{JobReport, JobState};
 use crate::state::{Ask, JobPhase, StateDirectory, job_id};
@@ -86,7 +86,7 @@ pub fn watch(
         most_ms: MOST_MS,
     };
     let mut watch = Watch {
-        job: Job { lock: Some(lock), ..job },
+        job: Job { lock: Some(lock), then: Then::Watching, ..job },
         state,
         id,
         own,
@@ -103,7 +103,11 @@ pub fn watch(
         last: None,
         last_whole: None,
     };
-    watch.run(feed, tell)
+    let ended = watch.run(feed, tell);
+    if let Err(error) = &ended {
+        watch.state.tell_failure(&watch.id, error.to_string(), error.exit_code().code());
+    }
+    ended
 }
 
 /// The state directory, if it is part of the source: what is written there must not be news.
@@ -170,7 +174,7 @@ impl Watch {
                 let cancelled = reason == StopReason::Cancelled;
                 let phase = if cancelled { JobPhase::Cancelled } else { JobPhase::Stopped };
                 let report = JobReport { state: JobState::Stopped(reason), ..last.clone() };
-                let code = report.exit_code().code();
+                let code = report.process_code(report.exit_code());
                 self.state.tell_phase(&self.id, phase, Some((reason.words(), code)));
                 return Ok(Some(report));
             }
