@@ -2,7 +2,7 @@
 use clap::ArgMatches;
 use dmover_engine::{
     Control, Fatal, FoundCounts, Job, JobList, JobReport, JobState, OWN_SNAPSHOTS as OWN, Snapshot,
-    SnapshotCounts, SnapshotDirectory, StopReason, layout, run_job,
+    SnapshotCounts, SnapshotDirectory, StopReason, job_id, layout, run_job,
 };
 use dmover_model::{ExitCode as Code, PathBytes, Share, SnapshotPolicy, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::detach;
-use super::run::{describe, exit, listen, refuse};
+use super::run::{describe, exit, listen, refuse, usable_state};
 use super::transfer::{self, Published, Transfer};
 use crate::args::{
     CreateArgs, KeptArgs, ListArgs, PruneArgs, ReadBackArg, ShareArg, SnapshotAction, SnapshotArgs,
@@ -86,8 +86,17 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     // Whoever waits for it in the background must not hold the lock; what is newest is asked again with it.
     let begun = snapshots.filter(|_| !only_told).map(|snapshots| {
         let snapshots = snapshots.lock()?;
-        let begun_ms = snapshots.begin(&source.to_path(), args.how.other_source, now_ms())?;
-        Ok((snapshots, begun_ms))
+        let state = usable_state(&args.state, false);
+        let id = job_id(&spec, &JobList::None, state.as_ref())?;
+        let of = (source.to_path(), args.how.other_source);
+        let begun = snapshots.begin(&of.0, (&id, &spec), of.1, now_ms())?;
+        if begun.set_aside {
+            say(
+                "dmover: note: what another job, or this one with other rules, had not finished is not gone on with; \
+                 'dmover snapshot prune' removes it",
+            );
+        }
+        Ok((snapshots, begun.at_ms))
     });
     let begun = match begun.transpose() {
         Ok(begun) => begun,
@@ -291,12 +300,15 @@ fn prune(args: &PruneArgs) -> Result<ExitCode, Fatal> {
     if args.dry_run {
         return Ok(exit(Code::Done));
     }
+    let mut code = Code::Done;
     for (snapshot, _) in all.iter().zip(&keeps).filter(|(_, keeps)| !**keeps) {
-        snapshots.retire(&snapshot.name)?;
+        if let Err(error) = snapshots.retire(&snapshot.name) {
+            failure(&error.to_string(), &error.hint());
+            code = Code::Partial;
+        }
     }
     let (trees, empty) = snapshots.removed()?;
     let remover = Remover::new(args)?;
-    let mut code = Code::Done;
     for tree in trees {
         code = code.merge(remover.remove(&snapshots, &tree, &empty)?);
     }

@@ -6,10 +6,11 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 
-use bench::{Bench, snapshot};
+use bench::{Bench, is_root, snapshot};
 use dmover_testkit::image::{FileSystem, Image, Mounted};
 use dmover_testkit::lanes::lines::Line;
 use dmover_testkit::lanes::run::Run;
+use dmover_testkit::skip;
 use std::path::Path;
 
 /// A source with an old file, one that will change, linked names and a link, and a directory for snapshots.
@@ -410,6 +411,62 @@ fn one_that_was_interrupted_after_an_error_is_not_named_without_what_failed() {
     let run = bench.create("", 0);
     assert_eq!(run.said().unwrap().summary.unwrap().0["resumed"], true, "or this tests nothing");
     assert_eq!(bench.differs("src", "latest"), "");
+}
+
+/// Nothing looks at everything once more where the result is to be proven: what failed must not be forgotten.
+#[test]
+fn one_that_is_to_be_proven_is_not_named_without_what_failed_before_an_interruption() {
+    let bench = ground();
+    bench.sh("mkdir src/later; for i in $(seq 3000); do echo $i >src/later/$i; done; head -c 2M /dev/urandom >src/a_large_one");
+    let program = bench::PROGRAM;
+    let state = bench.dmover.state_directory().display().to_string();
+    let line = format!(
+        "ulimit -f 1024; trap '' XFSZ; exec {program} snapshot create -qq -j1 --max-errors 1 --verify=read-back --state-dir {state} src snaps"
+    );
+    assert_eq!(bench.sh(&format!("code=0; ({line}) || code=$?; echo $code")), "5\n");
+    let create = "snapshot create -j1 --max-errors 1 --verify=read-back src snaps";
+    let run = bench.dmover(create).expect_code(3);
+    assert!(run.stderr.contains("the same command once more"), "{}", run.tell());
+    assert_eq!(bench.names().len(), 0, "{}", run.tell());
+    bench.dmover(create).expect_code(0);
+    assert_eq!(bench.differs("src", "latest"), "");
+}
+
+#[test]
+fn what_other_rules_had_not_finished_is_not_gone_on_with() {
+    let bench = ground();
+    bench.sh("mkdir src/cache; for i in $(seq 300); do echo $i >src/cache/$i; done; head -c 2M /dev/urandom >src/large");
+    let state = bench.dmover.state_directory().display().to_string();
+    let line = format!(
+        "ulimit -f 1024; trap '' XFSZ; exec {} snapshot create -qq --state-dir {state} src snaps",
+        bench::PROGRAM
+    );
+    assert_eq!(bench.sh(&format!("code=0; ({line}) || code=$?; echo $code")), "3\n");
+    let run = bench.create("--exclude=/cache", 0);
+    assert!(run.stderr.contains("not gone on with"), "{}", run.tell());
+    let latest = bench.names().pop().unwrap();
+    assert!(!bench.exists(&format!("snaps/{latest}/cache")));
+    bench.dmover("snapshot prune --keep-last 1 snaps").expect_code(0);
+    assert_eq!(bench.sh("ls snaps/.dmover-snapshots | grep -c removed || :"), "0\n");
+}
+
+/// A directory that may not be written to may not be moved either.
+#[test]
+fn a_source_that_nobody_may_write_to_becomes_a_snapshot() {
+    if !is_root() {
+        return skip::skipped("a_source_that_nobody_may_write_to_becomes_a_snapshot", "needs root");
+    }
+    let bench = ground().unprivileged();
+    bench.sh("rm -rf src; mkdir -p src/d; echo 1 > src/d/f; chmod 555 src/d src; chown -R 65534:65534 src snaps; touch -d @1000000000 src");
+    for _ in 0..2 {
+        bench.create("", 0);
+    }
+    let names = bench.names();
+    assert_eq!(bench.mode(&format!("snaps/{}", names[1])), 0o555);
+    assert_eq!(bench.sh(&format!("stat -c %Y snaps/{}", names[0])), "1000000000\n");
+    bench.dmover("snapshot prune --keep-last 1 snaps").expect_code(0);
+    assert_eq!(bench.names(), names[1..]);
+    assert_eq!(bench.differs("src", &names[1]), "");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use dmover_model::{
     TreePath,
 };
 use dmover_plan::coordinator::{Change, NodeId, Shelved};
-use dmover_sys::stat;
+use dmover_sys::{file, path, stat};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -267,7 +267,7 @@ impl Journal {
         let begun = self.begin_or_go_on(&text, kind, places).map_err(|e| self.fail(&e))?;
         self.flushes(false)?;
         if let Some(directory) = self.path.parent()
-            && let Err(error) = std::fs::File::open(directory).and_then(|fd| fd.sync_all())
+            && let Err(error) = path::open_directory(directory).and_then(file::sync_all)
         {
             tracing::warn!(%error, "the directory of the journal cannot be flushed");
         }
@@ -469,9 +469,8 @@ impl Journal {
 /// may be shared with others, which the log's shared memory cannot be (sqlite.org, "Write-Ahead Logging").
 pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Result<()> {
     database.busy_timeout(std::time::Duration::from_secs(10))?;
-    let magic = dmover_sys::path::open_directory(directory)
-        .and_then(stat::file_system)
-        .map_or(0, |found| found.magic);
+    let magic =
+        path::open_directory(directory).and_then(stat::file_system).map_or(0, |found| found.magic);
     let remote = matches!(
         stat::file_system_name(magic),
         Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs") | None
@@ -486,7 +485,7 @@ pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Resul
 }
 
 /// What makes two runs have the same to do: not how fast.
-fn same_work(spec: &JobSpec) -> String {
+pub(crate) fn same_work(spec: &JobSpec) -> String {
     let parts = (spec.verb, &spec.selection, &spec.policy, spec.target_mode);
     serde_json::to_string(&parts).unwrap_or_default()
 }

@@ -3,13 +3,14 @@
 //! A directory of snapshots has one directory for each, called by the time when it was begun, a link `latest`, and
 //! [`OWN`] with a record of each and with the tree that is being made. That tree is a pass of `sync` like any other; it
 //! gets its name when it is complete.
-use dmover_model::JobId;
-use dmover_sys::{Errno, OwnedFd, directory, file, mount, path, stat};
+use dmover_model::{JobId, JobSpec};
+use dmover_sys::{Errno, OwnedFd, directory, file, flags, mount, path, set, stat};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Fatal;
+use crate::journal::same_work;
 use crate::state::source_identity;
 
 mod record;
@@ -76,6 +77,15 @@ pub struct SnapshotCounts {
     pub losses: u64,
     /// `None`: it was made by several runs, of which none has seen everything.
     pub found: Option<FoundCounts>,
+}
+
+/// A snapshot that was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun {
+    /// When, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// What another job, or one with other rules, had not finished is to be removed.
+    pub set_aside: bool,
 }
 
 /// How much a snapshot holds.
@@ -249,17 +259,26 @@ impl SnapshotDirectory {
         Ok(self.list()?.0.pop())
     }
 
-    /// Begins a snapshot of `source`, or goes on with one that was interrupted. Answers when it was begun.
+    /// Begins a snapshot of `source` by `job`, or goes on with one that was interrupted.
     ///
     /// # Errors
     /// It holds snapshots of another source, or time goes backwards.
-    pub fn begin(&self, source: &Path, other_source: bool, now_ms: i64) -> Result<i64, Fatal> {
+    pub fn begin(
+        &self,
+        source: &Path,
+        job: (&JobId, &JobSpec),
+        other_source: bool,
+        now_ms: i64,
+    ) -> Result<Begun, Fatal> {
         let real = path::open_directory(source).ok().and_then(mount::path_of);
         let source = &real.unwrap_or_else(|| source.to_owned());
         let newest = self.newest()?;
         let record = SnapshotRecord::open(self.own_path().join(file_of(UNFINISHED)))?;
         // What was refused before it made anything binds nobody.
-        let goes_on = is_there(&self.own, UNFINISHED);
+        let known = record.bytes("work")?;
+        let work = work_of(job);
+        let is_there = is_there(&self.own, UNFINISHED);
+        let goes_on = is_there && known.is_none_or(|known| known == work);
         let begun = match record.number("begun_ms")?.filter(|_| goes_on) {
             Some(begun) => begun,
             None => {
@@ -310,9 +329,47 @@ impl SnapshotDirectory {
                 return Err(Fatal::refused(message, hint));
             }
         }
+        let set_aside = is_there && !goes_on;
+        if set_aside {
+            let aside = format!("{REMOVED}{UNFINISHED}-{now_ms}");
+            self.take_out((&self.own, UNFINISHED), &aside)
+                .map_err(|error| failed(&self.unfinished(), "set aside", error))?;
+        }
         record.set("source", own.0)?;
         record.set("source_identity", own.1)?;
-        Ok(begun)
+        record.set("work", work)?;
+        Ok(Begun { at_ms: begun, set_aside })
+    }
+
+    /// Moves a tree. Whoever may not write into a directory may not move it to another one either, because of its `..`.
+    fn move_tree(
+        &self,
+        (from, name): (&OwnedFd, &str),
+        (to, new_name): (&OwnedFd, &str),
+    ) -> Result<(), Errno> {
+        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        let refused = match directory::move_new(from, name, to, new_name) {
+            Err(error @ (Errno::ACCESS | Errno::PERM)) => error,
+            moved => return moved,
+        };
+        let tree = path::open_directory_at(from, name).map_err(|_| refused)?;
+        let mode = stat::stat_fd(&tree)?.mode & 0o7777;
+        let locks = flags::get(&tree)?.unwrap_or_default();
+        if locks & flags::LOCKS != 0 {
+            flags::set(&tree, locks & !flags::LOCKS)?;
+        }
+        set::mode(&tree, mode | 0o700)?;
+        let moved = directory::move_new(from, name, to, new_name);
+        set::mode(&tree, mode)?;
+        if locks & flags::LOCKS != 0 {
+            flags::set(&tree, locks)?;
+        }
+        moved
+    }
+
+    /// Puts a tree among those that are to be removed.
+    fn take_out(&self, tree: (&OwnedFd, &str), removed: &str) -> Result<(), Errno> {
+        self.move_tree(tree, (&self.own, removed))
     }
 
     /// Gives the tree that was made its name.
@@ -355,8 +412,7 @@ impl SnapshotDirectory {
         let fail = |error| failed(&self.path, "write to", error);
         // What is complete must not come back as something unfinished.
         file::sync_all(&self.own).map_err(fail)?;
-        directory::move_new(&self.own, UNFINISHED.as_bytes(), &self.top, name.as_bytes())
-            .map_err(fail)?;
+        self.move_tree((&self.own, UNFINISHED), (&self.top, name)).map_err(fail)?;
         self.set_latest(Some(name)).map_err(fail)?;
         file::sync_all(&self.top).map_err(fail)?;
         file::sync_all(&self.own).map_err(fail)
@@ -391,8 +447,7 @@ impl SnapshotDirectory {
     pub fn retire(&self, name: &str) -> Result<(), Fatal> {
         let fail = |error| failed(&self.path.join(name), "remove", error);
         let removed = format!("{REMOVED}{name}");
-        let gone = directory::move_new(&self.top, name.as_bytes(), &self.own, removed.as_bytes());
-        gone.map_err(fail)?;
+        self.take_out((&self.top, name), &removed).map_err(fail)?;
         directory::unlink(&self.own, file_of(name).as_bytes()).map_err(fail)?;
         let newest = self.newest()?;
         self.set_latest(newest.as_ref().map(|newest| newest.name.as_str())).map_err(fail)
@@ -421,6 +476,16 @@ impl SnapshotDirectory {
         let name = removed.file_name().unwrap_or_default().as_bytes();
         directory::remove_directory(&self.own, name).map_err(|e| failed(removed, "remove", e))
     }
+}
+
+/// Who makes a tree, and with what rules: nobody else knows what is in it, nor what a crash may have done to it.
+fn work_of((job, spec): (&JobId, &JobSpec)) -> Vec<u8> {
+    let mut spec = spec.clone();
+    if let Some(sync) = &mut spec.policy.sync {
+        // There may be a newer one to share with.
+        sync.snapshot = None;
+    }
+    format!("{job} {}", same_work(&spec)).into_bytes()
 }
 
 fn file_of(name: &str) -> String {
