@@ -124,6 +124,10 @@ pub struct Engine {
     pub(crate) doubtful: Doubtful,
     /// Whatever was changed at the source before this, an earlier pass has seen.
     pub(crate) seen_before: Option<Timestamp>,
+    /// Whatever was changed at the source after this was perhaps changed during the pass.
+    pub(crate) pass_began: Timestamp,
+    /// The catalog does not know most directories, so that movers tell which ones they enter.
+    pub(crate) tells_entered: bool,
     /// Earlier passes that began then, in seconds since 1970, did not come to their end.
     pub(crate) suspect_since: Option<i64>,
     /// There is a catalog.

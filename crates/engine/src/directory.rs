@@ -334,9 +334,10 @@ impl Mover<'_> {
         let path = level.path.join(name);
         let root = std::sync::Arc::clone(&level.root);
         let (root_id, base) = (level.root_id, engine.enter_base(level, name));
-        let level = Level { root_id, root, path, source, target, base, ancestors };
-        engine.keep_directory(&level);
-        Ok(level)
+        let entered = Level { root_id, root, path, source, target, base, ancestors };
+        engine.keep_directory(&entered);
+        self.tell_entered(level, &entered);
+        Ok(entered)
     }
 
     /// A directory that may not be read still exists: it arrives without what is in it.

@@ -46,7 +46,7 @@ mod survey;
 
 use outside::Outside;
 pub use outside::Then;
-use record::{Recording, doubtful, last_pass, refuse_what_was_emptied};
+use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
 use start::{guard, header, losses_still_there, refuse_what_cannot_be_held, remember, sharing};
 use survey::survey;
 
@@ -349,8 +349,7 @@ impl Run {
             ring_bytes,
             depth_max: depth_max(open_files, movers_max),
             held_for_later: AtomicUsize::new(0),
-            // Half of the quarter that frames leave, for two descriptors each.
-            held_for_later_max: (open_files / 16).max(1) as usize,
+            held_for_later_max: held_for_later_max(open_files),
             started: Instant::now(),
             breaker: Mutex::default(),
             troubled: AtomicBool::new(false),
@@ -361,8 +360,10 @@ impl Run {
             keeps_journal: record.is_some(),
             doubtful,
             seen_before: last.as_ref().and_then(|last| last.seen_before(spec)),
+            pass_began: pass_began(record.as_ref(), last.as_ref()),
             suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
             keeps_catalog: survey.is_some(),
+            tells_entered: survey.as_ref().is_some_and(Survey::records_all),
             state_path: job.state.as_ref().and_then(StateDirectory::real_path),
             doubts: Mutex::default(),
             unrecorded: Mutex::default(),
@@ -723,6 +724,11 @@ fn buffers(spec: &JobSpec, share: usize) -> (usize, usize) {
 fn depth_max(open_files_max: u64, threads: usize) -> usize {
     let each = open_files_max.saturating_sub(32) * 3 / 4 / (2 * threads as u64);
     (each as usize).clamp(2, 100)
+}
+
+/// Half of the quarter that levels leave, for two descriptors each.
+fn held_for_later_max(open_files: u64) -> usize {
+    (open_files / 16).max(1) as usize
 }
 
 impl Engine {

@@ -120,6 +120,17 @@ pub enum Surveyed {
     },
     /// A rename has come to its end.
     Moved(u64, MoveResult),
+    /// A directory was entered, of which a later look at its path may find another.
+    Entered {
+        /// Which one, at the source.
+        object: Object,
+        /// Where it is.
+        path: TreePath,
+        /// The directory above it.
+        above: u64,
+        /// An interrupted run of this pass may have entered another one under this path.
+        late: bool,
+    },
     /// Something in a directory was brought over.
     Touched {
         /// Which one, at the source.
@@ -144,6 +155,8 @@ pub enum Surveyed {
         name: Name,
         /// What both sides have; `None`: not the same, or nothing.
         entry: Option<Box<CatalogEntry>>,
+        /// Where it is, if it is a directory that was changed, or renamed, since the pass began.
+        recent: Option<TreePath>,
     },
     /// Entries that both sides of a directory have alike.
     Recorded(Box<Segment>),
@@ -160,6 +173,8 @@ pub struct Segment {
     pub path: TreePath,
     /// Entries.
     pub entries: Vec<CatalogEntry>,
+    /// Names of those directories among them that were changed, or renamed, since the pass began.
+    pub recent: Vec<Name>,
     /// Names that only the destination has: what was renamed after it was brought over is known by them.
     pub left: Vec<(Name, Object)>,
     /// Whether `entries` are all that the source has, and nothing was going on.

@@ -10,6 +10,7 @@ mod cuts;
 mod deletes;
 mod guide;
 mod jobs;
+mod meanwhile;
 mod passes;
 mod renames;
 mod watch;

@@ -226,7 +226,17 @@ mod tests {
             let last = number + 1 == count;
             let left = kept.iter().filter(|_| last).map(|e| (e.name.clone(), e.copy)).collect();
             let (path, settled, first) = (TreePath::root(), false, number == 0);
-            let segment = Segment { state, copy: top, path, entries, left, settled, first, last };
+            let segment = Segment {
+                state,
+                copy: top,
+                path,
+                entries,
+                recent: Vec::new(),
+                left,
+                settled,
+                first,
+                last,
+            };
             catalog.store(vec![segment]).unwrap();
         }
     }
@@ -254,7 +264,17 @@ mod tests {
             let state = DirectoryState { object: top, mtime: times, ctime: times };
             let (first, last) = (number == 0, number + 1 == count);
             let (left, settled, path) = (Vec::new(), false, path.clone());
-            let segment = Segment { state, copy: top, path, entries, left, settled, first, last };
+            let segment = Segment {
+                state,
+                copy: top,
+                path,
+                entries,
+                recent: Vec::new(),
+                left,
+                settled,
+                first,
+                last,
+            };
             catalog.store(vec![segment]).unwrap();
         }
         for round in 0..40 {
@@ -282,7 +302,7 @@ mod tests {
                 assert_eq!(known(&mut catalog, 1), model, "round {round}, recorded anew");
             }
             if rng.random_bool(0.5) {
-                catalog.end(1, true).unwrap();
+                catalog.end(1, true, &[]).unwrap();
                 assert_eq!(known(&mut catalog, 1), model, "round {round}, after");
             }
         }

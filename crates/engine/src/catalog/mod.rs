@@ -13,7 +13,9 @@ use crate::error::Fatal;
 use crate::journal::{now_ms, settle};
 use crate::sync::Doubts;
 
+mod entered;
 mod fold;
+mod rows;
 mod survey;
 
 pub(crate) use survey::{Only, Scope, Survey};
@@ -514,8 +516,9 @@ impl Catalog {
         Ok(())
     }
 
-    /// Everything was told: directories that are nowhere are gone. `saw_all`: every entry was looked at, and none failed.
-    pub fn end(&mut self, top: u64, saw_all: bool) -> Result<(), Fatal> {
+    /// Everything was told: directories that are nowhere are gone. `saw_all`: every entry was looked at, and none failed; what
+    /// is `late` came into doubt after that.
+    pub fn end(&mut self, top: u64, saw_all: bool, late: &[TreePath]) -> Result<(), Fatal> {
         self.try_to(|this| {
             this.database.execute_batch("BEGIN IMMEDIATE")?;
             let sql = "DELETE FROM directory WHERE inode != ?1 AND \
@@ -528,6 +531,9 @@ impl Catalog {
             this.fold()?;
             if saw_all {
                 this.database.execute("DELETE FROM doubt", [])?;
+            }
+            for path in late {
+                this.doubt(path)?;
             }
             this.database.execute_batch("COMMIT")?;
             Ok(())

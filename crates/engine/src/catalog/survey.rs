@@ -5,12 +5,14 @@
 //! was itself renamed is found where it is, whatever the order in which things are renamed.
 use dmover_model::{
     CatalogEntry, EntryKind, ListedName, Move, MoveResult, Name, NameError, Object, Revisit,
-    Surveyed, TaskKind, TreePath,
+    Segment, Surveyed, TaskKind, TreePath,
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::entered::Entered;
+use super::rows::{MoveRow, in_tasks, insert_gone, joined};
 use super::{Boxed, Catalog};
 use crate::error::Fatal;
 use crate::ledger::scratch;
@@ -26,7 +28,6 @@ const TASKS: usize = 64;
 const NOWHERE_MAX: usize = 100_000;
 /// No tree is deeper.
 const DEPTH_MAX: usize = 100_000;
-
 const SCRATCH: &str = "
     CREATE TABLE listing (
         directory INTEGER, name BLOB, inode INTEGER, is_directory INTEGER, instead INTEGER,
@@ -92,6 +93,7 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) struct Survey {
     catalog: Catalog,
+    entered: Entered,
     scratch: Connection,
     scratch_directory: PathBuf,
     stage: Stage,
@@ -108,6 +110,8 @@ pub(crate) struct Survey {
     displaced: HashMap<Place, Place>,
     /// Renames that movers have in hand, and both ends of each.
     out: HashMap<u64, [TreePath; 2]>,
+    /// What may have changed places with something else since it was brought over.
+    late: Vec<TreePath>,
 }
 
 impl Survey {
@@ -123,7 +127,9 @@ impl Survey {
         catalog.belong_to(top)?;
         let all = is_resumed || !catalog.was_whole;
         catalog.set_whole(false)?;
+        let directory = catalog.path.parent().unwrap_or(Path::new("."));
         Ok(Self {
+            entered: Entered::open(directory, is_resumed),
             catalog,
             scratch: scratch(scratch_directory, SCRATCH)?,
             scratch_directory: scratch_directory.to_owned(),
@@ -135,6 +141,7 @@ impl Survey {
             moved: HashMap::new(),
             displaced: HashMap::new(),
             out: HashMap::new(),
+            late: Vec::new(),
         })
     }
 
@@ -175,10 +182,12 @@ impl Survey {
                             // What was written before is as good as it was.
                             this.catalog.set_whole(!this.all)?;
                             this.catalog.keep_small()?;
+                            this.entered.end();
                             return Ok(tasks);
                         }
                         if tasks.is_empty() {
-                            this.catalog.end(this.top, saw_all)?;
+                            this.catalog.end(this.top, saw_all, &this.late)?;
+                            this.entered.end();
                             return Ok(tasks);
                         }
                         tasks
@@ -208,6 +217,7 @@ impl Survey {
     pub fn take(&mut self, found: Vec<Surveyed>) -> Result<Vec<TaskKind>, Fatal> {
         self.try_to(|this| {
             this.catalog.begin_changes()?;
+            this.entered.begin();
             let (mut revisits, mut segments) = (Vec::new(), Vec::new());
             for surveyed in found {
                 match surveyed {
@@ -226,14 +236,31 @@ impl Survey {
                         }
                     }
                     Surveyed::Moved(number, result) => this.note_move(number, result)?,
+                    Surveyed::Entered { object, path, above, late } => {
+                        match this.entered.get(&path) {
+                            Some(inode) if inode == object.inode => {}
+                            None if !late || this.was_there(above, &path, object)? => {}
+                            // What is in one may have come from another.
+                            _ => this.doubt_late(&path)?,
+                        }
+                        this.entered.put(&path, object.inode);
+                    }
                     Surveyed::Touched { inode, path } => this.flag(inode, &path, false)?,
                     Surveyed::Renewed { directory, name, entry } => {
                         this.catalog.renew(directory, &name, &entry)?;
                     }
-                    Surveyed::Named { directory, name, entry } => {
+                    Surveyed::Named { directory, name, mut entry, recent } => {
+                        if let (Some(path), Some(found)) = (recent, &entry)
+                            && !this.is_what_was_entered(directory, &path, found)?
+                        {
+                            entry = None;
+                        }
                         this.catalog.note(directory, name, entry.map(|entry| *entry))?;
                     }
-                    Surveyed::Recorded(segment) => segments.push(*segment),
+                    Surveyed::Recorded(mut segment) => {
+                        this.leave_out_what_came_later(&mut segment)?;
+                        segments.push(*segment);
+                    }
                 }
             }
             let mut tasks = in_tasks(revisits, DIRECTORIES, TaskKind::Revisit);
@@ -247,9 +274,62 @@ impl Survey {
                 }
                 tasks.extend(in_tasks(paths, DIRECTORIES, TaskKind::Catalog));
             }
+            this.entered.commit();
             this.catalog.make_changes()?;
             Ok(tasks)
         })
+    }
+
+    /// Directories that have taken the place of others since those were brought over are not recorded.
+    fn leave_out_what_came_later(&mut self, segment: &mut Segment) -> Boxed<()> {
+        for name in std::mem::take(&mut segment.recent) {
+            let Some(at) = segment.entries.iter().position(|entry| entry.name == name) else {
+                continue;
+            };
+            let path = segment.path.join(name.as_bytes());
+            let above = segment.state.object.inode;
+            if !self.is_what_was_entered(above, &path, &segment.entries[at])? {
+                segment.entries.remove(at);
+                segment.settled = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a directory is the one that this pass has brought over under its path. If that is not known, what is in it is in
+    /// doubt.
+    fn is_what_was_entered(
+        &mut self,
+        above: u64,
+        path: &TreePath,
+        entry: &CatalogEntry,
+    ) -> Boxed<bool> {
+        let known = self.entered.get(path) == Some(entry.source.inode)
+            // One that was there before the pass began, and was not renamed since, was not told.
+            || self.was_there(above, path, entry.source)?;
+        if !known {
+            self.doubt_late(path)?;
+        }
+        Ok(known)
+    }
+
+    /// The end of this pass does not end it.
+    fn doubt_late(&mut self, path: &TreePath) -> Boxed<()> {
+        self.late.push(path.clone());
+        Ok(self.catalog.doubt(path)?)
+    }
+
+    /// Whether the catalog knows a directory in its place.
+    fn was_there(&mut self, above: u64, path: &TreePath, object: Object) -> Boxed<bool> {
+        let name = path.split_last().map(|(_, name)| name.to_vec());
+        Ok(self.catalog.known(object.inode)?.is_some_and(|known| {
+            known.object == object && known.parent == Some(above) && Some(known.name) == name
+        }))
+    }
+
+    /// Whether every directory is recorded in the end.
+    pub fn records_all(&self) -> bool {
+        self.all
     }
 
     /// Begins with the top, if there is anything to compare it with.
@@ -716,59 +796,5 @@ impl Survey {
             paths.push(TreePath::new(path)?);
         }
         Ok(in_tasks(paths, DIRECTORIES, TaskKind::Catalog))
-    }
-}
-
-fn joined(path: TreePath, names: &[Vec<u8>]) -> TreePath {
-    names.iter().rev().fold(path, |path, name| path.join(name))
-}
-
-fn in_tasks<T>(items: Vec<T>, most: usize, kind: impl Fn(Vec<T>) -> TaskKind) -> Vec<TaskKind> {
-    let mut tasks = Vec::new();
-    let mut items = items.into_iter().peekable();
-    while items.peek().is_some() {
-        tasks.push(kind(items.by_ref().take(most).collect()));
-    }
-    tasks
-}
-
-fn insert_gone(scratch: &Connection, parent: u64, entry: &CatalogEntry) -> Boxed<()> {
-    let sql = "INSERT INTO gone VALUES (?1, ?2, ?3, ?4)";
-    let (inode, parent) = (entry.source.inode as i64, parent as i64);
-    let body = postcard::to_stdvec(entry)?;
-    scratch.prepare_cached(sql)?.execute(params![inode, parent, entry.name.as_bytes(), body])?;
-    Ok(())
-}
-
-/// A row of the table `move`.
-struct MoveRow {
-    number: i64,
-    from_parent: u64,
-    from_name: Vec<u8>,
-    to_parent: u64,
-    to_name: Vec<u8>,
-    path: TreePath,
-    depth: i64,
-    is_directory: bool,
-    /// Something else had the new name in the last pass.
-    instead: bool,
-    entry: CatalogEntry,
-}
-
-impl MoveRow {
-    fn of(row: &Row<'_>) -> Boxed<Self> {
-        let number = |name: &str| row.get::<_, i64>(name);
-        Ok(Self {
-            number: number("number")?,
-            from_parent: number("from_parent")? as u64,
-            from_name: row.get("from_name")?,
-            to_parent: number("to_parent")? as u64,
-            to_name: row.get("to_name")?,
-            path: TreePath::new(row.get::<_, Vec<u8>>("path")?)?,
-            depth: number("depth")?,
-            is_directory: row.get("is_directory")?,
-            instead: row.get("instead")?,
-            entry: postcard::from_bytes(row.get_ref("entry")?.as_blob()?)?,
-        })
     }
 }

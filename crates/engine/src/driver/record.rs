@@ -1,5 +1,7 @@
 //! The journal of a run: what it begins with, and what is committed before anybody acts on it.
-use dmover_model::{Budget, DirectoryRef, JobId, JobSpec, LinkName, PathBytes, TreePath, Verb};
+use dmover_model::{
+    Budget, DirectoryRef, JobId, JobSpec, LinkName, PathBytes, Timestamp, TreePath, Verb,
+};
 use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
@@ -8,13 +10,15 @@ use super::{Job, JobList};
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
 use crate::error::Fatal;
-use crate::journal::{Begun, Ending, Entry, Journal, LastPass, Left, LookedInto, PassKind, Places};
+use crate::journal::{
+    Begun, Ending, Entry, Journal, LastPass, Left, LookedInto, PassKind, Places, now_ms,
+};
 use crate::ledger::Ledger;
 use crate::mounts::MountTable;
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::Root;
 use crate::state::{StateDirectory, source_identity};
-use crate::sync::{Doubtful, Doubts, WithheldReason, is_empty};
+use crate::sync::{COARSE, Doubtful, Doubts, WithheldReason, is_empty};
 
 /// An open journal, and what is to be committed next.
 #[derive(Debug)]
@@ -179,6 +183,14 @@ impl Recording {
         let counters = serde_json::Value::Object(counters).to_string();
         self.journal.end(ending, report.exit_code().code(), &counters, looked_into)
     }
+}
+
+/// When a pass began, at the latest, in the coarsest steps in which file systems keep times.
+pub(super) fn pass_began(record: Option<&Recording>, last: Option<&LastPass>) -> Timestamp {
+    let resumed = record.is_some_and(|record| record.is_resumed);
+    let earlier = last.and_then(|last| last.unfinished_since_ms).filter(|_| resumed);
+    let seconds = earlier.unwrap_or_else(now_ms) / 1000 - COARSE.as_secs() as i64;
+    Timestamp { seconds, nanoseconds: 0 }
 }
 
 /// What is looked at more closely: what the journal says, and what else is known.

@@ -22,7 +22,7 @@ use crate::verify::changed;
 /// How far clocks of two servers may lie apart.
 pub(super) const SKEW: Duration = Duration::from_hours(1);
 /// The longest steps in which file systems keep times, those of FAT, and one more second.
-pub(super) const COARSE: Duration = Duration::from_secs(3);
+pub(crate) const COARSE: Duration = Duration::from_secs(3);
 
 /// What is looked at more closely than times ask for.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -147,6 +147,11 @@ impl Engine {
     /// The same by the times of both sides alone.
     pub(super) fn is_later(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
         later(new.ctime, self.skew(level)) >= old.ctime
+    }
+
+    /// Whether an entry of the source was perhaps changed, or renamed, since the pass began.
+    pub(super) fn is_recent(&self, level: &Level, new: &Metadata) -> bool {
+        later(new.ctime, self.skew(level)) >= self.pass_began
     }
 
     /// How far the clocks of both sides may lie apart.
@@ -294,6 +299,11 @@ impl Mover<'_> {
             return Err(changed(Side::Destination, shown()));
         }
         let attributes = engine.read_attributes(sides.source.as_fd(), sides.held, &source_shown)?;
+        if record.metadata.kind == EntryKind::File && engine.is_recent(level, &record.metadata) {
+            // It may have taken the place of another that looks alike since the names were compared, and its copy will look
+            // younger than that.
+            lock(&engine.doubts).push(level.path.join(record.name.as_bytes()));
+        }
         // What fails from here on has moved the change time, and would look equal.
         self.in_place = true;
         let object = Object {

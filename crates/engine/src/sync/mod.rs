@@ -11,6 +11,6 @@ mod trash;
 pub(crate) use changed::Following;
 pub(crate) use guard::{Guard, doubt, is_empty, refuse_missing_destination};
 pub use guard::{Withheld, WithheldReason};
-pub(crate) use inspect::{Doubtful, Doubts};
+pub(crate) use inspect::{COARSE, Doubtful, Doubts};
 pub(crate) use revisit::object_of;
 pub(crate) use trash::Trash;

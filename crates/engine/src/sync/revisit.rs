@@ -139,6 +139,25 @@ impl Mover<'_> {
         }
     }
 
+    /// A directory was entered that may be another when it is recorded, or of which the catalog does not know where it was.
+    pub(crate) fn tell_entered(&mut self, above: &Level, level: &Level) {
+        let engine = self.engine;
+        let source = &level.source.metadata;
+        let here = source.identity.mount == level.root.mount;
+        if !engine.keeps_catalog || !here {
+            return;
+        }
+        let made = level.target.as_ref().is_some_and(|target| target.made);
+        let recent = engine.is_recent(level, source);
+        if engine.tells_entered || made || recent {
+            let Ok(found) = stat::stat_born_at(&level.source.fd, b"") else { return };
+            let (object, path) = (object_of(&found), level.path.clone());
+            let above = above.source.metadata.identity.inode;
+            let late = engine.is_resumed && recent && !made;
+            self.outcome.survey.push(Surveyed::Entered { object, path, above, late });
+        }
+    }
+
     /// Something in a directory is brought over, so that the catalog does not know it.
     pub(crate) fn tell_touched(&mut self, level: &Level) {
         let source = level.source.metadata.identity;
@@ -167,7 +186,7 @@ impl Mover<'_> {
                 self.tell(Surveyed::Renewed { directory, name, entry });
             }
             Recorded::LeftOut => {}
-            Recorded::Unlike => self.tell_touched(level),
+            Recorded::Unlike | Recorded::AlikeNow(_) => self.tell_touched(level),
         }
     }
 
@@ -201,16 +220,17 @@ impl Mover<'_> {
             if self.engine.control.is_stopping() {
                 return;
             }
-            let entry = match self.recorded(level, &name) {
-                Recorded::Alike(entry) => Some(entry),
-                Recorded::Unlike | Recorded::LeftOut => None,
+            let (entry, recent) = match self.recorded(level, &name) {
+                Recorded::Alike(entry) => (Some(entry), None),
+                Recorded::AlikeNow(entry) => (Some(entry), Some(place.clone())),
+                Recorded::Unlike | Recorded::LeftOut => (None, None),
             };
             // Inodes of other file systems have the same numbers.
             if level.source.metadata.identity.mount != level.root.mount {
                 continue;
             }
             let directory = level.source.metadata.identity.inode;
-            self.tell(Surveyed::Named { directory, name, entry });
+            self.tell(Surveyed::Named { directory, name, entry, recent });
         }
     }
 
@@ -241,6 +261,7 @@ impl Mover<'_> {
             copy,
             path: level.path.clone(),
             entries: Vec::new(),
+            recent: Vec::new(),
             left: Vec::new(),
             settled: engine.is_settled(&level.source, &state),
             first: true,
@@ -254,13 +275,17 @@ impl Mover<'_> {
             }
             match mover.recorded(level, &name) {
                 Recorded::Alike(entry) => part.entries.push(*entry),
+                Recorded::AlikeNow(entry) => {
+                    part.recent.push(entry.name.clone());
+                    part.entries.push(*entry);
+                }
                 Recorded::Unlike => part.settled = false,
                 Recorded::LeftOut => {}
             }
             mover.spent.entries += 1;
             if part.entries.len() >= NAMES_MAX {
-                let (entries, left) = (Vec::new(), Vec::new());
-                let next = Segment { entries, left, first: false, ..part.clone() };
+                let (entries, recent, left) = (Vec::new(), Vec::new(), Vec::new());
+                let next = Segment { entries, recent, left, first: false, ..part.clone() };
                 mover.tell_part(std::mem::replace(&mut part, next));
             }
             Ok(())
@@ -302,6 +327,8 @@ impl Mover<'_> {
 /// What a look at a name of both sides says for the catalog.
 enum Recorded {
     Alike(Box<CatalogEntry>),
+    /// A directory that is alike, and may have taken the place of the one that was brought over.
+    AlikeNow(Box<CatalogEntry>),
     /// It is not there, or is another, or may have become another.
     Unlike,
     /// It is none of the job's business.
@@ -343,13 +370,17 @@ impl Mover<'_> {
             }
             return Recorded::Unlike;
         }
-        Recorded::Alike(Box::new(CatalogEntry {
+        let entry = Box::new(CatalogEntry {
             name: name.clone(),
             kind: new.kind,
             source: object_of(&source),
             copy: object_of(&copy),
             size: new.size,
             mtime: new.mtime,
-        }))
+        });
+        if new.kind == EntryKind::Directory && engine.is_recent(level, &new) {
+            return Recorded::AlikeNow(entry);
+        }
+        Recorded::Alike(entry)
     }
 }

@@ -1,0 +1,81 @@
+//! What changes places while a pass runs, and looks alike.
+use super::{Bench, Pass};
+use dmover_testkit::lanes::run::Running;
+use std::time::{Duration, Instant};
+
+/// Same names, sizes and times, other content.
+const ALIKE: &str = "mkdir -p a/x a/y a/z; echo AAAA > a/x/f; echo BBBB > a/y/f; echo CCCC > a/z/c; echo DDDD > a/z/d;
+    chmod 600 a/z/d; touch -d @1000000000 a/*/*; head -c 2M /dev/urandom > a/big";
+const SLOWLY: [&str; 5] = ["sync", "-j1", "--bwlimit=1M", "a", "b"];
+
+impl Bench {
+    /// A pass that takes about two seconds for the large file.
+    fn slow_pass(&self) -> Running {
+        self.dmover.start(SLOWLY).unwrap()
+    }
+
+    fn until(&self, running: &mut Running, what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !is_so() {
+            assert!(!running.has_ended().unwrap(), "it has ended before {what}");
+            assert!(Instant::now() < deadline, "{what} does not come");
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_large_file_in_hand(&self) -> bool {
+        let known = self.root().join("b");
+        std::fs::read_dir(known).is_ok_and(|names| {
+            names.flatten().any(|name| name.file_name().as_encoded_bytes().starts_with(b".dmover-"))
+        })
+    }
+
+    #[track_caller]
+    fn heals(&self) {
+        for _ in 0..2 {
+            self.sync("a b", 0);
+        }
+        assert_eq!(self.sh("diff -r a b || :"), "");
+        assert_eq!(self.rsync("a", "b"), "");
+    }
+}
+
+#[test]
+fn directories_that_change_places_while_the_first_pass_runs() {
+    let bench = Bench::new();
+    bench.sh(ALIKE);
+    let mut running = bench.slow_pass();
+    let both = || bench.exists("b/x/f") && bench.exists("b/y/f");
+    bench.until(&mut running, "the directories are there", both);
+    bench.sh("mv a/x a/t; mv a/y a/x; mv a/t a/y");
+    running.finish().unwrap().expect_code(0);
+    bench.heals();
+}
+
+#[test]
+fn directories_that_change_places_before_a_killed_pass_goes_on() {
+    let bench = Bench::new();
+    bench.sh(ALIKE);
+    let mut running = bench.slow_pass();
+    let both = || bench.exists("b/x/f") && bench.exists("b/y/f");
+    bench.until(&mut running, "the directories are there", both);
+    running.kill().unwrap();
+    bench.sh("mv a/x a/t; mv a/y a/x; mv a/t a/y");
+    let pass: Pass = bench.sync("-j1 --bwlimit=1M a b", 0);
+    assert_eq!(pass.summary().0["resumed"], true);
+    assert_eq!(bench.sh("diff -r a b || :"), "", "{}", pass.0.tell());
+    bench.heals();
+}
+
+#[test]
+fn files_that_change_places_with_others_of_another_mode() {
+    let bench = Bench::new();
+    bench.sh(ALIKE);
+    bench.sync("a b", 0);
+    bench.sh("head -c 2M /dev/urandom > a/big");
+    let mut running = bench.slow_pass();
+    bench.until(&mut running, "the large file is in hand", || bench.is_large_file_in_hand());
+    bench.sh("mv a/z/c a/z/t; mv a/z/d a/z/c; mv a/z/t a/z/d");
+    running.finish().unwrap().expect_code(0);
+    bench.heals();
+}

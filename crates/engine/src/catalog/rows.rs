@@ -1,0 +1,63 @@
+//! Rows of the scratch tables of a survey, and tasks of many things.
+use dmover_model::{CatalogEntry, TaskKind, TreePath};
+use rusqlite::{Connection, Row, params};
+
+use super::Boxed;
+
+pub(super) fn joined(path: TreePath, names: &[Vec<u8>]) -> TreePath {
+    names.iter().rev().fold(path, |path, name| path.join(name))
+}
+
+pub(super) fn in_tasks<T>(
+    items: Vec<T>,
+    most: usize,
+    kind: impl Fn(Vec<T>) -> TaskKind,
+) -> Vec<TaskKind> {
+    let mut tasks = Vec::new();
+    let mut items = items.into_iter().peekable();
+    while items.peek().is_some() {
+        tasks.push(kind(items.by_ref().take(most).collect()));
+    }
+    tasks
+}
+
+pub(super) fn insert_gone(scratch: &Connection, parent: u64, entry: &CatalogEntry) -> Boxed<()> {
+    let sql = "INSERT INTO gone VALUES (?1, ?2, ?3, ?4)";
+    let (inode, parent) = (entry.source.inode as i64, parent as i64);
+    let body = postcard::to_stdvec(entry)?;
+    scratch.prepare_cached(sql)?.execute(params![inode, parent, entry.name.as_bytes(), body])?;
+    Ok(())
+}
+
+/// A row of the table `move`.
+pub(super) struct MoveRow {
+    pub number: i64,
+    pub from_parent: u64,
+    pub from_name: Vec<u8>,
+    pub to_parent: u64,
+    pub to_name: Vec<u8>,
+    pub path: TreePath,
+    pub depth: i64,
+    pub is_directory: bool,
+    /// Something else had the new name in the last pass.
+    pub instead: bool,
+    pub entry: CatalogEntry,
+}
+
+impl MoveRow {
+    pub fn of(row: &Row<'_>) -> Boxed<Self> {
+        let number = |name: &str| row.get::<_, i64>(name);
+        Ok(Self {
+            number: number("number")?,
+            from_parent: number("from_parent")? as u64,
+            from_name: row.get("from_name")?,
+            to_parent: number("to_parent")? as u64,
+            to_name: row.get("to_name")?,
+            path: TreePath::new(row.get::<_, Vec<u8>>("path")?)?,
+            depth: number("depth")?,
+            is_directory: row.get("is_directory")?,
+            instead: row.get("instead")?,
+            entry: postcard::from_bytes(row.get_ref("entry")?.as_blob()?)?,
+        })
+    }
+}
