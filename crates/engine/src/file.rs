@@ -300,14 +300,17 @@ impl Engine {
         if hands_down || attributes.flags & !flags::LOCKS != 0 {
             self.carry_flags(object, attributes, flags::PLAIN)?;
         }
-        // A FUSE server hears nothing of syncfs(2).
-        let unheard = self.flusher.is_some() && file.target.facts.fills_with_zeroes;
-        if flush || self.spec.policy.fsync || unheard {
+        if flush || self.spec.policy.fsync || self.flushes_unheard(file.target) {
             station::at(Activity::TargetData);
             file::sync_data(file.fd())
                 .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
         }
         self.set_times(object, source)
+    }
+
+    /// Whether syncfs(2) says nothing to who keeps the data: a FUSE server does not hear of it.
+    pub(crate) fn flushes_unheard(&self, target: &TargetDirectory) -> bool {
+        self.flusher.is_some() && target.facts.fills_with_zeroes
     }
 
     /// What can only be set under the final name. The file is complete; that it cannot be set is no reason

@@ -252,8 +252,14 @@ impl Mover<'_> {
             let name = large.file.name.as_bytes();
             engine.check_version(&level, name, &fd, &metadata)
         });
+        let flushed = match checked {
+            // It goes on record as done, and the seal may be another run's.
+            Ok(()) if engine.flushes_unheard(target) => file::sync_data(unfinished.fd()),
+            _ => Ok(()),
+        };
         let closed = unfinished.keep();
         checked?;
+        flushed.map_err(|e| entry_error(Side::Destination, Operation::Sync, target_path(), e))?;
         closed.map_err(|e| entry_error(Side::Destination, Operation::Close, target_path(), e))?;
         let digests = tap.map(|tap| tap.into_made(None).pieces);
         Ok(digests.map(|digests| HashedPieces { start, digests }))

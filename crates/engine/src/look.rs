@@ -305,6 +305,8 @@ impl Mover<'_> {
     ) -> Existing<'a> {
         let (engine, syncs) = (self.engine, self.engine.spec.verb == Verb::Sync);
         let name = record.name.as_bytes();
+        // Equal in the coarse steps of the destination alone.
+        let coarse = record.metadata.mtime != metadata.mtime;
         Existing {
             metadata,
             symlink,
@@ -317,6 +319,7 @@ impl Mover<'_> {
                     || engine.was_renamed(level, name)),
             racy: syncs
                 && (engine.is_racy(&record.metadata, metadata)
+                    || (coarse && engine.is_later(level, &record.metadata, metadata))
                     || engine.is_suspect(level, metadata)
                     || engine.is_doubtful(level, name)),
         }

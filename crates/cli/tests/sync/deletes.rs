@@ -167,6 +167,36 @@ fn what_fstab_has_mounted_and_is_not_there() {
     assert!(bench.exists("b/extra"));
 }
 
+/// Mounts are looked at again before anything goes.
+#[test]
+fn what_is_unmounted_while_the_pass_runs_deletes_nothing() {
+    let test = "what_is_unmounted_while_the_pass_runs_deletes_nothing";
+    if !is_root() {
+        return skip::skipped(test, "needs root");
+    }
+    for when in ["delay", "after"] {
+        let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+        let script = "mount --make-rprivate / && mount --bind fstab /etc/fstab && exec \"$@\"";
+        let enters = ["unshare", "-m", "sh", "-c", script, "sh"];
+        let bench = bench.with(|dmover| dmover.wrapped(enters));
+        bench.sh("mkdir -p a/m backing/m; touch a/last backing/m/{1..9}");
+        bench.write("fstab", "# nothing\n");
+        let hang = Rule::new(Op::Create, Action::Hang { duration_ms: 60_000 }).name("last");
+        handle.set_rules(&[hang]).unwrap();
+        let delete = format!("--delete={when}");
+        let running = bench.dmover.start(["sync", "--json", &delete, "a", "faulty"]).unwrap();
+        wait_for_fault(&handle);
+        bench.write("fstab", format!("server:/m {}/a/m nfs rw 0 0\n", bench.root().display()));
+        handle.release_hangs();
+        let pass = crate::Pass(running.finish().unwrap().expect_code(3));
+        assert!(
+            pass.withheld().is_some_and(|why| why.contains("is to be mounted there")),
+            "{when}"
+        );
+        assert!(bench.exists("backing/m/1"), "{when}");
+    }
+}
+
 #[test]
 fn trash_keeps_what_would_be_deleted() {
     let bench = Bench::new();

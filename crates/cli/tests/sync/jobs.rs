@@ -141,6 +141,18 @@ fn chunks_that_were_done_stay_done() {
     bench.assert_same("source", "backing");
 }
 
+/// A server that does not hear syncfs(2) hears of every chunk before it is on record.
+#[test]
+fn chunks_that_are_on_record_are_on_storage() {
+    let test = "chunks_that_are_on_record_are_on_storage";
+    let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+    bench.write("source/big", pattern(8 << 20));
+    let words = "-j2 --split-size=1M --engine=buffered source faulty";
+    let pass = bench.sync(words, 0);
+    let flushed = handle.counters().of(Op::Fsync).calls;
+    assert!(flushed >= pass.number("chunks_copied") && flushed >= 8, "{flushed}");
+}
+
 #[test]
 fn a_stopped_pass_goes_on_unless_something_else_is_wanted() {
     let test = "a_stopped_pass_goes_on_unless_something_else_is_wanted";

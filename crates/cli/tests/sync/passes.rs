@@ -2,7 +2,7 @@
 use super::Bench;
 use super::bench::{append, is_root, pattern, snapshot};
 use dmover_testkit::faultfs::{Action, Config, FaultFs, Op, Rule};
-use dmover_testkit::image::{FileSystem, Image};
+use dmover_testkit::image::{FileSystem, Image, ImageOptions};
 use dmover_testkit::skip;
 
 /// A tree with one of everything.
@@ -302,4 +302,29 @@ fn the_first_pass_compares_all_attributes_and_so_does_one_that_keeps_others() {
     bench.sh("rsync -a a/ c/");
     bench.sync("a c", 0);
     assert_eq!(bench.rsync("a", "c"), "");
+}
+
+/// The destination keeps whole seconds, and the source was written again within one.
+#[test]
+fn what_is_equal_in_coarse_steps_alone_is_compared() {
+    let test = "what_is_equal_in_coarse_steps_alone_is_compared";
+    let options = ImageOptions {
+        size_bytes: 64 << 20,
+        mkfs_arguments: ["-O", "^project", "-I", "128"].map(String::from).to_vec(),
+        ..ImageOptions::default()
+    };
+    let image = match Image::create_with(FileSystem::Ext4, &options) {
+        Ok(image) => image,
+        Err(why) => return skip::skipped(test, &why.to_string()),
+    };
+    let bench = Bench::new();
+    let copy = image.path().join("copy").display().to_string();
+    // All of it within one second, or another round.
+    for _ in 0..20 {
+        bench.sh("mkdir -p a; echo aaaa > a/f");
+        bench.dmover(&format!("sync -q --allow-loss=times a {copy}")).expect_code(0);
+        bench.sh("echo bbbb > a/f");
+        bench.dmover(&format!("sync -q --allow-loss=times a {copy}")).expect_code(0);
+        assert_eq!(bench.sh(&format!("cmp a/f {copy}/f || :")), "");
+    }
 }

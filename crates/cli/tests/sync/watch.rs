@@ -369,6 +369,19 @@ fn a_source_that_is_put_elsewhere_ends_it() {
     assert!(bench.exists("dst/top"));
 }
 
+/// What leads to the source is the same, and its path is another: places could not be told from those of other trees.
+#[test]
+fn a_source_that_is_renamed_behind_a_link_ends_it() {
+    let Some((_, bench, _image)) = grounds("renamed_behind_a_link").next() else { return };
+    // In one step, so that the path leads to the source all the time.
+    bench.sh("mkdir one; mv src one; ln -s two two");
+    let mut watch = Watch::start(&bench, "--delete one/src dst");
+    let exchange = "import ctypes, sys; c = ctypes.CDLL(None); sys.exit(c.renameat2(-100, b'one', -100, b'two', 2))";
+    bench.sh(&format!("python3 -c \"{exchange}\"; test -L one; echo more >two/src/later"));
+    assert_eq!(watch.code(), Some(8));
+    assert!(bench.exists("dst/top"));
+}
+
 /// As an unmounted destination would be.
 #[test]
 fn a_destination_that_is_another_directory_ends_it() {

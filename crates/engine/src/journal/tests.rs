@@ -140,7 +140,7 @@ fn a_journal_of_version_1_is_gone_on_with() {
     let mut journal = Journal::open(directory.path()).unwrap();
     begin(&mut journal, PassKind::Whole);
     leave_a_task(&journal);
-    let back = "DROP TABLE changed; ALTER TABLE pass DROP COLUMN kind; PRAGMA user_version = 1";
+    let back = "DROP INDEX error_pass; DROP TABLE changed; ALTER TABLE pass DROP COLUMN kind; PRAGMA user_version = 1";
     journal.database.execute_batch(back).unwrap();
     drop(journal);
     let mut journal = Journal::open(directory.path()).unwrap();

@@ -193,6 +193,10 @@ impl Mover<'_> {
 
     fn delete_names(&mut self, extra: &ExtraNames) -> Result<(), EntryError> {
         let engine = self.engine;
+        if let Some(reason) = engine.guard.unmounted(engine).filter(|_| !extra.in_the_way) {
+            engine.withhold(std::slice::from_ref(extra), &reason);
+            return Ok(());
+        }
         let at = &extra.directory;
         let root = engine.root(at.root)?;
         let place = extra.below.components().fold(at.path.clone(), |path, part| path.join(part));

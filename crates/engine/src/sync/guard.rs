@@ -11,11 +11,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::trash::Trash;
 use crate::context::{Engine, lock};
 use crate::error::Fatal;
 use crate::root::Root;
+
+/// How old what is known of mounts may be.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Why nothing is deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +102,8 @@ pub(crate) struct Guard {
     /// Entries that may still go, where they go at once.
     allowance: Allowance,
     withheld: Mutex<Option<Withheld>>,
+    /// What was found when mounts were last looked at.
+    looked: Mutex<Option<(Instant, Option<WithheldReason>)>>,
 }
 
 /// Entries that may still go.
@@ -160,9 +166,22 @@ impl Guard {
         self.blind.fetch_add(errors, Ordering::SeqCst);
     }
 
+    /// A file system that has gone from the source since the pass began: what it held looks like names that were removed.
+    pub fn unmounted(&self, engine: &Engine) -> Option<WithheldReason> {
+        let mut looked = lock(&self.looked);
+        if looked.as_ref().is_none_or(|(then, _)| then.elapsed() >= LOOK_EVERY) {
+            let below = !engine.spec.selection.one_file_system;
+            let root = engine.roots.ids().next().and_then(|id| engine.root(id).ok());
+            let missing =
+                root.and_then(|root| missing(&root, below)).map(|mount| not_mounted(&mount));
+            *looked = Some((Instant::now(), missing));
+        }
+        looked.as_ref().and_then(|(_, reason)| reason.clone())
+    }
+
     fn doubts(&self, engine: &Engine) -> Option<WithheldReason> {
-        if let Some(doubt) = &self.doubt {
-            return Some(doubt.clone());
+        if let Some(doubt) = self.doubt.clone().or_else(|| self.unmounted(engine)) {
+            return Some(doubt);
         }
         match self.blind.load(Ordering::SeqCst) {
             0 if engine.control.is_stopping() => Some(WithheldReason::Stopped),
@@ -211,10 +230,14 @@ pub(crate) fn doubt(
     one_file_system: bool,
 ) -> Option<WithheldReason> {
     if let Some(mount) = missing(root, !one_file_system) {
-        let words = format!("{} is to be mounted there (fstab) and is not", mount.display());
-        return Some(WithheldReason::Doubtful(words));
+        return Some(not_mounted(&mount));
     }
     (!may_be_empty && is_empty(root)).then_some(WithheldReason::Empty)
+}
+
+fn not_mounted(at: &Path) -> WithheldReason {
+    let words = format!("{} is to be mounted there (fstab) and is not", at.display());
+    WithheldReason::Doubtful(words)
 }
 
 /// Whether the source has no entries. What cannot be read is an error of its own when it is scanned.

@@ -145,7 +145,7 @@ impl Engine {
     }
 
     /// The same by the times of both sides alone.
-    pub(super) fn is_later(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
+    pub(crate) fn is_later(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
         later(new.ctime, self.skew(level)) >= old.ctime
     }
 

@@ -192,7 +192,7 @@ impl Places {
                     return;
                 }
             };
-            let (mut places, mut lost) = (Vec::new(), None::<String>);
+            let (mut places, mut lost) = (Vec::new(), self.follow());
             for event in fanotify::events(&buffer[..length]) {
                 if event.mask & mask::OVERFLOW != 0 {
                     lost = Some("more has changed at once than the kernel remembers".to_owned());
@@ -202,6 +202,7 @@ impl Places {
                         Some(format!("where something has changed cannot be found out: {reason}"));
                 }
             }
+            lost = self.follow().or(lost);
             let mut found = lock(&shared.found);
             for ChangedPlace { path, what } in places {
                 let known = found.places.entry(path).or_insert(what);
@@ -247,6 +248,18 @@ impl Places {
             ChangedPlace { path, what }
         }));
         Ok(())
+    }
+
+    /// The source may have been renamed, or a directory above it, while what a person calls it leads there: then places are
+    /// found anew, and what was told meanwhile is not known.
+    fn follow(&mut self) -> Option<String> {
+        let now = self.marked.first().and_then(|marked| mount::path_of(&marked.directory))?;
+        if now == self.source {
+            return None;
+        }
+        self.source = now;
+        self.known.clear();
+        Some("it was renamed".to_owned())
     }
 
     /// Where the directory of an event is now. One that is gone needs no look: the directory above it has an event as well.

@@ -8,6 +8,7 @@ use dmover_observe::{Counter, Counters};
 use dmover_plan::pending::{Patience, Pending};
 use dmover_sys::{mount, path, stat};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,7 @@ pub fn watch(
     let id = job_id(&job.spec, &JobList::None, Some(&state))?;
     let lock = Arc::new(state.lock(&id)?);
     let (own, top) = (own_place(&job, &state), identity_of(job.spec.sources.first()));
+    let real = real_path(job.spec.sources.first());
     let patience = Patience {
         rest_ms: options.rest_ms,
         written_ms: WRITTEN_MS.max(options.rest_ms),
@@ -91,6 +93,7 @@ pub fn watch(
         id,
         own,
         top,
+        real,
         target: None,
         patience,
         options,
@@ -124,6 +127,10 @@ fn identity_of(directory: Option<&PathBytes>) -> Option<(u64, u64)> {
     found.ok().map(|found| (found.device, found.inode))
 }
 
+fn real_path(directory: Option<&PathBytes>) -> Option<PathBuf> {
+    path::open_directory(&directory?.to_path()).ok().and_then(mount::path_of)
+}
+
 struct Watch {
     job: Job,
     state: StateDirectory,
@@ -131,6 +138,8 @@ struct Watch {
     own: Option<TreePath>,
     /// The source by device and inode.
     top: Option<(u64, u64)>,
+    /// Its path without links, which is part of what the job is.
+    real: Option<PathBuf>,
     /// The destination, once everything was looked at.
     target: Option<(u64, u64)>,
     patience: Patience,
@@ -228,7 +237,8 @@ impl Watch {
     fn check_ends(&self) -> Result<(), Fatal> {
         let spec = &self.job.spec;
         let source = spec.sources.first();
-        let (directory, what) = if identity_of(source) != self.top {
+        let (directory, what) = if identity_of(source) != self.top || real_path(source) != self.real
+        {
             (source, "was watched")
         } else if self.target.is_some() && identity_of(Some(&spec.destination)) != self.target {
             (Some(&spec.destination), "changes were brought to")
