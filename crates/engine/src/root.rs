@@ -668,7 +668,11 @@ impl Resolver<'_> {
     }
 }
 
-fn place(object: &OwnedFd, canonical: &Path, mounts: &[MountLine]) -> Option<FileSystemPath> {
+pub(crate) fn place(
+    object: &OwnedFd,
+    canonical: &Path,
+    mounts: &[MountLine],
+) -> Option<FileSystemPath> {
     let id = stat::mount_id(object)?;
     let device = stat::stat_fd(object).ok()?.device;
     on_file_system(canonical, mounts.iter().find(|m| m.id == id)?, device)

@@ -4,6 +4,7 @@
 //! All of it may be deleted at any time; then the same command only forgets whether the destination
 //! meant "inside" or "as", and that entries which are equal now lack an attribute.
 use dmover_model::{JobId, JobSpec, LossKind, Verb, percent_decode, percent_encode};
+use dmover_plan::overlap::{FileSystemPath, parse_mountinfo};
 use dmover_sys::{OwnedFd, file, mount, path};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::driver::JobList;
 use crate::error::Fatal;
-use crate::root::{Placement, canonical_paths};
+use crate::root::{Placement, canonical_paths, place};
 
 mod files;
 pub use files::{Ask, JobFile, JobPhase, JobStatus};
@@ -81,6 +82,27 @@ pub(crate) fn source_identity(path: &Path) -> String {
         Ok(_) => identity_of(&found),
         Err(_) => format!("{}:{}", found.ino(), found.dev()),
     }
+}
+
+/// Where a path lies on its file system, whatever mounts lead there.
+fn on_storage(target: &Path) -> Option<FileSystemPath> {
+    let mounts = parse_mountinfo(&mount::mountinfo());
+    target.ancestors().find_map(|above| {
+        let directory = path::open_directory(above).ok()?;
+        let found = place(&directory, &mount::path_of(&directory)?, &mounts)?;
+        let below = target.strip_prefix(above).ok()?;
+        Some(FileSystemPath { path: found.path.join(below), ..found })
+    })
+}
+
+/// Whether one lies at, in or around another that somebody has written down.
+fn meet_on_storage(own: &FileSystemPath, line: &[u8]) -> bool {
+    let mut parts = line.splitn(2, |byte| *byte == b' ');
+    let device = parts.next().and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+    let path = PathBuf::from(std::ffi::OsString::from_vec(percent_decode(
+        parts.next().unwrap_or_default(),
+    )));
+    device == Some(own.device) && (own.path.starts_with(&path) || path.starts_with(&own.path))
 }
 
 /// Whether a process holds a lock. A shared lock can be asked for where a file is only read (NFS refuses the other kind), and
@@ -196,6 +218,8 @@ impl StateDirectory {
         // One after the other: two that begin together must see each other.
         let turn = turn.map_err(fail)?;
         file::wait_for_lock(&turn).map_err(|e| fail(e.into()))?;
+        let objects: Vec<FileSystemPath> =
+            targets.iter().filter_map(|target| on_storage(target)).collect();
         for entry in std::fs::read_dir(&jobs).map_err(fail)? {
             let other = entry.map_err(fail)?.path().join("lock");
             if other == lock.path || !is_held(&other) {
@@ -205,6 +229,9 @@ impl StateDirectory {
             let mut lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
             let syncs = lines.next() == Some(Verb::Sync.word().as_bytes()) || verb == Verb::Sync;
             let meets = lines.any(|line| {
+                if let Some(theirs) = line.strip_prefix(b"=") {
+                    return objects.iter().any(|own| meet_on_storage(own, theirs));
+                }
                 let theirs = PathBuf::from(std::ffi::OsString::from_vec(percent_decode(line)));
                 targets.iter().any(|own| own.starts_with(&theirs) || theirs.starts_with(own))
             });
@@ -213,8 +240,12 @@ impl StateDirectory {
             }
         }
         let names = targets.iter().map(|target| percent_encode(target.as_os_str().as_bytes()));
-        let text: String =
-            std::iter::once(verb.word().to_owned()).chain(names).map(|line| line + "\n").collect();
+        let objects = objects.iter().map(|object| {
+            let path = percent_encode(object.path.as_os_str().as_bytes());
+            format!("={} {path}", object.device)
+        });
+        let lines = std::iter::once(verb.word().to_owned()).chain(names).chain(objects);
+        let text: String = lines.map(|line| line + "\n").collect();
         file::set_size(&lock.file, 0).map_err(|e| fail(e.into()))?;
         file::write_all_at(&lock.file, text.as_bytes(), 0).map_err(|e| fail(e.into()))
     }

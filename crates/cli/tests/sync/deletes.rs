@@ -231,6 +231,41 @@ fn trash_in_a_destination_that_the_first_pass_makes() {
     assert!(!bench.exists("other"));
 }
 
+/// A trash may have the name of a directory that the source has as well.
+#[test]
+fn trash_stays_where_the_source_has_its_name() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/t b/t; touch a/t/own a/f; echo gone > b/extra");
+    for line in ["--delete --trash b/t a b", "--delete --trash b/t a b", "--delete a b"] {
+        bench.sync(line, 0);
+        assert_eq!(bench.sh("cat b/t/*/extra"), "gone\n", "{line}");
+    }
+    assert!(bench.exists("b/t/own"));
+}
+
+/// Two paths lead to one place.
+#[test]
+fn one_place_is_not_synchronised_with_two_sources_at_once() {
+    let test = "one_place_is_not_synchronised_with_two_sources_at_once";
+    if !is_root() {
+        return skip::skipped(test, "needs root");
+    }
+    let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
+    bench.sh("mkdir a a2 backing/d bound; touch a/f a2/g; mount --bind faulty bound");
+    let _undo = bench.undo("umount bound");
+    let hang = Rule::new(Op::Create, Action::Hang { duration_ms: 60_000 }).name("f");
+    handle.set_rules(&[hang]).unwrap();
+    let running = bench.dmover.start(["sync", "a", "faulty"]).unwrap();
+    wait_for_fault(&handle);
+    for other in ["bound", "bound/d"] {
+        bench.dmover(&format!("sync --delete a2 {other}")).expect_code(6);
+    }
+    handle.release_hangs();
+    running.finish().unwrap().expect_code(0);
+    assert!(bench.exists("backing/f"));
+    bench.sync("a2 bound/d", 0);
+}
+
 #[test]
 fn trash_on_another_file_system_is_refused_and_not_made() {
     let bench = Bench::new();

@@ -73,6 +73,12 @@ impl Mover<'_> {
             self.lease.extend();
         }
         self.take_changed(&mut stack, &mut names);
+        if !self.lease.holds()
+            && let Some(following) = &self.engine.following
+        {
+            // Whoever gets these places now finds that they were taken.
+            following.look_at_all("a mover lost its lease");
+        }
     }
 
     fn changed_place(

@@ -14,7 +14,7 @@ use dmover_sys::directory::TypeHint;
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
 use std::sync::Arc;
 
-use super::trash::is_trash;
+use super::trash::{holds_mark, is_trash};
 use crate::apply::Planned;
 use crate::context::{Engine, entry_error};
 use crate::extra::{ExtraEntry, SeenNames};
@@ -51,6 +51,9 @@ impl Engine {
 impl Mover<'_> {
     /// Remembers what the destination directory has and the source does not, or takes it away at once.
     pub(crate) fn collect_extra(&mut self, level: &Level, seen: &SeenNames) {
+        if self.is_in_trash(level) {
+            return;
+        }
         let mut found = Vec::new();
         let known = |name: &[u8]| seen.has(level, name);
         let walked = self.walk_extra(level, &known, &mut |mover, extra| {
@@ -62,6 +65,12 @@ impl Mover<'_> {
         if let Err(error) = walked {
             self.engine.error(error);
         }
+    }
+
+    /// Whether names of a directory are in a trash, though the source has one of that name as well.
+    fn is_in_trash(&self, level: &Level) -> bool {
+        let target = level.target.as_ref();
+        !self.engine.clears_all() && target.is_some_and(|target| holds_mark(&target.fd))
     }
 
     /// A directory that has to go before an entry of another type can take its place.
@@ -88,10 +97,8 @@ impl Mover<'_> {
 
     /// A name that the source has no more.
     pub(super) fn gone_name(&mut self, level: &Level, name: &Name) {
-        let Some(target) = level.target.as_ref().filter(|_| self.engine.delete_when().is_some())
-        else {
-            return;
-        };
+        let deletes = self.engine.delete_when().is_some() && !self.is_in_trash(level);
+        let Some(target) = level.target.as_ref().filter(|_| deletes) else { return };
         let mut found = Vec::new();
         let (root, holder) = (TreePath::root(), target.metadata.identity);
         let mut note = |mover: &mut Self, extra: ExtraEntry<'_>| {

@@ -19,8 +19,16 @@ const MARK: &[u8] = b".dmover-trash";
 
 /// Whether a directory at the destination is a trash, of this job or another one.
 pub(super) fn is_trash(parent: &OwnedFd, name: &Name) -> bool {
-    let opened = path::open_directory_at(parent, name.as_bytes());
-    opened.is_ok_and(|fd| stat::stat_at(fd, MARK, false).is_ok())
+    match path::open_directory_at(parent, name.as_bytes()) {
+        Ok(fd) => holds_mark(&fd),
+        // What cannot be looked into is not emptied either.
+        Err(_) => false,
+    }
+}
+
+/// The same of an open directory. In doubt it is one.
+pub(super) fn holds_mark(directory: &OwnedFd) -> bool {
+    !stat::stat_at(directory, MARK, false).is_err_and(stat::is_absent)
 }
 
 /// Where names of one run go: a directory of its own in the one that was named.
