@@ -288,6 +288,20 @@ impl Mover<'_> {
             && !self.is_unlike(source, now)
     }
 
+    /// Where case says nothing: whether something else has this name.
+    fn refuse_other_case(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
+        let Some(target) = level.target.as_ref().filter(|target| target.folds_case) else {
+            return Ok(());
+        };
+        if stat::stat_at(&target.fd, name, false).is_err() || self.is_exact(target, name) {
+            return Ok(());
+        }
+        let words = "another entry has this name in another case";
+        let (side, class) = (Side::Destination, ErrorClass::NameClash);
+        let path = level.target_path(name);
+        Err(EntryError::plain(side, Operation::MakeDirectory, class, path, words))
+    }
+
     /// Opens a source directory below `level` and the one that belongs to it at the destination.
     pub(crate) fn enter(&mut self, level: &Level, name: &[u8]) -> Result<Level, EntryError> {
         let engine = self.engine;
@@ -297,6 +311,8 @@ impl Mover<'_> {
         station::did(ENTRY_WORK);
         self.spent.entries += 1;
         let ancestors = cycle_free(engine, level, name, &source)?;
+        // What has the name in another case must not make way.
+        self.refuse_other_case(level, name)?;
         let target = match &level.target {
             None => {
                 engine.count_missing_directory();
@@ -315,15 +331,8 @@ impl Mover<'_> {
                 }
             }
         };
-        if let (Some(above), Some(made)) = (&level.target, &target)
-            && above.folds_case
-            && !made.fresh
-            && !self.is_exact(above, name)
-        {
-            let words = "another directory has this name in another case";
-            let (side, class) = (Side::Destination, ErrorClass::NameClash);
-            let path = level.target_path(name);
-            return Err(EntryError::plain(side, Operation::MakeDirectory, class, path, words));
+        if target.as_ref().is_some_and(|made| !made.fresh) {
+            self.refuse_other_case(level, name)?;
         }
         if target.is_none() && level.root.destination.is_some() && !engine.spec.policy.dry_run {
             let words = "its directory is missing at the destination";

@@ -3,8 +3,9 @@ use dmover_model::{
     DifferenceKind, EntryError, EntryKind, Identity, Metadata, Name, Operation, Side, TreePath,
 };
 use dmover_plan::temporary::is_temporary;
-use dmover_sys::directory::TypeHint;
+use dmover_sys::directory::{DirectoryReader, TypeHint};
 use dmover_sys::{Errno, OwnedFd, path, stat};
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use crate::context::entry_error;
@@ -21,6 +22,13 @@ pub(crate) struct SeenNames {
     names: HashSet<Box<[u8]>>,
     bytes: usize,
     too_many: bool,
+    /// The same without case, once somebody has asked.
+    folded: OnceCell<HashSet<String>>,
+}
+
+/// A name as file systems that ignore case compare it, nearly enough: what is taken for the same here stays.
+fn fold(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).to_uppercase().to_lowercase()
 }
 
 impl SeenNames {
@@ -33,6 +41,26 @@ impl SeenNames {
         if !self.too_many {
             self.names.insert(name.into());
         }
+    }
+
+    /// Whether a name of the destination is one that the source directory has: in another case, if case says nothing there.
+    pub fn has_alike(&self, level: &Level, name: &[u8]) -> Result<bool, Errno> {
+        let folds = level.target.as_ref().is_some_and(|target| target.folds_case);
+        if self.has(level, name)? || !folds {
+            return self.has(level, name);
+        }
+        if self.folded.get().is_none() {
+            let mut folded: HashSet<String> = self.names.iter().map(|name| fold(name)).collect();
+            if self.too_many {
+                let fd = path::open_directory_at(&level.source.fd, b".")?;
+                DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {
+                    folded.insert(fold(name));
+                    Ok(true)
+                })?;
+            }
+            let _ = self.folded.set(folded);
+        }
+        Ok(self.folded.get().is_some_and(|folded| folded.contains(&fold(name))))
     }
 
     /// Whether the source directory has this name.
@@ -210,5 +238,19 @@ impl Mover<'_> {
         });
         self.readers.push(reader);
         read.map(drop).map_err(fail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_case_alone_are_alike() {
+        for (one, other) in [("Foo", "foo"), ("straße", "STRASSE"), ("ÉTÉ", "été"), ("ſ", "s")]
+        {
+            assert_eq!(fold(one.as_bytes()), fold(other.as_bytes()), "{one}");
+        }
+        assert_ne!(fold(b"foo"), fold(b"foo "));
     }
 }

@@ -431,6 +431,12 @@ impl Mover<'_> {
             Err(error) => return Err(fail(Operation::Stat, error)),
         };
         match &existing {
+            Some(_) if target.folds_case && !self.is_exact(target, last) => {
+                let words = "another entry has this name in another case";
+                let (side, class) = (Side::Destination, ErrorClass::NameClash);
+                let path = level.target_path(last);
+                return Err(EntryError::plain(side, Operation::Link, class, path, words));
+            }
             Some(old) if old.identity == anchor.identity => return Ok(Linked::Already),
             Some(old) if old.kind == EntryKind::Directory => {
                 let words = "a directory stands at the destination";
@@ -439,12 +445,6 @@ impl Mover<'_> {
                 return Err(EntryError::plain(side, Operation::Link, class, path, words));
             }
             Some(old) if self.keeps_existing(old, anchor.metadata) => return Ok(Linked::Already),
-            Some(_) if target.folds_case && !self.is_exact(target, last) => {
-                let words = "another entry has this name in another case";
-                let (side, class) = (Side::Destination, ErrorClass::NameClash);
-                let path = level.target_path(last);
-                return Err(EntryError::plain(side, Operation::Link, class, path, words));
-            }
             _ => {}
         }
         self.check_lease(level, last)?;

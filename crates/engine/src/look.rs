@@ -277,8 +277,7 @@ impl Mover<'_> {
         let mut decision = decide(&record, view, &self.engine.spec.policy);
         let name = record.destination_name().as_bytes();
         // One that looks equal would be missing under its own name, and nobody would know.
-        let taken =
-            matches!(decision, Decision::Replace | Decision::UpdateInPlace | Decision::Skip);
+        let taken = existing.is_some() && !matches!(decision, Decision::Refuse(..));
         if taken && level.target.as_ref().is_some_and(|t| t.folds_case && !self.is_exact(t, name)) {
             let words = "another entry has this name in another case";
             decision = Decision::Refuse(ErrorClass::NameClash, words);

@@ -55,7 +55,7 @@ impl Mover<'_> {
             return;
         }
         let mut found = Vec::new();
-        let known = |name: &[u8]| seen.has(level, name);
+        let known = |name: &[u8]| seen.has_alike(level, name);
         let walked = self.walk_extra(level, &known, &mut |mover, extra| {
             // The names of one top go together, so that nothing above is gone before what it holds.
             mover.hand_over(&mut found, extra.at.is_root());
@@ -99,6 +99,13 @@ impl Mover<'_> {
     pub(super) fn gone_name(&mut self, level: &Level, name: &Name) {
         let deletes = self.engine.delete_when().is_some() && !self.is_in_trash(level);
         let Some(target) = level.target.as_ref().filter(|_| deletes) else { return };
+        if target.folds_case {
+            // It may be there in another case on either side, which a look at everything tells.
+            if let Some(following) = &self.engine.following {
+                following.look_at_all("the destination ignores case");
+            }
+            return;
+        }
         let mut found = Vec::new();
         let (root, holder) = (TreePath::root(), target.metadata.identity);
         let mut note = |mover: &mut Self, extra: ExtraEntry<'_>| {
