@@ -312,6 +312,7 @@ impl Mover<'_> {
         self.spent.entries += 1;
         let ancestors = cycle_free(engine, level, name, &source)?;
         // What has the name in another case must not make way.
+        self.settle_case(level, name)?;
         self.refuse_other_case(level, name)?;
         let target = match &level.target {
             None => {

@@ -27,7 +27,7 @@ pub(crate) struct SeenNames {
 }
 
 /// A name as file systems that ignore case compare it, nearly enough: what is taken for the same here stays.
-fn fold(name: &[u8]) -> String {
+pub(crate) fn fold(name: &[u8]) -> String {
     String::from_utf8_lossy(name).to_uppercase().to_lowercase()
 }
 

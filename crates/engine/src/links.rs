@@ -425,6 +425,7 @@ impl Mover<'_> {
         let (Some(target), Some(from)) = (&level.target, &anchor.level.target) else {
             return Err(fail(Operation::Link, Errno::NOENT));
         };
+        self.settle_case(level, last)?;
         let existing = match stat::stat_at(&target.fd, last, false) {
             Ok(found) => Some(engine.mounts.metadata(&found)),
             Err(error) if stat::is_absent(error) => None,

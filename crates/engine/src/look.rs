@@ -259,7 +259,8 @@ impl Mover<'_> {
 
     /// Plans a record; `None` if the look at the destination failed (and was reported).
     pub(crate) fn plan_record(&mut self, level: &Level, record: EntryRecord) -> Option<Planned> {
-        match self.existing(level, &record, false) {
+        let settled = self.settle_case(level, record.destination_name().as_bytes());
+        match settled.and_then(|()| self.existing(level, &record, false)) {
             Ok(existing) => Some(self.decide(level, record, existing)),
             Err(error) => {
                 self.engine.error(error);

@@ -62,6 +62,8 @@ pub struct Config {
     pub copy_file_range: bool,
     /// The kernel checks access by ACLs; they pass through as xattrs in any case.
     pub posix_acl: bool,
+    /// Names that differ in case alone are one, as in directories of ext4 with the flag `F` (chattr(1)).
+    pub fold_case: bool,
     /// File that gets a line of JSON for each request.
     pub log: Option<PathBuf>,
     /// Keeps the log in memory for [`FaultFsHandle::records`].
@@ -82,6 +84,7 @@ impl Default for Config {
             readdirplus: false,
             copy_file_range: true,
             posix_acl: false,
+            fold_case: false,
             log: None,
             keep_records: false,
             stats: None,
@@ -119,6 +122,7 @@ impl FaultFs {
             readdirplus: config.readdirplus,
             copy_file_range: config.copy_file_range,
             posix_acl: config.posix_acl,
+            fold_case: config.fold_case,
             threads: config.threads.max(1),
         };
         let mirror = Mirror::new(root, &stat, Arc::clone(&gate), switches);

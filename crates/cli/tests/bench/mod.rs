@@ -64,6 +64,15 @@ impl Bench {
         Some((handle, bench))
     }
 
+    /// The same, where names that differ in case alone are one.
+    pub fn folding() -> Option<(FaultFsHandle, Self)> {
+        let bench = Self::new();
+        bench.sh("mkdir backing faulty");
+        let config = Config { threads: 8, fold_case: true, ..Config::default() };
+        let handle = FaultFs::mount(&bench.at("backing"), &bench.at("faulty"), config).ok()?;
+        Some((handle, bench))
+    }
+
     /// The same scratch directory for a user without privilege, who owns it.
     pub fn unprivileged(self) -> Self {
         let Self { dmover, directory } = self;

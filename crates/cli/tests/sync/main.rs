@@ -6,6 +6,7 @@
 
 #[path = "../bench/mod.rs"]
 mod bench;
+mod case;
 mod cuts;
 mod deletes;
 mod guide;

@@ -1,5 +1,6 @@
 //! Synchronising: what a pass does beyond a copy. Attributes are set where they alone differ, what only looks equal is
 //! compared, what was renamed is renamed, and what the source does not have goes.
+mod case;
 mod changed;
 mod delete;
 mod guard;

@@ -32,6 +32,7 @@ pub(crate) struct Switches {
     pub(crate) readdirplus: bool,
     pub(crate) copy_file_range: bool,
     pub(crate) posix_acl: bool,
+    pub(crate) fold_case: bool,
     pub(crate) threads: usize,
 }
 
@@ -160,6 +161,20 @@ impl Mirror {
 
     pub(crate) fn handle(&self, number: FileHandle) -> Result<Arc<Handle>, Errno> {
         lock(&self.handles).get(&number.0).cloned().ok_or(Errno::BADF)
+    }
+
+    /// The name that an entry has in the backing directory.
+    pub(crate) fn stored(&self, parent: INodeNo, name: &OsStr) -> OsString {
+        let fold = |name: &OsStr| name.to_string_lossy().to_lowercase();
+        let find = || -> Option<OsString> {
+            let directory = self.inodes.get(parent.0).ok()?;
+            let mut names = std::fs::read_dir(directory.proc_path()).ok()?.flatten();
+            names
+                .find(|known| fold(&known.file_name()) == fold(name))
+                .map(|known| known.file_name())
+        };
+        let known = self.switches.fold_case.then(find).flatten();
+        known.unwrap_or_else(|| name.to_owned())
     }
 
     /// Serves a request about one entry of a directory.

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno as FuseErrno, FileHandle, Filesystem, FopenFlags,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType as BackingType, RenameFlags as BackingRename, XattrFlags,
@@ -51,6 +51,7 @@ impl Filesystem for Mirror {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = &*self.stored(parent, name);
         let found =
             self.entry(Op::Lookup, parent, name, |directory| backing::lookup(directory, name));
         reply_entry(reply, self.switches.ttl, found);
@@ -111,6 +112,7 @@ impl Filesystem for Mirror {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let name = &*self.stored(parent, name);
         let creation = creation(request, mode, umask);
         let created = self.make(Op::Mknod, (parent, name), creation, |directory| {
             let permissions = creation.backing_mode(directory);
@@ -130,6 +132,7 @@ impl Filesystem for Mirror {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let name = &*self.stored(parent, name);
         let creation = creation(request, mode, umask);
         let created = self.make(Op::Mkdir, (parent, name), creation, |directory| {
             rustix::fs::mkdirat(&directory.fd, name, creation.backing_mode(directory))
@@ -137,7 +140,26 @@ impl Filesystem for Mirror {
         reply_entry(reply, self.switches.ttl, created);
     }
 
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        // FS_IOC_GETFLAGS and FS_CASEFOLD_FL of linux/fs.h.
+        if self.switches.fold_case && command == 0x8008_6601 {
+            return reply.ioctl(0, &0x4000_0000_u32.to_ne_bytes());
+        }
+        reply.error(FuseErrno::ENOTTY);
+    }
+
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = &*self.stored(parent, name);
         let removed = self.in_directory(Op::Unlink, parent, name, |directory| {
             rustix::fs::unlinkat(&directory.fd, name, AtFlags::empty())
         });
@@ -145,6 +167,7 @@ impl Filesystem for Mirror {
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = &*self.stored(parent, name);
         let removed = self.in_directory(Op::Rmdir, parent, name, |directory| {
             rustix::fs::unlinkat(&directory.fd, name, AtFlags::REMOVEDIR)
         });
@@ -159,6 +182,7 @@ impl Filesystem for Mirror {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let name = &*self.stored(parent, name);
         let creation = creation(request, 0, 0);
         let created = self.make(Op::Symlink, (parent, name), creation, |directory| {
             rustix::fs::symlinkat(target, &directory.fd, name)
@@ -176,6 +200,11 @@ impl Filesystem for Mirror {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let name = &*self.stored(parent, name);
+        // One that only changes its case is another name of itself.
+        let known = self.stored(new_parent, new_name);
+        let itself = parent == new_parent && known == name;
+        let new_name = if itself { new_name } else { &*known };
         let how = BackingRename::from_bits_retain(flags.bits());
         let renamed = self.move_entry((parent, name), (new_parent, new_name), how);
         reply_empty(reply, renamed);
@@ -189,6 +218,7 @@ impl Filesystem for Mirror {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
+        let new_name = &*self.stored(new_parent, new_name);
         let created = self.link_entry(number, new_parent, new_name);
         reply_entry(reply, self.switches.ttl, created);
     }
@@ -208,6 +238,7 @@ impl Filesystem for Mirror {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let name = &*self.stored(parent, name);
         let creation = creation(request, mode, umask);
         let created = self.in_directory(Op::Create, parent, name, |directory| {
             backing::create(directory, name, flags, creation)

@@ -1,0 +1,89 @@
+//! Names that have changed their case, where the destination has one name for both.
+use dmover_model::{EntryError, Operation, Side, Verb};
+use dmover_observe::Counter;
+use dmover_sys::directory::{self, DirectoryReader};
+use dmover_sys::{Errno, path, stat};
+
+use crate::context::entry_error;
+use crate::extra::fold;
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+use crate::verify::look_at;
+
+impl Mover<'_> {
+    /// Has the destination call an entry as the source does, if it has it in another case and the source has no entry of that
+    /// name. If it has one, two entries are one there, and whoever comes second is refused.
+    pub(crate) fn settle_case(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let settles = engine.spec.verb == Verb::Sync && !engine.spec.policy.dry_run;
+        let target = level.target.as_ref().filter(|target| settles && target.folds_case);
+        let Some(target) = target else { return Ok(()) };
+        let fail = |operation| {
+            move |error| entry_error(Side::Destination, operation, level.target_path(name), error)
+        };
+        let Some(found) = look_at(&target.fd, name).map_err(fail(Operation::Stat))? else {
+            return Ok(());
+        };
+        if self.is_exact(target, name) {
+            return Ok(());
+        }
+        let mut stored = None;
+        let alike = fold(name);
+        each_name(&target.fd, |known| {
+            let itself = fold(known) == alike
+                && stat::stat_at(&target.fd, known, false)
+                    .is_ok_and(|known| (known.device, known.inode) == (found.device, found.inode));
+            if itself {
+                stored = Some(known.to_vec());
+            }
+        })
+        .map_err(fail(Operation::ReadDirectory))?;
+        let Some(stored) = stored else { return Ok(()) };
+        let mut has_both = false;
+        each_name(&level.source.fd, |known| has_both |= known == stored).map_err(|error| {
+            entry_error(Side::Source, Operation::ReadDirectory, level.own_source_path(), error)
+        })?;
+        if has_both {
+            return Ok(());
+        }
+        self.check_lease(level, name)?;
+        self.change_case(target, &stored, name).map_err(fail(Operation::Rename))?;
+        engine.count(Counter::EntriesRenamed);
+        engine.progress();
+        Ok(())
+    }
+}
+
+impl Mover<'_> {
+    /// rename(2) may leave two names of one object as they are, and these are two for the kernel: then by way of a third one.
+    fn change_case(
+        &self,
+        target: &TargetDirectory,
+        stored: &[u8],
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        directory::rename(&target.fd, stored, name)?;
+        self.exact_names.replace(None);
+        if self.is_exact(target, name) {
+            return Ok(());
+        }
+        // No temporary's name: whoever finds it after a crash must not remove it.
+        let between = [stored, b".dmover-case"].concat();
+        directory::move_new(&target.fd, stored, &target.fd, &between)?;
+        let moved = directory::move_new(&target.fd, &between, &target.fd, name);
+        if moved.is_err() {
+            directory::move_new(&target.fd, &between, &target.fd, stored)?;
+        }
+        self.exact_names.replace(None);
+        moved
+    }
+}
+
+fn each_name(directory: &dmover_sys::OwnedFd, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
+    let fd = path::open_directory_at(directory, b".")?;
+    DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {
+        each(name);
+        Ok(true)
+    })?;
+    Ok(())
+}
