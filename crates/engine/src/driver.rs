@@ -229,9 +229,6 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     if let Some(state) = locked {
         remember(state, &id, placement, &destination);
     }
-    if let (Err(error), Some(outside)) = (&result, &run.outside) {
-        outside.failed(&run.engine, error.to_string(), error.exit_code().code());
-    }
     result?;
     let mut report = run.report(id);
     let one = job.spec.sources.len() == 1 && matches!(job.list, JobList::None);
@@ -416,6 +413,9 @@ impl Run {
             }
             self.tell_unlinked()
         });
+        if let (Err(error), Some(outside)) = (&result, &self.outside) {
+            outside.failed(&self.engine, error.to_string(), error.exit_code().code());
+        }
         self.queue.close();
         for mover in self.movers.drain(..) {
             // One that hangs in a system call would keep us for ever.

@@ -469,6 +469,29 @@ fn a_source_that_nobody_may_write_to_becomes_a_snapshot() {
     assert_eq!(bench.differs("src", &names[1]), "");
 }
 
+/// What is on record of inodes is of the disk that it was made on.
+#[test]
+fn snapshots_that_were_copied_here_share_nothing_with_the_next_one() {
+    let bench = ground();
+    bench
+        .sh("echo one > src/p; ln src/p src/q; for i in $(seq 50); do echo $i > src/other$i; done");
+    bench.create("", 0);
+    bench.sh("cp -a snaps copied; cd src; cp -p q t; mv t q");
+    bench.dmover("snapshot create src copied").expect_code(0);
+    bench.create("", 0);
+    for directory in ["snaps", "copied"] {
+        let inodes = bench
+            .sh(&format!("stat -c %i {directory}/latest/p {directory}/latest/q | uniq | wc -l"));
+        assert_eq!(inodes, "2\n", "{directory}");
+        assert_eq!(
+            bench.sh(&format!(
+                "rsync -nrlptgoDHAXic --delete src/ {directory}/$(readlink {directory}/latest)/"
+            )),
+            ""
+        );
+    }
+}
+
 #[test]
 fn a_tree_that_is_not_complete_never_gets_the_name_of_another() {
     let bench = ground();

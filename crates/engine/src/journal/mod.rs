@@ -368,13 +368,13 @@ impl Journal {
     }
 
     fn try_commit(&mut self, entry: &Entry) -> Result<bool, Box<dyn std::error::Error>> {
-        let (generation, pass) = (self.generation, self.pass);
+        let pass = self.pass;
         let behavior = rusqlite::TransactionBehavior::Immediate;
         let transaction = self.database.transaction_with_behavior(behavior)?;
         let now: i64 = transaction
             .prepare_cached("SELECT value FROM meta WHERE key = 'generation'")?
             .query_row([], |row| row.get(0))?;
-        if now != generation {
+        if now != self.generation {
             return Ok(false);
         }
         for change in &entry.changes {
@@ -417,6 +417,13 @@ impl Journal {
         Ok(true)
     }
 
+    /// Whether another process has begun with this journal.
+    fn is_taken_over(&self) -> rusqlite::Result<bool> {
+        let sql = "SELECT value FROM meta WHERE key = 'generation'";
+        let now: i64 = self.database.query_row(sql, [], |row| row.get(0))?;
+        Ok(now != self.generation)
+    }
+
     /// Ends the pass, or leaves it to be gone on with.
     pub fn end(
         &mut self,
@@ -431,6 +438,9 @@ impl Journal {
             Ending::Stopped => ("stopped", false),
         };
         let ended = finished.then(now_ms);
+        if self.is_taken_over().map_err(|e| self.fail(&e))? {
+            return Err(Fatal::Fenced { journal: self.path.clone() });
+        }
         let run = || -> rusqlite::Result<()> {
             let sql = "UPDATE pass SET state = ?1, ended_ms = ?2, exit_code = ?3, counters = ?4, \
                        resumed_ms = ?5 WHERE number = ?6";
@@ -476,7 +486,8 @@ pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Resul
         Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs") | None
     );
     let settings = if remote {
-        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = TRUNCATE;"
+        // Locked anew for each transaction: only then is what another process has written read again.
+        "PRAGMA journal_mode = TRUNCATE;"
     } else {
         "PRAGMA journal_mode = WAL;"
     };

@@ -172,9 +172,8 @@ impl SnapshotDirectory {
 
     /// Which directory stands under a name beside the records.
     fn tree_of(&self, name: &str) -> Option<Vec<u8>> {
-        let (found, born) = stat::stat_born_at(&self.own, name.as_bytes()).ok()?;
-        let (seconds, nanoseconds) = born.unwrap_or_default();
-        Some(format!("{}:{seconds}.{nanoseconds:09}", found.inode).into_bytes())
+        let found = stat::stat_born_at(&self.own, name.as_bytes()).ok()?;
+        Some(tree_identity(&found))
     }
 
     fn own_path(&self) -> PathBuf {
@@ -476,6 +475,12 @@ impl SnapshotDirectory {
         let name = removed.file_name().unwrap_or_default().as_bytes();
         directory::remove_directory(&self.own, name).map_err(|e| failed(removed, "remove", e))
     }
+}
+
+/// What tells a tree from others.
+fn tree_identity((found, born): &(stat::Stat, Option<(i64, u32)>)) -> Vec<u8> {
+    let (seconds, nanoseconds) = born.unwrap_or_default();
+    format!("{}:{seconds}.{nanoseconds:09}", found.inode).into_bytes()
 }
 
 /// Who makes a tree, and with what rules: nobody else knows what is in it, nor what a crash may have done to it.

@@ -60,18 +60,24 @@ impl Sharing {
     pub fn open(policy: &SnapshotPolicy, dry_run: bool) -> Result<Self, Fatal> {
         let directory = policy.directory.to_path();
         let own = directory.join(OWN);
-        let base = policy.base.as_ref().map(|name| -> Result<Base, Fatal> {
+        let base = policy.base.as_ref().map(|name| -> Result<Option<Base>, Fatal> {
             let at = directory.join(name);
             let top = path::open_directory(&at).map_err(|e| super::failed(&at, "open", e))?;
             let record = SnapshotRecord::read(own.join(file_of(name)))?;
+            let tree = stat::stat_born_at(&top, b"").map(|found| super::tree_identity(&found));
+            if record.bytes("tree")?.is_some_and(|known| tree.is_ok_and(|tree| tree != known)) {
+                // It was copied here, and the record speaks of inodes of another tree.
+                tracing::warn!(?at, "nothing is shared with a snapshot that was not made here");
+                return Ok(None);
+            }
             let begun = ticked(record.number("begun_ms")?.unwrap_or_default());
             let record = record.has_linked()?.then_some(Mutex::new(record));
-            Ok(Base { top, begun, record })
+            Ok(Some(Base { top, begun, record }))
         });
         let unfinished = || SnapshotRecord::open(own.join(file_of(UNFINISHED)));
         Ok(Self {
             share: policy.share,
-            base: base.transpose()?,
+            base: base.transpose()?.flatten(),
             record: (!dry_run).then(unfinished).transpose()?.map(Mutex::new),
             linked: Mutex::default(),
         })
