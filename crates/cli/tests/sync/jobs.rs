@@ -125,20 +125,20 @@ fn chunks_that_were_done_stay_done() {
     let Some((handle, bench)) = Bench::faulty() else {
         return skip::skipped("chunks_that_were_done_stay_done", "no FUSE");
     };
-    bench.write("source/big", pattern(16 << 20));
-    let rule = Rule::new(Op::Write, Action::Hang { duration_ms: 60_000 }).from_offset(15 << 20);
+    bench.write("backing/big", pattern(16 << 20));
+    let rule = Rule::new(Op::Read, Action::Hang { duration_ms: 60_000 }).from_offset(15 << 20);
     handle.set_rules(&[rule]).unwrap();
-    let words = ["sync", "-j2", "--split-size=1M", "--engine=buffered", "source", "faulty"];
+    let words = ["sync", "-j2", "--split-size=1M", "--engine=buffered", "faulty", "b"];
     let running = bench.dmover.start(words).unwrap();
     wait_for_fault(&handle);
     bench.wait_for("chunks", |_| bench.ask("SELECT count(*) FROM task WHERE kind = 'chunk'") == 1);
     kill(running, &handle);
-    assert_eq!(leftovers(&bench.at("backing")).unwrap().len(), 1, "the file that goes on");
-    let pass = bench.sync("-j2 --split-size=1M --engine=buffered source faulty", 0);
+    assert_eq!(leftovers(&bench.at("b")).unwrap().len(), 1, "the file that goes on");
+    let pass = bench.sync("-j2 --split-size=1M --engine=buffered faulty b", 0);
     assert_eq!(pass.summary().0["resumed"], true);
     assert_eq!(pass.number("chunks_copied"), 1);
     assert_eq!(pass.number("bytes_copied"), 1 << 20);
-    bench.assert_same("source", "backing");
+    bench.assert_same("backing", "b");
 }
 
 /// A server that does not hear syncfs(2) hears of every chunk before it is on record.

@@ -1,5 +1,5 @@
 //! What a job tells those who ask from outside, in files that can be read from any host that sees the state directory.
-use dmover_model::{JobId, PathBytes};
+use dmover_model::{JobId, PathBytes, Verb};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -133,12 +133,14 @@ impl StateDirectory {
         let created_ms = known.as_ref().map_or(file.created_ms, |known| known.created_ms);
         // A pass without a label does not take it away.
         let label = file.label.clone().or_else(|| known?.label);
-        self.put(job, JOB, &JobFile { label, created_ms, ..file.clone() }, true)
+        // Only passes are gone on with.
+        let flushed = file.verb == Verb::Sync.word();
+        self.put(job, JOB, &JobFile { label, created_ms, ..file.clone() }, flushed)
     }
 
     /// Writes down how a job stands.
     pub(crate) fn put_status(&self, job: &JobId, status: &JobStatus) -> std::io::Result<()> {
-        self.put(job, STATUS, status, !status.phase.has_process())
+        self.put(job, STATUS, status, false)
     }
 
     /// Writes down how a job stands between two passes.

@@ -13,7 +13,7 @@ use crate::verify::look_at;
 impl Mover<'_> {
     /// Has the destination call an entry as the source does, if it has it in another case and the source has no entry of that
     /// name. If it has one, two entries are one there, and whoever comes second is refused.
-    pub(crate) fn settle_case(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
+    pub(crate) fn settle_case(&mut self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
         let engine = self.engine;
         let settles = engine.spec.verb == Verb::Sync && !engine.spec.policy.dry_run;
         let target = level.target.as_ref().filter(|target| settles && target.folds_case);
@@ -48,6 +48,8 @@ impl Mover<'_> {
         }
         self.check_lease(level, name)?;
         self.change_case(target, &stored, name).map_err(fail(Operation::Rename))?;
+        // It may have been finished already.
+        self.mark_dirty(&level.reference());
         engine.count(Counter::EntriesRenamed);
         engine.progress();
         Ok(())
