@@ -93,7 +93,9 @@ impl Mover<'_> {
             && (new.uid, new.gid) == (old.uid, old.gid)
             && flags(new) == flags(old)
             && time(new.mtime) == time(old.mtime);
-        let ordinary = new.file_type() == FileType::RegularFile && new.links == 1;
+        // What has several names in a snapshot that is being made is looked up.
+        let alone = self.engine.sharing.is_none() || old.links == 1;
+        let ordinary = new.file_type() == FileType::RegularFile && new.links == 1 && alone;
         if !(alike && ordinary) || self.engine.spec.policy.sync.is_none() {
             return alike && ordinary;
         }

@@ -72,6 +72,10 @@ impl Mover<'_> {
             }
             self.lease.extend();
         }
+        self.settle_linked();
+    }
+
+    fn settle_linked(&self) {
         if let Some(sharing) = &self.engine.sharing
             && let Err(error) = sharing.settle()
         {
@@ -159,6 +163,8 @@ impl Mover<'_> {
         let anchor = carrier.anchor();
         if !group.rest.is_empty() {
             self.note_linked(anchor.level, anchor.name, anchor.identity);
+            // Before there is a second name: a run that goes on has to know whose they are.
+            self.settle_linked();
         }
         let mut unlocked = None;
         for file in names {

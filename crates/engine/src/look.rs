@@ -276,6 +276,12 @@ impl Mover<'_> {
                 self.existing_view(level, target, &record, (metadata, symlink.as_deref()))
             });
         let mut decision = decide(&record, view, &self.engine.spec.policy);
+        let looks = matches!(decision, Decision::Skip | Decision::Inspect | Decision::Compare);
+        let joined =
+            |(old, _): &(Metadata, _)| self.engine.is_linked_to_others(level, &record, old);
+        if looks && existing.as_ref().is_some_and(joined) {
+            decision = Decision::Replace;
+        }
         let name = record.destination_name().as_bytes();
         // One that looks equal would be missing under its own name, and nobody would know.
         let taken = existing.is_some() && !matches!(decision, Decision::Refuse(..));

@@ -469,6 +469,25 @@ fn a_source_that_nobody_may_write_to_becomes_a_snapshot() {
     assert_eq!(bench.differs("src", &names[1]), "");
 }
 
+/// An interrupted run has made two names of one file, and by the time it is gone on with they are two files.
+#[test]
+fn what_was_split_before_an_interrupted_snapshot_goes_on_is_two_files() {
+    let bench = ground();
+    bench.create("", 0);
+    bench.sh("echo one > src/p; ln src/p src/q; head -c 2M /dev/urandom >src/large");
+    let state = bench.dmover.state_directory().display().to_string();
+    let line = format!(
+        "ulimit -f 1024; trap '' XFSZ; exec {} snapshot create -qq --state-dir {state} src snaps",
+        bench::PROGRAM
+    );
+    assert_eq!(bench.sh(&format!("code=0; ({line}) || code=$?; echo $code")), "3\n");
+    assert!(bench.exists("snaps/.dmover-snapshots/unfinished/q"), "or this tests nothing");
+    bench.sh("cd src; cp -p q t; mv t q");
+    bench.create("", 0);
+    assert_eq!(bench.sh("stat -c %i snaps/latest/p snaps/latest/q | uniq | wc -l"), "2\n");
+    assert_eq!(bench.differs("src", "latest"), "");
+}
+
 /// What is on record of inodes is of the disk that it was made on.
 #[test]
 fn snapshots_that_were_copied_here_share_nothing_with_the_next_one() {

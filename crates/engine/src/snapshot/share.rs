@@ -93,6 +93,20 @@ impl Sharing {
         lock(&self.linked).push((inode, source));
     }
 
+    /// Whether an inode of the snapshot that is being made is on record as that of another inode of the source.
+    fn is_of_another(
+        &self,
+        inode: u64,
+        source: impl FnOnce() -> Result<SourceObject, Errno>,
+    ) -> bool {
+        let known = self.record.as_ref().map(|record| lock(record).linked(inode));
+        match known {
+            Some(Ok(Some(known))) => !source().is_ok_and(|now| now == known),
+            Some(Err(_)) => true,
+            Some(Ok(None)) | None => false,
+        }
+    }
+
     /// Puts that on record; a task must not be reported before.
     pub fn settle(&self) -> Result<(), Fatal> {
         let linked = std::mem::take(&mut *lock(&self.linked));
@@ -150,6 +164,23 @@ impl Engine {
                 false
             }
         }
+    }
+}
+
+impl Engine {
+    /// Whether a file of the snapshot that is being made has other names, by an interrupted run, that are another inode's at the
+    /// source by now.
+    pub(crate) fn is_linked_to_others(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+        existing: &Metadata,
+    ) -> bool {
+        let several = existing.kind == EntryKind::File && existing.links > 1;
+        self.sharing.as_ref().filter(|_| several).is_some_and(|sharing| {
+            let source = || source_object(level, record.name.as_bytes());
+            sharing.is_of_another(existing.identity.inode, source)
+        })
     }
 }
 
