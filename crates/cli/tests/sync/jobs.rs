@@ -108,7 +108,10 @@ fn what_was_handed_on_is_not_done_again() {
     handle.set_rules(&[hang(Op::Create).name("last")]).unwrap();
     wait_for_fault(&handle);
     let open = "SELECT count(*) FROM task WHERE done = 0";
-    bench.wait_for("end of the other tasks", |_| bench.ask(open) == 1);
+    // If there is one mover only by now, nobody ends them.
+    let until = Instant::now() + Duration::from_secs(10);
+    let late = || Instant::now() > until;
+    bench.wait_for("end of the other tasks", |_| bench.ask(open) == 1 || late());
     let on_record = bench.ask("SELECT coalesce(sum(entries), 0) FROM outcome");
     kill(running, &handle);
     let pass = bench.sync("-j2 --manifest m source faulty", 0);
