@@ -46,8 +46,9 @@ impl SeenNames {
     /// Whether a name of the destination is one that the source directory has: in another case, if case says nothing there.
     pub fn has_alike(&self, level: &Level, name: &[u8]) -> Result<bool, Errno> {
         let folds = level.target.as_ref().is_some_and(|target| target.folds_case);
-        if self.has(level, name)? || !folds {
-            return self.has(level, name);
+        let has = self.has(level, name)?;
+        if has || !folds {
+            return Ok(has);
         }
         if self.folded.get().is_none() {
             let mut folded: HashSet<String> = self.names.iter().map(|name| fold(name)).collect();

@@ -122,7 +122,7 @@ pub enum Surveyed {
     Moved(u64, MoveResult),
     /// A directory was entered, of which a later look at its path may find another.
     Entered {
-        /// Which one, at the source.
+        /// Which one, at the source; when it was born is told of a `late` one.
         object: Object,
         /// Where it is.
         path: TreePath,

@@ -102,7 +102,7 @@ impl JournalReader {
     /// Why it cannot be read, in words.
     pub fn errors(&self) -> Result<Vec<RecordedError>, String> {
         let sql = "SELECT pass, time_ms, side, operation, path, class, errno, detail, attempt FROM error \
-                   WHERE pass >= (SELECT max(number) FROM pass WHERE kind != 'changed') ORDER BY id";
+                   WHERE pass >= coalesce((SELECT max(number) FROM pass WHERE kind != 'changed'), 0) ORDER BY id";
         self.all(sql, |row| {
             Ok(RecordedError {
                 pass: row.get(0)?,

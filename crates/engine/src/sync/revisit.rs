@@ -150,10 +150,14 @@ impl Mover<'_> {
         let made = level.target.as_ref().is_some_and(|target| target.made);
         let recent = engine.is_recent(level, source);
         if engine.tells_entered || made || recent {
-            let Ok(found) = stat::stat_born_at(&level.source.fd, b"") else { return };
-            let (object, path) = (object_of(&found), level.path.clone());
-            let above = above.source.metadata.identity.inode;
             let late = engine.is_resumed && recent && !made;
+            let mut object = Object { inode: source.identity.inode, birth: None };
+            if late {
+                // Only then the catalog is asked which object it knows.
+                let Ok(found) = stat::stat_born_at(&level.source.fd, b"") else { return };
+                object = object_of(&found);
+            }
+            let (path, above) = (level.path.clone(), above.source.metadata.identity.inode);
             self.outcome.survey.push(Surveyed::Entered { object, path, above, late });
         }
     }
