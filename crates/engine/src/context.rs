@@ -215,14 +215,7 @@ impl Engine {
         self.roots.ids().find_map(|id| {
             let root = self.root(id).ok()?;
             let sides = [Some(&root.source), root.destination.as_ref()];
-            let below = sides.into_iter().flatten().find_map(|side| {
-                let top = side.display.0.strip_suffix(b"/").unwrap_or(&side.display.0);
-                let below = path.0.strip_prefix(top)?;
-                (below.is_empty() || below.starts_with(b"/")).then_some(below)
-            })?;
-            let parts: Vec<&[u8]> =
-                below.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
-            TreePath::new(parts.join(&b'/')).ok()
+            sides.into_iter().flatten().find_map(|side| path.below(&side.display))
         })
     }
 

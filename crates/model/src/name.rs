@@ -138,6 +138,17 @@ impl PathBytes {
         }
         Self(bytes)
     }
+
+    /// Where this path is below `top`, if it is.
+    pub fn below(&self, top: &Self) -> Option<TreePath> {
+        let below = self.0.strip_prefix(top.0.strip_suffix(b"/").unwrap_or(&top.0))?;
+        if !below.is_empty() && !below.starts_with(b"/") {
+            return None;
+        }
+        let parts: Vec<&[u8]> =
+            below.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
+        TreePath::new(parts.join(&b'/')).ok()
+    }
 }
 
 impl From<&OsStr> for PathBytes {

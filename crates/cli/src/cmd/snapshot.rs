@@ -21,7 +21,7 @@ use super::transfer::{self, Published, Transfer};
 use crate::args::{
     CreateArgs, KeptArgs, ListArgs, PruneArgs, ReadBackArg, ShareArg, SnapshotAction, SnapshotArgs,
 };
-use crate::print::json::SCHEMA;
+use crate::print::json::{self, SCHEMA};
 use crate::print::progress::Progress;
 use crate::print::text::TextPrinter;
 use crate::print::{Sizes, counted, failure, grouped, line, say};
@@ -32,12 +32,17 @@ pub(crate) fn run(args: &SnapshotArgs, matches: Option<&ArgMatches>) -> ExitCode
     let Some(matches) = matches else { return exit(Code::Usage) };
     match &args.action {
         SnapshotAction::Create(args) => create(args, matches),
-        SnapshotAction::List(args) => list(args).unwrap_or_else(|error| told(&error)),
-        SnapshotAction::Prune(args) => prune(args).unwrap_or_else(|error| told(&error)),
+        SnapshotAction::List(args) => list(args).unwrap_or_else(|error| told(&error, args.json)),
+        SnapshotAction::Prune(args) => {
+            prune(args).unwrap_or_else(|error| told(&error, args.output.json))
+        }
     }
 }
 
-fn told(error: &Fatal) -> ExitCode {
+fn told(error: &Fatal, as_json: bool) -> ExitCode {
+    if as_json {
+        line(&json::fatal(error));
+    }
     failure(&error.to_string(), &error.hint());
     exit(error.exit_code())
 }
@@ -57,7 +62,7 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     };
     let snapshots = match opened {
         Ok(snapshots) => snapshots,
-        Err(error) => return told(&error),
+        Err(error) => return told(&error, args.output.json),
     };
     let job = |snapshots: Option<&SnapshotDirectory>| {
         let base = snapshots.map(SnapshotDirectory::newest).transpose().map_err(Trouble::Fatal)?;
@@ -73,12 +78,12 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         let paths = (source.clone(), PathBytes::from(unfinished.as_os_str()));
         spec::snapshot_spec(args, paths, policy, matches).map_err(Trouble::Unusable)
     };
-    if let Err(error) = snapshots.as_ref().map_or(Ok(Vec::new()), snapshots_in) {
-        return told(&error);
+    if let Err(error) = snapshots.as_ref().map_or(Ok((Vec::new(), Code::Done)), snapshots_in) {
+        return told(&error, args.output.json);
     }
     let spec = match job(snapshots.as_ref()) {
         Ok(spec) => spec,
-        Err(trouble) => return trouble.tell(),
+        Err(trouble) => return trouble.tell(args.output.json),
     };
     if let Some(code) = detach::go_on(&args.job, &args.state, &spec) {
         return code;
@@ -100,11 +105,11 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     });
     let begun = match begun.transpose() {
         Ok(begun) => begun,
-        Err(error) => return told(&error),
+        Err(error) => return told(&error, args.output.json),
     };
     let spec = match begun.as_ref().map_or(Ok(spec), |(snapshots, _)| job(Some(snapshots))) {
         Ok(spec) => spec,
-        Err(trouble) => return trouble.tell(),
+        Err(trouble) => return trouble.tell(args.output.json),
     };
     let publish = |report: &JobReport, code: Code| match &begun {
         Some((snapshots, begun_ms)) => publish(args, (snapshots, *begun_ms, &at), report, code),
@@ -123,9 +128,9 @@ enum Trouble {
 }
 
 impl Trouble {
-    fn tell(&self) -> ExitCode {
+    fn tell(&self, as_json: bool) -> ExitCode {
         match self {
-            Self::Fatal(error) => told(error),
+            Self::Fatal(error) => told(error, as_json),
             Self::Unusable(unusable) => refuse(unusable),
         }
     }
@@ -206,12 +211,13 @@ fn existing(directory: &OsStr) -> Result<SnapshotDirectory, Fatal> {
 }
 
 /// The snapshots in a directory. What cannot be read is told, and left alone.
-fn snapshots_in(directory: &SnapshotDirectory) -> Result<Vec<Snapshot>, Fatal> {
+fn snapshots_in(directory: &SnapshotDirectory) -> Result<(Vec<Snapshot>, Code), Fatal> {
     let (all, unreadable) = directory.list()?;
+    let code = if unreadable.is_empty() { Code::Done } else { Code::Partial };
     for error in unreadable {
         failure(&error.to_string(), &error.hint());
     }
-    Ok(all)
+    Ok((all, code))
 }
 
 fn as_json(snapshot: &Snapshot, action: &str) -> String {
@@ -248,10 +254,11 @@ fn as_text(snapshot: &Snapshot) -> String {
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode, Fatal> {
-    for snapshot in snapshots_in(&existing(&args.directory)?)? {
+    let (all, code) = snapshots_in(&existing(&args.directory)?)?;
+    for snapshot in all {
         line(&if args.json { as_json(&snapshot, "keep") } else { as_text(&snapshot) });
     }
-    Ok(exit(Code::Done))
+    Ok(exit(code))
 }
 
 fn retention(kept: &KeptArgs) -> Retention {
@@ -286,7 +293,7 @@ fn prune(args: &PruneArgs) -> Result<ExitCode, Fatal> {
     }
     let snapshots = existing(&args.directory)?;
     let snapshots = if args.dry_run { snapshots } else { snapshots.lock()? };
-    let all = snapshots_in(&snapshots)?;
+    let (all, mut code) = snapshots_in(&snapshots)?;
     let dates: Vec<Dated> = all.iter().map(dated).collect();
     let keeps = retention.keeps(&dates, now_ms());
     for (snapshot, keeps) in all.iter().zip(&keeps) {
@@ -298,9 +305,8 @@ fn prune(args: &PruneArgs) -> Result<ExitCode, Fatal> {
         }
     }
     if args.dry_run {
-        return Ok(exit(Code::Done));
+        return Ok(exit(code));
     }
-    let mut code = Code::Done;
     for (snapshot, _) in all.iter().zip(&keeps).filter(|(_, keeps)| !**keeps) {
         if let Err(error) = snapshots.retire(&snapshot.name) {
             failure(&error.to_string(), &error.hint());

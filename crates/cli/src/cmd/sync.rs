@@ -83,12 +83,7 @@ fn only_failed(
     let roots = [&spec.sources[0], &spec.destination];
     let mut paths: Vec<TreePath> = failed
         .iter()
-        .filter_map(|error| {
-            let below = roots.iter().find_map(|root| error.path.0.strip_prefix(&root.0[..]))?;
-            let parts: Vec<&[u8]> =
-                below.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
-            TreePath::new(parts.join(&b'/')).ok()
-        })
+        .filter_map(|error| roots.iter().find_map(|root| error.path.below(root)))
         .collect();
     paths.sort_unstable();
     paths.dedup();

@@ -93,17 +93,7 @@ impl JsonPrinter {
     }
 
     fn print(&self, kind: &str, path: Option<&PathBytes>, fields: Value) {
-        let mut object = Map::new();
-        object.insert("type".into(), kind.into());
-        object.insert("schema".into(), SCHEMA.into());
-        object.insert("time".into(), jiff::Timestamp::now().to_string().into());
-        if let Some(path) = path {
-            object.extend(path_fields(&path.to_path()));
-        }
-        if let Value::Object(fields) = fields {
-            object.extend(fields);
-        }
-        let mut text = Value::Object(object).to_string();
+        let mut text = record(kind, path, fields);
         text.push('\n');
         let mut out = std::io::stdout().lock();
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -170,17 +160,39 @@ impl JsonPrinter {
         self.print("read_back", None, fields);
     }
 
-    /// The last line of a job that could not run.
     /// Where the snapshot is that was made.
     pub fn snapshot(&self, place: &Path) {
         self.print("snapshot", None, Value::Object(path_fields(place).collect()));
     }
 
+    /// The last line of a job that could not run.
     pub fn fatal(&self, error: &Fatal) {
-        let code = error.exit_code().code();
-        let fields = json!({"message": error.to_string(), "hint": error.hint(), "exit_code": code});
-        self.print("fatal", None, fields);
+        self.print("fatal", None, fatal_fields(error));
     }
+}
+
+/// The only line of a job that could not even be set up.
+pub(crate) fn fatal(error: &Fatal) -> String {
+    record("fatal", None, fatal_fields(error))
+}
+
+fn fatal_fields(error: &Fatal) -> Value {
+    let code = error.exit_code().code();
+    json!({"message": error.to_string(), "hint": error.hint(), "exit_code": code})
+}
+
+fn record(kind: &str, path: Option<&PathBytes>, fields: Value) -> String {
+    let mut object = Map::new();
+    object.insert("type".into(), kind.into());
+    object.insert("schema".into(), SCHEMA.into());
+    object.insert("time".into(), jiff::Timestamp::now().to_string().into());
+    if let Some(path) = path {
+        object.extend(path_fields(&path.to_path()));
+    }
+    if let Value::Object(fields) = fields {
+        object.extend(fields);
+    }
+    Value::Object(object).to_string()
 }
 
 fn digest_fields(digest: &FileDigest) -> Value {

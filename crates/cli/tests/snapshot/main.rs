@@ -289,6 +289,27 @@ fn pruning_removes_what_is_not_kept_and_nothing_else() {
     assert!(refused.stderr.contains("which snapshots are to be kept is not said"));
 }
 
+/// India is five and a half hours ahead of UTC.
+#[test]
+fn hours_are_those_of_the_place() {
+    let bench = ground();
+    for begun in ["2024-05-01 10:20", "2024-05-01 10:40", "2024-05-01 11:20"] {
+        bench.create("", 0);
+        let name = bench.names().pop().unwrap();
+        let record = bench.at(format!("snaps/.dmover-snapshots/{name}.sqlite"));
+        let seconds: i64 = bench.sh(&format!("date -ud '{begun}' +%s")).trim().parse().unwrap();
+        let database = rusqlite::Connection::open(record).unwrap();
+        let sql = "UPDATE meta SET value = ?1 WHERE key = 'begun_ms'";
+        assert_eq!(database.execute(sql, [seconds * 1000]).unwrap(), 1);
+    }
+    let kept = |zone: &str| {
+        let words = format!("{} snapshot prune -n --keep-hourly 2 snaps", bench::PROGRAM);
+        bench.sh(&format!("TZ={zone} {words} | cut -d' ' -f1 | tr '\\n' ' '"))
+    };
+    assert_eq!(kept("UTC"), "remove keep keep ");
+    assert_eq!(kept("IST-5:30"), "keep remove keep ");
+}
+
 #[test]
 fn a_source_that_is_not_the_one_before_is_refused() {
     let bench = ground();
@@ -341,6 +362,9 @@ fn one_process_at_a_time() {
     };
     assert_eq!(bench.sh(&line("snapshot create -qq --no-state src snaps 2>/dev/null")), "6\n");
     assert_eq!(bench.sh(&line("snapshot prune -qq --keep-last 1 snaps 2>/dev/null")), "6\n");
+    let told = bench.sh(&line("snapshot create --json --no-state src snaps 2>/dev/null"));
+    let fatal: serde_json::Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    assert_eq!((&fatal["type"], &fatal["exit_code"]), (&"fatal".into(), &6.into()));
     assert_eq!(bench.names().len(), 1);
 }
 
@@ -392,6 +416,10 @@ fn a_snapshot_that_has_no_record_is_left_alone_and_shared_with_by_nobody() {
     bench.dmover("snapshot prune --keep-last 1 snaps").expect_code(0);
     assert!(bench.exists(&format!("snaps/{first}/old")));
     bench.sh("echo damaged >$(ls snaps/.dmover-snapshots/*.sqlite)");
+    for verb in ["list", "prune -n --keep-last 1"] {
+        let told = bench.dmover(&format!("snapshot {verb} snaps")).expect_code(3);
+        assert!(told.stderr.contains("cannot be used"), "{}", told.stderr);
+    }
     let run = bench.create("", 0);
     assert!(run.stderr.contains("cannot be used"), "{}", run.stderr);
     assert_eq!(bench.differs("src", "latest"), "");

@@ -391,3 +391,26 @@ fn a_destination_that_is_another_directory_ends_it() {
     assert_eq!(watch.code(), Some(8));
     assert_eq!(bench.sh("ls dst"), "", "a few changes would look like all of it");
 }
+
+#[test]
+fn the_end_of_a_watch_is_told_and_what_an_earlier_one_was_asked_ends_no_other() {
+    let Some((_, bench, _image)) = grounds("the_end_of_a_watch").next() else { return };
+    bench.sh(
+        "printf '#!/bin/sh\\necho $DMOVER_JOB_STATE $DMOVER_JOB_EXIT >told\\n' >tell; chmod +x tell",
+    );
+    let words = "--label mine --notify ./tell src dst";
+    // One that is killed before it hears what it is asked.
+    let mut watch = Watch::start(&bench, words);
+    watch.signal("-STOP");
+    bench.dmover("cancel mine").expect_code(0);
+    watch.signal("-KILL");
+    assert_eq!(watch.code(), None);
+    assert!(!bench.exists("told"));
+    let mut watch = Watch::start(&bench, words);
+    bench.sh("echo changed >src/top");
+    wait_until_equal(&bench, "src", "dst");
+    assert!(!bench.exists("told"), "it heard what another was asked");
+    bench.dmover("cancel mine").expect_code(0);
+    assert_eq!(watch.code(), Some(3));
+    assert_eq!(bench.read("told"), "cancelled 3\n");
+}
