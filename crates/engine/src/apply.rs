@@ -438,6 +438,9 @@ impl Mover<'_> {
             self.tell_renewed(level, record);
         } else if action != Action::Skipped {
             self.tell_touched(level);
+            if kind == EntryKind::File {
+                self.doubt_if_exchanged(level, record);
+            }
         }
         if action == Action::Skipped {
             engine.count(Counter::EntriesSkipped);

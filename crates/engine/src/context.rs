@@ -10,7 +10,7 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::Errno;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -138,6 +138,10 @@ pub struct Engine {
     pub(crate) doubts: Mutex<Vec<TreePath>>,
     /// Errors that are not in the journal yet.
     pub(crate) unrecorded: Mutex<Vec<EntryError>>,
+    /// Directories that would go, and hold what stays.
+    pub(crate) held: Mutex<BTreeSet<PathBytes>>,
+    /// Why one look at everything is not enough.
+    pub(crate) looks_again: Mutex<Option<&'static str>>,
     /// It looks only at what a feed has told of.
     pub(crate) following: Option<Following>,
     /// It makes a snapshot.
@@ -165,6 +169,20 @@ impl Engine {
 
     pub(crate) fn add(&self, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);
+    }
+
+    /// Something can only be put in order by another look at everything.
+    pub(crate) fn look_again(&self, why: &'static str) {
+        match &self.following {
+            Some(following) => following.look_at_all(why),
+            None => *lock(&self.looks_again) = Some(why),
+        }
+    }
+
+    /// Why everything has to be looked at.
+    pub(crate) fn needs_all(&self) -> Option<String> {
+        let again = lock(&self.looks_again).map(str::to_owned);
+        again.or_else(|| self.following.as_ref().and_then(Following::needs_all))
     }
 
     pub(crate) fn temporary_name(&self) -> dmover_model::Name {

@@ -80,6 +80,8 @@ pub struct Job {
     pub lock: Option<Arc<JobLock>>,
     /// What follows.
     pub then: Then,
+    /// How long the same command has been at work before.
+    pub before: Duration,
     /// Where the ledger spills to.
     pub spill_directory: PathBuf,
     /// Who watches.
@@ -300,6 +302,8 @@ struct Run {
     /// So many tasks were asked of a list that had none yet.
     awaited: Option<usize>,
     finished: bool,
+    /// How long the same command has been at work before.
+    before: Duration,
 }
 
 impl Run {
@@ -366,6 +370,8 @@ impl Run {
             unrecorded: Mutex::default(),
             guard,
             sharing: sharing(spec)?,
+            held: Mutex::default(),
+            looks_again: Mutex::default(),
             following: matches!(job.list, JobList::Changed(_)).then(Following::default),
             forbidden: RwLock::default(),
         });
@@ -401,6 +407,7 @@ impl Run {
             looked_for_extra: false,
             awaited: None,
             finished: false,
+            before: job.before,
         })
     }
 
@@ -548,7 +555,7 @@ impl Run {
             }
         }
         if let Some(most) = self.engine.spec.limits.duration_max_ms
-            && self.engine.started.elapsed().as_millis() as u64 >= most
+            && (self.before + self.engine.started.elapsed()).as_millis() as u64 >= most
         {
             control.stop(StopReason::Duration);
         }
@@ -703,8 +710,8 @@ impl Run {
             withheld: engine.guard.withheld(),
             resumed: engine.is_resumed,
             limit: self.pace.summary(),
-            elapsed: engine.started.elapsed(),
-            needs_all: engine.following.as_ref().and_then(Following::needs_all),
+            elapsed: self.before + engine.started.elapsed(),
+            needs_all: engine.needs_all(),
             peak_memory_bytes: dmover_sys::process::peak_memory_bytes(),
             spilled: self.ledger.has_spilled(),
         }

@@ -169,6 +169,7 @@ impl Mover<'_> {
                     })
                 });
             if let Err(error) = walked {
+                self.engine.hold_above(level, &at);
                 self.engine.error(error);
             }
         }

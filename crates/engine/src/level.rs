@@ -3,6 +3,7 @@ use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Identity, Metadata, Operation, PathBytes, RootId, Side,
     TreePath, Verb,
 };
+use dmover_sys::stat::{ATTRIBUTE_MOUNT_ROOT, Stat};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, flags, path, set, stat, xattr};
 use std::sync::Arc;
@@ -274,6 +275,9 @@ impl Engine {
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         let metadata = self.mounts.metadata(&found);
+        if found.attributes & ATTRIBUTE_MOUNT_ROOT != 0 && self.spec.verb == Verb::Sync {
+            self.refuse_bound(&fd, &found, &shown())?;
+        }
         let facts = self.capabilities.facts(metadata.identity.mount, &fd);
         let mut target = TargetDirectory {
             fd,
@@ -300,6 +304,30 @@ impl Engine {
         target.hands_down_flags = bits & (flags::CARRIED | flags::PROJECT_INHERIT) != 0;
         target.folds_case |= bits & flags::CASEFOLD != 0;
         Ok(target)
+    }
+
+    /// Refuses a place in the destination where a part of its own file system, or of the source's, is mounted: whatever goes
+    /// there goes somewhere else as well, perhaps from the source itself.
+    fn refuse_bound(
+        &self,
+        fd: &OwnedFd,
+        found: &Stat,
+        shown: &PathBytes,
+    ) -> Result<(), EntryError> {
+        let fail = |e| entry_error(Side::Destination, Operation::Stat, shown.clone(), e);
+        let mut roots = self.roots.ids().filter_map(|id| self.root(id).ok());
+        if roots.any(|root| shown.below(root.written()).is_some_and(|below| below.is_root())) {
+            return Ok(());
+        }
+        let above = stat::stat_at(fd, b"..", false).map_err(fail)?;
+        let mount = self.mounts.identity(found).mount;
+        let mut roots = self.roots.ids().filter_map(|id| self.root(id).ok());
+        if above.device != found.device && roots.all(|root| root.mount != mount) {
+            return Ok(());
+        }
+        let words = "a part of a file system that has other names is mounted here (a bind mount)";
+        let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+        Err(EntryError::plain(side, Operation::Open, class, shown.clone(), words))
     }
 
     /// A directory that an earlier run has made immutable, as its source is, is opened up again; so is one that is

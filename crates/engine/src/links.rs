@@ -385,6 +385,7 @@ impl Mover<'_> {
                 }
                 self.tell_link(&level, file, anchor.metadata, Some(anchor.metadata));
             }
+            Ok((_, Linked::Later)) => self.hand_on_as_inherited(),
             // The name was made by an attempt whose answer was lost.
             Ok((level, Linked::Already)) => self.linked(&level, file, anchor, None),
             Ok((level, Linked::New(old))) => self.linked(&level, file, anchor, old.as_deref()),
@@ -445,6 +446,12 @@ impl Mover<'_> {
                 return Err(EntryError::plain(side, Operation::Link, class, path, words));
             }
             Some(old) if old.identity == anchor.identity => return Ok(Linked::Already),
+            Some(old)
+                if old.kind == EntryKind::Directory
+                    && self.clear_for_link(level, &file.destination_name, old) =>
+            {
+                return Ok(Linked::Later);
+            }
             Some(old) if old.kind == EntryKind::Directory => {
                 let words = "a directory stands at the destination";
                 let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
@@ -599,6 +606,8 @@ enum Linked {
     /// In place of what stood there, if anything.
     New(Option<Box<Metadata>>),
     Already,
+    /// A directory that goes is in the way.
+    Later,
     Impossible(Errno),
     /// The name belongs to another inode by now.
     Separate(Box<EntryRecord>),

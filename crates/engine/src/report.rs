@@ -51,7 +51,7 @@ pub struct JobReport {
     pub limit: Limit,
     /// Wall-clock time.
     pub elapsed: Duration,
-    /// Why a pass over changed places is not enough.
+    /// Why this pass is not enough, and everything has to be looked at, or once more.
     pub needs_all: Option<String>,
     /// Peak resident memory of the process in bytes.
     pub peak_memory_bytes: u64,

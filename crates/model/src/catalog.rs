@@ -128,7 +128,7 @@ pub enum Surveyed {
         path: TreePath,
         /// The directory above it.
         above: u64,
-        /// An interrupted run of this pass may have entered another one under this path.
+        /// It was changed since the pass began, and not made by it: another one may have stood here when names were compared.
         late: bool,
     },
     /// Something in a directory was brought over.

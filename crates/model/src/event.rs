@@ -122,12 +122,14 @@ pub enum Event {
     },
     /// What keeps the job from being faster has become something else.
     Limit(Limit),
-    /// Nothing is deleted.
+    /// Nothing is deleted, or nothing more.
     Withheld {
         /// Why, in words.
         reason: String,
         /// What to do.
         advice: String,
+        /// Entries that have gone before.
+        deleted: u64,
     },
     /// The job stops taking new work.
     Paused {

@@ -40,6 +40,8 @@ pub struct Stat {
 pub const ATTRIBUTE_IMMUTABLE: u64 = 0x10;
 /// `STATX_ATTR_APPEND`.
 pub const ATTRIBUTE_APPEND: u64 = 0x20;
+/// `STATX_ATTR_MOUNT_ROOT`, Linux 5.8.
+pub const ATTRIBUTE_MOUNT_ROOT: u64 = 0x2000;
 
 impl Stat {
     /// The type bits.

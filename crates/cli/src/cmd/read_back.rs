@@ -7,6 +7,7 @@ use dmover_model::{
 use dmover_observe::{Counters, Monitor};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::manifest::Recorded;
 
@@ -61,6 +62,7 @@ pub(super) fn run(
         state: None,
         lock: None,
         then: dmover_engine::Then::Nothing,
+        before: Duration::ZERO,
         spill_directory: place.spill_directory.to_owned(),
         monitor: Arc::new(Findings(Arc::clone(&place.monitor))),
         counters: Arc::new(Counters::default()),

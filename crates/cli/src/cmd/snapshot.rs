@@ -14,6 +14,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::detach;
 use super::run::{describe, exit, listen, refuse, usable_state};
@@ -353,6 +354,7 @@ impl<'a> Remover<'a> {
             state: None,
             lock: None,
             then: dmover_engine::Then::Nothing,
+            before: Duration::ZERO,
             spill_directory: std::env::temp_dir(),
             monitor: Arc::clone(&self.printer) as Arc<dyn Monitor>,
             counters: Arc::clone(&self.counters),

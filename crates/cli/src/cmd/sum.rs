@@ -9,6 +9,7 @@ use std::fs::File;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::run::{before_the_job, end, exit, refuse};
 use crate::args::SumArgs;
@@ -48,6 +49,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         state: None,
         lock: None,
         then: dmover_engine::Then::Nothing,
+        before: Duration::ZERO,
         spill_directory: std::env::temp_dir(),
         monitor: printer.monitor(),
         counters,

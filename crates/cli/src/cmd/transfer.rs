@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::run::{before_the_job, describe, end, exit, listen, spill_directory, usable_state};
 use super::{detach, read_back, verify};
@@ -101,6 +102,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         state,
         lock: None,
         then: Then::Nothing,
+        before: Duration::ZERO,
         spill_directory,
         monitor: printer.monitor(),
         counters,
@@ -119,18 +121,18 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
     let Prepared { mut job, printer, manifest } = prepare(args)?;
     let mut result = hold(&mut job).and_then(|()| run_job(&job));
     if let Ok(first) = &result
-        && (first.resumed && first.state == JobState::Finished && manifest.is_none())
+        && (first.resumed || first.needs_all.is_some())
+        && (first.state == JobState::Finished && manifest.is_none() && !first.dry_run)
+        // Then the job is not done, and says so: another run would have the limit anew.
+        && first.withheld.is_none()
     {
         // What failed in the run that was interrupted, and what has changed since, is only known to a pass over everything.
-        printer.say("dmover: the interrupted run is complete; looking at everything once more");
+        let why = first.needs_all.as_deref().unwrap_or("the interrupted run is complete");
+        printer.say(&format!("dmover: {why}; looking at everything once more"));
         let first = first.clone();
         job.counters = Arc::new(first.counters.of_what_was_done());
-        let elapsed = first.elapsed;
-        result = run_job(&job).map(|report| JobReport {
-            resumed: true,
-            elapsed: elapsed + report.elapsed,
-            ..report
-        });
+        job.before = first.elapsed;
+        result = run_job(&job).map(|report| JobReport { resumed: first.resumed, ..report });
     }
     let went_on = result.is_ok();
     if let Some(Err(message)) = manifest.as_ref().map(|manifest| manifest.end(&result)) {
@@ -153,6 +155,10 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
         whole.state = read.state;
     }
     let mut refused = Code::Done;
+    if let Ok(JobReport { needs_all: Some(why), withheld: None, dry_run: false, .. }) = &result {
+        printer.say(&format!("dmover: {why}: run the same command again"));
+        refused = Code::Partial;
+    }
     if let (Ok(report), Some(publish)) = (&result, args.publish) {
         let code = checked.as_ref().map_or(Code::Done, |(code, _)| *code);
         match publish(report, report.exit_code().merge(code)) {

@@ -7,6 +7,7 @@ use dmover_model::{ExitCode as Code, JobSpec, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::run::{
     before_the_job, describe, end, exit, listen, refuse, spill_directory, usable_state,
@@ -95,6 +96,7 @@ fn job(
     Job {
         lock: None,
         then: dmover_engine::Then::Nothing,
+        before: Duration::ZERO,
         list: recorded.map_or(JobList::None, |recorded| {
             JobList::Records(Arc::clone(recorded) as Arc<dyn dmover_engine::RecordSupply>)
         }),

@@ -70,8 +70,9 @@ impl Monitor for JsonPrinter {
                 self.progress.note_limit(limit);
                 self.print("limit", None, limit_value(limit));
             }
-            Event::Withheld { reason, advice } => {
-                self.print("withheld", None, json!({"reason": reason, "advice": advice}));
+            Event::Withheld { reason, advice, deleted } => {
+                let fields = json!({"reason": reason, "advice": advice, "deleted": deleted});
+                self.print("withheld", None, fields);
             }
             Event::Paused { reason } => self.print("paused", None, json!({"reason": reason})),
         }

@@ -52,8 +52,9 @@ impl Monitor for TextPrinter {
                 let path = quoted(&path.0);
                 self.say(&format!("dmover: error: {path}: reads back otherwise: {detail}\n{hint}"));
             }
-            Event::Withheld { reason, advice } if self.quiet < 2 => {
-                self.say(&format!("dmover: nothing is deleted: {reason}\n  hint: {advice}"));
+            Event::Withheld { reason, advice, deleted } if self.quiet < 2 => {
+                let more = if *deleted > 0 { " more" } else { "" };
+                self.say(&format!("dmover: nothing{more} is deleted: {reason}\n  hint: {advice}"));
             }
             Event::Limit(limit) => self.progress.note_limit(limit),
             Event::Paused { reason } => self.say(&format!("dmover: paused: {reason}")),
@@ -294,7 +295,9 @@ fn headline(report: &JobReport) -> String {
         }
         (JobState::Finished, _) if report.withheld.is_some() && report.errors.is_empty() => {
             let reason = report.withheld.as_ref().map(|withheld| withheld.reason.words());
-            format!("finished, and nothing was deleted: {}", reason.unwrap_or_default())
+            let deleted = report.counters.get(Counter::EntriesDeleted) > 0;
+            let what = if deleted { "not everything" } else { "nothing" };
+            format!("finished, and {what} was deleted: {}", reason.unwrap_or_default())
         }
         (JobState::Finished, _) if report.dry_run => {
             "dry run: not everything would arrive; nothing was changed".to_owned()

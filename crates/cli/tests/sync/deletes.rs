@@ -345,11 +345,11 @@ fn what_a_killed_run_left_goes_with_its_directory() {
 #[test]
 fn an_immutable_copy_goes_with_its_source() {
     let bench = Bench::new();
-    bench.sh("mkdir a; touch a/keep a/locked");
+    bench.sh("mkdir a; touch a/keep a/locked a/other");
     if !is_root() || bench.dmover.command().arg("--version").output().is_err() {
         return skip::skipped("an_immutable_copy_goes_with_its_source", "needs root");
     }
-    bench.sh("chattr +i a/locked 2>/dev/null || touch unsupported");
+    bench.sh("chattr +i a/locked a/other 2>/dev/null || touch unsupported");
     if bench.exists("unsupported") {
         return skip::skipped("an_immutable_copy_goes_with_its_source", "no inode flags here");
     }
@@ -358,6 +358,9 @@ fn an_immutable_copy_goes_with_its_source() {
     bench.sh("chattr -i a/locked; rm a/locked");
     bench.sync("--delete a b", 0);
     assert!(!bench.exists("b/locked"));
+    bench.sh("chattr -i a/other; rm a/other");
+    bench.sync("--delete --trash trash a b", 0);
+    assert!(!bench.exists("b/other") && bench.sh("ls trash/*") == "other\n");
     // Locked by somebody at the destination only: that is not dmover's to lift, but to name.
     bench.sh("chattr +i b/keep; echo more > a/keep");
     let refused = bench.dmover("sync a b").expect_code(3);
@@ -405,5 +408,101 @@ fn a_state_directory_inside_the_destination_stays() {
         bench.sync(&format!("--state-dir b/.state --delete={when} a b"), 0);
         assert!(bench.sh("ls b/.state/jobs/*/journal.sqlite").contains("journal"), "{when}");
         assert!(!bench.exists("b/x"), "{when}");
+    }
+}
+
+/// Nothing is moved with a directory that is exchanged for another one.
+#[test]
+fn a_state_directory_stays_where_directories_are_exchanged() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/x a/y b/y; echo x > a/x/f; echo y > a/y/f");
+    let line = "--state-dir b/y/.state --delete a b";
+    bench.sync(line, 0);
+    bench.sync(line, 0);
+    bench.sh("mv a/y a/t; mv a/x a/y; mv a/t a/x");
+    for _ in 0..2 {
+        bench.sync(line, 0);
+        assert!(bench.exists("b/y/.state/jobs"));
+    }
+    assert_eq!(bench.sh("rsync -nrlptgoDHAXic --exclude .state --delete a/ b/"), "");
+}
+
+/// Where the source has a directory, what is mounted is a part of the destination, unless it has another name.
+#[test]
+fn what_is_mounted_where_the_source_has_a_directory() {
+    let test = "what_is_mounted_where_the_source_has_a_directory";
+    if !is_root() {
+        return skip::skipped(test, "needs root");
+    }
+    for when in ["delay", "after", "during"] {
+        let bench = Bench::new();
+        bench.sh("mkdir -p a/other a/bound a/self b/other b/bound b/self precious; touch a/{other,bound,self}/f precious/p
+            mount -t tmpfs none b/other; touch b/other/extra; mount --bind precious b/bound; mount --bind a b/self");
+        let _undo = bench.undo("umount b/other b/bound b/self");
+        let line = format!("--delete={when} --exclude /bound --exclude /self a b");
+        bench.sync(&line, 0);
+        assert_eq!(bench.sh("ls b/other"), "f\n", "{when}");
+        let pass = bench.sync(&format!("--delete={when} a b"), 3);
+        assert!(pass.0.text().contains("bind mount"), "{when}: {}", pass.0.tell());
+        assert_eq!(
+            bench.sh("ls -x precious a"),
+            "a:\nbound  other  self\n\nprecious:\np\n",
+            "{when}"
+        );
+    }
+}
+
+/// A copy of a trash is a directory like any other, and a trash keeps its own mark.
+#[test]
+fn copies_of_a_trash_are_no_trash() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a b; touch a/f b/1 b/2");
+    bench.sync("--delete --trash b/t a b", 0);
+    bench.sh("touch b/t/mine");
+    bench.sync("b c", 0);
+    assert_eq!(bench.rsync("b", "c"), "");
+    bench.sh("rm b/t/mine b/t/*/1");
+    bench.sync("--delete b c", 0);
+    assert_eq!(bench.rsync("b", "c"), "");
+    // Trash beside trash.
+    bench.sh("mkdir d; touch d/gone");
+    bench.sync("--delete --trash d/t b d", 0);
+    for line in ["--delete b d", "--delete --trash d/t b d", "--delete b d"] {
+        bench.sync(line, 0);
+        assert!(bench.sh("ls d/t/*").contains("gone"), "{line}");
+    }
+}
+
+#[test]
+fn what_holds_a_trash_stays_and_is_not_listed() {
+    for when in ["delay", "after", "during"] {
+        let bench = Bench::new();
+        bench.sh("mkdir -p a b/x/y b/z; touch a/f b/1 b/x/y/2 b/z/3");
+        bench.sync(&format!("--delete={when} --trash b/x/y/t a b"), 3);
+        bench.sh("touch b/x/y/4 b/z");
+        let listed = bench.sync(&format!("-n --delete={when} a b"), 3);
+        let pass = bench.sync(&format!("--delete={when} a b"), 3);
+        assert_eq!(listed.done(), pass.done(), "{when}: a dry run lists exactly what goes");
+        assert!(!bench.exists("b/x/y/4") && bench.exists("b/x/y/t/.dmover-trash"), "{when}");
+        let errors = pass.0.said().unwrap().errors;
+        assert_eq!(errors.len(), 1, "{when}: {}", pass.0.tell());
+    }
+}
+
+#[test]
+fn names_of_one_file_where_directories_were() {
+    for (before, line) in [
+        ("mkdir a/e; echo x > a/e/x; seq 9 > a/d", "rm -r a/e; ln a/d a/e"),
+        ("mkdir a/d; echo x > a/d/x; seq 9 > a/e", "rm -r a/d; ln a/e a/d"),
+    ] {
+        for when in ["delay", "after", "during"] {
+            let bench = Bench::new();
+            bench.sh(&format!("mkdir a; {before}"));
+            bench.sync("a b", 0);
+            bench.sh(line);
+            bench.sync(&format!("--delete={when} a b"), 0);
+            assert_eq!(bench.rsync("a", "b"), "", "{when}");
+            assert_eq!(bench.inode("b/d"), bench.inode("b/e"), "{when}");
+        }
     }
 }

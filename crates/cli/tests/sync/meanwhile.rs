@@ -79,3 +79,41 @@ fn files_that_change_places_with_others_of_another_mode() {
     running.finish().unwrap().expect_code(0);
     bench.heals();
 }
+
+/// Between the looks at names and the moment when a directory is entered, however long that takes.
+#[test]
+fn directories_that_change_places_before_they_are_entered() {
+    for renamed in [false, true] {
+        let bench = Bench::new();
+        bench.sh(ALIKE);
+        bench.sh("mkdir a/0; cp a/big a/0");
+        bench.sync("a b", 0);
+        bench.sync("a b", 0);
+        if renamed {
+            bench.sh("mv a/x a/w; mv a/w a/v");
+        }
+        let name = if renamed { "v" } else { "x" };
+        bench.sh("head -c 2M /dev/urandom | tee a/big > a/0/big");
+        let mut running = bench.slow_pass();
+        bench.until(&mut running, "a large file is in hand", || bench.is_large_file_in_hand());
+        bench.sh(&format!("mv a/{name} a/t; mv a/y a/{name}; mv a/t a/y"));
+        running.finish().unwrap().expect_code(0);
+        bench.heals();
+    }
+}
+
+/// What goes in a run that is gone on with counts for the look at everything after it.
+#[test]
+fn a_pass_that_goes_on_has_one_limit_for_what_goes() {
+    let bench = Bench::new();
+    bench.sh("mkdir a b; head -c 2M /dev/urandom | tee a/big | tr a b > b/big; touch -d @1 b/big; touch a/{1..9} b/{a..f}");
+    let words = ["sync", "-j1", "--bwlimit=1M", "--delete=during", "--max-delete=3", "a", "b"];
+    let mut running = bench.dmover.start(words).unwrap();
+    bench.until(&mut running, "the large file is in hand", || bench.is_large_file_in_hand());
+    running.kill().unwrap();
+    let before: usize = bench.sh("ls b | grep -c '[a-f]$'").trim().parse().unwrap();
+    let pass = bench.sync(&words[1..].join(" "), 5);
+    assert!(pass.withheld().is_some(), "{}", pass.0.tell());
+    let after: usize = bench.sh("ls b | grep -c '[a-f]$'").trim().parse().unwrap();
+    assert!(before - after <= 3, "{before} were there, and {after} are: {}", pass.0.tell());
+}

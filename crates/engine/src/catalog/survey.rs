@@ -708,7 +708,7 @@ impl Survey {
             return Ok(());
         }
         self.catalog.begin_changes()?;
-        for path in paths {
+        for path in paths.iter().filter(|path| !self.late.contains(path)) {
             self.catalog.trust(path)?;
         }
         self.catalog.make_changes()

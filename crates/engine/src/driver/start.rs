@@ -139,7 +139,7 @@ pub(super) fn guard(
                 let hint = "if it is meant to be empty, --allow-empty-source says so";
                 Err(Fatal::refused(message, hint))
             }
-            _ => Ok(Guard::new(Some(delete), None, None, None)),
+            _ => Ok(Guard::new(Some(delete), None, None, None, 0)),
         };
     }
     let doubt = doubt.or_else(|| other_source(&resolved.roots, last));
@@ -153,5 +153,6 @@ pub(super) fn guard(
         let found = path::open_directory(state.path()).and_then(stat::stat_fd).ok()?;
         Some(mounts.identity(&found))
     });
-    Ok(Guard::new(Some(delete), doubt, trash, state))
+    let gone = job.counters.get(Counter::EntriesDeleted);
+    Ok(Guard::new(Some(delete), doubt, trash, state, gone))
 }

@@ -14,19 +14,29 @@ use dmover_sys::directory::TypeHint;
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
 use std::sync::Arc;
 
-use super::trash::{holds_mark, is_trash};
+use super::trash::{is_trash, is_trash_of_both};
 use crate::apply::Planned;
-use crate::context::{Engine, entry_error};
+use crate::context::{Engine, entry_error, lock};
 use crate::extra::{ExtraEntry, SeenNames};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::root::Root;
 use crate::verify::look_at;
 
+const LINKED: &str = "names of a file with several names were taken by directories";
 /// So many names are reported, or removed, at once.
 const NAMES_MAX: usize = 512;
 
 impl Engine {
+    /// What stays in a directory that would go keeps that one, and those above it.
+    pub(crate) fn hold_above(&self, level: &Level, at: &TreePath) {
+        let mut place = Some(at.clone());
+        while let Some(at) = place.filter(|at| !at.is_root()) {
+            lock(&self.held).insert(level.own_target_path().join(&at));
+            place = at.split_last().map(|(above, _)| above);
+        }
+    }
+
     fn delete_when(&self) -> Option<DeleteWhen> {
         let sync = self.spec.policy.sync.as_ref();
         sync.and_then(|sync| sync.delete.as_ref()).map(|delete| delete.when)
@@ -70,14 +80,30 @@ impl Mover<'_> {
     /// Whether names of a directory are in a trash, though the source has one of that name as well.
     fn is_in_trash(&self, level: &Level) -> bool {
         let target = level.target.as_ref();
-        !self.engine.clears_all() && target.is_some_and(|target| holds_mark(&target.fd))
+        !self.engine.clears_all()
+            && target.is_some_and(|target| is_trash_of_both(&target.fd, &level.source.fd))
     }
 
     /// A directory that has to go before an entry of another type can take its place.
     pub(crate) fn clear(&mut self, level: &Level, planned: &Planned) {
         if let Some(found) = &planned.existing {
+            if planned.record.metadata.kind == EntryKind::File && planned.record.metadata.links > 1
+            {
+                // When its place is free its other names are long dealt with.
+                self.engine.look_again(LINKED);
+            }
             self.clear_name(level, planned.record.destination_name(), found);
         }
+    }
+
+    /// The same for a further name of a file. Answers whether anything may go at all.
+    pub(crate) fn clear_for_link(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
+        let clears = self.engine.delete_when().is_some();
+        if clears {
+            self.engine.look_again(LINKED);
+            self.clear_name(level, name, found);
+        }
+        clears
     }
 
     fn clear_name(&mut self, level: &Level, name: &Name, found: &Metadata) {
@@ -130,6 +156,14 @@ impl Mover<'_> {
         let own = self.engine.guard.is_state(found.identity)
             || (!self.engine.clears_all() && is_trash(extra.fd, name));
         if found.kind == EntryKind::Directory && own {
+            if !at.is_root() {
+                // It has its place in what goes.
+                let words =
+                    "dmover's own (a trash, or its state) lies here, so what is above it stays";
+                let (side, class) = (Side::Destination, ErrorClass::Busy);
+                self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
+                self.engine.hold_above(level, at);
+            }
             return false;
         }
         let here = level.target.as_ref().map(|target| target.metadata.identity.mount);
@@ -141,6 +175,7 @@ impl Mover<'_> {
             let words = "something is mounted here";
             let (side, class) = (Side::Destination, ErrorClass::Busy);
             self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
+            self.engine.hold_above(level, at);
             return false;
         }
         self.engine.count(Counter::EntriesExtra);
@@ -290,6 +325,11 @@ impl Mover<'_> {
         if !self.lease.holds() {
             return Err(plain(ErrorClass::Fenced, "this mover lost its lease"));
         }
+        let is_held = found.kind == EntryKind::Directory && lock(&engine.held).contains(path);
+        if is_held {
+            // Why was told where it was found.
+            return Ok(false);
+        }
         self.writes_to(target);
         if engine.spec.policy.dry_run {
             self.tell_deleted(
@@ -300,7 +340,18 @@ impl Mover<'_> {
             return Ok(true);
         }
         let gone = match engine.guard.trash() {
-            Some(trash) => self.once_more(target, || trash.take(target, going)).map_err(fail)?,
+            Some(trash) => self
+                .once_more(target, || match trash.take(target, going) {
+                    // An earlier pass has locked it, as its source was.
+                    Err(Errno::PERM)
+                        if name.kind != EntryKind::Directory
+                            && self.lift_file(target, name.name.as_bytes()) =>
+                    {
+                        trash.take(target, going)
+                    }
+                    taken => taken,
+                })
+                .map_err(fail)?,
             None => self.once_more(target, || self.unlink(target, name)).map_err(fail)?,
         };
         match gone {
@@ -328,7 +379,7 @@ impl Mover<'_> {
             Ok(Ok(())) if written => {
                 "it holds temporaries of another job; 'dmover cleanup' removes them when nobody writes there any more"
             }
-            _ => "it holds something that came later",
+            _ => "it holds something that came later, or could not be removed",
         }
     }
 

@@ -28,6 +28,8 @@ pub enum WithheldReason {
     Empty,
     /// Something says that it is not the source that it was.
     Doubtful(String),
+    /// A file system that belongs to the source is not mounted.
+    NotMounted(PathBuf),
     /// Some of the source could not be read.
     SourceErrors(u64),
     /// What goes is to be kept in a directory of the destination, which this pass makes.
@@ -53,6 +55,9 @@ impl WithheldReason {
         match self {
             Self::Empty => "the source is empty".into(),
             Self::Doubtful(words) => words.clone(),
+            Self::NotMounted(at) => {
+                format!("{} is to be mounted there (fstab) and is not", at.display())
+            }
             Self::SourceErrors(1) => "an entry of the source could not be read".into(),
             Self::SourceErrors(count) => {
                 format!("{count} entries of the source could not be read")
@@ -78,6 +83,9 @@ impl WithheldReason {
             Self::Doubtful(_) => {
                 "if this is the right source, 'dmover cleanup' makes dmover forget the old one"
             }
+            Self::NotMounted(_) => {
+                "mount it; if it is not to be there any more, take it out of /etc/fstab"
+            }
             Self::SourceErrors(_) => "mend the errors that are named, then run it again",
             Self::NoTrash | Self::Stopped => "run the same command again",
             Self::Limit(_) => {
@@ -101,6 +109,8 @@ pub(crate) struct Guard {
     there: AtomicU64,
     /// Entries that may still go, where they go at once.
     allowance: Allowance,
+    /// Entries that have gone before in the same command.
+    gone: u64,
     withheld: Mutex<Option<Withheld>>,
     /// What was found when mounts were last looked at.
     looked: Mutex<Option<(Instant, Option<WithheldReason>)>>,
@@ -129,13 +139,14 @@ impl Guard {
         doubt: Option<WithheldReason>,
         trash: Option<Trash>,
         state: Option<Identity>,
+        gone: u64,
     ) -> Self {
         let most = match policy.and_then(|policy| policy.limit) {
-            Some(DeleteLimit::Entries(most)) => most,
+            Some(DeleteLimit::Entries(most)) => most.saturating_sub(gone),
             _ => u64::MAX,
         };
         let allowance = Allowance(AtomicU64::new(most));
-        Self { doubt, trash, state, allowance, ..Self::default() }
+        Self { doubt, trash, state, allowance, gone, ..Self::default() }
     }
 
     pub fn trash(&self) -> Option<&Trash> {
@@ -173,7 +184,7 @@ impl Guard {
             let below = !engine.spec.selection.one_file_system;
             let root = engine.roots.ids().next().and_then(|id| engine.root(id).ok());
             let missing =
-                root.and_then(|root| missing(&root, below)).map(|mount| not_mounted(&mount));
+                root.and_then(|root| missing(&root, below)).map(WithheldReason::NotMounted);
             *looked = Some((Instant::now(), missing));
         }
         looked.as_ref().and_then(|(_, reason)| reason.clone())
@@ -206,11 +217,11 @@ impl Guard {
         }
         let limit = engine.delete_policy().and_then(|policy| policy.limit)?;
         let get = |counter| engine.counters.get(counter);
-        let extra = get(Counter::EntriesExtra);
+        let extra = get(Counter::EntriesExtra) + self.gone;
         let too_many = match limit {
             DeleteLimit::Entries(most) => extra > most,
             DeleteLimit::Millionths(share) => {
-                let there = self.there.load(Ordering::SeqCst);
+                let there = self.there.load(Ordering::SeqCst) + self.gone;
                 u128::from(extra) * 1_000_000 > u128::from(there) * u128::from(share)
             }
         };
@@ -230,14 +241,9 @@ pub(crate) fn doubt(
     one_file_system: bool,
 ) -> Option<WithheldReason> {
     if let Some(mount) = missing(root, !one_file_system) {
-        return Some(not_mounted(&mount));
+        return Some(WithheldReason::NotMounted(mount));
     }
     (!may_be_empty && is_empty(root)).then_some(WithheldReason::Empty)
-}
-
-fn not_mounted(at: &Path) -> WithheldReason {
-    let words = format!("{} is to be mounted there (fstab) and is not", at.display());
-    WithheldReason::Doubtful(words)
 }
 
 /// Whether the source has no entries. What cannot be read is an error of its own when it is scanned.
@@ -292,7 +298,8 @@ impl Engine {
         let mut withheld = lock(&self.guard.withheld);
         if withheld.is_none() {
             let (words, advice) = (reason.words(), reason.advice().to_owned());
-            self.monitor.event(&Event::Withheld { reason: words, advice });
+            let deleted = self.counters.get(Counter::EntriesDeleted);
+            self.monitor.event(&Event::Withheld { reason: words, advice, deleted });
         }
         let kept = withheld.get_or_insert_with(|| Withheld { reason: reason.clone(), entries: 0 });
         for extra in names {

@@ -72,7 +72,9 @@ impl Mover<'_> {
             return LEFT;
         };
         let copy = stat::stat_born_at(&old.fd, old_name).map_err(refused)?;
-        if !engine.is_object(entry, entry.copy, &copy) || self.holds_own(&old.fd, old_name, entry) {
+        if !engine.is_object(entry, entry.copy, &copy)
+            || self.holds_own(&old.fd, old_name, entry.kind)
+        {
             return LEFT;
         }
         let Some(new) = self.place_for(&root, &new_place)? else { return LEFT };
@@ -86,6 +88,11 @@ impl Mover<'_> {
             Err(error) if stat::is_absent(error) => None,
             found => Some(engine.mounts.metadata(&found.map_err(refused)?)),
         };
+        // What is exchanged is moved as well.
+        let other = there.as_ref().filter(|_| wanted.exchange);
+        if other.is_some_and(|other| self.holds_own(&new.fd, new_name, other.kind)) {
+            return LEFT;
+        }
         let result = match self.make_move(wanted, &ends, there.as_ref()) {
             Err(Errno::ACCESS | Errno::PERM) if self.open_up_for(&ends, entry) => {
                 self.make_move(wanted, &ends, there.as_ref())
@@ -170,8 +177,8 @@ impl Mover<'_> {
     }
 
     /// Whether what is to be moved holds what is known by its path: dmover's own state, or a file system.
-    fn holds_own(&self, parent: &OwnedFd, name: &[u8], entry: &CatalogEntry) -> bool {
-        if entry.kind != EntryKind::Directory {
+    fn holds_own(&self, parent: &OwnedFd, name: &[u8], kind: EntryKind) -> bool {
+        if kind != EntryKind::Directory {
             return false;
         }
         let fd = path::open_directory_below(parent, name);

@@ -150,7 +150,7 @@ impl Mover<'_> {
         let made = level.target.as_ref().is_some_and(|target| target.made);
         let recent = engine.is_recent(level, source);
         if engine.tells_entered || made || recent {
-            let late = engine.is_resumed && recent && !made;
+            let late = recent && !made;
             let mut object = Object { inode: source.identity.inode, birth: None };
             if late {
                 // Only then the catalog is asked which object it knows.
@@ -191,6 +191,19 @@ impl Mover<'_> {
             }
             Recorded::LeftOut => {}
             Recorded::Unlike | Recorded::AlikeNow(_) => self.tell_touched(level),
+        }
+    }
+
+    /// Another file may have taken the name between the last look at the one that was brought over and the moment when that
+    /// got its name at the destination. Its times are older than the copy, and if it looks alike, only this tells.
+    pub(crate) fn doubt_if_exchanged(&self, level: &Level, record: &EntryRecord) {
+        let engine = self.engine;
+        if !engine.keeps_catalog {
+            return;
+        }
+        let found = stat::stat_at(&level.source.fd, record.name.as_bytes(), engine.follows_links());
+        if found.is_ok_and(|now| engine.mounts.identity(&now) != record.metadata.identity) {
+            lock(&engine.doubts).push(level.path.join(record.name.as_bytes()));
         }
     }
 

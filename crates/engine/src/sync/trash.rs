@@ -14,8 +14,10 @@ use crate::error::Fatal;
 use crate::level::TargetDirectory;
 use crate::root::RootSide;
 
-/// The name that tells a trash from any other directory.
+/// The name that tells a trash from any other directory. It says which directory it marks, so that a copy of it can be told.
 const MARK: &[u8] = b".dmover-trash";
+/// More than a mark ever says.
+const MARK_MAX: usize = 64;
 
 /// Whether a directory at the destination is a trash, of this job or another one.
 pub(super) fn is_trash(parent: &OwnedFd, name: &Name) -> bool {
@@ -27,8 +29,37 @@ pub(super) fn is_trash(parent: &OwnedFd, name: &Name) -> bool {
 }
 
 /// The same of an open directory. In doubt it is one.
-pub(super) fn holds_mark(directory: &OwnedFd) -> bool {
+fn holds_mark(directory: &OwnedFd) -> bool {
     !stat::stat_at(directory, MARK, false).is_err_and(stat::is_absent)
+}
+
+/// Whether a directory of both sides is a trash at the destination. A copy of a trash that the source has is none: the very
+/// mark of the source stands in it, which was made for another directory.
+pub(super) fn is_trash_of_both(target: &OwnedFd, source: &OwnedFd) -> bool {
+    holds_mark(target)
+        && match (read_mark(target), read_mark(source)) {
+            (Ok(there), Ok(here)) => there != here || mark_of(target).is_ok_and(|own| own == there),
+            _ => true,
+        }
+}
+
+/// Whether a name of the source is a mark for which the destination has one of its own, which has to stay.
+pub(crate) fn is_own_mark(name: &[u8], target: Option<&TargetDirectory>) -> bool {
+    name == MARK && target.is_some_and(|target| holds_mark(&target.fd))
+}
+
+fn read_mark(directory: &OwnedFd) -> Result<Vec<u8>> {
+    let file = path::open_file_at(directory, MARK, false)?;
+    let mut bytes = [0; MARK_MAX];
+    let length = file::read(&file, &mut bytes)?;
+    Ok(bytes[..length].to_vec())
+}
+
+/// What the mark of a directory says: which one it is, as far as its file system knows.
+fn mark_of(directory: &OwnedFd) -> Result<Vec<u8>> {
+    let (found, birth) = stat::stat_born_at(directory, b"")?;
+    let (seconds, nanoseconds) = birth.unwrap_or_default();
+    Ok(format!("{} {seconds}.{nanoseconds:09}\n", found.inode).into_bytes())
 }
 
 /// Where names of one run go: a directory of its own in the one that was named.
@@ -71,8 +102,8 @@ impl Trash {
             return Err(fail(&"it is the destination itself"));
         }
         // Whatever job comes here later: what is in it is nobody's to delete.
-        match file::create_new(&top, MARK, 0o600) {
-            Ok(_) | Err(Errno::EXIST) => {}
+        match write_mark(&top) {
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(fail(&std::io::Error::from(error))),
         }
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -142,6 +173,13 @@ impl Trash {
         }
         Ok(Gone::Trashed)
     }
+}
+
+fn write_mark(directory: &OwnedFd) -> Result<()> {
+    let words = mark_of(directory)?;
+    let file = file::create_new(directory, MARK, 0o600)?;
+    std::io::Write::write_all(&mut std::fs::File::from(file), &words)
+        .map_err(|error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))
 }
 
 /// Opens a directory. It is made if it is not there, but only on this device.
