@@ -206,7 +206,7 @@ impl Engine {
             lock(&self.unrecorded).push(error.clone());
             if self.suspect_since.is_some() {
                 // It was to be compared, since an earlier pass was cut off, and the end of this one ends that.
-                let path = self.tree_path(&error.path);
+                let path = self.tree_path(&error);
                 lock(&self.doubts).push(path.unwrap_or_else(TreePath::root));
             }
         }
@@ -229,11 +229,15 @@ impl Engine {
     }
 
     /// Where an entry is below the root that it belongs to.
-    fn tree_path(&self, path: &PathBytes) -> Option<TreePath> {
+    fn tree_path(&self, error: &EntryError) -> Option<TreePath> {
         self.roots.ids().find_map(|id| {
             let root = self.root(id).ok()?;
-            let sides = [Some(&root.source), root.destination.as_ref()];
-            sides.into_iter().flatten().find_map(|side| path.below(&side.display))
+            // One may lie below the other.
+            let side = match error.side {
+                Side::Source => Some(&root.source),
+                Side::Destination => root.destination.as_ref(),
+            };
+            error.path.below(&side?.display)
         })
     }
 

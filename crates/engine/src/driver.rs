@@ -1,7 +1,8 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
-    Budget, ChangedPlace, CopyEngine, DeleteWhen, Event, ExtraNames, JobSpec, PathBytes, RangeCopy,
-    Record, RecordsTask, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
+    Budget, ChangedPlace, CopyEngine, DeleteWhen, Event, ExtraNames, JobId, JobSpec, PathBytes,
+    RangeCopy, Record, RecordsTask, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind,
+    TreePath, Verb,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
 use dmover_plan::coordinator::{Command, Coordinator, Input};
@@ -80,6 +81,8 @@ pub struct Job {
     pub lock: Option<Arc<JobLock>>,
     /// What follows.
     pub then: Then,
+    /// The job that this is a part of, which is asked and tells how it stands.
+    pub part_of: Option<(StateDirectory, JobId)>,
     /// How long the same command has been at work before.
     pub before: Duration,
     /// Where the ledger spills to.
@@ -242,7 +245,10 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         report.earlier_losses.retain(|kind, _| !job.spec.policy.allow_loss.has(*kind));
         if !dry_run {
             for (kind, count) in &report.losses {
-                *known.entry(*kind).or_default() += count;
+                let known = known.entry(*kind).or_default();
+                // Another pass tries the same again.
+                let again = job.spec.verb == Verb::Sync;
+                *known = if again { *count.max(known) } else { *known + count };
             }
             if let Err(error) = state.remember_losses(&report.job, &destination, &known) {
                 tracing::warn!(%error, "what was lost cannot be remembered");
@@ -307,7 +313,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(job: &Job, id: &dmover_model::JobId, begin: Begin) -> Result<Self, Fatal> {
+    fn new(job: &Job, id: &JobId, begin: Begin) -> Result<Self, Fatal> {
         let Begin { mounts, resolved, privileged, guard, record, survey, doubts, last } = begin;
         let spec = &job.spec;
         let filter = Filter::new(&spec.selection)
@@ -384,7 +390,10 @@ impl Run {
             created_ms: now_ms(),
             ..job.description.clone()
         };
-        let outside = kept.map(|state| Outside::new(state, id, &description, &engine, job.then));
+        let outside = match &job.part_of {
+            Some((state, whole)) => Some(Outside::part(state, whole, &engine)),
+            None => kept.map(|state| Outside::new(state, id, &description, &engine, job.then)),
+        };
         let queue = LocalQueue::new(LEASE);
         let coordinator = Coordinator::new(movers_max * 4, BUDGET);
         let coordinator = if survey.is_some() { coordinator.surveying() } else { coordinator };
@@ -692,7 +701,7 @@ impl Run {
         Ok(tasks.into_iter().map(TaskKind::Delete).collect())
     }
 
-    fn report(&mut self, job: dmover_model::JobId) -> JobReport {
+    fn report(&mut self, job: JobId) -> JobReport {
         let engine = &self.engine;
         let tally = lock(&engine.tally).clone();
         JobReport {

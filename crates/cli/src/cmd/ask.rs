@@ -1,6 +1,6 @@
 //! `dmover pause`, `resume`, `cancel`, `retry` and `cleanup`: what is asked of jobs.
-use dmover_engine::Ask;
-use dmover_model::ExitCode as Code;
+use dmover_engine::{Ask, Fatal, JobFile};
+use dmover_model::{ExitCode as Code, JobId};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -52,11 +52,25 @@ pub(crate) fn retry(args: &ResumeArgs) -> ExitCode {
         let message = format!("job {} keeps no journal: only 'sync' does", known.file.job);
         return refuse((message, "the same command tries everything again", Code::Usage));
     }
+    if !can_retry(&known.file) {
+        let message = format!("what failed in job {} cannot be tried alone", known.file.job);
+        let hint = "a snapshot looks at everything when its command is run again, and a watch tries again by itself: \
+                    'dmover resume' runs the command";
+        return refuse((message, hint, Code::Usage));
+    }
     if known.state.is_running(&known.file.job) {
         let message = format!("job {} is at work", known.file.job);
         return refuse((message, "'dmover wait' waits for it", Code::Temporary));
     }
     run_again(&known, args.detach, &["--only-failed"])
+}
+
+/// Whether the entries that failed can be tried alone.
+pub(super) fn can_retry(file: &JobFile) -> bool {
+    let mut words = file.command.iter().skip(1);
+    file.verb == "sync"
+        && words.next().is_none_or(|verb| verb.0 != b"snapshot")
+        && words.take_while(|word| word.0 != b"--").all(|word| word.0 != b"--watch")
 }
 
 /// Becomes the command of a job.
@@ -113,10 +127,20 @@ pub(crate) fn cleanup(args: &CleanupArgs) -> ExitCode {
 
 fn clean_one(Known { state, file }: &Known, args: &CleanupArgs) -> Code {
     let shown = format!("{} ({} -> {})", file.job, file.verb, quoted(&file.destination.0));
-    if state.is_running(&file.job) {
+    // It must not begin while its leftovers are looked for. A dry run of what cannot be written to only looks.
+    let locked = state.lock(&JobId(file.job.clone()));
+    if matches!(locked, Err(Fatal::Locked { .. })) {
         say(&format!("dmover: note: {shown} is at work and stays"));
         return if args.all { Code::Done } else { Code::Temporary };
     }
+    let lock = match locked {
+        Ok(lock) => Some(lock),
+        Err(_) if args.dry_run => None,
+        Err(error) => {
+            failure(&format!("cannot forget {shown}: {error}"), &error.hint());
+            return Code::Partial;
+        }
+    };
     let at = file.directory.to_path().join(file.destination.to_path());
     let leftovers = dmover_engine::remove_leftovers(&file.job, &at, args.dry_run);
     let mut code = Code::Done;
@@ -136,8 +160,8 @@ fn clean_one(Known { state, file }: &Known, args: &CleanupArgs) -> Code {
         say(&format!("dmover: would forget {shown}"));
         return code;
     }
-    match state.forget(&file.job) {
-        Ok(_) => say(&format!("dmover: forgot {shown}")),
+    match lock.map_or(Ok(()), |lock| state.forget(&file.job, &lock)) {
+        Ok(()) => say(&format!("dmover: forgot {shown}")),
         Err(error) => {
             failure(&format!("cannot forget {shown}: {error}"), "check permissions");
             code = Code::Partial;

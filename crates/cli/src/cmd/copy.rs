@@ -29,5 +29,5 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         job,
         state,
     });
-    ended.as_ref().map_or_else(|code| *code, |ended| ended.exit(job))
+    ended.map_or_else(|code| code, |ended| ended.exit(job))
 }

@@ -110,6 +110,7 @@ pub(super) fn notify(command: &str, report: &JobReport, code: Code) {
 fn tell(command: &str, job: &str, state: &str, code: u8) {
     let run = Command::new("/bin/sh")
         .args(["-c", command])
+        .env_remove(IN_BACKGROUND)
         .env("DMOVER_JOB", job)
         .env("DMOVER_JOB_STATE", state)
         .env("DMOVER_JOB_EXIT", code.to_string())

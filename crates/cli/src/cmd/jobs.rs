@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::ask::can_retry;
 use super::run::{exit, state_directory};
 use crate::args::{ErrorsArgs, HistoryArgs, JobsArgs, StatusArgs, WaitArgs};
 use crate::print::json::path_fields;
@@ -238,7 +239,13 @@ fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
         (JobPhase::Finished, Some(0)) => ("everything is done".into(), String::new()),
         (JobPhase::Finished, code) => (
             format!("it has ended with exit code {}{because}", code.unwrap_or_default()),
-            format!("'dmover errors {id}' lists what failed, 'dmover retry {id}' tries it again"),
+            if can_retry(file) {
+                format!(
+                    "'dmover errors {id}' lists what failed, 'dmover retry {id}' tries just that, the same command everything"
+                )
+            } else {
+                format!("'dmover resume {id}' runs the same command again")
+            },
         ),
         (JobPhase::Stopped, _) => {
             (format!("it was stopped{because}"), format!("'dmover resume {id}' goes on"))

@@ -1,7 +1,9 @@
 //! `copy --verify`: what was written is read back from storage.
-use dmover_engine::{Control, Fatal, Job, JobList, JobReport, RecordSupply, layout, run_job};
+use dmover_engine::{
+    Control, Fatal, Job, JobList, JobReport, RecordSupply, StateDirectory, layout, run_job,
+};
 use dmover_model::{
-    AttributeSet, CopyPolicy, Event, JobSpec, Selection, TargetMode, Verb, VerifyLevel,
+    AttributeSet, CopyPolicy, Event, JobId, JobSpec, Selection, TargetMode, Verb, VerifyLevel,
     VerifyPolicy,
 };
 use dmover_observe::{Counters, Monitor};
@@ -15,6 +17,7 @@ use crate::manifest::Recorded;
 pub(super) struct Place<'a> {
     /// The copy.
     pub spec: &'a JobSpec,
+    pub part_of: Option<(StateDirectory, JobId)>,
     pub spill_directory: &'a Path,
     pub monitor: Arc<dyn Monitor>,
     pub control: Arc<Control>,
@@ -63,6 +66,7 @@ pub(super) fn run(
         lock: None,
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
+        part_of: place.part_of.clone(),
         spill_directory: place.spill_directory.to_owned(),
         monitor: Arc::new(Findings(Arc::clone(&place.monitor))),
         counters: Arc::new(Counters::default()),

@@ -355,6 +355,7 @@ impl<'a> Remover<'a> {
             lock: None,
             then: dmover_engine::Then::Nothing,
             before: Duration::ZERO,
+            part_of: None,
             spill_directory: std::env::temp_dir(),
             monitor: Arc::clone(&self.printer) as Arc<dyn Monitor>,
             counters: Arc::clone(&self.counters),

@@ -50,6 +50,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         lock: None,
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
+        part_of: None,
         spill_directory: std::env::temp_dir(),
         monitor: printer.monitor(),
         counters,

@@ -1,6 +1,6 @@
 //! `dmover sync`.
 use clap::ArgMatches;
-use dmover_engine::{JobList, JobReport, JobState, JournalReader, job_id};
+use dmover_engine::{JobList, JobReport, JobState, JournalReader, RecordedError, job_id};
 use dmover_model::{ExitCode as Code, JobSpec, TreePath};
 use dmover_observe::Counter;
 use std::process::ExitCode;
@@ -64,7 +64,7 @@ fn only_failed(
     let hint = "run the command itself: it looks at everything";
     let fatal = |message| (message, hint, Code::Fatal);
     let journal = JournalReader::open(&state.directory(&id.0)).map_err(fatal)?;
-    if journal.as_ref().map_or(Ok(false), JournalReader::is_interrupted).map_err(fatal)? {
+    if journal.as_ref().map_or(Ok(false), JournalReader::is_unfinished).map_err(fatal)? {
         let message = "the last pass of this job did not come to its end".into();
         return Err((
             message,
@@ -72,7 +72,10 @@ fn only_failed(
             Code::Usage,
         ));
     }
-    let errors = journal.map_or(Ok(Vec::new()), |journal| journal.errors()).map_err(fatal)?;
+    let Some(journal) = journal else {
+        return Err((format!("job {id} has no journal (any more)"), hint, Code::Usage));
+    };
+    let errors = journal.errors().map_err(fatal)?;
     let (undone, failed): (Vec<_>, Vec<_>) =
         errors.iter().partition(|error| error.operation == "unlink");
     if !undone.is_empty() {
@@ -80,11 +83,12 @@ fn only_failed(
             "dmover: note: what could not be deleted is not tried again by this: the command of the job does",
         );
     }
-    let roots = [&spec.sources[0], &spec.destination];
-    let mut paths: Vec<TreePath> = failed
-        .iter()
-        .filter_map(|error| roots.iter().find_map(|root| error.path.below(root)))
-        .collect();
+    // One may lie below the other.
+    let root = |error: &RecordedError| {
+        if error.side == "source" { &spec.sources[0] } else { &spec.destination }
+    };
+    let mut paths: Vec<TreePath> =
+        failed.iter().filter_map(|error| error.path.below(root(error))).collect();
     paths.sort_unstable();
     paths.dedup();
     let had = !paths.is_empty();

@@ -1,10 +1,10 @@
 //! What `copy` and `sync` have in common: a job that brings entries over.
 use dmover_digest::lines::Style;
 use dmover_engine::{
-    Control, Fatal, Job, JobList, JobReport, JobState, StateDirectory, Then, job_id, layout,
-    run_job,
+    Control, Fatal, Job, JobList, JobReport, JobState, JournalReader, StateDirectory, Then, job_id,
+    layout, run_job,
 };
-use dmover_model::{ExitCode as Code, JobSpec, TreePath};
+use dmover_model::{ExitCode as Code, JobSpec, Selection, TreePath, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ pub(super) struct Prepared {
 
 /// Makes everything ready. `Err`: something else was asked for, or it cannot begin.
 pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
-    let spec = args.spec.clone();
+    let mut spec = args.spec.clone();
     if let Some(code) = before_the_job(&spec, args.output) {
         return Err(code);
     }
@@ -83,6 +83,9 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         return Err(exit(Code::Fatal));
     }
     let state = usable_state(args.state, spec.policy.dry_run);
+    if let Some(state) = &state {
+        keep_times(&mut spec, &list, state);
+    }
     let spill_directory = spill_directory(args.state, state.as_ref());
     let manifest = match (&args.proof.manifest, args.proof.verify) {
         (Some(path), _) => ManifestFile::create(path, umask).map(Some),
@@ -103,6 +106,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         lock: None,
         then: Then::Nothing,
         before: Duration::ZERO,
+        part_of: None,
         spill_directory,
         monitor: printer.monitor(),
         counters,
@@ -116,10 +120,31 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     Ok(Prepared { job, printer, manifest })
 }
 
+/// 'Newer than seven days' says another time in each run: a pass that did not come to its end is ended as it was begun.
+fn keep_times(spec: &mut JobSpec, list: &JobList, state: &StateDirectory) {
+    let Selection { newer_than, older_than, .. } = spec.selection;
+    if spec.verb != Verb::Sync || (newer_than.is_none() && older_than.is_none()) {
+        return;
+    }
+    let Ok(id) = job_id(spec, list, Some(state)) else { return };
+    let journal = JournalReader::open(&state.directory(&id.0));
+    let then = journal.ok().flatten().and_then(|journal| journal.unfinished().ok().flatten());
+    let Some(then) = then else { return };
+    let now = Selection {
+        newer_than: then.newer_than.filter(|_| newer_than.is_some()),
+        older_than: then.older_than.filter(|_| older_than.is_some()),
+        ..spec.selection.clone()
+    };
+    if now == then {
+        spec.selection = now;
+    }
+}
+
 /// Runs the job. `None`: something else was asked for, or it could not begin.
 pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
     let Prepared { mut job, printer, manifest } = prepare(args)?;
     let mut result = hold(&mut job).and_then(|()| run_job(&job));
+    let went_on = result.is_ok();
     if let Ok(first) = &result
         && (first.resumed || first.needs_all.is_some())
         && (first.state == JobState::Finished && manifest.is_none() && !first.dry_run)
@@ -134,7 +159,6 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
         job.before = first.elapsed;
         result = run_job(&job).map(|report| JobReport { resumed: first.resumed, ..report });
     }
-    let went_on = result.is_ok();
     if let Some(Err(message)) = manifest.as_ref().map(|manifest| manifest.end(&result)) {
         // Nobody must take the end of the copy for the end of the job.
         result = Err(Fatal::Manifest(message));
@@ -172,24 +196,33 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
     let code = checked.map_or(Code::Done, |(code, _)| code).merge(refused);
     match result {
         Ok(_) if printer.has_lost_lines() => {
-            failure("standard output could not be written", "lines are missing");
-            Err(exit(Code::Fatal))
+            let words = "standard output could not be written";
+            failure(words, "lines are missing");
+            Err(fail(args, job, went_on, (words.to_owned(), Code::Fatal)))
         }
         Ok(report) => Ok(Ended { code: report.exit_code().merge(code), report, job }),
         Err(error) => {
-            let code = error.exit_code();
-            let id = job_id(&job.spec, &job.list, job.state.as_ref());
-            if let (true, Some(state), Ok(id)) = (went_on, held_state(&job), &id) {
-                // It was the last to say how the job stands, and said that there is more to do.
-                state.tell_failure(id, error.to_string(), code.code());
-            }
-            // One that could not begin has not ended either.
-            if let (Some(command), Code::Fatal, Ok(id)) = (&args.job.notify, code, &id) {
-                detach::notify_of_failure(command, id, code);
-            }
-            Err(exit(code))
+            let why = (error.to_string(), error.exit_code());
+            Err(fail(args, job, went_on, why))
         }
     }
+}
+
+/// A job that cannot go on says so to everybody who asks. `went_on`: it was the last to say how the job stands, and said that
+/// there is more to do.
+fn fail(args: &Transfer<'_>, job: Job, went_on: bool, (why, code): (String, Code)) -> ExitCode {
+    let id = job_id(&job.spec, &job.list, job.state.as_ref());
+    if let (true, Some(state), Ok(id)) = (went_on, held_state(&job), &id) {
+        state.tell_failure(id, why, code.code());
+    }
+    // Whoever hears of the end may run it again.
+    drop(job);
+    // One that could not begin has not ended either.
+    let ended = went_on || code == Code::Fatal;
+    if let (Some(command), true, Ok(id)) = (&args.job.notify, ended, &id) {
+        detach::notify_of_failure(command, id, code);
+    }
+    exit(code)
 }
 
 /// A job that ran.
@@ -216,10 +249,12 @@ fn held_state(job: &Job) -> Option<&StateDirectory> {
 
 impl Ended {
     /// Ends the process, telling whoever is to be told.
-    pub fn exit(&self, job: &JobArgs) -> ExitCode {
+    pub fn exit(self, job: &JobArgs) -> ExitCode {
         if let Some(state) = held_state(&self.job) {
             state.tell_end(&self.report, self.report.process_code(self.code));
         }
+        // Whoever hears of the end may run it again.
+        drop(self.job);
         if let Some(command) = &job.notify {
             detach::notify(command, &self.report, self.code);
         }
@@ -234,8 +269,10 @@ fn read_back(args: &Transfer<'_>, job: &Job, manifest: &ManifestFile) -> Result<
         ReadBackArg::Sample(millionths) => Some(millionths),
         ReadBackArg::All | ReadBackArg::None => None,
     };
+    let id = held_state(job).map(|state| job_id(&job.spec, &job.list, Some(state))).transpose()?;
     let place = read_back::Place {
         spec: &job.spec,
+        part_of: job.state.clone().zip(id),
         spill_directory: &job.spill_directory,
         monitor: Arc::clone(&job.monitor),
         control: Arc::clone(&job.control),

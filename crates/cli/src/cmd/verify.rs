@@ -97,6 +97,7 @@ fn job(
         lock: None,
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
+        part_of: None,
         list: recorded.map_or(JobList::None, |recorded| {
             JobList::Records(Arc::clone(recorded) as Arc<dyn dmover_engine::RecordSupply>)
         }),

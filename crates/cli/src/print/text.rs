@@ -346,7 +346,7 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
         let (times, word) = (counted(*count, "time", "times"), kind.word());
         lines.push(format!(
             "  lost {word:<6} {times} in earlier runs, on what is left alone now: --overwrite=always \
-             tries again, --allow-loss={word} accepts it"
+             (copy) or --checksum (sync) tries again, --allow-loss={word} accepts it"
         ));
     }
     let failed = report.earlier_failures.all();

@@ -16,7 +16,7 @@ impl Bench {
         PathBuf::from(found.trim())
     }
 
-    fn state(&self) -> String {
+    pub(super) fn state(&self) -> String {
         self.dmover.state_directory().display().to_string()
     }
 
@@ -37,7 +37,7 @@ impl Bench {
     }
 
     #[track_caller]
-    fn wait_for(&self, what: &str, mut is_so: impl FnMut(&serde_json::Value) -> bool) {
+    pub(super) fn wait_for(&self, what: &str, mut is_so: impl FnMut(&serde_json::Value) -> bool) {
         let deadline = Instant::now() + Duration::from_mins(1);
         while !is_so(&self.status()) {
             assert!(Instant::now() < deadline, "no {what}: {}", self.status());

@@ -14,7 +14,7 @@ impl Bench {
         self.dmover.start(SLOWLY).unwrap()
     }
 
-    fn until(&self, running: &mut Running, what: &str, mut is_so: impl FnMut() -> bool) {
+    pub(super) fn until(&self, running: &mut Running, what: &str, mut is_so: impl FnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_mins(1);
         while !is_so() {
             assert!(!running.has_ended().unwrap(), "it has ended before {what}");
@@ -23,7 +23,7 @@ impl Bench {
         }
     }
 
-    fn is_large_file_in_hand(&self) -> bool {
+    pub(super) fn is_large_file_in_hand(&self) -> bool {
         let known = self.root().join("b");
         std::fs::read_dir(known).is_ok_and(|names| {
             names.flatten().any(|name| name.file_name().as_encoded_bytes().starts_with(b".dmover-"))

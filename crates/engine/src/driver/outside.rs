@@ -36,6 +36,8 @@ pub(super) struct Outside {
     listened: Instant,
     paused: bool,
     then: Then,
+    /// It is done as a part of the job.
+    is_part: bool,
 }
 
 impl Outside {
@@ -47,17 +49,7 @@ impl Outside {
         engine: &Engine,
         then: Then,
     ) -> Self {
-        let now = Instant::now();
-        let outside = Self {
-            state: state.clone(),
-            job: job.clone(),
-            begun_ms: now_ms(),
-            resumed: engine.is_resumed,
-            written: now,
-            listened: now,
-            paused: false,
-            then,
-        };
+        let outside = Self { then, is_part: false, ..Self::part(state, job, engine) };
         if let Err(error) = state.describe(job, file) {
             tracing::warn!(%error, "what the job is cannot be written down");
         }
@@ -65,7 +57,27 @@ impl Outside {
         outside
     }
 
+    /// For something that is done as a part of a job.
+    pub fn part(state: &StateDirectory, job: &JobId, engine: &Engine) -> Self {
+        let now = Instant::now();
+        Self {
+            state: state.clone(),
+            job: job.clone(),
+            begun_ms: now_ms(),
+            resumed: engine.is_resumed,
+            written: now,
+            listened: now,
+            paused: false,
+            then: Then::More,
+            is_part: true,
+        }
+    }
+
     fn write(&self, status: &JobStatus) {
+        if self.is_part {
+            // What was done is told by what has done it.
+            return self.state.tell_phase(&self.job, status.phase, None);
+        }
         if let Err(error) = self.state.put_status(&self.job, status) {
             tracing::warn!(%error, "how the job stands cannot be written down");
         }

@@ -60,7 +60,9 @@ pub(super) fn losses_still_there(
     destination: &std::path::Path,
 ) -> BTreeMap<LossKind, u64> {
     let policy = &spec.policy;
-    if report.counters.get(Counter::EntriesSkipped) == 0 || policy.overwrite == Overwrite::Always {
+    let looks_at_all = policy.overwrite == Overwrite::Always
+        || policy.sync.as_ref().is_some_and(|sync| sync.checksum);
+    if report.counters.get(Counter::EntriesSkipped) == 0 || looks_at_all {
         return BTreeMap::new();
     }
     state.losses(&report.job, destination)

@@ -1,5 +1,5 @@
 //! Reading a journal from outside, while its job may be at work.
-use dmover_model::PathBytes;
+use dmover_model::{PathBytes, Selection};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use std::path::Path;
 
@@ -64,6 +64,24 @@ impl JournalReader {
             opened => opened.map_err(fail)?,
         };
         database.busy_timeout(std::time::Duration::from_secs(5)).map_err(fail)?;
+        let version = database.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
+        match version.map_err(fail)? {
+            super::schema::VERSION => {}
+            older @ ..super::schema::VERSION => {
+                return Err(format!(
+                    "{} has version {older}; the next run of the job brings it to version {}",
+                    path.display(),
+                    super::schema::VERSION
+                ));
+            }
+            newer => {
+                return Err(format!(
+                    "{} has version {newer}, and this program knows {}: use the newer dmover",
+                    path.display(),
+                    super::schema::VERSION
+                ));
+            }
+        }
         Ok(Some(Self(database)))
     }
 
@@ -90,19 +108,35 @@ impl JournalReader {
     ///
     /// # Errors
     /// Why it cannot be read, in words.
-    pub fn is_interrupted(&self) -> Result<bool, String> {
-        let sql = "SELECT state IN ('running', 'stopped') FROM pass WHERE kind = 'whole' \
-                   ORDER BY number DESC LIMIT 1";
-        Ok(self.all(sql, |row| row.get(0))?.contains(&true))
+    pub fn is_unfinished(&self) -> Result<bool, String> {
+        Ok(self.unfinished()?.is_some())
     }
 
-    /// The errors of the last pass, in their order; of a watch, those of the last look at everything and of what followed.
+    /// What the last pass over everything was to look at, if it did not come to its end.
+    ///
+    /// # Errors
+    /// Why it cannot be read, in words.
+    pub fn unfinished(&self) -> Result<Option<Selection>, String> {
+        let sql = "SELECT state != 'finished', json_extract(spec, '$[1]') FROM pass WHERE kind = 'whole' \
+                   ORDER BY number DESC LIMIT 1";
+        let last = self.all(sql, |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+        let Some((_, text)) = last.into_iter().find(|(unfinished, _)| *unfinished) else {
+            return Ok(None);
+        };
+        serde_json::from_str(&text)
+            .map(Some)
+            .map_err(|error| format!("cannot read the journal: {error}"))
+    }
+
+    /// The errors of the last pass, in their order; of a watch, those of the last look at everything and of what followed. One
+    /// over what had failed that did not come to its end adds to what had.
     ///
     /// # Errors
     /// Why it cannot be read, in words.
     pub fn errors(&self) -> Result<Vec<RecordedError>, String> {
         let sql = "SELECT pass, time_ms, side, operation, path, class, errno, detail, attempt FROM error \
-                   WHERE pass >= coalesce((SELECT max(number) FROM pass WHERE kind != 'changed'), 0) ORDER BY id";
+                   WHERE pass >= coalesce((SELECT max(number) FROM pass \
+                   WHERE kind = 'whole' OR (kind = 'listed' AND state = 'finished')), 0) ORDER BY id";
         self.all(sql, |row| {
             Ok(RecordedError {
                 pass: row.get(0)?,

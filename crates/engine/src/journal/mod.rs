@@ -4,8 +4,8 @@
 //! and what follows from a report is committed as one before the mover hears that it was. So whatever the journal
 //! calls done is done, also after a power cut; that the journal itself loses its last commits then costs work only.
 use dmover_model::{
-    ChangedPlace, DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, TaskKind, Timestamp,
-    TreePath,
+    ChangedPlace, DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, Selection, TaskKind,
+    Timestamp, TreePath,
 };
 use dmover_plan::coordinator::{Change, NodeId, Shelved};
 use dmover_sys::{file, path, stat};
@@ -99,8 +99,8 @@ pub(crate) struct LastPass {
     pub clean: bool,
     /// Entries that the source had, the last time that it had any or was allowed to have none.
     pub entries: u64,
-    /// When the last pass over everything began that came to its end, and failed at nothing in the destination: whatever was
-    /// changed at the source before, it has seen, and brought over what it was to keep.
+    /// When the last pass over everything began that came to its end, and failed at nothing: whatever was changed at the source
+    /// before, it has seen, and brought over what it was to keep. Of older ones it is not known any more what failed.
     pub seen_before_ms: Option<i64>,
     /// What that pass was to keep, and of what (JSON).
     pub seen_spec: Option<String>,
@@ -113,7 +113,9 @@ impl LastPass {
     pub fn seen_before(&self, spec: &JobSpec) -> Option<Timestamp> {
         let known: serde_json::Value = serde_json::from_str(self.seen_spec.as_ref()?).ok()?;
         let now: serde_json::Value = serde_json::from_str(&same_work(spec)).ok()?;
-        let same = known[1] == now[1] && known[2]["preserve"] == now[2]["preserve"];
+        let selection = serde_json::from_value(known[1].clone()).ok()?;
+        let same = has_looked_at(&selection, &spec.selection)
+            && known[2]["preserve"] == now[2]["preserve"];
         self.seen_before_ms.filter(|_| same).map(ticked)
     }
 
@@ -141,13 +143,14 @@ impl LastPass {
                      AND json_extract(later.spec, '$[1]') IN (json_extract(one.spec, '$[1]'), ?1))), \
                    seen.begun_ms, seen.spec \
                    FROM pass LEFT JOIN (SELECT begun_ms, spec FROM pass AS one \
-                    WHERE state = 'finished' AND kind = 'whole' AND NOT EXISTS \
-                     (SELECT 1 FROM error WHERE error.pass = one.number AND side = 'destination') \
+                    WHERE state = 'finished' AND kind = 'whole' AND number > (SELECT max(number) FROM pass) - ?2 \
+                     AND NOT EXISTS (SELECT 1 FROM error WHERE error.pass = one.number \
+                      AND NOT (side = 'source' AND class IN ('vanished', 'changed'))) \
                     ORDER BY number DESC LIMIT 1) AS seen \
                    WHERE kind = 'whole' ORDER BY number DESC LIMIT 1";
         // A pass without rules has looked at whatever one with rules has brought over, and not the other way round.
-        let all = serde_json::to_string(&dmover_model::Selection::default()).unwrap_or_default();
-        let row = database.query_row(sql, [all], |row| {
+        let all = serde_json::to_string(&Selection::default()).unwrap_or_default();
+        let row = database.query_row(sql, params![all, ERRORS_KEPT], |row| {
             let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
             let clean = state == "finished" && code == Some(0);
             let entries: i64 = row.get(3)?;
@@ -493,6 +496,14 @@ pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Resul
     };
     database.execute_batch(settings)?;
     database.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -4096;")
+}
+
+/// Whether whoever looked at one selection has looked at another one.
+fn has_looked_at(then: &Selection, now: &Selection) -> bool {
+    let rules = |one: &Selection| Selection { newer_than: None, older_than: None, ..one.clone() };
+    rules(then) == rules(now)
+        && then.newer_than.is_none_or(|then| now.newer_than.is_some_and(|now| now >= then))
+        && then.older_than.is_none_or(|then| now.older_than.is_some_and(|now| now <= then))
 }
 
 /// What makes two runs have the same to do: not how fast.

@@ -31,7 +31,7 @@ fn spec() -> JobSpec {
         sources: vec![PathBytes(b"s".to_vec())],
         destination: PathBytes(b"d".to_vec()),
         target_mode: dmover_model::TargetMode::As,
-        selection: dmover_model::Selection::default(),
+        selection: Selection::default(),
         policy: dmover_model::CopyPolicy::default(),
         limits: dmover_model::Limits::default(),
     }
@@ -102,7 +102,7 @@ fn passes_over_changes_do_not_pile_up_and_say_nothing_of_the_source() {
 
 /// An entry that failed half-way has a younger change time than its source, and looks as if it had been brought over.
 #[test]
-fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed_at_the_destination() {
+fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed() {
     let directory = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(directory.path()).unwrap();
     let seen = |journal: &Journal, spec: &JobSpec| {
@@ -118,17 +118,34 @@ fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed_at_the_destina
     journal.end(Ending::Finished, 0, "{}", LookedInto::Everything).unwrap();
     let first = seen(&journal, &spec()).unwrap();
     assert_eq!(first.seconds, 999);
-    for (side, expected) in [(Side::Destination, 999), (Side::Source, 3999)] {
+    let failures = [
+        (Side::Destination, ErrorClass::Quota, 999),
+        (Side::Source, ErrorClass::Denied, 999),
+        (Side::Source, ErrorClass::Vanished, 3999),
+    ];
+    for (side, class, expected) in failures {
         begin(&mut journal, PassKind::Whole);
         set_begun(&journal, 1_000_000 * (expected + 1) / 1000);
         let path = PathBytes(b"a".to_vec());
-        let error =
-            EntryError::plain(side, Operation::SetXattr, ErrorClass::Quota, path, "a reason");
+        let error = EntryError::plain(side, Operation::SetXattr, class, path, "a reason");
         journal.commit(&Entry { errors: vec![error], ..Entry::default() }).unwrap();
         journal.end(Ending::Finished, 3, "{}", LookedInto::Everything).unwrap();
         let now = seen(&journal, &spec()).map(|time| time.seconds);
-        assert_eq!(now, Some(expected), "{side:?}");
+        assert_eq!(now, Some(expected), "{side:?} {class:?}");
     }
+    let mut newer = spec();
+    newer.selection.newer_than = Some(Timestamp { seconds: 1, nanoseconds: 0 });
+    assert!(seen(&journal, &newer).is_some(), "it has looked at all of them");
+    // What failed in older passes is not known any more.
+    for _ in 0..=ERRORS_KEPT {
+        begin(&mut journal, PassKind::Whole);
+        let path = PathBytes(b"a".to_vec());
+        let class = ErrorClass::Denied;
+        let error = EntryError::plain(Side::Source, Operation::Open, class, path, "");
+        journal.commit(&Entry { errors: vec![error], ..Entry::default() }).unwrap();
+        journal.end(Ending::Finished, 3, "{}", LookedInto::Everything).unwrap();
+    }
+    assert_eq!(seen(&journal, &spec()), None, "no pass is known that saw everything");
     let mut other = spec();
     other.policy.preserve = dmover_model::AttributeSet::NONE;
     assert_eq!(seen(&journal, &other), None, "it did not keep that");

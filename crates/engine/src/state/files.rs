@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
-use super::{StateDirectory, is_held};
+use super::{JobLock, StateDirectory, is_held};
 use crate::report::JobReport;
 
 /// A job as it was asked for.
@@ -267,19 +267,11 @@ impl StateDirectory {
         self.path.join("jobs").join(job)
     }
 
-    /// Forgets a job that does not run. Answers whether there was anything to forget.
+    /// Forgets a job, whose lock has to be held.
     ///
     /// # Errors
-    /// It runs, or something cannot be removed.
-    pub fn forget(&self, job: &str) -> std::io::Result<bool> {
-        let directory = self.directory(job);
-        if std::fs::symlink_metadata(&directory).is_err() {
-            return Ok(false);
-        }
-        let locked = self.lock(&JobId(job.to_owned()));
-        if locked.is_err() {
-            return Err(std::io::Error::other("it is running"));
-        }
-        std::fs::remove_dir_all(directory).map(|()| true)
+    /// Something cannot be removed.
+    pub fn forget(&self, job: &str, _held: &JobLock) -> std::io::Result<()> {
+        std::fs::remove_dir_all(self.directory(job))
     }
 }
