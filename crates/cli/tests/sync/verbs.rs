@@ -36,6 +36,7 @@ fn a_job_that_reads_back_is_cancelled() {
         assert!(Instant::now() < deadline, "nothing is copied");
         std::thread::yield_now();
     }
+    bench.wait_for("end of the copy", |status| status["tasks_left"] == 0);
     let id = bench.status()["job"].as_str().unwrap().to_owned();
     bench.dmover(&format!("cancel {id}")).expect_code(0);
     running.finish().unwrap().expect_code(3);
