@@ -22,7 +22,7 @@ use crate::context::{Engine, Privilege, lock};
 use crate::control::{Control, StopReason};
 use crate::error::Fatal;
 use crate::flush::Flusher;
-use crate::journal::{LastPass, Left, LookedInto, now_ms};
+use crate::journal::{LastPass, Left, LookedInto};
 use crate::layout::LayoutHook;
 use crate::ledger::{Ledger, SpillLedger};
 use crate::limits::RateLimits;
@@ -381,19 +381,7 @@ impl Run {
             following: matches!(job.list, JobList::Changed(_)).then(Following::default),
             forbidden: RwLock::default(),
         });
-        let kept = job.state.as_ref().filter(|_| !spec.policy.dry_run);
-        let description = JobFile {
-            job: id.0.clone(),
-            verb: spec.verb.word().into(),
-            sources: spec.sources.clone(),
-            destination: spec.destination.clone(),
-            created_ms: now_ms(),
-            ..job.description.clone()
-        };
-        let outside = match &job.part_of {
-            Some((state, whole)) => Some(Outside::part(state, whole, &engine)),
-            None => kept.map(|state| Outside::new(state, id, &description, &engine, job.then)),
-        };
+        let outside = Outside::of(job, id, &engine);
         let queue = LocalQueue::new(LEASE);
         let coordinator = Coordinator::new(movers_max * 4, BUDGET);
         let coordinator = if survey.is_some() { coordinator.surveying() } else { coordinator };

@@ -438,28 +438,10 @@ impl Mover<'_> {
             Err(error) if stat::is_absent(error) => None,
             Err(error) => return Err(fail(Operation::Stat, error)),
         };
-        match &existing {
-            Some(_) if target.folds_case && !self.is_exact(target, last) => {
-                let words = "another entry has this name in another case";
-                let (side, class) = (Side::Destination, ErrorClass::NameClash);
-                let path = level.target_path(last);
-                return Err(EntryError::plain(side, Operation::Link, class, path, words));
-            }
-            Some(old) if old.identity == anchor.identity => return Ok(Linked::Already),
-            Some(old)
-                if old.kind == EntryKind::Directory
-                    && self.clear_for_link(level, &file.destination_name, old) =>
-            {
-                return Ok(Linked::Later);
-            }
-            Some(old) if old.kind == EntryKind::Directory => {
-                let words = "a directory stands at the destination";
-                let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
-                let path = level.target_path(last);
-                return Err(EntryError::plain(side, Operation::Link, class, path, words));
-            }
-            Some(old) if self.keeps_existing(old, anchor.metadata) => return Ok(Linked::Already),
-            _ => {}
+        if let Some(old) = &existing
+            && let Some(linked) = self.is_settled_there(level, file, anchor, old)?
+        {
+            return Ok(linked);
         }
         self.check_lease(level, last)?;
         let temporary = existing.is_some().then(|| self.temporary_to_link(level, file));
@@ -515,6 +497,35 @@ impl Mover<'_> {
             }
         }
         Ok(Linked::New(existing.map(Box::new)))
+    }
+
+    /// What stands under a name that would be linked, if it is not to be replaced.
+    fn is_settled_there(
+        &mut self,
+        level: &Level,
+        file: &FileRef,
+        anchor: &Anchor<'_>,
+        old: &Metadata,
+    ) -> Result<Option<Linked>, EntryError> {
+        let last = file.destination_name.as_bytes();
+        let fail = |class, words: &str| {
+            let path = level.target_path(last);
+            EntryError::plain(Side::Destination, Operation::Link, class, path, words)
+        };
+        let folds = level.target.as_ref().filter(|target| target.folds_case);
+        if folds.is_some_and(|target| !self.is_exact(target, last)) {
+            return Err(fail(ErrorClass::NameClash, "another entry has this name in another case"));
+        }
+        if old.identity == anchor.identity {
+            return Ok(Some(Linked::Already));
+        }
+        if old.kind == EntryKind::Directory {
+            if self.clear_for_link(level, &file.destination_name, old) {
+                return Ok(Some(Linked::Later));
+            }
+            return Err(fail(ErrorClass::TypeConflict, "a directory stands at the destination"));
+        }
+        Ok(self.keeps_existing(old, anchor.metadata).then_some(Linked::Already))
     }
 
     /// Whether the policy keeps what stands under a name that would be linked.

@@ -2,6 +2,7 @@
 use dmover_model::{JobId, Limit};
 use std::time::{Duration, Instant};
 
+use super::Job;
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
 use crate::journal::now_ms;
@@ -41,24 +42,30 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// Tells that the job begins.
-    pub fn new(
-        state: &StateDirectory,
-        job: &JobId,
-        file: &JobFile,
-        engine: &Engine,
-        then: Then,
-    ) -> Self {
-        let outside = Self { then, is_part: false, ..Self::part(state, job, engine) };
-        if let Err(error) = state.describe(job, file) {
+    /// Tells that the job begins. `None`: nobody can ask.
+    pub fn of(job: &Job, id: &JobId, engine: &Engine) -> Option<Self> {
+        if let Some((state, whole)) = &job.part_of {
+            return Some(Self::part(state, whole, engine));
+        }
+        let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run)?;
+        let outside = Self { then: job.then, is_part: false, ..Self::part(state, id, engine) };
+        let file = JobFile {
+            job: id.0.clone(),
+            verb: job.spec.verb.word().into(),
+            sources: job.spec.sources.clone(),
+            destination: job.spec.destination.clone(),
+            created_ms: now_ms(),
+            ..job.description.clone()
+        };
+        if let Err(error) = state.describe(id, &file) {
             tracing::warn!(%error, "what the job is cannot be written down");
         }
         outside.write(&outside.status(engine, 1, None));
-        outside
+        Some(outside)
     }
 
     /// For something that is done as a part of a job.
-    pub fn part(state: &StateDirectory, job: &JobId, engine: &Engine) -> Self {
+    fn part(state: &StateDirectory, job: &JobId, engine: &Engine) -> Self {
         let now = Instant::now();
         Self {
             state: state.clone(),

@@ -178,8 +178,7 @@ impl Trash {
 fn write_mark(directory: &OwnedFd) -> Result<()> {
     let words = mark_of(directory)?;
     let file = file::create_new(directory, MARK, 0o600)?;
-    std::io::Write::write_all(&mut std::fs::File::from(file), &words)
-        .map_err(|error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))
+    file::write_all_at(&file, &words, 0)
 }
 
 /// Opens a directory. It is made if it is not there, but only on this device.
