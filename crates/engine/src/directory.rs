@@ -242,7 +242,7 @@ impl Mover<'_> {
     fn try_to_finish(&self, level: &Level) -> Result<(), EntryError> {
         let engine = self.engine;
         let Some(target) = &level.target else { return Ok(()) };
-        if !level.root.is_directory || engine.spec.policy.dry_run {
+        if !level.root.is_directory || engine.spec.policy.dry_run || engine.clears_all() {
             return Ok(());
         }
         station::at(Activity::TargetNames);

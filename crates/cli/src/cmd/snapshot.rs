@@ -56,11 +56,12 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     let at = directory.to_path();
     // Nothing is to be made where things are only to be told.
     let only_told = args.writing.dry_run || args.output.print_job;
-    let opened = if only_told {
-        SnapshotDirectory::open(&at)
-    } else {
-        SnapshotDirectory::make(&at).map(Some)
-    };
+    if let Err(error) = check_source(&source.to_path(), &at) {
+        return told(&error, args.output.json);
+    }
+    let known = SnapshotDirectory::open(&at);
+    let fresh = matches!(known, Ok(None));
+    let opened = if only_told || !fresh { known } else { SnapshotDirectory::make(&at).map(Some) };
     let snapshots = match opened {
         Ok(snapshots) => snapshots,
         Err(error) => return told(&error, args.output.json),
@@ -119,7 +120,40 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     let CreateArgs { proof, items, output, job, state, .. } = args;
     let publish = Some(&publish as &transfer::Publish<'_>);
     let transfer = Transfer { spec, publish, failed: None, proof, items, output, job, state };
-    transfer::run(&transfer).map_or_else(|code| code, |ended| ended.exit(job))
+    let ended = transfer::run(&transfer);
+    if let (Some((snapshots, _)), true, Err(_)) = (&begun, fresh, &ended) {
+        snapshots.leave();
+    }
+    ended.map_or_else(|code| code, |ended| ended.exit(job))
+}
+
+/// Whoever confuses the two would have all snapshots in a tree of their own.
+fn check_source(source: &Path, directory: &Path) -> Result<(), Fatal> {
+    let refuse = |what: &str, hint: &str| {
+        Err(Fatal::refused(format!("'{}' {what}", source.display()), hint))
+    };
+    match dmover_sys::path::open_directory(source) {
+        Err(dmover_sys::Errno::NOENT) => {
+            refuse("does not exist", "check the path; SOURCE comes first, then DIR")
+        }
+        Ok(fd) if dmover_sys::stat::stat_at(&fd, OWN.as_bytes(), false).is_ok() => refuse(
+            "holds snapshots",
+            "SOURCE comes first, then DIR; 'dmover sync' copies a directory of snapshots",
+        ),
+        Ok(fd) if lies_in(&fd, directory) => {
+            refuse("is where snapshots of it should go", "name a directory outside of SOURCE")
+        }
+        // Whatever else there is to say, the job says.
+        _ => Ok(()),
+    }
+}
+
+/// Whether a directory lies in another one, on the same file system.
+fn lies_in(outer: &dmover_sys::OwnedFd, inner: &Path) -> bool {
+    let Ok(inner) = dmover_sys::path::open_directory(inner) else { return false };
+    let device = |fd| dmover_sys::stat::stat_fd(fd).ok().map(|found| found.device);
+    let paths = dmover_sys::mount::path_of(outer).zip(dmover_sys::mount::path_of(&inner));
+    device(outer) == device(&inner) && paths.is_some_and(|(outer, inner)| inner.starts_with(outer))
 }
 
 /// Why there is no job.
@@ -152,6 +186,7 @@ fn publish(
         say(
             "dmover: an interrupted run was gone on with: the same command once more gives it its name",
         );
+        snapshots.refuse()?;
         return Ok(Published::Refused);
     }
     let get = |counter| report.counters.get(counter);
@@ -173,6 +208,7 @@ fn publish(
             "dmover: {why}, so this is not a snapshot yet; the same command goes on{}",
             if integrity { "" } else { ", and --accept-errors names it without them" }
         ));
+        snapshots.refuse()?;
         return Ok(Published::Refused);
     }
     // What is shared has lost what it had lost.
@@ -308,15 +344,19 @@ fn prune(args: &PruneArgs) -> Result<ExitCode, Fatal> {
     if args.dry_run {
         return Ok(exit(code));
     }
+    let mut left = Vec::new();
     for (snapshot, _) in all.iter().zip(&keeps).filter(|(_, keeps)| !**keeps) {
-        if let Err(error) = snapshots.retire(&snapshot.name) {
-            failure(&error.to_string(), &error.hint());
-            code = Code::Partial;
+        match snapshots.retire(&snapshot.name) {
+            Ok(tree) => left.extend(tree),
+            Err(error) => {
+                failure(&error.to_string(), &error.hint());
+                code = Code::Partial;
+            }
         }
     }
     let (trees, empty) = snapshots.removed()?;
     let remover = Remover::new(args)?;
-    for tree in trees {
+    for tree in left.into_iter().chain(trees) {
         code = code.merge(remover.remove(&snapshots, &tree, &empty)?);
     }
     Ok(remover.end(code))

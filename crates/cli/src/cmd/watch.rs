@@ -1,6 +1,7 @@
 //! `dmover sync --watch`.
 use dmover_engine::{
-    FanotifyFeed, Fatal, JobList, JobReport, StopReason, WatchOptions, Watched, job_id, watch,
+    FanotifyFeed, Fatal, JobList, JobReport, JobState, StopReason, WatchOptions, Watched, job_id,
+    watch,
 };
 use dmover_model::{DeleteLimit, ExitCode as Code, JobSpec};
 use std::process::ExitCode;
@@ -42,7 +43,9 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         Watched::Begins(why) => printer.say(&format!("dmover: looking at everything: {why}")),
         Watched::Everything(report) => {
             printer.end(&Ok(report.clone()), None);
-            printer.say("dmover: waiting for changes");
+            if report.state == JobState::Finished {
+                printer.say("dmover: waiting for changes");
+            }
         }
         Watched::Changes { report, lag_ms, .. } => printer.changes(report, lag_ms),
     });
@@ -55,7 +58,8 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         Err(error) => {
             let code = error.exit_code();
             // One that could not begin has not ended either.
-            if let (Some(command), Code::Fatal, Ok(id)) = (&named.notify, code, &id) {
+            let ended = code == Code::Fatal || !first;
+            if let (Some(command), true, Ok(id)) = (&named.notify, ended, &id) {
                 detach::notify_of_failure(command, id, code);
             }
             printer.end(&Err(error), None);

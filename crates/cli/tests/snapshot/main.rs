@@ -571,3 +571,103 @@ fn whatever_is_in_a_snapshot_is_removed_with_it() {
     assert_eq!(bench.sh("ls snaps/.dmover-snapshots | grep -c removed || true"), "0\n");
     assert_eq!(bench.names().len(), 1);
 }
+
+#[test]
+fn pruning_makes_room_on_a_full_file_system() {
+    for (file_system, bench, _image) in images("pruning_makes_room") {
+        bench.sh(
+            "mkdir -p src/d snaps fillers; head -c 4M /dev/urandom >src/f; touch src/d/{1..50}",
+        );
+        bench.create("", 0);
+        bench.sh("head -c 4M /dev/urandom >src/f; rm -r src/d");
+        bench.create("", 0);
+        let names = bench.names();
+        bench.sh("dd if=/dev/zero of=filler bs=1M status=none 2>/dev/null || :
+             dd if=/dev/zero of=filler2 bs=1k status=none 2>/dev/null || :
+             mkdir fillers/{1..5000} 2>/dev/null || :");
+        bench.dmover("snapshot prune --keep-last 1 snaps").expect_code(0);
+        assert_eq!(bench.names(), names[1..], "{file_system}");
+        assert_eq!(bench.sh("ls snaps/.dmover-snapshots | grep -c removed || :"), "0\n");
+        assert_eq!(bench.sh("readlink snaps/latest").trim(), names[1]);
+    }
+}
+
+/// A flag belongs to the inode, which a snapshot that stays may share.
+#[test]
+fn pruning_takes_no_flag_from_what_stays() {
+    for (file_system, bench, _image) in images("pruning_takes_no_flag") {
+        bench.sh("mkdir -p src snaps; touch src/f src/g");
+        bench.create("", 0);
+        bench.create("", 0);
+        bench.sh("chattr +i snaps/2*/f snaps/2*/g snaps/2*");
+        let _undo = bench.undo("chattr -R -i snaps 2>/dev/null || :");
+        bench.dmover("snapshot prune --keep-last 1 snaps").expect_code(0);
+        assert_eq!(bench.names().len(), 1, "{file_system}");
+        let flags = bench.sh("lsattr snaps/2*/f snaps/2*/g | cut -c5 | tr -d '\\n'");
+        assert_eq!(flags, "ii", "{file_system}");
+        assert_eq!(bench.sh("ls snaps/.dmover-snapshots | grep -c removed || :"), "0\n");
+    }
+}
+
+/// As a crash leaves it between giving a tree its name and giving it back its mode.
+#[test]
+fn a_tree_that_was_loosened_to_be_moved_gets_its_mode_back() {
+    let bench = ground();
+    bench.sh("chmod 555 src");
+    bench.create("", 0);
+    let name = bench.names().pop().unwrap();
+    bench.sh(&format!("chmod 755 snaps/{name}"));
+    let record = bench.at(format!("snaps/.dmover-snapshots/{name}.sqlite"));
+    let database = rusqlite::Connection::open(record).unwrap();
+    database.execute("INSERT INTO meta VALUES ('loosened', '555 0')", []).unwrap();
+    drop(database);
+    bench.dmover("snapshot prune --keep-last 3 snaps").expect_code(0);
+    assert_eq!(bench.mode(&format!("snaps/{name}")), 0o555);
+    // Whoever changes it later has changed it.
+    bench.sh(&format!("chmod 755 snaps/{name}"));
+    bench.dmover("snapshot prune --keep-last 3 snaps").expect_code(0);
+    assert_eq!(bench.mode(&format!("snaps/{name}")), 0o755);
+}
+
+/// Nobody knows what is one inode in a tree without a record, and a tree is of the time when everything was looked at.
+#[test]
+fn an_unfinished_tree_without_a_record_is_begun_anew() {
+    let bench = ground().unprivileged();
+    bench.sh("ln src/old src/other; chmod 777 . src snaps; echo x >src/closed; chmod 0 src/closed; chown 65534 -R src snaps; chown 0 src/closed");
+    bench.create("", 3);
+    bench.sh("cp -p src/other src/t; mv src/t src/other; chown 65534 src/other");
+    let before: i64 = bench.sh("date +%s%3N").trim().parse().unwrap();
+    bench.create("", 3);
+    bench.sh("rm snaps/.dmover-snapshots/unfinished.sqlite*; chmod 644 src/closed");
+    bench.create("", 0);
+    assert_ne!(bench.inode("snaps/latest/old"), bench.inode("snaps/latest/other"));
+    // The same for one that was refused, and not lost.
+    bench.sh("chmod 0 src/closed; echo y >>src/closed");
+    bench.create("", 3);
+    let between: i64 = bench.sh("date +%s%3N").trim().parse().unwrap();
+    assert!(between > before);
+    bench.sh("chmod 644 src/closed");
+    bench.create("", 0);
+    let name = bench.names().pop().unwrap();
+    let database =
+        rusqlite::Connection::open(bench.at(format!("snaps/.dmover-snapshots/{name}.sqlite")))
+            .unwrap();
+    let sql = "SELECT value FROM meta WHERE key = 'begun_ms'";
+    let begun: i64 = database.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert!(begun >= between, "it has the date of a look that failed");
+}
+
+#[test]
+fn arguments_that_are_confused_change_nothing() {
+    let bench = ground();
+    bench.create("", 0);
+    let before = snapshot(&bench.at("."));
+    for line in ["snaps src", "src src", "src src/d", "nowhere src", "nowhere snaps"] {
+        bench.dmover(&format!("snapshot create {line}")).expect_code(2);
+        assert_eq!(before.changes(&snapshot(&bench.at("."))), [""; 0], "{line}");
+    }
+    let id: serde_json::Value =
+        serde_json::from_str(&bench.dmover("status --json").expect_code(0).text()).unwrap();
+    let refused = bench.dmover(&format!("retry {}", id["job"].as_str().unwrap())).expect_code(2);
+    assert!(refused.stderr.contains("cannot be tried alone"), "{}", refused.tell());
+}

@@ -414,3 +414,25 @@ fn the_end_of_a_watch_is_told_and_what_an_earlier_one_was_asked_ends_no_other() 
     assert_eq!(watch.code(), Some(3));
     assert_eq!(bench.read("told"), "cancelled 3\n");
 }
+
+#[test]
+fn a_destination_that_is_made_anew_ends_a_watch() {
+    let Some((_, bench, _image)) = grounds("made_anew").next() else { return };
+    let mut watch = Watch::start(&bench, "src dst");
+    // Its inode number is given to the next directory that is made.
+    bench.sh("rm -r dst; mkdir dst; touch src/top");
+    assert_eq!(watch.code(), Some(8));
+}
+
+#[test]
+fn a_watch_that_is_refused_to_go_on_tells_it() {
+    let Some((_, bench, _image)) = grounds("refused_to_go_on").next() else { return };
+    bench.sh(
+        "printf '#!/bin/sh\\necho $DMOVER_JOB_STATE $DMOVER_JOB_EXIT >told\\n' >tell; chmod +x tell",
+    );
+    let mut watch = Watch::start(&bench, "--reconcile 1s --notify ./tell src dst");
+    bench.sh("rm -r src/*");
+    assert_eq!(watch.code(), Some(2));
+    assert_eq!(bench.read("told"), "failed 2\n");
+    assert!(bench.exists("dst/top"));
+}

@@ -28,6 +28,8 @@ const UNFINISHED: &str = "unfinished";
 const LATEST: &str = "latest";
 /// Trees that are being removed begin with this, in [`OWN`].
 const REMOVED: &str = "removed-";
+/// Held by who changes anything, in [`OWN`].
+const LOCK: &[u8] = b"lock";
 /// An empty directory, in [`OWN`].
 const EMPTY: &str = "empty";
 
@@ -120,12 +122,11 @@ impl SnapshotDirectory {
     /// It is not there, or cannot be written.
     pub fn make(at: &Path) -> Result<Self, Fatal> {
         let top = open_top(at)?;
-        match directory::make_directory(&top, OWN.as_bytes(), 0o700) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(failed(at, "write to", error)),
-        }
+        make(&top, OWN).map_err(|error| failed(at, "write to", error))?;
         let own =
             path::open_directory_at(&top, OWN.as_bytes()).map_err(|e| failed(at, "open", e))?;
+        // When the disk is full it is too late.
+        make(&own, EMPTY).map_err(|error| failed(at, "write to", error))?;
         Ok(Self { path: at.to_owned(), top, own, lock: None })
     }
 
@@ -134,10 +135,9 @@ impl SnapshotDirectory {
     /// # Errors
     /// Another process has it, or it cannot be written.
     pub fn lock(mut self) -> Result<Self, Fatal> {
-        const NAME: &[u8] = b"lock";
         let fail = |error| failed(&self.path, "lock", error);
-        let lock = match file::create_new(&self.own, NAME, 0o600) {
-            Err(Errno::EXIST) => file::open_for_writing(&self.own, NAME),
+        let lock = match file::create_new(&self.own, LOCK, 0o600) {
+            Err(Errno::EXIST) => file::open_for_writing(&self.own, LOCK),
             made => made,
         };
         let lock = lock.map_err(fail)?;
@@ -153,18 +153,24 @@ impl SnapshotDirectory {
     fn recover(&self) -> Result<(), Fatal> {
         let fail = |error| failed(&self.path, "write to", error);
         let tree = self.tree_of(UNFINISHED);
-        for name in self.records()? {
+        let names = self.records()?;
+        for name in &names {
             match stat::stat_at(&self.top, name.as_bytes(), false) {
+                // One that is damaged is told when it is read.
+                Ok(_) if Some(name) == names.last() => {
+                    let _ = self.dress_again(name);
+                    continue;
+                }
                 Ok(_) => continue,
                 Err(error) if !stat::is_absent(error) => return Err(fail(error)),
                 Err(_) => {}
             }
-            let record = SnapshotRecord::read(self.own_path().join(file_of(&name)));
+            let record = SnapshotRecord::read(self.own_path().join(file_of(name)));
             let own = record.and_then(|record| record.bytes("tree")).ok().flatten();
             if tree.is_some() && own == tree {
-                self.give_name(&name)?;
+                self.give_name(name)?;
             } else {
-                directory::unlink(&self.own, file_of(&name).as_bytes()).map_err(fail)?;
+                directory::unlink(&self.own, file_of(name).as_bytes()).map_err(fail)?;
             }
         }
         Ok(())
@@ -277,11 +283,14 @@ impl SnapshotDirectory {
         let known = record.bytes("work")?;
         let work = work_of(job);
         let is_there = is_there(&self.own, UNFINISHED);
-        let goes_on = is_there && known.is_none_or(|known| known == work);
-        let begun = match record.number("begun_ms")?.filter(|_| goes_on) {
+        let goes_on = is_there && known.is_some_and(|known| known == work);
+        // After a look at everything the next one looks at everything again: that is what it is a snapshot of.
+        let looked = record.number("looked")?.is_some();
+        let begun = match record.number("begun_ms")?.filter(|_| goes_on && !looked) {
             Some(begun) => begun,
             None => {
                 record.set("begun_ms", now_ms)?;
+                record.unset("looked")?;
                 now_ms
             }
         };
@@ -340,11 +349,37 @@ impl SnapshotDirectory {
         Ok(Begun { at_ms: begun, set_aside })
     }
 
+    /// Takes away what was made here, if nothing has come of it: no snapshot was begun.
+    pub fn leave(&self) {
+        let is_used =
+            is_there(&self.own, UNFINISHED) || !self.records().is_ok_and(|r| r.is_empty());
+        if is_used || self.lock.is_none() {
+            return;
+        }
+        let unfinished = file_of(UNFINISHED);
+        for end in ["", "-wal", "-shm", "-journal"] {
+            let _ = directory::unlink(&self.own, format!("{unfinished}{end}").as_bytes());
+        }
+        let _ = directory::remove_directory(&self.own, EMPTY.as_bytes());
+        let _ = directory::unlink(&self.own, LOCK);
+        // Something else may have come: then it stays.
+        let _ = directory::remove_directory(&self.top, OWN.as_bytes());
+    }
+
+    /// Everything was looked at, and the tree does not get its name.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn refuse(&self) -> Result<(), Fatal> {
+        SnapshotRecord::open(self.own_path().join(file_of(UNFINISHED)))?.set("looked", 1)
+    }
+
     /// Moves a tree. Whoever may not write into a directory may not move it to another one either, because of its `..`.
     fn move_tree(
         &self,
         (from, name): (&OwnedFd, &str),
         (to, new_name): (&OwnedFd, &str),
+        loosen: impl FnOnce(Dress) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
         let refused = match directory::move_new(from, name, to, new_name) {
@@ -352,23 +387,48 @@ impl SnapshotDirectory {
             moved => return moved,
         };
         let tree = path::open_directory_at(from, name).map_err(|_| refused)?;
-        let mode = stat::stat_fd(&tree)?.mode & 0o7777;
-        let locks = flags::get(&tree)?.unwrap_or_default();
-        if locks & flags::LOCKS != 0 {
-            flags::set(&tree, locks & !flags::LOCKS)?;
+        let dress = Dress::of(&tree)?;
+        loosen(dress)?;
+        if dress.flags & flags::LOCKS != 0 {
+            flags::set(&tree, dress.flags & !flags::LOCKS)?;
         }
-        set::mode(&tree, mode | 0o700)?;
+        set::mode(&tree, dress.mode | 0o700)?;
         let moved = directory::move_new(from, name, to, new_name);
-        set::mode(&tree, mode)?;
-        if locks & flags::LOCKS != 0 {
-            flags::set(&tree, locks)?;
-        }
+        dress.put_on(&tree)?;
         moved
+    }
+
+    /// The dress of a tree that is loosened for a moment goes on record, should the process not live to give it back.
+    fn loosen(&self, name: &str, dress: Dress) -> Result<(), Errno> {
+        let record = SnapshotRecord::open(self.own_path().join(file_of(name)));
+        let noted = record.and_then(|record| {
+            if record.bytes("loosened")?.is_none() {
+                record.set("loosened", dress.to_string())?;
+            }
+            record.close()
+        });
+        noted.map_err(|_| Errno::IO)
+    }
+
+    /// Gives a tree back what it had before it was loosened.
+    fn dress_again(&self, name: &str) -> Result<(), Fatal> {
+        let path = self.own_path().join(file_of(name));
+        let Some(dress) = SnapshotRecord::read(path.clone())?.bytes("loosened")? else {
+            return Ok(());
+        };
+        if let Some(dress) = Dress::parse(&dress) {
+            let tree = path::open_directory_at(&self.top, name.as_bytes());
+            tree.and_then(|tree| dress.put_on(&tree))
+                .map_err(|error| failed(&self.path.join(name), "set the mode of", error))?;
+        }
+        let record = SnapshotRecord::open(path)?;
+        record.unset("loosened")?;
+        record.close()
     }
 
     /// Puts a tree among those that are to be removed.
     fn take_out(&self, tree: (&OwnedFd, &str), removed: &str) -> Result<(), Errno> {
-        self.move_tree(tree, (&self.own, removed))
+        self.move_tree(tree, (&self.own, removed), |_| Ok(()))
     }
 
     /// Gives the tree that was made its name.
@@ -411,7 +471,9 @@ impl SnapshotDirectory {
         let fail = |error| failed(&self.path, "write to", error);
         // What is complete must not come back as something unfinished.
         file::sync_all(&self.own).map_err(fail)?;
-        self.move_tree((&self.own, UNFINISHED), (&self.top, name)).map_err(fail)?;
+        self.move_tree((&self.own, UNFINISHED), (&self.top, name), |d| self.loosen(name, d))
+            .map_err(fail)?;
+        self.dress_again(name)?;
         self.set_latest(Some(name)).map_err(fail)?;
         file::sync_all(&self.top).map_err(fail)?;
         file::sync_all(&self.own).map_err(fail)
@@ -430,6 +492,11 @@ impl SnapshotDirectory {
                 _ => Ok(()),
             };
         };
+        if directory::read_symlink(&self.top, LATEST.as_bytes())
+            .is_ok_and(|to| to == name.as_bytes())
+        {
+            return Ok(());
+        }
         match directory::unlink(&self.own, NEW) {
             Err(error) if !stat::is_absent(error) => return Err(error),
             _ => {}
@@ -439,17 +506,22 @@ impl SnapshotDirectory {
     }
 
     /// Takes a snapshot out of the directory, so that its tree can be removed. Nothing is a snapshot any more then of which
-    /// something is missing.
+    /// something is missing. Answers where the tree still is, if it could not be moved.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn retire(&self, name: &str) -> Result<(), Fatal> {
+    pub fn retire(&self, name: &str) -> Result<Option<PathBuf>, Fatal> {
         let fail = |error| failed(&self.path.join(name), "remove", error);
         let removed = format!("{REMOVED}{name}");
-        self.take_out((&self.top, name), &removed).map_err(fail)?;
+        let taken = match self.take_out((&self.top, name), &removed) {
+            // A full XFS has no room for another name, however much is removed to make some.
+            Err(Errno::NOSPC) => Some(self.path.join(name)),
+            taken => taken.map(|()| None).map_err(fail)?,
+        };
         directory::unlink(&self.own, file_of(name).as_bytes()).map_err(fail)?;
         let newest = self.newest()?;
-        self.set_latest(newest.as_ref().map(|newest| newest.name.as_str())).map_err(fail)
+        self.set_latest(newest.as_ref().map(|newest| newest.name.as_str())).map_err(fail)?;
+        Ok(taken)
     }
 
     /// Trees that are to be removed, and an empty directory to compare them with.
@@ -457,9 +529,8 @@ impl SnapshotDirectory {
     /// # Errors
     /// The directory cannot be written.
     pub fn removed(&self) -> Result<(Vec<PathBuf>, PathBuf), Fatal> {
-        match directory::make_directory(&self.own, EMPTY.as_bytes(), 0o700) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(failed(&self.own_path(), "write to", error)),
+        if !is_there(&self.own, EMPTY) {
+            make(&self.own, EMPTY).map_err(|error| failed(&self.own_path(), "write to", error))?;
         }
         let mut names = self.names(|name| name.starts_with(REMOVED).then(|| name.to_owned()))?;
         names.sort_unstable();
@@ -473,7 +544,42 @@ impl SnapshotDirectory {
     /// Something is left.
     pub fn forget(&self, removed: &Path) -> Result<(), Fatal> {
         let name = removed.file_name().unwrap_or_default().as_bytes();
-        directory::remove_directory(&self.own, name).map_err(|e| failed(removed, "remove", e))
+        let parent = if removed.parent() == Some(&self.path) { &self.top } else { &self.own };
+        directory::remove_directory(parent, name).map_err(|e| failed(removed, "remove", e))
+    }
+}
+
+/// What keeps a directory from being moved, to be given back to it.
+#[derive(Debug, Clone, Copy)]
+struct Dress {
+    mode: u32,
+    flags: u32,
+}
+
+impl Dress {
+    fn of(tree: &OwnedFd) -> Result<Self, Errno> {
+        let mode = stat::stat_fd(tree)?.mode & 0o7777;
+        Ok(Self { mode, flags: flags::get(tree)?.unwrap_or_default() })
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        let (mode, flags) = std::str::from_utf8(text).ok()?.split_once(' ')?;
+        let number = |text| u32::from_str_radix(text, 8).ok();
+        Some(Self { mode: number(mode)?, flags: number(flags)? })
+    }
+
+    fn put_on(self, tree: &OwnedFd) -> Result<(), Errno> {
+        set::mode(tree, self.mode)?;
+        if self.flags & flags::LOCKS != 0 {
+            flags::set(tree, self.flags)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Dress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:o} {:o}", self.mode, self.flags)
     }
 }
 
@@ -495,6 +601,13 @@ fn work_of((job, spec): (&JobId, &JobSpec)) -> Vec<u8> {
 
 fn file_of(name: &str) -> String {
     format!("{name}.sqlite")
+}
+
+fn make(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
+    match directory::make_directory(parent, name.as_bytes(), 0o700) {
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    }
 }
 
 fn is_there(parent: &OwnedFd, name: &str) -> bool {

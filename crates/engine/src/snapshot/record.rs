@@ -1,5 +1,5 @@
 //! What is on record of one snapshot: an SQLite file beside it.
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use std::path::{Path, PathBuf};
 
 use crate::error::Fatal;
@@ -89,6 +89,11 @@ impl SnapshotRecord {
         self.asked(|db| db.execute(sql, params![key, value])).map(drop)
     }
 
+    /// Takes a value away.
+    pub fn unset(&self, key: &str) -> Result<(), Fatal> {
+        self.asked(|db| db.execute("DELETE FROM meta WHERE key = ?1", [key])).map(drop)
+    }
+
     /// Whether any inode has several names.
     pub fn has_linked(&self) -> Result<bool, Fatal> {
         self.asked(|db| db.query_row("SELECT EXISTS (SELECT 1 FROM linked)", [], |row| row.get(0)))
@@ -133,7 +138,9 @@ impl SnapshotRecord {
 }
 
 fn damaged(path: &Path, error: &rusqlite::Error) -> Fatal {
-    if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) {
+    // A full disk has many names.
+    let damaged = [ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase];
+    if !error.sqlite_error_code().is_some_and(|code| damaged.contains(&code)) {
         return Fatal::Ledger { path: path.to_owned(), reason: error.to_string() };
     }
     Fatal::refused(

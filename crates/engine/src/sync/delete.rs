@@ -11,7 +11,7 @@ use dmover_observe::{Activity, Counter, station};
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::TypeHint;
-use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
+use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, mount, path, stat};
 use std::sync::Arc;
 
 use super::trash::{is_trash, is_trash_of_both};
@@ -406,12 +406,25 @@ impl Mover<'_> {
         }
         match directory::unlink(&target.fd, bytes) {
             // An earlier pass has locked it, as its source was.
-            Err(Errno::PERM) if self.lift_file(target, bytes) => {
-                directory::unlink(&target.fd, bytes)?;
-            }
+            Err(Errno::PERM) => self.unlink_locked(target, name)?,
             unlinked => unlinked?,
         }
         Ok(Gone::Removed)
+    }
+
+    /// Flags belong to the inode, which may have other names that stay.
+    fn unlink_locked(&self, target: &TargetDirectory, name: &ExtraName) -> Result<(), Errno> {
+        let bytes = name.name.as_bytes();
+        let file = path::open_file_at(&target.fd, bytes, false).map_err(|_| Errno::PERM)?;
+        let before = flags::get(&file)?.unwrap_or_default();
+        if !self.engine.lift_flags(file.as_fd()) {
+            return Err(Errno::PERM);
+        }
+        let gone = directory::unlink(&target.fd, bytes);
+        if (gone.is_err() || name.links > 1) && !flags::set(&file, before)? {
+            return Err(Errno::PERM);
+        }
+        gone
     }
 
     fn tell_deleted(&mut self, going: &Going<'_>, found: &Metadata, trashed: bool) {

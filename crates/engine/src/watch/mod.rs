@@ -121,10 +121,13 @@ fn own_place(job: &Job, state: &StateDirectory) -> Option<TreePath> {
     TreePath::new(own.strip_prefix(source).ok()?.as_os_str().as_bytes()).ok()
 }
 
-/// A directory by device and inode.
-fn identity_of(directory: Option<&PathBytes>) -> Option<(u64, u64)> {
-    let found = path::open_directory(&directory?.to_path()).and_then(stat::stat_fd);
-    found.ok().map(|found| (found.device, found.inode))
+/// A directory by device and inode, and when it was made: the number may be given to another one at once.
+type DirectoryIdentity = (u64, u64, Option<(i64, u32)>);
+
+fn identity_of(directory: Option<&PathBytes>) -> Option<DirectoryIdentity> {
+    let opened = path::open_directory(&directory?.to_path());
+    let (found, born) = opened.and_then(|fd| stat::stat_born_at(fd, b"")).ok()?;
+    Some((found.device, found.inode, born))
 }
 
 fn real_path(directory: Option<&PathBytes>) -> Option<PathBuf> {
@@ -136,12 +139,12 @@ struct Watch {
     state: StateDirectory,
     id: dmover_model::JobId,
     own: Option<TreePath>,
-    /// The source by device and inode.
-    top: Option<(u64, u64)>,
+    /// The source.
+    top: Option<DirectoryIdentity>,
     /// Its path without links, which is part of what the job is.
     real: Option<PathBuf>,
     /// The destination, once everything was looked at.
-    target: Option<(u64, u64)>,
+    target: Option<DirectoryIdentity>,
     patience: Patience,
     options: WatchOptions,
     began: Instant,
@@ -304,6 +307,9 @@ impl Watch {
         let now = self.now_ms();
         if self.options.reconcile_ms > 0 {
             self.look_at_all(now + self.options.reconcile_ms, "it is time to".into());
+        }
+        if let Some(why) = &report.needs_all {
+            self.look_at_all(now, why.clone());
         }
         if report.resumed {
             // What an earlier run had done may have changed since, and nobody was told.
