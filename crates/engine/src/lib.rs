@@ -60,6 +60,7 @@ pub use made::Recorder;
 pub use report::{Failed, JobReport, JobState};
 pub use snapshot::{
     Based, FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
+    check_snapshot_paths,
 };
 pub use state::{Ask, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, job_id};
 pub use sync::{Withheld, WithheldReason};

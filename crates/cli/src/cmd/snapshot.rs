@@ -2,7 +2,7 @@
 use clap::ArgMatches;
 use dmover_engine::{
     Control, Fatal, FoundCounts, Job, JobList, JobReport, JobState, OWN_SNAPSHOTS as OWN, Snapshot,
-    SnapshotCounts, SnapshotDirectory, StopReason, job_id, layout, run_job,
+    SnapshotCounts, SnapshotDirectory, StopReason, check_snapshot_paths, job_id, layout, run_job,
 };
 use dmover_model::{ExitCode as Code, PathBytes, Share, SnapshotPolicy, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
@@ -56,7 +56,7 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     let at = directory.to_path();
     // Nothing is to be made where things are only to be told.
     let only_told = args.writing.dry_run || args.output.print_job;
-    if let Err(error) = check_source(&source.to_path(), &at) {
+    if let Err(error) = check_snapshot_paths(&source.to_path(), &at) {
         return told(&error, args.output.json);
     }
     let known = SnapshotDirectory::open(&at);
@@ -125,35 +125,6 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         snapshots.leave();
     }
     ended.map_or_else(|code| code, |ended| ended.exit(job))
-}
-
-/// Whoever confuses the two would have all snapshots in a tree of their own.
-fn check_source(source: &Path, directory: &Path) -> Result<(), Fatal> {
-    let refuse = |what: &str, hint: &str| {
-        Err(Fatal::refused(format!("'{}' {what}", source.display()), hint))
-    };
-    match dmover_sys::path::open_directory(source) {
-        Err(dmover_sys::Errno::NOENT) => {
-            refuse("does not exist", "check the path; SOURCE comes first, then DIR")
-        }
-        Ok(fd) if dmover_sys::stat::stat_at(&fd, OWN.as_bytes(), false).is_ok() => refuse(
-            "holds snapshots",
-            "SOURCE comes first, then DIR; 'dmover sync' copies a directory of snapshots",
-        ),
-        Ok(fd) if lies_in(&fd, directory) => {
-            refuse("is where snapshots of it should go", "name a directory outside of SOURCE")
-        }
-        // Whatever else there is to say, the job says.
-        _ => Ok(()),
-    }
-}
-
-/// Whether a directory lies in another one, on the same file system.
-fn lies_in(outer: &dmover_sys::OwnedFd, inner: &Path) -> bool {
-    let Ok(inner) = dmover_sys::path::open_directory(inner) else { return false };
-    let device = |fd| dmover_sys::stat::stat_fd(fd).ok().map(|found| found.device);
-    let paths = dmover_sys::mount::path_of(outer).zip(dmover_sys::mount::path_of(&inner));
-    device(outer) == device(&inner) && paths.is_some_and(|(outer, inner)| inner.starts_with(outer))
 }
 
 /// Why there is no job.

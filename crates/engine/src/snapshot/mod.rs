@@ -13,9 +13,11 @@ use crate::error::Fatal;
 use crate::journal::same_work;
 use crate::state::source_identity;
 
+mod paths;
 mod record;
 mod share;
 
+pub use paths::check_snapshot_paths;
 use record::SnapshotRecord;
 pub use share::Based;
 pub(crate) use share::Sharing;

@@ -1,0 +1,38 @@
+//! What is looked at of SOURCE and DIR before anything is made.
+use dmover_sys::{Errno, OwnedFd, mount, path, stat};
+use std::path::Path;
+
+use super::OWN;
+use crate::error::Fatal;
+
+/// Refuses a source that cannot be one. Whoever confuses the two would have all snapshots in a tree of their own.
+///
+/// # Errors
+/// It is not there, holds snapshots, or holds the directory in which its snapshots are to lie.
+pub fn check_snapshot_paths(source: &Path, directory: &Path) -> Result<(), Fatal> {
+    let refuse = |what: &str, hint: &str| {
+        Err(Fatal::refused(format!("'{}' {what}", source.display()), hint))
+    };
+    match path::open_directory(source) {
+        Err(Errno::NOENT) => {
+            refuse("does not exist", "check the path; SOURCE comes first, then DIR")
+        }
+        Ok(fd) if stat::stat_at(&fd, OWN.as_bytes(), false).is_ok() => refuse(
+            "holds snapshots",
+            "SOURCE comes first, then DIR; 'dmover sync' copies a directory of snapshots",
+        ),
+        Ok(fd) if holds(&fd, directory) => {
+            refuse("is where its own snapshots would lie", "name a directory outside of SOURCE")
+        }
+        // Whatever else there is to say, the job says.
+        _ => Ok(()),
+    }
+}
+
+/// Whether a directory lies in another one, on the same file system.
+fn holds(outer: &OwnedFd, inner: &Path) -> bool {
+    let Ok(inner) = path::open_directory(inner) else { return false };
+    let device = |fd| stat::stat_fd(fd).ok().map(|found| found.device);
+    let paths = mount::path_of(outer).zip(mount::path_of(&inner));
+    device(outer) == device(&inner) && paths.is_some_and(|(outer, inner)| inner.starts_with(outer))
+}
