@@ -292,6 +292,8 @@ pub(crate) fn wait(args: &WaitArgs) -> ExitCode {
     ExitCode::from(worst)
 }
 
+const UNREADABLE: &str = "if it is damaged, move the journal away: the next run begins a new one, and needs --checksum after an interrupted pass";
+
 fn journal(known: &Known) -> Result<JournalReader, Refused> {
     let opened = JournalReader::open(&known.state.directory(&known.file.job));
     let hint = "is the job at work on another host? Then ask there";
@@ -303,8 +305,7 @@ fn journal(known: &Known) -> Result<JournalReader, Refused> {
 
 pub(crate) fn errors(args: &ErrorsArgs) -> ExitCode {
     let listed = find(&args.job, args.place.state_dir.as_ref()).and_then(|known| {
-        let hint = "move the journal away; the next run begins a new one";
-        journal(&known)?.errors().map_err(|message| (message, hint, Code::Fatal))
+        journal(&known)?.errors().map_err(|message| (message, UNREADABLE, Code::Fatal))
     });
     let errors = match listed {
         Ok(errors) => errors,
@@ -351,15 +352,19 @@ fn words(error: &dmover_engine::RecordedError) -> String {
 
 pub(crate) fn history(args: &HistoryArgs) -> ExitCode {
     let listed = find(&args.job, args.place.state_dir.as_ref()).and_then(|known| {
-        let hint = "move the journal away; the next run begins a new one";
-        journal(&known)?.passes().map_err(|message| (message, hint, Code::Fatal))
+        let passes = journal(&known)?.passes();
+        let runs = known.state.is_running(&known.file.job);
+        passes.map(|passes| (passes, runs)).map_err(|message| (message, UNREADABLE, Code::Fatal))
     });
-    let passes = match listed {
-        Ok(passes) => passes,
+    let (passes, runs) = match listed {
+        Ok(listed) => listed,
         Err(refused) => return refuse(refused),
     };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    for pass in passes {
+    for mut pass in passes {
+        if pass.state == "running" && !runs {
+            pass.state = "died".into();
+        }
         let counters: Value = pass
             .counters
             .as_deref()
