@@ -6,7 +6,7 @@ use dmover_model::{
     CatalogEntry, DirectoryState, EntryKind, JobId, Name, Object, Segment, TreePath,
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use crate::error::Fatal;
@@ -518,7 +518,7 @@ impl Catalog {
 
     /// Everything was told: directories that are nowhere are gone. `saw_all`: every entry was looked at, and none failed; what
     /// is `late` came into doubt after that.
-    pub fn end(&mut self, top: u64, saw_all: bool, late: &[TreePath]) -> Result<(), Fatal> {
+    pub fn end(&mut self, top: u64, saw_all: bool, late: &BTreeSet<TreePath>) -> Result<(), Fatal> {
         self.try_to(|this| {
             this.database.execute_batch("BEGIN IMMEDIATE")?;
             let sql = "DELETE FROM directory WHERE inode != ?1 AND \

@@ -8,7 +8,7 @@ use dmover_model::{
     Segment, Surveyed, TaskKind, TreePath,
 };
 use rusqlite::{Connection, OptionalExtension, params};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::entered::Entered;
@@ -111,7 +111,7 @@ pub(crate) struct Survey {
     /// Renames that movers have in hand, and both ends of each.
     out: HashMap<u64, [TreePath; 2]>,
     /// What may have changed places with something else since it was brought over.
-    late: Vec<TreePath>,
+    late: BTreeSet<TreePath>,
 }
 
 impl Survey {
@@ -141,7 +141,7 @@ impl Survey {
             moved: HashMap::new(),
             displaced: HashMap::new(),
             out: HashMap::new(),
-            late: Vec::new(),
+            late: BTreeSet::new(),
         })
     }
 
@@ -315,7 +315,7 @@ impl Survey {
 
     /// The end of this pass does not end it.
     fn doubt_late(&mut self, path: &TreePath) -> Boxed<()> {
-        self.late.push(path.clone());
+        self.late.insert(path.clone());
         Ok(self.catalog.doubt(path)?)
     }
 
