@@ -136,6 +136,8 @@ pub struct Engine {
     pub(crate) state_path: Option<PathBuf>,
     /// The same of this pass, as far as they are not in the journal yet.
     pub(crate) doubts: Mutex<Vec<TreePath>>,
+    /// Files with several names that somebody had open for writing.
+    pub(crate) writers: Mutex<HashSet<Identity>>,
     /// Errors that are not in the journal yet.
     pub(crate) unrecorded: Mutex<Vec<EntryError>>,
     /// Directories that would go, and hold what stays.

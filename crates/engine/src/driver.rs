@@ -376,6 +376,7 @@ impl Run {
             unrecorded: Mutex::default(),
             guard,
             sharing: sharing(spec)?,
+            writers: Mutex::default(),
             held: Mutex::default(),
             looks_again: Mutex::default(),
             following: matches!(job.list, JobList::Changed(_)).then(Following::default),

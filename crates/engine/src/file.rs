@@ -182,7 +182,7 @@ impl Engine {
         let metadata = self.settled(level, record, &fd, found)?;
         let shown = || level.source_path(record.name.as_bytes());
         let attributes = self.read_attributes(fd.as_fd(), Held::Open, &shown)?;
-        self.note_writers(level, record.name.as_bytes(), &fd);
+        self.note_writers(level, &record.name, (&metadata, &fd));
         Ok(Supply { fd, metadata, attributes })
     }
 

@@ -151,16 +151,20 @@ impl Mover<'_> {
         }
         let mut names = std::iter::once(&group.first).chain(&group.rest);
         let mut done = group.first_is_done;
+        self.is_doubtful = self.engine.is_any_doubtful(group);
         let carrier = loop {
-            let Some(file) = names.next() else { return };
+            let Some(file) = names.next() else { break None };
             match self.carry(group, file, done) {
-                Ok(Some(carrier)) => break carrier,
+                Ok(Some(carrier)) => break Some(carrier),
                 Ok(None) => {}
                 Err(error) => self.engine.error(error),
             }
             done = false;
         };
+        self.is_doubtful = false;
+        let Some(carrier) = carrier else { return };
         let anchor = carrier.anchor();
+        self.engine.share_doubts(anchor.source, &group.rest);
         if !group.rest.is_empty() {
             self.note_linked(anchor.level, anchor.name, anchor.identity);
             // Before there is a second name: a run that goes on has to know whose they are.

@@ -331,6 +331,7 @@ impl Mover<'_> {
                 && (engine.is_racy(&record.metadata, metadata)
                     || (coarse && engine.is_later(level, &record.metadata, metadata))
                     || engine.is_suspect(level, metadata)
+                    || self.is_doubtful
                     || engine.is_doubtful(level, name)),
         }
     }

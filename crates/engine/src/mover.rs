@@ -62,6 +62,8 @@ pub(crate) struct Mover<'a> {
     pub unrepaired: Option<Unrepaired>,
     /// How many names of the inode that is being worked on are known to be the job's own.
     pub names_here: u64,
+    /// One of them is in doubt.
+    pub is_doubtful: bool,
     /// The directory that was last told to have been written to.
     pub touched: Option<Identity>,
     /// What is compared otherwise is to be brought over now.
@@ -218,6 +220,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 pair: None,
                 unrepaired: None,
                 names_here: 0,
+                is_doubtful: false,
                 touched: None,
                 is_copying: false,
                 written: RefCell::default(),

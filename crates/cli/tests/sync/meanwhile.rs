@@ -117,3 +117,21 @@ fn a_pass_that_goes_on_has_one_limit_for_what_goes() {
     let after: usize = bench.sh("ls b | grep -c '[a-f]$'").trim().parse().unwrap();
     assert!(before - after <= 3, "{before} were there, and {after} are: {}", pass.0.tell());
 }
+
+/// What was written under one name of a file is not forgotten with that name.
+#[test]
+fn a_file_with_several_names_that_somebody_writes_to() {
+    for change in ["rm a/1", "mv a/1 a/9", "ln a/1 a/0"] {
+        let bench = Bench::new();
+        let sync = format!(
+            "{} sync -q --delete --state-dir {} a b",
+            super::bench::PROGRAM,
+            bench.dmover.state_directory().display()
+        );
+        bench.sh(&format!(
+            "mkdir -p a/d; echo before > a/1; ln a/1 a/2; ln a/1 a/d/3; exec 3<>a/1; {sync}
+             touch -r a/1 time; {change}; printf after >&3; touch -r time a/2; {sync}; exec 3>&-; {sync}"
+        ));
+        assert_eq!(bench.rsync("a", "b"), "", "{change}");
+    }
+}

@@ -42,10 +42,10 @@ fn what_storage_has_counts_and_not_the_page_cache() {
     let config = Config { rules, ..Config::default() };
     let served = FaultFs::mount(&bench.at("backing"), &bench.at("seen"), config).unwrap();
     let copy = image.path().join("copy");
-    // Two sources are two tasks, so that the second file keeps only one of the two movers.
+    // One mover: the source that is named last comes first.
     let copy = copy.to_str().unwrap();
     std::fs::create_dir(copy).unwrap();
-    let words = ["copy", "-j2", "--verify=read-back", "--json", "-t", copy, "seen/one", "seen/two"];
+    let words = ["copy", "-j1", "--verify=read-back", "--json", "-t", copy, "seen/two", "seen/one"];
     let running = bench.dmover.start(words).unwrap();
     bench.sh(&format!(
         "n=0; while ! cmp -s backing/one/first {copy}/one/first && [ $n -lt 3000 ]; do sleep 0.01; n=$((n + 1)); done; sync -f {copy}"

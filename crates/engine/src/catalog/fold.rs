@@ -302,7 +302,7 @@ mod tests {
                 assert_eq!(known(&mut catalog, 1), model, "round {round}, recorded anew");
             }
             if rng.random_bool(0.5) {
-                catalog.end(1, true, &[]).unwrap();
+                catalog.end(1, true, &BTreeSet::new()).unwrap();
                 assert_eq!(known(&mut catalog, 1), model, "round {round}, after");
             }
         }

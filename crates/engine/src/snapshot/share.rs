@@ -260,7 +260,8 @@ impl Mover<'_> {
         let over = level.over(base).map_err(fail)?;
         if based.decision == Decision::Compare {
             let pair = engine.open_pair(&over, record, &based.metadata)?;
-            engine.note_writers(level, record.name.as_bytes(), &pair.source.fd);
+            let source = &pair.source;
+            engine.note_writers(level, &record.name, (&source.metadata, &source.fd));
             let all = ByteRange { start: 0, end: pair.source.metadata.size };
             let differs = self.compare_range(&over, record, &pair, all)?;
             engine.count(Counter::FilesCompared);

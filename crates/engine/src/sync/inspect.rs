@@ -1,7 +1,7 @@
 //! Entries that look equal: is their content, and have they the attributes that they should have?
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, Metadata, Operation, Side, Timestamp, TreePath,
-    Verb,
+    ByteRange, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata, Name,
+    Operation, Side, Timestamp, TreePath, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
@@ -163,13 +163,36 @@ impl Engine {
 
     /// Takes note of a file that somebody has open for writing: what is written through a mapping from now on need not
     /// show in any time. Whoever opens it later does, since that begins with a change of its times.
-    pub(crate) fn note_writers(&self, level: &Level, name: &[u8], file: impl AsFd) {
+    pub(crate) fn note_writers(
+        &self,
+        level: &Level,
+        name: &Name,
+        (metadata, file): (&Metadata, &OwnedFd),
+    ) {
         if self.keeps_journal
             && level.source.facts.local
             && file::is_open_for_writing(file) == Some(true)
         {
-            lock(&self.doubts).push(level.path.join(name));
+            lock(&self.doubts).push(level.path.join(name.as_bytes()));
+            if metadata.links > 1 {
+                lock(&self.writers).insert(metadata.identity);
+            }
         }
+    }
+
+    /// What was noted of one name of a file holds for all: that one may be gone by the next pass.
+    pub(crate) fn share_doubts(&self, of: Identity, names: &[FileRef]) {
+        if lock(&self.writers).contains(&of) {
+            let place = |file: &FileRef| file.directory.path.join(file.name.as_bytes());
+            lock(&self.doubts).extend(names.iter().map(place));
+        }
+    }
+
+    /// Whether any name of a file is in doubt.
+    pub(crate) fn is_any_doubtful(&self, group: &LinkGroup) -> bool {
+        std::iter::once(&group.first)
+            .chain(&group.rest)
+            .any(|file| self.doubtful.has(&file.directory.path, file.name.as_bytes()))
     }
 
     /// What was open for writing under an old name still has to be compared under its new one.
@@ -228,7 +251,8 @@ impl Mover<'_> {
     ) -> Result<Option<Moved>, EntryError> {
         let Some(found) = &planned.existing else { return Ok(None) };
         let pair = self.engine.open_pair(level, &planned.record, found)?;
-        self.engine.note_writers(level, planned.record.name.as_bytes(), &pair.source.fd);
+        let source = &pair.source;
+        self.engine.note_writers(level, &planned.record.name, (&source.metadata, &source.fd));
         let all = ByteRange { start: 0, end: pair.source.metadata.size };
         if self.engine.is_suspect(level, found) {
             // If it could not be written, memory may still have what storage has not.
