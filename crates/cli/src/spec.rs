@@ -307,6 +307,8 @@ pub(crate) fn filter(args: &FilterArgs, matches: &ArgMatches) -> Result<Selectio
         min_size_bytes: args.min_size,
         max_size_bytes: args.max_size,
         newer_than,
+        ages_ms: [&args.newer, &args.older]
+            .map(|text| text.as_deref().and_then(|text| units::parse_duration_ms(text).ok())),
         older_than,
         one_file_system: args.one_file_system,
         follow: if args.dereference { FollowLinks::Always } else { FollowLinks::Never },

@@ -6,7 +6,7 @@
 use dmover_model::{
     Action, Attribute, Content, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass,
     Event, FileRef, Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask,
-    Operation, Overwrite, Parent, Side, TaskKind, Verb,
+    Operation, Overwrite, Parent, PathBytes, Side, TaskKind, Verb,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -133,6 +133,13 @@ impl Mover<'_> {
                 {
                     self.engine.count(Counter::EntriesSkipped);
                     self.tell_link(&level, file, old, Some(old));
+                }
+                (Some(_), Some(old))
+                    if old.kind == EntryKind::Directory
+                        && !self.clear_for_link(&level, &file.destination_name, old) =>
+                {
+                    self.engine
+                        .error(in_the_way(level.target_path(file.destination_name.as_bytes())));
                 }
                 _ => {
                     self.engine.count(Counter::HardLinksCreated);
@@ -527,7 +534,7 @@ impl Mover<'_> {
             if self.clear_for_link(level, &file.destination_name, old) {
                 return Ok(Some(Linked::Later));
             }
-            return Err(fail(ErrorClass::TypeConflict, "a directory stands at the destination"));
+            return Err(in_the_way(level.target_path(last)));
         }
         Ok(self.keeps_existing(old, anchor.metadata).then_some(Linked::Already))
     }
@@ -612,6 +619,12 @@ impl Mover<'_> {
             }));
         }
     }
+}
+
+fn in_the_way(path: PathBytes) -> EntryError {
+    let words = "a directory stands at the destination";
+    let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+    EntryError::plain(side, Operation::Link, class, path, words)
 }
 
 /// An inode whose flags were taken away, open, and the flags to give back.

@@ -97,6 +97,9 @@ pub struct Selection {
     pub newer_than: Option<Timestamp>,
     /// Skip files last written at or after this time.
     pub older_than: Option<Timestamp>,
+    /// The two times above as they were given, if they were given as ages, in milliseconds: they say other times later.
+    #[serde(default)]
+    pub ages_ms: [Option<u64>; 2],
     /// Do not enter other file systems.
     pub one_file_system: bool,
     /// Symbolic links to follow.

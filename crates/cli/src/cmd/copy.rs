@@ -29,5 +29,5 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         job,
         state,
     });
-    ended.map_or_else(|code| code, |ended| ended.exit(job))
+    ended.map_or_else(|failed| failed.exit(job), |ended| ended.exit(job))
 }

@@ -124,7 +124,9 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     if let (Some((snapshots, _)), true, Err(_)) = (&begun, fresh, &ended) {
         snapshots.leave();
     }
-    ended.map_or_else(|code| code, |ended| ended.exit(job))
+    // Whoever hears of the end may make the next one.
+    drop(begun);
+    ended.map_or_else(|failed| failed.exit(job), |ended| ended.exit(job))
 }
 
 /// Why there is no job.

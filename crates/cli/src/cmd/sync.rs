@@ -46,7 +46,7 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
             }
             ended.exit(job)
         }
-        Err(code) => code,
+        Err(failed) => failed.exit(job),
     }
 }
 

@@ -4,7 +4,7 @@ use dmover_engine::{
     Control, Fatal, Job, JobList, JobReport, JobState, JournalReader, StateDirectory, Then, job_id,
     layout, run_job,
 };
-use dmover_model::{ExitCode as Code, JobSpec, Selection, TreePath, Verb};
+use dmover_model::{ExitCode as Code, JobId, JobSpec, TreePath, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     }
     let state = usable_state(args.state, spec.policy.dry_run);
     if let Some(state) = &state {
-        keep_times(&mut spec, &list, state);
+        keep_times(&mut spec, &list, state, &printer);
     }
     let spill_directory = spill_directory(args.state, state.as_ref());
     let manifest = match (&args.proof.manifest, args.proof.verify) {
@@ -120,36 +120,30 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     Ok(Prepared { job, printer, manifest })
 }
 
-/// 'Newer than seven days' says another time in each run: a pass that did not come to its end is ended as it was begun.
-fn keep_times(spec: &mut JobSpec, list: &JobList, state: &StateDirectory) {
-    let Selection { newer_than, older_than, .. } = spec.selection;
-    if spec.verb != Verb::Sync || (newer_than.is_none() && older_than.is_none()) {
+/// 'Newer than seven days' says another time in each run: a pass that was interrupted is ended as it was begun.
+fn keep_times(spec: &mut JobSpec, list: &JobList, state: &StateDirectory, printer: &Printer) {
+    if spec.verb != Verb::Sync || spec.selection.ages_ms == [None; 2] {
         return;
     }
     let Ok(id) = job_id(spec, list, Some(state)) else { return };
     let journal = JournalReader::open(&state.directory(&id.0));
-    let then = journal.ok().flatten().and_then(|journal| journal.unfinished().ok().flatten());
-    let Some(then) = then else { return };
-    let now = Selection {
-        newer_than: then.newer_than.filter(|_| newer_than.is_some()),
-        older_than: then.older_than.filter(|_| older_than.is_some()),
-        ..spec.selection.clone()
-    };
-    if now == then {
-        spec.selection = now;
+    let then = journal.ok().flatten().and_then(|journal| journal.times_then(spec).ok().flatten());
+    if let Some(then) = then {
+        printer.say(
+            "dmover: going on with an interrupted pass, of the ages that files had when it began",
+        );
+        *spec = then;
     }
 }
 
 /// Runs the job. `None`: something else was asked for, or it could not begin.
-pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
+pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
     let Prepared { mut job, printer, manifest } = prepare(args)?;
     let mut result = hold(&mut job).and_then(|()| run_job(&job));
     let went_on = result.is_ok();
     if let Ok(first) = &result
-        && (first.resumed || first.needs_all.is_some())
+        && (first.resumed || (first.needs_all.is_some() && first.withheld.is_none()))
         && (first.state == JobState::Finished && manifest.is_none() && !first.dry_run)
-        // Then the job is not done, and says so: another run would have the limit anew.
-        && first.withheld.is_none()
     {
         // What failed in the run that was interrupted, and what has changed since, is only known to a pass over everything.
         let why = first.needs_all.as_deref().unwrap_or("the interrupted run is complete");
@@ -198,31 +192,49 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, ExitCode> {
         Ok(_) if printer.has_lost_lines() => {
             let words = "standard output could not be written";
             failure(words, "lines are missing");
-            Err(fail(args, job, went_on, (words.to_owned(), Code::Fatal)))
+            Err(fail(&job, went_on, (words.to_owned(), Code::Fatal)))
         }
         Ok(report) => Ok(Ended { code: report.exit_code().merge(code), report, job }),
         Err(error) => {
             let why = (error.to_string(), error.exit_code());
-            Err(fail(args, job, went_on, why))
+            Err(fail(&job, went_on, why))
         }
     }
 }
 
 /// A job that cannot go on says so to everybody who asks. `went_on`: it was the last to say how the job stands, and said that
 /// there is more to do.
-fn fail(args: &Transfer<'_>, job: Job, went_on: bool, (why, code): (String, Code)) -> ExitCode {
+fn fail(job: &Job, went_on: bool, (why, code): (String, Code)) -> Unended {
     let id = job_id(&job.spec, &job.list, job.state.as_ref());
-    if let (true, Some(state), Ok(id)) = (went_on, held_state(&job), &id) {
+    if let (true, Some(state), Ok(id)) = (went_on, held_state(job), &id) {
         state.tell_failure(id, why, code.code());
     }
-    // Whoever hears of the end may run it again.
-    drop(job);
     // One that could not begin has not ended either.
     let ended = went_on || code == Code::Fatal;
-    if let (Some(command), true, Ok(id)) = (&args.job.notify, ended, &id) {
-        detach::notify_of_failure(command, id, code);
+    Unended { code: exit(code), tell: id.ok().filter(|_| ended).map(|id| (id, code)) }
+}
+
+/// A job that could not begin, or not go on.
+pub(super) struct Unended {
+    code: ExitCode,
+    /// Who is to be told what.
+    tell: Option<(JobId, Code)>,
+}
+
+impl From<ExitCode> for Unended {
+    fn from(code: ExitCode) -> Self {
+        Self { code, tell: None }
     }
-    exit(code)
+}
+
+impl Unended {
+    /// Ends the process, telling whoever is to be told.
+    pub fn exit(self, job: &JobArgs) -> ExitCode {
+        if let (Some(command), Some((id, code))) = (&job.notify, &self.tell) {
+            detach::notify_of_failure(command, id, *code);
+        }
+        self.code
+    }
 }
 
 /// A job that ran.

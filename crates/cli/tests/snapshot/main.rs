@@ -671,3 +671,15 @@ fn arguments_that_are_confused_change_nothing() {
     let refused = bench.dmover(&format!("retry {}", id["job"].as_str().unwrap())).expect_code(2);
     assert!(refused.stderr.contains("cannot be tried alone"), "{}", refused.tell());
 }
+
+#[test]
+fn who_is_notified_may_make_the_next_one() {
+    let bench = ground();
+    bench.sh(&format!(
+        "printf '#!/bin/sh\\n{} snapshot create -qq src snaps 2>said\\necho $? >code\\n' >tell; chmod +x tell",
+        bench::PROGRAM
+    ));
+    bench.create("--notify ./tell", 0);
+    assert_eq!(bench.read("code"), "0\n", "{}", bench.read("said"));
+    assert_eq!(bench.names().len(), 2);
+}

@@ -2,6 +2,7 @@
 use super::Bench;
 use super::bench::{is_root, snapshot, wait_for_fault};
 use dmover_testkit::faultfs::{Action, Op, Rule};
+use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::skip;
 
 /// Two equal trees, and things that only the second one has.
@@ -500,9 +501,57 @@ fn names_of_one_file_where_directories_were() {
             bench.sh(&format!("mkdir a; {before}"));
             bench.sync("a b", 0);
             bench.sh(line);
-            bench.sync(&format!("--delete={when} a b"), 0);
+            let gone = |pass: super::Pass| {
+                let done = pass.done();
+                done.into_iter().filter(|line| line.starts_with("deleted")).collect::<Vec<_>>()
+            };
+            let listed = gone(bench.sync(&format!("-n --delete={when} a b"), 0));
+            let pass = gone(bench.sync(&format!("--delete={when} a b"), 0));
+            assert_eq!(listed, pass, "{when}: a dry run lists exactly what goes");
             assert_eq!(bench.rsync("a", "b"), "", "{when}");
             assert_eq!(bench.inode("b/d"), bench.inode("b/e"), "{when}");
         }
     }
+}
+
+/// What lies in a trash is the last copy, whatever marks were copied there before.
+#[test]
+fn a_trash_that_was_a_copy_of_one_is_one() {
+    for before in ["", ": >b/.trash/.dmover-trash; : >c/.trash/.dmover-trash"] {
+        let bench = Bench::new();
+        bench.sh("mkdir a b; touch a/x b/x b/old");
+        bench.sync("--delete --trash b/.trash a b", 0);
+        bench.sync("b c", 0);
+        bench.sh(&format!("echo precious > c/precious; {before}"));
+        for line in
+            ["--delete --trash c/.trash b c", "--delete b c", "--delete --trash c/.trash b c"]
+        {
+            bench.sync(line, 0);
+            assert_eq!(bench.sh("cat c/.trash/*/precious"), "precious\n", "{line}");
+        }
+    }
+    // A copy of a mark goes with the trash that it was copied from.
+    let bench = Bench::new();
+    bench.sh("mkdir a b; touch a/x b/old");
+    bench.sync("--delete --trash b/.trash a b", 0);
+    bench.sync("b c", 0);
+    bench.sh("rm -r b/.trash; touch b/old2");
+    bench.sync("--delete --trash b/.trash a b", 0);
+    for _ in 0..2 {
+        bench.sync("--delete b c", 0);
+    }
+    assert_eq!(bench.rsync("b", "c"), "");
+}
+
+#[test]
+fn trash_takes_no_flag_from_another_name() {
+    let test = "trash_takes_no_flag_from_another_name";
+    let Some(image) = Image::create_or_skip(test, FileSystem::Ext4, 64 << 20) else { return };
+    let bench = Bench::inside(image.path());
+    bench.sh("mkdir a; touch a/f; ln a/f a/g; chattr +i a/f");
+    let _undo = bench.undo("chattr -R -i . 2>/dev/null || :");
+    bench.sync("a b", 0);
+    bench.sh("chattr -i a/f; rm a/g; chattr +i a/f");
+    bench.sync("--delete --trash t a b", 0);
+    assert_eq!(bench.sh("lsattr b/f t/*/g | cut -c5 | tr -d '\\n'"), "ii");
 }

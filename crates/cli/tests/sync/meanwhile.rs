@@ -112,7 +112,9 @@ fn a_pass_that_goes_on_has_one_limit_for_what_goes() {
     bench.until(&mut running, "the large file is in hand", || bench.is_large_file_in_hand());
     running.kill().unwrap();
     let before: usize = bench.sh("ls b | grep -c '[a-f]$'").trim().parse().unwrap();
+    bench.sh("touch a/new");
     let pass = bench.sync(&words[1..].join(" "), 5);
+    assert!(bench.exists("b/new"), "what was changed meanwhile is looked at all the same");
     assert!(pass.withheld().is_some(), "{}", pass.0.tell());
     let after: usize = bench.sh("ls b | grep -c '[a-f]$'").trim().parse().unwrap();
     assert!(before - after <= 3, "{before} were there, and {after} are: {}", pass.0.tell());

@@ -116,6 +116,14 @@ fn a_pass_over_newer_files_is_gone_on_with() {
     let pass = bench.sync(&line, 0);
     assert_eq!(pass.number("files_compared"), 0, "nothing is suspected any more");
     assert_eq!(bench.sh("ls b | tr -d '\\n'"), "123456789big");
+    // What is typed is what counts.
+    bench.sh("tr a c < a/big > b/big; touch -d @1 b/big");
+    let words = ["sync", "-j1", "--bwlimit=1M", "--newer=2020-01-01T00:00:00", "a", "b"];
+    let mut running = bench.dmover.start(words).unwrap();
+    bench.until(&mut running, "the large file is in hand", || bench.is_large_file_in_hand());
+    running.kill().unwrap();
+    bench.sync("-j1 --bwlimit=1M --newer=2000-01-01T00:00:00 a b", 0);
+    assert!(bench.exists("b/old"));
 }
 
 /// The destination may lie on a file system that is mounted below the source.

@@ -1,7 +1,9 @@
 //! Reading a journal from outside, while its job may be at work.
-use dmover_model::{PathBytes, Selection};
+use dmover_model::{JobSpec, PathBytes, Selection};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use std::path::Path;
+
+use super::same_work;
 
 /// A failed entry, as a journal has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,23 +111,32 @@ impl JournalReader {
     /// # Errors
     /// Why it cannot be read, in words.
     pub fn is_unfinished(&self) -> Result<bool, String> {
-        Ok(self.unfinished()?.is_some())
+        let sql = "SELECT state != 'finished' FROM pass WHERE kind = 'whole' ORDER BY number DESC LIMIT 1";
+        Ok(self.all(sql, |row| row.get(0))?.contains(&true))
     }
 
-    /// What the last pass over everything was to look at, if it did not come to its end.
+    /// Times that were given as ages, as the last pass had them, if it was interrupted and had the same to do.
     ///
     /// # Errors
     /// Why it cannot be read, in words.
-    pub fn unfinished(&self) -> Result<Option<Selection>, String> {
-        let sql = "SELECT state != 'finished', json_extract(spec, '$[1]') FROM pass WHERE kind = 'whole' \
-                   ORDER BY number DESC LIMIT 1";
-        let last = self.all(sql, |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
-        let Some((_, text)) = last.into_iter().find(|(unfinished, _)| *unfinished) else {
+    pub fn times_then(&self, spec: &JobSpec) -> Result<Option<JobSpec>, String> {
+        let sql = "SELECT spec FROM pass WHERE kind = 'whole' AND state IN ('running', 'stopped') \
+                   AND number = (SELECT max(number) FROM pass WHERE kind = 'whole')";
+        let Some(text) = self.all(sql, |row| row.get::<_, String>(0))?.pop() else {
             return Ok(None);
         };
-        serde_json::from_str(&text)
-            .map(Some)
-            .map_err(|error| format!("cannot read the journal: {error}"))
+        let then = serde_json::from_str::<serde_json::Value>(&text)
+            .and_then(|value| serde_json::from_value::<Selection>(value[1].clone()))
+            .map_err(|error| format!("cannot read the journal: {error}"))?;
+        let mut spec = spec.clone();
+        let now = &mut spec.selection;
+        if now.ages_ms[0].is_some() {
+            now.newer_than = then.newer_than;
+        }
+        if now.ages_ms[1].is_some() {
+            now.older_than = then.older_than;
+        }
+        Ok((same_work(&spec) == text).then_some(spec))
     }
 
     /// The errors of the last pass, in their order; of a watch, those of the last look at everything and of what followed. One

@@ -500,7 +500,12 @@ pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Resul
 
 /// Whether whoever looked at one selection has looked at another one.
 fn has_looked_at(then: &Selection, now: &Selection) -> bool {
-    let rules = |one: &Selection| Selection { newer_than: None, older_than: None, ..one.clone() };
+    let rules = |one: &Selection| Selection {
+        newer_than: None,
+        older_than: None,
+        ages_ms: [None; 2],
+        ..one.clone()
+    };
     rules(then) == rules(now)
         && then.newer_than.is_none_or(|then| now.newer_than.is_some_and(|now| now >= then))
         && then.older_than.is_none_or(|then| now.older_than.is_some_and(|now| now <= then))

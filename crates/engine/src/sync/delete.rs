@@ -343,11 +343,8 @@ impl Mover<'_> {
             Some(trash) => self
                 .once_more(target, || match trash.take(target, going) {
                     // An earlier pass has locked it, as its source was.
-                    Err(Errno::PERM)
-                        if name.kind != EntryKind::Directory
-                            && self.lift_file(target, name.name.as_bytes()) =>
-                    {
-                        trash.take(target, going)
+                    Err(Errno::PERM) if name.kind != EntryKind::Directory => {
+                        self.unlocked(target, name, || trash.take(target, going))
                     }
                     taken => taken,
                 })
@@ -406,25 +403,33 @@ impl Mover<'_> {
         }
         match directory::unlink(&target.fd, bytes) {
             // An earlier pass has locked it, as its source was.
-            Err(Errno::PERM) => self.unlink_locked(target, name)?,
+            Err(Errno::PERM) => {
+                self.unlocked(target, name, || directory::unlink(&target.fd, bytes))?;
+            }
             unlinked => unlinked?,
         }
         Ok(Gone::Removed)
     }
 
-    /// Flags belong to the inode, which may have other names that stay.
-    fn unlink_locked(&self, target: &TargetDirectory, name: &ExtraName) -> Result<(), Errno> {
+    /// Does something with a name whose flags forbid it. They belong to the inode, which may have other names that stay, or be
+    /// kept in a trash: it gets them back.
+    fn unlocked<T>(
+        &self,
+        target: &TargetDirectory,
+        name: &ExtraName,
+        action: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
         let bytes = name.name.as_bytes();
         let file = path::open_file_at(&target.fd, bytes, false).map_err(|_| Errno::PERM)?;
         let before = flags::get(&file)?.unwrap_or_default();
         if !self.engine.lift_flags(file.as_fd()) {
             return Err(Errno::PERM);
         }
-        let gone = directory::unlink(&target.fd, bytes);
-        if (gone.is_err() || name.links > 1) && !flags::set(&file, before)? {
+        let done = action();
+        if !flags::set(&file, before)? {
             return Err(Errno::PERM);
         }
-        gone
+        done
     }
 
     fn tell_deleted(&mut self, going: &Going<'_>, found: &Metadata, trashed: bool) {

@@ -37,15 +37,25 @@ fn holds_mark(directory: &OwnedFd) -> bool {
 /// mark of the source stands in it, which was made for another directory.
 pub(super) fn is_trash_of_both(target: &OwnedFd, source: &OwnedFd) -> bool {
     holds_mark(target)
-        && match (read_mark(target), read_mark(source)) {
-            (Ok(there), Ok(here)) => there != here || mark_of(target).is_ok_and(|own| own == there),
-            _ => true,
-        }
+        && (has_own_mark(target) || {
+            let marks = read_mark(target).ok().zip(read_mark(source).ok());
+            marks.is_none_or(|(there, here)| there != here)
+        })
+}
+
+/// Whether a mark was made for the directory that it lies in. In doubt it was.
+fn has_own_mark(directory: &OwnedFd) -> bool {
+    match (read_mark(directory), mark_of(directory)) {
+        (Ok(there), Ok(Some(own))) => there.is_empty() || there == own,
+        // Without a time of birth an inode number may be another's by now, and may not stay the same.
+        _ => true,
+    }
 }
 
 /// Whether a name of the source is a mark for which the destination has one of its own, which has to stay.
 pub(crate) fn is_own_mark(name: &[u8], target: Option<&TargetDirectory>) -> bool {
-    name == MARK && target.is_some_and(|target| holds_mark(&target.fd))
+    let marked = |target: &TargetDirectory| holds_mark(&target.fd) && has_own_mark(&target.fd);
+    name == MARK && target.is_some_and(marked)
 }
 
 fn read_mark(directory: &OwnedFd) -> Result<Vec<u8>> {
@@ -55,11 +65,11 @@ fn read_mark(directory: &OwnedFd) -> Result<Vec<u8>> {
     Ok(bytes[..length].to_vec())
 }
 
-/// What the mark of a directory says: which one it is, as far as its file system knows.
-fn mark_of(directory: &OwnedFd) -> Result<Vec<u8>> {
+/// What the mark of a directory says: which one it is. `None`: its file system does not know that for long.
+fn mark_of(directory: &OwnedFd) -> Result<Option<Vec<u8>>> {
     let (found, birth) = stat::stat_born_at(directory, b"")?;
-    let (seconds, nanoseconds) = birth.unwrap_or_default();
-    Ok(format!("{} {seconds}.{nanoseconds:09}\n", found.inode).into_bytes())
+    let words = |(seconds, nanoseconds)| format!("{} {seconds}.{nanoseconds:09}\n", found.inode);
+    Ok(birth.map(|birth| words(birth).into_bytes()))
 }
 
 /// Where names of one run go: a directory of its own in the one that was named.
@@ -102,10 +112,7 @@ impl Trash {
             return Err(fail(&"it is the destination itself"));
         }
         // Whatever job comes here later: what is in it is nobody's to delete.
-        match write_mark(&top) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(fail(&std::io::Error::from(error))),
-        }
+        write_mark(&top).map_err(|error| fail(&std::io::Error::from(error)))?;
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let name = format!("{}-{job}", seconds.unwrap_or_default().as_secs());
         Ok(Self { top, name, run: Mutex::new(None) })
@@ -175,10 +182,21 @@ impl Trash {
     }
 }
 
+/// Marks a directory, also one that has the mark of another, or none that is whole.
 fn write_mark(directory: &OwnedFd) -> Result<()> {
-    let words = mark_of(directory)?;
-    let file = file::create_new(directory, MARK, 0o600)?;
-    file::write_all_at(&file, &words, 0)
+    let own = mark_of(directory)?.unwrap_or_default();
+    if holds_mark(directory) && read_mark(directory)? == own {
+        return Ok(());
+    }
+    let new = format!(".dmover-trash-{:016x}", dmover_sys::process::random_u64());
+    let file = file::create_new(directory, new.as_bytes(), 0o600)?;
+    let written = file::write_all_at(&file, &own, 0);
+    let marked = written.and_then(|()| directory::rename(directory, new.as_bytes(), MARK));
+    if marked.is_err() {
+        // It marks nothing.
+        let _ = directory::unlink(directory, new.as_bytes());
+    }
+    marked
 }
 
 /// Opens a directory. It is made if it is not there, but only on this device.

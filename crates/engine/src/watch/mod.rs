@@ -308,8 +308,10 @@ impl Watch {
         if self.options.reconcile_ms > 0 {
             self.look_at_all(now + self.options.reconcile_ms, "it is time to".into());
         }
-        if let Some(why) = &report.needs_all {
-            self.look_at_all(now, why.clone());
+        if let Some(again) = &report.needs_all {
+            // What cannot be put in order waits like anything else that fails.
+            let wait = if again == why { TROUBLE_MS } else { 0 };
+            self.look_at_all(now + wait, again.clone());
         }
         if report.resumed {
             // What an earlier run had done may have changed since, and nobody was told.
