@@ -35,16 +35,19 @@ struct Anchor<'a> {
     identity: Identity,
     metadata: &'a Metadata,
     source: Identity,
+    /// Its content was looked into where any of the names was in doubt.
+    is_sure: bool,
 }
 
 impl Carrier {
-    fn anchor(&self) -> Anchor<'_> {
+    fn anchor(&self, is_sure: bool) -> Anchor<'_> {
         Anchor {
             level: &self.level,
             name: self.name.as_bytes(),
             identity: self.metadata.identity,
             metadata: &self.metadata,
             source: self.source,
+            is_sure,
         }
     }
 }
@@ -170,7 +173,7 @@ impl Mover<'_> {
         };
         self.is_doubtful = false;
         let Some(carrier) = carrier else { return };
-        let anchor = carrier.anchor();
+        let anchor = carrier.anchor(!group.first_is_done);
         self.engine.share_doubts(anchor.source, &group.rest);
         if !group.rest.is_empty() {
             self.note_linked(anchor.level, anchor.name, anchor.identity);
@@ -369,6 +372,11 @@ impl Mover<'_> {
 
     fn link_name(&mut self, file: &FileRef, anchor: &Anchor<'_>, unlocked: &mut Unlocked) {
         let engine = self.engine;
+        let settle = || {
+            if anchor.is_sure {
+                engine.settle_doubt(false, || file.directory.path.join(file.name.as_bytes()));
+            }
+        };
         // How often something was tried in the directory, which changes its times.
         let mut tries = 0;
         let result = engine.insist(|| {
@@ -386,6 +394,7 @@ impl Mover<'_> {
                 }
             }
             Ok((level, Linked::Already)) if tries == 1 => {
+                settle();
                 self.engine.count(Counter::EntriesSkipped);
                 if matches!(self.engine.spec.policy.overwrite, Overwrite::Never | Overwrite::Older)
                 {
@@ -399,7 +408,10 @@ impl Mover<'_> {
             Ok((_, Linked::Later)) => self.hand_on_as_inherited(),
             // The name was made by an attempt whose answer was lost.
             Ok((level, Linked::Already)) => self.linked(&level, file, anchor, None),
-            Ok((level, Linked::New(old))) => self.linked(&level, file, anchor, old.as_deref()),
+            Ok((level, Linked::New(old))) => {
+                settle();
+                self.linked(&level, file, anchor, old.as_deref());
+            }
             Ok((level, Linked::Impossible(error))) => self.copy_instead(&level, file, error),
             Ok((level, Linked::Separate(record))) => {
                 if let Some(planned) = self.plan_record(&level, *record) {

@@ -17,7 +17,7 @@ use crate::context::{Engine, entry_error};
 use crate::file::Opened;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::sync::is_own_mark;
+use crate::sync::is_mark_there;
 
 /// So many linked names are reported at once.
 const LINKS_MAX: usize = 256;
@@ -38,7 +38,7 @@ impl Mover<'_> {
             engine.note(Note::TemporarySkipped, || level.source_path(name.as_bytes()));
             return None;
         }
-        if engine.spec.verb.fills() && is_own_mark(name.as_bytes(), level.target.as_ref()) {
+        if engine.spec.verb.fills() && is_mark_there(name.as_bytes(), level.target.as_ref()) {
             return None;
         }
         engine.limits.operation(&engine.control);

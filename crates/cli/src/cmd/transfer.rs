@@ -60,7 +60,7 @@ pub(super) struct Prepared {
 
 /// Makes everything ready. `Err`: something else was asked for, or it cannot begin.
 pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
-    let mut spec = args.spec.clone();
+    let spec = args.spec.clone();
     if let Some(code) = before_the_job(&spec, args.output) {
         return Err(code);
     }
@@ -83,9 +83,6 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         return Err(exit(Code::Fatal));
     }
     let state = usable_state(args.state, spec.policy.dry_run);
-    if let Some(state) = &state {
-        keep_times(&mut spec, &list, state, &printer);
-    }
     let spill_directory = spill_directory(args.state, state.as_ref());
     let manifest = match (&args.proof.manifest, args.proof.verify) {
         (Some(path), _) => ManifestFile::create(path, umask).map(Some),
@@ -120,34 +117,36 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     Ok(Prepared { job, printer, manifest })
 }
 
-/// 'Newer than seven days' says another time in each run: a pass that was interrupted is ended as it was begun.
-fn keep_times(spec: &mut JobSpec, list: &JobList, state: &StateDirectory, printer: &Printer) {
-    if spec.verb != Verb::Sync || spec.selection.ages_ms == [None; 2] {
-        return;
+/// 'Newer than seven days' says another time in each run: a pass that was interrupted is ended as it was begun. Answers whether
+/// the job has other times by this.
+fn keep_times(job: &mut Job) -> bool {
+    let spec = &job.spec;
+    if spec.verb != Verb::Sync || spec.selection.ages_ms == [None; 2] || job.manifest.is_some() {
+        return false;
     }
-    let Ok(id) = job_id(spec, list, Some(state)) else { return };
+    let Some(state) = &job.state else { return false };
+    let Ok(id) = job_id(spec, &job.list, Some(state)) else { return false };
     let journal = JournalReader::open(&state.directory(&id.0));
     let then = journal.ok().flatten().and_then(|journal| journal.times_then(spec).ok().flatten());
-    if let Some(then) = then {
-        printer.say(
-            "dmover: going on with an interrupted pass, of the ages that files had when it began",
-        );
-        *spec = then;
-    }
+    let Some(then) = then.filter(|then| *then != spec.selection) else { return false };
+    job.spec.selection = then;
+    true
 }
 
 /// Runs the job. `None`: something else was asked for, or it could not begin.
 pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
     let Prepared { mut job, printer, manifest } = prepare(args)?;
+    let kept = !args.spec.policy.dry_run && keep_times(&mut job);
     let mut result = hold(&mut job).and_then(|()| run_job(&job));
     let went_on = result.is_ok();
     if let Ok(first) = &result
-        && (first.resumed || (first.needs_all.is_some() && first.withheld.is_none()))
+        && (first.resumed || kept || (first.needs_all.is_some() && first.withheld.is_none()))
         && (first.state == JobState::Finished && manifest.is_none() && !first.dry_run)
     {
         // What failed in the run that was interrupted, and what has changed since, is only known to a pass over everything.
         let why = first.needs_all.as_deref().unwrap_or("the interrupted run is complete");
         printer.say(&format!("dmover: {why}; looking at everything once more"));
+        job.spec = args.spec.clone();
         let first = first.clone();
         job.counters = Arc::new(first.counters.of_what_was_done());
         job.before = first.elapsed;

@@ -530,17 +530,30 @@ fn a_trash_that_was_a_copy_of_one_is_one() {
             assert_eq!(bench.sh("cat c/.trash/*/precious"), "precious\n", "{line}");
         }
     }
-    // A copy of a mark goes with the trash that it was copied from.
+    // One that was moved is another directory than its mark says.
     let bench = Bench::new();
-    bench.sh("mkdir a b; touch a/x b/old");
+    bench.sh("mkdir a b; touch a/x b/x b/old");
     bench.sync("--delete --trash b/.trash a b", 0);
-    bench.sync("b c", 0);
-    bench.sh("rm -r b/.trash; touch b/old2");
-    bench.sync("--delete --trash b/.trash a b", 0);
-    for _ in 0..2 {
-        bench.sync("--delete b c", 0);
+    bench.sync("--exclude .trash b c", 0);
+    bench.sh("echo precious > c/precious");
+    bench.sync("--delete --trash c/.trash --exclude /.trash b c", 0);
+    bench.sh("cp -a c moved");
+    for when in ["delay", "during", "after"] {
+        bench.sync(&format!("--delete={when} b moved"), 0);
+        assert_eq!(bench.sh("cat moved/.trash/*/precious"), "precious\n", "{when}");
     }
-    assert_eq!(bench.rsync("b", "c"), "");
+}
+
+/// A directory like /tmp, which everybody may use.
+#[test]
+fn a_trash_that_somebody_else_has_marked_is_used() {
+    if !is_root() {
+        return skip::skipped("a_trash_that_somebody_else_has_marked_is_used", "needs root");
+    }
+    let bench = Bench::new().unprivileged();
+    bench.sh("mkdir a b t; touch a/x b/x b/old; chmod 1777 t; : >t/.dmover-trash; chmod 600 t/.dmover-trash; chown nobody a b b/old");
+    bench.sync("--delete --trash t a b", 0);
+    assert_eq!(bench.sh("ls t/*/old | wc -l"), "1\n");
 }
 
 #[test]
@@ -554,4 +567,19 @@ fn trash_takes_no_flag_from_another_name() {
     bench.sh("chattr -i a/f; rm a/g; chattr +i a/f");
     bench.sync("--delete --trash t a b", 0);
     assert_eq!(bench.sh("lsattr b/f t/*/g | cut -c5 | tr -d '\\n'"), "ii");
+}
+
+#[test]
+fn a_trash_in_the_way_is_told() {
+    for line in ["echo x > a/1; ln a/1 a/2", "echo x > a/2"] {
+        let bench = Bench::new();
+        bench.sh(&format!("mkdir -p a b/2; {line}; : > b/2/.dmover-trash; echo precious > b/2/p"));
+        for dry in ["-n", ""] {
+            let pass = bench.sync(&format!("{dry} --delete a b"), 3);
+            let errors = pass.0.said().unwrap().errors;
+            assert_eq!(errors.len(), 1, "{line}: {}", pass.0.tell());
+            assert!(errors[0].0["path"].as_str().unwrap().ends_with("b/2"), "{}", pass.0.tell());
+        }
+        assert!(bench.exists("b/2/p"));
+    }
 }

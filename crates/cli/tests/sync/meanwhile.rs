@@ -137,3 +137,18 @@ fn a_file_with_several_names_that_somebody_writes_to() {
         assert_eq!(bench.rsync("a", "b"), "", "{change}");
     }
 }
+
+/// Doubts about single entries end when those were looked into, also of files with several names.
+#[test]
+fn a_file_with_several_names_is_compared_once() {
+    let bench = Bench::new();
+    let sync = format!(
+        "{} sync -q --exclude zz --state-dir {} a b",
+        super::bench::PROGRAM,
+        bench.dmover.state_directory().display()
+    );
+    bench.sh(&format!("mkdir a; seq 99 > a/1; ln a/1 a/2; ln a/1 a/3; exec 3<>a/1; {sync}"));
+    let compared: Vec<u64> =
+        (0..3).map(|_| bench.sync("--exclude zz a b", 0).number("files_compared")).collect();
+    assert_eq!(compared, [1, 0, 0]);
+}

@@ -115,11 +115,11 @@ impl JournalReader {
         Ok(self.all(sql, |row| row.get(0))?.contains(&true))
     }
 
-    /// Times that were given as ages, as the last pass had them, if it was interrupted and had the same to do.
+    /// What to look at by the times that the last pass had for the same ages, if it was interrupted and had the same to do.
     ///
     /// # Errors
     /// Why it cannot be read, in words.
-    pub fn times_then(&self, spec: &JobSpec) -> Result<Option<JobSpec>, String> {
+    pub fn times_then(&self, spec: &JobSpec) -> Result<Option<Selection>, String> {
         let sql = "SELECT spec FROM pass WHERE kind = 'whole' AND state IN ('running', 'stopped') \
                    AND number = (SELECT max(number) FROM pass WHERE kind = 'whole')";
         let Some(text) = self.all(sql, |row| row.get::<_, String>(0))?.pop() else {
@@ -136,7 +136,7 @@ impl JournalReader {
         if now.ages_ms[1].is_some() {
             now.older_than = then.older_than;
         }
-        Ok((same_work(&spec) == text).then_some(spec))
+        Ok((same_work(&spec) == text).then_some(spec.selection))
     }
 
     /// The errors of the last pass, in their order; of a watch, those of the last look at everything and of what followed. One

@@ -87,38 +87,42 @@ impl Mover<'_> {
     /// A directory that has to go before an entry of another type can take its place.
     pub(crate) fn clear(&mut self, level: &Level, planned: &Planned) {
         if let Some(found) = &planned.existing {
-            if planned.record.metadata.kind == EntryKind::File && planned.record.metadata.links > 1
+            let metadata = &planned.record.metadata;
+            if self.clear_name(level, planned.record.destination_name(), found)
+                && metadata.kind == EntryKind::File
+                && metadata.links > 1
             {
                 // When its place is free its other names are long dealt with.
                 self.engine.look_again(LINKED);
             }
-            self.clear_name(level, planned.record.destination_name(), found);
         }
     }
 
-    /// The same for a further name of a file. Answers whether anything may go at all.
+    /// The same for a further name of a file. Answers whether anything may go at all; why this does not was told then.
     pub(crate) fn clear_for_link(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
         let clears = self.engine.delete_when().is_some();
-        if clears {
+        if clears && self.clear_name(level, name, found) {
             self.engine.look_again(LINKED);
-            self.clear_name(level, name, found);
         }
         clears
     }
 
-    fn clear_name(&mut self, level: &Level, name: &Name, found: &Metadata) {
-        let Some(target) = &level.target else { return };
+    /// Answers whether it is to go.
+    fn clear_name(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
+        let Some(target) = &level.target else { return false };
         let mut extra = Vec::new();
         let (root, holder) = (TreePath::root(), target.metadata.identity);
         let fd = &target.fd;
         let entry = ExtraEntry { fd, at: &root, holder, name, found: found.clone() };
-        if self.note_extra(level, &entry, &mut extra, true) {
+        let goes = self.note_extra(level, &entry, &mut extra, true);
+        if goes {
             let first = root.join(name.as_bytes());
             self.walk_below(level, &target.fd, first, &mut |mover, entry| {
                 mover.note_extra(level, &entry, &mut extra, true)
             });
         }
         self.hand_over(&mut extra, true);
+        goes
     }
 
     /// A name that the source has no more.
@@ -156,10 +160,9 @@ impl Mover<'_> {
         let own = self.engine.guard.is_state(found.identity)
             || (!self.engine.clears_all() && is_trash(extra.fd, name));
         if found.kind == EntryKind::Directory && own {
-            if !at.is_root() {
-                // It has its place in what goes.
-                let words =
-                    "dmover's own (a trash, or its state) lies here, so what is above it stays";
+            if in_the_way || !at.is_root() {
+                // It has its place in what goes, or in its place something else should be.
+                let words = "dmover's own (a trash, or its state) is here, and stays";
                 let (side, class) = (Side::Destination, ErrorClass::Busy);
                 self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
                 self.engine.hold_above(level, at);

@@ -14,4 +14,4 @@ pub(crate) use guard::{Guard, doubt, is_empty, refuse_missing_destination};
 pub use guard::{Withheld, WithheldReason};
 pub(crate) use inspect::{COARSE, Doubtful, Doubts};
 pub(crate) use revisit::object_of;
-pub(crate) use trash::{Trash, is_own_mark};
+pub(crate) use trash::{Trash, is_mark_there};

@@ -52,10 +52,10 @@ fn has_own_mark(directory: &OwnedFd) -> bool {
     }
 }
 
-/// Whether a name of the source is a mark for which the destination has one of its own, which has to stay.
-pub(crate) fn is_own_mark(name: &[u8], target: Option<&TargetDirectory>) -> bool {
-    let marked = |target: &TargetDirectory| holds_mark(&target.fd) && has_own_mark(&target.fd);
-    name == MARK && target.is_some_and(marked)
+/// Whether a name of the source is a mark for which the destination has one already. That stays: a trash that was moved or
+/// restored is another directory than its mark says.
+pub(crate) fn is_mark_there(name: &[u8], target: Option<&TargetDirectory>) -> bool {
+    name == MARK && target.is_some_and(|target| holds_mark(&target.fd))
 }
 
 fn read_mark(directory: &OwnedFd) -> Result<Vec<u8>> {
@@ -185,18 +185,24 @@ impl Trash {
 /// Marks a directory, also one that has the mark of another, or none that is whole.
 fn write_mark(directory: &OwnedFd) -> Result<()> {
     let own = mark_of(directory)?.unwrap_or_default();
-    if holds_mark(directory) && read_mark(directory)? == own {
+    let known = holds_mark(directory);
+    if known && has_own_mark(directory) && read_mark(directory).is_ok_and(|mark| !mark.is_empty()) {
         return Ok(());
     }
     let new = format!(".dmover-trash-{:016x}", dmover_sys::process::random_u64());
-    let file = file::create_new(directory, new.as_bytes(), 0o600)?;
-    let written = file::write_all_at(&file, &own, 0);
-    let marked = written.and_then(|()| directory::rename(directory, new.as_bytes(), MARK));
+    let marked = file::create_new(directory, new.as_bytes(), 0o644).and_then(|file| {
+        file::write_all_at(&file, &own, 0)?;
+        directory::rename(directory, new.as_bytes(), MARK)
+    });
     if marked.is_err() {
         // It marks nothing.
         let _ = directory::unlink(directory, new.as_bytes());
     }
-    marked
+    match marked {
+        // Somebody else's, who has marked it.
+        Err(Errno::ACCESS | Errno::PERM) if known => Ok(()),
+        marked => marked,
+    }
 }
 
 /// Opens a directory. It is made if it is not there, but only on this device.
