@@ -144,7 +144,11 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
         && (first.state == JobState::Finished && manifest.is_none() && !first.dry_run)
     {
         // What failed in the run that was interrupted, and what has changed since, is only known to a pass over everything.
-        let why = first.needs_all.as_deref().unwrap_or("the interrupted run is complete");
+        let why = match &first.needs_all {
+            Some(why) => why,
+            None if first.resumed => "the interrupted run is complete",
+            None => "the pass before did not come to its end",
+        };
         printer.say(&format!("dmover: {why}; looking at everything once more"));
         job.spec = args.spec.clone();
         let first = first.clone();
