@@ -296,7 +296,7 @@ const UNREADABLE: &str = "if it is damaged, move the journal away: the next run 
 
 fn journal(known: &Known) -> Result<JournalReader, Refused> {
     let opened = JournalReader::open(&known.state.directory(&known.file.job));
-    let hint = "is the job at work on another host? Then ask there";
+    let hint = "if the job is at work on another host, ask there";
     opened.map_err(|message| (message, hint, Code::Temporary))?.ok_or_else(|| {
         let message = format!("job {} keeps no journal: only 'sync' does", known.file.job);
         (message, "its messages and --log-file say what failed", Code::Usage)

@@ -176,7 +176,10 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
         whole.state = read.state;
     }
     let mut refused = Code::Done;
-    if let Ok(JobReport { needs_all: Some(why), withheld: None, dry_run: false, .. }) = &result {
+    if let Ok(report) = &result
+        && let (JobState::Finished, Some(why)) = (report.state, &report.needs_all)
+        && (report.withheld.is_none() && !report.dry_run)
+    {
         printer.say(&format!("dmover: {why}: run the same command again"));
         refused = Code::Partial;
     }
@@ -189,7 +192,7 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
             Err(error) => result = Err(error),
         }
     }
-    printer.end(&result, checked.as_ref());
+    printer.end(&result, checked.as_ref(), refused);
     let code = checked.map_or(Code::Done, |(code, _)| code).merge(refused);
     match result {
         Ok(_) if printer.has_lost_lines() => {
@@ -421,8 +424,13 @@ impl Printer {
         }
     }
 
-    /// `checked`: what was found when it was read back.
-    pub fn end(&self, result: &Result<JobReport, Fatal>, checked: Option<&(Code, JobReport)>) {
+    /// `checked`: what was found when it was read back; `refused`: the code of what was said beside the report.
+    pub fn end(
+        &self,
+        result: &Result<JobReport, Fatal>,
+        checked: Option<&(Code, JobReport)>,
+        refused: Code,
+    ) {
         self.progress.end();
         let code = checked.map_or(Code::Done, |(code, _)| *code);
         if let (Some((code, report)), Kind::Json(_)) = (checked, &self.kind) {
@@ -439,7 +447,7 @@ impl Printer {
                 }
             }
             (Kind::Json(printer), Ok(report)) => {
-                printer.summary(report, report.exit_code().merge(code));
+                printer.summary(report, report.exit_code().merge(code).merge(refused));
             }
             (Kind::Json(printer), Err(error)) => {
                 printer.fatal(error);

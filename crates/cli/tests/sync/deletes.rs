@@ -569,6 +569,23 @@ fn trash_takes_no_flag_from_another_name() {
     assert_eq!(bench.sh("lsattr b/f t/*/g | cut -c5 | tr -d '\\n'"), "ii");
 }
 
+/// Beside a manifest nothing is looked at twice, and what is not in order is told.
+#[test]
+fn names_of_one_file_where_directories_were_beside_a_manifest() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; mkdir a/d; echo x > a/d/x; seq 9 > a/e");
+    bench.sync("a b", 0);
+    bench.sh("rm -r a/d; ln a/e a/d");
+    let pass = bench.sync("--delete --manifest m a b", 3);
+    assert_eq!(pass.summary().0["exit_code"], 3, "{}", pass.0.tell());
+    assert!(
+        pass.0.stderr.contains("run the same command again")
+            || bench.inode("b/d") != bench.inode("b/e")
+    );
+    bench.sync("--delete --manifest m2 a b", 0);
+    assert_eq!(bench.inode("b/d"), bench.inode("b/e"));
+}
+
 #[test]
 fn a_trash_in_the_way_is_told() {
     for line in ["echo x > a/1; ln a/1 a/2", "echo x > a/2"] {
