@@ -2,14 +2,19 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
+mod about;
+mod fleet;
 mod front;
 mod jobs;
 mod manifest;
 mod snapshot;
+mod submit;
 mod sum;
 mod sync;
 mod verify;
 
+pub use about::{ConfigAction, ConfigArgs, DoctorArgs};
+pub use fleet::{BrokerArgs, FleetArgs, MoverArgs};
 pub use front::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use jobs::{
     CleanupArgs, ErrorsArgs, HistoryArgs, JobsArgs, PauseArgs, ResumeArgs, StatusArgs, WaitArgs,
@@ -20,6 +25,7 @@ pub use manifest::{
 pub use snapshot::{
     CreateArgs, KeptArgs, ListArgs, PruneArgs, ShareArg, SnapshotAction, SnapshotArgs,
 };
+pub use submit::{SubmitArgs, SystemArg};
 pub use sum::SumArgs;
 pub use sync::{DeleteArg, SyncArgs};
 pub use verify::{LevelArg, VerifyArgs};
@@ -177,6 +183,22 @@ pub enum Verb {
     History(HistoryArgs),
     /// Forget jobs that do not run, and remove what interrupted runs of them have left at their destination
     Cleanup(CleanupArgs),
+    /// Have a job done by movers that are started for it: here, over ssh, or by a batch system
+    ///
+    /// Starts a broker and movers, runs the job, and ends them. What follows '--' is a command of dmover (copy, sync, verify or
+    /// sum), which gets --broker. Whatever dies on the way, the same command goes on where it stopped; batch jobs are
+    /// requeued and go on by themselves.
+    Submit(Box<SubmitArgs>),
+    /// Start a broker, through which movers on several hosts work for jobs
+    ///
+    /// Starts the program nats-server (2.9 or later) with JetStream and a key of its own, and stays until a signal ends it.
+    /// The file that it names lets coordinators and movers in: give it to them as --broker.
+    Broker(BrokerArgs),
+    /// Be a mover: do tasks of whatever jobs there are behind a broker
+    ///
+    /// Joins jobs of the same user whose trees are mounted here at the same paths, and leaves when it is told to (SIGTERM,
+    /// SIGUSR2): what it has in hand is ended or handed back first.
+    Mover(MoverArgs),
     /// Show what the file systems at PATHs can do
     ///
     /// Makes a few entries in a directory of its own inside each PATH, looks what the file system made
@@ -222,6 +244,9 @@ pub struct CopyArgs {
     /// How it goes on when nobody watches
     #[command(flatten)]
     pub job: JobArgs,
+    /// Who does it
+    #[command(flatten)]
+    pub fleet: FleetArgs,
     /// Where things are kept
     #[command(flatten)]
     pub state: StateArgs,
@@ -577,39 +602,6 @@ pub struct DefaultsArgs {
     /// Read no configuration file
     #[arg(long, conflicts_with = "config")]
     pub no_config: bool,
-}
-
-/// Arguments of `doctor`.
-#[derive(Debug, Args)]
-pub struct DoctorArgs {
-    /// Directories to look at; a file stands for its directory
-    #[arg(value_name = "PATH", required = true)]
-    pub paths: Vec<OsString>,
-    /// Print one JSON object a path
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `config`.
-#[derive(Debug, Args)]
-pub struct ConfigArgs {
-    /// What to do with it
-    #[command(subcommand)]
-    pub action: ConfigAction,
-}
-
-/// What `config` can do.
-#[derive(Debug, Subcommand)]
-pub enum ConfigAction {
-    /// Print the defaults of 'copy' and 'sync' that come from files and the environment
-    Show {
-        /// Say where each comes from
-        #[arg(long)]
-        origin: bool,
-        /// Read this configuration file instead of the usual ones
-        #[arg(long, value_name = "FILE")]
-        config: Option<OsString>,
-    },
 }
 
 /// `auto`, `always`, `never`.

@@ -5,6 +5,7 @@ use clap::{Arg, ArgMatches, Command};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// The file for all users of a host.
@@ -38,6 +39,24 @@ type Sections = BTreeMap<String, Settings>;
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn environment(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Tells a job what was typed that has led to it.
+pub(crate) const SUBMITTED_AS: &str = "DMOVER_SUBMITTED_AS";
+
+/// The command line as a person has typed it. That of a job that was submitted names a broker that goes with it.
+pub(crate) fn words_as_typed() -> Vec<OsString> {
+    let Some(typed) = environment(SUBMITTED_AS) else { return std::env::args_os().collect() };
+    let words = typed.as_bytes().split(|byte| *byte == b' ');
+    words.map(|word| OsString::from_vec(dmover_model::percent_decode(word))).collect()
+}
+
+/// The variable by which a job that is started now knows the words of this process.
+pub(crate) fn as_submitted() -> (OsString, OsString) {
+    let words = words_as_typed();
+    let words: Vec<_> =
+        words.iter().map(|word| dmover_model::percent_encode(word.as_bytes())).collect();
+    (SUBMITTED_AS.into(), words.join(" ").into())
 }
 
 /// Parses the command line over the defaults of files and environment.

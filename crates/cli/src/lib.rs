@@ -28,6 +28,10 @@ pub fn command() -> clap::Command {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
+    if config::environment(config::SUBMITTED_AS).is_some() {
+        // Without it there is no broker any more, and the lock would be held for nothing.
+        dmover_sys::process::end_with_parent();
+    }
     let matches = match config::parse(front::as_called(std::env::args_os().collect())) {
         Ok(matches) => matches,
         Err(config::ParseError::Clap(error)) => {
@@ -69,6 +73,9 @@ pub fn main() -> ExitCode {
         Verb::Resume(args) => cmd::ask::resume(&args),
         Verb::Retry(args) => cmd::ask::retry(&args),
         Verb::Cleanup(args) => cmd::ask::cleanup(&args),
+        Verb::Submit(args) => cmd::submit::run(&args),
+        Verb::Broker(args) => cmd::fleet::broker(&args),
+        Verb::Mover(args) => cmd::fleet::mover(&args),
         Verb::Doctor(args) => cmd::doctor::run(&args),
         Verb::Config(args) => cmd::config::run(&args),
     }

@@ -95,6 +95,7 @@ impl Mover<'_> {
             self.apply_one(level, planned);
             self.puts_off = false;
             self.lease.extend();
+            self.tell_much();
         }
     }
 
@@ -381,7 +382,7 @@ impl Mover<'_> {
             }
             // A numbered name is free or the next one is tried; a simple one changes hands in one step.
             let free = backup.numbered.then_some(&kept).cloned();
-            let at = free.unwrap_or_else(|| self.engine.temporary_name().as_bytes().to_vec());
+            let at = free.unwrap_or_else(|| self.temporary_name().as_bytes().to_vec());
             match directory::hard_link(&target.fd, name, &target.fd, &at) {
                 Ok(()) if at == kept => return Ok(()),
                 Ok(()) => {
@@ -474,10 +475,10 @@ impl Mover<'_> {
         }
         let elapsed_us = started.elapsed().as_micros() as u64;
         let path = || level.source_path(record.name.as_bytes());
-        engine.slowest.note(elapsed_us, moved_bytes, path);
+        engine.tell_slow(elapsed_us, moved_bytes, path);
         if engine.monitor.wants_items() {
             let old = planned.existing.as_ref();
-            engine.monitor.event(&Event::Item(Item {
+            engine.show(Event::Item(Item {
                 path: path(),
                 target: level.target_path(record.destination_name().as_bytes()),
                 action,

@@ -12,12 +12,13 @@ use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
+use crate::desk::Desk;
 use crate::flush::Flusher;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
@@ -27,6 +28,7 @@ use crate::root::Meetings;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
 use crate::sync::{Doubtful, Following, Guard};
+use crate::told::Said;
 use crate::verify::{Known, Times};
 
 /// The number of EPERM, which entries' errors carry.
@@ -112,7 +114,6 @@ pub struct Engine {
     /// Something has failed since content was last moved.
     pub(crate) troubled: AtomicBool,
     pub(crate) tally: Mutex<Tally>,
-    pub(crate) next_temporary: AtomicU64,
     /// Goes on with what an earlier run has left.
     pub(crate) is_resumed: bool,
     /// What is done has to be on storage.
@@ -143,13 +144,19 @@ pub struct Engine {
     /// Directories that would go, and hold what stays.
     pub(crate) held: Mutex<BTreeSet<PathBytes>>,
     /// Why one look at everything is not enough.
-    pub(crate) looks_again: Mutex<Option<&'static str>>,
+    pub(crate) looks_again: Mutex<Option<String>>,
     /// It looks only at what a feed has told of.
     pub(crate) following: Option<Following>,
     /// It makes a snapshot.
     pub(crate) sharing: Option<Sharing>,
     /// Watches over deletes.
     pub(crate) guard: Guard,
+    /// Movers are in other processes than their coordinator.
+    pub(crate) is_elsewhere: bool,
+    /// Where relative paths begin; empty: where the process is.
+    pub(crate) base: PathBuf,
+    /// The way to the coordinator, if it is elsewhere.
+    pub(crate) desk: Option<Arc<dyn Desk>>,
     /// Identities of the destination roots, never to be entered as a source.
     pub(crate) forbidden: RwLock<HashSet<Identity>>,
 }
@@ -166,34 +173,38 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Engine {
     pub(crate) fn count(&self, counter: Counter) {
-        self.counters.count(counter);
+        self.add(counter, 1);
     }
 
     pub(crate) fn add(&self, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);
+        self.tell_count(counter, amount);
     }
 
     /// Something can only be put in order by another look at everything.
-    pub(crate) fn look_again(&self, why: &'static str) {
+    pub(crate) fn look_again(&self, why: &str) {
         match &self.following {
+            _ if self.tell(|| Said::LookAgain(why.to_owned())) => {}
             Some(following) => following.look_at_all(why),
-            None => *lock(&self.looks_again) = Some(why),
+            None => *lock(&self.looks_again) = Some(why.to_owned()),
         }
     }
 
     /// Why everything has to be looked at.
     pub(crate) fn needs_all(&self) -> Option<String> {
-        let again = lock(&self.looks_again).map(str::to_owned);
+        let again = lock(&self.looks_again).clone();
         again.or_else(|| self.following.as_ref().and_then(Following::needs_all))
-    }
-
-    pub(crate) fn temporary_name(&self) -> dmover_model::Name {
-        self.temporaries.name(self.next_temporary.fetch_add(1, Ordering::Relaxed))
     }
 
     /// An entry has failed for good.
     pub(crate) fn error(&self, error: EntryError) {
         self.guard.heard(&error);
+        if self.tell(|| Said::Error(error.clone())) {
+            self.troubled.store(true, Ordering::Release);
+            tracing::warn!(path = ?error.path, operation = ?error.operation,
+                class = error.class.word(), errno = error.errno, "entry failed");
+            return;
+        }
         if error.class == ErrorClass::Cancelled {
             self.count(Counter::NotAttempted);
         } else {
@@ -209,7 +220,7 @@ impl Engine {
             if self.suspect_since.is_some() {
                 // It was to be compared, since an earlier pass was cut off, and the end of this one ends that.
                 let path = self.tree_path(&error);
-                lock(&self.doubts).push(path.unwrap_or_else(TreePath::root));
+                self.doubt(path.unwrap_or_else(TreePath::root));
             }
         }
         let class = error.class;
@@ -287,6 +298,10 @@ impl Engine {
     }
 
     pub(crate) fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
+        if self.desk.is_some() {
+            self.tell(|| Said::Note { path: path(), note });
+            return;
+        }
         self.count(match note {
             Note::OwnerNotKept => Counter::OwnersNotKept,
             Note::SetIdDropped => Counter::SetIdsDropped,
@@ -300,10 +315,16 @@ impl Engine {
     }
 
     pub(crate) fn loss(&self, kind: LossKind, path: PathBytes, detail: impl Into<String>) {
+        let detail = detail.into();
+        let (told_path, told_detail) = (&path, &detail);
+        let said = || Said::Loss { path: told_path.clone(), kind, detail: told_detail.clone() };
+        if self.tell(said) {
+            return;
+        }
         let allowed = self.spec.policy.allow_loss.has(kind);
         self.count(if allowed { Counter::LossesAllowed } else { Counter::Losses });
         *lock(&self.tally).losses.entry(kind).or_default() += 1;
-        self.monitor.event(&Event::Loss { path, kind, detail: detail.into(), allowed });
+        self.monitor.event(&Event::Loss { path, kind, detail, allowed });
     }
 
     /// Whether a directory, reached by a followed link, lies below a destination root.
@@ -323,6 +344,11 @@ impl Engine {
             above = dmover_sys::path::open_directory_at(fd, b"..");
         }
         false
+    }
+
+    /// A directory of the destination is not to be entered as a source.
+    pub(crate) fn forbid(&self, identity: Identity) {
+        self.forbidden.write().unwrap_or_else(PoisonError::into_inner).insert(identity);
     }
 
     pub(crate) fn is_forbidden(&self, identity: Identity) -> bool {

@@ -1,4 +1,5 @@
 //! The switch that stops a job: softly (end what is in hand), then hard (drop it).
+use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 use dmover_model::ErrorClass;
 
 /// Why a job stops before its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopReason {
     /// A signal, by its number.
     Signal(i32),

@@ -161,7 +161,8 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let identity = target.metadata.identity;
-        if engine.spec.policy.dry_run || *self.cleaned == Some(identity) {
+        let searched = *self.cleaned == Some(identity) && self.lease.task.lost.is_empty();
+        if engine.spec.policy.dry_run || searched {
             return Ok(());
         }
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
@@ -173,7 +174,7 @@ impl Mover<'_> {
             .read(&fd, |name, _| -> Result<bool, Errno> {
                 // Nobody else works on a tree that becomes a snapshot.
                 let foreign = engine.sharing.is_some() && engine.temporaries.is_foreign(name);
-                if is_temporary(name) && (engine.temporaries.is_leftover(name) || foreign) {
+                if is_temporary(name) && (self.is_leftover(name) || foreign) {
                     found.push(name.to_vec());
                 }
                 Ok(true)

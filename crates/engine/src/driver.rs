@@ -1,50 +1,48 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
-    Budget, ChangedPlace, CopyEngine, DeleteWhen, Event, ExtraNames, JobId, JobSpec, PathBytes,
-    RangeCopy, Record, RecordsTask, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind,
-    TreePath, Verb,
+    Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, JobId, JobSpec, Limit, PathBytes,
+    RangeCopy, Record, RecordsTask, ScanNames, Subject, SumItem, Surveyed, TargetMode, Task,
+    TaskKind, TreePath, Verb,
 };
-use dmover_observe::{Counter, Counters, Monitor, Slowest, Station};
+use dmover_observe::{Counter, Counters, Monitor};
+use dmover_plan::bottleneck::Profile;
 use dmover_plan::coordinator::{Command, Coordinator, Input};
-use dmover_plan::filter::Filter;
-use dmover_plan::idmap::IdentityMap;
 use dmover_plan::temporary::TemporaryNames;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, RwLock};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::capability::CapabilityCache;
+use crate::assemble::{Parts, RunFacts, memory_bytes};
 use crate::catalog::Survey;
-use crate::context::{Engine, Privilege, lock};
+use crate::context::{Engine, lock};
 use crate::control::{Control, StopReason};
+use crate::crew::Crew;
+use crate::desk::Fact;
 use crate::error::Fatal;
-use crate::flush::Flusher;
+use crate::fleet::{Fleet, Fleets, JobOffer, RootsKind};
 use crate::journal::{LastPass, Left, LookedInto};
 use crate::layout::LayoutHook;
 use crate::ledger::{Ledger, SpillLedger};
-use crate::limits::RateLimits;
 use crate::list::root_ref;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
-use crate::mover::run_mover;
-use crate::pace::{self, Allowance, Pace};
-use crate::queue::{Class, LocalQueue, Queue, Reported};
+use crate::pace::{self, Allowance};
+use crate::queue::{Dispatch, LocalQueue, Reported};
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
-use crate::roots::RootTable;
-use crate::state::{JobFile, JobLock, StateDirectory, job_id};
-use crate::sync::{Doubts, Following, Guard, refuse_missing_destination};
-use crate::verify::Known;
+use crate::state::{JobFile, JobLock, Outliving, StateDirectory, job_id};
+use crate::sync::{Doubts, Guard, refuse_missing_destination};
+use crate::told::Told;
 
 mod abandoned;
+mod offer;
 mod outside;
 mod record;
 mod start;
 mod survey;
 
+use offer::offer;
 use outside::Outside;
 pub use outside::Then;
 use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
@@ -103,6 +101,8 @@ pub struct Job {
     pub umask: u32,
     /// How many files the process may have open.
     pub open_files_max: u64,
+    /// Where movers are had, if not in this process.
+    pub fleets: Option<Arc<dyn Fleets>>,
 }
 
 /// Source, destination and ranges of one line of a batch list.
@@ -149,6 +149,10 @@ impl JobList {
         let (tasks, more): (Vec<TaskKind>, bool) = match self {
             Self::Sums(supply) => {
                 let Some(items) = supply.next(SUM_ITEMS * tasks) else { return Ok(None) };
+                if engine.is_elsewhere && items.iter().any(|i| i.subject == Subject::Stdin) {
+                    let what = "movers elsewhere cannot read the standard input of this process";
+                    return Err(Fatal::refused(what, "leave out --broker"));
+                }
                 let parts = items.chunks(SUM_ITEMS).map(|part| TaskKind::Sums(part.to_vec()));
                 (parts.collect(), !items.is_empty())
             }
@@ -191,15 +195,14 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let mut record = Recording::open(&job.spec, locked, &id)?;
     let mounts = record.as_ref().map_or_else(|| Ok(MountTable::default()), Recording::mounts)?;
     let privileged = dmover_sys::process::is_privileged();
-    let resolver = Resolver { spec: &job.spec, mounts: &mounts, remembered, privileged };
-    let resolved = match &job.list {
-        JobList::Pairs(_) => {
+    let base = Path::new("");
+    let resolver = Resolver { spec: &job.spec, mounts: &mounts, remembered, privileged, base };
+    let resolved = match (&job.list, RootsKind::of(job)) {
+        (JobList::Pairs(_), _) => {
             let (roots, placement, meetings) = (Vec::new(), Placement::As, Meetings::default());
             Resolved { roots, placement, meetings, targets: Vec::new() }
         }
-        JobList::Records(_) => resolver.resolve_checked()?,
-        _ if !job.spec.verb.has_destination() => resolver.resolve_sources()?,
-        _ => resolver.resolve()?,
+        (_, kind) => kind.resolve(&resolver)?,
     };
     let placement = resolved.placement;
     if let (Some(state), Some(lock)) = (locked, &lock) {
@@ -228,9 +231,14 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     }
     let is_resumed = record.as_ref().is_some_and(|record| record.is_resumed);
     let (survey, doubts) = survey(job, &id, &resolved, is_resumed)?;
-    let begin = Begin { mounts, resolved, privileged, guard, record, survey, doubts, last };
+    let outliving = Outliving::begin(job, &id)?;
+    let fenced = outliving.before;
+    let begin = Begin { fenced, mounts, resolved, guard, record, survey, doubts, last };
     let mut run = Run::new(job, &id, begin)?;
     let result = run.run(&job.list);
+    if run.hands.is_settled() {
+        outliving.end();
+    }
     if let Some(state) = locked {
         remember(state, &id, placement, &destination);
     }
@@ -274,9 +282,10 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
 
 /// What a run begins with.
 struct Begin {
+    /// Movers of the run before may be at work still.
+    fenced: bool,
     mounts: MountTable,
     resolved: Resolved,
-    privileged: bool,
     guard: Guard,
     record: Option<Recording>,
     survey: Option<Survey>,
@@ -284,9 +293,18 @@ struct Begin {
     last: Option<LastPass>,
 }
 
+/// Who does the work.
+enum Hands {
+    /// Threads of this process.
+    Here(Box<Crew>),
+    /// Movers elsewhere.
+    Elsewhere(Arc<dyn Fleet>),
+}
+
 struct Run {
     engine: Arc<Engine>,
-    queue: Arc<LocalQueue>,
+    queue: Arc<dyn Dispatch>,
+    hands: Hands,
     coordinator: Coordinator,
     /// The journal, where there is one.
     record: Option<Recording>,
@@ -294,15 +312,9 @@ struct Run {
     survey: Option<Survey>,
     /// Those who ask from outside.
     outside: Option<Outside>,
-    /// Somebody asked to hold it.
-    held: bool,
     /// Tasks that go out once what they follow from is on record.
     outgoing: Vec<Task>,
     ledger: SpillLedger,
-    movers: Vec<JoinHandle<()>>,
-    pace: Pace,
-    /// The system refused a thread.
-    no_more_movers: bool,
     /// Both sides were looked at once more for names that only the destination has.
     looked_for_extra: bool,
     /// So many tasks were asked of a list that had none yet.
@@ -312,96 +324,111 @@ struct Run {
     before: Duration,
 }
 
+impl Hands {
+    /// Whether nobody has anything in hand any more.
+    fn is_settled(&self) -> bool {
+        match self {
+            Self::Here(_) => true,
+            Self::Elsewhere(fleet) => fleet.is_settled(),
+        }
+    }
+
+    /// What was the limit over the whole job.
+    fn limit(&mut self) -> Limit {
+        match self {
+            Self::Here(crew) => crew.summary(),
+            Self::Elsewhere(fleet) => fleet.limit().unwrap_or_else(|| Profile::default().limit()),
+        }
+    }
+}
+
 impl Run {
     fn new(job: &Job, id: &JobId, begin: Begin) -> Result<Self, Fatal> {
-        let Begin { mounts, resolved, privileged, guard, record, survey, doubts, last } = begin;
+        let Begin { fenced, mounts, resolved, guard, record, survey, doubts, last } = begin;
         let spec = &job.spec;
-        let filter = Filter::new(&spec.selection)
-            .map_err(|e| Fatal::refused(e.to_string(), "see 'dmover help copy' for patterns"))?;
         let allowance = Allowance::new(spec.limits.threads);
-        let movers_max = allowance.most;
-        let memory = spec.limits.memory_bytes.max(8 << 20) as usize;
-        // Half for buffers, a quarter for the ledger, the rest for tasks in flight.
-        let share = memory / 2 / movers_max;
-        let (buffer_bytes, ring_bytes) = buffers(spec, share);
-        let durable = spec.verb == Verb::Sync && !spec.policy.dry_run;
         let spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
-        let doubtful = doubtful(record.as_ref(), doubts)?;
-        let open_files = job.open_files_max.saturating_sub(resolved.descriptors());
-        let engine = Arc::new(Engine {
+        let facts = RunFacts {
+            is_resumed: record.as_ref().is_some_and(|record| record.is_resumed),
+            is_durable: spec.verb == Verb::Sync && !spec.policy.dry_run,
+            keeps_journal: record.is_some(),
+            is_elsewhere: job.fleets.is_some(),
+            keeps_catalog: survey.is_some(),
+            tells_entered: survey.as_ref().is_some_and(Survey::records_all),
+            follows: matches!(job.list, JobList::Changed(_)),
             // A list may name one directory several times.
             directories_apart: resolved.meetings.is_empty() && matches!(job.list, JobList::None),
-            meetings: resolved.meetings,
-            spec: spec.clone(),
-            roots: RootTable::new(resolved.roots),
-            monitor: Arc::clone(&job.monitor),
-            counters: Arc::clone(&job.counters),
-            slowest: Slowest::default(),
-            filter,
-            ids: IdentityMap::new(spec.policy.user_map.clone(), spec.policy.group_map.clone()),
-            mounts,
-            capabilities: CapabilityCache::default(),
-            temporaries: TemporaryNames::new(id, dmover_sys::process::random_u64()).sparing(spared),
-            control: Arc::clone(&job.control),
-            limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
-            privilege: Privilege::of_process(privileged, job.umask),
-            layout: Arc::clone(&job.layout),
-            kept_times: Mutex::default(),
-            sealed: Mutex::default(),
-            known: Mutex::new(Known::new(memory / 4, &job.spill_directory)),
-            recorder: job.manifest.clone(),
-            movers_max,
-            movers: AtomicUsize::new(1),
-            buffer_bytes,
-            ring_bytes,
-            depth_max: depth_max(open_files, movers_max),
-            held_for_later: AtomicUsize::new(0),
-            held_for_later_max: held_for_later_max(open_files),
-            started: Instant::now(),
-            breaker: Mutex::default(),
-            troubled: AtomicBool::new(false),
-            tally: Mutex::default(),
-            next_temporary: AtomicU64::new(0),
-            is_resumed: record.as_ref().is_some_and(|record| record.is_resumed),
-            flusher: durable.then(Flusher::default),
-            keeps_journal: record.is_some(),
-            doubtful,
             seen_before: last.as_ref().and_then(|last| last.seen_before(spec)),
             pass_began: pass_began(record.as_ref(), last.as_ref()),
             suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
-            keeps_catalog: survey.is_some(),
-            tells_entered: survey.as_ref().is_some_and(Survey::records_all),
-            state_path: job.state.as_ref().and_then(StateDirectory::real_path),
-            doubts: Mutex::default(),
-            unrecorded: Mutex::default(),
+            umask: job.umask,
+        };
+        let run = dmover_sys::process::random_u64();
+        let offer = job.fleets.as_ref().map(|_| {
+            let parts = (&resolved, &guard);
+            offer(job, (id, run), parts, facts.clone(), spared.clone())
+        });
+        let offer = offer.transpose()?.map(|offer| JobOffer { has_waited: fenced, ..offer });
+        let engine = Arc::new(Engine::assemble(Parts {
+            spec,
+            facts,
+            open_files_max: job.open_files_max.saturating_sub(resolved.descriptors()),
+            roots: resolved.roots,
+            meetings: resolved.meetings,
+            mounts,
+            temporaries: TemporaryNames::new(id, run).sparing(spared),
             guard,
             sharing: sharing(spec)?,
-            writers: Mutex::default(),
-            held: Mutex::default(),
-            looks_again: Mutex::default(),
-            following: matches!(job.list, JobList::Changed(_)).then(Following::default),
-            forbidden: RwLock::default(),
-        });
+            doubtful: doubtful(record.as_ref(), doubts)?,
+            recorder: job.manifest.clone(),
+            monitor: Arc::clone(&job.monitor),
+            counters: Arc::clone(&job.counters),
+            control: Arc::clone(&job.control),
+            layout: Arc::clone(&job.layout),
+            state_path: job.state.as_ref().and_then(StateDirectory::real_path),
+            spill_directory: &job.spill_directory,
+            allowance,
+            desk: None,
+            base: PathBuf::new(),
+        })?);
+        let (hands, queue): (Hands, Arc<dyn Dispatch>) = match job.fleets.as_ref().zip(offer) {
+            Some((fleets, offer)) => {
+                let fleet = fleets.open(offer, Arc::clone(&engine))?;
+                fleet.know(Fact::Doubts(engine.doubtful.all()));
+                (Hands::Elsewhere(Arc::clone(&fleet)), fleet)
+            }
+            None => {
+                let queue = LocalQueue::new(LEASE);
+                let queue = Arc::new(if record.is_some() { queue.on_record() } else { queue });
+                let (movers, gate) = (Arc::clone(&queue), Arc::clone(&queue));
+                let crew = Crew::new(Arc::clone(&engine), movers, gate, allowance);
+                (Hands::Here(Box::new(crew)), queue)
+            }
+        };
         let outside = Outside::of(job, id, &engine);
-        let queue = LocalQueue::new(LEASE);
-        let coordinator = Coordinator::new(movers_max * 4, BUDGET);
-        let coordinator = if survey.is_some() { coordinator.surveying() } else { coordinator };
+        let mut coordinator = Coordinator::new(allowance.most * 4, BUDGET);
+        if survey.is_some() {
+            coordinator = coordinator.surveying();
+        }
+        if record.is_some() {
+            coordinator = coordinator.journalled();
+        }
+        if fenced {
+            coordinator = coordinator.fenced();
+        }
+        if matches!(hands, Hands::Elsewhere(_)) {
+            coordinator = coordinator.remembering();
+        }
         Ok(Self {
             engine,
-            queue: Arc::new(if record.is_some() { queue.on_record() } else { queue }),
-            coordinator: match record {
-                Some(_) => coordinator.journalled(),
-                None => coordinator,
-            },
+            queue,
+            hands,
+            coordinator,
             record,
             survey,
             outside,
-            held: false,
             outgoing: Vec::new(),
-            ledger: SpillLedger::new(&job.spill_directory, memory / 4),
-            movers: Vec::new(),
-            pace: Pace::new(allowance),
-            no_more_movers: false,
+            ledger: SpillLedger::new(&job.spill_directory, memory_bytes(spec) / 4),
             looked_for_extra: false,
             awaited: None,
             finished: false,
@@ -410,8 +437,9 @@ impl Run {
     }
 
     fn run(&mut self, list: &JobList) -> Result<(), Fatal> {
-        self.pace.apply(&self.engine, &*self.queue);
-        self.call_movers()?;
+        if let Hands::Here(crew) = &mut self.hands {
+            crew.begin()?;
+        }
         let result = self.begin(list).and_then(|()| {
             while !self.finished {
                 self.turn(list)?;
@@ -422,11 +450,8 @@ impl Run {
             outside.failed(&self.engine, error.to_string(), error.exit_code().code());
         }
         self.queue.close();
-        for mover in self.movers.drain(..) {
-            // One that hangs in a system call would keep us for ever.
-            if (!self.engine.control.is_over() || mover.is_finished()) && mover.join().is_err() {
-                tracing::error!("a mover thread ended in a panic");
-            }
+        if let Hands::Here(crew) = &mut self.hands {
+            crew.end();
         }
         result
     }
@@ -478,65 +503,63 @@ impl Run {
         Ok(())
     }
 
-    /// Makes sure that there are as many movers as may work.
-    fn call_movers(&mut self) -> Result<(), Fatal> {
-        while self.movers.len() < self.pace.movers() && !self.no_more_movers {
-            let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
-            let station = Arc::new(Station::default());
-            let place = Arc::clone(&station);
-            let spawned = std::thread::Builder::new()
-                .name(format!("mover-{}", self.movers.len()))
-                .spawn(move || run_mover(&engine, &*queue, &place));
-            match spawned {
-                Ok(mover) => {
-                    self.movers.push(mover);
-                    self.pace.watch(station);
+    /// Hears those who ask from outside: a job that is held has no movers.
+    fn listen(&mut self) -> Result<(), Fatal> {
+        let left = self.coordinator.pending();
+        let limit = match &self.hands {
+            Hands::Here(crew) => crew.limit().cloned(),
+            Hands::Elsewhere(fleet) => fleet.limit(),
+        };
+        let outside = self.outside.as_mut();
+        let held = outside.is_some_and(|o| o.turn(&self.engine, left, limit.as_ref()));
+        match &mut self.hands {
+            Hands::Here(crew) => crew.turn(held),
+            Hands::Elsewhere(fleet) => {
+                fleet.hold(held);
+                self.coordinator.widen(fleet.places() * 4);
+                if self.engine.control.is_stopping() {
+                    fleet.stop();
                 }
-                Err(error) if self.movers.is_empty() => return Err(Fatal::Thread(error)),
-                Err(error) => {
-                    tracing::warn!(%error, movers = self.movers.len(), "no more movers");
-                    self.no_more_movers = true;
-                }
+                fleet.failure().map_or(Ok(()), Err)
             }
         }
-        Ok(())
     }
 
-    /// Hears those who ask from outside: a job that is held has no movers.
-    fn listen(&mut self) {
-        let left = self.coordinator.pending();
-        let limit = self.pace.limit();
-        let outside = self.outside.as_mut();
-        let held = outside.is_some_and(|outside| outside.turn(&self.engine, left, limit));
-        if held {
-            for class in Class::ALL {
-                self.queue.allow(class, 0);
+    /// Hears what a mover elsewhere tells beside outcomes.
+    fn hear(&self, told: Told) {
+        if let Hands::Elsewhere(fleet) = &self.hands {
+            for fact in self.engine.hear(told) {
+                fleet.know(fact);
             }
-        } else if self.held {
-            self.pace.apply(&self.engine, &*self.queue);
-        } else {
-            self.pace.turn(&self.engine, &*self.queue);
         }
-        self.held = held;
     }
 
     /// One round: hear what movers said, look at clocks and switches.
     fn turn(&mut self, list: &JobList) -> Result<(), Fatal> {
+        // Before the reports: what was said of a lease that has run out was said before that.
+        let expired = self.queue.expired();
         let reports = self.queue.reports(pace::SAMPLE);
-        self.listen();
-        self.call_movers()?;
+        self.listen()?;
         if self.record.is_some() && self.engine.control.is_stopping() {
             // Tasks that heard of the stop before this have not done everything.
             self.feed(Input::Stop, list)?;
         }
         for report in reports {
             let input = match report {
+                Reported::Told(told) => {
+                    self.hear(*told);
+                    continue;
+                }
+                Reported::Lost(task) => {
+                    self.tell_lost(&task);
+                    Input::GivenUp(*task)
+                }
                 Reported::Partial(task, outcome) => Input::Report(task, outcome),
                 Reported::Done(task, outcome) => Input::Done(task, outcome),
             };
             self.feed(input, list)?;
         }
-        for task in self.queue.expired() {
+        for task in expired {
             self.engine.count(Counter::LeasesExpired);
             self.feed(Input::Expired(task), list)?;
         }
@@ -556,10 +579,6 @@ impl Run {
             && (self.before + self.engine.started.elapsed()).as_millis() as u64 >= most
         {
             control.stop(StopReason::Duration);
-        }
-        if self.movers.iter().all(JoinHandle::is_finished) {
-            let reason = "every mover thread has ended".into();
-            return Err(Fatal::Thread(std::io::Error::other::<String>(reason)));
         }
         if control.is_stopping() {
             self.feed(Input::Stop, list)?;
@@ -616,6 +635,9 @@ impl Run {
                     Command::Begin => {
                         let doubts = self.survey.as_mut().map(Survey::doubts).transpose()?;
                         self.engine.doubtful.add(doubts.unwrap_or_default());
+                        if let Hands::Elsewhere(fleet) = &self.hands {
+                            fleet.know(Fact::Doubts(self.engine.doubtful.all()));
+                        }
                         inputs.push_back(self.start(list));
                     }
                     Command::TakeSurvey(found) => {
@@ -676,7 +698,8 @@ impl Run {
         }
         let mut tasks: Vec<Vec<ExtraNames>> = Vec::new();
         let mut room = 0;
-        for extra in self.ledger.take_extra(EXTRA_NAMES * self.engine.movers_max * 4)? {
+        for mut extra in self.ledger.take_extra(EXTRA_NAMES * self.engine.movers_max * 4)? {
+            engine.leave_out_held(&mut extra);
             let names = extra.names.len();
             match tasks.last_mut() {
                 Some(task) if names <= room => task.push(extra),
@@ -691,6 +714,7 @@ impl Run {
     }
 
     fn report(&mut self, job: JobId) -> JobReport {
+        let limit = self.hands.limit();
         let engine = &self.engine;
         let tally = lock(&engine.tally).clone();
         JobReport {
@@ -707,33 +731,13 @@ impl Run {
             slowest: engine.slowest.list(),
             withheld: engine.guard.withheld(),
             resumed: engine.is_resumed,
-            limit: self.pace.summary(),
+            limit,
             elapsed: self.before + engine.started.elapsed(),
             needs_all: engine.needs_all(),
             peak_memory_bytes: dmover_sys::process::peak_memory_bytes(),
             spilled: self.ledger.has_spilled(),
         }
     }
-}
-
-/// Bytes of a mover's buffer, and of those of its ring, from its share of the memory.
-fn buffers(spec: &JobSpec, share: usize) -> (usize, usize) {
-    // A ring has buffers of its own.
-    let ringed = spec.policy.engine == CopyEngine::Uring;
-    let each = if ringed { share / 2 } else { share };
-    let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
-    (asked.unwrap_or(each.min(1 << 20)).max(64 << 10), share - each)
-}
-
-/// Every level of depth holds two directories open; a quarter is left for files and the rest.
-fn depth_max(open_files_max: u64, threads: usize) -> usize {
-    let each = open_files_max.saturating_sub(32) * 3 / 4 / (2 * threads as u64);
-    (each as usize).clamp(2, 100)
-}
-
-/// Half of the quarter that levels leave, for two descriptors each.
-fn held_for_later_max(open_files: u64) -> usize {
-    (open_files / 16).max(1) as usize
 }
 
 impl Engine {

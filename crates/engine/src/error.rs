@@ -45,6 +45,14 @@ pub enum Fatal {
     /// The copy has ended, and its manifest cannot be written.
     #[error("{0}")]
     Manifest(String),
+    /// The broker, or the movers behind it, cannot be used now.
+    #[error("{message}")]
+    Unavailable {
+        /// What is the matter.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
     /// A thread could not be started.
     #[error("cannot start a mover thread: {0}")]
     Thread(std::io::Error),
@@ -56,11 +64,18 @@ impl Fatal {
         Self::Refused { message: message.into(), hint: hint.into() }
     }
 
+    /// What may be different later, with a hint.
+    pub fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Unavailable { message: message.into(), hint: hint.into() }
+    }
+
     /// The exit code that fits.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused { .. } => ExitCode::Usage,
-            Self::Locked { .. } | Self::Fenced { .. } => ExitCode::Temporary,
+            Self::Locked { .. } | Self::Fenced { .. } | Self::Unavailable { .. } => {
+                ExitCode::Temporary
+            }
             Self::Ledger { .. } | Self::Thread(_) | Self::Manifest(_) | Self::Watch { .. } => {
                 ExitCode::Fatal
             }
@@ -70,7 +85,9 @@ impl Fatal {
     /// What a person can do.
     pub fn hint(&self) -> String {
         match self {
-            Self::Refused { hint, .. } | Self::Watch { hint, .. } => hint.clone(),
+            Self::Refused { hint, .. }
+            | Self::Watch { hint, .. }
+            | Self::Unavailable { hint, .. } => hint.clone(),
             Self::Locked { .. } | Self::Fenced { .. } => "wait for the other run, or stop it first".into(),
             Self::Ledger { .. } => "is there space, and may it be written? --state-dir and --spill-dir name other places".into(),
             Self::Manifest(_) => {

@@ -130,7 +130,7 @@ impl Mover<'_> {
         let Some(target) = &level.target else { return Ok(()) };
         let (root, holder) = (TreePath::root(), target.metadata.identity);
         self.each_name(&target.fd, &|| level.own_target_path(), |mover, name| {
-            mover.engine.guard.met();
+            mover.engine.tell_met();
             if !known(name.as_bytes())?
                 && mover.visit_extra(level, &target.fd, (&root, holder), name, visit)
             {
@@ -161,7 +161,7 @@ impl Mover<'_> {
                 .and_then(|(own, fd)| {
                     let holder = self.engine.mounts.identity(&own);
                     self.each_name(&fd, &shown, |mover, name| {
-                        mover.engine.guard.met();
+                        mover.engine.tell_met();
                         if mover.visit_extra(level, &fd, (&at, holder), name, visit) {
                             directories.push(at.join(name.as_bytes()));
                         }
@@ -198,7 +198,7 @@ impl Mover<'_> {
         };
         // What a rule leaves out is nobody's business at the destination either, and nor is what is being written. What an
         // earlier run of this job left goes with the directory that it lies in.
-        let dead = !at.is_root() && engine.temporaries.is_leftover(name.as_bytes());
+        let dead = !at.is_root() && self.is_leftover(name.as_bytes());
         let written = is_temporary(name.as_bytes()) && !dead && !engine.clears_all();
         let own = engine.spec.verb.fills() && written;
         if own || !self.is_admitted_below(level, at, name, &found) {

@@ -370,7 +370,7 @@ impl Mover<'_> {
     /// A name for a temporary in the directory, which is made ready for it.
     pub(crate) fn temporary_in(&self, level: &Level) -> Name {
         self.unlock_for_temporaries(level);
-        self.engine.temporary_name()
+        self.temporary_name()
     }
 
     /// In an append-only directory a temporary could be made, but neither renamed nor removed. Answers

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
 use crate::context::{Engine, Privilege, entry_error};
+use crate::mounts::UNSEEN;
 use crate::root::Root;
 
 /// A source directory, open for reading.
@@ -229,6 +230,7 @@ impl Engine {
         let found = stat::stat_fd(&fd)
             .map_err(|e| entry_error(Side::Source, Operation::Stat, shown(), e))?;
         let metadata = self.mounts.metadata(&found);
+        self.refuse_unseen(Side::Source, &metadata, &shown)?;
         let facts = self.capabilities.facts(metadata.identity.mount, &fd);
         if facts.pseudo {
             let words = "a file system without storage is not copied; leave it out with -x";
@@ -275,6 +277,7 @@ impl Engine {
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         let metadata = self.mounts.metadata(&found);
+        self.refuse_unseen(Side::Destination, &metadata, &shown)?;
         if found.attributes & ATTRIBUTE_MOUNT_ROOT != 0 && self.spec.verb == Verb::Sync {
             self.refuse_bound(&fd, &found, &shown())?;
         }
@@ -304,6 +307,21 @@ impl Engine {
         target.hands_down_flags = bits & (flags::CARRIED | flags::PROJECT_INHERIT) != 0;
         target.folds_case |= bits & flags::CASEFOLD != 0;
         Ok(target)
+    }
+
+    /// Refuses a file system that the coordinator does not see: others could not be told which one it is.
+    fn refuse_unseen(
+        &self,
+        side: Side,
+        found: &Metadata,
+        shown: impl Fn() -> PathBytes,
+    ) -> Result<(), EntryError> {
+        if found.identity.mount != UNSEEN {
+            return Ok(());
+        }
+        let words =
+            "this file system is mounted where the mover runs, and not where the coordinator runs";
+        Err(EntryError::plain(side, Operation::Open, ErrorClass::Unsupported, shown(), words))
     }
 
     /// Refuses a place in the destination where a part of its own file system, or of the source's, is mounted: whatever goes

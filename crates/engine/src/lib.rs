@@ -8,18 +8,22 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
+mod assemble;
 mod attributes;
 pub mod capability;
 mod catalog;
 mod content;
 mod context;
 mod control;
+mod crew;
+mod desk;
 mod directory;
 mod driver;
 mod error;
 mod extended;
 mod extra;
 mod file;
+mod fleet;
 mod flush;
 mod glance;
 mod journal;
@@ -47,13 +51,16 @@ mod snapshot;
 mod state;
 mod sum;
 mod sync;
+mod told;
 mod verify;
 mod watch;
 
 pub use context::Engine;
 pub use control::{Control, StopReason};
+pub use desk::{Answer, Desk, Fact, FileSystemName, Question};
 pub use driver::{Job, JobList, Pair, RecordSupply, SumSupply, Then, run_job};
 pub use error::Fatal;
+pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};
 pub use journal::{JournalReader, RecordedError, RecordedPass};
 pub use leftovers::remove_leftovers;
 pub use made::Recorder;
@@ -64,4 +71,5 @@ pub use snapshot::{
 };
 pub use state::{Ask, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, job_id};
 pub use sync::{Withheld, WithheldReason};
+pub use told::Told;
 pub use watch::{FanotifyFeed, WatchOptions, Watched, watch};

@@ -2,6 +2,7 @@
 use dmover_observe::{Activity, station};
 use dmover_plan::rate::TokenBucket;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::control::Control;
@@ -12,6 +13,8 @@ pub(crate) struct RateLimits {
     started: Instant,
     bytes: Option<Mutex<TokenBucket>>,
     operations: Option<Mutex<TokenBucket>>,
+    /// So many processes share them evenly.
+    shares: AtomicU32,
 }
 
 impl RateLimits {
@@ -21,7 +24,13 @@ impl RateLimits {
             started: Instant::now(),
             bytes: bucket(bytes_per_s),
             operations: bucket(operations_per_s),
+            shares: AtomicU32::new(1),
         }
+    }
+
+    /// So many processes share them from now on.
+    pub fn share(&self, processes: u32) {
+        self.shares.store(processes.max(1), Ordering::Relaxed);
     }
 
     /// Waits until `amount` bytes may be moved.
@@ -36,7 +45,8 @@ impl RateLimits {
 
     /// The largest block that keeps the rate smooth: an eighth of a second's worth.
     pub fn block_bytes(&self, block: usize, bytes_per_s: Option<u64>) -> usize {
-        bytes_per_s.map_or(block, |rate| block.min((rate / 8).max(4096) as usize))
+        let shares = 8 * u64::from(self.shares.load(Ordering::Relaxed));
+        bytes_per_s.map_or(block, |rate| block.min((rate / shares).max(4096) as usize))
     }
 
     fn wait(&self, bucket: Option<&Mutex<TokenBucket>>, amount: u64, control: &Control) {
@@ -44,7 +54,7 @@ impl RateLimits {
         let wait_ns = {
             let now = self.started.elapsed().as_nanos() as u64;
             let mut bucket = bucket.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            bucket.take(amount, now)
+            bucket.take(amount * u64::from(self.shares.load(Ordering::Relaxed)), now)
         };
         if wait_ns == 0 {
             return;

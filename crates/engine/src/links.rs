@@ -213,7 +213,7 @@ impl Mover<'_> {
         if self.unlock_for_temporaries(level) {
             self.mark_dirty(&file.directory);
         }
-        self.engine.temporary_name()
+        self.temporary_name()
     }
 
     /// An immutable inode takes no further name: its flags go until the last name is linked.
@@ -620,7 +620,7 @@ impl Mover<'_> {
         if self.engine.monitor.wants_items() {
             let already = old.is_some_and(|old| old.identity == metadata.identity);
             let action = if already { Action::Skipped } else { Action::Linked };
-            self.engine.monitor.event(&Event::Item(Item {
+            self.engine.show(Event::Item(Item {
                 path: level.source_path(file.name.as_bytes()),
                 target: level.target_path(file.destination_name.as_bytes()),
                 action,

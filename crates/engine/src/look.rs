@@ -146,7 +146,7 @@ impl Mover<'_> {
         }
         engine.count(Counter::EntriesExcluded);
         if engine.monitor.wants_items() {
-            engine.monitor.event(&Event::Item(Item {
+            engine.show(Event::Item(Item {
                 path: level.source_path(record.name.as_bytes()),
                 target: level.target_path(record.destination_name().as_bytes()),
                 action: Action::Excluded,
@@ -342,7 +342,8 @@ impl Mover<'_> {
             return false;
         }
         // By its path as a person knows it: no link leads out of the source's own mount.
-        let path = level.source_path(record.name.as_bytes()).to_path();
+        let typed = level.source_path(record.name.as_bytes()).to_path();
+        let path = self.engine.base.join(typed);
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         let directory = path::open_directory(above.unwrap_or(std::path::Path::new(".")));
         let found = directory.and_then(|fd| stat::stat_at(&fd, record.name.as_bytes(), true));
@@ -398,7 +399,7 @@ impl Mover<'_> {
         // A name would move the directory's times, and could not be removed from a locked one.
         let found = match file::create_unnamed(&target.fd, 0o600) {
             Err(_) if !target.metadata.is_locked() => {
-                let name = self.engine.temporary_name();
+                let name = self.temporary_name();
                 let found = file::create_new(&target.fd, name.as_bytes(), 0o600).map(kept)?;
                 directory::unlink(&target.fd, name.as_bytes())?;
                 found

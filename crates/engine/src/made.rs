@@ -8,6 +8,7 @@ use dmover_model::{
 use dmover_observe::Counter;
 use dmover_sys::AsFd;
 use dmover_sys::xattr::Held;
+use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::cell::RefCell;
 use std::io::Write;
@@ -17,8 +18,10 @@ use std::time::Duration;
 use crate::apply::{Made, Moved, Planned};
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
+use crate::desk::{Answer, Question};
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::told::Said;
 
 /// Writes the manifest of a job.
 pub struct Recorder {
@@ -51,6 +54,11 @@ impl Recorder {
     /// The same of what this very job writes, for reading it back.
     pub fn of_written(output: Box<dyn Write + Send>) -> Self {
         Self { only_written: true, ..Self::new(output) }
+    }
+
+    /// Whether it is of what the very job writes.
+    pub(crate) fn is_of_written(&self) -> bool {
+        self.only_written
     }
 
     pub(crate) fn begin(&self, header: &Header) {
@@ -119,8 +127,8 @@ impl Tap {
 }
 
 /// What a manifest has of one name of an inode, for the other names.
-#[derive(Debug, Clone)]
-pub(crate) struct Carried {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Carried {
     pub of: Identity,
     pub extended: Extended,
     pub content: Option<Content>,
@@ -167,7 +175,7 @@ impl Engine {
             extended,
             content,
         };
-        self.keep(recorder, &Record { path, body });
+        self.keep(recorder, Record { path, body });
     }
 
     /// The same for a directory.
@@ -196,7 +204,7 @@ impl Engine {
             extended,
             content: None,
         };
-        self.keep(recorder, &Record { path, body });
+        self.keep(recorder, Record { path, body });
     }
 
     /// Whether the manifest has entries as well that were there already.
@@ -205,11 +213,12 @@ impl Engine {
     }
 
     /// Further names of a large file are linked by another task than the one that ends it.
-    fn remember_sealed(&self, carried: &Carried) {
+    pub(crate) fn remember_sealed(&self, carried: &Carried) {
         const MOST: usize = 64;
         if carried.content.is_none() {
             return;
         }
+        self.tell(|| Said::Sealed(Box::new(carried.clone())));
         let sealed = &mut *lock(&self.sealed);
         if sealed.len() == MOST {
             sealed.pop_front();
@@ -219,18 +228,27 @@ impl Engine {
 
     /// What is known of a large file that was sealed a moment ago.
     pub(crate) fn sealed_content(&self, identity: Identity) -> Option<Carried> {
-        lock(&self.sealed).iter().rev().find(|carried| carried.of == identity).cloned()
+        let known = lock(&self.sealed).iter().rev().find(|c| c.of == identity).cloned();
+        known.or_else(|| match self.ask(|| Question::Sealed(identity)) {
+            Some(Answer::Sealed(carried)) => carried.map(|carried| *carried),
+            _ => None,
+        })
     }
 
     /// An entry that the job has met is not in the manifest, which then is not complete.
     pub(crate) fn leave_out_of_manifest(&self) {
+        if self.recorder.is_some() && self.tell(|| Said::LeftOut) {
+            return;
+        }
         if let Some(recorder) = &self.recorder {
             lock(&recorder.state).left_out = true;
         }
     }
 
-    fn keep(&self, recorder: &Recorder, record: &Record) {
-        if !recorder.keep(record) {
+    pub(crate) fn keep(&self, recorder: &Recorder, record: Record) {
+        if self.desk.is_some() {
+            self.tell(|| Said::Record(Box::new(record)));
+        } else if !recorder.keep(&record) {
             self.control.stop(StopReason::Manifest);
         }
     }
@@ -303,7 +321,7 @@ impl Mover<'_> {
             };
             let range = start.map(|start| ByteRange { start, end: start + shape.length() });
             let wants = policy.digest.as_ref().is_some_and(|policy| policy.pieces);
-            engine.monitor.event(&Event::Digest(FileDigest {
+            engine.show(Event::Digest(FileDigest {
                 path,
                 number: None,
                 shape,

@@ -1,18 +1,40 @@
 //! The job's table of mounts: device numbers in, small ids that can travel out.
 use dmover_model::{EntryKind, Identity, Metadata, MountId, Timestamp};
+use dmover_plan::overlap::{MountLine, parse_mountinfo};
 use dmover_sys::stat::{ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, Stat};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use dmover_sys::{mount, path, stat};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-/// Maps device numbers to [`MountId`]s, in the order in which they are met.
-#[derive(Debug, Default)]
+use crate::desk::{Answer, Desk, FileSystemName, Question};
+
+/// Maps device numbers to [`MountId`]s, in the order in which the coordinator meets them.
+#[derive(Default)]
 pub(crate) struct MountTable {
     /// The first few, which are all that most jobs meet: found without a lock, for every entry.
-    first: [OnceLock<u64>; FIRST],
+    first: [OnceLock<(u64, MountId)>; FIRST],
     /// All of them.
-    devices: RwLock<Vec<u64>>,
+    devices: RwLock<Vec<(u64, MountId)>>,
+    /// Who knows the ids, if it is somebody else.
+    desk: Option<TheirTable>,
+}
+
+/// The table of a coordinator elsewhere.
+struct TheirTable {
+    desk: Arc<dyn Desk>,
+    /// Its kernel is this one, so that device numbers are the same.
+    same_kernel: bool,
 }
 
 const FIRST: usize = 8;
+
+/// A file system that the coordinator does not see: nothing of it can be told to others.
+pub(crate) const UNSEEN: MountId = MountId(u32::MAX - 1);
+
+impl std::fmt::Debug for MountTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("MountTable").field(&self.devices).finish()
+    }
+}
 
 impl MountTable {
     /// A table that knows these already, in their order.
@@ -24,26 +46,57 @@ impl MountTable {
         table
     }
 
+    /// A table of which a coordinator elsewhere has the original. `boot`: the kernel that it runs on.
+    pub fn of_desk(desk: Arc<dyn Desk>, boot: &str) -> Self {
+        let same_kernel = mount::boot_id() == boot;
+        Self { desk: Some(TheirTable { desk, same_kernel }), ..Self::default() }
+    }
+
     /// Devices from the `first` on.
     pub fn since(&self, first: usize) -> Vec<u64> {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
-        devices.get(first..).unwrap_or_default().to_vec()
+        devices.get(first..).unwrap_or_default().iter().map(|(device, _)| *device).collect()
     }
 
     /// The id of a device number.
     pub fn id(&self, device: u64) -> MountId {
-        if let Some(index) = self.first.iter().position(|d| d.get() == Some(&device)) {
-            return MountId(index as u32);
+        let mut first = self.first.iter().map_while(OnceLock::get);
+        if let Some((_, id)) = first.find(|(known, _)| *known == device) {
+            return *id;
         }
+        let known = |devices: &[(u64, MountId)]| {
+            devices.iter().find(|(known, _)| *known == device).map(|(_, id)| *id)
+        };
+        if let Some(id) = known(&self.devices.read().unwrap_or_else(PoisonError::into_inner)) {
+            return id;
+        }
+        // Whoever is asked may take his time.
+        let theirs = self.desk.as_ref().map(|theirs| theirs.id(device));
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
-        let index = devices.iter().position(|d| *d == device).unwrap_or_else(|| {
-            devices.push(device);
-            devices.len() - 1
-        });
-        if let Some(first) = self.first.get(index) {
-            first.get_or_init(|| device);
+        if let Some(id) = known(&devices) {
+            return id;
         }
-        MountId(index as u32)
+        let id = theirs.unwrap_or(MountId(devices.len() as u32));
+        if id == UNSEEN {
+            return id;
+        }
+        if let Some(first) = self.first.get(devices.len()) {
+            first.get_or_init(|| (device, id));
+        }
+        devices.push((device, id));
+        id
+    }
+
+    /// The id of a file system that a mover elsewhere has met.
+    pub fn named(&self, name: &FileSystemName) -> Option<MountId> {
+        if let FileSystemName::Device(boot, device) = name {
+            return (*boot == mount::boot_id()).then(|| self.id(*device));
+        }
+        let lines = parse_mountinfo(&mount::mountinfo());
+        let line = lines.iter().find(|line| name_of(line).as_ref() == Some(name))?;
+        // What mountinfo says is not what stat(2) says where each subvolume has a number of its own.
+        let found = path::open_directory(&line.mount_point).and_then(stat::stat_fd).ok()?;
+        Some(self.id(found.device))
     }
 
     /// The entry's metadata in the job's terms.
@@ -71,6 +124,48 @@ impl MountTable {
     pub fn identity(&self, stat: &Stat) -> Identity {
         Identity { mount: self.id(stat.device), inode: stat.inode }
     }
+}
+
+impl TheirTable {
+    fn id(&self, device: u64) -> MountId {
+        let name = if self.same_kernel {
+            Some(FileSystemName::Device(mount::boot_id(), device))
+        } else {
+            let lines = parse_mountinfo(&mount::mountinfo());
+            let numbers = stat::device_numbers(device);
+            lines.iter().find(|line| line.device == numbers).and_then(name_of)
+        };
+        match name.and_then(|name| self.desk.ask(Question::Mount(name))) {
+            Some(Answer::Mount(Some(id))) => id,
+            _ => UNSEEN,
+        }
+    }
+}
+
+/// What a mounted file system is called on every host that sees it. `None`: nothing is known that could not be another's as
+/// well.
+fn name_of(line: &MountLine) -> Option<FileSystemName> {
+    // One server's name for one tree, in one way of writing on all clients of a site.
+    const SHARED: [&str; 12] = [
+        "nfs",
+        "nfs4",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "beegfs_nodev",
+        "ceph",
+        "cifs",
+        "smb3",
+        "panfs",
+        "wekafs",
+        "pvfs2",
+    ];
+    if SHARED.contains(&line.file_system.as_str()) {
+        let kind = line.file_system.trim_end_matches(|c: char| c.is_ascii_digit());
+        return Some(FileSystemName::Shared(format!("{kind} {}", line.source)));
+    }
+    let top = path::open_directory(&line.mount_point).ok()?;
+    mount::file_system_uuid(&top).map(FileSystemName::Uuid)
 }
 
 fn kind_of(stat: &Stat) -> EntryKind {

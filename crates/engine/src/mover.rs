@@ -5,7 +5,7 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, Station, station};
 use dmover_sys::Errno;
 use dmover_sys::directory::DirectoryReader;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,11 @@ use crate::later::Later;
 use crate::level::{Level, TargetDirectory};
 use crate::made::Carried;
 use crate::queue::{Class, Lease, Queue};
+use crate::told::{Said, Told};
 use crate::verify::{Pair, Unrepaired};
+
+/// So many things are told to a coordinator elsewhere at once.
+const TOLD_MAX: usize = 512;
 
 /// What a task has used so far.
 #[derive(Debug)]
@@ -78,6 +82,8 @@ pub(crate) struct Mover<'a> {
     pub unflushed: Option<Errno>,
     /// Nodes reported in this lease.
     nodes: usize,
+    /// Names of temporaries that this lease has used.
+    temporaries: Cell<u32>,
 }
 
 impl Mover<'_> {
@@ -86,6 +92,13 @@ impl Mover<'_> {
         self.outcome.nodes.push(node);
         self.nodes += 1;
         self.nodes - 1
+    }
+
+    /// Sends what there is to tell a coordinator elsewhere, once it is much.
+    pub fn tell_much(&self) {
+        if Told::waiting() >= TOLD_MAX {
+            self.queue.report(self.lease, Outcome::default());
+        }
     }
 
     /// Sends what there is to report, so that others can start on it.
@@ -126,9 +139,25 @@ impl Mover<'_> {
                 self.engine.error(error);
                 // What is not on storage must not go on record as done.
                 self.outcome.survey.clear();
-                self.engine.control.stop(StopReason::Systemic(class));
+                let reason = StopReason::Systemic(class);
+                self.engine.tell(|| Said::Stop(reason));
+                self.engine.control.stop(reason);
             }
         }
+    }
+
+    /// A name for a temporary that nobody else uses.
+    pub fn temporary_name(&self) -> dmover_model::Name {
+        let number = self.temporaries.get();
+        self.temporaries.set(number + 1);
+        self.engine.temporaries.of_lease(self.lease.number, number)
+    }
+
+    /// Whether a name was left by an earlier run, or by a mover that has lost this very task.
+    pub fn is_leftover(&self, name: &[u8]) -> bool {
+        let temporaries = &self.engine.temporaries;
+        let is_lost = |lease: &u32| temporaries.is_of_lease(name, *lease);
+        temporaries.is_leftover(name) || self.lease.task.lost.iter().any(is_lost)
     }
 
     /// Whether an earlier run of this task has handed something on, so that it is another task's.
@@ -228,6 +257,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 puts_off: false,
                 unflushed: None,
                 nodes: 0,
+                temporaries: Cell::new(0),
             };
             station::begin(Class::of(&lease.task) as usize);
             // A fault of the program must not leave a task in hands that are gone.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
-use crate::queue::{Class, Queue};
+use crate::queue::{Class, Gate};
 
 /// An entry counts as so many bytes of work, which is about what its metadata costs.
 pub(crate) const ENTRY_WORK: u64 = 64 << 10;
@@ -141,15 +141,15 @@ impl Pace {
     }
 
     /// Tells the queue how many movers each class may have.
-    pub fn apply(&self, engine: &Engine, queue: &dyn Queue) {
+    pub fn apply(&self, engine: &Engine, gate: &dyn Gate) {
         for class in Class::ALL {
-            queue.allow(class, self.lanes[class as usize].controller.width());
+            gate.allow(class, self.lanes[class as usize].controller.width());
         }
         engine.movers.store(self.movers(), Ordering::Relaxed);
     }
 
     /// One look; now and then a decision. To be called often.
-    pub fn turn(&mut self, engine: &Engine, queue: &dyn Queue) {
+    pub fn turn(&mut self, engine: &Engine, gate: &dyn Gate) {
         if self.sampled.elapsed() < SAMPLE {
             return;
         }
@@ -160,7 +160,7 @@ impl Pace {
             return;
         }
         if self.decide(engine) {
-            self.apply(engine, queue);
+            self.apply(engine, gate);
         }
         if self.named.elapsed() >= NAMING {
             self.named = Instant::now();

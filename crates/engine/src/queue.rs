@@ -1,6 +1,6 @@
-//! The queue between coordinator and movers, as a trait, and its in-process form.
+//! The queue between coordinator and movers, each side as a trait, and its in-process form.
 //!
-//! The trait is synchronous and batched, so that one on a message broker fits it as well. A lease
+//! The traits are synchronous and batched, so that one on a message broker fits them as well. A lease
 //! has a deadline that the mover extends by making progress; a mover that hangs loses it, and fences
 //! itself before anything that cannot be taken back.
 use dmover_model::{Outcome, Task, TaskId};
@@ -11,53 +11,109 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::told::Told;
+
 /// A task in the hands of a mover.
 #[derive(Debug, Clone)]
 pub struct Lease {
     /// The task.
     pub task: Task,
-    /// How often it was handed out, counting from 1.
-    pub attempt: u32,
-    deadline: Deadline,
-    wanted_back: Arc<AtomicBool>,
+    /// Number of this lease in its run: no two leases have the same, and neither have their temporaries.
+    pub number: u32,
+    hold: Arc<Hold>,
 }
 
-/// When a lease runs out, on a monotonic clock, shared between its holder and the queue.
-#[derive(Debug, Clone)]
-struct Deadline {
-    at_ms: Arc<AtomicU64>,
-    length_ms: u64,
+/// How long a lease holds, on a monotonic clock, shared between its holder and the queue.
+#[derive(Debug)]
+struct Hold {
+    until_ms: AtomicU64,
+    /// Progress extends it by so much; `None`: only whoever gave it can.
+    length_ms: Option<u64>,
+    progressed: AtomicBool,
+    wanted_back: AtomicBool,
 }
 
 impl Lease {
+    /// A lease that progress extends.
+    fn local(task: Task, number: u32, length_ms: u64) -> Self {
+        let until = Self::now_ms() + length_ms;
+        Self::new(task, number, until, Some(length_ms))
+    }
+
+    /// A lease that somebody elsewhere gave, who has to be asked before it is extended. It holds until `until_ms` on the clock
+    /// of [`Lease::now_ms`].
+    pub fn granted(task: Task, number: u32, until_ms: u64) -> Self {
+        Self::new(task, number, until_ms, None)
+    }
+
+    fn new(task: Task, number: u32, until_ms: u64, length_ms: Option<u64>) -> Self {
+        let hold = Hold {
+            until_ms: AtomicU64::new(until_ms),
+            length_ms,
+            progressed: AtomicBool::new(false),
+            wanted_back: AtomicBool::new(false),
+        };
+        Self { task, number, hold: Arc::new(hold) }
+    }
+
+    /// The clock of leases, which goes on while a host is suspended.
+    pub fn now_ms() -> u64 {
+        process::boot_clock_ms()
+    }
+
     /// Progress was made (bytes or entries moved): the lease holds for its full length from now on,
     /// unless it has run out already.
     pub fn extend(&self) {
-        let now = process::coarse_clock_ms();
-        let until = now + self.deadline.length_ms;
-        let extended = |at| (now < at).then_some(until.max(at));
-        // A lease that has run out, or was taken back in this very moment, stays lost.
-        let _ = self.deadline.at_ms.fetch_update(Ordering::SeqCst, Ordering::SeqCst, extended);
+        match self.hold.length_ms {
+            Some(length) => self.hold_until(Self::now_ms() + length),
+            None => self.hold.progressed.store(true, Ordering::Relaxed),
+        }
+    }
+
+    /// It holds until then. One that has run out, or was taken back in this very moment, stays lost.
+    pub fn hold_until(&self, until_ms: u64) {
+        let now = Self::now_ms();
+        let extended = |at| (now < at).then_some(until_ms.max(at));
+        let _ = self.hold.until_ms.fetch_update(Ordering::SeqCst, Ordering::SeqCst, extended);
+    }
+
+    /// Whether progress was made since this was asked last.
+    pub fn take_progress(&self) -> bool {
+        self.hold.progressed.swap(false, Ordering::Relaxed)
+    }
+
+    /// From now on it does not hold, and cannot be extended.
+    pub fn lose(&self) {
+        self.hold.until_ms.store(0, Ordering::SeqCst);
     }
 
     /// Whether the mover still holds the task. Asked before every rename, unlink, seal and chunk.
     pub fn holds(&self) -> bool {
-        process::coarse_clock_ms() < self.deadline.at_ms.load(Ordering::SeqCst)
+        Self::now_ms() < self.hold.until_ms.load(Ordering::SeqCst)
+    }
+
+    /// Asks its holder to end the task early and to hand back what is left of it.
+    pub fn want_back(&self) {
+        self.hold.wanted_back.store(true, Ordering::Relaxed);
     }
 
     /// Whether there are more movers at work than there should be, and this one is to end its task early.
     pub fn is_wanted_back(&self) -> bool {
-        self.wanted_back.load(Ordering::Relaxed)
+        self.hold.wanted_back.load(Ordering::Relaxed)
     }
 }
 
-/// What a mover said of a task.
+/// What a mover said.
 #[derive(Debug)]
 pub enum Reported {
-    /// More to come.
+    /// What belongs to the next report, if the mover is elsewhere.
+    Told(Box<Told>),
+    /// More of a task is to come.
     Partial(TaskId, Outcome),
     /// The task has ended.
     Done(TaskId, Outcome),
+    /// So many movers have lost this task that it is not tried again.
+    Lost(Box<Task>),
 }
 
 /// What a task is mostly: classes have numbers of movers of their own, so that neither keeps the other waiting.
@@ -79,11 +135,8 @@ impl Class {
     }
 }
 
-/// Tasks one way, outcomes the other.
+/// What a mover sees of the queue: tasks one way, outcomes the other.
 pub trait Queue: Send + Sync {
-    /// Hands tasks to whichever mover comes first; the newest go first.
-    fn publish(&self, tasks: Vec<Task>);
-
     /// Takes up to `most` tasks, waiting for the first; empty after the wait or when closed.
     fn lease(&self, most: usize, wait: Duration) -> Vec<Lease>;
 
@@ -94,30 +147,39 @@ pub trait Queue: Send + Sync {
     /// has run out is dropped.
     fn complete(&self, lease: &Lease, outcome: Outcome);
 
+    /// Whether movers wait for work and there is none.
+    fn is_hungry(&self) -> bool;
+
+    /// Whether it was closed.
+    fn is_closed(&self) -> bool;
+}
+
+/// Bounds the movers of one process.
+pub trait Gate: Send + Sync {
+    /// At most so many tasks of a class may be leased here at a time from now on; what is leased beyond that is
+    /// wanted back.
+    fn allow(&self, class: Class, movers: usize);
+}
+
+/// What the coordinator sees of the queue.
+pub trait Dispatch: Send + Sync {
+    /// Hands tasks to whichever mover comes first.
+    fn publish(&self, tasks: Vec<Task>);
+
     /// Takes what movers have said, waiting for the first.
     fn reports(&self, wait: Duration) -> Vec<Reported>;
 
     /// All that was taken so far is on record.
     fn acknowledge(&self);
 
-    /// Takes back tasks whose lease ran out.
+    /// Takes back tasks whose lease ran out; they know by whom they were lost.
     fn expired(&self) -> Vec<Task>;
 
     /// Takes back tasks that nobody has leased.
     fn withdraw(&self) -> Vec<Task>;
 
-    /// At most so many tasks of a class may be leased at a time from now on; what is leased beyond that is
-    /// wanted back.
-    fn allow(&self, class: Class, movers: usize);
-
-    /// Whether movers wait for work and there is none.
-    fn is_hungry(&self) -> bool;
-
     /// No more tasks will come.
     fn close(&self);
-
-    /// Whether it was closed.
-    fn is_closed(&self) -> bool;
 }
 
 /// Entries in reports that nobody has heard, beyond which whoever reports has to wait.
@@ -127,7 +189,8 @@ const UNHEARD_MAX: usize = 8192;
 struct State {
     ready: Vec<Task>,
     leased: HashMap<TaskId, Lease>,
-    attempts: HashMap<TaskId, u32>,
+    /// Leases given so far.
+    leases: u32,
     reports: Vec<Reported>,
     /// Entries in all of them.
     unheard: usize,
@@ -194,21 +257,11 @@ impl LocalQueue {
 
     /// Whether this very lease, and not a later one of the same task, is the valid one.
     fn is_current(state: &State, lease: &Lease) -> bool {
-        state.leased.get(&lease.task.id).is_some_and(|l| l.attempt == lease.attempt)
+        state.leased.get(&lease.task.id).is_some_and(|l| l.number == lease.number)
     }
 }
 
 impl Queue for LocalQueue {
-    fn publish(&self, tasks: Vec<Task>) {
-        let mut state = self.state();
-        let woken = tasks.len().min(state.waiting);
-        state.ready.extend(tasks);
-        drop(state);
-        for _ in 0..woken {
-            self.work.notify_one();
-        }
-    }
-
     fn lease(&self, most: usize, wait: Duration) -> Vec<Lease> {
         let mut state = self.state();
         if state.next().is_none() && !state.closed {
@@ -227,11 +280,8 @@ impl Queue for LocalQueue {
         {
             let task = state.ready.remove(index);
             state.running[Class::of(&task) as usize] += 1;
-            let attempt = state.attempts.get(&task.id).copied().unwrap_or(0) + 1;
-            let until = process::coarse_clock_ms() + self.lease_ms;
-            let deadline =
-                Deadline { at_ms: Arc::new(AtomicU64::new(until)), length_ms: self.lease_ms };
-            let lease = Lease { task, attempt, deadline, wanted_back: Arc::default() };
+            state.leases += 1;
+            let lease = Lease::local(task, state.leases, self.lease_ms);
             state.leased.insert(lease.task.id, lease.clone());
             leases.push(lease);
         }
@@ -254,7 +304,6 @@ impl Queue for LocalQueue {
         let mut state = self.state();
         if Self::is_current(&state, lease) {
             state.release(lease.task.id);
-            state.attempts.remove(&lease.task.id);
             state.unheard += outcome.len();
             state.reports.push(Reported::Done(lease.task.id, outcome));
             state.ended[0] += 1;
@@ -268,6 +317,48 @@ impl Queue for LocalQueue {
                 let unheard = |s: &mut State| s.ended[2] < number && !s.closed;
                 drop(self.heard.wait_while(state, unheard));
             }
+        }
+    }
+
+    fn is_hungry(&self) -> bool {
+        let state = self.state();
+        state.waiting > 0 && state.next().is_none() && state.has_room(Class::Small)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+}
+
+impl Gate for LocalQueue {
+    fn allow(&self, class: Class, movers: usize) {
+        let mut state = self.state();
+        let more = movers > std::mem::replace(&mut state.allowed[class as usize], movers);
+        let surplus = state.running[class as usize].saturating_sub(movers);
+        // Those that were asked before have not come back yet.
+        let (asked, others): (Vec<&Lease>, Vec<&Lease>) = state
+            .leased
+            .values()
+            .filter(|lease| Class::of(&lease.task) == class)
+            .partition(|lease| lease.is_wanted_back());
+        for lease in others.iter().take(surplus.saturating_sub(asked.len())) {
+            lease.want_back();
+        }
+        drop(state);
+        if more {
+            self.work.notify_all();
+        }
+    }
+}
+
+impl Dispatch for LocalQueue {
+    fn publish(&self, tasks: Vec<Task>) {
+        let mut state = self.state();
+        let woken = tasks.len().min(state.waiting);
+        state.ready.extend(tasks);
+        drop(state);
+        for _ in 0..woken {
+            self.work.notify_one();
         }
     }
 
@@ -295,51 +386,25 @@ impl Queue for LocalQueue {
         let mut state = self.state();
         let over: Vec<TaskId> =
             state.leased.iter().filter(|(_, l)| !l.holds()).map(|(id, _)| *id).collect();
-        let lost: Vec<Lease> = over.iter().filter_map(|id| state.release(*id)).collect();
-        // Its holder may be about to extend it: from here on it cannot.
-        for lease in &lost {
-            lease.deadline.at_ms.store(0, Ordering::SeqCst);
-        }
-        state.attempts.extend(lost.iter().map(|l| (l.task.id, l.attempt)));
-        lost.into_iter().map(|l| l.task).collect()
+        let lost = over.iter().filter_map(|id| state.release(*id));
+        let back = lost.map(|lease| {
+            // Its holder may be about to extend it: from here on it cannot.
+            lease.lose();
+            let mut task = lease.task;
+            task.lost.push(lease.number);
+            task
+        });
+        back.collect()
     }
 
     fn withdraw(&self) -> Vec<Task> {
         std::mem::take(&mut self.state().ready)
     }
 
-    fn allow(&self, class: Class, movers: usize) {
-        let mut state = self.state();
-        let more = movers > std::mem::replace(&mut state.allowed[class as usize], movers);
-        let surplus = state.running[class as usize].saturating_sub(movers);
-        // Those that were asked before have not come back yet.
-        let (asked, others): (Vec<&Lease>, Vec<&Lease>) = state
-            .leased
-            .values()
-            .filter(|lease| Class::of(&lease.task) == class)
-            .partition(|lease| lease.is_wanted_back());
-        for lease in others.iter().take(surplus.saturating_sub(asked.len())) {
-            lease.wanted_back.store(true, Ordering::Relaxed);
-        }
-        drop(state);
-        if more {
-            self.work.notify_all();
-        }
-    }
-
-    fn is_hungry(&self) -> bool {
-        let state = self.state();
-        state.waiting > 0 && state.next().is_none() && state.has_room(Class::Small)
-    }
-
     fn close(&self) {
         self.state().closed = true;
         self.work.notify_all();
         self.heard.notify_all();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.state().closed
     }
 }
 
@@ -395,7 +460,7 @@ mod tests {
         queue.complete(&old, Outcome::default());
         assert!(queue.reports(Duration::ZERO).is_empty());
         let new = queue.lease(1, Duration::ZERO).remove(0);
-        assert_eq!(new.attempt, 2);
+        assert_eq!(new.task.lost, [old.number]);
         queue.complete(&old, Outcome::default());
         assert!(queue.reports(Duration::ZERO).is_empty(), "the old holder speaks for nobody");
         queue.complete(&new, Outcome::default());

@@ -7,6 +7,7 @@ use dmover_plan::overlap::{
     self, Between, Ends, FileSystemPath, MountLine, on_file_system, parse_mountinfo,
 };
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -142,8 +143,8 @@ fn refuse_errno(display: &PathBytes, doing: &str, error: Errno, hint: &str) -> F
 }
 
 impl Argument {
-    /// Pins the directory that holds what `typed` names.
-    fn new(typed: &PathBytes) -> Result<Self, Fatal> {
+    /// Pins the directory that holds what `typed` names, which may be relative to `base`.
+    fn new(base: &Path, typed: &PathBytes) -> Result<Self, Fatal> {
         let bytes = &typed.0;
         if bytes.is_empty() {
             return Err(Fatal::refused("a path is empty", "name a file or directory"));
@@ -159,7 +160,7 @@ impl Argument {
         };
         let whole = matches!(last, b"" | b"." | b"..");
         let open = if whole { trimmed } else { parent };
-        let directory = path::open_directory(Path::new(OsStr::from_bytes(open)))
+        let directory = path::open_directory(&base.join(OsStr::from_bytes(open)))
             .map_err(|e| refuse_errno(typed, "open the directory of", e, "check the path"))?;
         let mut canonical = mount::path_of(&directory)
             .ok_or_else(|| refuse(typed, "cannot be resolved", "is /proc mounted?"))?;
@@ -197,11 +198,12 @@ impl Argument {
 /// The canonical paths that make up a job's identity: sources first, destination last.
 pub(crate) fn canonical_paths(spec: &JobSpec) -> Result<Vec<PathBuf>, Fatal> {
     let all = spec.sources.iter().chain(std::iter::once(&spec.destination));
-    all.filter(|p| !p.0.is_empty()).map(|p| Argument::new(p).map(|a| a.canonical)).collect()
+    let canonical = |path| Argument::new(Path::new(""), path).map(|argument| argument.canonical);
+    all.filter(|p| !p.0.is_empty()).map(canonical).collect()
 }
 
 /// Where the entries of a job go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Placement {
     Inside,
     As,
@@ -262,6 +264,8 @@ pub(crate) struct Resolver<'a> {
     /// What an earlier run of the same command decided.
     pub remembered: Option<Placement>,
     pub privileged: bool,
+    /// Where relative paths begin; empty: where the process is.
+    pub base: &'a Path,
 }
 
 impl Resolver<'_> {
@@ -334,7 +338,7 @@ impl Resolver<'_> {
 
     fn directory(&self, source: &PathBytes) -> Result<Root, Fatal> {
         {
-            let source = Argument::new(source)?;
+            let source = Argument::new(self.base, source)?;
             let found = source
                 .stat(true)
                 .map_err(|e| refuse_errno(&source.display, "look at", e, "check the path"))?
@@ -364,7 +368,7 @@ impl Resolver<'_> {
         range: Option<RangeCopy>,
     ) -> Result<(Root, Placement), Fatal> {
         // A directory of a list goes where the list says, so that the same list goes there again.
-        let placement = match Argument::new(source)?.open_directory() {
+        let placement = match Argument::new(self.base, source)?.open_directory() {
             Ok(_) => Placement::As,
             Err(_) => self.placement_of(destination, 1)?,
         };
@@ -397,7 +401,7 @@ impl Resolver<'_> {
     }
 
     fn placement_of(&self, destination: &PathBytes, sources: usize) -> Result<Placement, Fatal> {
-        let argument = Argument::new(destination)?;
+        let argument = Argument::new(self.base, destination)?;
         let directory = argument.open_directory().is_ok();
         match self.spec.target_mode {
             TargetMode::As if sources > 1 => {
@@ -425,7 +429,7 @@ impl Resolver<'_> {
         destination: &PathBytes,
         placement: Placement,
     ) -> Result<Placed, Fatal> {
-        let source = Argument::new(source)?;
+        let source = Argument::new(self.base, source)?;
         let follow = self.spec.selection.follow != FollowLinks::Never;
         let found = source
             .stat(follow)
@@ -480,7 +484,7 @@ impl Resolver<'_> {
         destination: &PathBytes,
         placement: Placement,
     ) -> Result<Argument, Fatal> {
-        let typed = Argument::new(destination)?;
+        let typed = Argument::new(self.base, destination)?;
         let opened = typed.open_directory();
         match placement {
             Placement::As => match opened {

@@ -121,7 +121,13 @@ impl Engine {
     }
 
     fn list_resolver(&self) -> Resolver<'_> {
-        Resolver { spec: &self.spec, mounts: &self.mounts, remembered: None, privileged: false }
+        Resolver {
+            spec: &self.spec,
+            mounts: &self.mounts,
+            remembered: None,
+            privileged: false,
+            base: &self.base,
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::extra::SeenNames;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::root::{Root, RootSide};
+use crate::told::Said;
 
 /// Entries that are planned before they are applied: enough to amortise, little to hold.
 const BATCH: usize = 128;
@@ -90,7 +91,7 @@ impl Mover<'_> {
         if let Some(target) = &mut level.target {
             // Names of a directory that this job has made go out once. Whatever stands there all the same is met
             // when an entry is to be created, and looked at then.
-            target.fresh = at.made && self.lease.attempt == 1 && !self.lease.task.resumed;
+            target.fresh = at.made && !self.lease.task.resumed;
         }
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
@@ -154,9 +155,9 @@ impl Mover<'_> {
             None => None,
         };
         if let Some(target) = &target {
-            let mut forbidden =
-                engine.forbidden.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            forbidden.insert(target.metadata.identity);
+            let identity = target.metadata.identity;
+            engine.forbid(identity);
+            engine.tell(|| Said::Forbidden(identity));
         }
         let path = dmover_model::TreePath::root();
         let root = Arc::clone(&root);
@@ -562,7 +563,7 @@ impl Mover<'_> {
             _ => Action::Created,
         };
         let old = level.target.as_ref().filter(|t| !t.fresh).map(|t| &t.metadata);
-        self.engine.monitor.event(&Event::Item(Item {
+        self.engine.show(Event::Item(Item {
             path: level.own_source_path(),
             target: level.own_target_path(),
             action,

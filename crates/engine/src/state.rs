@@ -17,11 +17,13 @@ use crate::error::Fatal;
 use crate::root::{Placement, canonical_paths, place};
 
 mod files;
+mod outliving;
 pub use files::{Ask, JobFile, JobPhase, JobStatus};
+pub(crate) use outliving::Outliving;
 
 /// Derives the id of a job from its verb, sources, destination, list, user, host and state
 /// directory, so that the same command finds the
-/// leftovers and the decisions of its earlier runs.
+/// leftovers and the decisions of its earlier runs. The host does not count where hosts share the state directory.
 ///
 /// # Errors
 /// A path that cannot be resolved.
@@ -32,7 +34,10 @@ pub fn job_id(
 ) -> Result<JobId, Fatal> {
     let mut hasher = blake3::Hasher::new();
     // Two runs that do not share a lock must not take each other's temporaries for leftovers.
-    hasher.update(&dmover_sys::process::host_name());
+    match state {
+        Some(state) if state.is_shared() => hasher.update(b"any host"),
+        _ => hasher.update(&dmover_sys::process::host_name()),
+    };
     hasher.update(&dmover_sys::process::effective_uid().to_le_bytes());
     hasher.update(state.map_or(&b""[..], |s| s.path.as_os_str().as_bytes()));
     hasher.update(b"dmover job 1\0").update(spec.verb.word().as_bytes()).update(b"\0");
@@ -62,6 +67,9 @@ pub fn job_id(
 pub struct StateDirectory {
     path: PathBuf,
 }
+
+/// Says that several hosts use a state directory, with locks that hold on all of them.
+const SHARED: &str = "shared";
 
 /// A lock that somebody looks at is tried so many times, so far apart.
 const LOOKS: u32 = 10;
@@ -149,6 +157,28 @@ impl StateDirectory {
         }
         let words = format!("{} cannot be written to", jobs.display());
         Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, words))
+    }
+
+    /// Whether several hosts use it.
+    pub fn is_shared(&self) -> bool {
+        std::fs::metadata(self.path.join(SHARED)).is_ok()
+    }
+
+    /// Has jobs be the same on whatever host they run: one that ended on one host goes on on another.
+    ///
+    /// # Errors
+    /// It cannot be written to, or has jobs already, which would not be found again.
+    pub fn share(&self) -> std::io::Result<()> {
+        if self.is_shared() {
+            return Ok(());
+        }
+        self.is_usable()?;
+        let has_jobs = std::fs::read_dir(self.path.join("jobs"))?.next().is_some();
+        if has_jobs {
+            return Err(std::io::Error::other("it has jobs of one host"));
+        }
+        let mut options = std::fs::OpenOptions::new();
+        options.create(true).append(true).mode(0o600).open(self.path.join(SHARED)).map(|_| ())
     }
 
     /// The directory of one job.

@@ -454,11 +454,11 @@ impl Mover<'_> {
         engine.progress();
         station::did(ENTRY_WORK);
         let elapsed_us = elapsed.as_micros() as u64;
-        engine.slowest.note(elapsed_us, shape.length(), shown);
+        engine.tell_slow(elapsed_us, shape.length(), shown);
         let Some(expected) = wanted.expected else {
             let wants = engine.spec.policy.digest.as_ref().is_some_and(|policy| policy.pieces);
             let end = start + shape.length();
-            engine.monitor.event(&Event::Digest(FileDigest {
+            engine.show(Event::Digest(FileDigest {
                 path: shown(),
                 number: wanted.number,
                 shape,
@@ -484,7 +484,7 @@ impl Mover<'_> {
             };
             Verdict::Differs { ranges }
         };
-        engine.monitor.event(&Event::Checked {
+        engine.show(Event::Checked {
             path: shown(),
             number: wanted.number.unwrap_or_default(),
             verdict,
@@ -512,7 +512,7 @@ impl Engine {
                 let follows = self.follows(&level);
                 path::open_file_at(&level.source.fd, file.name.as_bytes(), follows)
             }
-            Subject::Path(path) => path::open_as_named(&path.to_path()),
+            Subject::Path(path) => path::open_as_named(&self.base.join(path.to_path())),
             Subject::Stdin => file::standard_input(),
         };
         let fd = fd.map_err(|e| fail(Operation::Open, e))?;
@@ -541,7 +541,7 @@ impl Engine {
         }
         if let Some(number) = listed(item) {
             let verdict = if missing { Verdict::Missing } else { Verdict::Unreadable };
-            self.monitor.event(&Event::Checked { path, number, verdict });
+            self.show(Event::Checked { path, number, verdict });
         }
     }
 }

@@ -131,6 +131,11 @@ pub enum Event {
         /// Entries that have gone before.
         deleted: u64,
     },
+    /// Something about movers elsewhere that a person should know.
+    Movers {
+        /// In words.
+        words: String,
+    },
     /// The job stops taking new work.
     Paused {
         /// In words.

@@ -211,6 +211,18 @@ impl TaskKind {
         }
     }
 
+    /// Paths below the root that whoever reports this task leaves to others.
+    pub fn gives(&self) -> Vec<TreePath> {
+        match self {
+            Self::Scan { directory, names } => {
+                let names = names.names().iter();
+                names.map(|name| directory.path.join(name.as_bytes())).collect()
+            }
+            Self::Open { file, .. } => vec![file.directory.path.join(file.name.as_bytes())],
+            _ => Vec::new(),
+        }
+    }
+
     /// Content of a large file, and what begins and ends it.
     pub fn is_large(&self) -> bool {
         matches!(
@@ -235,16 +247,18 @@ pub struct Task {
     pub kind: TaskKind,
     /// What it may spend.
     pub budget: Budget,
-    /// An earlier run had it in hand when it ended.
+    /// Somebody has had it in hand before: an earlier run, or a mover that lost its lease.
     pub resumed: bool,
     /// Paths below the root that this task has handed on already, sorted: others have them.
     pub given: Vec<TreePath>,
+    /// Leases of it that ran out in this run. Whoever had them may be at work still.
+    pub lost: Vec<u32>,
 }
 
 impl Task {
     /// One that nobody has begun.
     pub fn new(id: TaskId, kind: TaskKind, budget: Budget) -> Self {
-        Self { id, kind, budget, resumed: false, given: Vec::new() }
+        Self { id, kind, budget, resumed: false, given: Vec::new(), lost: Vec::new() }
     }
 }
 
@@ -317,6 +331,36 @@ impl Outcome {
         let extra: usize = self.extra.iter().map(|extra| extra.names.len()).sum();
         let lists = self.nodes.len() + self.tasks.len() + self.links.len() + self.dirty.len();
         lists + self.survey.len() + extra
+    }
+
+    /// Cuts it into outcomes of at most so many directories, tasks and names each, to be heard in this order. What ends a task
+    /// is in the last one.
+    #[must_use]
+    pub fn split(self, most: usize) -> Vec<Self> {
+        fn pieces<T>(
+            all: Vec<T>,
+            most: usize,
+            piece: impl Fn(Vec<T>) -> Outcome,
+        ) -> impl Iterator<Item = Outcome> {
+            let mut all = all.into_iter().peekable();
+            std::iter::from_fn(move || {
+                all.peek()?;
+                Some(piece(all.by_ref().take(most).collect()))
+            })
+        }
+        let most = most.max(1);
+        let Self { nodes, tasks, links, dirty, extra, survey, .. } = self;
+        let mut all: Vec<Self> = Vec::new();
+        // Nodes come first: tasks hang on them.
+        all.extend(pieces(nodes, most, |nodes| Self { nodes, ..Self::default() }));
+        all.extend(pieces(tasks, most, |tasks| Self { tasks, ..Self::default() }));
+        all.extend(pieces(links, most, |links| Self { links, ..Self::default() }));
+        all.extend(pieces(dirty, most, |dirty| Self { dirty, ..Self::default() }));
+        all.extend(pieces(extra, 1, |extra| Self { extra, ..Self::default() }));
+        all.extend(pieces(survey, most, |survey| Self { survey, ..Self::default() }));
+        let Self { chunk_failure, pieces, differing, work, .. } = self;
+        all.push(Self { chunk_failure, pieces, differing, work, ..Self::default() });
+        all
     }
 
     /// Whether there is nothing to report but the end.

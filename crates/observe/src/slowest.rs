@@ -1,10 +1,11 @@
 //! The slowest entries of a job.
 use dmover_model::PathBytes;
+use serde::{Deserialize, Serialize};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One slow entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slow {
     /// Time it took in microseconds.
     pub elapsed_us: u64,

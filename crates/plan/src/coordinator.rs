@@ -6,211 +6,19 @@
 //! sealed when its chunks have settled. What exceeds the window goes to the ledger (the *shelf*) and
 //! comes back last in, first out: depth first, so that memory follows depth and not the tree.
 use dmover_model::{
-    Budget, ByteRange, DirectoryRef, EntryError, ErrorClass, ExtraNames, HashedPieces, LinkGroup,
-    LinkName, NewNode, NewTask, Operation, Outcome, Parent, PathBytes, Side, Surveyed, Task,
-    TaskId, TaskKind, Work,
+    Budget, DirectoryRef, EntryError, ErrorClass, NewNode, NewTask, Operation, Outcome, Parent,
+    PathBytes, Side, Task, TaskId, TaskKind, TreePath, Work,
 };
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
+mod terms;
+
+pub use terms::{Change, Command, Input, LeftNode, LinkSupply, NodeId, PartNote, Portion, Shelved};
+
+/// More names than these are looked at again instead of being remembered as handed on.
+const GIVEN_MAX: usize = 1 << 16;
 /// From so many large files on that wait to be begun, the search for more entries waits for them.
 const UNOPENED_MAX: usize = 4096;
-
-/// Names a node: a directory or large file that ends when everything below it has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub u64);
-
-/// A task with the node it hangs on, as it waits in the ledger and in the journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shelved {
-    /// What it hangs on.
-    pub node: Option<NodeId>,
-    /// What to do.
-    pub task: Task,
-}
-
-/// What has changed in what a job still has to do, for a journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// There is a task more.
-    Added {
-        /// The task, and what it hangs on.
-        task: Shelved,
-        /// The task that has reported it, which is still at work or ends with this very report.
-        origin: Option<TaskId>,
-    },
-    /// A task has ended, and this is what it took.
-    Ended(TaskId, Work),
-    /// Something waits for what hangs on it.
-    Waiting {
-        /// Its number.
-        node: NodeId,
-        /// What it hangs on.
-        parent: Option<NodeId>,
-        /// What ends it.
-        finish: TaskKind,
-    },
-    /// Something is known about the parts of what waits.
-    Noted(NodeId, PartNote),
-    /// Nothing hangs on it any more: the task that ends it was added.
-    Released(NodeId),
-}
-
-/// What is known about parts of a file that waits for them.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PartNote {
-    /// Why a part failed.
-    pub failure: Option<Box<EntryError>>,
-    /// Digests.
-    pub pieces: Vec<HashedPieces>,
-    /// Bytes that differ.
-    pub differing: Vec<ByteRange>,
-}
-
-/// What an earlier run left to be waited for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftNode {
-    /// Its number.
-    pub id: NodeId,
-    /// What it hangs on.
-    pub parent: Option<NodeId>,
-    /// Tasks and nodes that hang on it.
-    pub holds: u64,
-    /// What ends it.
-    pub finish: TaskKind,
-    /// What is known of its parts.
-    pub note: PartNote,
-}
-
-/// What happened.
-#[derive(Debug)]
-pub enum Input {
-    /// The job begins with these tasks, or goes on with them.
-    Start {
-        /// The tasks.
-        tasks: Vec<TaskKind>,
-        /// There are more, to be asked for by [`Command::Supply`].
-        more: bool,
-    },
-    /// The job goes on with what an earlier run has left. Comes first, if it comes.
-    Resume {
-        /// What waits for tasks.
-        nodes: Vec<LeftNode>,
-        /// Numbers above all that were given so far.
-        next: (TaskId, NodeId),
-    },
-    /// Tasks that an earlier run has left.
-    Left {
-        /// The tasks, with their numbers.
-        tasks: Vec<Shelved>,
-        /// There are more to come.
-        more: bool,
-    },
-    /// A mover reports in the middle of a task.
-    Report(TaskId, Outcome),
-    /// A mover has ended a task.
-    Done(TaskId, Outcome),
-    /// The lease of a task ran out; the queue has taken it back.
-    Expired(Task),
-    /// The queue gave back a task that nobody had leased, after a stop.
-    Withdrawn(Task),
-    /// The ledger answers [`Command::Unshelve`].
-    Unshelved(Vec<Shelved>),
-    /// The ledger answers [`Command::FetchLinks`].
-    Links(LinkSupply),
-    /// The ledger answers [`Command::FetchDirty`]; empty when there are no more.
-    Dirty(Vec<DirectoryRef>),
-    /// The ledger answers [`Command::FetchExtra`], a task each; none when there are no more.
-    Extra(Vec<TaskKind>),
-    /// The driver answers [`Command::FetchSurvey`]; none when there are no more.
-    Survey(Vec<TaskKind>),
-    /// The driver answers [`Command::TakeSurvey`] with what follows from it.
-    Surveyed(Vec<TaskKind>),
-    /// Take no new work; what is not begun is given up.
-    Stop,
-}
-
-/// Link groups from the ledger.
-#[derive(Debug, Default)]
-pub struct LinkSupply {
-    /// The groups.
-    pub groups: Vec<LinkGroup>,
-    /// The last group goes on, so that its rest has to wait for this task.
-    pub continues: bool,
-    /// There are no more.
-    pub exhausted: bool,
-}
-
-/// Numbers of tasks: those of large files, of which one file may have any number, and all others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Portion {
-    /// See [`TaskKind::is_large`].
-    pub large: usize,
-    /// Everything else.
-    pub small: usize,
-}
-
-impl PartNote {
-    /// Adds what is known of another part; the first failure counts.
-    pub fn merge(&mut self, other: Self) {
-        if self.failure.is_none() {
-            self.failure = other.failure;
-        }
-        self.pieces.extend(other.pieces);
-        self.differing.extend(other.differing);
-    }
-}
-
-impl Portion {
-    fn part(&mut self, large: bool) -> &mut usize {
-        if large { &mut self.large } else { &mut self.small }
-    }
-
-    fn of(&mut self, kind: &TaskKind) -> &mut usize {
-        self.part(kind.is_large())
-    }
-
-    fn total(self) -> usize {
-        self.large + self.small
-    }
-}
-
-/// What the driver has to do.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Put a task on the queue.
-    Publish(Task),
-    /// Give the next tasks of the job, at most so many.
-    Supply(usize),
-    /// Keep tasks in the ledger.
-    Shelve(Vec<Shelved>),
-    /// Give back shelved tasks, the newest first.
-    Unshelve(Portion),
-    /// Remember names of linked inodes.
-    RecordLinks(Vec<LinkName>),
-    /// Remember directories to finish again.
-    RecordDirty(Vec<DirectoryRef>),
-    /// Remember names that only the destination has.
-    RecordExtra(Vec<ExtraNames>),
-    /// Give back link groups.
-    FetchLinks,
-    /// Give back names that are to be removed, those that lie deepest.
-    FetchExtra,
-    /// Give back dirty directories, deepest first.
-    FetchDirty,
-    /// Take what was found for the catalog, or from it.
-    TakeSurvey(Vec<Surveyed>),
-    /// Give the next tasks of the survey before the tree, or of the one after it.
-    FetchSurvey,
-    /// Give the first tasks of the tree.
-    Begin,
-    /// Take back from the queue what nobody has leased.
-    Withdraw,
-    /// This will not be attempted.
-    Abandon(TaskKind),
-    /// Every task has ended.
-    Finished,
-}
 
 #[derive(Debug)]
 struct Node {
@@ -232,6 +40,8 @@ struct Flight {
     /// Nodes that holders of an earlier lease have reported: still to be finished, but the present
     /// holder counts its own from zero.
     earlier: Vec<NodeId>,
+    /// What it has handed on, if that is remembered.
+    given: Vec<TreePath>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,6 +86,10 @@ pub struct Coordinator {
     ended: bool,
     /// What a journal has to know; `None`: there is none.
     changes: Option<Vec<Change>>,
+    /// What tasks hand on is remembered until they end.
+    remembers: bool,
+    /// Whoever had tasks of the earlier run may be at work still.
+    fenced: bool,
 }
 
 impl Coordinator {
@@ -301,7 +115,26 @@ impl Coordinator {
             stopping: false,
             ended: false,
             changes: None,
+            remembers: false,
+            fenced: false,
         }
+    }
+
+    /// The same for movers that may lose a task any time: whoever gets it then leaves alone what was handed on.
+    #[must_use]
+    pub fn remembering(self) -> Self {
+        Self { remembers: true, ..self }
+    }
+
+    /// The same after a run whose movers may have outlived it: nobody writes into what they may write into.
+    #[must_use]
+    pub fn fenced(self) -> Self {
+        Self { fenced: true, ..self }
+    }
+
+    /// There are more movers, or fewer.
+    pub fn widen(&mut self, window: usize) {
+        self.window = window.max(1);
     }
 
     /// The same, telling a journal what changes. Then what is begun stays begun after a stop.
@@ -347,7 +180,11 @@ impl Coordinator {
                 self.fetching = more;
                 let mut shelved = Vec::new();
                 for left in tasks {
-                    self.place(left, &mut shelved, &mut out);
+                    if self.fenced && matches!(left.task.kind, TaskKind::Chunk(_)) {
+                        self.give_up_chunk(left.node, left.task.id, &mut out);
+                    } else {
+                        self.place(left, &mut shelved, &mut out);
+                    }
                 }
                 if !shelved.is_empty() {
                     out.push(Command::Shelve(shelved));
@@ -372,6 +209,23 @@ impl Coordinator {
                     self.abandon(node, task.kind, &mut out);
                     self.end_flight(task.id, &mut out);
                 }
+            }
+            Input::GivenUp(task) => {
+                if let Some(flight) = self.flights.get(&task.id)
+                    && matches!(
+                        task.kind,
+                        TaskKind::Chunk(_) | TaskKind::Hash(_) | TaskKind::Compare(_)
+                    )
+                {
+                    let node = flight.node;
+                    self.fail_node(
+                        node,
+                        ErrorClass::Fenced,
+                        "every mover that had a part was lost",
+                    );
+                }
+                self.change(|| Change::Ended(task.id, Work::default()));
+                self.end_flight(task.id, &mut out);
             }
             Input::Unshelved(tasks) => {
                 self.fetching = false;
@@ -449,6 +303,12 @@ impl Coordinator {
             .into_iter()
             .map(|NewTask { parent, kind }| (self.resolve(task, inherited, parent), kind))
             .collect();
+        if self.remembers
+            && let Some(flight) = self.flights.get_mut(&task)
+            && flight.given.len() <= GIVEN_MAX
+        {
+            flight.given.extend(tasks.iter().flat_map(|(_, kind)| kind.gives()));
+        }
         self.add(tasks.into_iter(), Some(task), out);
     }
 
@@ -568,7 +428,8 @@ impl Coordinator {
         }
         *self.out.of(&task.kind) += 1;
         let (large, begun_anew) = (task.kind.is_large(), task.kind.is_begun_anew());
-        let flight = Flight { node, large, begun_anew, reported: Vec::new(), earlier: Vec::new() };
+        let (reported, earlier, given) = (Vec::new(), Vec::new(), task.given.clone());
+        let flight = Flight { node, large, begun_anew, reported, earlier, given };
         self.flights.insert(task.id, flight);
         out.push(Command::Publish(task));
     }
@@ -607,8 +468,20 @@ impl Coordinator {
             out.push(Command::Abandon(task.kind));
             self.end_flight(task.id, out);
         } else {
-            out.push(Command::Publish(task));
+            let mut given = flight.given.clone();
+            if given.len() > GIVEN_MAX {
+                given.clear();
+            }
+            given.sort_unstable();
+            out.push(Command::Publish(Task { resumed: true, given, ..task }));
         }
+    }
+
+    /// Somebody of an earlier run may be about to write into the file that this chunk belongs to: it is taken again.
+    fn give_up_chunk(&mut self, node: Option<NodeId>, task: TaskId, out: &mut Vec<Command>) {
+        self.fail_node(node, ErrorClass::Fenced, "the run that had a part of it was cut off");
+        self.change(|| Change::Ended(task, Work::default()));
+        self.release(node, out);
     }
 
     fn end_flight(&mut self, task: TaskId, out: &mut Vec<Command>) {

@@ -1,8 +1,8 @@
 use super::*;
 use dmover_model::{
-    ByteRange, ChunkTask, ConcludeTask, Digest, DirectoryRef, FileRef, HashTask, HashType,
-    HashedFile, HashedPieces, Identity, LargeFile, Name, RootId, ScanNames, SealTask, Shape,
-    SumItem, Timestamp, TreePath, Version,
+    ByteRange, ChunkTask, ConcludeTask, Digest, DirectoryRef, ExtraNames, FileRef, HashTask,
+    HashType, HashedFile, HashedPieces, Identity, LargeFile, Name, RootId, ScanNames, SealTask,
+    Shape, SumItem, Timestamp, TreePath, Version,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -624,4 +624,59 @@ fn pieces_come_to_the_conclusion() {
         assert_eq!(conclude.failure.is_some(), fails);
         assert_eq!(conclude.pieces.iter().map(|part| part.digests.len()).sum::<usize>(), 8);
     }
+}
+
+fn scan_of(path: &str, names: &[&str]) -> TaskKind {
+    let names = names.iter().map(|name| Name::new(name.as_bytes()).unwrap()).collect();
+    TaskKind::Scan { directory: directory(path), names: ScanNames::Directories(names) }
+}
+
+#[test]
+fn whoever_gets_a_lost_task_leaves_alone_what_was_handed_on() {
+    let mut coordinator = Coordinator::new(4, BUDGET).remembering();
+    let tasks = vec![scan_of("", &["a", "b", "c"])];
+    let commands = coordinator.handle(Input::Start { tasks, more: false });
+    let [Command::Publish(task)] = &commands[..] else { panic!("{commands:?}") };
+    let handed_on = NewTask { parent: Parent::Inherited, kind: scan_of("", &["c", "b"]) };
+    let outcome = Outcome { tasks: vec![handed_on], ..Outcome::default() };
+    coordinator.handle(Input::Report(task.id, outcome));
+    let mut lost = task.clone();
+    lost.lost.push(7);
+    let commands = coordinator.handle(Input::Expired(lost));
+    let [Command::Publish(again)] = &commands[..] else { panic!("{commands:?}") };
+    let path = |name: &str| TreePath::new(name.as_bytes()).unwrap();
+    assert_eq!(again.given, [path("b"), path("c")]);
+    assert!(again.resumed && again.lost == [7], "leftovers of that lease are looked for");
+}
+
+#[test]
+fn chunks_of_a_run_whose_movers_may_live_are_not_written_again() {
+    let chunk = |id| {
+        let range = ByteRange { start: 0, end: 1 };
+        let chunk = ChunkTask { large: large("d", 1), range };
+        let task = Task::new(TaskId(id), TaskKind::Chunk(Box::new(chunk)), BUDGET);
+        Shelved { node: Some(NodeId(0)), task }
+    };
+    let seal = SealTask { large: large("d", 1), failure: None, pieces: Vec::new() };
+    let finish = TaskKind::Seal(Box::new(seal));
+    let node =
+        LeftNode { id: NodeId(0), parent: None, holds: 2, finish, note: PartNote::default() };
+    let mut coordinator = Coordinator::new(4, BUDGET).fenced();
+    coordinator.handle(Input::Resume { nodes: vec![node], next: (TaskId(9), NodeId(9)) });
+    let commands = coordinator.handle(Input::Left { tasks: vec![chunk(1), chunk(2)], more: false });
+    let [Command::Publish(Task { kind: TaskKind::Seal(seal), .. })] = &commands[..] else {
+        panic!("{commands:?}")
+    };
+    let failure = seal.failure.as_ref().expect("its file is taken again");
+    assert_eq!(failure.class, ErrorClass::Fenced);
+}
+
+#[test]
+fn a_task_that_is_given_up_does_not_keep_the_job() {
+    let mut coordinator = Coordinator::new(4, BUDGET).remembering();
+    let tasks = vec![scan_of("", &["a"])];
+    let commands = coordinator.handle(Input::Start { tasks, more: false });
+    let [Command::Publish(task)] = &commands[..] else { panic!("{commands:?}") };
+    let commands = coordinator.handle(Input::GivenUp(task.clone()));
+    assert_eq!(commands, [Command::FetchLinks], "the next phase");
 }

@@ -12,6 +12,7 @@ pub mod engine;
 pub mod filter;
 pub mod idmap;
 pub mod itemize;
+pub mod leases;
 pub mod overlap;
 pub mod pending;
 pub mod rate;

@@ -27,8 +27,12 @@ pub struct MountLine {
     pub root: PathBuf,
     /// Where it is mounted.
     pub mount_point: PathBuf,
+    /// Major and minor number of its device, as `stat` reports it for most file systems.
+    pub device: (u32, u32),
     /// The type of the file system.
     pub file_system: String,
+    /// What was mounted: a device, or what a file server calls it.
+    pub source: String,
 }
 
 /// Parses mountinfo; lines that do not fit are left out.
@@ -43,8 +47,15 @@ fn parse_line(line: &[u8]) -> Option<MountLine> {
         id: std::str::from_utf8(fields.first()?).ok()?.parse().ok()?,
         root: unescape(fields.get(3)?),
         mount_point: unescape(fields.get(4)?),
+        device: parse_device(fields.get(2)?)?,
         file_system: String::from_utf8_lossy(fields.get(dash + 1)?).into_owned(),
+        source: String::from_utf8_lossy(fields.get(dash + 2)?).into_owned(),
     })
+}
+
+fn parse_device(field: &[u8]) -> Option<(u32, u32)> {
+    let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// A file system that the table of fstab(5) has mounted at a tree or above it, or, if `below` is asked for, in it, and that
@@ -154,7 +165,9 @@ mod tests {
             id: 1,
             root: "/".into(),
             mount_point: point.into(),
+            device: (8, 1),
             file_system: "ext4".into(),
+            source: "/dev/sda1".into(),
         };
         let missing = |mounted: &[&str], tree: &str, below| {
             let mounted: Vec<_> = mounted.iter().map(|point| line(point)).collect();

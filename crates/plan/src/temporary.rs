@@ -32,8 +32,19 @@ impl TemporaryNames {
         Self { spared, ..self }
     }
 
+    /// A temporary of a lease: the n-th of it.
+    pub fn of_lease(&self, lease: u32, number: u32) -> Name {
+        self.name(u64::from(lease) << 32 | u64::from(number))
+    }
+
+    /// Whether `name` is a temporary of this lease.
+    pub fn is_of_lease(&self, name: &[u8], lease: u32) -> bool {
+        let start = format!(".dmover-{}-{}-{lease:08x}", self.job, self.run);
+        is_temporary(name) && name.starts_with(start.as_bytes())
+    }
+
     /// The temporary with this number.
-    pub fn name(&self, number: u64) -> Name {
+    fn name(&self, number: u64) -> Name {
         let text = format!(".dmover-{}-{}-{number:016x}", self.job, self.run);
         Name::new(text.into_bytes()).expect("digits and dashes make a valid name")
     }
@@ -87,6 +98,9 @@ mod tests {
         assert!(!sparing.is_leftover(old.name(7).as_bytes()));
         assert!(sparing.is_leftover(old.name(8).as_bytes()));
         assert!(is_temporary(other.name(u64::MAX).as_bytes()));
+        let one = new.of_lease(7, 0xffff_ffff);
+        assert!(new.is_of_lease(one.as_bytes(), 7) && !new.is_of_lease(one.as_bytes(), 8));
+        assert!(!old.is_of_lease(one.as_bytes(), 7), "of another run");
     }
 
     #[test]

@@ -208,6 +208,15 @@ pub fn remove_directory(parent: impl AsFd, name: &[u8]) -> Result<()> {
 
 /// Whether the process may create names in a directory.
 pub fn is_writable(directory: impl AsFd) -> bool {
+    may_write(directory).is_ok()
+}
+
+/// Whether a directory lies on a file system that is mounted read-only, or one that its server gives out so.
+pub fn is_read_only(directory: impl AsFd) -> bool {
+    may_write(directory) == Err(Errno::ROFS)
+}
+
+fn may_write(directory: impl AsFd) -> Result<()> {
     let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    retry(|| rustix::fs::accessat(directory.as_fd(), c".", access, AtFlags::EACCESS)).is_ok()
+    retry(|| rustix::fs::accessat(directory.as_fd(), c".", access, AtFlags::EACCESS))
 }

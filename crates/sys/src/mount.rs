@@ -44,6 +44,34 @@ mod attributes {
     }
 }
 
+#[allow(unsafe_code)]
+mod uuid {
+    use super::AsFd;
+    use std::os::fd::AsRawFd;
+
+    /// `struct fsuuid2` of linux/fs.h.
+    #[repr(C)]
+    struct FsUuid {
+        length: u8,
+        uuid: [u8; 16],
+    }
+
+    /// `FS_IOC_GETFSUUID`: `_IOR(0x15, 0, struct fsuuid2)`.
+    const GET_UUID: u32 = 0x8011_1500;
+
+    pub(super) fn of(object: impl AsFd) -> Option<Vec<u8>> {
+        let mut found = FsUuid { length: 0, uuid: [0; 16] };
+        let fd = object.as_fd().as_raw_fd();
+        // The type of the request is another one in each C library.
+        #[allow(clippy::cast_lossless)]
+        let request = GET_UUID as libc::Ioctl;
+        // SAFETY: the descriptor is open and the kernel writes one `struct fsuuid2`, which lives through the call.
+        let result = unsafe { libc::ioctl(fd, request, &raw mut found) };
+        let uuid = &found.uuid[..usize::from(found.length).min(16)];
+        (result == 0 && uuid.iter().any(|byte| *byte != 0)).then(|| uuid.to_vec())
+    }
+}
+
 /// A detached, read-only, noatime clone of the mounts at `directory` (open_tree(2) and
 /// mount_setattr(2), Linux 5.12, CAP_SYS_ADMIN).
 ///
@@ -57,6 +85,20 @@ pub fn quiet_clone(directory: impl AsFd) -> Option<OwnedFd> {
         | OpenTreeFlags::AT_RECURSIVE;
     let tree = rustix::mount::open_tree(directory.as_fd(), c"", flags).ok()?;
     attributes::make_read_only_noatime(&tree).then_some(tree)
+}
+
+/// The random id of the running kernel's boot (random(4)); empty where /proc is missing.
+pub fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// The UUID of the file system that an open directory lies on, in hexadecimal digits (FS_IOC_GETFSUUID, Linux 6.9, linux/fs.h).
+/// `None`: it has none, or the kernel does not tell it.
+pub fn file_system_uuid(directory: impl AsFd) -> Option<String> {
+    let uuid = uuid::of(directory)?;
+    let digit = |bits: u8| char::from_digit(bits.into(), 16);
+    uuid.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }
 
 /// The text of `/proc/self/mountinfo`, empty where /proc is missing.

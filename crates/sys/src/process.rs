@@ -26,6 +26,13 @@ pub fn begin_session() {
     let _ = rustix::process::setsid();
 }
 
+/// Has this process be asked to end (SIGTERM) when the one that has started it is gone (`PR_SET_PDEATHSIG` of prctl(2)).
+pub fn end_with_parent() {
+    let wanted = Some(rustix::process::Signal::TERM);
+    // Every kernel knows it.
+    let _ = rustix::process::set_parent_process_death_signal(wanted);
+}
+
 /// Whether the process may give files away (CAP_CHOWN) and read and write whatever it likes
 /// (CAP_DAC_OVERRIDE), as root usually may. A root without capabilities, as in many containers,
 /// counts as an ordinary user.
@@ -103,10 +110,9 @@ pub fn available_processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Milliseconds on a monotonic clock that is set with every tick of the kernel, which is a quarter of the price of the
-/// exact one (`CLOCK_MONOTONIC_COARSE` of clock_gettime(2)).
-pub fn coarse_clock_ms() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+/// Milliseconds since the kernel was booted, suspended or not (`CLOCK_BOOTTIME` of clock_gettime(2)).
+pub fn boot_clock_ms() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
@@ -134,4 +140,20 @@ pub fn processor_times() -> Option<ProcessorTimes> {
     let all: u64 = ticks.iter().take(8).sum();
     let idle: u64 = ticks.iter().skip(3).take(2).sum();
     Some(ProcessorTimes { busy: all - idle, all })
+}
+
+/// Sends a signal to a process (kill(2)). One that is gone needs none.
+pub fn signal(pid: u32, signal: i32) {
+    let process = rustix::process::Pid::from_raw(pid as i32);
+    let signal = rustix::process::Signal::from_named_raw(signal);
+    if let (Some(process), Some(signal)) = (process, signal) {
+        let _ = rustix::process::kill_process(process, signal);
+    }
+}
+
+/// Asks a process to end (SIGTERM). One that is gone needs no asking.
+pub fn terminate(pid: u32) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
 }

@@ -216,3 +216,8 @@ pub fn is_pseudo(name: Option<&str>) -> bool {
 pub fn is_absent(error: Errno) -> bool {
     error == Errno::NOENT
 }
+
+/// Major and minor number of a device.
+pub fn device_numbers(device: u64) -> (u32, u32) {
+    (rustix::fs::major(device), rustix::fs::minor(device))
+}

@@ -8,6 +8,7 @@ pub mod check;
 pub mod corruption;
 pub mod digests;
 pub mod faults;
+pub mod fleet;
 pub mod kill;
 pub mod lines;
 pub mod live;
@@ -194,6 +195,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("faults", "errors, short transfers and hangs in any operation", 2000, faults::faults),
     ("kill", "kill -9 at any moment, then the same command again", 500, kill::kill),
     ("resume", "kill -9 of passes, then the same command goes on", 1000, resume::resume),
+    ("fleet", "movers, coordinator and broker killed, stopped, made to forget", 500, fleet::fleet),
     ("live", "passes over a tree that is changed all the time", 500, live::live),
     ("renames", "names that change places between passes", 500, renames::renames),
     ("snapshots", "snapshots of a tree that changes", 300, snapshots::snapshots),

@@ -60,6 +60,9 @@ const BANS: &[Ban] = &[
             "crates/sys/src/",
             "crates/engine/src/state.rs",
             "crates/engine/src/state/",
+            "crates/queue/src/address.rs",
+            "crates/queue/src/broker.rs",
+            "crates/queue/src/placement",
             "crates/cli/src/",
             DEVELOPMENT[0],
             DEVELOPMENT[1],
@@ -95,7 +98,7 @@ const BANS: &[Ban] = &[
     Ban {
         patterns: &[Ends("async"), Ends("await")],
         within: &[],
-        owners: &[],
+        owners: &["crates/queue/src/"],
         except: &[],
         in_tests: false,
         why: "file I/O runs on threads",

@@ -2,7 +2,9 @@
 use clap::Args;
 use std::ffi::OsString;
 
-use super::{FilterArgs, LimitArgs, OutputArgs, WhenArg, buffer, hash_type, positive_size, size};
+use super::{
+    FilterArgs, FleetArgs, LimitArgs, OutputArgs, WhenArg, buffer, hash_type, positive_size, size,
+};
 
 /// Arguments of `sum`.
 #[derive(Debug, Args)]
@@ -28,6 +30,9 @@ pub struct SumArgs {
     /// What is shown
     #[command(flatten)]
     pub output: OutputArgs,
+    /// Who does it
+    #[command(flatten)]
+    pub fleet: FleetArgs,
 }
 
 /// What is made.

@@ -4,8 +4,8 @@ use dmover_model::DeleteLimit;
 use std::ffi::OsString;
 
 use super::{
-    DefaultsArgs, FidelityArgs, FilterArgs, ItemArgs, JobArgs, LimitArgs, OutputArgs, ProofArgs,
-    StateArgs, WritingArgs, percentage,
+    DefaultsArgs, FidelityArgs, FilterArgs, FleetArgs, ItemArgs, JobArgs, LimitArgs, OutputArgs,
+    ProofArgs, StateArgs, WritingArgs, percentage,
 };
 
 /// Arguments of `sync`.
@@ -47,6 +47,9 @@ pub struct SyncArgs {
     /// How it goes on when nobody watches
     #[command(flatten)]
     pub job: JobArgs,
+    /// Who does it
+    #[command(flatten)]
+    pub fleet: FleetArgs,
     /// Where things are kept
     #[command(flatten)]
     pub state: StateArgs,

@@ -2,7 +2,9 @@
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 
-use super::{FilterArgs, KeepArgs, LimitArgs, OutputArgs, StateArgs, buffer, percentage, size};
+use super::{
+    FilterArgs, FleetArgs, KeepArgs, LimitArgs, OutputArgs, StateArgs, buffer, percentage, size,
+};
 
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
@@ -71,6 +73,9 @@ pub struct VerifyArgs {
     /// What is shown
     #[command(flatten)]
     pub output: OutputArgs,
+    /// Who does it
+    #[command(flatten)]
+    pub fleet: FleetArgs,
     /// Where things are
     #[command(flatten)]
     pub state: StateArgs,

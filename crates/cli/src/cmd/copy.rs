@@ -28,6 +28,7 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         output,
         job,
         state,
+        fleet: Some(&args.fleet),
     });
     ended.map_or_else(|failed| failed.exit(job), |ended| ended.exit(job))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::run::{exit, usable_state};
 use crate::args::{JobArgs, StateArgs};
-use crate::config::environment;
+use crate::config::{SUBMITTED_AS, environment};
 use crate::print::{failure, line, say};
 
 /// Tells a process that it is the one in the background.
@@ -111,6 +111,7 @@ fn tell(command: &str, job: &str, state: &str, code: u8) {
     let run = Command::new("/bin/sh")
         .args(["-c", command])
         .env_remove(IN_BACKGROUND)
+        .env_remove(SUBMITTED_AS)
         .env("DMOVER_JOB", job)
         .env("DMOVER_JOB_STATE", state)
         .env("DMOVER_JOB_EXIT", code.to_string())

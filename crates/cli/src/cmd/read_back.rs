@@ -60,6 +60,7 @@ pub(super) fn run(
     };
     let recorded = Arc::new(recorded);
     let report = run_job(&Job {
+        fleets: None,
         spec,
         list: JobList::Records(Arc::clone(&recorded) as Arc<dyn RecordSupply>),
         state: None,

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crate::args::{LogFormatArg, OutputArgs, StateArgs};
-use crate::config::environment;
+use crate::config::{environment, words_as_typed};
 use crate::print::progress::Progress;
 use crate::print::{failure, line};
 use crate::signals;
@@ -34,7 +34,8 @@ pub(super) fn describe(label: Option<String>) -> JobFile {
     JobFile {
         label,
         // 'resume' means the job, whatever way it was run last.
-        command: std::env::args_os()
+        command: words_as_typed()
+            .into_iter()
             .map(bytes)
             .filter(|word| !matches!(&word.0[..], b"--detach" | b"--only-failed"))
             .collect(),
@@ -54,7 +55,11 @@ pub(super) fn before_the_job(spec: &JobSpec, output: &OutputArgs) -> Option<Exit
     if output.print_job {
         return Some(print_job(spec));
     }
-    let message = open_log(output).err()?;
+    let log =
+        Log { file: output.log_file.as_ref(), format: output.log_format, verbose: output.verbose };
+    // What a person wants to see twice as much of is not the log yet.
+    let wanted = output.log_file.is_some() || output.verbose > 1;
+    let message = open_log(&log, wanted).err()?;
     failure(&message, "name another --log-file, or correct $DMOVER_LOG");
     Some(exit(Code::Usage))
 }
@@ -73,14 +78,21 @@ fn print_job(spec: &JobSpec) -> ExitCode {
     }
 }
 
+/// Where the log goes, and how much it says.
+#[derive(Clone, Copy)]
+pub(super) struct Log<'a> {
+    pub file: Option<&'a OsString>,
+    pub format: LogFormatArg,
+    pub verbose: u8,
+}
+
 /// Starts the log if one is wanted.
-fn open_log(args: &OutputArgs) -> Result<(), String> {
+pub(super) fn open_log(args: &Log<'_>, wanted: bool) -> Result<(), String> {
     let filter = environment("DMOVER_LOG").map(|f| f.to_string_lossy().into_owned());
-    let wanted = filter.is_some() || args.log_file.is_some() || args.verbose > 1;
-    if !wanted {
+    if filter.is_none() && !wanted {
         return Ok(());
     }
-    let file: Option<Box<dyn Write + Send>> = match &args.log_file {
+    let file: Option<Box<dyn Write + Send>> = match args.file {
         None => None,
         Some(path) => {
             let mut options = std::fs::OpenOptions::new();
@@ -90,7 +102,7 @@ fn open_log(args: &OutputArgs) -> Result<(), String> {
             Some(Box::new(file))
         }
     };
-    let format = match args.log_format {
+    let format = match args.format {
         LogFormatArg::Text => LogFormat::Text,
         LogFormatArg::Json => LogFormat::Json,
     };

@@ -119,7 +119,8 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     };
     let CreateArgs { proof, items, output, job, state, .. } = args;
     let publish = Some(&publish as &transfer::Publish<'_>);
-    let transfer = Transfer { spec, publish, failed: None, proof, items, output, job, state };
+    let transfer =
+        Transfer { spec, publish, failed: None, proof, items, output, job, state, fleet: None };
     let ended = transfer::run(&transfer);
     if let (Some((snapshots, _)), true, Err(_)) = (&begun, fresh, &ended) {
         snapshots.leave();
@@ -362,6 +363,7 @@ impl<'a> Remover<'a> {
     fn remove(&self, at: &SnapshotDirectory, tree: &Path, empty: &Path) -> Result<Code, Fatal> {
         let bytes = |path: &Path| PathBytes::from(path.as_os_str());
         let job = Job {
+            fleets: None,
             spec: spec::removal_spec(&bytes(empty), &bytes(tree), &self.args.limits),
             list: JobList::None,
             state: None,

@@ -37,8 +37,18 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Ok(found) => found,
         Err(refused) => return jobs::refuse(refused),
     };
-    match transfer::run(&Transfer { spec, publish: None, failed, proof, items, output, job, state })
-    {
+    let fleet = Some(&args.fleet);
+    match transfer::run(&Transfer {
+        spec,
+        publish: None,
+        failed,
+        proof,
+        items,
+        output,
+        job,
+        state,
+        fleet,
+    }) {
         Ok(mut ended) => {
             let finished = ended.report.state == JobState::Finished;
             if args.comparison.check && finished && changes(&ended.report) > 0 {

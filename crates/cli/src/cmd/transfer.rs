@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::run::{before_the_job, describe, end, exit, listen, spill_directory, usable_state};
-use super::{detach, read_back, verify};
-use crate::args::{ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
+use super::{detach, fleet, read_back, verify};
+use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
 use crate::list;
 use crate::manifest::ManifestFile;
 use crate::print::json::JsonPrinter;
@@ -36,6 +36,8 @@ pub(super) struct Transfer<'a> {
     pub output: &'a OutputArgs,
     pub job: &'a JobArgs,
     pub state: &'a StateArgs,
+    /// `None`: this process does it.
+    pub fleet: Option<&'a FleetArgs>,
 }
 
 /// Answers what became of the result.
@@ -75,6 +77,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     // Umask and limits belong to the process, so they are set once, before any thread.
     let umask = dmover_sys::process::clear_umask();
     let open_files_max = dmover_sys::process::raise_open_files();
+    let fleets = args.fleet.map_or(Ok(None), fleet::connect)?;
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());
     let printer = Printer::new(args, Arc::clone(&counters), Arc::clone(&control));
@@ -97,6 +100,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         }
     };
     let job = Job {
+        fleets,
         spec,
         list,
         state,

@@ -22,8 +22,18 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
     let SyncArgs { proof, items, output, job: named, state, .. } = args;
     let source = spec.sources[0].to_path();
     let one_file_system = spec.selection.one_file_system;
-    let transfer =
-        Transfer { spec, publish: None, failed: None, proof, items, output, job: named, state };
+    let fleet = Some(&args.fleet);
+    let transfer = Transfer {
+        spec,
+        publish: None,
+        failed: None,
+        proof,
+        items,
+        output,
+        job: named,
+        state,
+        fleet,
+    };
     let Prepared { job, printer, .. } = match transfer::prepare(&transfer) {
         Ok(prepared) => prepared,
         Err(code) => return code,

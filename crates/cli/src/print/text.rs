@@ -57,6 +57,7 @@ impl Monitor for TextPrinter {
                 self.say(&format!("dmover: nothing{more} is deleted: {reason}\n  hint: {advice}"));
             }
             Event::Limit(limit) => self.progress.note_limit(limit),
+            Event::Movers { words } => self.say(&format!("dmover: {words}")),
             Event::Paused { reason } => self.say(&format!("dmover: paused: {reason}")),
             _ => {}
         }
@@ -367,7 +368,8 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
 /// the job is remembered; `-T` makes that so anywhere.
 fn resume_command(as_name: bool) -> String {
     use std::os::unix::ffi::OsStrExt;
-    let mut words: Vec<String> = std::env::args_os().map(|word| quoted(word.as_bytes())).collect();
+    let typed = crate::config::words_as_typed();
+    let mut words: Vec<String> = typed.iter().map(|word| quoted(word.as_bytes())).collect();
     let verb = words.iter().position(|word| word == "copy");
     if let Some(verb) = verb.filter(|_| as_name) {
         words.insert(verb + 1, "-T".into());

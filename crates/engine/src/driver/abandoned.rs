@@ -1,6 +1,7 @@
 //! What a job that was stopped has not attempted, by name.
 use dmover_model::{
-    EntryError, ErrorClass, Operation, PathBytes, RecordsTask, RootId, Side, SumItem, TaskKind,
+    DirectoryRef, EntryError, ErrorClass, FileRef, Name, Operation, PathBytes, RecordsTask, RootId,
+    Side, SumItem, Task, TaskKind,
 };
 
 use super::{EXTRA_NAMES, LINK_NAMES, Run};
@@ -9,11 +10,14 @@ use crate::ledger::Ledger;
 use crate::sum::subject_path;
 use crate::sync::WithheldReason;
 
+fn of_file(file: &FileRef) -> (&DirectoryRef, Option<&Name>) {
+    (&file.directory, Some(&file.destination_name))
+}
+
 impl Run {
     /// Names the part of the tree that a stopped job has not attempted.
     pub(super) fn tell_abandoned(&self, kind: &TaskKind) {
-        let below =
-            |d: &dmover_model::DirectoryRef| self.engine.destination_path(d.root, &d.path, b"");
+        let below = |d: &DirectoryRef| self.engine.destination_path(d.root, &d.path, b"");
         let many = |n: usize| format!("{n} entries of this directory were not attempted");
         let (path, words) = match kind {
             TaskKind::Scan { directory, names } if !names.names().is_empty() => {
@@ -69,6 +73,29 @@ impl Run {
             | TaskKind::CatalogNames(_) => return,
         };
         self.tell_not_attempted(path, &words);
+    }
+
+    /// Names a task that so many movers have lost that nobody tries it again.
+    pub(super) fn tell_lost(&self, task: &Task) {
+        let place = match &task.kind {
+            TaskKind::Scan { directory, .. } => Some((directory, None)),
+            TaskKind::Open { file, .. } => Some((&file.directory, Some(&file.destination_name))),
+            TaskKind::Chunk(chunk) => Some(of_file(&chunk.large.file)),
+            TaskKind::Seal(seal) => Some(of_file(&seal.large.file)),
+            TaskKind::Links(groups) => groups.first().map(|group| of_file(&group.first)),
+            TaskKind::Finish(directories) => directories.first().map(|directory| (directory, None)),
+            TaskKind::Delete(extra) => extra.first().map(|extra| (&extra.directory, None)),
+            _ => None,
+        };
+        let path = place.map(|(at, name)| {
+            let name = name.map_or(&b""[..], |name| name.as_bytes());
+            self.engine.destination_path(at.root, &at.path, name)
+        });
+        let path = path.unwrap_or_else(|| self.engine.spec.destination.clone());
+        let words =
+            format!("{} movers that had this were lost one after the other", task.lost.len());
+        let (side, class) = (Side::Destination, ErrorClass::Fenced);
+        self.engine.error(EntryError::plain(side, Operation::Attempt, class, path, words));
     }
 
     fn tell_not_attempted(&self, path: PathBytes, words: &str) {

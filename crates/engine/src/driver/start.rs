@@ -150,7 +150,9 @@ pub(super) fn guard(
     let to_be_made = trash.is_some_and(|(named, place)| Trash::has_no_place_yet(named, place));
     let doubt = doubt.or_else(|| to_be_made.then_some(WithheldReason::NoTrash));
     let trash = trash.filter(|_| !to_be_made);
-    let trash = trash.map(|(named, place)| Trash::open(named, place, id)).transpose()?;
+    let trash = trash
+        .map(|(named, place)| Trash::open(&named.to_path(), place, Trash::name_of_run(id)))
+        .transpose()?;
     let state = job.state.as_ref().and_then(|state| {
         let found = path::open_directory(state.path()).and_then(stat::stat_fd).ok()?;
         Some(mounts.identity(&found))

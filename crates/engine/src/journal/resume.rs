@@ -1,7 +1,5 @@
 //! Reading back what an earlier run has left.
-use dmover_model::{
-    Budget, DirectoryRef, LinkName, Name, ScanNames, Task, TaskId, TaskKind, TreePath,
-};
+use dmover_model::{Budget, DirectoryRef, LinkName, Name, Task, TaskId, TaskKind, TreePath};
 use dmover_plan::coordinator::{LeftNode, NodeId, PartNote, Shelved};
 use rusqlite::params;
 use std::collections::BTreeSet;
@@ -113,15 +111,8 @@ impl Journal {
         let mut all = self.database.prepare_cached(sql)?;
         let mut rows = all.query([origin])?;
         while let Some(row) = rows.next()? {
-            match postcard::from_bytes(&row.get::<_, Vec<u8>>(0)?)? {
-                TaskKind::Scan { directory, names } => {
-                    given.extend(paths(&directory, &names));
-                }
-                TaskKind::Open { file, .. } => {
-                    given.push(file.directory.path.join(file.name.as_bytes()));
-                }
-                _ => {}
-            }
+            let kind: TaskKind = postcard::from_bytes(&row.get::<_, Vec<u8>>(0)?)?;
+            given.extend(kind.gives());
             if given.len() > GIVEN_MAX {
                 return Ok(Vec::new());
             }
@@ -203,11 +194,4 @@ impl Journal {
 fn highest_outcome(journal: &Journal) -> rusqlite::Result<u64> {
     let sql = "SELECT coalesce(max(task) + 1, 0) FROM outcome";
     journal.database.query_row(sql, [], |row| row.get::<_, i64>(0).map(|id| id as u64))
-}
-
-fn paths<'a>(
-    directory: &'a DirectoryRef,
-    names: &'a ScanNames,
-) -> impl Iterator<Item = TreePath> + 'a {
-    names.names().iter().map(|name| directory.path.join(name.as_bytes()))
 }

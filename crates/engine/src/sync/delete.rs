@@ -21,6 +21,7 @@ use crate::extra::{ExtraEntry, SeenNames};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::root::Root;
+use crate::told::Said;
 use crate::verify::look_at;
 
 const LINKED: &str = "names of a file with several names were taken by directories";
@@ -32,9 +33,29 @@ impl Engine {
     pub(crate) fn hold_above(&self, level: &Level, at: &TreePath) {
         let mut place = Some(at.clone());
         while let Some(at) = place.filter(|at| !at.is_root()) {
-            lock(&self.held).insert(level.own_target_path().join(&at));
+            self.hold(level.own_target_path().join(&at));
             place = at.split_last().map(|(above, _)| above);
         }
+    }
+
+    /// A directory that would go holds what stays.
+    pub(crate) fn hold(&self, directory: PathBytes) {
+        self.tell(|| Said::Held(directory.clone()));
+        lock(&self.held).insert(directory);
+    }
+
+    /// Leaves out directories that hold what stays: why was told where it was found.
+    pub(crate) fn leave_out_held(&self, extra: &mut ExtraNames) {
+        let held = lock(&self.held);
+        if held.is_empty() {
+            return;
+        }
+        let at = &extra.directory;
+        let place = extra.below.components().fold(at.path.clone(), |path, part| path.join(part));
+        extra.names.retain(|name| {
+            let path = self.destination_path(at.root, &place, name.name.as_bytes());
+            name.kind != EntryKind::Directory || !held.contains(&path)
+        });
     }
 
     fn delete_when(&self) -> Option<DeleteWhen> {
@@ -446,7 +467,7 @@ impl Mover<'_> {
         engine.progress();
         if engine.monitor.wants_items() {
             let action = if trashed { Action::Trashed } else { Action::Deleted };
-            engine.monitor.event(&Event::Item(Item {
+            engine.show(Event::Item(Item {
                 path: going.path.clone(),
                 target: going.path.clone(),
                 action,

@@ -1,11 +1,13 @@
 //! May anything be deleted? A source that is not there, or could not be read, looks like one that is empty.
 use dmover_model::{
-    DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event, ExtraNames, Identity, Operation, Side,
+    DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event, ExtraNames, Identity, Operation,
+    PathBytes, Side,
 };
 use dmover_observe::Counter;
 use dmover_plan::overlap::{missing_mount, parse_mountinfo};
 use dmover_sys::directory::DirectoryReader;
 use dmover_sys::{Errno, mount, path};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,21 +17,23 @@ use std::time::{Duration, Instant};
 
 use super::trash::Trash;
 use crate::context::{Engine, lock};
+use crate::desk::{Answer, Question};
 use crate::error::Fatal;
 use crate::root::Root;
+use crate::told::Said;
 
 /// How old what is known of mounts may be.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Why nothing is deleted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WithheldReason {
     /// The source has no entries.
     Empty,
     /// Something says that it is not the source that it was.
     Doubtful(String),
     /// A file system that belongs to the source is not mounted.
-    NotMounted(PathBuf),
+    NotMounted(PathBytes),
     /// Some of the source could not be read.
     SourceErrors(u64),
     /// What goes is to be kept in a directory of the destination, which this pass makes.
@@ -56,7 +60,7 @@ impl WithheldReason {
             Self::Empty => "the source is empty".into(),
             Self::Doubtful(words) => words.clone(),
             Self::NotMounted(at) => {
-                format!("{} is to be mounted there (fstab) and is not", at.display())
+                format!("{} is to be mounted there (fstab) and is not", at.to_path().display())
             }
             Self::SourceErrors(1) => "an entry of the source could not be read".into(),
             Self::SourceErrors(count) => {
@@ -153,14 +157,19 @@ impl Guard {
         self.trash.as_ref()
     }
 
+    /// Where the job keeps what it knows.
+    pub fn state(&self) -> Option<Identity> {
+        self.state
+    }
+
     /// Whether this is where the job keeps what it knows.
     pub fn is_state(&self, identity: Identity) -> bool {
         self.state == Some(identity)
     }
 
-    /// A name was met at the destination.
-    pub fn met(&self) {
-        self.there.fetch_add(1, Ordering::Relaxed);
+    /// Names were met at the destination.
+    pub fn met(&self, names: u64) {
+        self.there.fetch_add(names, Ordering::Relaxed);
     }
 
     /// Takes note of an error.
@@ -183,8 +192,9 @@ impl Guard {
         if looked.as_ref().is_none_or(|(then, _)| then.elapsed() >= LOOK_EVERY) {
             let below = !engine.spec.selection.one_file_system;
             let root = engine.roots.ids().next().and_then(|id| engine.root(id).ok());
-            let missing =
-                root.and_then(|root| missing(&root, below)).map(WithheldReason::NotMounted);
+            let missing = root
+                .and_then(|root| missing(&engine.base, &root, below))
+                .map(|mount| not_mounted(&mount));
             *looked = Some((Instant::now(), missing));
         }
         looked.as_ref().and_then(|(_, reason)| reason.clone())
@@ -205,6 +215,13 @@ impl Guard {
     pub fn withholds_now(&self, engine: &Engine, names: u64) -> Option<WithheldReason> {
         if let Some(doubt) = self.doubts(engine) {
             return Some(doubt);
+        }
+        if engine.desk.is_some() {
+            // How many may go, and what others could not read, the coordinator knows.
+            let Some(Answer::Withholds(reason)) = engine.ask(|| Question::Withholds(names)) else {
+                return Some(WithheldReason::Stopped);
+            };
+            return reason;
         }
         let limit = engine.delete_policy().and_then(|policy| policy.limit);
         limit.filter(|_| !self.allowance.take(names)).map(WithheldReason::Limit)
@@ -234,14 +251,18 @@ impl Guard {
     }
 }
 
+fn not_mounted(mount: &Path) -> WithheldReason {
+    WithheldReason::NotMounted(PathBytes::from(mount.as_os_str()))
+}
+
 /// What is doubtful of a source before anything is read.
 pub(crate) fn doubt(
     root: &Root,
     may_be_empty: bool,
     one_file_system: bool,
 ) -> Option<WithheldReason> {
-    if let Some(mount) = missing(root, !one_file_system) {
-        return Some(WithheldReason::NotMounted(mount));
+    if let Some(mount) = missing(Path::new(""), root, !one_file_system) {
+        return Some(not_mounted(&mount));
     }
     (!may_be_empty && is_empty(root)).then_some(WithheldReason::Empty)
 }
@@ -259,8 +280,9 @@ pub(crate) fn is_empty(root: &Root) -> bool {
 }
 
 /// A file system that should be where the source is, above it or in it, and is not.
-fn missing(root: &Root, below: bool) -> Option<PathBuf> {
-    let source = mount::path_of(path::open_directory(&root.source.display.to_path()).ok()?)?;
+fn missing(base: &Path, root: &Root, below: bool) -> Option<PathBuf> {
+    let source = base.join(root.source.display.to_path());
+    let source = mount::path_of(path::open_directory(&source).ok()?)?;
     missing_at(&source, below)
 }
 
@@ -295,6 +317,9 @@ impl Engine {
 
     /// These names stay. What they keep from its place is an error of its own.
     pub(crate) fn withhold(&self, names: &[ExtraNames], reason: &WithheldReason) {
+        if self.tell(|| Said::Withheld(names.to_vec(), reason.clone())) {
+            return;
+        }
         let mut withheld = lock(&self.guard.withheld);
         if withheld.is_none() {
             let (words, advice) = (reason.words(), reason.advice().to_owned());

@@ -7,6 +7,7 @@ use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, cache, file, flags, path, stat};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -17,6 +18,7 @@ use crate::attributes::{Attributes, Object};
 use crate::context::{Engine, entry_error, lock};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::told::Said;
 use crate::verify::changed;
 
 /// How far clocks of two servers may lie apart.
@@ -25,8 +27,8 @@ pub(super) const SKEW: Duration = Duration::from_hours(1);
 pub(crate) const COARSE: Duration = Duration::from_secs(3);
 
 /// What is looked at more closely than times ask for.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Doubts {
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doubts {
     /// Files that are compared if they look equal, and directories of which all files are: what was open for writing
     /// when an earlier pass brought it over, and places where renames may have put something else.
     pub content: BTreeSet<TreePath>,
@@ -59,6 +61,11 @@ impl Doubtful {
         self.any.store(any, Ordering::SeqCst);
     }
 
+    /// All of them.
+    pub fn all(&self) -> Doubts {
+        self.doubts.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn ask(&self, question: impl FnOnce(&Doubts) -> bool) -> bool {
         self.any.load(Ordering::Relaxed)
             && question(&self.doubts.read().unwrap_or_else(PoisonError::into_inner))
@@ -77,9 +84,9 @@ impl Doubtful {
         })
     }
 
-    /// What is in a directory is not looked into with it.
-    fn settle(&self, is_directory: bool, path: impl FnOnce() -> TreePath) {
-        let Some(path) = self.any.load(Ordering::Relaxed).then(path) else { return };
+    /// Whether an entry was in doubt that is looked into now. What is in a directory is not looked into with it.
+    fn settles(&self, is_directory: bool, path: impl FnOnce() -> TreePath) -> Option<TreePath> {
+        let path = self.any.load(Ordering::Relaxed).then(path)?;
         let known = self.ask(|doubts| {
             let content = doubts.content.contains(&path);
             if is_directory {
@@ -88,9 +95,12 @@ impl Doubtful {
                 content || doubts.renamed.contains(&path)
             }
         });
-        if known {
-            lock(&self.settled).push(path);
-        }
+        known.then_some(path)
+    }
+
+    /// An entry was in doubt, and was looked into.
+    pub fn settled(&self, path: TreePath) {
+        lock(&self.settled).push(path);
     }
 
     /// Entries that were in doubt, and were looked into.
@@ -173,18 +183,41 @@ impl Engine {
             && level.source.facts.local
             && file::is_open_for_writing(file) == Some(true)
         {
-            lock(&self.doubts).push(level.path.join(name.as_bytes()));
+            self.doubt(level.path.join(name.as_bytes()));
             if metadata.links > 1 {
-                lock(&self.writers).insert(metadata.identity);
+                self.note_writer(metadata.identity);
             }
         }
     }
 
     /// What was noted of one name of a file holds for all: that one may be gone by the next pass.
     pub(crate) fn share_doubts(&self, of: Identity, names: &[FileRef]) {
-        if lock(&self.writers).contains(&of) {
-            let place = |file: &FileRef| file.directory.path.join(file.name.as_bytes());
-            lock(&self.doubts).extend(names.iter().map(place));
+        let place = |file: &FileRef| file.directory.path.join(file.name.as_bytes());
+        let known = self.desk.is_some() || lock(&self.writers).contains(&of);
+        if self.keeps_journal && known {
+            self.share_doubts_of(of, names.iter().map(place).collect());
+        }
+    }
+
+    /// The same by their paths.
+    pub(crate) fn share_doubts_of(&self, of: Identity, names: Vec<TreePath>) {
+        if !self.tell(|| Said::SharedDoubts(of, names.clone())) && lock(&self.writers).contains(&of)
+        {
+            lock(&self.doubts).extend(names);
+        }
+    }
+
+    /// Somebody has a file with several names open for writing.
+    pub(crate) fn note_writer(&self, of: Identity) {
+        if !self.tell(|| Said::Writer(of)) {
+            lock(&self.writers).insert(of);
+        }
+    }
+
+    /// The next pass has to compare this.
+    pub(crate) fn doubt(&self, path: TreePath) {
+        if !self.tell(|| Said::Doubt(path.clone())) {
+            lock(&self.doubts).push(path);
         }
     }
 
@@ -197,7 +230,10 @@ impl Engine {
 
     /// What was open for writing under an old name still has to be compared under its new one.
     pub(crate) fn carry_doubts(&self, moves: &[(&TreePath, &TreePath)]) {
-        lock(&self.doubts).extend(self.doubtful.carry(moves));
+        let owned = || moves.iter().map(|(from, to)| ((*from).clone(), (*to).clone())).collect();
+        if !self.tell(|| Said::Moved(owned())) {
+            lock(&self.doubts).extend(self.doubtful.carry(moves));
+        }
     }
 
     /// Whether an entry was renamed at the destination.
@@ -212,7 +248,11 @@ impl Engine {
 
     /// An entry is as its source, or gone: if it was in doubt, it is not any more.
     pub(crate) fn settle_doubt(&self, is_directory: bool, path: impl FnOnce() -> TreePath) {
-        self.doubtful.settle(is_directory, path);
+        if let Some(path) = self.doubtful.settles(is_directory, path)
+            && !self.tell(|| Said::Settled(path.clone()))
+        {
+            self.doubtful.settled(path);
+        }
     }
 
     /// Whether a file was written at a time of which nothing is known: a pass was cut off. ext4 may have its size and times
@@ -326,7 +366,7 @@ impl Mover<'_> {
         if record.metadata.kind == EntryKind::File && engine.is_recent(level, &record.metadata) {
             // It may have taken the place of another that looks alike since the names were compared, and its copy will look
             // younger than that.
-            lock(&engine.doubts).push(level.path.join(record.name.as_bytes()));
+            engine.doubt(level.path.join(record.name.as_bytes()));
         }
         // What fails from here on has moved the change time, and would look equal.
         self.in_place = true;

@@ -12,6 +12,7 @@ mod trash;
 pub(crate) use changed::Following;
 pub(crate) use guard::{Guard, doubt, is_empty, refuse_missing_destination};
 pub use guard::{Withheld, WithheldReason};
-pub(crate) use inspect::{COARSE, Doubtful, Doubts};
+pub use inspect::Doubts;
+pub(crate) use inspect::{COARSE, Doubtful};
 pub(crate) use revisit::object_of;
 pub(crate) use trash::{Trash, is_mark_there};

@@ -202,7 +202,7 @@ impl Mover<'_> {
         engine.count(Counter::EntriesRenamed);
         engine.progress();
         if engine.monitor.wants_items() {
-            engine.monitor.event(&Event::Item(Item {
+            engine.show(Event::Item(Item {
                 path: from.clone(),
                 target: to.clone(),
                 action: Action::Renamed,

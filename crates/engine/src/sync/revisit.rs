@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::inspect::{COARSE, SKEW, later};
-use crate::context::{Engine, entry_error, lock};
+use crate::context::{Engine, entry_error};
 use crate::extra::SeenNames;
 use crate::level::{Level, SourceDirectory};
 use crate::mover::Mover;
@@ -182,7 +182,7 @@ impl Mover<'_> {
         match self.recorded(level, name) {
             // Another file has its name by now. If it looks alike, nothing but a comparison would tell.
             Recorded::Alike(entry) if entry.source.inode != record.metadata.identity.inode => {
-                lock(&self.engine.doubts).push(level.path.join(name.as_bytes()));
+                self.engine.doubt(level.path.join(name.as_bytes()));
                 self.tell_touched(level);
             }
             Recorded::Alike(entry) => {
@@ -203,7 +203,7 @@ impl Mover<'_> {
         }
         let found = stat::stat_at(&level.source.fd, record.name.as_bytes(), engine.follows_links());
         if found.is_ok_and(|now| engine.mounts.identity(&now) != record.metadata.identity) {
-            lock(&engine.doubts).push(level.path.join(record.name.as_bytes()));
+            engine.doubt(level.path.join(record.name.as_bytes()));
         }
     }
 
@@ -383,7 +383,7 @@ impl Mover<'_> {
         if !(there && known) {
             if there && engine.keeps_journal && self.is_the_same(&new, &old, target) {
                 // It may have become another since it was brought over, and looks alike.
-                lock(&engine.doubts).push(below);
+                engine.doubt(below);
             }
             return Recorded::Unlike;
         }

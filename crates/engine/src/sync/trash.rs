@@ -84,11 +84,11 @@ pub(crate) struct Trash {
 impl Trash {
     /// Opens `named`, which is made if need be. It has to be on the file system of the `destination`.
     pub fn open(
-        named: &PathBytes,
+        named: &Path,
         destination: &RootSide,
-        job: &JobId,
+        run: String,
     ) -> std::result::Result<Self, Fatal> {
-        let shown = named.to_path();
+        let shown = named;
         let fail = |reason: &dyn std::fmt::Display| {
             let message = format!("cannot use '{}' as --trash: {reason}", shown.display());
             Fatal::refused(message, "name a directory on the destination's file system")
@@ -100,7 +100,7 @@ impl Trash {
             .and_then(|name| path::open_directory_below(&destination.parent, name.as_bytes()).ok());
         let there = place.as_ref().unwrap_or(&*destination.parent);
         let there = stat::stat_fd(there).map_err(|e| fail(&std::io::Error::from(e)))?;
-        let top = open_or_make(&shown, there.device).map_err(|error| match error {
+        let top = open_or_make(shown, there.device).map_err(|error| match error {
             Errno::XDEV => fail(&"it is on another file system, and nothing can be moved there"),
             error => fail(&std::io::Error::from(error)),
         })?;
@@ -113,9 +113,18 @@ impl Trash {
         }
         // Whatever job comes here later: what is in it is nobody's to delete.
         write_mark(&top).map_err(|error| fail(&std::io::Error::from(error)))?;
+        Ok(Self { top, name: run, run: Mutex::new(None) })
+    }
+
+    /// The name of a run's directory in the trash.
+    pub fn name_of_run(job: &JobId) -> String {
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let name = format!("{}-{job}", seconds.unwrap_or_default().as_secs());
-        Ok(Self { top, name, run: Mutex::new(None) })
+        format!("{}-{job}", seconds.unwrap_or_default().as_secs())
+    }
+
+    /// The directory of this run.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Whether `named` is to lie in a destination that the pass is going to make.

@@ -197,14 +197,7 @@ impl Engine {
         } else if kinds.is_of_content() {
             self.count(Counter::EntriesCorrupt);
         }
-        self.monitor.event(&Event::Difference(Difference {
-            path,
-            kind,
-            kinds,
-            ranges,
-            detail,
-            repaired,
-        }));
+        self.show(Event::Difference(Difference { path, kind, kinds, ranges, detail, repaired }));
     }
 }
 

@@ -13,12 +13,14 @@ use dmover_sys::{AsFd, Errno, directory, stat};
 use std::sync::Arc;
 
 use super::content::{changed, pieces_of, whole_pieces};
-use super::{Finding, Unrepaired, at_destination, look_at, step_of};
+use super::{Finding, Times, Unrepaired, at_destination, look_at, step_of};
 use crate::context::{Engine, entry_error, lock};
+use crate::desk::{Answer, Question};
 use crate::extended::Whose;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::sum;
+use crate::told::Said;
 
 /// The tree that is compared with a manifest; nothing is written through it.
 pub(super) const CHECKED: RootId = RootId(0);
@@ -334,7 +336,10 @@ impl Mover<'_> {
 
     fn knows(&mut self, path: &TreePath) -> bool {
         let engine = self.engine;
-        let known = lock(&engine.known).has(path);
+        let known = match engine.ask(|| Question::Known(vec![path.clone()])) {
+            Some(Answer::Known(known)) => known.map(|known| known == [true]),
+            _ => lock(&engine.known).has(path),
+        };
         known.unwrap_or_else(|reason| {
             let words = format!("whether the manifest names it cannot be found out: {reason}");
             engine.error(engine.unchecked(path, words));
@@ -350,6 +355,7 @@ impl Mover<'_> {
         }
         // What is in it is too much as well.
         if found.kind == EntryKind::Directory
+            && !engine.tell(|| Said::Known(path.clone()))
             && let Err(error) = lock(&engine.known).insert(path)
         {
             engine.error(engine.unchecked(path, format!("what is in it is not told: {error}")));
@@ -387,9 +393,27 @@ impl Engine {
         if found.kind != EntryKind::Directory {
             return found;
         }
-        match lock(&self.kept_times).get(path) {
-            Some((atime, mtime)) => Metadata { atime: *atime, mtime: *mtime, ..found },
+        match self.kept_times(path) {
+            Some((atime, mtime)) => Metadata { atime, mtime, ..found },
             None => found,
+        }
+    }
+
+    /// Times that a directory is to have once repairs below it have ended.
+    pub(crate) fn kept_times(&self, path: &TreePath) -> Option<Times> {
+        let known = lock(&self.kept_times).get(path).copied();
+        known.or_else(|| match self.ask(|| Question::KeptTimes(path.clone())) {
+            Some(Answer::KeptTimes(times)) => times,
+            _ => None,
+        })
+    }
+
+    /// Keeps them.
+    pub(crate) fn keep_times(&self, path: TreePath, times: Times, unless_known: bool) {
+        self.tell(|| Said::KeptTimes(path.clone(), times, unless_known));
+        let mut all = lock(&self.kept_times);
+        if !unless_known || !all.contains_key(&path) {
+            all.insert(path, times);
         }
     }
 

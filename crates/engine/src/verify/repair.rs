@@ -19,7 +19,7 @@ use super::{Finding, at_destination};
 use crate::apply::Planned;
 use crate::attributes::{Attributes, Object, is_never_copied};
 use crate::content::{Holes, Transfer};
-use crate::context::{EPERM, Engine, entry_error, lock};
+use crate::context::{EPERM, Engine, entry_error};
 use crate::directory::directory_object;
 use crate::extended::is_acl;
 use crate::file::{Supply, Unfinished};
@@ -69,7 +69,7 @@ impl Mover<'_> {
     pub(super) fn touch(&mut self, level: &Level) {
         if let Some(target) = level.target.as_ref().filter(|_| self.engine.is_recorded()) {
             let times = (target.metadata.atime, target.metadata.mtime);
-            lock(&self.engine.kept_times).entry(level.path.clone()).or_insert(times);
+            self.engine.keep_times(level.path.clone(), times, true);
         }
         self.mark_dirty(&level.reference());
     }
@@ -312,7 +312,7 @@ impl Mover<'_> {
             .and_then(|()| self.finish_directory(level));
         if engine.is_recorded() && done.is_ok() {
             let times = (level.source.metadata.atime, level.source.metadata.mtime);
-            lock(&engine.kept_times).insert(level.path.clone(), times);
+            engine.keep_times(level.path.clone(), times, false);
         }
         done.map_err(|error| engine.error(error)).is_ok()
     }
@@ -320,7 +320,7 @@ impl Mover<'_> {
     /// Gives a directory of a tree that was compared with a manifest the times that it had, or should have.
     pub(crate) fn restore_times(&self, at: &DirectoryRef) -> Result<(), EntryError> {
         let engine = self.engine;
-        let Some((atime, mtime)) = lock(&engine.kept_times).get(&at.path).copied() else {
+        let Some((atime, mtime)) = engine.kept_times(&at.path) else {
             return Ok(());
         };
         let root = engine.root(at.root)?;

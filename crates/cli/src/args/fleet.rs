@@ -1,0 +1,107 @@
+//! Arguments about movers elsewhere.
+use clap::Args;
+use std::ffi::OsString;
+use std::net::IpAddr;
+
+use super::LogFormatArg;
+
+/// Whether movers elsewhere do the work.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Movers elsewhere")]
+pub struct FleetArgs {
+    /// Have the work done by the movers ('dmover mover') behind this broker: nats://HOST:PORT (several of one cluster
+    /// separated by commas), or the file that 'dmover broker' has written
+    #[arg(long, value_name = "URL|FILE")]
+    pub broker: Option<String>,
+    /// A file with what the broker asks for: a token, the seed of an nkey, or a credentials file of nsc
+    #[arg(long, value_name = "FILE", requires = "broker")]
+    pub credentials: Option<OsString>,
+    /// A mover that says nothing for so long has lost its tasks, which others get then
+    #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "30s",
+        requires = "broker")]
+    pub lease: u64,
+    /// End the job (exit code 6) when there was no mover, or no broker, for so long
+    #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "1h",
+        requires = "broker")]
+    pub mover_wait: u64,
+}
+
+/// Arguments of `broker`.
+#[derive(Debug, Args)]
+pub struct BrokerArgs {
+    /// Where it keeps its data, its configuration, its log and the file that lets others in
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<OsString>,
+    /// The address to listen on; movers on other hosts need one that they reach
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub listen: IpAddr,
+    /// The port; 0 takes that of the last time, or any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub port: u16,
+    /// The host name or address that others reach it by, if that is not --listen
+    #[arg(long, value_name = "HOST")]
+    pub advertise: Option<String>,
+    /// A certificate for TLS, which others have to trust
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<OsString>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<OsString>,
+    /// The program nats-server (2.9 or later), if it is neither beside dmover nor on PATH
+    #[arg(long, value_name = "PROGRAM")]
+    pub nats_server: Option<OsString>,
+    /// End when standard input ends, as it does when whoever started this is gone
+    #[arg(long)]
+    pub until_eof: bool,
+}
+
+/// Arguments of `mover`.
+#[derive(Debug, Args)]
+pub struct MoverArgs {
+    /// The broker: nats://HOST:PORT, the file that 'dmover broker' has written, or '-': its content is on standard input
+    #[arg(long, value_name = "URL|FILE|-", required = true)]
+    pub broker: String,
+    /// A file with what the broker asks for: a token, the seed of an nkey, or a credentials file of nsc
+    #[arg(long, value_name = "FILE")]
+    pub credentials: Option<OsString>,
+    /// Concurrent operations for each job, 0 chooses and adapts
+    #[arg(short = 'j', long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+    /// Memory for buffers
+    #[arg(long, value_name = "SIZE", value_parser = super::size, default_value = "512M")]
+    pub memory: u64,
+    /// Something to know it by, such as site=west; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    pub label: Vec<(String, String)>,
+    /// Work only for jobs whose ids begin so; may be given several times
+    #[arg(long, value_name = "JOB")]
+    pub job: Vec<String>,
+    /// Wait so long for a broker that is not there yet
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
+    pub broker_wait: u64,
+    /// End when there was no job for so long
+    #[arg(long, value_name = "DURATION", value_parser = super::positive_duration)]
+    pub idle_exit: Option<u64>,
+    /// Leave when standard input ends, as it does when whoever started this is gone
+    #[arg(long)]
+    pub until_eof: bool,
+    /// Where to put what does not fit into memory
+    #[arg(long, value_name = "DIR")]
+    pub spill_dir: Option<OsString>,
+    /// Say more in the log: once info (the default), twice debug
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Write the log to this file instead of standard error
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<OsString>,
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    pub log_format: LogFormatArg,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("has to be KEY=VALUE, such as rack=a7".into()),
+    }
+}

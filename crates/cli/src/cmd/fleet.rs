@@ -1,0 +1,164 @@
+//! `dmover broker`, `dmover mover`, and jobs whose movers are elsewhere.
+use dmover_engine::{Fatal, Fleets};
+use dmover_model::ExitCode as Code;
+use dmover_queue::{Address, Broker, BrokerOptions, Mover, MoverOptions, NatsFleets, Terms};
+use dmover_sys::process::is_ignored;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::run::{Log, exit, open_log, state_directory};
+use crate::args::{BrokerArgs, FleetArgs, MoverArgs};
+use crate::config::environment;
+use crate::print::{failure, line, say};
+
+/// How often a broker is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The movers that a job is to have, if they are elsewhere.
+pub(super) fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
+    let Some(broker) = &args.broker else { return Ok(None) };
+    let credentials = args.credentials.as_deref().map(Path::new);
+    let lease = Duration::from_millis(args.lease);
+    let terms = Terms { lease, patience: Duration::from_millis(args.mover_wait) };
+    let fleets =
+        Address::new(broker, credentials).and_then(|address| NatsFleets::connect(&address, terms));
+    fleets.map(|fleets| Some(Arc::new(fleets) as Arc<dyn Fleets>)).map_err(|error| fail(&error))
+}
+
+fn fail(error: &Fatal) -> ExitCode {
+    failure(&error.to_string(), &error.hint());
+    exit(error.exit_code())
+}
+
+/// `dmover broker`.
+pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
+    let state = match (&args.state, state_directory(None)) {
+        (Some(named), _) => PathBuf::from(named),
+        (None, Some(usual)) => usual.join("broker"),
+        (None, None) => {
+            failure("there is no home directory", "name a directory with --state");
+            return exit(Code::Usage);
+        }
+    };
+    let path = |word: &std::ffi::OsString| PathBuf::from(word);
+    let options = BrokerOptions {
+        state,
+        listen: args.listen,
+        port: args.port,
+        advertise: args.advertise.clone(),
+        tls: args.tls_certificate.as_ref().map(path).zip(args.tls_key.as_ref().map(path)),
+        program: args.nats_server.as_ref().map(path),
+        search: environment("PATH").unwrap_or_default(),
+    };
+    let signals = match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+        Ok(signals) => signals,
+        Err(error) => {
+            failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+            return exit(Code::Fatal);
+        }
+    };
+    let eof = Arc::new(AtomicBool::new(false));
+    let watched = if args.until_eof { watch_stdin(&eof) } else { Ok(()) };
+    if let Err(error) = watched {
+        return fail(&Fatal::Thread(error));
+    }
+    match Broker::start(&options) {
+        Ok(broker) => stay(broker, signals, &eof),
+        Err(error) => fail(&error),
+    }
+}
+
+/// Sets a switch when standard input ends.
+fn watch_stdin(ended: &Arc<AtomicBool>) -> std::io::Result<()> {
+    let ended = Arc::clone(ended);
+    let watch = move || {
+        // An error is an end as well.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        ended.store(true, Ordering::SeqCst);
+    };
+    std::thread::Builder::new().name("stdin".into()).spawn(watch).map(|_| ())
+}
+
+/// Waits for a signal, or for the end of the server.
+fn stay(mut broker: Broker, mut signals: Signals, eof: &AtomicBool) -> ExitCode {
+    say(&format!("dmover: the broker answers at {} (process {})", broker.url, broker.pid()));
+    say("  hint: give the file that is named below to 'dmover mover' and to jobs, as --broker");
+    line(&broker.join_file.display().to_string());
+    loop {
+        if let Some(signal) = signals.pending().next() {
+            broker.stop();
+            say(&format!("dmover: the broker was ended by signal {signal}"));
+            return exit(Code::Done);
+        }
+        if eof.load(Ordering::SeqCst) {
+            broker.stop();
+            return exit(Code::Done);
+        }
+        if broker.has_ended() {
+            let log = broker.log.display();
+            failure(&format!("nats-server has ended; its log is {log}"), "see there why");
+            return exit(Code::Fatal);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// `dmover mover`.
+pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
+    let log = Log { file: args.log_file.as_ref(), format: args.log_format, verbose: args.verbose };
+    if let Err(message) = open_log(&Log { verbose: log.verbose.max(1), ..log }, true) {
+        failure(&message, "name another --log-file, or correct $DMOVER_LOG");
+        return exit(Code::Usage);
+    }
+    dmover_sys::process::clear_umask();
+    let options = MoverOptions {
+        threads: args.threads,
+        memory_bytes: args.memory,
+        open_files_max: dmover_sys::process::raise_open_files(),
+        spill_directory: args.spill_dir.as_ref().map_or_else(std::env::temp_dir, PathBuf::from),
+        labels: args.label.clone(),
+        jobs: args.job.clone(),
+        broker_wait: Duration::from_millis(args.broker_wait),
+        idle_exit: args.idle_exit.map(Duration::from_millis),
+    };
+    let credentials = args.credentials.as_deref().map(Path::new);
+    let mover = Address::new(&args.broker, credentials)
+        .and_then(|address| Mover::connect(&address, options));
+    let mover = match mover {
+        Ok(mover) => mover,
+        Err(error) => return fail(&error),
+    };
+    let watched = if args.until_eof { watch_stdin(&mover.leaving()) } else { Ok(()) };
+    if let Err(error) = watched.and_then(|()| leave_on_signals(&mover)) {
+        failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+        return exit(Code::Fatal);
+    }
+    say(&format!("dmover: waiting for jobs at {}", mover.broker()));
+    match mover.run() {
+        Ok(_) => exit(Code::Done),
+        Err(error) => fail(&error),
+    }
+}
+
+/// Batch systems warn by USR2 or TERM before they kill; some by USR1.
+fn leave_on_signals(mover: &Mover) -> std::io::Result<()> {
+    let leaving = mover.leaving();
+    // What nohup(1) has had ignored stays so.
+    let all = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+    let mut signals = Signals::new(all.into_iter().filter(|signal| !is_ignored(*signal)))?;
+    let listen = move || {
+        for signal in &mut signals {
+            if leaving.swap(true, Ordering::SeqCst) && signal == SIGINT {
+                crate::signals::raise_again(signal);
+            }
+            say(&format!("dmover: signal {signal}: handing back what is in hand"));
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(listen)?;
+    Ok(())
+}

@@ -1,0 +1,550 @@
+//! `dmover submit`.
+use dmover_engine::{Fatal, StateDirectory};
+use dmover_model::ExitCode as Code;
+use dmover_queue::placement::script::{Request, System, template};
+use dmover_queue::placement::{
+    BrokerPlace, Conduct, Ended, Given, Shape, Site, address_of_interface, address_towards,
+    conduct, host_behind_ssh, slurm_nodes,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use super::run::{exit, state_directory};
+use crate::args::{SubmitArgs, SystemArg};
+use crate::config::{as_submitted, environment};
+use crate::print::{failure, line, say};
+
+/// The verbs whose work movers elsewhere can do.
+const VERBS: [&str; 4] = ["copy", "sync", "verify", "sum"];
+/// A batch job waits so long for a lock that an earlier copy of itself may still hold.
+const RETRY_IN_BATCH: Duration = Duration::from_mins(10);
+/// Stands for the broker that a job will get.
+const A_BROKER: &str = "nats://a-broker";
+/// Movers of an array that nobody ends leave after so long without a job.
+const IDLE_EXIT: &str = "1h";
+/// A job that was requeued is ended from outside within this.
+const END_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why nothing was begun.
+enum Failed {
+    Fatal(Fatal),
+    /// It was said, or is nobody's fault.
+    Said(ExitCode),
+}
+
+impl From<Fatal> for Failed {
+    fn from(error: Fatal) -> Self {
+        Self::Fatal(error)
+    }
+}
+
+type Result<T> = std::result::Result<T, Failed>;
+
+fn refused<T>(message: impl Into<String>, hint: &str) -> Result<T> {
+    Err(Fatal::refused(message, hint).into())
+}
+
+pub(crate) fn run(args: &SubmitArgs) -> ExitCode {
+    let code = match args.template {
+        Some(system) => {
+            line(template(system_of(system)).trim_end());
+            Ok(exit(Code::Done))
+        }
+        None => submit(args),
+    };
+    match code {
+        Ok(code) | Err(Failed::Said(code)) => code,
+        Err(Failed::Fatal(error)) => {
+            failure(&error.to_string(), &error.hint());
+            exit(error.exit_code())
+        }
+    }
+}
+
+fn system_of(system: SystemArg) -> System {
+    match system {
+        SystemArg::Slurm => System::Slurm,
+        SystemArg::Pbs => System::Pbs,
+    }
+}
+
+fn batch_system(args: &SubmitArgs) -> Option<System> {
+    match (args.slurm, args.pbs) {
+        (true, _) => Some(System::Slurm),
+        (_, true) => Some(System::Pbs),
+        _ => None,
+    }
+}
+
+fn submit(args: &SubmitArgs) -> Result<ExitCode> {
+    let is_batch = batch_system(args).is_some() || args.allocation;
+    check_job(args, is_batch)?;
+    if args.print && batch_system(args).is_none() {
+        return refused("--print prints a batch script", "use it with --slurm or --pbs");
+    }
+    let program = std::env::current_exe().map_err(|error| {
+        Fatal::refused(format!("cannot tell where dmover is: {error}"), "call it by its full path")
+    })?;
+    let state = if is_batch { shared_state(args)? } else { own_state(args)? };
+    let place = Place { args, program, state };
+    match batch_system(args) {
+        Some(system) => place.batch(system),
+        None => place.here(),
+    }
+}
+
+/// What is wrong with a job is said before it has waited in a queue.
+fn check_job(args: &SubmitArgs, is_batch: bool) -> Result<()> {
+    let Some(verb) = args.job.first() else {
+        if args.broker.is_some() {
+            return Ok(());
+        }
+        return refused(
+            "there is no job",
+            "put it behind '--': dmover submit … -- copy SOURCE DEST",
+        );
+    };
+    let Some(verb) = VERBS.into_iter().find(|known| verb == known) else {
+        let message = format!("'{}' cannot be done by movers elsewhere", verb.to_string_lossy());
+        return refused(
+            message,
+            "behind '--' stand copy, sync, verify or sum, and their arguments",
+        );
+    };
+    // Options about movers elsewhere want a broker.
+    let mut words: Vec<OsString> =
+        ["dmover", verb, "--broker", A_BROKER].map(OsString::from).to_vec();
+    words.extend(args.job.iter().skip(1).cloned());
+    let parsed = crate::config::parse(words);
+    let matches = match parsed {
+        Ok(matches) => matches,
+        Err(crate::config::ParseError::Config(message)) => {
+            return refused(message, "correct the configuration file");
+        }
+        Err(crate::config::ParseError::Clap(error)) => {
+            if let Some((message, hint)) = crate::hints::for_error(&error) {
+                return refused(message, &hint);
+            }
+            let _ = error.print();
+            let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            return Err(Failed::Said(ExitCode::from(code)));
+        }
+    };
+    let Some((_, job)) = matches.subcommand() else {
+        return refused(format!("'{verb}' lacks arguments"), "see 'dmover help'");
+    };
+    let is_typed = |name: &str| {
+        if name == "broker" {
+            let broker = job.try_get_one::<String>(name).ok().flatten();
+            return broker.is_some_and(|broker| broker != A_BROKER);
+        }
+        let source = job.try_contains_id(name).is_ok().then(|| job.value_source(name)).flatten();
+        source == Some(clap::parser::ValueSource::CommandLine)
+    };
+    for (option, is_wrong, hint) in [
+        ("broker", true, "give it to submit, in front of '--'"),
+        ("detach", true, "leave it out; 'nohup dmover submit … &' goes on in the background"),
+        ("state_dir", is_batch, "give it to submit, in front of '--'"),
+        ("no_state", is_batch, "a batch job has to remember where it was when it is requeued"),
+        ("read_stdin", is_batch, "write the list to a file for --files-from"),
+    ] {
+        if is_wrong && is_typed(option) {
+            let name = option.replace('_', "-");
+            return refused(format!("--{name} cannot stand in the job of submit"), hint);
+        }
+    }
+    let list = job.try_get_one::<OsString>("files_from").ok().flatten();
+    if is_batch && list.is_some_and(|list| list == "-") {
+        return refused(
+            "a batch job has no standard input",
+            "write the list to a file for --files-from",
+        );
+    }
+    Ok(())
+}
+
+/// Where a job that runs from here keeps its state.
+fn own_state(args: &SubmitArgs) -> Result<PathBuf> {
+    let named = args.state_dir.clone().or_else(|| environment("DMOVER_STATE_DIR"));
+    match state_directory(named.as_ref()) {
+        Some(state) => Ok(absolute(&state)),
+        None => refused("there is no home directory", "name a directory with --state-dir"),
+    }
+}
+
+/// Where a job keeps its state that may go on on another host.
+fn shared_state(args: &SubmitArgs) -> Result<PathBuf> {
+    let named = args.state_dir.clone().or_else(|| environment("DMOVER_STATE_DIR"));
+    let state = match named {
+        Some(named) => absolute(Path::new(&named)),
+        None if dmover_sys::process::effective_uid() == 0 => {
+            let hint = "name a directory that all nodes see, with --state-dir";
+            return refused("the state directory of root is that of one host", hint);
+        }
+        None => own_state(args)?.join("shared"),
+    };
+    match StateDirectory::new(&state).share() {
+        Ok(()) => Ok(state),
+        Err(error) => {
+            let message = format!("'{}' cannot be shared by hosts: {error}", state.display());
+            refused(message, "name a new directory that all nodes see, with --state-dir")
+        }
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// What was asked for, and where it is asked.
+struct Place<'a> {
+    args: &'a SubmitArgs,
+    program: PathBuf,
+    state: PathBuf,
+}
+
+impl Place<'_> {
+    /// dmover where movers run.
+    fn mover(&self) -> PathBuf {
+        self.args.dmover.as_ref().map_or_else(|| self.program.clone(), PathBuf::from)
+    }
+
+    /// The same command finds the same directory, and so the leases of its earlier runs.
+    fn directory(&self) -> PathBuf {
+        let mut hasher = blake3::Hasher::new();
+        let here = std::env::current_dir().unwrap_or_default();
+        let words = std::iter::once(here.as_os_str());
+        // Movers alone have no job that could tell them from others.
+        let alone = self.args.job.is_empty().then(|| {
+            let host = String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned();
+            OsString::from(format!("{host} {}", std::process::id()))
+        });
+        let words = words.chain(self.args.job.iter().map(OsString::as_os_str));
+        for word in words.chain(alone.as_deref()) {
+            hasher.update(word.as_bytes()).update(b"\0");
+        }
+        let name = hasher.finalize().to_hex();
+        self.state.join("placement").join(&name.as_str()[..12])
+    }
+
+    fn mover_options(&self) -> Vec<OsString> {
+        let mut options = Vec::new();
+        if self.args.threads > 0 {
+            options.push(format!("-j{}", self.args.threads).into());
+        }
+        if self.args.job.is_empty() {
+            options.extend(["--idle-exit".into(), IDLE_EXIT.into()]);
+        }
+        options
+    }
+
+    fn given_broker(&self) -> Result<Option<Given>> {
+        let word = self.args.broker.as_ref().map(broker_word);
+        Ok(word.map(|word| Given::new(&word)).transpose()?)
+    }
+
+    fn ssh(&self) -> Vec<OsString> {
+        self.args.ssh_command.split_whitespace().map(OsString::from).collect()
+    }
+
+    /// Runs the job from here.
+    fn here(&self) -> Result<ExitCode> {
+        let (site, others) = self.site()?;
+        let broker = match self.given_broker()? {
+            Some(given) => BrokerPlace::Given(given),
+            None => {
+                let state = self.directory().join("broker");
+                BrokerPlace::Own { state, listen: self.listen(&others)? }
+            }
+        };
+        self.conduct(site, broker)
+    }
+
+    /// Where movers run, and hosts from which the broker has to be reached.
+    fn site(&self) -> Result<(Site, Vec<String>)> {
+        let args = self.args;
+        let shape = args.movers.unwrap_or(Shape { places: None, each: 1 });
+        if let Some(hosts) = &args.ssh {
+            let ssh = self.ssh();
+            if ssh.is_empty() {
+                return refused(
+                    "--ssh-command is empty",
+                    "leave it out, or give 'ssh' with options",
+                );
+            }
+            let most = shape.places.map_or(hosts.0.len(), |places| places as usize);
+            let hosts: Vec<String> = hosts.0.iter().take(most).cloned().collect();
+            let others = hosts.iter().map(|host| host_behind_ssh(&ssh, host)).collect();
+            return Ok((Site::Ssh { hosts, each: shape.each, ssh }, others));
+        }
+        if args.allocation {
+            return self.allocation();
+        }
+        let movers = shape.places.unwrap_or(if shape.each > 1 { 1 } else { 2 });
+        Ok((Site::Local { movers: movers.saturating_mul(shape.each) }, Vec::new()))
+    }
+
+    /// The nodes of the batch job that this runs in.
+    fn allocation(&self) -> Result<(Site, Vec<String>)> {
+        let text = |name: &str| environment(name).map(|value| value.to_string_lossy().into_owned());
+        let number = |name: &str| text(name).and_then(|value| value.parse::<u32>().ok());
+        if let (Some(_), Some(list)) = (text("SLURM_JOB_ID"), text("SLURM_JOB_NODELIST")) {
+            let others: Vec<String> = slurm_nodes(&list).into_iter().skip(1).collect();
+            let each = self.args.movers.map(|shape| shape.each);
+            let site = Site::Srun {
+                nodes: number("SLURM_JOB_NUM_NODES").unwrap_or(others.len() as u32 + 1),
+                each: each.or_else(|| number("SLURM_NTASKS_PER_NODE")).unwrap_or(1),
+                cpus: number("SLURM_CPUS_PER_TASK"),
+            };
+            return Ok((site, others));
+        }
+        let Some(file) = environment("PBS_NODEFILE") else {
+            let hint = "batch scripts say --allocation; use --local, --ssh, --slurm or --pbs";
+            return refused("this is no job of Slurm or PBS", hint);
+        };
+        let nodes = std::fs::read_to_string(&file).map_err(|error| {
+            let message = format!("cannot read the node file '{}': {error}", file.display());
+            Fatal::refused(message, "is this the first node of a job of PBS?")
+        })?;
+        let mut hosts: Vec<String> = Vec::new();
+        for host in nodes.lines().map(str::trim).filter(|host| !host.is_empty()) {
+            if !hosts.iter().any(|known| known == host) {
+                hosts.push(host.to_owned());
+            }
+        }
+        let others = hosts.iter().skip(1).cloned().collect();
+        if is_on_path("pbsdsh") {
+            return Ok((Site::Pbsdsh, others));
+        }
+        let each = self.args.movers.map_or(1, |shape| shape.each);
+        Ok((Site::Ssh { hosts, each, ssh: self.ssh() }, others))
+    }
+
+    /// The address for the broker.
+    fn listen(&self, others: &[String]) -> Result<IpAddr> {
+        if let Some(address) = self.args.listen {
+            return Ok(address);
+        }
+        if let Some(name) = &self.args.interface {
+            return Ok(address_of_interface(name)?);
+        }
+        let mut found = Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        for host in others {
+            match address_towards(host) {
+                // The way to this host itself is no way for others.
+                Ok(address) if address.is_loopback() => {}
+                Ok(address) => return Ok(address),
+                Err(error) => found = Err(error),
+            }
+        }
+        Ok(found?)
+    }
+
+    fn conduct(&self, site: Site, broker: BrokerPlace) -> Result<ExitCode> {
+        let args = self.args;
+        let in_batch = args.allocation;
+        let retry = args.retry_for.map(Duration::from_millis);
+        let mut environment = vec![as_submitted()];
+        if in_batch || args.state_dir.is_some() {
+            environment.push(("DMOVER_STATE_DIR".into(), self.state.clone().into()));
+        }
+        let job = Conduct {
+            program: self.program.clone(),
+            job: (!args.job.is_empty()).then(|| args.job.clone()),
+            broker,
+            site,
+            mover: self.mover(),
+            mover_options: self.mover_options(),
+            directory: self.directory(),
+            environment,
+            retry_for: retry.unwrap_or(if in_batch { RETRY_IN_BATCH } else { Duration::ZERO }),
+            warnings: if in_batch { vec![SIGUSR1, SIGUSR2] } else { Vec::new() },
+        };
+        let signals = listen(in_batch)?;
+        let next = || signals.borrow_mut().pending().next();
+        let ended = conduct(&job, &next, &|note| say(&format!("dmover: {note}")))?;
+        if ended.wants_more_time {
+            return Ok(requeue(ended, &next));
+        }
+        Ok(code_of(ended))
+    }
+
+    /// Hands everything, or the movers, to a batch system.
+    fn batch(&self, system: System) -> Result<ExitCode> {
+        let args = self.args;
+        let is_array = args.broker.is_some();
+        let request = self.request(is_array);
+        if let Err(message) = request.check(system) {
+            return refused(message, "further options of the batch system go through --with");
+        }
+        let given = self.given_broker()?;
+        let script = request.render(system);
+        if args.print {
+            let mut out = crate::print::data();
+            return match out.write_all(&script).and_then(|()| out.flush()) {
+                Ok(()) => Ok(exit(Code::Done)),
+                Err(_) => Ok(exit(Code::Fatal)),
+            };
+        }
+        let id = hand_in(system, &script)?;
+        let Some(given) = given.filter(|_| !args.job.is_empty()) else {
+            say(&format!(
+                "dmover: batch job {id} was submitted; its state is in '{}'",
+                self.state.display()
+            ));
+            line(&id);
+            return Ok(exit(Code::Done));
+        };
+        say(&format!("dmover: the movers are batch job {id}"));
+        let ended = self.conduct(Site::Elsewhere, BrokerPlace::Given(given));
+        cancel(system, &id);
+        ended
+    }
+
+    fn request(&self, is_array: bool) -> Request {
+        let args = self.args;
+        let mut command: Vec<OsString> = vec![self.mover().into(), "submit".into()];
+        command.extend(["--allocation".into(), "--state-dir".into(), self.state.clone().into()]);
+        let mut pass = |name: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                command.extend([name.into(), value]);
+            }
+        };
+        pass("--broker", args.broker.as_ref().map(broker_word));
+        pass("--listen", args.listen.map(|address| address.to_string().into()));
+        pass("--interface", args.interface.clone().map(OsString::from));
+        pass("--retry-for", args.retry_for.map(|ms| format!("{ms}ms").into()));
+        pass("--threads", (args.threads > 0).then(|| args.threads.to_string().into()));
+        let plain_ssh = args.ssh_command == "ssh";
+        pass("--ssh-command", (!plain_ssh).then(|| args.ssh_command.clone().into()));
+        if !is_array {
+            command.push("--".into());
+            command.extend(args.job.iter().cloned());
+        }
+        Request {
+            name: args.job_name.clone(),
+            shape: args.movers.unwrap_or(Shape { places: None, each: 1 }),
+            time: args.time.clone(),
+            partition: args.partition.clone(),
+            account: args.account.clone(),
+            licenses: args.licenses.clone(),
+            gres: args.gres.clone(),
+            cpus: args.cpus,
+            output: args.output.clone(),
+            further: args.with.clone(),
+            apart: is_array,
+            command,
+        }
+    }
+}
+
+/// A file is meant from where it was typed.
+fn broker_word(word: &OsString) -> OsString {
+    let is_url = word.as_bytes().windows(3).any(|three| three == b"://");
+    if is_url { word.clone() } else { absolute(Path::new(word)).into() }
+}
+
+fn is_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.is_file())
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = environment("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| is_file(&directory.join(program)))
+}
+
+fn listen(in_batch: bool) -> Result<RefCell<Signals>> {
+    let stopping = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    // What nohup(1) has had ignored stays so.
+    let stopping = stopping.filter(|signal| !dmover_sys::process::is_ignored(*signal));
+    let further = in_batch.then_some(SIGUSR2);
+    match Signals::new(stopping.chain([SIGUSR1]).chain(further)) {
+        Ok(signals) => Ok(RefCell::new(signals)),
+        Err(error) => {
+            failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+            Err(Failed::Said(exit(Code::Fatal)))
+        }
+    }
+}
+
+fn code_of(ended: Ended) -> ExitCode {
+    match ended.how {
+        Ok(code) => ExitCode::from(code),
+        Err(signal) => crate::signals::raise_again(signal),
+    }
+}
+
+/// The owner of a job may have it begin again, which is the portable way past a time limit.
+fn requeue(ended: Ended, next: &dyn Fn() -> Option<i32>) -> ExitCode {
+    let Some(job) = environment("SLURM_JOB_ID") else {
+        say("dmover: there is more to do: submit the same command again");
+        return code_of(ended);
+    };
+    let asked = Command::new("scontrol").arg("requeue").arg(&job).stdin(Stdio::null()).status();
+    match asked {
+        Ok(status) if status.success() => {
+            say("dmover: the job is requeued, and goes on when it runs again");
+            let begun = Instant::now();
+            // Slurm ends what is left of it.
+            while next().is_none() && begun.elapsed() < END_WITHIN {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            exit(Code::Done)
+        }
+        _ => {
+            let job = job.to_string_lossy();
+            failure(&format!("job {job} could not be requeued"), "submit the same command again");
+            code_of(ended)
+        }
+    }
+}
+
+/// Gives a script to the batch system, and answers the id of the job.
+fn hand_in(system: System, script: &[u8]) -> Result<String> {
+    let (program, arguments): (&str, &[&str]) = match system {
+        System::Slurm => ("sbatch", &["--parsable"]),
+        System::Pbs => ("qsub", &[]),
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| {
+        let hint = "submit where the batch system is, or use --print";
+        Fatal::refused(format!("cannot start {program}: {error}"), hint)
+    })?;
+    if let Some(mut input) = child.stdin.take() {
+        // One that has ended tells why below.
+        let _ = input.write_all(script);
+    }
+    let unavailable = |why: &str| {
+        let hint = "what it says stands above; 'dmover submit --print' shows the script";
+        Fatal::unavailable(format!("{program} did not take the job: {why}"), hint)
+    };
+    let output = child.wait_with_output().map_err(|error| unavailable(&error.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    // '12' or '12;cluster' of sbatch, '12.server' of qsub.
+    let id = said.trim().split(';').next().unwrap_or_default();
+    if !output.status.success() || id.is_empty() {
+        return Err(unavailable(&output.status.to_string()).into());
+    }
+    Ok(id.to_owned())
+}
+
+/// Nobody needs the movers any more.
+fn cancel(system: System, id: &str) {
+    let program = match system {
+        System::Slurm => "scancel",
+        System::Pbs => "qdel",
+    };
+    let asked = Command::new(program).arg(id).stdin(Stdio::null()).status();
+    if !asked.is_ok_and(|status| status.success()) {
+        say(&format!("dmover: note: the movers are not cancelled: use '{program} {id}'"));
+    }
+}

@@ -1,0 +1,49 @@
+//! Movers elsewhere: every verb does through a broker what it does in one process, and what cannot work is named.
+// A test looks paths up as a user's script would.
+#![allow(clippy::disallowed_methods)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests stop")]
+
+#[path = "../bench/mod.rs"]
+mod bench;
+mod refusals;
+mod verbs;
+
+use bench::Bench;
+use dmover_testkit::cluster::NatsServer;
+use dmover_testkit::lanes::run::{Run, Running};
+
+/// A scratch directory, a broker, and movers.
+struct Fleet {
+    bench: Bench,
+    broker: NatsServer,
+    movers: Vec<Running>,
+}
+
+impl Fleet {
+    /// A broker and so many movers, with this configuration of the server.
+    fn with(movers: usize, config: &str) -> Self {
+        let broker = NatsServer::start_local(config).unwrap();
+        let mut fleet = Self { bench: Bench::new(), broker, movers: Vec::new() };
+        (0..movers).for_each(|_| fleet.call_mover(""));
+        fleet
+    }
+
+    fn new(movers: usize) -> Self {
+        Self::with(movers, "")
+    }
+
+    /// Starts another mover with further words.
+    fn call_mover(&mut self, words: &str) {
+        let url = self.broker.url();
+        let words = ["mover", "--broker", &url].into_iter().chain(words.split_whitespace());
+        let mover = self.bench.dmover.start(words).unwrap();
+        assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
+        self.movers.push(mover);
+    }
+
+    /// Runs a line through the broker.
+    #[track_caller]
+    fn dmover(&self, line: &str) -> Run {
+        self.bench.dmover(&format!("{line} --broker {}", self.broker.url()))
+    }
+}

@@ -1,0 +1,168 @@
+//! What cannot work is named, changes nothing, and takes no longer than was allowed.
+use std::process::Command;
+
+use dmover_testkit::cluster::{NatsServer, Piece, nats_request, needs};
+use dmover_testkit::skip;
+
+use super::Fleet;
+use crate::bench::{Bench, PROGRAM, is_root};
+
+#[test]
+fn a_broker_that_is_not_there_or_lets_nobody_in_is_named() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let bench = Bench::new();
+    bench.sh("mkdir source");
+    let run = bench.dmover("copy source far --broker nats://127.0.0.1:1").expect_code(6);
+    assert!(run.stderr.contains("nats://127.0.0.1:1 cannot be reached"), "{}", run.tell());
+    let run = bench.dmover("mover --broker-wait 0s --broker nats://127.0.0.1:1").expect_code(6);
+    assert!(run.stderr.contains("cannot be reached"), "{}", run.tell());
+    let run = bench.dmover("copy source far --broker nowhere.json").expect_code(2);
+    assert!(run.stderr.contains("nowhere.json"), "{}", run.tell());
+    let locked = NatsServer::start_local("authorization { token: \"s3cret\" }").unwrap();
+    let url = locked.url();
+    for verb in ["copy source far", "mover"] {
+        let run = bench.dmover(&format!("{verb} --broker {url}")).expect_code(2);
+        assert!(run.stderr.contains("does not let us in"), "{}", run.tell());
+        bench.write("wrong", "another");
+        let run = bench.dmover(&format!("{verb} --broker {url} --credentials wrong"));
+        assert!(run.expect_code(2).stderr.contains("does not let us in"));
+    }
+    assert!(!bench.exists("far"));
+}
+
+#[test]
+fn a_job_that_nobody_works_for_ends_and_can_be_gone_on_with() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(0);
+    fleet.bench.sh("mkdir source; seq 9 | (cd source; xargs touch)");
+    let run = fleet.dmover("sync source far --mover-wait 2s").expect_code(6);
+    assert!(run.stderr.contains("there was no mover for"), "{}", run.tell());
+    fleet.call_mover("");
+    fleet.dmover("sync source far --mover-wait 1m").expect_code(0);
+    fleet.bench.assert_same("source", "far");
+}
+
+#[test]
+fn a_second_coordinator_is_refused_and_told_where_the_first_one_is() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(0);
+    fleet.bench.sh("mkdir source; seq 9 | (cd source; xargs touch)");
+    // Without state there is no lock; both have one id.
+    let line =
+        format!("copy --no-state --mover-wait 20s -T source far --broker {}", fleet.broker.url());
+    let start = || {
+        let mut command = fleet.bench.dmover.command();
+        command.env_remove("DMOVER_STATE_DIR").args(line.split_whitespace());
+        command.stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let mut first = start();
+    let until = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    let second = loop {
+        let output = start().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(6), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        // The first one may not have come so far: poll.
+        if said.contains("is run by process") {
+            break said;
+        }
+        assert!(std::time::Instant::now() < until, "{said}");
+    };
+    assert!(second.contains(&format!("process {}", first.id())), "{second}");
+    fleet.call_mover("");
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    fleet.bench.assert_same("source", "far");
+}
+
+#[test]
+fn a_mover_with_another_file_system_under_the_same_path_gets_no_tasks() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    if !is_root() {
+        skip!("mount namespaces need root");
+    }
+    let fleet = Fleet::new(0);
+    fleet.bench.sh("mkdir source there other; seq 9 | (cd source; xargs touch)");
+    let url = fleet.broker.url();
+    let there = fleet.bench.at("there").display().to_string();
+    let mounts = [
+        ("mount -t tmpfs none \"$1\"", "lies on another file system here"),
+        ("mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\"", "is read-only here"),
+        ("mount --bind \"$1/../other\" \"$1\"", "is another directory here"),
+    ];
+    for (mount, why) in mounts {
+        let script =
+            format!("mount --make-rprivate / && {mount} && exec \"$2\" mover --broker \"$3\"");
+        let mut mover = Command::new("unshare")
+            .args(["--mount", "sh", "-c", &script, "sh", &there, PROGRAM, &url])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let run = fleet.dmover("copy -T source there --mover-wait 3s").expect_code(6);
+        mover.kill().unwrap();
+        mover.wait().unwrap();
+        assert!(run.stderr.contains(why) && run.stderr.contains("no movers on"), "{}", run.tell());
+        assert_eq!(fleet.bench.sh("ls there"), "", "{mount}");
+    }
+}
+
+#[test]
+fn another_version_of_the_protocol_is_refused_with_both_versions() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(1);
+    fleet.bench.sh("mkdir source");
+    // Makes the bucket of jobs.
+    fleet.dmover("copy source far").expect_code(0);
+    let offer = r#"{"protocol":99,"version":"9.9.9","job":"ffffffffffff","run":1,"host":"elsewhere",
+        "pid":1,"lease_ms":1000,"offer":{}}"#;
+    let offer = offer.replace('\n', " ");
+    let answer = nats_request(fleet.broker.address(), "$KV.dmover_jobs.ffffffffffff", &offer);
+    assert!(answer.unwrap().contains("KV_dmover_jobs"));
+    let mover = &fleet.movers[0];
+    assert!(mover.wait_for_stderr("9.9.9", 1), "{}", mover.stderr_so_far());
+    let said = mover.stderr_so_far();
+    let line = said.lines().find(|line| line.contains("9.9.9")).unwrap();
+    assert!(line.contains("(protocol 99)") && line.contains(env!("CARGO_PKG_VERSION")), "{line}");
+    fleet.call_mover("");
+}
+
+#[test]
+fn a_broker_that_is_full_ends_the_job_with_its_name() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    // Room for the streams, and for few messages.
+    let config = "jetstream { max_file_store: 20KB, max_memory_store: 1MB }";
+    let fleet = Fleet::with(1, config);
+    let bench = &fleet.bench;
+    bench.sh("mkdir source; cd source; for d in $(seq 300); do mkdir d$d; done");
+    let run = fleet.dmover("copy --json -T source far --mover-wait 5s");
+    assert!(run.code() == Some(6), "{}", run.tell());
+    assert!(run.stderr.contains("the broker"), "{}", run.tell());
+}
+
+#[test]
+fn a_task_that_is_too_large_for_the_broker_is_named() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let fleet = Fleet::with(1, "max_payload: 4096");
+    let bench = &fleet.bench;
+    bench.sh(
+        "mkdir source; for i in $(seq 900); do echo $(echo $i | sha256sum | cut -c1-60); done >list
+              cd source; xargs touch <../list",
+    );
+    let run = fleet.dmover("copy --files-from list source far").expect_code(6);
+    assert!(run.stderr.contains("max_payload"), "{}", run.tell());
+    // Outcomes are cut into pieces: without a list all goes through.
+    fleet.dmover("copy -T source far").expect_code(0);
+    bench.assert_same("source", "far");
+}

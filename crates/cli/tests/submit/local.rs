@@ -1,0 +1,135 @@
+//! Movers on this host.
+use dmover_testkit::cluster::{Piece, needs};
+use dmover_testkit::lanes::run::Running;
+use dmover_testkit::skip;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Bench, bench, eventually, processes_in, wait_for_the_middle};
+
+const SLOW: [&str; 9] =
+    ["submit", "--local", "--movers=2", "--", "copy", "--bwlimit=1M", "--lease=3s", "s", "d"];
+
+macro_rules! need_a_broker {
+    () => {
+        if let Err(why) = needs(&[Piece::Nats]) {
+            skip!("{why}");
+        }
+    };
+}
+
+#[track_caller]
+fn assert_nobody_is_left(bench: &Bench) {
+    eventually("all processes to be gone", || processes_in(bench.root()).is_empty());
+}
+
+fn in_the_middle(bench: &Bench) -> Running {
+    let running = bench.dmover.start(SLOW).unwrap();
+    wait_for_the_middle(bench);
+    running
+}
+
+/// Kills a process of the bench by what is on its command line.
+#[track_caller]
+fn kill(bench: &Bench, wanted: &str) {
+    let found = processes_in(bench.root());
+    let found = found.iter().find(|(_, line)| line.contains(wanted));
+    let (pid, _) = found.unwrap_or_else(|| panic!("no process with {wanted:?}"));
+    kill_process(Pid::from_raw(*pid as i32).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_tree_is_copied_and_nothing_is_left() {
+    need_a_broker!();
+    let bench = bench();
+    let run = bench.dmover("submit --local --movers 3 -- copy s d").expect_code(0);
+    assert!(run.stderr.contains("copied"), "{}", run.stderr);
+    bench.assert_same("s", "d");
+    assert_eq!(processes_in(bench.root()), Vec::new(), "the end was not waited for");
+    let left = bench.dmover.state_directory().join("placement");
+    assert_eq!(std::fs::read_dir(left).unwrap().count(), 0, "the broker's data is left");
+}
+
+#[test]
+fn every_verb_passes_its_output_and_its_code_on() {
+    need_a_broker!();
+    let bench = Bench::new();
+    bench.write("s/a", "content");
+    let run = bench.dmover("submit --local -- sync s d").expect_code(0);
+    bench.assert_same("s", "d");
+    drop(run);
+    bench.dmover("submit --local -- verify s d").expect_code(0);
+    bench.write("d/a", "another");
+    bench.dmover("submit --local -- verify s d").expect_code(1);
+    let run = bench.dmover("submit --local --movers 1 -- sum s").expect_code(0);
+    assert_eq!(run.text(), bench.dmover("sum s").text());
+    bench.dmover("submit --local -- copy no-such-thing d").expect_code(2);
+}
+
+#[test]
+fn a_signal_parks_the_job_first_and_the_same_command_goes_on() {
+    need_a_broker!();
+    for (signal, number) in [(Signal::INT, 2), (Signal::TERM, 15)] {
+        let bench = bench();
+        let running = in_the_middle(&bench);
+        running.signal(signal);
+        let run = running.finish().unwrap();
+        assert_eq!(run.signal(), Some(number), "{}", run.tell());
+        assert!(run.stderr.contains("finishing what is in hand"), "{}", run.stderr);
+        let line = run.stderr.lines().find(|line| line.contains("go on with")).unwrap();
+        assert!(line.contains("submit --local --movers=2 -- copy"), "{line}");
+        assert!(!line.contains("--broker"), "{line}");
+        assert_nobody_is_left(&bench);
+        bench.dmover("submit --local -- copy s d").expect_code(0);
+        bench.assert_same("s", "d");
+    }
+}
+
+#[test]
+fn a_killed_submit_takes_everything_along() {
+    need_a_broker!();
+    let bench = bench();
+    let running = in_the_middle(&bench);
+    kill(&bench, "submit --local");
+    assert_eq!(running.finish().unwrap().signal(), Some(9));
+    assert_nobody_is_left(&bench);
+    bench.dmover.run(SLOW).unwrap().expect_code(0);
+    bench.assert_same("s", "d");
+}
+
+#[test]
+fn a_killed_mover_and_a_killed_broker_are_started_again() {
+    need_a_broker!();
+    let bench = bench();
+    let running = in_the_middle(&bench);
+    kill(&bench, " mover --broker -");
+    kill(&bench, "nats-server");
+    let run = running.finish().unwrap().expect_code(0);
+    assert!(run.stderr.contains("the broker has ended; starting it again"), "{}", run.stderr);
+    assert!(run.stderr.contains("have ended, starting them again"), "{}", run.stderr);
+    bench.assert_same("s", "d");
+    assert_nobody_is_left(&bench);
+}
+
+#[test]
+fn a_broker_that_is_there_is_used_and_stays() {
+    need_a_broker!();
+    let bench = bench();
+    let broker = bench.dmover.start(["broker", "--state", "broker"]).unwrap();
+    assert!(broker.wait_for_stdout("join.json", 1), "{}", broker.stderr_so_far());
+    let words = "submit --local --broker broker/join.json -- copy s d";
+    bench.dmover(words).expect_code(0);
+    bench.assert_same("s", "d");
+    // Two over one store would ruin it.
+    let second = bench.dmover("broker --state broker").expect_code(6);
+    assert!(second.stderr.contains("another broker uses 'broker'"), "{}", second.stderr);
+    // Movers alone, until a signal comes.
+    let movers = ["submit", "--local", "--movers=1", "--broker", "broker/join.json"];
+    let movers = bench.dmover.start(movers).unwrap();
+    bench.dmover("copy --broker broker/join.json s e").expect_code(0);
+    bench.assert_same("s", "e");
+    movers.signal(Signal::TERM);
+    assert_eq!(movers.finish().unwrap().code(), Some(0));
+    broker.signal(Signal::TERM);
+    assert_eq!(broker.finish().unwrap().code(), Some(0));
+    assert_nobody_is_left(&bench);
+}

@@ -1,0 +1,225 @@
+//! Jobs of a real Slurm.
+use dmover_testkit::cluster::{Cluster, Piece, Slurm, needs};
+use dmover_testkit::skip;
+use std::process::{Command, Stdio};
+
+use super::{Bench, PATIENCE, PROGRAM, bench, command_line, eventually, wait_for_the_middle};
+
+/// A controller, where jobs are submitted, and four nodes.
+struct Place {
+    slurm: Slurm,
+    cluster: Cluster,
+    bench: Bench,
+}
+
+/// Takes some seconds, in small tasks.
+const SLOW: [&str; 7] =
+    ["copy", "--bwlimit=700K", "--split-size=500K", "--lease=3s", "--progress=never", "s", "d"];
+
+impl Place {
+    fn new() -> Self {
+        let cluster = Cluster::new(&["ctl", "n1", "n2", "n3", "n4"]).unwrap();
+        let nodes: Vec<_> = cluster.hosts()[1..].iter().collect();
+        let slurm = Slurm::start(&cluster, cluster.host("ctl"), &nodes).unwrap();
+        Self { slurm, cluster, bench: bench() }
+    }
+
+    /// dmover on the controller's host, in the bench.
+    fn command(&self) -> Command {
+        let mut command = self.slurm.command("timeout");
+        command.args(["-k", "5", "100", PROGRAM]).current_dir(self.bench.root());
+        command.env_remove("DMOVER_STATE_DIR").stdin(Stdio::null());
+        command
+    }
+
+    /// Submits a job to three nodes.
+    #[track_caller]
+    fn submit(&self, options: &[&str], job: &[&str]) -> u32 {
+        let mut command = self.command();
+        let own = ["submit", "--slurm", "--movers=3", "--state-dir=state", "--output=said"];
+        let output = command.args(own).args(options).arg("--").args(job).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+    }
+
+    /// What the job has said.
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.bench.at("said")).unwrap_or_default()
+    }
+
+    fn restarts(&self, job: u32) -> String {
+        self.slurm.job_field(job, "Restarts").unwrap()
+    }
+
+    /// The node with the batch script.
+    fn first_node(&self, job: u32) -> String {
+        self.slurm.job_field(job, "BatchHost").unwrap()
+    }
+
+    #[track_caller]
+    fn assert_requeued_and_complete(&self, job: u32) {
+        let requeued = self
+            .slurm
+            .wait_until("the job to be requeued", PATIENCE, || Ok(self.restarts(job) == "1"));
+        requeued.unwrap_or_else(|error| panic!("{error:#}\n{}", self.said()));
+        self.assert_complete(job);
+    }
+
+    #[track_caller]
+    fn assert_complete(&self, job: u32) {
+        let ended = self.slurm.wait_for(job, "COMPLETED", PATIENCE);
+        ended.unwrap_or_else(|error| panic!("{error:#}\n{}", self.said()));
+        self.bench.assert_same("s", "d");
+        let is_ours = |pid: &u32| {
+            let line = command_line(*pid);
+            line.contains(PROGRAM) || line.contains("nats-server")
+        };
+        eventually("nodes to be idle", || !self.cluster.pids().unwrap().iter().any(is_ours));
+    }
+}
+
+macro_rules! place {
+    () => {{
+        if let Err(why) = needs(&[Piece::Network, Piece::Nats, Piece::Slurm]) {
+            skip!("{why}");
+        }
+        Place::new()
+    }};
+}
+
+#[test]
+fn a_job_on_three_nodes_completes() {
+    let place = place!();
+    let job = place.submit(&["--job-name=moving", "--cpus=2"], &SLOW);
+    wait_for_the_middle(&place.bench);
+    eventually("movers on three nodes", || {
+        let has_mover = |host: &&dmover_testkit::cluster::Host| {
+            let pids = host.pids().unwrap();
+            pids.iter().any(|pid| command_line(*pid).starts_with(&format!("{PROGRAM} mover")))
+        };
+        place.cluster.hosts().iter().filter(has_mover).count() == 3
+    });
+    assert_eq!(place.slurm.job_field(job, "JobName").unwrap(), "moving");
+    place.assert_complete(job);
+    assert_eq!(place.restarts(job), "0");
+    // Without dmover's help: a broker here, srun and the job.
+    let mut broker = place.command();
+    broker.args(["broker", "--state=broker", "--until-eof", "--listen"]);
+    broker.arg(place.cluster.host("ctl").address().to_string());
+    let mut broker = broker.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    eventually("the broker's file", || place.bench.exists("broker/join.json"));
+    let mut movers = place.slurm.command("timeout");
+    movers.args([
+        "-k",
+        "5",
+        "100",
+        "srun",
+        "-N3",
+        PROGRAM,
+        "mover",
+        "--broker",
+        "broker/join.json",
+    ]);
+    movers.current_dir(place.bench.root()).args(["--idle-exit", "2s"]).stderr(Stdio::null());
+    let mut movers = movers.stdin(Stdio::null()).spawn().unwrap();
+    let mut copy = place.command();
+    copy.args(["copy", "--broker", "broker/join.json", "--state-dir=state2", "s", "by-srun"]);
+    assert!(copy.status().unwrap().success());
+    place.bench.assert_same("s", "by-srun");
+    assert!(movers.wait().unwrap().success());
+    // The job here, and an array of movers there.
+    let mut array = place.command();
+    array.args(["submit", "--slurm", "--movers=3", "--state-dir=state3", "--output=array-%a"]);
+    array.args(["--broker", "broker/join.json", "--", "copy", "s", "by-array"]);
+    let output = array.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    place.bench.assert_same("s", "by-array");
+    drop(broker.stdin.take());
+    assert!(broker.wait().unwrap().success());
+    eventually("the array to be gone", || place.slurm.ask(["squeue", "-h"]).unwrap().is_empty());
+}
+
+#[test]
+fn the_death_of_the_first_node_is_survived() {
+    let mut place = place!();
+    let job = place.submit(&[], &SLOW);
+    wait_for_the_middle(&place.bench);
+    let first = place.first_node(job);
+    place.slurm.kill_node(&first).unwrap();
+    place.assert_requeued_and_complete(job);
+    assert_ne!(place.first_node(job), first, "the journal was not taken to another host");
+}
+
+#[test]
+fn the_death_of_another_node_is_survived() {
+    let mut place = place!();
+    let job = place.submit(&[], &SLOW);
+    wait_for_the_middle(&place.bench);
+    let first = place.first_node(job);
+    let nodes = place.slurm.ask(["squeue", "-h", "-j", &job.to_string(), "-o", "%N"]).unwrap();
+    let other = ["n3", "n2", "n1"].into_iter().find(|name| *name != first);
+    assert!(nodes.contains("n[1-3]"), "{nodes}");
+    place.slurm.kill_node(other.unwrap()).unwrap();
+    // Either the rest is done by the others before Slurm has noticed, or the job is requeued.
+    place.assert_complete(job);
+}
+
+#[test]
+fn a_warning_before_the_time_limit_parks_and_requeues() {
+    let place = place!();
+    let job = place.submit(&["--time=10"], &SLOW);
+    wait_for_the_middle(&place.bench);
+    place.slurm.ask(["scancel", "--signal=USR1", "--batch", &job.to_string()]).unwrap();
+    place.assert_requeued_and_complete(job);
+    let said = place.said();
+    assert!(said.contains("the time is nearly over: parking the job"), "{said}");
+    assert!(said.contains("the job is requeued"), "{said}");
+}
+
+#[test]
+fn an_administrator_may_requeue_it() {
+    let place = place!();
+    let job = place.submit(&[], &SLOW);
+    wait_for_the_middle(&place.bench);
+    place.slurm.ask(["scontrol", "requeue", &job.to_string()]).unwrap();
+    place.assert_requeued_and_complete(job);
+}
+
+#[test]
+fn an_urgent_job_goes_first() {
+    let place = place!();
+    let job = place.submit(&["--cpus=4"], &SLOW);
+    wait_for_the_middle(&place.bench);
+    let urgent = ["-o", "/dev/null", "-N4", "-c4", "-p", "urgent", "--wrap", "hostname"];
+    place.slurm.submit(urgent).unwrap();
+    place.assert_requeued_and_complete(job);
+}
+
+/// Slurm does not reach the first node any more, and begins the job on others while the old copy still runs.
+#[test]
+fn two_copies_at_once_do_no_harm() {
+    let place = place!();
+    // Longer than Slurm takes to notice.
+    let slow =
+        ["copy", "--bwlimit=120K", "--split-size=500K", "--lease=3s", "--progress=never", "s", "d"];
+    let job = place.submit(&[], &slow);
+    wait_for_the_middle(&place.bench);
+    let first = place.first_node(job);
+    let host = place.cluster.host(&first);
+    host.cut_link().unwrap();
+    place
+        .slurm
+        .wait_until("the second copy to wait", PATIENCE, || {
+            Ok(place.said().contains("trying again in"))
+        })
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", place.said()));
+    assert_ne!(place.first_node(job), first);
+    // It may have done everything by itself; then it waits for movers that cannot hear it.
+    let is_old = |pid: &u32| command_line(*pid).contains(" submit --allocation");
+    let is_there = host.pids().unwrap().iter().any(is_old);
+    assert!(is_there, "the old copy was to be there still: {}", place.said());
+    // The node comes back, and Slurm ends the old copy.
+    host.mend_link().unwrap();
+    place.assert_complete(job);
+}

@@ -1,0 +1,172 @@
+//! Puts together what the movers of one job in one process share.
+use dmover_model::{CopyEngine, JobSpec, Timestamp};
+use dmover_observe::{Counters, Monitor, Slowest};
+use dmover_plan::filter::Filter;
+use dmover_plan::idmap::IdentityMap;
+use dmover_plan::temporary::TemporaryNames;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Instant;
+
+use crate::capability::CapabilityCache;
+use crate::context::{Engine, Privilege};
+use crate::control::Control;
+use crate::desk::Desk;
+use crate::error::Fatal;
+use crate::flush::Flusher;
+use crate::layout::LayoutHook;
+use crate::limits::RateLimits;
+use crate::made::Recorder;
+use crate::mounts::MountTable;
+use crate::pace::Allowance;
+use crate::root::{Meetings, Root};
+use crate::roots::RootTable;
+use crate::snapshot::Sharing;
+use crate::sync::{Doubtful, Following, Guard};
+use crate::verify::Known;
+
+/// What all movers of a run have to agree on, wherever they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RunFacts {
+    /// It goes on with what an earlier run has left.
+    pub is_resumed: bool,
+    /// What is done has to be on storage.
+    pub is_durable: bool,
+    pub keeps_journal: bool,
+    /// Movers are in other processes than their coordinator.
+    pub is_elsewhere: bool,
+    pub keeps_catalog: bool,
+    pub tells_entered: bool,
+    /// It looks only at what a feed has told of.
+    pub follows: bool,
+    /// No directory at the destination can be two tasks' to finish.
+    pub directories_apart: bool,
+    /// Whatever was changed at the source before this, an earlier pass has seen.
+    pub seen_before: Option<Timestamp>,
+    /// Whatever was changed at the source after this was perhaps changed during the pass.
+    pub pass_began: Timestamp,
+    /// Earlier passes that began then, in seconds since 1970, did not come to their end.
+    pub suspect_since: Option<i64>,
+    /// The creation mask of the person.
+    pub umask: u32,
+}
+
+/// What one process brings along.
+pub(crate) struct Parts<'a> {
+    pub spec: &'a JobSpec,
+    pub facts: RunFacts,
+    pub roots: Vec<Root>,
+    pub meetings: Meetings,
+    pub mounts: MountTable,
+    pub temporaries: TemporaryNames,
+    pub guard: Guard,
+    pub sharing: Option<Sharing>,
+    pub doubtful: Doubtful,
+    pub recorder: Option<Arc<Recorder>>,
+    pub monitor: Arc<dyn Monitor>,
+    pub counters: Arc<Counters>,
+    pub control: Arc<Control>,
+    pub layout: Arc<dyn LayoutHook>,
+    pub state_path: Option<PathBuf>,
+    pub spill_directory: &'a Path,
+    pub allowance: Allowance,
+    /// Files that may be open beside the roots.
+    pub open_files_max: u64,
+    pub desk: Option<Arc<dyn Desk>>,
+    /// Where relative paths begin; empty: where the process is.
+    pub base: PathBuf,
+}
+
+impl Engine {
+    pub(crate) fn assemble(parts: Parts<'_>) -> Result<Self, Fatal> {
+        let Parts { spec, facts, allowance, open_files_max, .. } = parts;
+        let filter = Filter::new(&spec.selection)
+            .map_err(|e| Fatal::refused(e.to_string(), "see 'dmover help copy' for patterns"))?;
+        let movers_max = allowance.most;
+        let memory = memory_bytes(spec);
+        let (buffer_bytes, ring_bytes) = buffers(spec, memory / 2 / movers_max);
+        let privileged = dmover_sys::process::is_privileged();
+        Ok(Self {
+            directories_apart: facts.directories_apart,
+            meetings: parts.meetings,
+            spec: spec.clone(),
+            roots: RootTable::new(parts.roots),
+            monitor: parts.monitor,
+            counters: parts.counters,
+            slowest: Slowest::default(),
+            filter,
+            ids: IdentityMap::new(spec.policy.user_map.clone(), spec.policy.group_map.clone()),
+            mounts: parts.mounts,
+            capabilities: CapabilityCache::default(),
+            temporaries: parts.temporaries,
+            control: parts.control,
+            limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
+            privilege: Privilege::of_process(privileged, facts.umask),
+            layout: parts.layout,
+            kept_times: Mutex::default(),
+            sealed: Mutex::default(),
+            known: Mutex::new(Known::new(memory / 4, parts.spill_directory)),
+            recorder: parts.recorder,
+            movers_max,
+            movers: AtomicUsize::new(1),
+            buffer_bytes,
+            ring_bytes,
+            depth_max: depth_max(open_files_max, movers_max),
+            held_for_later: AtomicUsize::new(0),
+            held_for_later_max: held_for_later_max(open_files_max),
+            started: Instant::now(),
+            breaker: Mutex::default(),
+            troubled: AtomicBool::new(false),
+            tally: Mutex::default(),
+            is_resumed: facts.is_resumed,
+            flusher: facts.is_durable.then(Flusher::default),
+            keeps_journal: facts.keeps_journal,
+            doubtful: parts.doubtful,
+            seen_before: facts.seen_before,
+            pass_began: facts.pass_began,
+            suspect_since: facts.suspect_since,
+            keeps_catalog: facts.keeps_catalog,
+            tells_entered: facts.tells_entered,
+            state_path: parts.state_path,
+            doubts: Mutex::default(),
+            unrecorded: Mutex::default(),
+            guard: parts.guard,
+            sharing: parts.sharing,
+            writers: Mutex::default(),
+            held: Mutex::default(),
+            looks_again: Mutex::default(),
+            following: facts.follows.then(Following::default),
+            is_elsewhere: facts.is_elsewhere,
+            base: parts.base,
+            desk: parts.desk,
+            forbidden: RwLock::default(),
+        })
+    }
+}
+
+/// The memory that a job may use for buffers and queues: half for buffers, a quarter for the ledger, the rest for tasks in flight.
+pub(crate) fn memory_bytes(spec: &JobSpec) -> usize {
+    spec.limits.memory_bytes.max(8 << 20) as usize
+}
+
+/// Bytes of a mover's buffer, and of those of its ring, from its share of the memory.
+fn buffers(spec: &JobSpec, share: usize) -> (usize, usize) {
+    // A ring has buffers of its own.
+    let ringed = spec.policy.engine == CopyEngine::Uring;
+    let each = if ringed { share / 2 } else { share };
+    let asked = spec.policy.buffer_bytes.map(|b| (b as usize).min(each));
+    (asked.unwrap_or(each.min(1 << 20)).max(64 << 10), share - each)
+}
+
+/// Every level of depth holds two directories open; a quarter is left for files and the rest.
+fn depth_max(open_files_max: u64, threads: usize) -> usize {
+    let each = open_files_max.saturating_sub(32) * 3 / 4 / (2 * threads as u64);
+    (each as usize).clamp(2, 100)
+}
+
+/// Half of the quarter that levels leave, for two descriptors each.
+fn held_for_later_max(open_files: u64) -> usize {
+    (open_files / 16).max(1) as usize
+}

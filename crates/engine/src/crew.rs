@@ -1,0 +1,107 @@
+//! The movers of one process: threads that come as they may be used.
+use dmover_model::Limit;
+use dmover_observe::Station;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::context::Engine;
+use crate::error::Fatal;
+use crate::mover::run_mover;
+use crate::pace::{Allowance, Pace};
+use crate::queue::{Class, Gate, Queue};
+
+/// The movers that one process has for a job.
+pub(crate) struct Crew {
+    engine: Arc<Engine>,
+    queue: Arc<dyn Queue>,
+    gate: Arc<dyn Gate>,
+    movers: Vec<JoinHandle<()>>,
+    pace: Pace,
+    /// The system refused a thread.
+    no_more: bool,
+    /// Somebody asked to hold the job.
+    held: bool,
+}
+
+impl Crew {
+    /// Nobody is at work yet.
+    pub fn new(
+        engine: Arc<Engine>,
+        queue: Arc<dyn Queue>,
+        gate: Arc<dyn Gate>,
+        allowance: Allowance,
+    ) -> Self {
+        let pace = Pace::new(allowance);
+        Self { engine, queue, gate, movers: Vec::new(), pace, no_more: false, held: false }
+    }
+
+    /// Begins with as many movers as seems right.
+    pub fn begin(&mut self) -> Result<(), Fatal> {
+        self.pace.apply(&self.engine, &*self.gate);
+        self.call_movers()
+    }
+
+    /// Looks at what movers are at, and decides how many there are. `held`: none, for now.
+    pub fn turn(&mut self, held: bool) -> Result<(), Fatal> {
+        if held {
+            for class in Class::ALL {
+                self.gate.allow(class, 0);
+            }
+        } else if self.held {
+            self.pace.apply(&self.engine, &*self.gate);
+        } else {
+            self.pace.turn(&self.engine, &*self.gate);
+        }
+        self.held = held;
+        self.call_movers()?;
+        if self.movers.iter().all(JoinHandle::is_finished) {
+            let reason = "every mover thread has ended";
+            return Err(Fatal::Thread(std::io::Error::other(reason)));
+        }
+        Ok(())
+    }
+
+    /// Makes sure that there are as many movers as may work.
+    fn call_movers(&mut self) -> Result<(), Fatal> {
+        while self.movers.len() < self.pace.movers() && !self.no_more {
+            let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
+            let station = Arc::new(Station::default());
+            let place = Arc::clone(&station);
+            let spawned = std::thread::Builder::new()
+                .name(format!("mover-{}", self.movers.len()))
+                .spawn(move || run_mover(&engine, &*queue, &place));
+            match spawned {
+                Ok(mover) => {
+                    self.movers.push(mover);
+                    self.pace.watch(station);
+                }
+                Err(error) if self.movers.is_empty() => return Err(Fatal::Thread(error)),
+                Err(error) => {
+                    tracing::warn!(%error, movers = self.movers.len(), "no more movers");
+                    self.no_more = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The present limit, once it has been named.
+    pub fn limit(&self) -> Option<&Limit> {
+        self.pace.limit()
+    }
+
+    /// What was the limit over the whole job.
+    pub fn summary(&mut self) -> Limit {
+        self.pace.summary()
+    }
+
+    /// Waits until all have ended; the queue is closed.
+    pub fn end(&mut self) {
+        for mover in self.movers.drain(..) {
+            // One that hangs in a system call would keep us for ever.
+            if (!self.engine.control.is_over() || mover.is_finished()) && mover.join().is_err() {
+                tracing::error!("a mover thread ended in a panic");
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What a job tells movers elsewhere before they join it.
+use dmover_model::{JobId, Name, PathBytes};
+use dmover_sys::mount;
+
+use super::{Job, JobList};
+use crate::assemble::RunFacts;
+use crate::error::Fatal;
+use crate::fleet::{JobOffer, RootsKind};
+use crate::root::Resolved;
+use crate::state::StateDirectory;
+use crate::sync::{Guard, Trash};
+
+impl RootsKind {
+    /// How the roots of a job are found.
+    pub(super) fn of(job: &Job) -> Self {
+        match &job.list {
+            JobList::Records(_) => Self::Checked,
+            _ if job.spec.verb.has_destination() => Self::Pairs,
+            _ => Self::Sources,
+        }
+    }
+}
+
+/// Makes the offer of a job.
+pub(super) fn offer(
+    job: &Job,
+    (id, run): (&JobId, u64),
+    (resolved, guard): (&Resolved, &Guard),
+    facts: RunFacts,
+    spared: Vec<Name>,
+) -> Result<JobOffer, Fatal> {
+    let refuse = |what: &str, hint: &str| Err(Fatal::refused(what, hint));
+    if matches!(job.list, JobList::Pairs(_)) {
+        let hint = "leave out --broker: one process copies the lines of such a list";
+        return refuse("a list of pairs cannot be given to movers elsewhere yet", hint);
+    }
+    if job.spec.policy.sync.as_ref().is_some_and(|sync| sync.snapshot.is_some()) {
+        let hint = "leave out --broker: one process makes a snapshot";
+        return refuse("a snapshot cannot be made by movers elsewhere yet", hint);
+    }
+    let mut spec = job.spec.clone();
+    let directory = std::env::current_dir().map_err(|error| {
+        let hint = "go to a directory that is there";
+        Fatal::refused(format!("the current directory cannot be named: {error}"), hint)
+    })?;
+    if spec.policy.inplace {
+        let hint = "leave out --inplace, or --broker";
+        let what = "--inplace is not possible with movers elsewhere: one that was cut off could \
+                    write into a file that another one has finished";
+        return refuse(what, hint);
+    }
+    let repairs = spec.policy.verify.as_ref().is_some_and(|verify| verify.repair);
+    let writes = (spec.verb.fills() || repairs) && !spec.policy.dry_run;
+    // These are each mover's own.
+    spec.limits.threads = 0;
+    let state = job.state.as_ref().and_then(StateDirectory::real_path);
+    Ok(JobOffer {
+        // What writes nothing may be done any number of times at once.
+        key: if writes { id.0.clone() } else { format!("{id}-{run:016x}") },
+        job: id.clone(),
+        run,
+        spec,
+        directory: PathBytes::from(directory.as_os_str()),
+        uid: dmover_sys::process::effective_uid(),
+        kind: RootsKind::of(job),
+        placement: resolved.placement,
+        boot: mount::boot_id(),
+        facts,
+        spared,
+        state: state.zip(guard.state()).map(|(path, own)| (PathBytes::from(path.as_os_str()), own)),
+        trash: guard.trash().map(Trash::name).map(str::to_owned),
+        records: job.manifest.as_ref().map(|manifest| manifest.is_of_written()),
+        wants_items: job.monitor.wants_items(),
+        has_waited: false,
+    })
+}

@@ -1,0 +1,347 @@
+//! What movers tell beside outcomes: heard at once where the coordinator is in this process, else with the next report.
+//!
+//! A mover that works for a coordinator elsewhere collects what it tells in its thread, and its queue sends it with the
+//! outcome that it belongs to ([`Told::take`]). So an outcome that nobody hears, because its lease ran out, tells nothing else either.
+use dmover_model::{
+    ByteRange, Difference, EntryError, Event, ExtraNames, FileDigest, Identity, Item, LossKind,
+    Note, PathBytes, Record, TreePath, Verdict,
+};
+use dmover_observe::{Counter, Counters, Slow};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+
+use crate::context::{Engine, lock};
+use crate::control::StopReason;
+use crate::desk::Fact;
+use crate::made::Carried;
+use crate::sync::WithheldReason;
+use crate::verify::Times;
+
+/// What one mover has to tell since its last report.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// Amounts by the counter's place in [`Counter::ALL`].
+    counts: Vec<(u16, u64)>,
+    said: Vec<Said>,
+    slow: Vec<Slow>,
+    /// Names that were met at the destination.
+    met: u64,
+}
+
+/// One thing that is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Said {
+    Item(Item),
+    Digest(FileDigest),
+    Checked {
+        path: PathBytes,
+        number: u64,
+        verdict: Found,
+    },
+    Difference(Difference),
+    Error(EntryError),
+    Loss {
+        path: PathBytes,
+        kind: LossKind,
+        detail: String,
+    },
+    Note {
+        path: PathBytes,
+        note: Note,
+    },
+    /// An entry for the manifest; one more that is not in it.
+    Record(Box<Record>),
+    LeftOut,
+    /// A file in doubt; one that is not in doubt any more; a writer of a file, and other names of what was written to.
+    Doubt(TreePath),
+    Settled(TreePath),
+    Writer(Identity),
+    SharedDoubts(Identity, Vec<TreePath>),
+    /// These were renamed, with whatever is in doubt of them.
+    Moved(Vec<(TreePath, TreePath)>),
+    /// A directory that would go and holds what stays.
+    Held(PathBytes),
+    LookAgain(String),
+    Withheld(Vec<ExtraNames>, WithheldReason),
+    /// Times that a directory is to have in the end; `true`: unless that is known already.
+    KeptTimes(TreePath, Times, bool),
+    /// Content of a large file with several names.
+    Sealed(Box<Carried>),
+    /// A directory of the destination, not to be entered as a source.
+    Forbidden(Identity),
+    /// A path that counts as one of the manifest.
+    Known(TreePath),
+    Stop(StopReason),
+}
+
+/// A [`Verdict`], which is written for JSON, as a message can carry it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Found {
+    Same,
+    Differs(Vec<ByteRange>),
+    Missing,
+    Unreadable,
+}
+
+impl From<Verdict> for Found {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Same => Self::Same,
+            Verdict::Differs { ranges } => Self::Differs(ranges),
+            Verdict::Missing => Self::Missing,
+            Verdict::Unreadable => Self::Unreadable,
+        }
+    }
+}
+
+impl From<Found> for Verdict {
+    fn from(found: Found) -> Self {
+        match found {
+            Found::Same => Self::Same,
+            Found::Differs(ranges) => Self::Differs { ranges },
+            Found::Missing => Self::Missing,
+            Found::Unreadable => Self::Unreadable,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Collected {
+    told: Told,
+    counters: Option<Counters>,
+}
+
+thread_local! {
+    static COLLECTED: RefCell<Collected> = RefCell::default();
+}
+
+impl Told {
+    /// What the present thread has to tell.
+    pub fn take() -> Self {
+        COLLECTED.with_borrow_mut(|collected| {
+            let mut told = std::mem::take(&mut collected.told);
+            if let Some(counters) = collected.counters.take() {
+                told.counts = counters
+                    .snapshot()
+                    .iter()
+                    .zip(0..)
+                    .filter(|((_, amount), _)| *amount > 0)
+                    .map(|((_, amount), index)| (index, amount))
+                    .collect();
+            }
+            told
+        })
+    }
+
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self == &Self::default()
+    }
+
+    /// How much it is, in things told.
+    pub fn len(&self) -> usize {
+        self.said.len() + self.slow.len()
+    }
+
+    /// How much the present thread has to tell.
+    pub(crate) fn waiting() -> usize {
+        COLLECTED.with_borrow(|collected| collected.told.said.len())
+    }
+
+    /// Cuts it into pieces of at most so many things each.
+    pub fn split(self, most: usize) -> Vec<Self> {
+        let Self { counts, mut said, slow, met } = self;
+        let mut pieces = Vec::new();
+        while said.len() > most {
+            let rest = said.split_off(most);
+            pieces.push(Self { said, ..Self::default() });
+            said = rest;
+        }
+        pieces.push(Self { counts, said, slow, met });
+        pieces
+    }
+}
+
+fn collect(with: impl FnOnce(&mut Collected)) {
+    COLLECTED.with_borrow_mut(with);
+}
+
+impl Engine {
+    /// Tells the coordinator. Answers whether it is elsewhere; otherwise whoever asks has to hear it.
+    pub(crate) fn tell(&self, said: impl FnOnce() -> Said) -> bool {
+        if self.desk.is_some() {
+            collect(|collected| collected.told.said.push(said()));
+        }
+        self.desk.is_some()
+    }
+
+    /// Counts for a coordinator elsewhere.
+    pub(crate) fn tell_count(&self, counter: Counter, amount: u64) {
+        if self.desk.is_some() {
+            collect(|c| c.counters.get_or_insert_default().add(counter, amount));
+        }
+    }
+
+    pub(crate) fn tell_slow(&self, elapsed_us: u64, bytes: u64, path: impl FnOnce() -> PathBytes) {
+        if self.desk.is_none() {
+            return self.slowest.note(elapsed_us, bytes, path);
+        }
+        // Only what is among the slowest of this mover may be among those of all.
+        let mut found = None;
+        self.slowest.note(elapsed_us, bytes, || {
+            let path = path();
+            found = Some(Slow { elapsed_us, bytes, path: path.clone() });
+            path
+        });
+        collect(|collected| collected.told.slow.extend(found));
+    }
+
+    /// A name was met at the destination.
+    pub(crate) fn tell_met(&self) {
+        self.guard.met(1);
+        if self.desk.is_some() {
+            collect(|collected| collected.told.met += 1);
+        }
+    }
+
+    /// Tells whoever watches.
+    pub(crate) fn show(&self, event: Event) {
+        let said = match event {
+            _ if self.desk.is_none() => return self.monitor.event(&event),
+            Event::Item(item) => Said::Item(item),
+            Event::Digest(digest) => Said::Digest(digest),
+            Event::Checked { path, number, verdict } => {
+                Said::Checked { path, number, verdict: verdict.into() }
+            }
+            Event::Difference(difference) => Said::Difference(difference),
+            // These follow from what is told otherwise, or are the coordinator's alone.
+            Event::Start { .. }
+            | Event::Error(_)
+            | Event::Loss { .. }
+            | Event::Note { .. }
+            | Event::Limit(_)
+            | Event::Withheld { .. }
+            | Event::Movers { .. }
+            | Event::Paused { .. } => return,
+        };
+        self.tell(|| said);
+    }
+
+    /// Hears what a mover elsewhere has told. Answers what all movers have to know.
+    pub(crate) fn hear(&self, told: Told) -> Vec<Fact> {
+        let Told { counts, said, slow, met } = told;
+        for (index, amount) in counts {
+            if let Some(counter) = Counter::ALL.get(usize::from(index)) {
+                self.add(*counter, amount);
+            }
+        }
+        for Slow { elapsed_us, bytes, path } in slow {
+            self.slowest.note(elapsed_us, bytes, || path);
+        }
+        self.guard.met(met);
+        if self.counters.get(Counter::BytesCopied) > 0 {
+            self.progress();
+        }
+        said.into_iter().filter_map(|said| self.hear_one(said)).collect()
+    }
+
+    fn hear_one(&self, said: Said) -> Option<Fact> {
+        match said {
+            Said::Item(item) => self.monitor.event(&Event::Item(item)),
+            Said::Digest(digest) => self.monitor.event(&Event::Digest(digest)),
+            Said::Checked { path, number, verdict } => {
+                let verdict = verdict.into();
+                self.monitor.event(&Event::Checked { path, number, verdict });
+            }
+            Said::Difference(found) => self.monitor.event(&Event::Difference(found)),
+            Said::Error(error) => self.error(error),
+            Said::Loss { path, kind, detail } => self.loss(kind, path, detail),
+            Said::Note { path, note } => self.note(note, || path),
+            Said::Record(record) => {
+                if let Some(recorder) = &self.recorder {
+                    self.keep(recorder, *record);
+                }
+            }
+            Said::LeftOut => self.leave_out_of_manifest(),
+            Said::Doubt(path) => self.doubt(path),
+            Said::Settled(path) => self.doubtful.settled(path),
+            Said::Writer(identity) => self.note_writer(identity),
+            Said::SharedDoubts(of, names) => self.share_doubts_of(of, names),
+            Said::Moved(moves) => {
+                let moves: Vec<_> = moves.iter().map(|(from, to)| (from, to)).collect();
+                self.carry_doubts(&moves);
+            }
+            Said::Held(path) => self.hold(path),
+            Said::LookAgain(why) => self.look_again(&why),
+            Said::Withheld(names, reason) => self.withhold(&names, &reason),
+            Said::KeptTimes(path, times, unless_known) => {
+                self.keep_times(path, times, unless_known);
+            }
+            Said::Sealed(carried) => self.remember_sealed(&carried),
+            Said::Forbidden(identity) => {
+                self.forbid(identity);
+                return Some(Fact::Forbidden(identity));
+            }
+            Said::Known(path) => {
+                if let Err(error) = lock(&self.known).insert(&path) {
+                    tracing::warn!(%error, ?path, "what is in it is not told");
+                }
+            }
+            Said::Stop(reason) => {
+                self.control.stop(reason);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmover_model::{
+        Action, DifferenceKind, DifferenceSet, EntryKind, ErrorClass, Operation, Side,
+    };
+
+    #[test]
+    fn whatever_is_told_comes_back_from_a_message() {
+        let path = PathBytes(b"a/\xff".to_vec());
+        let class = ErrorClass::Other;
+        let error = EntryError::plain(Side::Source, Operation::Read, class, path.clone(), "w");
+        let range = ByteRange { start: 1, end: 2 };
+        let verdicts =
+            [Found::Same, Found::Differs(vec![range]), Found::Missing, Found::Unreadable];
+        let number = 3;
+        let checked = verdicts.map(|verdict| Said::Checked { path: path.clone(), number, verdict });
+        let said = [
+            Said::Error(error),
+            Said::Item(Item {
+                path: path.clone(),
+                target: path.clone(),
+                action: Action::Created,
+                kind: EntryKind::File,
+                bytes: 1,
+                elapsed_us: 2,
+                itemized: ">f".into(),
+            }),
+            Said::Difference(Difference {
+                path: path.clone(),
+                kind: EntryKind::File,
+                kinds: DifferenceSet::from_iter([DifferenceKind::Missing]),
+                ranges: vec![range],
+                detail: String::new(),
+                repaired: None,
+            }),
+            Said::Loss { path: path.clone(), kind: LossKind::ALL[0], detail: "d".into() },
+            Said::Note { path: path.clone(), note: Note::LeftoverRemoved },
+            Said::LookAgain("why".into()),
+            Said::Withheld(Vec::new(), WithheldReason::NotMounted(path.clone())),
+            Said::Stop(StopReason::Cancelled),
+        ];
+        let said: Vec<Said> = said.into_iter().chain(checked).collect();
+        let told = Told { counts: vec![(3, 4)], said, ..Told::default() };
+        let bytes = postcard::to_stdvec(&told).unwrap();
+        assert_eq!(postcard::from_bytes::<Told>(&bytes).unwrap(), told);
+        let all: usize = told.clone().split(4).iter().map(Told::len).sum();
+        assert_eq!(all, told.len());
+    }
+}

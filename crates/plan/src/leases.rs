@@ -1,0 +1,214 @@
+//! Who has which task, as the coordinator of movers elsewhere sees it: a table with time as an argument.
+//!
+//! A task that is handed out gets a *number*, which names this very lease and is never given again. It is *offered* until a mover
+//! claims it, and *held* from then on for as long as that mover says so in time. The mover counts from when it
+//! asked, the table from when it heard: so the mover stops first. A number is granted once, whatever a
+//! broker delivers twice.
+use std::collections::{BTreeMap, HashMap};
+
+/// Names a process that movers run in, for as long as it lives.
+pub type MoverId = u64;
+
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// The task is the mover's.
+    Granted,
+    /// It is somebody else's, or nobody's any more.
+    Gone,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Since then.
+    Offered(u64),
+    Held {
+        by: MoverId,
+        until_ms: u64,
+    },
+}
+
+/// The table of leases. `T` is what a number stands for.
+#[derive(Debug)]
+pub struct Leases<T> {
+    length_ms: u64,
+    next: u32,
+    all: BTreeMap<u32, (State, T)>,
+    held: HashMap<MoverId, Vec<u32>>,
+    offered: usize,
+}
+
+impl<T> Leases<T> {
+    /// A table of leases that hold for so long after they were last heard of.
+    pub fn new(length_ms: u64) -> Self {
+        Self { length_ms, next: 1, all: BTreeMap::new(), held: HashMap::new(), offered: 0 }
+    }
+
+    /// How long a lease holds without a word.
+    pub fn length_ms(&self) -> u64 {
+        self.length_ms
+    }
+
+    /// Something is handed out; answers its number.
+    pub fn offer(&mut self, what: T, now_ms: u64) -> u32 {
+        let number = self.next;
+        self.next += 1;
+        self.all.insert(number, (State::Offered(now_ms), what));
+        self.offered += 1;
+        number
+    }
+
+    /// What a number stands for.
+    pub fn get(&self, number: u32) -> Option<&T> {
+        self.all.get(&number).map(|(_, what)| what)
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.all.get_mut(&number).map(|(_, what)| what)
+    }
+
+    /// A mover wants a number. Whoever asks again, because the answer was lost, gets it again.
+    pub fn claim(&mut self, number: u32, by: MoverId, now_ms: u64) -> Claim {
+        let until_ms = now_ms + self.length_ms;
+        match self.all.get_mut(&number) {
+            Some((state @ State::Offered(_), _)) => {
+                *state = State::Held { by, until_ms };
+                self.held.entry(by).or_default().push(number);
+                self.offered -= 1;
+                Claim::Granted
+            }
+            Some((State::Held { by: holder, until_ms: until }, _)) if *holder == by => {
+                *until = until_ms;
+                Claim::Granted
+            }
+            _ => Claim::Gone,
+        }
+    }
+
+    /// A mover has these in hand; answers which of them are not its own any more.
+    pub fn renew(&mut self, by: MoverId, numbers: &[u32], now_ms: u64) -> Vec<u32> {
+        let until_ms = now_ms + self.length_ms;
+        let lost = numbers.iter().filter(|number| match self.all.get_mut(number) {
+            Some((State::Held { by: holder, until_ms: until }, _))
+                if *holder == by && now_ms <= *until =>
+            {
+                *until = until_ms;
+                false
+            }
+            _ => true,
+        });
+        lost.copied().collect()
+    }
+
+    /// Whether a mover speaks for a number.
+    pub fn holds(&self, number: u32, by: MoverId) -> bool {
+        matches!(self.all.get(&number), Some((State::Held { by: holder, .. }, _)) if *holder == by)
+    }
+
+    /// A number has ended, in whosever hands. Answers what it stood for.
+    pub fn end(&mut self, number: u32) -> Option<T> {
+        let (state, what) = self.all.remove(&number)?;
+        match state {
+            State::Offered(_) => self.offered -= 1,
+            State::Held { by, .. } => {
+                if let Some(numbers) = self.held.get_mut(&by) {
+                    numbers.retain(|held| *held != number);
+                    if numbers.is_empty() {
+                        self.held.remove(&by);
+                    }
+                }
+            }
+        }
+        Some(what)
+    }
+
+    /// Takes back what ran out.
+    pub fn expired(&mut self, now_ms: u64) -> Vec<(u32, MoverId, T)> {
+        let over = self.all.iter().filter_map(|(number, (state, _))| match state {
+            State::Held { by, until_ms } if *until_ms < now_ms => Some((*number, *by)),
+            _ => None,
+        });
+        let over: Vec<(u32, MoverId)> = over.collect();
+        over.into_iter().filter_map(|(n, by)| Some((n, by, self.end(n)?))).collect()
+    }
+
+    /// Takes back what nobody has claimed.
+    pub fn withdraw(&mut self) -> Vec<(u32, T)> {
+        let numbers: Vec<u32> = self.unclaimed(u64::MAX).collect();
+        numbers.into_iter().filter_map(|number| Some((number, self.end(number)?))).collect()
+    }
+
+    /// Numbers that were offered before then and not claimed.
+    pub fn unclaimed(&self, before_ms: u64) -> impl Iterator<Item = u32> {
+        self.all.iter().filter_map(move |(number, (state, _))| {
+            matches!(state, State::Offered(since) if *since < before_ms).then_some(*number)
+        })
+    }
+
+    /// How many are offered and not claimed.
+    pub fn offered(&self) -> usize {
+        self.offered
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether nothing is handed out.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// What a mover has in hand.
+    pub fn held_by(&self, mover: MoverId) -> &[u32] {
+        self.held.get(&mover).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_granted_once_however_often_it_is_delivered() {
+        let mut leases = Leases::new(100);
+        let number = leases.offer("task", 0);
+        assert_eq!(leases.claim(number, 1, 10), Claim::Granted);
+        assert_eq!(leases.claim(number, 2, 11), Claim::Gone);
+        assert_eq!(leases.claim(number, 1, 12), Claim::Granted, "the answer was lost");
+        assert!(leases.holds(number, 1) && !leases.holds(number, 2));
+        assert_eq!(leases.end(number), Some("task"));
+        assert_eq!(leases.claim(number, 1, 13), Claim::Gone);
+        assert!(leases.is_empty() && leases.held_by(1).is_empty());
+    }
+
+    #[test]
+    fn a_lease_runs_out_after_its_length_without_a_word_and_not_before() {
+        let mut leases = Leases::new(100);
+        let (one, other) = (leases.offer(1, 0), leases.offer(2, 0));
+        leases.claim(one, 7, 0);
+        leases.claim(other, 7, 0);
+        assert!(leases.renew(7, &[one], 90).is_empty());
+        assert!(leases.expired(100).is_empty());
+        assert_eq!(leases.renew(7, &[other], 101), [other], "what is overdue stays lost");
+        assert_eq!(leases.expired(101), [(other, 7, 2)]);
+        assert_eq!(leases.renew(7, &[one, other], 102), [other], "it was taken back");
+        assert_eq!(leases.expired(203), [(one, 7, 1)]);
+        assert!(leases.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_claimed_can_be_taken_back_and_offered_again() {
+        let mut leases = Leases::new(100);
+        let (one, other) = (leases.offer(1, 5), leases.offer(2, 50));
+        assert_eq!(leases.unclaimed(6).collect::<Vec<_>>(), [one]);
+        leases.claim(other, 1, 60);
+        assert_eq!((leases.offered(), leases.len()), (1, 2));
+        assert_eq!(leases.withdraw(), [(one, 1)]);
+        assert_eq!(leases.claim(one, 1, 61), Claim::Gone);
+        assert!(leases.expired(150).is_empty(), "nobody has lost what is held");
+        assert_ne!(leases.offer(1, 70), one, "a number is never given again");
+    }
+}

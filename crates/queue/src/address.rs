@@ -1,0 +1,203 @@
+//! Where a broker is, and how to be let in.
+use dmover_engine::Fatal;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// What `dmover broker` leaves for whoever may use it: the address with the secret, readable by its owner alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinFile {
+    /// `nats://host:port` or `tls://host:port`.
+    pub url: String,
+    /// The seed of an nkey.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nkey_seed: Option<String>,
+    /// A shared secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// The certificate to trust, as a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_certificate: Option<PathBuf>,
+}
+
+/// How a broker is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Servers of one cluster, separated by commas.
+    pub(crate) url: String,
+    pub(crate) secret: Secret,
+    pub(crate) ca_certificate: Option<PathBuf>,
+}
+
+/// What lets one in.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Secret {
+    /// Nothing is asked, or the address has it.
+    None,
+    Nkey(String),
+    Token(String),
+    /// A file with a JWT and its seed, as `nsc` writes it.
+    Credentials(PathBuf),
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Logs are read by others.
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Nkey(_) => "Nkey(…)",
+            Self::Token(_) => "Token(…)",
+            Self::Credentials(_) => "Credentials(…)",
+        })
+    }
+}
+
+fn refused(what: impl Into<String>, hint: &str) -> Fatal {
+    Fatal::refused(what, hint)
+}
+
+impl Address {
+    /// Understands `--broker`: an address, the file that `dmover broker` has left, or `-` for what stands in that file on
+    /// standard input. `credentials`: a file with a token, with the seed of an nkey, or what `nsc` writes.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn new(broker: &str, credentials: Option<&Path>) -> Result<Self, Fatal> {
+        let is_url = ["nats://", "tls://"].iter().any(|scheme| broker.starts_with(scheme));
+        let mut address = if is_url {
+            Self { url: broker.to_owned(), secret: Secret::None, ca_certificate: None }
+        } else if broker == "-" {
+            Self::of_stdin(std::io::stdin().lock())?
+        } else {
+            Self::of_file(Path::new(broker))?
+        };
+        if let Some(path) = credentials {
+            address.secret = read_secret(path)?;
+        }
+        Ok(address)
+    }
+
+    fn of_file(path: &Path) -> Result<Self, Fatal> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            refused(
+                format!("--broker '{shown}': {error}"),
+                "give nats://HOST:PORT, or the file that 'dmover broker' has written",
+            )
+        })?;
+        let file: JoinFile = serde_json::from_str(&text).map_err(|error| {
+            let hint = "give the file that 'dmover broker' has written";
+            refused(format!("--broker '{shown}' is no file of a broker: {error}"), hint)
+        })?;
+        Ok(Self::of_join_file(file))
+    }
+
+    /// Secrets on command lines are seen by everybody, so a file that a host does not have goes through standard input. Whatever
+    /// follows it there is left alone.
+    fn of_stdin(input: impl std::io::Read) -> Result<Self, Fatal> {
+        let read = serde_json::Deserializer::from_reader(input).into_iter::<JoinFile>().next();
+        let hint = "give it the content of the file that 'dmover broker' has written";
+        match read {
+            Some(Ok(file)) => Ok(Self::of_join_file(file)),
+            Some(Err(error)) => {
+                let message = "--broker -: standard input has no file of a broker";
+                Err(refused(format!("{message}: {error}"), hint))
+            }
+            None => Err(refused("--broker -: standard input is empty", hint)),
+        }
+    }
+
+    fn of_join_file(file: JoinFile) -> Self {
+        let secret = match (file.nkey_seed, file.token) {
+            (Some(seed), _) => Secret::Nkey(seed),
+            (None, Some(token)) => Secret::Token(token),
+            (None, None) => Secret::None,
+        };
+        Self { url: file.url, secret, ca_certificate: file.ca_certificate }
+    }
+
+    /// Where it is, without what lets one in.
+    pub fn shown(&self) -> String {
+        let servers = self.url.split(',').map(|server| match server.split_once("://") {
+            Some((scheme, rest)) => {
+                let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+                format!("{scheme}://{host}")
+            }
+            None => server.to_owned(),
+        });
+        servers.collect::<Vec<_>>().join(",")
+    }
+}
+
+fn read_secret(path: &Path) -> Result<Secret, Fatal> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let hint = "give a file with a token, the seed of an nkey, or one of nsc";
+        refused(format!("--credentials '{shown}': {error}"), hint)
+    })?;
+    let text = text.trim();
+    if text.contains("-----BEGIN NATS USER JWT-----") {
+        return Ok(Secret::Credentials(path.to_owned()));
+    }
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        let hint = "give a file with a token, the seed of an nkey, or one of nsc";
+        return Err(refused(format!("--credentials '{shown}' has no secret in it"), hint));
+    }
+    // Seeds of users begin so (NATS, ADR-1).
+    let is_seed = text.starts_with("SU") && nkeys::KeyPair::from_seed(text).is_ok();
+    Ok(if is_seed { Secret::Nkey(text.into()) } else { Secret::Token(text.into()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_secret() {
+        let address = Address::new("nats://me:secret@a:1,nats://b:2", None).unwrap();
+        assert_eq!(address.shown(), "nats://a:1,nats://b:2");
+        assert!(!format!("{:?}", Secret::Token("secret".into())).contains("secret"));
+    }
+
+    #[test]
+    fn a_file_on_standard_input_ends_with_itself() {
+        let mut input = &b"{\"url\":\"nats://a:1\",\"token\":\"t\"}\nwhat follows"[..];
+        let address = Address::of_stdin(&mut input).unwrap();
+        assert_eq!(
+            (address.url.as_str(), address.secret),
+            ("nats://a:1", Secret::Token("t".into()))
+        );
+        assert_eq!(input, b"\nwhat follows");
+        let error = Address::of_stdin(&b""[..]).unwrap_err();
+        assert!(error.to_string().contains("is empty"), "{error}");
+        assert!(Address::of_stdin(&b"nats://a:1\n"[..]).is_err());
+    }
+
+    #[test]
+    fn files_say_which_kind_of_secret_they_hold() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let seed = nkeys::KeyPair::new_user().seed().unwrap();
+        let file = write("seed", &format!("{seed}\n"));
+        let address = Address::new("nats://a", Some(&file)).unwrap();
+        assert_eq!(address.secret, Secret::Nkey(seed.clone()));
+        let file = write("token", "s3cret");
+        assert_eq!(read_secret(&file).unwrap(), Secret::Token("s3cret".into()));
+        assert!(read_secret(&write("empty", " \n")).is_err());
+        let join = JoinFile {
+            url: "tls://h:4222".into(),
+            nkey_seed: Some(seed.clone()),
+            token: None,
+            ca_certificate: None,
+        };
+        let file = write("join.json", &serde_json::to_string(&join).unwrap());
+        let address = Address::new(file.to_str().unwrap(), None).unwrap();
+        assert_eq!((address.url.as_str(), address.secret), ("tls://h:4222", Secret::Nkey(seed)));
+        let error = Address::new(write("x", "{").to_str().unwrap(), None).unwrap_err();
+        assert!(error.to_string().contains("no file of a broker"), "{error}");
+        assert!(Address::new("nowhere", None).unwrap_err().to_string().contains("nowhere"));
+    }
+}

@@ -1,0 +1,303 @@
+//! Starts a `nats-server` that is configured as dmover needs it, for anybody.
+use dmover_engine::Fatal;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::address::JoinFile;
+
+/// The server has to answer within this.
+const START_WITHIN: Duration = Duration::from_secs(20);
+/// A task or an outcome is cut into pieces below this.
+const PAYLOAD_MAX: &str = "8MB";
+
+/// How a broker is to be started.
+#[derive(Debug, Clone)]
+pub struct BrokerOptions {
+    /// Where it keeps what it has to keep, and its secret.
+    pub state: PathBuf,
+    /// The address that others reach.
+    pub listen: IpAddr,
+    /// The port; 0 chooses one, the same as the last time if that is free.
+    pub port: u16,
+    /// The name that others reach it by, if that is not the address.
+    pub advertise: Option<String>,
+    /// A certificate and its key, for TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// The program; otherwise it is looked for beside dmover and in `search`.
+    pub program: Option<PathBuf>,
+    /// What PATH says.
+    pub search: OsString,
+}
+
+/// A running broker.
+pub struct Broker {
+    child: Child,
+    /// The file that lets others in.
+    pub join_file: PathBuf,
+    /// Its address.
+    pub url: String,
+    /// Where it says what it does.
+    pub log: PathBuf,
+}
+
+fn refused(what: String, hint: &str) -> Fatal {
+    Fatal::refused(what, hint)
+}
+
+impl Broker {
+    /// Starts it, and waits until it answers.
+    ///
+    /// # Errors
+    /// There is no `nats-server`, the directory cannot be used, or it does not start.
+    pub fn start(options: &BrokerOptions) -> Result<Self, Fatal> {
+        let program = find(options)?;
+        let state = &options.state;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(|error| {
+            let message = format!("cannot make '{}': {error}", state.display());
+            refused(message, "name another directory with --state")
+        })?;
+        let lock = lock(state)?;
+        let port = choose_port(options)?;
+        let key = nkey(state)?;
+        let address = SocketAddr::new(options.listen, port);
+        let reached = options.advertise.clone().unwrap_or_else(|| match options.listen {
+            ip if ip.is_unspecified() => {
+                String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned()
+            }
+            IpAddr::V6(ip) => format!("[{ip}]"),
+            IpAddr::V4(ip) => ip.to_string(),
+        });
+        let scheme = if options.tls.is_some() { "tls" } else { "nats" };
+        let url = format!("{scheme}://{reached}:{port}");
+        let config = state.join("nats-server.conf");
+        write(&config, &configuration(options, address, &key.public_key()), 0o600)?;
+        let seed =
+            key.seed().map_err(|error| refused(error.to_string(), "remove the seed file"))?;
+        let join = JoinFile {
+            url: url.clone(),
+            nkey_seed: Some(seed),
+            token: None,
+            ca_certificate: options.tls.as_ref().map(|(certificate, _)| certificate.clone()),
+        };
+        let join_file = state.join("join.json");
+        let text = serde_json::to_string_pretty(&join).unwrap_or_default();
+        write(&join_file, &(text + "\n"), 0o600)?;
+        let log = state.join("nats-server.log");
+        let child = Command::new(&program)
+            .arg("--config")
+            .arg(&config)
+            // It never reads that; so the lock is held as long as the server lives, whoever has started it.
+            .stdin(lock)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| {
+                let message = format!("cannot start '{}': {error}", program.display());
+                refused(message, "name it with --nats-server")
+            })?;
+        let mut broker = Self { child, join_file, url, log };
+        broker.wait_until_ready(address)?;
+        Ok(broker)
+    }
+
+    /// Whether it is still there.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait_until_ready(&mut self, address: SocketAddr) -> Result<(), Fatal> {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => std::net::Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        let begun = Instant::now();
+        while begun.elapsed() < START_WITHIN {
+            if self.has_ended() {
+                let message = format!("nats-server has ended: {}", self.last_words());
+                return Err(Fatal::unavailable(
+                    message,
+                    "see its log; --port chooses another port",
+                ));
+            }
+            if greets(SocketAddr::new(ip, address.port())) {
+                return Ok(());
+            }
+            // It says nothing when it is ready: poll.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let message = format!("nats-server does not answer: {}", self.last_words());
+        Err(Fatal::unavailable(message, "see its log"))
+    }
+
+    fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let bad = text.lines().rev().find(|line| line.contains("[FTL]") || line.contains("[ERR]"));
+        bad.or_else(|| text.lines().next_back()).unwrap_or("it has said nothing").to_owned()
+    }
+
+    /// Asks it to end, and waits for that.
+    pub fn stop(&mut self) {
+        dmover_sys::process::terminate(self.child.id());
+        let begun = Instant::now();
+        while !self.has_ended() && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if !self.has_ended() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A server of NATS speaks first: one line that begins with INFO.
+fn greets(address: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) else {
+        return false;
+    };
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+    let mut word = [0; 4];
+    stream.read_exact(&mut word).is_ok() && word == *b"INFO"
+}
+
+fn find(options: &BrokerOptions) -> Result<PathBuf, Fatal> {
+    const NAME: &str = "nats-server";
+    let hint = "install the package 'nats-server' (2.9 or later), put the program beside dmover, or \
+                name it with --nats-server";
+    // It is a program, and no entry of a tree that somebody could change meanwhile to anybody's harm.
+    let is_file = |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.is_file());
+    if let Some(path) = options.program.as_deref() {
+        return if is_file(path) {
+            Ok(path.to_owned())
+        } else {
+            Err(refused(format!("there is no '{}'", path.display()), hint))
+        };
+    }
+    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(NAME)));
+    // Debian puts it where the PATH of a user does not look.
+    let places = std::env::split_paths(&options.search)
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    let candidates = beside.into_iter().chain(places.map(|place| place.join(NAME)));
+    let mut found = candidates.filter(|candidate| is_file(candidate));
+    found.next().ok_or_else(|| refused("there is no nats-server here".into(), hint))
+}
+
+/// Two servers over one store would ruin it.
+fn lock(state: &Path) -> Result<std::fs::File, Fatal> {
+    let path = state.join("lock");
+    let mut options = std::fs::OpenOptions::new();
+    let opened = options.create(true).append(true).mode(0o600).open(&path);
+    let taken = opened.map_err(std::fs::TryLockError::Error).and_then(|file| {
+        file.try_lock()?;
+        // Whoever had it may have removed it with everything else.
+        let (own, named) = (file.metadata(), std::fs::metadata(&path));
+        match (own, named) {
+            (Ok(own), Ok(named)) if own.ino() == named.ino() => Ok(file),
+            _ => Err(std::fs::TryLockError::WouldBlock),
+        }
+    });
+    taken.map_err(|error| match error {
+        std::fs::TryLockError::WouldBlock => {
+            let message = format!("another broker uses '{}'", state.display());
+            Fatal::unavailable(
+                message,
+                "use that one, end it, or name another directory with --state",
+            )
+        }
+        std::fs::TryLockError::Error(error) => {
+            let message = format!("cannot lock '{}': {error}", path.display());
+            refused(message, "name a directory with --state whose file system has locks")
+        }
+    })
+}
+
+/// The port that was asked for, that of the last time, or any that is free.
+fn choose_port(options: &BrokerOptions) -> Result<u16, Fatal> {
+    let is_free = |port: u16| TcpListener::bind((options.listen, port)).ok();
+    let taken = |port: u16, error: std::io::Error| {
+        let message = format!("cannot listen on {}:{port}: {error}", options.listen);
+        refused(message, "choose another --port or --listen")
+    };
+    if options.port != 0 {
+        let port = options.port;
+        return TcpListener::bind((options.listen, port)).map(|_| port).map_err(|e| taken(port, e));
+    }
+    let last = std::fs::read_to_string(options.state.join("join.json")).ok();
+    let last = last.and_then(|text| serde_json::from_str::<JoinFile>(&text).ok());
+    let last = last.and_then(|join| join.url.rsplit_once(':')?.1.parse().ok());
+    if let Some(port) = last.filter(|port| is_free(*port).is_some()) {
+        return Ok(port);
+    }
+    let any = TcpListener::bind((options.listen, 0)).and_then(|listener| listener.local_addr());
+    any.map(|address| address.port()).map_err(|error| taken(0, error))
+}
+
+/// The key that lets others in: that of the last time, or a new one.
+fn nkey(state: &Path) -> Result<nkeys::KeyPair, Fatal> {
+    let path = state.join("user.nk");
+    if let Ok(seed) = std::fs::read_to_string(&path) {
+        return nkeys::KeyPair::from_seed(seed.trim()).map_err(|error| {
+            refused(format!("'{}' is no seed: {error}", path.display()), "remove it")
+        });
+    }
+    let key = nkeys::KeyPair::new_user();
+    let seed = key.seed().map_err(|error| refused(error.to_string(), "please report this"))?;
+    write(&path, &(seed + "\n"), 0o600)?;
+    Ok(key)
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), Fatal> {
+    let fail = |error: std::io::Error| {
+        let message = format!("cannot write '{}': {error}", path.display());
+        refused(message, "name another directory with --state")
+    };
+    // Never for a moment readable by others.
+    let new = path.with_extension("new");
+    let _ = std::fs::remove_file(&new);
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(&new).map_err(fail)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fail)?;
+    std::fs::rename(&new, path).map_err(fail)
+}
+
+/// The configuration of nats-server. What it acknowledges it may lose in a power cut: the journal is the truth, and a coordinator
+/// issues again what a broker has forgotten.
+fn configuration(options: &BrokerOptions, address: SocketAddr, public_key: &str) -> String {
+    let quoted = |path: &Path| format!("\"{}\"", path.display().to_string().replace('"', "\\\""));
+    let tls = options.tls.as_ref().map_or(String::new(), |(certificate, key)| {
+        let (certificate, key) = (quoted(certificate), quoted(key));
+        format!("tls {{ cert_file: {certificate}, key_file: {key} }}\n")
+    });
+    let state = &options.state;
+    format!(
+        "# Written by 'dmover broker'; changes are lost at its next start.\n\
+         server_name: \"dmover\"\n\
+         listen: \"{address}\"\n\
+         max_payload: {PAYLOAD_MAX}\n\
+         max_pending: 256MB\n\
+         write_deadline: \"10s\"\n\
+         log_file: {}\n\
+         pid_file: {}\n\
+         jetstream {{ store_dir: {} }}\n\
+         {tls}authorization {{ users: [ {{ nkey: {public_key} }} ] }}\n",
+        quoted(&state.join("nats-server.log")),
+        quoted(&state.join("nats-server.pid")),
+        quoted(&state.join("jetstream")),
+    )
+}

@@ -1,0 +1,158 @@
+//! The connection to a broker, for threads that know nothing of tokio.
+use async_nats::jetstream::{self, Context, context::ContextBuilder};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
+use bytes::Bytes;
+use dmover_engine::Fatal;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+use crate::address::{Address, Secret};
+use crate::message::{self, Call, Reply};
+use crate::streams;
+
+/// The first connection is waited for no longer.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// An answer is waited for no longer; it is asked for again by whoever wants it.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// Attempts to connect again are no further apart.
+const RECONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// A connection to a broker.
+pub(crate) struct Link {
+    pub client: Client,
+    pub jetstream: Context,
+    pub runtime: Arc<Runtime>,
+    pub shown: String,
+}
+
+impl Link {
+    /// Connects. `name`: what the broker's administrator sees.
+    pub fn new(address: &Address, name: &str) -> Result<Arc<Self>, Fatal> {
+        let shown = address.shown();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("broker")
+            .enable_all()
+            .build()
+            .map_err(Fatal::Thread)?;
+        let client = runtime.block_on(connect(address, name))?;
+        // It starts a task of its own.
+        let entered = runtime.enter();
+        let jetstream = ContextBuilder::new()
+            .timeout(ANSWER_WITHIN)
+            .ack_timeout(ANSWER_WITHIN)
+            .build(client.clone());
+        drop(entered);
+        let link = Self { client, jetstream, runtime: Arc::new(runtime), shown };
+        link.runtime.block_on(link.check())?;
+        Ok(Arc::new(link))
+    }
+
+    /// Makes sure that the broker can do what is needed.
+    async fn check(&self) -> Result<(), Fatal> {
+        let version = self.client.server_info().version;
+        if !self.client.is_server_compatible(2, 9, 0) {
+            let message = format!("the broker {} is nats-server {version}", self.shown);
+            return Err(Fatal::refused(message, "dmover needs nats-server 2.9 or later"));
+        }
+        // Any answer that knows of streams will do.
+        let known = self.jetstream.get_stream(format!("KV_{}", streams::JOBS)).await;
+        match known {
+            Ok(_) => Ok(()),
+            Err(error) if streams::is_missing(&error) => Ok(()),
+            Err(error) => {
+                let message = format!("the broker {} has no JetStream: {error}", self.shown);
+                let hint = "switch JetStream on (nats-server -js), or use 'dmover broker'";
+                Err(Fatal::refused(message, hint))
+            }
+        }
+    }
+
+    /// Asks a coordinator. `None`: there was no answer.
+    pub async fn call(&self, job: &str, run: u64, call: &Call) -> Option<Reply> {
+        let request =
+            async_nats::Request::new().payload(message::encode(call)).timeout(Some(ANSWER_WITHIN));
+        let subject = streams::call_subject(job, run);
+        let answer = self.client.send_request(subject, request).await;
+        let answer = answer.inspect_err(|error| tracing::debug!(%error, "no answer")).ok()?;
+        decode_or_log(&answer.payload)
+    }
+
+    /// Publishes into a stream and waits until it is there.
+    pub async fn publish(
+        &self,
+        subject: String,
+        id: &str,
+        payload: Bytes,
+    ) -> Result<(), jetstream::context::PublishError> {
+        let message = jetstream::message::PublishMessage::build().payload(payload).message_id(id);
+        self.jetstream.send_publish(subject, message).await?.await.map(|_| ())
+    }
+}
+
+/// What somebody sent, if it can be read.
+pub(crate) fn decode_or_log<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    let decoded = message::decode(bytes);
+    decoded.inspect_err(|error| tracing::warn!(%error, "a message cannot be read")).ok()
+}
+
+async fn connect(address: &Address, name: &str) -> Result<Client, Fatal> {
+    let shown = address.shown();
+    let mut options = ConnectOptions::new()
+        .name(format!("dmover {name}"))
+        .connection_timeout(CONNECT_WITHIN)
+        .request_timeout(Some(ANSWER_WITHIN))
+        .ping_interval(Duration::from_secs(5))
+        .subscription_capacity(1 << 16)
+        .reconnect_delay_callback(|attempts| {
+            // The first attempt is the first connection.
+            let wait = if attempts <= 1 { 0 } else { 25 << attempts.min(6) };
+            RECONNECT_MAX.min(Duration::from_millis(wait))
+        })
+        .event_callback(|event| async move {
+            match event {
+                Event::Connected => tracing::info!("connected to the broker"),
+                Event::Disconnected => tracing::warn!("the connection to the broker is lost"),
+                other => tracing::info!(event = %other, "broker"),
+            }
+        });
+    options = match &address.secret {
+        Secret::None => options,
+        Secret::Nkey(seed) => options.nkey(seed.clone()),
+        Secret::Token(token) => options.token(token.clone()),
+        Secret::Credentials(path) => options.credentials_file(path).await.map_err(|error| {
+            let message = format!("--credentials '{}': {error}", path.display());
+            Fatal::refused(message, "give a file that nsc has written")
+        })?,
+    };
+    if let Some(certificate) = &address.ca_certificate {
+        options = options.add_root_certificates(certificate.clone()).require_tls(true);
+    }
+    let servers: Vec<&str> = address.url.split(',').collect();
+    let connected = tokio::time::timeout(2 * CONNECT_WITHIN, options.connect(servers)).await;
+    let error = match connected {
+        Ok(Ok(client)) => return Ok(client),
+        Ok(Err(error)) => error,
+        Err(_) => {
+            let message = format!("the broker {shown} does not answer");
+            return Err(Fatal::unavailable(message, "is it running, and reachable from here?"));
+        }
+    };
+    let reason = error.to_string();
+    Err(match error.kind() {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+            let message = format!("the broker {shown} does not let us in: {reason}");
+            Fatal::refused(message, "are --credentials, or the file of 'dmover broker', right?")
+        }
+        ConnectErrorKind::ServerParse => {
+            let message = format!("--broker {shown}: {reason}");
+            Fatal::refused(message, "give nats://HOST:PORT")
+        }
+        _ => {
+            let message = format!("the broker {shown} cannot be reached: {reason}");
+            Fatal::unavailable(message, "is it running? 'dmover broker' starts one")
+        }
+    })
+}

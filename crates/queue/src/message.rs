@@ -1,0 +1,271 @@
+//! What goes over the wire. Everything carries the protocol's number or belongs to a run whose offer does.
+use bytes::Bytes;
+use dmover_engine::{Answer, Fact, JobOffer, Question, Told};
+use dmover_model::{Outcome, Task};
+use dmover_plan::leases::MoverId;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Number of the protocol between coordinator and movers. Others are refused.
+pub const PROTOCOL: u32 = 1;
+
+/// Above so many bytes a message is compressed.
+const PLAIN_MAX: usize = 1024;
+/// Never more than this is made of a message, whoever sent it.
+const UNPACKED_MAX: usize = 256 << 20;
+
+/// A job as it stands in the bucket of jobs. The fields beside `offer` can be read whatever the protocol is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct OfferRecord {
+    pub protocol: u32,
+    /// The coordinator's program.
+    pub version: String,
+    pub job: String,
+    pub run: u64,
+    pub host: String,
+    pub pid: u32,
+    /// How long a lease holds without a word.
+    pub lease_ms: u64,
+    pub offer: serde_json::Value,
+}
+
+impl OfferRecord {
+    pub fn offer(&self) -> Result<JobOffer, serde_json::Error> {
+        JobOffer::deserialize(&self.offer)
+    }
+}
+
+/// A process with movers, as it describes itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoverInfo {
+    /// Its number, for as long as it lives.
+    pub id: MoverId,
+    /// The protocol that it speaks.
+    pub protocol: u32,
+    /// Its program.
+    pub version: String,
+    /// Where it runs.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+    /// Processors that it may use.
+    pub cores: u32,
+    /// Memory that it may use for buffers, in bytes.
+    pub memory_bytes: u64,
+    /// What was said of it: `site=…`, `rack=…`.
+    pub labels: Vec<(String, String)>,
+}
+
+/// Anything that a person can be told of.
+pub trait Describe {
+    /// In words.
+    fn describe(&self) -> String;
+}
+
+impl Describe for MoverInfo {
+    fn describe(&self) -> String {
+        format!("{} (process {})", self.host, self.pid)
+    }
+}
+
+/// A task on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TaskMessage {
+    pub number: u32,
+    pub task: Task,
+}
+
+/// What a mover says of a task.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OutcomeMessage {
+    pub mover: MoverId,
+    pub number: u32,
+    /// Counts what is said of this lease, from 1.
+    pub sequence: u32,
+    pub told: Told,
+    pub outcome: Outcome,
+    /// The task has ended.
+    pub ended: bool,
+    /// It is a piece of something, and more pieces follow.
+    pub more: bool,
+}
+
+/// What a mover wants of the coordinator.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Call {
+    /// It wants to work for the job.
+    Hello(MoverInfo),
+    /// It cannot, and why.
+    Unable(MoverInfo, String),
+    /// It was handed a task. `facts`: how many it knows.
+    Claim { mover: MoverId, number: u32, facts: u32 },
+    /// It is there and has these in hand.
+    Renew { mover: MoverId, numbers: Vec<u32>, load: Load },
+    /// Threads there wait for work, or do not any more. Nothing is answered.
+    Waiting(MoverId, bool),
+    /// It has to know something.
+    Ask { mover: MoverId, question: Question },
+    /// It leaves; what it still has is not going to be done.
+    Bye(MoverId),
+    /// Is anybody there?
+    Ping,
+}
+
+/// How a mover does.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Load {
+    /// Tasks of each class that it can have in hand.
+    pub places: u32,
+    /// What keeps it from being faster.
+    pub limit: Option<dmover_model::Limit>,
+    /// Why the broker does not take what it has to say.
+    pub trouble: Option<String>,
+}
+
+/// What the coordinator answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Welcome,
+    Refused(String),
+    /// The task is the mover's, who has to know these facts first.
+    Granted(Vec<Fact>),
+    /// It is not.
+    Gone,
+    /// It may be, but not now.
+    Later,
+    /// The coordinator does not know the mover: it has to say hello again, and has lost whatever it had.
+    Stranger,
+    /// These are not the mover's any more.
+    Renewed {
+        lost: Vec<u32>,
+        control: Control,
+    },
+    Answer(Answer),
+    Noted,
+    /// The coordinator is there: its host and process.
+    Pong(String, u32),
+}
+
+/// What the coordinator wants of all movers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Control {
+    /// Nobody takes anything for now.
+    pub held: bool,
+    /// What is in hand is to be ended.
+    pub stopping: bool,
+    /// Somebody waits for work, and there is none.
+    pub hungry: bool,
+    /// More tasks wait than movers can have in hand soon.
+    pub plenty: bool,
+    /// How many processes with movers share what the job may use.
+    pub movers: u32,
+    /// The run has ended.
+    pub closed: bool,
+}
+
+/// Puts something into a message.
+pub(crate) fn encode<T: Serialize>(what: &T) -> Bytes {
+    // Serialising to memory fails only for sequences whose length is not known beforehand, and there are none.
+    let plain = postcard::to_stdvec(what).unwrap_or_else(|error| {
+        tracing::error!(%error, "a message cannot be written; please report this");
+        Vec::new()
+    });
+    let packed = (plain.len() > PLAIN_MAX).then(|| zstd::bulk::compress(&plain, 1));
+    match packed {
+        Some(Ok(packed)) => [&[1], &packed[..]].concat().into(),
+        _ => [&[0], &plain[..]].concat().into(),
+    }
+}
+
+/// Takes something out of a message.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let plain = match bytes.split_first() {
+        Some((0, plain)) => return from_plain(plain),
+        Some((1, packed)) => zstd::bulk::decompress(packed, unpacked_size(packed)?),
+        _ => return Err("it begins with no known byte".into()),
+    };
+    from_plain(&plain.map_err(|error| error.to_string())?)
+}
+
+fn unpacked_size(packed: &[u8]) -> Result<usize, String> {
+    let size = zstd::zstd_safe::get_frame_content_size(packed).ok().flatten();
+    let size = size.ok_or("it does not say how large it is")? as usize;
+    (size <= UNPACKED_MAX).then_some(size).ok_or_else(|| format!("it would be {size} bytes"))
+}
+
+fn from_plain<T: DeserializeOwned>(plain: &[u8]) -> Result<T, String> {
+    postcard::from_bytes(plain).map_err(|error| error.to_string())
+}
+
+/// Cuts what a mover says into messages of at most so many bytes each.
+pub(crate) fn cut(said: OutcomeMessage, most: usize) -> Vec<(OutcomeMessage, Bytes)> {
+    let whole = encode(&said);
+    let things = said.told.len() + said.outcome.len();
+    if whole.len() <= most || things <= 1 {
+        return vec![(said, whole)];
+    }
+    let OutcomeMessage { mover, number, sequence, told, outcome, ended, .. } = said;
+    let each = things.div_ceil(2 * whole.len().div_ceil(most)).max(1);
+    // What was told comes before what follows from it, and what ends the task comes last.
+    let told = told.split(each).into_iter().map(|told| (told, Outcome::default()));
+    let outcomes = outcome.split(each).into_iter().map(|outcome| (Told::default(), outcome));
+    let pieces: Vec<_> = told.chain(outcomes).collect();
+    let last = pieces.len() - 1;
+    let message = |(index, (told, outcome)): (usize, (Told, Outcome))| {
+        let (sequence, more) = (sequence + index as u32, index < last);
+        OutcomeMessage { mover, number, sequence, told, outcome, ended, more }
+    };
+    let messages = pieces.into_iter().enumerate().map(message);
+    messages.map(|message| (encode(&message), message)).map(|(b, m)| (m, b)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmover_model::{LossKind, Name, NewTask, Parent, TaskKind, TreePath};
+
+    fn outcome(tasks: usize) -> Outcome {
+        let kind = |n: usize| {
+            let path = TreePath::root().join(format!("{n:0200}").as_bytes());
+            TaskKind::Catalog(vec![path])
+        };
+        let tasks = (0..tasks).map(|n| NewTask { parent: Parent::Inherited, kind: kind(n) });
+        Outcome { tasks: tasks.collect(), ..Outcome::default() }
+    }
+
+    #[test]
+    fn a_message_comes_back_as_it_was_sent() {
+        for tasks in [0, 3, 3000] {
+            let sent = outcome(tasks);
+            let bytes = encode(&sent);
+            assert_eq!(decode::<Outcome>(&bytes), Ok(sent));
+            assert!(tasks < 3000 || bytes.len() < 100_000, "it is compressed");
+        }
+        assert!(decode::<Outcome>(b"").is_err() && decode::<Outcome>(b"\x01xx").is_err());
+        let _ = (LossKind::ALL, Name::new(*b"n"));
+    }
+
+    #[test]
+    fn what_is_too_large_is_cut_and_the_last_piece_alone_ends_the_task() {
+        let sent = outcome(5000);
+        let whole = OutcomeMessage {
+            mover: 7,
+            number: 9,
+            sequence: 4,
+            told: Told::default(),
+            outcome: sent.clone(),
+            ended: true,
+            more: false,
+        };
+        let pieces = cut(whole, 4096);
+        assert!(pieces.len() > 1);
+        let mut together = Outcome::default();
+        for (index, (piece, bytes)) in pieces.iter().enumerate() {
+            assert!(bytes.len() <= 4096, "{} bytes", bytes.len());
+            assert_eq!(piece.sequence, 4 + index as u32);
+            assert_eq!(piece.more, index + 1 < pieces.len());
+            together.tasks.extend(piece.outcome.tasks.iter().cloned());
+        }
+        assert_eq!(together, sent);
+    }
+}

@@ -1,0 +1,376 @@
+//! A process with movers: looks for jobs, joins those that it can work for, and leaves nothing behind.
+use async_nats::jetstream::kv;
+use dmover_engine::{Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason};
+use dmover_observe::Counters;
+use futures_util::StreamExt;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::address::Address;
+use crate::link::Link;
+use crate::message::{Call, Describe, MoverInfo, OfferRecord, PROTOCOL, Reply};
+use crate::remote::{RemoteDesk, RemoteQueue};
+use crate::streams::{self, Names};
+
+/// How often movers are looked at.
+const TURN: Duration = Duration::from_millis(5);
+/// Between two attempts to reach a broker that is not there yet.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// A job that could not be joined is tried again after so long.
+const JOIN_AGAIN: Duration = Duration::from_secs(20);
+/// The bucket of jobs is looked at anew after so long, whatever it has said.
+const WATCH_AGAIN: Duration = Duration::from_secs(30);
+/// What is in hand is waited for when the process is to leave.
+const DRAIN: Duration = Duration::from_mins(1);
+
+/// What a process with movers brings along.
+#[derive(Debug, Clone)]
+pub struct MoverOptions {
+    /// Movers at most for a job; 0 chooses.
+    pub threads: usize,
+    /// Memory for buffers, in bytes.
+    pub memory_bytes: u64,
+    /// Files that the process may have open.
+    pub open_files_max: u64,
+    /// For what does not fit into memory.
+    pub spill_directory: PathBuf,
+    /// What was said of it.
+    pub labels: Vec<(String, String)>,
+    /// Only these jobs, by the beginnings of their ids; empty: all.
+    pub jobs: Vec<String>,
+    /// The broker is waited for so long.
+    pub broker_wait: Duration,
+    /// It ends after so long without a job.
+    pub idle_exit: Option<Duration>,
+}
+
+/// A process with movers.
+pub struct Mover {
+    link: Arc<Link>,
+    options: MoverOptions,
+    info: MoverInfo,
+    leaving: Arc<AtomicBool>,
+}
+
+/// What the watcher of the bucket says.
+enum News {
+    Offer(Box<OfferRecord>),
+    Gone(String),
+}
+
+/// A job that is worked for.
+struct Session {
+    run: u64,
+    thread: JoinHandle<Result<(), Fatal>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Mover {
+    /// Connects to the broker.
+    ///
+    /// # Errors
+    /// It cannot be reached, or does not let us in.
+    pub fn connect(address: &Address, options: MoverOptions) -> Result<Self, Fatal> {
+        let begun = Instant::now();
+        let link = loop {
+            match Link::new(address, "mover") {
+                Ok(link) => break link,
+                // Batch systems start movers and brokers in any order.
+                Err(Fatal::Unavailable { .. }) if begun.elapsed() < options.broker_wait => {
+                    std::thread::sleep(TRY_AGAIN);
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let info = MoverInfo {
+            id: dmover_sys::process::random_u64(),
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").into(),
+            host: String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned(),
+            pid: std::process::id(),
+            cores: dmover_sys::process::available_processors() as u32,
+            memory_bytes: options.memory_bytes,
+            labels: options.labels.clone(),
+        };
+        Ok(Self { link, options, info, leaving: Arc::default() })
+    }
+
+    /// The switch that makes it leave: it ends what it has in hand, or hands it back.
+    pub fn leaving(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.leaving)
+    }
+
+    /// Where the broker is.
+    pub fn broker(&self) -> &str {
+        &self.link.shown
+    }
+
+    /// Works for whatever jobs there are until it is to leave. Answers how many it has worked for.
+    ///
+    /// # Errors
+    /// It cannot go on.
+    pub fn run(&self) -> Result<u64, Fatal> {
+        let (tell, news) = mpsc::channel();
+        self.link.runtime.spawn(watch_jobs(Arc::clone(&self.link), tell));
+        let mut offers: HashMap<String, Box<OfferRecord>> = HashMap::new();
+        let mut sessions: HashMap<String, Session> = HashMap::new();
+        let mut tried: HashMap<(String, u64), Instant> = HashMap::new();
+        let (mut joined, mut idle_since) = (0, Instant::now());
+        while !self.leaving.load(Ordering::SeqCst) {
+            match news.recv_timeout(Duration::from_millis(100)) {
+                Ok(News::Offer(offer)) => {
+                    offers.insert(offer.job.clone(), offer);
+                }
+                Ok(News::Gone(job)) => {
+                    offers.remove(&job);
+                    if let Some(session) = sessions.get(&job) {
+                        session.over.store(true, Ordering::SeqCst);
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    let hint = "is it running? See its log";
+                    return Err(Fatal::unavailable("the broker tells of no jobs any more", hint));
+                }
+            }
+            for (job, offer) in &offers {
+                if let Some(session) = sessions.get(job) {
+                    if session.run != offer.run {
+                        session.over.store(true, Ordering::SeqCst);
+                    }
+                    continue;
+                }
+                let key = (job.clone(), offer.run);
+                let is_wanted = self.options.jobs.is_empty()
+                    || self.options.jobs.iter().any(|wanted| job.starts_with(wanted.as_str()));
+                let soon = tried.get(&key).is_some_and(|then| then.elapsed() < JOIN_AGAIN);
+                if !is_wanted || soon {
+                    continue;
+                }
+                tried.insert(key, Instant::now());
+                joined += 1;
+                sessions.insert(job.clone(), self.begin_session(offer)?);
+            }
+            sessions.retain(|job, session| {
+                !session.thread.is_finished() || {
+                    tracing::info!(job, "no longer at work for a job");
+                    false
+                }
+            });
+            if !sessions.is_empty() {
+                idle_since = Instant::now();
+            }
+            if self.options.idle_exit.is_some_and(|most| idle_since.elapsed() >= most) {
+                break;
+            }
+        }
+        for (_, session) in sessions {
+            // Each drains by itself, within bounds.
+            if let Ok(Err(error)) = session.thread.join() {
+                tracing::warn!(%error, "a job was left in disorder");
+            }
+        }
+        Ok(joined)
+    }
+
+    fn begin_session(&self, offer: &OfferRecord) -> Result<Session, Fatal> {
+        let over = Arc::new(AtomicBool::new(false));
+        let worker = Worker {
+            link: Arc::clone(&self.link),
+            options: self.options.clone(),
+            info: MoverInfo { id: dmover_sys::process::random_u64(), ..self.info.clone() },
+            leaving: Arc::clone(&self.leaving),
+            over: Arc::clone(&over),
+        };
+        let offer = offer.clone();
+        let run = offer.run;
+        let thread = std::thread::Builder::new()
+            .name(format!("job-{}", offer.job))
+            .spawn(move || {
+                let done = worker.work(&offer);
+                if let Err(error) = &done {
+                    tracing::warn!(job = offer.job, %error, "this mover cannot work for a job");
+                }
+                done
+            })
+            .map_err(Fatal::Thread)?;
+        Ok(Session { run, thread, over })
+    }
+}
+
+/// Tells of jobs as they come and go.
+async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
+    let mut known: HashMap<String, u64> = HashMap::new();
+    loop {
+        let store = match streams::jobs(&link.jetstream).await {
+            Ok(store) => store,
+            Err(error) => {
+                tracing::debug!(%error, "jobs cannot be looked at");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
+        // What stands there already comes first.
+        let Ok(mut watch) = store.watch_with_history(">").await else {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            continue;
+        };
+        let until = tokio::time::Instant::now() + WATCH_AGAIN;
+        while let Ok(Some(Ok(entry))) = tokio::time::timeout_at(until, watch.next()).await {
+            let news = if entry.operation == kv::Operation::Put {
+                match serde_json::from_slice::<OfferRecord>(&entry.value) {
+                    Ok(offer) if known.get(&entry.key) == Some(&offer.run) => continue,
+                    Ok(offer) => {
+                        known.insert(entry.key, offer.run);
+                        News::Offer(Box::new(offer))
+                    }
+                    Err(error) => {
+                        tracing::warn!(job = entry.key, %error, "a job cannot be understood");
+                        continue;
+                    }
+                }
+            } else {
+                known.remove(&entry.key);
+                News::Gone(entry.key)
+            };
+            if tell.send(news).is_err() {
+                return;
+            }
+        }
+        // A bucket that was made anew may have lost a job that has ended meanwhile; its session notices by itself.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Works for one run of a job.
+struct Worker {
+    link: Arc<Link>,
+    options: MoverOptions,
+    info: MoverInfo,
+    leaving: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+}
+
+impl Worker {
+    fn call(&self, names: &Names, call: &Call) -> Option<Reply> {
+        self.link.runtime.block_on(self.link.call(&names.job, names.run, call))
+    }
+
+    fn work(&self, record: &OfferRecord) -> Result<(), Fatal> {
+        let names = Names { job: record.job.clone(), run: record.run };
+        if record.protocol != PROTOCOL {
+            // The coordinator says so, with both versions.
+            let why = match self.call(&names, &Call::Hello(self.info.clone())) {
+                Some(Reply::Refused(why)) => why,
+                _ => {
+                    let (theirs, own) = (&record.version, env!("CARGO_PKG_VERSION"));
+                    let number = record.protocol;
+                    format!(
+                        "the coordinator is dmover {theirs} (protocol {number}), this mover is \
+                         dmover {own} (protocol {PROTOCOL})"
+                    )
+                }
+            };
+            return Err(Fatal::refused(why, "use one version of dmover for all"));
+        }
+        let joined = self.join(record, &names);
+        if let Err(error) = &joined {
+            self.call(&names, &Call::Unable(self.info.clone(), error.to_string()));
+        }
+        joined
+    }
+
+    fn join(&self, record: &OfferRecord, names: &Names) -> Result<(), Fatal> {
+        let offer: JobOffer = record.offer().map_err(|error| {
+            let hint = "use one version of dmover for all";
+            Fatal::refused(format!("the job cannot be understood: {error}"), hint)
+        })?;
+        let switch = Arc::new(Switch::default());
+        let patience = Duration::from_millis(record.lease_ms);
+        let desk = RemoteDesk {
+            link: Arc::clone(&self.link),
+            names: names.clone(),
+            id: self.info.id,
+            over: Arc::clone(&self.over),
+            patience,
+        };
+        let place = MoverPlace {
+            threads: self.options.threads,
+            memory_bytes: self.options.memory_bytes,
+            open_files_max: self.options.open_files_max,
+            spill_directory: self.options.spill_directory.clone(),
+            desk: Arc::new(desk),
+            counters: Arc::new(Counters::default()),
+            control: Arc::clone(&switch),
+        };
+        let engine = Joining::new(&offer, place)?;
+        let places = engine.places() as u32;
+        match self.call(names, &Call::Hello(self.info.clone())) {
+            Some(Reply::Welcome) => {}
+            Some(Reply::Refused(why)) => {
+                return Err(Fatal::refused(why, "use one version of dmover for all"));
+            }
+            _ => {
+                let hint = "it is tried again";
+                return Err(Fatal::unavailable("the coordinator does not answer", hint));
+            }
+        }
+        tracing::info!(job = names.job, "at work for a job");
+        let queue = RemoteQueue::new(&self.link, names, &self.info, record.lease_ms);
+        queue.tell_load(places, None);
+        queue.begin(engine.learner());
+        let (tasks, gate) = (Arc::clone(&queue), Arc::clone(&queue));
+        let mut joined = engine.begin(tasks, gate)?;
+        let ended = self.keep_at_it(&queue, &mut joined, &switch, places);
+        queue.close();
+        // Whoever still waits for an answer has nothing to wait for.
+        self.over.store(true, Ordering::SeqCst);
+        joined.end();
+        if !queue.control().closed {
+            self.call(names, &Call::Bye(self.info.id));
+        }
+        tracing::info!(job = names.job, mover = self.info.describe(), "left a job");
+        ended
+    }
+
+    fn keep_at_it(
+        &self,
+        queue: &Arc<RemoteQueue>,
+        joined: &mut Joined,
+        switch: &Switch,
+        places: u32,
+    ) -> Result<(), Fatal> {
+        let mut drained: Option<Instant> = None;
+        loop {
+            let control = queue.control();
+            if control.closed || self.over.load(Ordering::SeqCst) {
+                switch.stop_now(StopReason::Cancelled);
+                return Ok(());
+            }
+            joined.share(control.movers);
+            joined.turn(control.held)?;
+            queue.tell_load(places, joined.limit().cloned());
+            if control.stopping {
+                switch.stop(StopReason::Cancelled);
+            }
+            if self.leaving.load(Ordering::SeqCst) {
+                if drained.is_none() {
+                    queue.drain();
+                }
+                let since = *drained.get_or_insert_with(Instant::now);
+                if queue.is_idle() {
+                    return Ok(());
+                }
+                if since.elapsed() > DRAIN {
+                    switch.stop_now(StopReason::Cancelled);
+                    return Ok(());
+                }
+            }
+            std::thread::sleep(TURN);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A job in the bucket of jobs: who has it, and how it is taken over from one who is dead.
+use async_nats::jetstream::kv;
+use dmover_engine::Fatal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::link::Link;
+use crate::message::{Call, OfferRecord, Reply};
+use crate::streams::{self, Names};
+
+/// What stands in the bucket of jobs.
+pub(crate) struct Offered {
+    pub store: kv::Store,
+    pub body: OfferRecord,
+    pub revision: u64,
+}
+
+pub(crate) fn unavailable(what: &str, error: &dyn std::fmt::Display) -> Fatal {
+    Fatal::unavailable(format!("the broker does not take {what}: {error}"), "see its log")
+}
+
+pub(crate) async fn put(
+    store: &kv::Store,
+    body: &OfferRecord,
+    before: Option<u64>,
+) -> Result<u64, Fatal> {
+    let bytes = serde_json::to_vec(body).map_err(|e| unavailable("the job", &e))?;
+    let taken = || {
+        let message = format!("another coordinator has begun job {} just now", body.job);
+        Fatal::unavailable(message, "wait for it, or stop it first")
+    };
+    match before {
+        None => store.create(&body.job, bytes.into()).await.map_err(|error| match error.kind() {
+            kv::CreateErrorKind::AlreadyExists => taken(),
+            _ => unavailable("the job", &error),
+        }),
+        Some(revision) => {
+            let updated = store.update(&body.job, bytes.into(), revision).await;
+            updated.map_err(|error| match error.kind() {
+                kv::UpdateErrorKind::WrongLastRevision => taken(),
+                _ => unavailable("the job", &error),
+            })
+        }
+    }
+}
+
+/// Looks whether somebody else runs this job, and takes it over from one who is dead. Answers the revision to replace.
+/// `has_waited`: its leases have run out.
+pub(crate) async fn take_over(
+    link: &Arc<Link>,
+    store: &kv::Store,
+    names: &Names,
+    has_waited: bool,
+) -> Result<Option<u64>, Fatal> {
+    let found = store.entry(&names.job).await.map_err(|e| unavailable("questions", &e))?;
+    let Some(found) = found else { return Ok(None) };
+    if found.operation != kv::Operation::Put {
+        return Ok(Some(found.revision));
+    }
+    let Ok(old) = serde_json::from_slice::<OfferRecord>(&found.value) else {
+        let message = format!("job {} stands at the broker in a way unknown here", names.job);
+        return Err(Fatal::refused(message, "use the version of dmover that has begun it"));
+    };
+    refuse_living(link, &old).await?;
+    if !has_waited {
+        // Nobody extends the leases of the old run any more.
+        let wait = Duration::from_millis(old.lease_ms + old.lease_ms / 5);
+        let (host, pid) = (&old.host, old.pid);
+        tracing::info!(?wait, host, pid, "waiting for leases of a run that was cut off");
+        tokio::time::sleep(wait).await;
+        // It may have been cut off for a moment.
+        refuse_living(link, &old).await?;
+    }
+    streams::remove(&link.jetstream, &Names { job: old.job, run: old.run }).await;
+    Ok(Some(found.revision))
+}
+
+/// Leaves a job to the coordinator that answers for it.
+async fn refuse_living(link: &Arc<Link>, old: &OfferRecord) -> Result<(), Fatal> {
+    match link.call(&old.job, old.run, &Call::Ping).await {
+        Some(Reply::Pong(host, pid)) => {
+            let message = format!("job {} is run by process {pid} on {host}", old.job);
+            Err(Fatal::unavailable(message, "wait for it, or stop it first"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,342 @@
+//! Has a job done by movers that are started for it.
+use dmover_engine::Fatal;
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use super::post::{BrokerPost, Post, see_off};
+use super::site::{BrokerPlace, Given, Site};
+
+/// How often everything is looked at.
+const TURN: Duration = Duration::from_millis(50);
+/// The job begins when movers are there, or after so long.
+const MOVERS_WITHIN: Duration = Duration::from_mins(1);
+/// What may be different later is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(5);
+/// A job that was at work for so long did not fail for what was there when it began.
+const AT_WORK: Duration = Duration::from_mins(1);
+/// A broker that has ended is started again after so long.
+const BROKER_AGAIN: Duration = Duration::from_secs(2);
+/// What is refused is tried again so often.
+const REFUSALS: u32 = 3;
+/// The exit code for what may be different later.
+const TEMPORARY: i32 = 6;
+
+/// A job and its movers.
+#[derive(Debug, Clone)]
+pub struct Conduct {
+    /// dmover on this host.
+    pub program: PathBuf,
+    /// The verb and its arguments. `None`: just movers, until a signal comes.
+    pub job: Option<Vec<OsString>>,
+    /// Which broker they have.
+    pub broker: BrokerPlace,
+    /// Where movers run.
+    pub site: Site,
+    /// dmover where movers run.
+    pub mover: PathBuf,
+    /// What movers are told beside the broker.
+    pub mover_options: Vec<OsString>,
+    /// Where logs and the broker's data go; made if it is not there, and removed when the job is done.
+    pub directory: PathBuf,
+    /// What the job finds in its environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What may be different later is tried again for so long.
+    pub retry_for: Duration,
+    /// These signals say that the time is nearly over. Others that are heard end the job, but for USR1, which asks it how it
+    /// stands.
+    pub warnings: Vec<i32>,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// The exit code, or the signal that has ended the job.
+    pub how: Result<u8, i32>,
+    /// The time was nearly over, and there is more to do.
+    pub wants_more_time: bool,
+}
+
+/// Who sends signals, and who reads notes.
+struct Outside<'a> {
+    next: &'a dyn Fn() -> Option<i32>,
+    tell: &'a dyn Fn(&str),
+    warnings: &'a [i32],
+    /// The first signal that ends the job.
+    stopped: Option<i32>,
+    warned: bool,
+    /// Somebody is impatient.
+    hurry: bool,
+}
+
+/// The number of SIGUSR1 and SIGTERM on Linux.
+const USR1: i32 = 10;
+const TERM: i32 = 15;
+
+impl Outside<'_> {
+    /// Hears one signal. Answers the one that the job is to get.
+    fn hear(&mut self) -> Option<i32> {
+        let signal = (self.next)()?;
+        if self.warnings.contains(&signal) {
+            if std::mem::replace(&mut self.warned, true) || self.stopped.is_some() {
+                return None;
+            }
+            (self.tell)("the time is nearly over: parking the job");
+            self.stopped = Some(TERM);
+            return Some(TERM);
+        }
+        if signal == USR1 {
+            return Some(USR1);
+        }
+        self.hurry |= self.stopped.is_some();
+        self.stopped.get_or_insert(signal);
+        Some(signal)
+    }
+
+    /// Waits. Answers whether the job is to end.
+    fn pause(&mut self, length: Duration) -> bool {
+        let until = Instant::now() + length;
+        while self.stopped.is_none() && Instant::now() < until {
+            self.hear();
+            std::thread::sleep(TURN);
+        }
+        self.stopped.is_some()
+    }
+}
+
+/// Runs a job from its beginning to its end. `next`: the next signal that has come; `tell`: what a person should know.
+///
+/// # Errors
+/// It could not begin.
+pub fn conduct(
+    conduct: &Conduct,
+    next: &dyn Fn() -> Option<i32>,
+    tell: &dyn Fn(&str),
+) -> Result<Ended, Fatal> {
+    let warnings = &conduct.warnings[..];
+    let mut outside = Outside { next, tell, warnings, stopped: None, warned: false, hurry: false };
+    let mut stage =
+        Stage { conduct, broker: None, given: None, posts: Vec::new(), broker_again: None };
+    let result = stage.attempts(&mut outside);
+    let impatient = outside.hurry;
+    see_off(&mut stage.posts, || impatient || (next)().is_some());
+    drop(stage.broker.take());
+    let how = result?;
+    let is_finished = matches!(how, Ok(0 | 1 | 3 | 4));
+    if is_finished {
+        remove(&conduct.directory);
+    }
+    let wants_more_time = outside.warned && (how.is_err() || conduct.job.is_none());
+    Ok(Ended { how, wants_more_time })
+}
+
+/// Nothing of it is needed when the job is done, unless another copy of the same job has begun to use it.
+fn remove(directory: &Path) {
+    let lock = std::fs::File::open(directory.join("broker/lock"));
+    if lock.as_ref().is_ok_and(|lock| lock.try_lock().is_err()) {
+        return;
+    }
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            tracing::warn!(%error, "the directory of a broker cannot be removed");
+        }
+        _ => {}
+    }
+}
+
+struct Stage<'a> {
+    conduct: &'a Conduct,
+    broker: Option<BrokerPost>,
+    given: Option<Given>,
+    posts: Vec<Post>,
+    broker_again: Option<Instant>,
+}
+
+impl Stage<'_> {
+    /// Tries until it ends in some other way than by what may be different later.
+    fn attempts(&mut self, outside: &mut Outside<'_>) -> Result<Result<u8, i32>, Fatal> {
+        let mut until = Instant::now() + self.conduct.retry_for;
+        let mut refusals = 0;
+        loop {
+            let begun = Instant::now();
+            let result = self.attempt(outside);
+            if begun.elapsed() > AT_WORK {
+                until = Instant::now() + self.conduct.retry_for;
+            }
+            let why = match &result {
+                Ok(Ok(code)) if i32::from(*code) == TEMPORARY => {
+                    "the job cannot go on now".to_owned()
+                }
+                Err(error) if i32::from(error.exit_code().code()) == TEMPORARY => error.to_string(),
+                // An earlier copy may just be tidying up.
+                Err(error) if refusals < REFUSALS => {
+                    refusals += 1;
+                    error.to_string()
+                }
+                _ => return result,
+            };
+            if outside.stopped.is_some() || Instant::now() + AGAIN > until {
+                return result;
+            }
+            let seconds = AGAIN.as_secs();
+            (outside.tell)(&format!("{why}; trying again in {seconds} s"));
+            if outside.pause(AGAIN) {
+                return Ok(stopped(outside));
+            }
+        }
+    }
+
+    fn attempt(&mut self, outside: &mut Outside<'_>) -> Result<Result<u8, i32>, Fatal> {
+        self.begin()?;
+        if let Some(ended) = self.wait_for_movers(outside)? {
+            return Ok(ended);
+        }
+        let Some(job) = &self.conduct.job else { return Ok(Ok(self.stay(outside))) };
+        let mut child = self.start_job(job)?;
+        loop {
+            match child.try_wait() {
+                Ok(None) => {}
+                Ok(Some(status)) => return Ok(how(status)),
+                Err(error) => {
+                    let message = format!("cannot wait for the job: {error}");
+                    return Err(Fatal::unavailable(message, "run the same command again"));
+                }
+            }
+            if let Some(signal) = outside.hear() {
+                dmover_sys::process::signal(child.id(), signal);
+            }
+            self.look(outside.tell);
+            std::thread::sleep(TURN);
+        }
+    }
+
+    /// Starts what is not there yet.
+    fn begin(&mut self) -> Result<(), Fatal> {
+        let directory = &self.conduct.directory;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|e| {
+            let message = format!("cannot make '{}': {e}", directory.display());
+            Fatal::refused(message, "name another directory with --state-dir")
+        })?;
+        if self.given.is_none() {
+            self.given = Some(match &self.conduct.broker {
+                BrokerPlace::Given(given) => given.clone(),
+                BrokerPlace::Own { .. } => self.start_broker()?,
+            });
+        }
+        if let (true, Some(given)) = (self.posts.is_empty(), &self.given) {
+            let Conduct { mover, mover_options, .. } = self.conduct;
+            self.posts = self.conduct.site.posts(mover, mover_options, given, directory);
+            if self.conduct.job.is_none() {
+                self.posts.iter_mut().for_each(Post::may_leave);
+            }
+        }
+        Ok(())
+    }
+
+    fn start_broker(&mut self) -> Result<Given, Fatal> {
+        let BrokerPlace::Own { state, listen } = &self.conduct.broker else {
+            return Err(Fatal::unavailable("the broker is gone", "is it running?"));
+        };
+        let listen = listen.to_string();
+        let own = [self.conduct.program.as_os_str(), OsStr::new("broker")];
+        let words =
+            own.into_iter().chain(["--until-eof", "--listen", &listen, "--state"].map(OsStr::new));
+        let words: Vec<OsString> = words.chain([state.as_os_str()]).map(OsStr::to_owned).collect();
+        let broker = BrokerPost::start(&words, &self.conduct.directory)?;
+        let given = Given::new(broker.join_file.as_os_str());
+        self.broker = Some(broker);
+        given
+    }
+
+    /// Waits until the first mover is there. Answers how it ended meanwhile.
+    fn wait_for_movers(
+        &mut self,
+        outside: &mut Outside<'_>,
+    ) -> Result<Option<Result<u8, i32>>, Fatal> {
+        let until = Instant::now() + MOVERS_WITHIN;
+        while Instant::now() < until {
+            outside.hear();
+            if outside.stopped.is_some() {
+                return Ok(Some(stopped(outside)));
+            }
+            self.look(outside.tell);
+            if self.posts.is_empty() || self.posts.iter().any(Post::is_up) {
+                return Ok(None);
+            }
+            if self.posts.iter().all(Post::is_over) {
+                let hint = "see the notes above; can the hosts be reached, and is dmover there?";
+                return Err(Fatal::unavailable("no movers could be started anywhere", hint));
+            }
+            std::thread::sleep(TURN);
+        }
+        Ok(None)
+    }
+
+    /// Keeps movers going until a signal comes, or all have left in order.
+    fn stay(&mut self, outside: &mut Outside<'_>) -> u8 {
+        while outside.stopped.is_none() && !self.posts.iter().all(Post::is_over) {
+            outside.hear();
+            self.look(outside.tell);
+            std::thread::sleep(TURN);
+        }
+        if self.posts.iter().any(Post::has_failed) { TEMPORARY as u8 } else { 0 }
+    }
+
+    fn start_job(&self, job: &[OsString]) -> Result<Child, Fatal> {
+        let mut command = Command::new(&self.conduct.program);
+        // Behind the verb, where no '--' stands before it.
+        let (verb, further) = job.split_at(job.len().min(1));
+        command.args(verb);
+        if let Some(given) = &self.given {
+            command.arg("--broker").arg(&given.word);
+        }
+        command.args(further);
+        let variables = self.conduct.environment.iter().map(|(name, value)| (name, value));
+        command.envs(variables);
+        // It gets every signal once, from here.
+        command.process_group(0);
+        let program = self.conduct.program.display();
+        command.spawn().map_err(|error| {
+            let message = format!("cannot start '{program}': {error}");
+            Fatal::unavailable(message, "is it still there? check the limits of processes")
+        })
+    }
+
+    fn look(&mut self, tell: &dyn Fn(&str)) {
+        for post in &mut self.posts {
+            if let Some(news) = post.look() {
+                tell(&news);
+            }
+        }
+        if self.broker.as_mut().is_some_and(BrokerPost::has_ended) {
+            tell("the broker has ended; starting it again");
+            self.broker = None;
+            self.broker_again = Some(Instant::now() + BROKER_AGAIN);
+        }
+        if self.broker_again.is_some_and(|then| Instant::now() >= then) {
+            // At the same port, with the same key.
+            self.broker_again = match self.start_broker() {
+                Ok(_) => None,
+                Err(error) => {
+                    tell(&error.to_string());
+                    Some(Instant::now() + 10 * BROKER_AGAIN)
+                }
+            };
+        }
+    }
+}
+
+fn how(status: ExitStatus) -> Result<u8, i32> {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ok(code as u8),
+        (None, signal) => Err(signal.unwrap_or(TERM)),
+    }
+}
+
+fn stopped(outside: &Outside<'_>) -> Result<u8, i32> {
+    Err(outside.stopped.unwrap_or(TERM))
+}

@@ -1,0 +1,302 @@
+//! Something that keeps movers at a place: a process here, which may stand for many elsewhere.
+use dmover_engine::Fatal;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a mover says when it has found the broker.
+const UP: &[u8] = b"waiting for jobs at ";
+/// Movers that ended are started again after so long; longer each time, up to ten times that.
+const AGAIN: Duration = Duration::from_secs(3);
+/// Movers that never came are not started more often than this.
+const ATTEMPTS: u32 = 20;
+/// A mover that is told to leave has so long to hand back what it has.
+const LEAVE_WITHIN: Duration = Duration::from_secs(20);
+/// What it is told once more by a signal it has to do within this.
+const END_WITHIN: Duration = Duration::from_secs(10);
+/// How often ends are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// One such process.
+pub(super) struct Post {
+    name: String,
+    words: Vec<OsString>,
+    feed: Option<Vec<u8>>,
+    log: PathBuf,
+    /// Movers that do not come at the first attempt are done without.
+    skipped_if_absent: bool,
+    /// Movers that leave by themselves are not called back.
+    may_leave: bool,
+    child: Option<Child>,
+    was_up: bool,
+    is_up: bool,
+    attempts: u32,
+    again: Instant,
+    is_given_up: bool,
+    has_failed: bool,
+}
+
+impl Post {
+    pub fn new(name: &str, words: Vec<OsString>, logs: &Path) -> Self {
+        let file: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' })
+            .collect();
+        Self {
+            name: name.to_owned(),
+            words,
+            feed: None,
+            log: logs.join(format!("mover-{file}.log")),
+            skipped_if_absent: false,
+            may_leave: false,
+            child: None,
+            was_up: false,
+            is_up: false,
+            attempts: 0,
+            again: Instant::now(),
+            is_given_up: false,
+            has_failed: false,
+        }
+    }
+
+    /// Gives it this on standard input, which stays open as long as it is needed.
+    pub fn fed(mut self, feed: Vec<u8>) -> Self {
+        self.feed = Some(feed);
+        self
+    }
+
+    pub fn skipped_if_absent(mut self) -> Self {
+        self.skipped_if_absent = true;
+        self
+    }
+
+    /// Does not call back movers that leave in order.
+    pub fn may_leave(&mut self) {
+        self.may_leave = true;
+    }
+
+    #[cfg(test)]
+    pub fn words(&self) -> &[OsString] {
+        &self.words
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// Whether nothing more is expected of it.
+    pub fn is_over(&self) -> bool {
+        self.is_given_up && self.child.is_none()
+    }
+
+    /// Whether it was given up for what went wrong.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Sees to it that movers are there. Answers what a person should know.
+    pub fn look(&mut self) -> Option<String> {
+        if self.is_given_up {
+            return None;
+        }
+        let Some(child) = &mut self.child else {
+            if Instant::now() < self.again {
+                return None;
+            }
+            return self.start().err().and_then(|error| self.lost(&error.to_string(), false));
+        };
+        match child.try_wait() {
+            Ok(None) => {
+                if !self.is_up && contains(&std::fs::read(&self.log).unwrap_or_default(), UP) {
+                    (self.is_up, self.was_up) = (true, true);
+                }
+                None
+            }
+            Ok(Some(status)) => {
+                self.child = None;
+                let why = self.last_words().unwrap_or_else(|| shown(status));
+                self.lost(&why, status.success())
+            }
+            Err(error) => {
+                self.child = None;
+                self.lost(&error.to_string(), false)
+            }
+        }
+    }
+
+    fn start(&mut self) -> std::io::Result<()> {
+        self.attempts += 1;
+        let log = File::create(&self.log)?;
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).stdout(log.try_clone()?).stderr(log);
+        // What a terminal sends to the job is not for them.
+        command.process_group(0);
+        command.stdin(if self.feed.is_some() { Stdio::piped() } else { Stdio::null() });
+        let mut child = command.spawn()?;
+        if let (Some(feed), Some(pipe)) = (&self.feed, &mut child.stdin) {
+            // Far less than a pipe holds; one that has ended already is looked at later.
+            let _ = pipe.write_all(feed);
+        }
+        self.child = Some(child);
+        Ok(())
+    }
+
+    fn lost(&mut self, why: &str, in_order: bool) -> Option<String> {
+        let was_up = std::mem::take(&mut self.is_up);
+        let name = &self.name;
+        if self.may_leave && in_order {
+            self.is_given_up = true;
+            return None;
+        }
+        if was_up {
+            self.attempts = 1;
+        }
+        if !self.was_up && (self.skipped_if_absent || self.attempts >= ATTEMPTS) {
+            (self.is_given_up, self.has_failed) = (true, true);
+            return Some(format!("no movers at {name}, going on without: {why}"));
+        }
+        let pause = AGAIN * self.attempts.clamp(1, 10);
+        self.again = Instant::now() + pause;
+        let seconds = pause.as_secs();
+        // Once for each time that movers were there.
+        (was_up || self.attempts == 1).then(|| {
+            format!("the movers at {name} have ended, starting them again in {seconds} s: {why}")
+        })
+    }
+
+    /// The last line that it has said.
+    fn last_words(&self) -> Option<String> {
+        let text = std::fs::read(&self.log).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let error = lines().find_map(|line| line.split_once("dmover: error: ").map(|(_, why)| why));
+        let words = error.or_else(|| lines().next_back())?;
+        Some(words.chars().filter(|c| !c.is_control()).take(300).collect())
+    }
+
+    /// Tells it that it is not needed any more.
+    pub fn dismiss(&mut self) {
+        self.is_given_up = true;
+        let Some(child) = &mut self.child else { return };
+        // An ssh that has not got through yet hears of nothing.
+        if child.stdin.take().is_none() || !self.is_up {
+            dmover_sys::process::terminate(child.id());
+        }
+    }
+}
+
+/// Waits until all have left that were dismissed; those that do not are ended.
+pub(super) fn see_off(posts: &mut [Post], hurry: impl Fn() -> bool) {
+    for post in &mut *posts {
+        post.dismiss();
+    }
+    let here = |posts: &mut [Post]| {
+        for post in &mut *posts {
+            if let Some(child) = &mut post.child
+                && !matches!(child.try_wait(), Ok(None))
+            {
+                post.child = None;
+            }
+        }
+        posts.iter().any(|post| post.child.is_some())
+    };
+    let wait = |posts: &mut [Post], limit: Duration| {
+        let until = Instant::now() + limit;
+        while here(posts) && Instant::now() < until && !hurry() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    };
+    wait(posts, LEAVE_WITHIN);
+    for child in posts.iter().filter_map(|post| post.child.as_ref()) {
+        dmover_sys::process::terminate(child.id());
+    }
+    wait(posts, END_WITHIN);
+    for mut child in posts.iter_mut().filter_map(|post| post.child.take()) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn contains(text: &[u8], wanted: &[u8]) -> bool {
+    text.windows(wanted.len()).any(|window| window == wanted)
+}
+
+fn shown(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "no status".into(),
+    }
+}
+
+/// A broker as a process of its own, which ends when this one does.
+pub(super) struct BrokerPost {
+    child: Child,
+    /// The file that lets others in.
+    pub join_file: PathBuf,
+}
+
+impl BrokerPost {
+    /// Starts one, and waits until it answers.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn start(words: &[OsString], logs: &Path) -> Result<Self, Fatal> {
+        let fail = |error: &std::io::Error| {
+            Fatal::refused(format!("cannot start a broker: {error}"), "name one with --broker")
+        };
+        let log = logs.join("broker.log");
+        let file = File::create(&log).map_err(|e| fail(&e))?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
+        let mut child = command.process_group(0).spawn().map_err(|e| fail(&e))?;
+        let mut line = String::new();
+        if let Some(said) = child.stdout.take() {
+            // It answers or ends within a bounded time.
+            let read = std::io::BufRead::read_line(&mut std::io::BufReader::new(said), &mut line);
+            read.map_err(|e| fail(&e))?;
+        }
+        if line.ends_with('\n') {
+            return Ok(Self { child, join_file: PathBuf::from(line.trim_end_matches('\n')) });
+        }
+        let status = child.wait().map_err(|e| fail(&e))?;
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let of = |mark: &str| text.lines().find_map(|line| line.split_once(mark).map(|(_, it)| it));
+        let message = of("dmover: error: ").map_or_else(|| shown(status), str::to_owned);
+        let (message, hint) = (format!("no broker: {message}"), of("hint: ").unwrap_or_default());
+        Err(match status.code() {
+            Some(6) => Fatal::unavailable(message, hint),
+            _ => Fatal::refused(message, hint),
+        })
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for BrokerPost {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        // It ends its server within ten seconds.
+        let until = Instant::now() + 2 * END_WITHIN;
+        while !self.has_ended() && Instant::now() < until {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,584 @@
+//! A mover's side of one run: takes tasks, holds on to them, reports.
+use async_nats::jetstream;
+use async_nats::jetstream::consumer::PullConsumer;
+use bytes::Bytes;
+use dmover_engine::queue::{Class, Gate, Lease, Queue};
+use dmover_engine::{Answer, Desk, Fact, Question, Told};
+use dmover_model::{Limit, Outcome};
+use dmover_observe::CLASSES;
+use dmover_plan::leases::MoverId;
+use futures_util::StreamExt;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+use crate::link::{Link, decode_or_log};
+use crate::message::{self, Call, Control, Load, MoverInfo, OutcomeMessage, Reply, TaskMessage};
+use crate::streams::{self, Names};
+
+/// One request for tasks waits so long at the broker.
+const FETCH: Duration = Duration::from_secs(5);
+/// After trouble with the broker.
+const AGAIN: Duration = Duration::from_millis(250);
+/// A task on which nothing moves for so long is not held on to: its thread hangs.
+const STALL: Duration = Duration::from_mins(30);
+/// Work that was handed on comes back as tasks within so many milliseconds.
+const FED: u64 = 4;
+/// Numbers that are known to have been handed over.
+const CLAIMED_MAX: usize = 1 << 16;
+/// What may wait to be sent.
+const OUTBOX: usize = 64;
+/// Room for what the broker adds to a message.
+const HEADERS: usize = 1024;
+
+/// A task in hand here.
+struct Held {
+    lease: Lease,
+    message: jetstream::Message,
+    /// Counts what was said of it.
+    sequence: u32,
+    progressed_ms: u64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Tasks that were claimed and wait for a thread.
+    ready: VecDeque<Lease>,
+    held: HashMap<u32, Held>,
+    /// Numbers that were handed over.
+    claimed: BTreeSet<u32>,
+    running: [usize; CLASSES],
+    allowed: [usize; CLASSES],
+    /// Requests for tasks that are out.
+    fetching: [usize; CLASSES],
+    /// Threads that wait for a task.
+    waiting: usize,
+    /// No new tasks: this process is about to leave.
+    draining: bool,
+}
+
+/// Who learns facts.
+type Learner = Arc<dyn Fn(Fact) + Send + Sync>;
+
+/// The queue of one run, as a process with movers sees it.
+pub(crate) struct RemoteQueue {
+    link: Arc<Link>,
+    names: Names,
+    id: MoverId,
+    info: MoverInfo,
+    lease_ms: u64,
+    state: Mutex<State>,
+    work: Condvar,
+    wanted: tokio::sync::Notify,
+    control: Mutex<Control>,
+    hungry: AtomicBool,
+    closed: AtomicBool,
+    /// Facts that were learnt, and who learns them.
+    facts: Mutex<u32>,
+    learn: Mutex<Option<Learner>>,
+    load: Mutex<Load>,
+    /// Until when nobody here is hungry, because work was handed on.
+    fed_ms: AtomicU64,
+    outbox: mpsc::Sender<Saying>,
+    sending: Mutex<Option<mpsc::Receiver<Saying>>>,
+}
+
+impl RemoteQueue {
+    pub fn new(link: &Arc<Link>, names: &Names, info: &MoverInfo, lease_ms: u64) -> Arc<Self> {
+        let (outbox, sending) = mpsc::channel(OUTBOX);
+        Arc::new(Self {
+            link: Arc::clone(link),
+            names: names.clone(),
+            id: info.id,
+            info: info.clone(),
+            lease_ms,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            wanted: tokio::sync::Notify::new(),
+            control: Mutex::default(),
+            hungry: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            facts: Mutex::new(0),
+            learn: Mutex::new(None),
+            load: Mutex::default(),
+            fed_ms: AtomicU64::new(0),
+            outbox,
+            sending: Mutex::new(Some(sending)),
+        })
+    }
+
+    /// Begins to take tasks; `learn` hears what has to be known before they are done.
+    pub fn begin(self: &Arc<Self>, learn: Learner) {
+        *lock(&self.learn) = Some(learn);
+        let runtime = &self.link.runtime;
+        for class in Class::ALL {
+            runtime.spawn(fetch_all(Arc::clone(self), class));
+        }
+        if let Some(sending) = lock(&self.sending).take() {
+            runtime.spawn(send_all(Arc::clone(self), sending));
+        }
+        runtime.spawn(renew_all(Arc::clone(self)));
+        runtime.spawn(hear_coordinator(Arc::clone(self)));
+        runtime.spawn(tell_waiting(Arc::clone(self)));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// What the coordinator wants.
+    pub fn control(&self) -> Control {
+        *lock(&self.control)
+    }
+
+    /// Takes note of how the movers here do.
+    pub fn tell_load(&self, places: u32, limit: Option<Limit>) {
+        let mut load = lock(&self.load);
+        (load.places, load.limit) = (places, limit);
+    }
+
+    /// Takes nothing new, and asks for what is in hand to be ended early.
+    pub fn drain(&self) {
+        let mut state = self.state();
+        state.draining = true;
+        state.held.values().for_each(|held| held.lease.want_back());
+    }
+
+    /// Whether nothing is in hand.
+    pub fn is_idle(&self) -> bool {
+        self.state().held.is_empty()
+    }
+
+    /// No more tasks are taken, and what is in hand is lost.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.state().held.values().for_each(|held| held.lease.lose());
+        self.work.notify_all();
+        self.wanted.notify_waiters();
+    }
+
+    fn heard(&self, control: Control) {
+        *lock(&self.control) = control;
+        self.hungry.store(control.hungry, Ordering::Relaxed);
+        if control.closed {
+            self.close();
+        }
+    }
+
+    /// How many tasks of a class may be asked for now.
+    fn demand(&self, class: Class) -> usize {
+        let state = self.state();
+        let control = self.control();
+        if state.draining || control.held || control.stopping {
+            return 0;
+        }
+        let index = class as usize;
+        let room = state.allowed[index]
+            .saturating_sub(state.running[index])
+            .saturating_sub(state.fetching[index]);
+        // Where there is plenty, one is asked for ahead: it comes while the others are done.
+        let ahead = usize::from(control.plenty && state.running[index] > 0);
+        let wanted = (state.waiting + ahead).saturating_sub(state.ready.len());
+        (room + ahead).min(wanted.saturating_sub(state.fetching[index]))
+    }
+
+    /// Claims a task that the broker has handed over, and keeps it if it is ours.
+    async fn claim(&self, message: jetstream::Message) {
+        let Some(TaskMessage { number, task }) = decode_or_log(&message.payload) else {
+            return acknowledge(&message).await;
+        };
+        if !self.is_first(number) {
+            // Handed over twice: the coordinator would grant it to us again, who are at it.
+            return acknowledge(&message).await;
+        }
+        let asked_ms = Lease::now_ms();
+        let facts = *lock(&self.facts);
+        let call = Call::Claim { mover: self.id, number, facts };
+        let reply = self.link.call(&self.names.job, self.names.run, &call).await;
+        match reply {
+            Some(Reply::Granted(news)) => self.learn(facts, news),
+            // It is somebody else's turn, or this one's later.
+            Some(Reply::Later) => {
+                self.forget(number);
+                return give_back(&message, Some(AGAIN)).await;
+            }
+            Some(Reply::Stranger) => {
+                self.forget(number);
+                give_back(&message, None).await;
+                return self.say_hello().await;
+            }
+            Some(_) => return acknowledge(&message).await,
+            // Nobody answers: the broker hands it to somebody else later. If it was granted, it runs out.
+            None => return self.forget(number),
+        }
+        let class = Class::of(&task) as usize;
+        let lease = Lease::granted(task, number, asked_ms + self.lease_ms);
+        let mut state = self.state();
+        if state.draining {
+            lease.want_back();
+        }
+        let held = Held { lease: lease.clone(), message, sequence: 0, progressed_ms: asked_ms };
+        state.held.insert(number, held);
+        state.running[class] += 1;
+        state.ready.push_back(lease);
+        drop(state);
+        self.work.notify_one();
+        self.wanted.notify_waiters();
+    }
+
+    /// Whether a number was not handed over before. Only the latest are remembered: older ones have ended.
+    fn is_first(&self, number: u32) -> bool {
+        let mut state = self.state();
+        if state.claimed.len() > CLAIMED_MAX {
+            state.claimed.pop_first();
+        }
+        state.claimed.insert(number)
+    }
+
+    /// A number may be handed over again, because it was not begun.
+    fn forget(&self, number: u32) {
+        self.state().claimed.remove(&number);
+    }
+
+    /// Tells the coordinator once more who this is.
+    async fn say_hello(&self) {
+        let call = Call::Hello(self.info.clone());
+        let reply = self.link.call(&self.names.job, self.names.run, &call).await;
+        tracing::info!(welcome = matches!(reply, Some(Reply::Welcome)), "said hello again");
+    }
+
+    /// Learns facts from the one with number `first` on. Somebody else may have learnt some of them meanwhile.
+    fn learn(&self, first: u32, news: Vec<Fact>) {
+        let mut known = lock(&self.facts);
+        let learn = lock(&self.learn).clone();
+        let new = news.into_iter().skip((*known).saturating_sub(first) as usize);
+        for fact in new {
+            if let Some(learn) = &learn {
+                learn(fact);
+            }
+            *known += 1;
+        }
+    }
+
+    /// Hands what is said of a task to the one who sends it; waits while too much has not been sent.
+    fn say(&self, lease: &Lease, outcome: Outcome, ended: bool) {
+        let told = Told::take();
+        let Some(sequence) = self.state().held.get(&lease.number).map(|held| held.sequence) else {
+            return;
+        };
+        if !outcome.tasks.is_empty() {
+            self.fed_ms.store(Lease::now_ms() + FED, Ordering::Relaxed);
+        }
+        let said = OutcomeMessage {
+            mover: self.id,
+            number: lease.number,
+            sequence: sequence + 1,
+            told,
+            outcome,
+            ended,
+            more: false,
+        };
+        let most = self.link.client.max_payload().saturating_sub(HEADERS).max(HEADERS);
+        let pieces = message::cut(said, most);
+        if let (Some((last, _)), Some(held)) =
+            (pieces.last(), self.state().held.get_mut(&lease.number))
+        {
+            held.sequence = last.sequence;
+        }
+        let pieces = pieces.into_iter().map(|(piece, bytes)| (piece.sequence, bytes)).collect();
+        let saying = Saying { lease: lease.clone(), pieces, ended };
+        // Nobody sends any more when the run is over, and then nobody has to hear it.
+        let _ = self.outbox.blocking_send(saying);
+    }
+}
+
+/// What is said of a task, on its way.
+struct Saying {
+    lease: Lease,
+    /// With their places in what is said of the lease.
+    pieces: Vec<(u32, Bytes)>,
+    ended: bool,
+}
+
+/// Sends what is said, in order, each until the broker has it or the task is lost.
+async fn send_all(queue: Arc<RemoteQueue>, mut outbox: mpsc::Receiver<Saying>) {
+    while let Some(Saying { lease, pieces, ended }) = outbox.recv().await {
+        for (sequence, bytes) in pieces {
+            let id = format!("{}-{}-{sequence}", queue.id, lease.number);
+            while lease.holds() && !queue.is_closed() {
+                let subject = queue.names.outcome_subject();
+                let Err(error) = queue.link.publish(subject, &id, bytes.clone()).await else {
+                    lock(&queue.load).trouble = None;
+                    break;
+                };
+                tracing::warn!(%error, number = lease.number, "an outcome is not taken");
+                lock(&queue.load).trouble = Some(error.to_string());
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+        if ended {
+            let held = queue.state().held.remove(&lease.number);
+            if let Some(held) = held {
+                acknowledge(&held.message).await;
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the broker hand a task to somebody, at once or later.
+async fn give_back(message: &jetstream::Message, after: Option<Duration>) {
+    if let Err(error) = message.ack_with(jetstream::AckKind::Nak(after)).await {
+        tracing::debug!(%error, "a task cannot be given back");
+    }
+}
+
+async fn acknowledge(message: &jetstream::Message) {
+    if let Err(error) = message.ack().await {
+        tracing::debug!(%error, "a task cannot be acknowledged");
+    }
+}
+
+/// Takes tasks of a class as threads get free.
+async fn fetch_all(queue: Arc<RemoteQueue>, class: Class) {
+    let mut consumer: Option<PullConsumer> = None;
+    while !queue.is_closed() {
+        let notified = queue.wanted.notified();
+        let demand = queue.demand(class);
+        if demand == 0 {
+            let _ = tokio::time::timeout(AGAIN, notified).await;
+            continue;
+        }
+        if consumer.is_none() {
+            let stream = queue.link.jetstream.get_stream(queue.names.tasks()).await;
+            consumer = match stream {
+                Ok(stream) => streams::consumer(&stream, &queue.names, class).await.ok(),
+                Err(_) => None,
+            };
+        }
+        let Some(known) = consumer.clone() else {
+            tokio::time::sleep(AGAIN).await;
+            continue;
+        };
+        queue.state().fetching[class as usize] += demand;
+        let fetching = Arc::clone(&queue);
+        tokio::spawn(async move { fetch(fetching, known, class, demand).await });
+        // A consumer that is gone with its stream is found again by name.
+        if queue.link.client.connection_state() != async_nats::connection::State::Connected {
+            consumer = None;
+        }
+    }
+}
+
+/// One request for so many tasks.
+async fn fetch(queue: Arc<RemoteQueue>, consumer: PullConsumer, class: Class, most: usize) {
+    let mut left = most;
+    let messages = consumer.fetch().max_messages(most).expires(FETCH).messages().await;
+    match messages {
+        Ok(mut messages) => {
+            while let Some(message) = messages.next().await {
+                let Ok(message) = message else { break };
+                left -= 1;
+                queue.claim(message).await;
+                queue.state().fetching[class as usize] -= 1;
+            }
+        }
+        Err(error) => {
+            tracing::debug!(%error, "tasks cannot be asked for");
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+    queue.state().fetching[class as usize] -= left;
+    queue.wanted.notify_waiters();
+}
+
+/// Says in time that what is in hand is still in hand, as long as something moves.
+async fn renew_all(queue: Arc<RemoteQueue>) {
+    let every = Duration::from_millis((queue.lease_ms / 4).clamp(50, 5_000));
+    while !queue.is_closed() {
+        tokio::time::sleep(every).await;
+        let now = Lease::now_ms();
+        let (numbers, messages) = {
+            let mut state = queue.state();
+            let mut all = (Vec::new(), Vec::new());
+            for (number, held) in &mut state.held {
+                if held.lease.take_progress() {
+                    held.progressed_ms = now;
+                }
+                // What has run out here is not asked for again: somebody else is to have it.
+                let moves = now < held.progressed_ms + STALL.as_millis() as u64;
+                if moves && held.lease.holds() {
+                    all.0.push(*number);
+                    all.1.push(held.message.clone());
+                }
+            }
+            all
+        };
+        let load = lock(&queue.load).clone();
+        let call = Call::Renew { mover: queue.id, numbers: numbers.clone(), load };
+        let reply = queue.link.call(&queue.names.job, queue.names.run, &call).await;
+        for message in messages {
+            // It keeps the broker from handing the task to somebody else; the coordinator would not let him have it.
+            if let Err(error) = message.ack_with(jetstream::AckKind::Progress).await {
+                tracing::debug!(%error, "the broker is not told of progress");
+            }
+        }
+        match reply {
+            Some(Reply::Renewed { lost, control }) => {
+                let state = queue.state();
+                for number in numbers {
+                    let Some(held) = state.held.get(&number) else { continue };
+                    if lost.contains(&number) {
+                        held.lease.lose();
+                    } else {
+                        held.lease.hold_until(now + queue.lease_ms);
+                    }
+                }
+                drop(state);
+                queue.heard(control);
+            }
+            Some(Reply::Stranger) => {
+                // It was silent for too long: whatever it had is others' by now.
+                queue.state().held.values().for_each(|held| held.lease.lose());
+                queue.say_hello().await;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Tells the coordinator whether threads here wait for work.
+async fn tell_waiting(queue: Arc<RemoteQueue>) {
+    // A mover that has just come waits.
+    let mut told = true;
+    while !queue.is_closed() {
+        let notified = queue.wanted.notified();
+        let waits = {
+            let state = queue.state();
+            state.waiting > state.ready.len() && !state.draining
+        };
+        if waits == told {
+            let _ = tokio::time::timeout(AGAIN, notified).await;
+            // What lasts no longer is not worth a message.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            continue;
+        }
+        told = waits;
+        let body = message::encode(&Call::Waiting(queue.id, waits));
+        let subject = queue.names.call_subject();
+        if let Err(error) = queue.link.client.publish(subject, body).await {
+            tracing::debug!(%error, "the coordinator is not told who waits");
+        }
+    }
+}
+
+/// Hears what the coordinator says to everybody.
+async fn hear_coordinator(queue: Arc<RemoteQueue>) {
+    let subject = queue.names.tell_subject();
+    let Ok(mut said) = queue.link.client.subscribe(subject).await else { return };
+    while !queue.is_closed() {
+        match tokio::time::timeout(Duration::from_secs(1), said.next()).await {
+            Ok(Some(message)) => {
+                if let Some(control) = decode_or_log::<Control>(&message.payload) {
+                    queue.heard(control);
+                }
+            }
+            Ok(None) => return,
+            Err(_) => {}
+        }
+    }
+}
+
+impl Queue for RemoteQueue {
+    fn lease(&self, most: usize, wait: Duration) -> Vec<Lease> {
+        let mut state = self.state();
+        if state.ready.is_empty() && !self.is_closed() {
+            state.waiting += 1;
+            self.wanted.notify_waiters();
+            let (guard, _) = self
+                .work
+                .wait_timeout_while(state, wait, |s| s.ready.is_empty() && !self.is_closed())
+                .unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            state.waiting -= 1;
+        }
+        let count = most.min(state.ready.len());
+        state.ready.drain(..count).collect()
+    }
+
+    fn report(&self, lease: &Lease, outcome: Outcome) {
+        self.say(lease, outcome, false);
+    }
+
+    fn complete(&self, lease: &Lease, outcome: Outcome) {
+        self.say(lease, outcome, true);
+        self.state().running[Class::of(&lease.task) as usize] -= 1;
+        self.wanted.notify_waiters();
+    }
+
+    fn is_hungry(&self) -> bool {
+        let state = self.state();
+        let here = state.waiting > 0
+            && state.ready.is_empty()
+            && state.running[Class::Small as usize] < state.allowed[Class::Small as usize];
+        drop(state);
+        // What was just handed on is on its way back as a task.
+        let is_fed = Lease::now_ms() < self.fed_ms.load(Ordering::Relaxed);
+        !is_fed && (here || self.hungry.load(Ordering::Relaxed))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+}
+
+impl Gate for RemoteQueue {
+    fn allow(&self, class: Class, movers: usize) {
+        let mut state = self.state();
+        state.allowed[class as usize] = movers;
+        let surplus = state.running[class as usize].saturating_sub(movers);
+        let (asked, others): (Vec<&Held>, Vec<&Held>) = state
+            .held
+            .values()
+            .filter(|held| Class::of(&held.lease.task) == class)
+            .partition(|held| held.lease.is_wanted_back());
+        for held in others.iter().take(surplus.saturating_sub(asked.len())) {
+            held.lease.want_back();
+        }
+        drop(state);
+        self.wanted.notify_waiters();
+    }
+}
+
+/// Asks the coordinator of one run.
+pub(crate) struct RemoteDesk {
+    pub link: Arc<Link>,
+    pub names: Names,
+    pub id: MoverId,
+    /// It is not asked any longer: the run has ended, or what was leased is lost in any case.
+    pub over: Arc<AtomicBool>,
+    pub patience: Duration,
+}
+
+impl Desk for RemoteDesk {
+    fn ask(&self, question: Question) -> Option<Answer> {
+        let call = Call::Ask { mover: self.id, question };
+        let begun = Lease::now_ms();
+        while !self.over.load(Ordering::SeqCst) {
+            let call = self.link.call(&self.names.job, self.names.run, &call);
+            if let Some(Reply::Answer(answer)) = self.link.runtime.block_on(call) {
+                return Some(answer);
+            }
+            if Lease::now_ms() > begun + self.patience.as_millis() as u64 {
+                return None;
+            }
+            std::thread::sleep(AGAIN);
+        }
+        None
+    }
+}

@@ -1,0 +1,199 @@
+//! What a job has at the broker: two streams for each run, and a bucket for all jobs.
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::{Context, ErrorCode, kv};
+use dmover_engine::{Fatal, queue::Class};
+use std::time::Duration;
+
+/// The bucket in which jobs are offered.
+pub(crate) const JOBS: &str = "dmover_jobs";
+/// Where tasks go that no mover survives.
+const DEAD: &str = "DMOVER_DEAD";
+/// A broker gives a message to somebody else after so long without a word. The coordinator decides who has a task, so this is
+/// only for messages that got lost on their way.
+const ACK_WAIT: Duration = Duration::from_secs(10);
+/// Movers that may wait for tasks at a time.
+const WAITING_MAX: i64 = 1 << 16;
+/// What is found at a broker after so long is nobody's.
+const AGE_MAX: Duration = Duration::from_hours(30 * 24);
+/// Bytes of outcomes that may wait for the coordinator.
+const OUTCOMES_MAX: i64 = 4 << 30;
+
+/// Names of one run.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    pub job: String,
+    pub run: u64,
+}
+
+pub(crate) fn call_subject(job: &str, run: u64) -> String {
+    format!("dmover.call.{job}.{run:016x}")
+}
+
+impl Names {
+    pub fn tasks(&self) -> String {
+        format!("DMOVER_TASKS_{}_{:016x}", self.job, self.run)
+    }
+
+    pub fn outcomes(&self) -> String {
+        format!("DMOVER_OUTCOMES_{}_{:016x}", self.job, self.run)
+    }
+
+    pub fn task_subject(&self, class: Class) -> String {
+        format!("dmover.task.{}.{:016x}.{}", self.job, self.run, word(class))
+    }
+
+    pub fn outcome_subject(&self) -> String {
+        format!("dmover.outcome.{}.{:016x}", self.job, self.run)
+    }
+
+    /// What the coordinator says to all movers.
+    pub fn tell_subject(&self) -> String {
+        format!("dmover.tell.{}.{:016x}", self.job, self.run)
+    }
+
+    pub fn call_subject(&self) -> String {
+        call_subject(&self.job, self.run)
+    }
+
+    pub fn dead_subject(&self) -> String {
+        format!("dmover.dead.{}", self.job)
+    }
+}
+
+/// The word for a class in subjects and names.
+pub(crate) fn word(class: Class) -> &'static str {
+    match class {
+        Class::Small => "small",
+        Class::Large => "large",
+    }
+}
+
+/// Whether an error says that a stream is not there.
+pub(crate) fn is_missing(error: &GetStreamError) -> bool {
+    matches!(
+        error.kind(),
+        GetStreamErrorKind::JetStream(ref error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND
+    )
+}
+
+fn fail(what: &str, error: &dyn std::fmt::Display) -> Fatal {
+    let hint = "has it space, and is JetStream allowed to use it? See its log";
+    Fatal::unavailable(format!("the broker cannot keep {what}: {error}"), hint)
+}
+
+/// Makes the streams of a run, with their consumers; those that are there stay.
+pub(crate) async fn make(context: &Context, names: &Names) -> Result<(Stream, Stream), Fatal> {
+    let plain = Config {
+        retention: RetentionPolicy::WorkQueue,
+        storage: StorageType::File,
+        // Whoever publishes has to know when there is no room; nothing that waits goes.
+        discard: DiscardPolicy::New,
+        max_age: AGE_MAX,
+        ..Config::default()
+    };
+    let tasks = Config {
+        name: names.tasks(),
+        subjects: Class::ALL.map(|class| names.task_subject(class)).to_vec(),
+        ..plain.clone()
+    };
+    let tasks = context.get_or_create_stream(tasks).await.map_err(|e| fail("tasks", &e))?;
+    for class in Class::ALL {
+        consumer(&tasks, names, class).await?;
+    }
+    let outcomes = Config {
+        name: names.outcomes(),
+        subjects: vec![names.outcome_subject()],
+        max_bytes: OUTCOMES_MAX,
+        ..plain
+    };
+    let outcomes =
+        context.get_or_create_stream(outcomes).await.map_err(|e| fail("outcomes", &e))?;
+    Ok((tasks, outcomes))
+}
+
+/// The consumer that movers take tasks of a class from.
+pub(crate) async fn consumer(
+    tasks: &Stream,
+    names: &Names,
+    class: Class,
+) -> Result<PullConsumer, Fatal> {
+    let config = pull::Config {
+        durable_name: Some(word(class).into()),
+        filter_subject: names.task_subject(class),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: ACK_WAIT,
+        max_deliver: -1,
+        max_ack_pending: -1,
+        max_waiting: WAITING_MAX,
+        ..pull::Config::default()
+    };
+    let made = tasks.get_or_create_consumer(word(class), config).await;
+    made.map_err(|e| fail("a consumer of tasks", &e))
+}
+
+/// The consumer from which the coordinator hears outcomes.
+pub(crate) async fn hearer(outcomes: &Stream) -> Result<PullConsumer, Fatal> {
+    let config = pull::Config {
+        durable_name: Some("coordinator".into()),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: Duration::from_mins(1),
+        max_ack_pending: 1 << 14,
+        ..pull::Config::default()
+    };
+    let made = outcomes.get_or_create_consumer("coordinator", config).await;
+    made.map_err(|e| fail("the consumer of outcomes", &e))
+}
+
+/// Takes away what a run had.
+pub(crate) async fn remove(context: &Context, names: &Names) {
+    for name in [names.tasks(), names.outcomes()] {
+        if let Err(error) = context.delete_stream(&name).await {
+            tracing::debug!(%error, name, "a stream could not be removed");
+        }
+    }
+}
+
+/// The bucket of jobs, made if need be.
+pub(crate) async fn jobs(context: &Context) -> Result<kv::Store, Fatal> {
+    if let Ok(store) = context.get_key_value(JOBS).await {
+        return Ok(store);
+    }
+    // The client's own way asks for the account as nats-server 2.9 does not describe it yet (NATS, ADR-8 has the stream of a
+    // bucket).
+    let config = Config {
+        name: format!("KV_{JOBS}"),
+        description: Some("jobs that movers can work for".into()),
+        subjects: vec![format!("$KV.{JOBS}.>")],
+        max_messages_per_subject: 1,
+        storage: StorageType::File,
+        discard: DiscardPolicy::New,
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        ..Config::default()
+    };
+    let made = context.get_or_create_stream(config).await;
+    made.map_err(|e| fail("jobs", &e))?;
+    context.get_key_value(JOBS).await.map_err(|e| fail("jobs", &e))
+}
+
+/// Keeps a task that no mover survives, to be looked at.
+pub(crate) async fn bury(context: &Context, names: &Names, body: bytes::Bytes) {
+    let config = Config {
+        name: DEAD.into(),
+        subjects: vec!["dmover.dead.*".into()],
+        max_messages: 100_000,
+        max_age: AGE_MAX,
+        ..Config::default()
+    };
+    let made = context.get_or_create_stream(config).await.map(|_| ());
+    let published = match made {
+        Ok(()) => context.publish(names.dead_subject(), body).await.map(|_| ()),
+        Err(error) => return tracing::warn!(%error, "the dead-letter stream cannot be made"),
+    };
+    if let Err(error) = published {
+        tracing::warn!(%error, "a dead letter cannot be kept");
+    }
+}

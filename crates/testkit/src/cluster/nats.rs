@@ -1,0 +1,218 @@
+//! A real nats-server with JetStream.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::daemon::{Daemon, STARTING};
+use super::workplace::{Workplace, pid_file};
+use super::{Host, http};
+
+/// A nats-server with its store; dropping it kills it.
+#[derive(Debug)]
+pub struct NatsServer {
+    // Dropped before the directory and the namespace.
+    daemon: Option<Daemon>,
+    place: Place,
+    directory: PathBuf,
+    ports: Ports,
+}
+
+#[derive(Debug)]
+enum Place {
+    Host(Host),
+    Here(Workplace),
+}
+
+impl Place {
+    fn address(&self) -> Ipv4Addr {
+        match self {
+            Self::Host(host) => host.address(),
+            Self::Here(_) => Ipv4Addr::LOCALHOST,
+        }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        match self {
+            Self::Host(host) => host.command(program),
+            Self::Here(_) => Command::new(super::tool::find(program).unwrap_or(program.into())),
+        }
+    }
+}
+
+/// For clients and for monitoring; the server is asked to choose where it shares an address.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    client: u16,
+    monitor: u16,
+}
+
+impl NatsServer {
+    /// Starts a server on a host, on port 4222, and waits until its JetStream answers.
+    ///
+    /// `config` is in the server's own language and may be empty. Addresses, ports and the place of the
+    /// store are arguments, which count for more than the configuration.
+    pub fn start(host: &Host, config: &str) -> Result<Self> {
+        // Two servers on a host would share a directory, but they would also share a port.
+        let directory = host.directory().join(format!("nats-{}", host.name()));
+        let ports = Some(Ports { client: 4222, monitor: 8222 });
+        Self::start_in(Place::Host(host.clone()), directory, config, ports)
+    }
+
+    /// Starts a server for this machine alone, without any namespace, and so without privilege; the
+    /// ports are free ones that stay the same over a restart.
+    pub fn start_local(config: &str) -> Result<Self> {
+        let workplace = Workplace::create()?;
+        let directory = workplace.path().join("nats");
+        Self::start_in(Place::Here(workplace), directory, config, None)
+    }
+
+    fn start_in(
+        place: Place,
+        directory: PathBuf,
+        config: &str,
+        ports: Option<Ports>,
+    ) -> Result<Self> {
+        match std::fs::create_dir(&directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(error).with_context(|| format!("create {directory:?}"));
+            }
+            _ => {}
+        }
+        std::fs::write(directory.join("config"), config)?;
+        let unknown = Ports { client: 0, monitor: 0 };
+        let mut server = Self { daemon: None, place, directory, ports: ports.unwrap_or(unknown) };
+        server.launch()?;
+        Ok(server)
+    }
+
+    fn launch(&mut self) -> Result<()> {
+        // The server takes a free port for -1.
+        let port = |number: u16| if number == 0 { "-1".to_owned() } else { number.to_string() };
+        let mut command = self.place.command("nats-server");
+        command.arg("-c").arg(self.directory.join("config"));
+        command.arg("-a").arg(self.place.address().to_string());
+        command.args(["-p", &port(self.ports.client), "-m", &port(self.ports.monitor)]);
+        command.arg("-js").arg("-sd").arg(self.store());
+        command.arg("--ports_file_dir").arg(&self.directory);
+        let daemon = Daemon::start("nats-server", &self.log(), &mut command)?;
+        let daemon = self.daemon.insert(daemon);
+        if let Place::Here(workplace) = &self.place {
+            std::fs::write(pid_file(workplace.path()), daemon.pid().to_string())?;
+        }
+        if self.ports.client == 0 {
+            let file = self.directory.join(format!("nats-server_{}.ports", daemon.pid()));
+            let found = &mut self.ports;
+            daemon.wait_until("listening", STARTING, || {
+                let Some(ports) = Ports::read(&file) else { return Ok(false) };
+                *found = ports;
+                Ok(true)
+            })?;
+        }
+        let monitor = SocketAddr::new(self.place.address().into(), self.ports.monitor);
+        daemon.wait_until("healthy", STARTING, || Ok(http::answers(monitor, "/healthz")))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+
+    fn store(&self) -> PathBuf {
+        self.directory.join("store")
+    }
+
+    /// Where clients connect; it stays the same over a restart.
+    pub fn url(&self) -> String {
+        format!("nats://{}", self.address())
+    }
+
+    /// The address for clients.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(self.place.address()), self.ports.client)
+    }
+
+    /// The address of its monitoring, which speaks HTTP.
+    pub fn monitor_address(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(self.place.address()), self.ports.monitor)
+    }
+
+    /// The process; none after [`Self::kill`].
+    pub fn pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Daemon::pid)
+    }
+
+    /// Kills the server with SIGKILL; its store stays as it is at that moment.
+    pub fn kill(&mut self) {
+        // Dropping waits for the end.
+        self.daemon = None;
+    }
+
+    /// Kills the server if it runs, and starts it over its store.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill();
+        self.launch()
+    }
+
+    /// Kills the server and removes its store; it stays down.
+    pub fn wipe(&mut self) -> Result<()> {
+        self.kill();
+        let store = self.store();
+        std::fs::remove_dir_all(&store).with_context(|| format!("remove {store:?}"))
+    }
+
+    /// Gives the server another configuration, for its next start.
+    pub fn configure(&self, config: &str) -> Result<()> {
+        Ok(std::fs::write(self.directory.join("config"), config)?)
+    }
+
+    /// Everything that the server has said.
+    pub fn said(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&std::fs::read(self.log())?).into_owned())
+    }
+}
+
+impl Ports {
+    /// Reads the file that the server writes once it listens; it may be there in part.
+    fn read(file: &Path) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Listed {
+            nats: Vec<String>,
+            monitoring: Vec<String>,
+        }
+        let listed: Listed = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+        let port = |urls: &[String]| urls.first()?.rsplit(':').next()?.parse().ok();
+        Some(Self { client: port(&listed.nats)?, monitor: port(&listed.monitoring)? })
+    }
+}
+
+/// One request over NATS's own protocol, with its reply: enough for a test of the servers themselves.
+///
+/// # Errors
+/// No reply within five seconds, or an error of the server.
+pub fn nats_request(address: SocketAddr, subject: &str, payload: &str) -> Result<String> {
+    let patience = Duration::from_secs(5);
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(patience))?;
+    let length = payload.len();
+    let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}";
+    let publish = format!("PUB {subject} reply.here {length}\r\n{payload}");
+    write!(stream, "{connect}\r\nSUB reply.here 1\r\n{publish}\r\n")?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).with_context(|| format!("reply to {subject}"))?;
+        ensure!(!line.is_empty() && !line.starts_with("-ERR"), "{subject}: {line:?}");
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        if let Some(&("MSG" | "HMSG")) = words.first() {
+            let length = words.last().and_then(|word| word.parse().ok());
+            let mut body = vec![0; length.context("a message without a length")?];
+            reader.read_exact(&mut body)?;
+            return Ok(String::from_utf8_lossy(&body).into_owned());
+        }
+    }
+}

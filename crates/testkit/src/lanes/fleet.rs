@@ -1,0 +1,268 @@
+//! Movers in processes of their own, a coordinator and a broker, all of which are killed, stopped and made to forget at any
+//! moment.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rustix::process::Signal;
+
+use super::check::{leftovers, lying_files};
+use super::run::{Dmover, Run, Running};
+use super::{LaneOptions, LaneReport, rng, stage};
+use crate::cluster::{NatsServer, Piece, needs};
+use crate::compare::{CompareOptions, compare};
+use crate::image::FileSystem;
+use crate::skip::skipped;
+use crate::tree;
+
+const SIZE: u64 = 512 << 20;
+/// Ordinary entries in the source, beside the hard cases.
+const ENTRIES: u64 = 300;
+/// Seeds that share a source.
+const SEEDS_PER_SOURCE: u64 = 25;
+/// A mover that says nothing for so long has lost its tasks.
+const LEASE: Duration = Duration::from_secs(1);
+/// A job ends within this, whatever is done to it.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// What is done to a running job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// A mover is killed, and another one comes.
+    KillMover,
+    /// The coordinator is killed, and the same command begins again.
+    KillCoordinator,
+    /// The broker is killed, and starts again with what it has.
+    KillBroker,
+    /// The broker is killed and forgets everything.
+    WipeBroker,
+    /// A mover is stopped for longer than its lease, and goes on.
+    StopMover,
+}
+
+/// Disturbs jobs at seeded moments on one file system after the other.
+///
+/// # Errors
+/// What keeps it from running at all.
+pub fn fleet(options: &LaneOptions) -> Result<LaneReport> {
+    let mut report = LaneReport::new("fleet");
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skipped("lane fleet", &why);
+        report.add("skipped", 1);
+        return Ok(report);
+    }
+    let all = [FileSystem::Ext4, FileSystem::Tmpfs, FileSystem::Xfs];
+    let mut grounds = Vec::new();
+    for mounted in report.images(&all, SIZE) {
+        grounds.push(stage::Ground::new(mounted)?);
+    }
+    if grounds.is_empty() {
+        return Ok(report);
+    }
+    report.each_seed(options, |seed, report| {
+        let turn = seed as usize % grounds.len();
+        let ground = &mut grounds[turn];
+        ground.renew(seed / SEEDS_PER_SOURCE, ENTRIES)?;
+        let failures = Experiment::new(options, seed, ground)?.run(report);
+        let place = ground.mounted.path().join("place");
+        if std::fs::symlink_metadata(&place).is_ok() {
+            tree::remove(&place)?;
+        }
+        let name = ground.mounted.file_system();
+        Ok(failures?.into_iter().map(|failure| format!("{name}: {failure}")).collect())
+    });
+    Ok(report)
+}
+
+struct Experiment {
+    dmover: Dmover,
+    rng: ChaCha8Rng,
+    words: Vec<OsString>,
+    source: PathBuf,
+    place: PathBuf,
+    broker: NatsServer,
+    movers: Vec<Running>,
+    /// Movers that are stopped, and until when.
+    stopped: Vec<(Running, Instant)>,
+    story: Vec<String>,
+    /// Movers so far.
+    called: u32,
+}
+
+impl Experiment {
+    fn new(options: &LaneOptions, seed: u64, ground: &stage::Ground) -> Result<Self> {
+        let mut rng = rng("fleet", seed);
+        let (source, place) = (ground.source(), ground.mounted.path().join("place"));
+        let broker = NatsServer::start_local("")?;
+        let verb = if rng.random_bool(0.6) { "sync" } else { "copy" };
+        let mut words: Vec<OsString> =
+            vec![verb.into(), "--json".into(), "--progress=never".into()];
+        words.extend(["--split-size=1M".into(), "--reflink=never".into()]);
+        // Slow enough to be hit.
+        words.push(format!("--bwlimit={}M", rng.random_range(8..40)).into());
+        words.extend(["--broker".into(), broker.url().into()]);
+        words.push(format!("--lease={}ms", LEASE.as_millis()).into());
+        if verb == "sync" {
+            words.push("--delete".into());
+        } else {
+            words.push("-T".into());
+        }
+        words.extend([source.clone().into_os_string(), place.clone().into_os_string()]);
+        if let Some(logs) = std::env::var_os("DMOVER_FLEET_LOGS") {
+            words.extend(["-vv".into(), "--log-file".into()]);
+            words.push(Path::new(&logs).join("coordinator").into());
+        }
+        // The kernel hangs up on stopped processes whose group has lost its parent.
+        let dmover = Dmover::new(&options.program)?.patience(PATIENCE).wrapped(["nohup"]);
+        let (movers, stopped, story) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { dmover, rng, words, source, place, broker, movers, stopped, story, called: 0 })
+    }
+
+    fn call_mover(&mut self) -> Result<()> {
+        let threads = format!("-j{}", self.rng.random_range(1..=3));
+        let url = self.broker.url();
+        let mut words: Vec<OsString> =
+            ["mover", "--broker", &url, &threads].map(Into::into).to_vec();
+        if let Some(logs) = std::env::var_os("DMOVER_FLEET_LOGS") {
+            let name = format!("mover-{}", self.called);
+            words.extend(["-vv".into(), "--log-file".into(), Path::new(&logs).join(name).into()]);
+        }
+        self.called += 1;
+        let mover = self.dmover.start(words)?;
+        self.movers.push(mover);
+        Ok(())
+    }
+
+    fn run(mut self, report: &mut LaneReport) -> Result<Vec<String>> {
+        for _ in 0..self.rng.random_range(1..=3) {
+            self.call_mover()?;
+        }
+        let mut failures = Vec::new();
+        let first = self.one_pass(report, &mut failures)?;
+        self.check(&first, "after the job", &mut failures)?;
+        // The next pass has something to do, and those who were stopped wake up in it.
+        self.change_source()?;
+        let second = self.one_pass(report, &mut failures)?;
+        self.wake(true);
+        self.check(&second, "after the next pass", &mut failures)?;
+        let story = self.story.join("; ");
+        Ok(failures.into_iter().map(|failure| format!("{failure} [{story}]")).collect())
+    }
+
+    /// Something to do for another pass, in a source that other seeds share: a file is written anew.
+    fn change_source(&mut self) -> Result<()> {
+        let path = self.source.join("large/file-3");
+        let length = self.rng.random_range(1_000_000..3_000_000);
+        let bytes = stage::random(length, &mut self.rng);
+        std::fs::write(&path, bytes).context("change the source")
+    }
+
+    /// Runs the job to its end, however often it has to be begun.
+    fn one_pass(&mut self, report: &mut LaneReport, failures: &mut Vec<String>) -> Result<Run> {
+        let begun = Instant::now();
+        let mut coordinator = self.dmover.start(&self.words)?;
+        let mut faults = self.rng.random_range(1..=4);
+        let mut next = begun + self.pause();
+        loop {
+            if coordinator.has_ended()? {
+                let run = coordinator.finish()?;
+                report.add("runs", 1);
+                return Ok(run);
+            }
+            ensure!(begun.elapsed() < 2 * PATIENCE, "the job hangs: {}", self.story.join("; "));
+            self.wake(false);
+            for mover in &mut self.movers {
+                ensure!(!mover.has_ended()?, "a mover has ended: {}", mover.stderr_so_far());
+            }
+            if faults > 0 && Instant::now() >= next {
+                faults -= 1;
+                next = Instant::now() + self.pause();
+                let fault = self.draw();
+                self.story.push(format!("{:.2} s: {fault:?}", begun.elapsed().as_secs_f64()));
+                report.add(&format!("{fault:?}"), 1);
+                if fault == Fault::KillCoordinator {
+                    coordinator.kill()?;
+                    let lies = lying_files(&self.source, &self.place).context("look for lies")?;
+                    failures.extend(lies.into_iter().map(|lie| format!("after a kill: {lie}")));
+                    coordinator = self.dmover.start(&self.words)?;
+                } else {
+                    self.disturb(fault)?;
+                }
+            }
+            // Something has to be done at seeded moments: poll.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn pause(&mut self) -> Duration {
+        Duration::from_millis(self.rng.random_range(0..900))
+    }
+
+    fn draw(&mut self) -> Fault {
+        match self.rng.random_range(0..100) {
+            0..40 => Fault::KillMover,
+            40..55 => Fault::KillCoordinator,
+            55..68 => Fault::KillBroker,
+            68..80 => Fault::WipeBroker,
+            _ => Fault::StopMover,
+        }
+    }
+
+    fn disturb(&mut self, fault: Fault) -> Result<()> {
+        match fault {
+            Fault::KillMover | Fault::StopMover => {
+                let chosen = self.rng.random_range(0..self.movers.len());
+                let mover = self.movers.swap_remove(chosen);
+                if fault == Fault::KillMover {
+                    mover.kill()?;
+                } else {
+                    mover.signal(Signal::STOP);
+                    let longer = LEASE.mul_f64(self.rng.random_range(1.5..6.0));
+                    self.stopped.push((mover, Instant::now() + longer));
+                }
+                // Somebody has to do the work.
+                if self.movers.is_empty() || self.rng.random_bool(0.7) {
+                    self.call_mover()?;
+                }
+            }
+            Fault::KillBroker => {
+                self.broker.kill();
+                self.broker.restart()?;
+            }
+            Fault::WipeBroker => {
+                self.broker.wipe()?;
+                self.broker.restart()?;
+            }
+            Fault::KillCoordinator => {}
+        }
+        Ok(())
+    }
+
+    /// Has movers go on that were stopped for long enough; `all`: in any case.
+    fn wake(&mut self, all: bool) {
+        let now = Instant::now();
+        for (mover, until) in std::mem::take(&mut self.stopped) {
+            if all || now >= until {
+                mover.signal(Signal::CONT);
+                self.movers.push(mover);
+            } else {
+                self.stopped.push((mover, until));
+            }
+        }
+    }
+
+    fn check(&self, run: &Run, when: &str, failures: &mut Vec<String>) -> Result<()> {
+        if run.code() != Some(0) {
+            failures.push(format!("{when}: {}", run.tell()));
+        }
+        let differences = compare(&self.source, &self.place, &CompareOptions::default())?;
+        failures.extend(differences.iter().map(|difference| format!("{when}: {difference}")));
+        let left = leftovers(&self.place)?;
+        failures.extend(left.iter().map(|left| format!("{when}: left {}", left.display())));
+        Ok(())
+    }
+}
