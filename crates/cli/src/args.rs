@@ -17,7 +17,8 @@ pub use about::{ConfigAction, ConfigArgs, DoctorArgs};
 pub use fleet::{BrokerArgs, FleetArgs, MoverArgs};
 pub use front::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use jobs::{
-    CleanupArgs, ErrorsArgs, HistoryArgs, JobsArgs, PauseArgs, ResumeArgs, StatusArgs, WaitArgs,
+    CleanupArgs, ErrorsArgs, HistoryArgs, JobsArgs, PauseArgs, ResumeArgs, StatusArgs, TopArgs,
+    WaitArgs,
 };
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
@@ -167,6 +168,8 @@ pub enum Verb {
     Jobs(JobsArgs),
     /// Show how a job stands
     Status(StatusArgs),
+    /// Watch jobs and their movers on the terminal, as they change
+    Top(TopArgs),
     /// Wait until jobs have ended; the exit code is the worst of theirs
     Wait(WaitArgs),
     /// Have a running job hold: what is in hand is done, and no more is begun

@@ -4,6 +4,7 @@
 mod args;
 mod cmd;
 mod config;
+mod endpoint;
 mod front;
 mod hints;
 mod list;
@@ -65,6 +66,7 @@ pub fn main() -> ExitCode {
         Verb::Msum(args) => front::msum(&args),
         Verb::Jobs(args) => cmd::jobs::jobs(&args),
         Verb::Status(args) => cmd::jobs::status(&args),
+        Verb::Top(args) => cmd::top::top(&args),
         Verb::Wait(args) => cmd::jobs::wait(&args),
         Verb::Errors(args) => cmd::jobs::errors(&args),
         Verb::History(args) => cmd::jobs::history(&args),

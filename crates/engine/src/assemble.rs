@@ -75,6 +75,8 @@ pub(crate) struct Parts<'a> {
     /// Files that may be open beside the roots.
     pub open_files_max: u64,
     pub desk: Option<Arc<dyn Desk>>,
+    /// What this process may move in a second, whatever the job.
+    pub own_bytes_per_s: Option<u64>,
     /// Where relative paths begin; empty: where the process is.
     pub base: PathBuf,
 }
@@ -102,7 +104,11 @@ impl Engine {
             capabilities: CapabilityCache::default(),
             temporaries: parts.temporaries,
             control: parts.control,
-            limits: RateLimits::new(spec.limits.bytes_per_s, spec.limits.operations_per_s),
+            limits: RateLimits::new(
+                spec.limits.bytes_per_s,
+                spec.limits.operations_per_s,
+                parts.own_bytes_per_s,
+            ),
             privilege: Privilege::of_process(privileged, facts.umask),
             layout: parts.layout,
             kept_times: Mutex::default(),

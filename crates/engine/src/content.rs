@@ -241,11 +241,10 @@ impl Engine {
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<(), EntryError> {
         let mut reader = Reader::new(self, source, direct, range.start, path);
-        let limit = self.spec.limits.bytes_per_s;
         let mut at = range.start;
         while at < range.end {
             self.check_held(lease, (Side::Source, Operation::Read), path)?;
-            let most = self.limits.block_bytes(buffer.len(), limit) as u64;
+            let most = self.limits.block_bytes(buffer.len()) as u64;
             let left = (range.end - at).min(most) as usize;
             self.limits.bytes(left as u64, &self.control);
             // A direct read takes whole blocks; what it reads beyond the range is not used.
@@ -334,10 +333,9 @@ impl Engine {
         tools: &mut Tools,
     ) -> Result<Cursor, EntryError> {
         station::at(Activity::KernelCopy);
-        let limit = self.spec.limits.bytes_per_s;
         while cursor.at < cursor.end {
             self.check_running(transfer)?;
-            let block = self.limits.block_bytes(KERNEL_BLOCK as usize, limit) as u64;
+            let block = self.limits.block_bytes(KERNEL_BLOCK as usize) as u64;
             let block = cursor.left().min(block);
             self.limits.bytes(block, &self.control);
             let Some(copied) = self.copy_in_kernel(transfer, cursor, block)? else {
@@ -358,11 +356,10 @@ impl Engine {
         detect: bool,
         tools: &mut Tools,
     ) -> Result<Cursor, EntryError> {
-        let limit = self.spec.limits.bytes_per_s;
         let mut pipe = Pipe::new(self, transfer, sides, (cursor.at, cursor.to));
         while cursor.at < cursor.end {
             self.check_running(transfer)?;
-            let most = self.limits.block_bytes(tools.buffer.len(), limit) as u64;
+            let most = self.limits.block_bytes(tools.buffer.len()) as u64;
             let wanted = cursor.left().min(most);
             self.limits.bytes(wanted, &self.control);
             // A direct read takes whole blocks; what it reads beyond the range is not used.
@@ -394,7 +391,7 @@ impl Engine {
         let align = if any { PAGE } else { 1 };
         let whole = cursor.left() - cursor.left() % align;
         let aligned = cursor.at.is_multiple_of(align) && cursor.to.is_multiple_of(align);
-        let limited = self.spec.limits.bytes_per_s.is_some();
+        let limited = self.limits.has_rate();
         let ring = if whole > 0 && aligned && !limited { tools.ring(self) } else { None };
         let Some(ring) = ring else {
             return self.copy_by_blocks(transfer, cursor, sides, false, tools);

@@ -1,6 +1,7 @@
 //! The movers of one process: threads that come as they may be used.
 use dmover_model::Limit;
 use dmover_observe::Station;
+use dmover_plan::stragglers::Done;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -83,6 +84,11 @@ impl Crew {
             }
         }
         Ok(())
+    }
+
+    /// What the movers here have done since they came.
+    pub fn done(&self) -> Done {
+        self.pace.done()
     }
 
     /// The present limit, once it has been named.

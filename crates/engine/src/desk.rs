@@ -2,6 +2,7 @@
 use dmover_model::{EntryError, Identity, MountId, TreePath};
 use serde::{Deserialize, Serialize};
 
+use crate::below::MountedBelow;
 use crate::context::{Engine, lock};
 use crate::fleet::RootMarks;
 use crate::made::Carried;
@@ -13,6 +14,10 @@ use crate::verify::Times;
 pub enum Question {
     /// Both ends of all roots, as they are at present.
     Roots,
+    /// What is mounted below them, as far as it takes part.
+    MountedBelow,
+    /// Which of these places are not the same there?
+    OtherPlaces(Vec<MountedBelow>),
     /// The number of a file system.
     Mount(FileSystemName),
     /// May so many names that were just found go now?
@@ -30,6 +35,10 @@ pub enum Question {
 pub enum Answer {
     /// `Err`: they cannot be looked at, and why.
     Roots(Result<RootMarks, String>),
+    /// All places.
+    MountedBelow(Vec<MountedBelow>),
+    /// For each place.
+    OtherPlaces(Vec<bool>),
     /// `None`: it does not see such a file system.
     Mount(Option<MountId>),
     /// Why not.
@@ -78,6 +87,8 @@ impl Engine {
     pub fn answer(&self, question: Question) -> Answer {
         match question {
             Question::Roots => Answer::Roots(self.marks().map_err(|error| named(&error))),
+            Question::MountedBelow => Answer::MountedBelow(self.mounted_below()),
+            Question::OtherPlaces(theirs) => Answer::OtherPlaces(self.other_places(&theirs)),
             Question::Mount(name) => Answer::Mount(self.mounts.named(&name)),
             Question::Withholds(names) => Answer::Withholds(self.guard.withholds_now(self, names)),
             Question::Known(paths) => {

@@ -4,7 +4,7 @@ use dmover_model::{
     RangeCopy, Record, RecordsTask, ScanNames, Subject, SumItem, Surveyed, TargetMode, Task,
     TaskKind, TreePath, Verb,
 };
-use dmover_observe::{Counter, Counters, Monitor};
+use dmover_observe::{Board, Counter, Counters, JobView, Monitor};
 use dmover_plan::bottleneck::Profile;
 use dmover_plan::coordinator::{Command, Coordinator, Input};
 use dmover_plan::temporary::TemporaryNames;
@@ -39,6 +39,7 @@ mod abandoned;
 mod offer;
 mod outside;
 mod record;
+mod standing;
 mod start;
 mod survey;
 
@@ -46,6 +47,7 @@ use offer::offer;
 use outside::Outside;
 pub use outside::Then;
 use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
+use standing::{Shown, Standing};
 use start::{guard, header, losses_still_there, refuse_what_cannot_be_held, remember, sharing};
 use survey::survey;
 
@@ -103,6 +105,8 @@ pub struct Job {
     pub open_files_max: u64,
     /// Where movers are had, if not in this process.
     pub fleets: Option<Arc<dyn Fleets>>,
+    /// Where those who watch look.
+    pub board: Option<Arc<Board<Option<JobView>>>>,
 }
 
 /// Source, destination and ranges of one line of a batch list.
@@ -312,6 +316,7 @@ struct Run {
     survey: Option<Survey>,
     /// Those who ask from outside.
     outside: Option<Outside>,
+    shown: Option<Shown>,
     /// Tasks that go out once what they follow from is on record.
     outgoing: Vec<Task>,
     ledger: SpillLedger,
@@ -389,6 +394,7 @@ impl Run {
             spill_directory: &job.spill_directory,
             allowance,
             desk: None,
+            own_bytes_per_s: None,
             base: PathBuf::new(),
         })?);
         let (hands, queue): (Hands, Arc<dyn Dispatch>) = match job.fleets.as_ref().zip(offer) {
@@ -427,6 +433,7 @@ impl Run {
             record,
             survey,
             outside,
+            shown: Shown::new(job, id),
             outgoing: Vec::new(),
             ledger: SpillLedger::new(&job.spill_directory, memory_bytes(spec) / 4),
             looked_for_extra: false,
@@ -505,13 +512,12 @@ impl Run {
 
     /// Hears those who ask from outside: a job that is held has no movers.
     fn listen(&mut self) -> Result<(), Fatal> {
-        let left = self.coordinator.pending();
-        let limit = match &self.hands {
-            Hands::Here(crew) => crew.limit().cloned(),
-            Hands::Elsewhere(fleet) => fleet.limit(),
-        };
+        let standing = Standing { hands: &self.hands, tasks_left: self.coordinator.pending() };
         let outside = self.outside.as_mut();
-        let held = outside.is_some_and(|o| o.turn(&self.engine, left, limit.as_ref()));
+        let held = outside.is_some_and(|outside| outside.turn(&self.engine, &standing));
+        if let Some(shown) = &mut self.shown {
+            shown.turn(&self.engine, &standing, held);
+        }
         match &mut self.hands {
             Hands::Here(crew) => crew.turn(held),
             Hands::Elsewhere(fleet) => {

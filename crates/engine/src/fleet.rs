@@ -1,6 +1,7 @@
 //! A job with movers elsewhere: what it offers them, and how they join.
 use dmover_model::{EntryError, Identity, JobId, JobSpec, Limit, Name, Operation, PathBytes, Side};
-use dmover_observe::{Counters, Monitor};
+use dmover_observe::{Counters, Monitor, MoverView, Snapshot};
+use dmover_plan::stragglers::Done;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::{Errno, directory, path, stat};
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::assemble::{Parts, RunFacts};
+use crate::below::Below;
 use crate::context::{Engine, entry_error};
 use crate::control::Control;
 use crate::crew::Crew;
@@ -44,6 +46,9 @@ pub trait Fleet: Dispatch {
 
     /// What keeps the movers from being faster.
     fn limit(&self) -> Option<Limit>;
+
+    /// Who works for the job, and how they do.
+    fn movers(&self) -> Vec<MoverView>;
 
     /// Why the job cannot go on with them.
     fn failure(&self) -> Option<Fatal>;
@@ -121,6 +126,8 @@ pub struct MoverPlace {
     pub threads: usize,
     /// Memory for buffers, in bytes.
     pub memory_bytes: u64,
+    /// Bytes that it may move in a second.
+    pub bytes_per_s: Option<u64>,
     /// Files that the process may have open.
     pub open_files_max: u64,
     /// For what does not fit into memory.
@@ -137,6 +144,7 @@ pub struct MoverPlace {
 pub struct Joined {
     engine: Arc<Engine>,
     crew: Crew,
+    below: Below,
 }
 
 /// Watches nothing, but says whether somebody else wants to know of each entry.
@@ -196,14 +204,25 @@ impl Joined {
     /// Looks at what the movers are at. `held`: they take nothing for now.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be had, or something else is mounted here now than where the coordinator runs.
     pub fn turn(&mut self, held: bool) -> Result<(), Fatal> {
+        self.below.look_again(&self.engine)?;
         self.crew.turn(held)
     }
 
     /// So many processes share what the job may use in a second.
     pub fn share(&self, processes: u32) {
         self.engine.limits.share(processes);
+    }
+
+    /// What the movers here have done since they came.
+    pub fn done(&self) -> Done {
+        self.crew.done()
+    }
+
+    /// What was counted here so far.
+    pub fn counters(&self) -> Snapshot {
+        self.engine.counters.snapshot()
     }
 
     /// What keeps the movers here from being faster.
@@ -221,6 +240,7 @@ impl Joined {
 pub struct Joining {
     engine: Arc<Engine>,
     allowance: Allowance,
+    below: Below,
 }
 
 impl Joining {
@@ -291,9 +311,11 @@ impl Joining {
             spill_directory: &place.spill_directory,
             allowance,
             desk: Some(place.desk),
+            own_bytes_per_s: place.bytes_per_s,
             base: base.clone(),
         })?;
-        Ok(Self { engine: Arc::new(engine), allowance })
+        let below = Below::new(&engine)?;
+        Ok(Self { engine: Arc::new(engine), allowance, below })
     }
 
     /// Who learns what is known from now on.
@@ -314,7 +336,7 @@ impl Joining {
     pub fn begin(self, queue: Arc<dyn Queue>, gate: Arc<dyn Gate>) -> Result<Joined, Fatal> {
         let mut crew = Crew::new(Arc::clone(&self.engine), queue, gate, self.allowance);
         crew.begin()?;
-        Ok(Joined { engine: self.engine, crew })
+        Ok(Joined { engine: self.engine, crew, below: self.below })
     }
 }
 

@@ -8,6 +8,7 @@ use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::pace::ENTRY_WORK;
+use crate::queue::Class;
 
 /// After so many files the mover looks at its clock and at who waits.
 const PAUSE_EVERY: u64 = 64;
@@ -57,7 +58,7 @@ impl Mover<'_> {
         let Some(target) = level.target.as_ref().filter(|_| !glance.over) else { return false };
         if glance.files % PAUSE_EVERY == PAUSE_EVERY - 1 {
             self.lease.extend();
-            glance.over = self.queue.is_hungry()
+            glance.over = self.queue.is_hungry(Class::Small)
                 || self.budget_is_spent()
                 || self.engine.control.is_stopping();
         }

@@ -17,6 +17,7 @@ use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
 use crate::made::Tap;
 use crate::mover::Mover;
+use crate::queue::Class;
 use crate::sum::in_order;
 
 impl Mover<'_> {
@@ -196,7 +197,8 @@ impl Mover<'_> {
 
     /// Copies one chunk. A failure is for the seal to judge.
     pub(crate) fn run_chunk(&mut self, task: &ChunkTask) {
-        match self.copy_chunk(task) {
+        let mut task = task.clone();
+        match self.copy_chunk(&mut task) {
             Ok(pieces) => {
                 self.spent.bytes += task.range.len();
                 self.outcome.pieces = pieces;
@@ -217,14 +219,15 @@ impl Mover<'_> {
         EntryError { class, ..error }
     }
 
-    fn copy_chunk(&mut self, task: &ChunkTask) -> Result<Option<HashedPieces>, EntryError> {
+    /// Copies the range of a chunk, which becomes shorter where others take a part of it.
+    fn copy_chunk(&mut self, task: &mut ChunkTask) -> Result<Option<HashedPieces>, EntryError> {
         let engine = self.engine;
-        let large = &task.large;
+        let large = task.large.clone();
         let level = engine.open_level(&large.file.directory)?;
-        let target = self.target_of(&level, large)?;
+        let target = self.target_of(&level, &large)?;
         self.writes_to(target);
-        let (fd, metadata) = self.source_version(&level, large)?;
-        let unfinished = self.open_temporary(&level, target, large)?;
+        let (fd, metadata) = self.source_version(&level, &large)?;
+        let unfinished = self.open_temporary(&level, target, &large)?;
         let tap = large.shape.map(|shape| Tap::new(shape, task.range.start));
         let source_path = || level.source_path(large.file.name.as_bytes());
         let target_path = || level.target_path(large.file.destination_name.as_bytes());
@@ -242,13 +245,8 @@ impl Mover<'_> {
             tap: tap.as_ref().map(|tap| &tap.pieces),
         };
         let holes = engine.holes(&metadata);
-        let ByteRange { start, .. } = task.range;
-        let copied = if large.patched {
-            engine.patch_range(transfer, task.range, self.tools)
-        } else {
-            engine.copy_range(transfer, task.range, start, holes, self.tools)
-        };
-        let checked = copied.and_then(|_| {
+        let copied = self.copy_in_steps(task, transfer, holes);
+        let checked = copied.and_then(|()| {
             let name = large.file.name.as_bytes();
             engine.check_version(&level, name, &fd, &metadata)
         });
@@ -262,7 +260,44 @@ impl Mover<'_> {
         flushed.map_err(|e| entry_error(Side::Destination, Operation::Sync, target_path(), e))?;
         closed.map_err(|e| entry_error(Side::Destination, Operation::Close, target_path(), e))?;
         let digests = tap.map(|tap| tap.into_made(None).pieces);
-        Ok(digests.map(|digests| HashedPieces { start, digests }))
+        Ok(digests.map(|digests| HashedPieces { start: task.range.start, digests }))
+    }
+
+    /// Copies step by step. Between two steps, movers without work get the second half of what is left, and whoever wants the
+    /// task back all of it: so the last chunks of a job do not wait for the slowest mover.
+    fn copy_in_steps(
+        &mut self,
+        task: &mut ChunkTask,
+        transfer: Transfer<'_>,
+        holes: Holes,
+    ) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let piece = task.large.shape.map_or(1, |shape| shape.piece());
+        let step = chunk::step(task.range.len(), piece);
+        let mut start = task.range.start;
+        while start < task.range.end {
+            let end = task.range.end.min(start.saturating_add(step));
+            let part = ByteRange { start, end };
+            if task.large.patched {
+                engine.patch_range(transfer, part, self.tools)?;
+            } else {
+                engine.copy_range(transfer, part, start, holes, self.tools)?;
+            }
+            start = end;
+            let left = ByteRange { start, end: task.range.end };
+            let given = if self.lease.is_wanted_back() && !left.is_empty() {
+                Some(left)
+            } else {
+                chunk::half(left, step).filter(|_| self.queue.is_hungry(Class::Large))
+            };
+            if let Some(range) = given {
+                task.range.end = range.start;
+                let kind = TaskKind::Chunk(Box::new(ChunkTask { range, ..task.clone() }));
+                self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+                self.flush();
+            }
+        }
+        Ok(())
     }
 
     fn target_of<'l>(

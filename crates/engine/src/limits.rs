@@ -15,16 +15,27 @@ pub(crate) struct RateLimits {
     operations: Option<Mutex<TokenBucket>>,
     /// So many processes share them evenly.
     shares: AtomicU32,
+    /// What this process may move, whatever the job.
+    own: Option<Mutex<TokenBucket>>,
+    /// The rates of `bytes` and `own`.
+    rates: [Option<u64>; 2],
 }
 
 impl RateLimits {
-    pub fn new(bytes_per_s: Option<u64>, operations_per_s: Option<u64>) -> Self {
+    /// Those of a job, and what this process may move at most.
+    pub fn new(
+        bytes_per_s: Option<u64>,
+        operations_per_s: Option<u64>,
+        own_bytes_per_s: Option<u64>,
+    ) -> Self {
         let bucket = |rate: Option<u64>| rate.map(|r| Mutex::new(TokenBucket::new(r, 0)));
         Self {
             started: Instant::now(),
             bytes: bucket(bytes_per_s),
             operations: bucket(operations_per_s),
             shares: AtomicU32::new(1),
+            own: bucket(own_bytes_per_s),
+            rates: [bytes_per_s, own_bytes_per_s],
         }
     }
 
@@ -35,18 +46,28 @@ impl RateLimits {
 
     /// Waits until `amount` bytes may be moved.
     pub fn bytes(&self, amount: u64, control: &Control) {
-        self.wait(self.bytes.as_ref(), amount, control);
+        let shares = u64::from(self.shares.load(Ordering::Relaxed));
+        self.wait(self.bytes.as_ref(), amount * shares, control);
+        self.wait(self.own.as_ref(), amount, control);
     }
 
     /// Waits until one more entry may be worked on.
     pub fn operation(&self, control: &Control) {
-        self.wait(self.operations.as_ref(), 1, control);
+        let shares = u64::from(self.shares.load(Ordering::Relaxed));
+        self.wait(self.operations.as_ref(), shares, control);
+    }
+
+    /// Whether bytes are counted against anything.
+    pub fn has_rate(&self) -> bool {
+        self.rates.iter().any(Option::is_some)
     }
 
     /// The largest block that keeps the rate smooth: an eighth of a second's worth.
-    pub fn block_bytes(&self, block: usize, bytes_per_s: Option<u64>) -> usize {
+    pub fn block_bytes(&self, block: usize) -> usize {
         let shares = 8 * u64::from(self.shares.load(Ordering::Relaxed));
-        bytes_per_s.map_or(block, |rate| block.min((rate / shares).max(4096) as usize))
+        let [shared, own] = self.rates;
+        let least = shared.map(|rate| rate / shares).into_iter().chain(own.map(|rate| rate / 8));
+        least.min().map_or(block, |bytes| block.min(bytes.max(4096) as usize))
     }
 
     fn wait(&self, bucket: Option<&Mutex<TokenBucket>>, amount: u64, control: &Control) {
@@ -54,7 +75,7 @@ impl RateLimits {
         let wait_ns = {
             let now = self.started.elapsed().as_nanos() as u64;
             let mut bucket = bucket.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            bucket.take(amount * u64::from(self.shares.load(Ordering::Relaxed)), now)
+            bucket.take(amount, now)
         };
         if wait_ns == 0 {
             return;

@@ -3,6 +3,7 @@ use dmover_model::{Event, Limit};
 use dmover_observe::{Activity, CLASSES, Counter, Station};
 use dmover_plan::bottleneck::Profile;
 use dmover_plan::concurrency::{Bounds, Controller, Window};
+use dmover_plan::stragglers::Done;
 use dmover_sys::process::ProcessorTimes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,6 +61,8 @@ struct Lane {
     controller: Controller,
     /// Movers seen at work in this window, over all samples.
     seen: u64,
+    /// The same since the start.
+    busy: u64,
     /// Work done when the window began.
     work: u64,
 }
@@ -104,7 +107,7 @@ impl Pace {
             };
             let bounds =
                 Bounds { least: if fixed { most } else { 1 }, usual: cores.min(FEW), most };
-            Lane { controller: Controller::new(bounds, start), seen: 0, work: 0 }
+            Lane { controller: Controller::new(bounds, start), seen: 0, busy: 0, work: 0 }
         };
         let now = Instant::now();
         let times = dmover_sys::process::processor_times();
@@ -126,6 +129,18 @@ impl Pace {
             first_times: times,
             named: now,
             limit: None,
+        }
+    }
+
+    /// What the movers here have done since the start.
+    pub fn done(&self) -> Done {
+        let mut profile = self.whole;
+        profile.add(&self.recent);
+        Done {
+            work: Class::ALL.map(|class| self.work(class as usize)),
+            busy: Class::ALL.map(|class| self.lanes[class as usize].busy),
+            profile,
+            ..Done::default()
         }
     }
 
@@ -194,6 +209,7 @@ impl Pace {
             }
             if activity != Activity::Idle {
                 self.lanes[class].seen += 1;
+                self.lanes[class].busy += 1;
             }
         }
     }

@@ -3,6 +3,7 @@
 //! The traits are synchronous and batched, so that one on a message broker fits them as well. A lease
 //! has a deadline that the mover extends by making progress; a mover that hangs loses it, and fences
 //! itself before anything that cannot be taken back.
+pub use dmover_model::TaskClass as Class;
 use dmover_model::{Outcome, Task, TaskId};
 use dmover_observe::CLASSES;
 use dmover_sys::process;
@@ -116,25 +117,6 @@ pub enum Reported {
     Lost(Box<Task>),
 }
 
-/// What a task is mostly: classes have numbers of movers of their own, so that neither keeps the other waiting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// Names, small files, directories.
-    Small = 0,
-    /// Content of large files.
-    Large = 1,
-}
-
-impl Class {
-    /// Both.
-    pub const ALL: [Self; CLASSES] = [Self::Small, Self::Large];
-
-    /// The class of a task.
-    pub fn of(task: &Task) -> Self {
-        if task.kind.is_large() { Self::Large } else { Self::Small }
-    }
-}
-
 /// What a mover sees of the queue: tasks one way, outcomes the other.
 pub trait Queue: Send + Sync {
     /// Takes up to `most` tasks, waiting for the first; empty after the wait or when closed.
@@ -147,8 +129,8 @@ pub trait Queue: Send + Sync {
     /// has run out is dropped.
     fn complete(&self, lease: &Lease, outcome: Outcome);
 
-    /// Whether movers wait for work and there is none.
-    fn is_hungry(&self) -> bool;
+    /// Whether movers wait for work of a class and there is none.
+    fn is_hungry(&self, class: Class) -> bool;
 
     /// Whether it was closed.
     fn is_closed(&self) -> bool;
@@ -320,9 +302,9 @@ impl Queue for LocalQueue {
         }
     }
 
-    fn is_hungry(&self) -> bool {
+    fn is_hungry(&self, class: Class) -> bool {
         let state = self.state();
-        state.waiting > 0 && state.next().is_none() && state.has_room(Class::Small)
+        state.waiting > 0 && state.next().is_none() && state.has_room(class)
     }
 
     fn is_closed(&self) -> bool {
@@ -509,15 +491,15 @@ mod tests {
     #[test]
     fn hunger_needs_someone_who_waits() {
         let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)));
-        assert!(!queue.is_hungry());
+        assert!(!queue.is_hungry(Class::Small));
         let other = Arc::clone(&queue);
         let mover = std::thread::spawn(move || other.lease(1, Duration::from_mins(1)));
-        while !queue.is_hungry() {
+        while !queue.is_hungry(Class::Small) {
             std::thread::yield_now();
         }
         queue.publish(vec![task(1)]);
         assert_eq!(mover.join().unwrap().len(), 1);
-        assert!(!queue.is_hungry());
+        assert!(!queue.is_hungry(Class::Small));
     }
 
     #[test]

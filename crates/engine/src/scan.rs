@@ -16,6 +16,7 @@ use crate::directory::Place;
 use crate::extra::SeenNames;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::queue::Class;
 use crate::root::{Root, RootSide};
 use crate::told::Said;
 
@@ -367,7 +368,7 @@ impl Mover<'_> {
 
     /// Movers without work get the highest directories that are left: the largest pieces.
     fn share_with_the_idle(&mut self, frames: &mut [Frame]) {
-        if !self.queue.is_hungry() {
+        if !self.queue.is_hungry(Class::Small) {
             return;
         }
         // A directory alone is not passed on: whoever got it would pass it on as well.
@@ -507,7 +508,7 @@ impl Mover<'_> {
             if taken % SHARE_EVERY == 0 && names.len() >= SHARE_EVERY {
                 if self.lease.is_wanted_back() {
                     self.pass_on(frames, std::mem::take(&mut names));
-                } else if self.queue.is_hungry() {
+                } else if self.queue.is_hungry(Class::Small) {
                     let rest = names.split_off(names.len() / 2);
                     self.pass_on(frames, rest);
                 }

@@ -22,6 +22,7 @@ use crate::file::Opened;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::pace::ENTRY_WORK;
+use crate::queue::Class;
 
 /// A block to hash should still lie in a processor's second cache when it has been read.
 const BLOCK: usize = 256 << 10;
@@ -199,7 +200,7 @@ impl Mover<'_> {
             self.sum_item(&item);
             self.lease.extend();
             self.spent.entries += 1;
-            if self.queue.is_hungry() && items.len() > 1 {
+            if self.queue.is_hungry(Class::Small) && items.len() > 1 {
                 let rest = items.split_off(items.len() / 2);
                 self.hand_back_sums(rest);
             }

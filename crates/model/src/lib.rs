@@ -55,7 +55,7 @@ pub use sync::{
 };
 pub use task::{
     Budget, ChunkTask, DirectoryRef, FileRef, LargeFile, LinkGroup, LinkName, NewNode, NewTask,
-    Outcome, Parent, RootId, ScanNames, SealTask, Task, TaskId, TaskKind, Work,
+    Outcome, Parent, RootId, ScanNames, SealTask, Task, TaskClass, TaskId, TaskKind, Work,
 };
 pub use verify::{
     Against, CompareTask, Difference, DifferenceKind, DifferenceSet, JudgeTask, RecordsTask,

@@ -262,6 +262,34 @@ impl Task {
     }
 }
 
+/// What a task is mostly: classes have numbers of movers of their own, so that neither keeps the other waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskClass {
+    /// Names, small files, directories.
+    Small = 0,
+    /// Content of large files.
+    Large = 1,
+}
+
+impl TaskClass {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Small, Self::Large];
+
+    /// The class of a task.
+    pub fn of(task: &Task) -> Self {
+        if task.kind.is_large() { Self::Large } else { Self::Small }
+    }
+
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Large => "large",
+        }
+    }
+}
+
 /// What a new task or node hangs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Parent {

@@ -213,8 +213,33 @@ impl Snapshot {
         counters
     }
 
+    /// Bytes of content that were moved or read, and entries that were ended, whatever the verb.
+    pub fn moved(&self) -> (u64, u64) {
+        Counter::moved(|counter| self.get(counter))
+    }
+
     /// Names and values, in the order of the documentation.
     pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> {
         Counter::ALL.iter().map(|c| (*c, self.get(*c)))
+    }
+}
+
+impl Counter {
+    /// Bytes of content that were moved or read, and entries that were ended, whatever the verb.
+    pub fn moved(get: impl Fn(Self) -> u64) -> (u64, u64) {
+        let sum = |all: &[Self]| all.iter().map(|counter| get(*counter)).sum::<u64>();
+        let bytes = [Self::BytesCopied, Self::BytesShared, Self::BytesHashed];
+        let entries = [
+            Self::DirectoriesCreated,
+            Self::SymlinksCopied,
+            Self::SpecialsCopied,
+            Self::HardLinksCreated,
+            Self::EntriesSkipped,
+            Self::EntriesCompared,
+            Self::EntriesDeleted,
+        ];
+        // A file that is copied may have been hashed on the way.
+        let files = get(Self::FilesCopied).max(get(Self::FilesHashed));
+        (sum(&bytes), files + sum(&entries))
     }
 }

@@ -3,14 +3,17 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+pub mod exposition;
 mod log;
 mod slowest;
 pub mod station;
+pub mod view;
 
 pub use counters::{Counter, Counters, Snapshot};
 pub use log::{LogFormat, start_log};
 pub use slowest::{Slow, Slowest};
 pub use station::{Activity, CLASSES, Station};
+pub use view::{Board, JobView, MoverView, ProcessView, SessionView};
 
 use dmover_model::Event;
 

@@ -1,8 +1,9 @@
 //! Names what keeps a job from being faster, from a sampled profile of its movers.
 use dmover_model::{Bottleneck, Limit};
+use serde::{Deserialize, Serialize};
 
 /// What movers were seen at, in samples, and what the machine did meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Profile {
     /// Waiting for a task.
     pub idle: u64,

@@ -31,12 +31,44 @@ pub fn chunks(size: u64, chunk_bytes: u64) -> impl Iterator<Item = ByteRange> {
         .map(move |i| ByteRange { start: i * chunk_bytes, end: ((i + 1) * chunk_bytes).min(size) })
 }
 
+/// Steps are not smaller: a step costs the time in which nothing is on its way.
+const STEP_AT_LEAST: u64 = 16 * MIB;
+
+/// How much of a chunk is copied before its mover looks whether others want a part of it. Whole pieces of a digest stay together.
+pub fn step(chunk_bytes: u64, piece: u64) -> u64 {
+    let bytes = (chunk_bytes / 4).max(STEP_AT_LEAST);
+    bytes.checked_next_multiple_of(piece.max(1)).unwrap_or(bytes).max(piece)
+}
+
+/// The second half of what is left of a chunk, in whole steps, if there are two at least.
+pub fn half(left: ByteRange, step: u64) -> Option<ByteRange> {
+    let kept = (left.len() / 2).div_ceil(step) * step;
+    let start = left.start + kept;
+    (left.len() >= 2 * step && start < left.end).then_some(ByteRange { start, ..left })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn halves_are_whole_steps_and_leave_nothing_out(
+            steps in 0u64..1000, start in 0u64..1000, rest in 0u64..(16 << 20), piece in 1u64..(64 << 20)
+        ) {
+            let step = step(64 << 20, piece);
+            prop_assert_eq!(step % piece, 0);
+            let left = ByteRange { start: start * step, end: (start + steps) * step + rest % step };
+            if let Some(half) = half(left, step) {
+                prop_assert!(half.start > left.start && half.end == left.end && !half.is_empty());
+                prop_assert_eq!((half.start - left.start) % step, 0);
+                prop_assert!(half.len() <= half.start - left.start);
+            } else {
+                prop_assert!(left.len() < 2 * step);
+            }
+        }
+
         #[test]
         fn chunks_cover_the_file_once(size in 0u64..1 << 50, chunk in (1u64 << 40)..1 << 50) {
             let mut next = 0;

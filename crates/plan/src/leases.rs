@@ -28,6 +28,16 @@ enum State {
     },
 }
 
+/// Nothing has to move in a task for so long before its mover has lost it: its thread hangs.
+const STALL_MS: u64 = 30 * 60 * 1000;
+
+/// How long a task may stand still. While others wait for work it is less, and doubles with each mover that has lost it: what
+/// takes long by its nature, such as flushing a large file, gets its time in the end.
+pub fn patience_ms(length_ms: u64, lost: usize, others_wait: bool) -> u64 {
+    let soon = length_ms.saturating_mul(2 << lost.min(16));
+    if others_wait { soon.min(STALL_MS) } else { STALL_MS }
+}
+
 /// The table of leases. `T` is what a number stands for.
 #[derive(Debug)]
 pub struct Leases<T> {
@@ -146,6 +156,11 @@ impl<T> Leases<T> {
         })
     }
 
+    /// How many movers hold anything.
+    pub fn holders(&self) -> usize {
+        self.held.len()
+    }
+
     /// How many are offered and not claimed.
     pub fn offered(&self) -> usize {
         self.offered
@@ -197,6 +212,13 @@ mod tests {
         assert_eq!(leases.renew(7, &[one, other], 102), [other], "it was taken back");
         assert_eq!(leases.expired(203), [(one, 7, 1)]);
         assert!(leases.is_empty());
+    }
+
+    #[test]
+    fn patience_ends_sooner_while_others_wait_and_grows_with_each_loss() {
+        let waits = |lost| patience_ms(30_000, lost, true);
+        assert_eq!([waits(0), waits(1), waits(4), waits(60)], [60_000, 120_000, 960_000, STALL_MS]);
+        assert_eq!(patience_ms(30_000, 0, false), STALL_MS);
     }
 
     #[test]

@@ -18,5 +18,7 @@ pub mod pending;
 pub mod rate;
 pub mod retention;
 pub mod retry;
+pub mod scaling;
+pub mod stragglers;
 pub mod temporary;
 pub mod verify;

@@ -1,33 +1,27 @@
 //! The coordinator's side: hands tasks out, knows who has them, hears what movers say.
 use async_nats::jetstream::{self, kv};
-use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
+use dmover_engine::queue::{Dispatch, Lease, Reported};
 use dmover_engine::{Engine, Fact, Fatal, Fleet, Fleets, JobOffer, Told};
 use dmover_model::{Limit, Outcome, Task};
-use dmover_plan::leases::{Claim, Leases, MoverId};
-use futures_util::StreamExt;
-use std::collections::{HashMap, HashSet};
+use dmover_observe::MoverView;
+use dmover_plan::leases::{self, Claim, Leases, MoverId};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::address::Address;
-use crate::link::{Link, decode_or_log};
+use crate::link::Link;
+use crate::members::Members;
 use crate::message::{
-    self, Call, Control, Describe, Load, MoverInfo, OfferRecord, OutcomeMessage, PROTOCOL, Reply,
-    TaskMessage,
+    self, Call, Control, Describe, MoverInfo, OfferRecord, OutcomeMessage, PROTOCOL, Reply,
 };
 use crate::offered::{Offered, put, take_over, unavailable};
 use crate::streams::{self, Names};
 
-/// What movers said and the coordinator has not heard: beyond so many entries they wait.
-const UNHEARD_MAX: usize = 1 << 15;
-/// How often somebody looks whether all is as it should be.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// More tasks than this wait for each mover: then each may take one ahead.
 const PLENTY: usize = 2;
-/// What was offered and is not in the stream after so long is put there again.
-const OFFER_AGAIN: Duration = Duration::from_secs(3);
 /// A task that so many movers have lost is not tried again.
 const LOST_MAX: usize = 8;
 /// A job ends when the broker has taken nothing for so long.
@@ -36,8 +30,9 @@ const TROUBLE: Duration = Duration::from_mins(5);
 const BEGIN_WITHIN: u64 = 10_000;
 /// At its end a job waits no longer for the broker.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// A person is told after so long that nobody has come.
-const ALONE: Duration = Duration::from_secs(10);
+
+mod loops;
+use loops::{LOOK_EVERY, answer_all, hear_all, look_after, publish_all};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -92,24 +87,13 @@ struct Issued {
     pieces: Vec<(Told, Outcome)>,
 }
 
-/// A process with movers that has said hello.
-struct Member {
-    info: MoverInfo,
-    load: Load,
-    heard_ms: u64,
-    /// Since when the broker has not taken what it has to say.
-    troubled_ms: Option<u64>,
-    /// Threads there wait for work.
-    waits: bool,
-}
-
 struct Shared {
     link: Arc<Link>,
     names: Names,
     engine: Arc<Engine>,
     leases: Mutex<Leases<Issued>>,
     facts: Mutex<Vec<Fact>>,
-    members: Mutex<HashMap<MoverId, Member>>,
+    members: Mutex<Members>,
     control: Mutex<Control>,
     said: Mutex<Vec<Reported>>,
     unheard: Mutex<usize>,
@@ -240,7 +224,7 @@ impl Shared {
         };
         let (movers, waits) = {
             let members = lock(&self.members);
-            (members.len(), members.values().any(|member| member.waits))
+            (members.len(), members.anybody_waits())
         };
         let hungry = waits && offered == 0 && out > 0;
         let plenty = offered > PLENTY * movers;
@@ -251,9 +235,7 @@ impl Shared {
         let now = Lease::now_ms();
         match call {
             Call::Waiting(mover, waits) => {
-                if let Some(member) = lock(&self.members).get_mut(&mover) {
-                    member.waits = waits;
-                }
+                lock(&self.members).waits(mover, waits);
                 self.steer_work();
                 Reply::Noted
             }
@@ -268,13 +250,21 @@ impl Shared {
                 Reply::Noted
             }
             Call::Claim { mover, number, facts } => {
-                if !lock(&self.members).contains_key(&mover) {
+                if !lock(&self.members).has(mover) {
                     return Reply::Stranger;
                 }
                 if lock(&self.control).held {
                     return Reply::Later;
                 }
-                let claim = lock(&self.leases).claim(number, mover, now);
+                let (claim, holders) = {
+                    let mut leases = lock(&self.leases);
+                    // Whoever has closed the run looks at what is held: nothing is added after that.
+                    let closed = self.is_closed();
+                    let claim = if closed { Claim::Gone } else { leases.claim(number, mover, now) };
+                    (claim, leases.holders() as u32)
+                };
+                // One more to share the limits with is told at once, one less in time.
+                self.steer(|control| control.movers = control.movers.max(holders));
                 match claim {
                     Claim::Gone => Reply::Gone,
                     Claim::Granted => {
@@ -284,28 +274,26 @@ impl Shared {
                     }
                 }
             }
-            Call::Renew { mover, numbers, load } => {
-                let mut members = lock(&self.members);
-                let Some(member) = members.get_mut(&mover) else {
+            Call::Renew { mover, held, load } => {
+                let Some(news) = lock(&self.members).heard(mover, load, now) else {
                     return Reply::Stranger;
                 };
-                (member.heard_ms, member.load) = (now, load);
-                drop(members);
-                let lost = lock(&self.leases).renew(mover, &numbers, now);
-                Reply::Renewed { lost, control: *lock(&self.control) }
+                news.into_iter().for_each(|words| self.engine.tell_of_movers(words));
+                Reply::Renewed {
+                    lost: self.renew(mover, &held, now),
+                    control: *lock(&self.control),
+                }
             }
             Call::Ask { mover, question } => {
-                if !lock(&self.members).contains_key(&mover) {
+                if !lock(&self.members).has(mover) {
                     // It is not in yet: what it asks before is which file systems there are.
                     tracing::debug!(mover, "a question of somebody who has not said hello");
                 }
                 Reply::Answer(self.engine.answer(question))
             }
             Call::Bye(mover) => {
-                let member = lock(&self.members).remove(&mover);
-                if let Some(member) = member {
-                    tracing::info!(mover = member.info.describe(), "a mover has left");
-                }
+                let left = lock(&self.members).remove(mover);
+                tracing::info!(mover = left, "a mover has left");
                 Reply::Noted
             }
         }
@@ -323,18 +311,31 @@ impl Shared {
 
     /// Why the broker has not taken anything for so long that it is not waited for any more.
     fn lasting_trouble(&self, now: u64) -> Option<String> {
-        let mut members = lock(&self.members);
-        for member in members.values_mut() {
-            member.troubled_ms = match member.load.trouble {
-                Some(_) => member.troubled_ms.or(Some(now)),
-                None => None,
-            };
+        let lasting = TROUBLE.min(self.patience);
+        let theirs = lock(&self.members).lasting_trouble(now, lasting);
+        let own = lock(&self.trouble).clone();
+        let lasts = |since: u64| now > since + lasting.as_millis() as u64;
+        theirs.or_else(|| own.filter(|(since, _)| lasts(*since)).map(|(_, why)| why))
+    }
+
+    /// A mover has these in hand. Answers which of them are not its own any more, or are not to be.
+    fn renew(&self, mover: MoverId, held: &[(u32, u64)], now: u64) -> Vec<u32> {
+        let others_wait = lock(&self.control).hungry;
+        let mut leases = lock(&self.leases);
+        let length = leases.length_ms();
+        let stands = |(number, still_ms): &&(u32, u64)| {
+            let lost = leases.get(*number).map_or(0, |issued| issued.task.lost.len());
+            *still_ms > leases::patience_ms(length, lost, others_wait)
+        };
+        // Its mover stops at once, and the table waits until it has to have stopped.
+        let (still, moving): (Vec<_>, Vec<_>) = held.iter().partition(stands);
+        for (number, still_ms) in &still {
+            tracing::warn!(number, mover, still_ms, "nothing moves in a task; others get it");
         }
-        let theirs =
-            members.values().filter_map(|m| Some((m.troubled_ms?, m.load.trouble.clone()?)));
-        let all = theirs.chain(lock(&self.trouble).clone());
-        let lasting = TROUBLE.min(self.patience).as_millis() as u64;
-        all.filter(|(since, _)| now > since + lasting).map(|(_, why)| why).next()
+        let moving: Vec<u32> = moving.into_iter().map(|(number, _)| number).collect();
+        let mut lost = leases.renew(mover, &moving, now);
+        lost.extend(still.into_iter().map(|(number, _)| number));
+        lost
     }
 
     /// A person hears once why a host has no movers.
@@ -356,11 +357,7 @@ impl Shared {
             return Reply::Refused(why);
         }
         tracing::info!(mover = info.describe(), cores = info.cores, "a mover has come");
-        let load = Load { places: info.cores.max(1), ..Load::default() };
-        let members = &mut *lock(&self.members);
-        members
-            .insert(info.id, Member { info, load, heard_ms: now, troubled_ms: None, waits: true });
-        self.steer(|control| control.movers = members.len() as u32);
+        lock(&self.members).welcome(info, now);
         Reply::Welcome
     }
 
@@ -440,202 +437,6 @@ impl Shared {
     }
 }
 
-/// Publishes tasks as they come.
-async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedReceiver<u32>) {
-    while let Some(number) = tasks.recv().await {
-        let body = {
-            let leases = lock(&shared.leases);
-            let Some(issued) = leases.get(number) else { continue };
-            (issued.task.clone(), Class::of(&issued.task))
-        };
-        let (task, class) = body;
-        let body = message::encode(&TaskMessage { number, task });
-        if body.len() > shared.link.client.max_payload() {
-            let limit = shared.link.client.max_payload();
-            let message =
-                format!("a task takes {} bytes, and the broker takes {limit} at most", body.len());
-            let hint = "raise max_payload of nats-server, for example to 8 MiB";
-            return shared.fail(Fatal::unavailable(message, hint));
-        }
-        let subject = shared.names.task_subject(class);
-        match shared.link.jetstream.publish(subject, body).await {
-            Ok(arrival) => {
-                let shared = Arc::clone(&shared);
-                // What did not arrive is published again when somebody looks.
-                tokio::spawn(async move {
-                    let arrived = arrival.await.map(|_| ()).map_err(|error| error.to_string());
-                    shared.note_trouble(arrived.err());
-                });
-            }
-            Err(error) => shared.note_trouble(Some(error.to_string())),
-        }
-        if shared.is_closed() {
-            return;
-        }
-    }
-}
-
-/// Hears outcomes until the end.
-async fn hear_all(shared: Arc<Shared>) {
-    while !shared.is_closed() {
-        if let Err(error) = hear_some(&shared).await {
-            tracing::debug!(%error, "outcomes cannot be heard");
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-}
-
-async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
-    let outcomes = shared.link.jetstream.get_stream(shared.names.outcomes()).await;
-    let outcomes = outcomes.map_err(|error| error.to_string())?;
-    let consumer = streams::hearer(&outcomes).await.map_err(|error| error.to_string())?;
-    let stream = consumer
-        .stream()
-        .max_messages_per_batch(256)
-        .expires(Duration::from_secs(10))
-        .heartbeat(Duration::from_secs(2));
-    let mut messages = stream.messages().await.map_err(|error| error.to_string())?;
-    while let Some(message) = messages.next().await {
-        let message = message.map_err(|error| error.to_string())?;
-        match message::decode::<OutcomeMessage>(&message.payload) {
-            Ok(said) => shared.hear(said),
-            Err(error) => {
-                // What cannot be read is lost, and the job must not wait for it for ever.
-                let why = format!("what a mover has said of a task cannot be read: {error}");
-                let hint = "please report this as a fault of dmover; without --broker it may work";
-                shared.fail(Fatal::unavailable(why, hint));
-            }
-        }
-        lock(&shared.taken).push(message);
-        while *lock(&shared.unheard) > UNHEARD_MAX && !shared.is_closed() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    }
-    Ok(())
-}
-
-/// Answers movers until the end.
-async fn answer_all(shared: Arc<Shared>, mut calls: async_nats::Subscriber) {
-    while let Some(call) = calls.next().await {
-        let Some(wanted) = decode_or_log::<Call>(&call.payload) else { continue };
-        if shared.is_closed() {
-            return;
-        }
-        let Some(to) = call.reply.clone() else {
-            shared.answer(wanted);
-            continue;
-        };
-        let (client, answering) = (shared.link.client.clone(), Arc::clone(&shared));
-        let reply = async move |reply: Reply| {
-            if let Err(error) = client.publish(to, message::encode(&reply)).await {
-                tracing::debug!(%error, "an answer cannot be sent");
-            }
-        };
-        if let Call::Ask { .. } = wanted {
-            // That may ask a disk.
-            tokio::task::spawn(async move {
-                let answer = tokio::task::spawn_blocking(move || answering.answer(wanted)).await;
-                reply(answer.unwrap_or(Reply::Noted)).await;
-            });
-        } else {
-            reply(shared.answer(wanted)).await;
-        }
-    }
-}
-
-/// Sees to it that the broker has what it should have, and that the job is still ours.
-async fn look_after(shared: Arc<Shared>) {
-    let (mut alone_since, mut told_alone) = (Lease::now_ms(), false);
-    while !shared.is_closed() {
-        tokio::time::sleep(LOOK_EVERY).await;
-        if shared.is_closed() {
-            return;
-        }
-        let now = Lease::now_ms();
-        let length = lock(&shared.leases).length_ms();
-        lock(&shared.members).retain(|_, member| {
-            let is_here = now < member.heard_ms + 2 * length;
-            if !is_here {
-                tracing::warn!(mover = member.info.describe(), "nothing was heard of a mover");
-            }
-            is_here
-        });
-        let movers = lock(&shared.members).len() as u32;
-        shared.steer(|control| control.movers = movers);
-        if !lock(&shared.members).is_empty() {
-            (alone_since, told_alone) = (now, false);
-        }
-        let alone = Duration::from_millis(now - alone_since);
-        if alone > ALONE && !told_alone {
-            told_alone = true;
-            let words = "there is no mover: 'dmover mover' starts one where both trees are";
-            shared.engine.tell_of_movers(words.into());
-        }
-        if alone > shared.patience {
-            let seconds = alone.as_secs();
-            let message =
-                format!("there was no mover for {seconds} s behind {}", shared.link.shown);
-            let hint = "start movers ('dmover mover'), and run the same command again";
-            return shared.fail(Fatal::unavailable(message, hint));
-        }
-        if let Some(why) = shared.lasting_trouble(now) {
-            let message = format!("the broker {} takes nothing more: {why}", shared.link.shown);
-            let hint = "has it space? See its log; then run the same command again";
-            return shared.fail(Fatal::unavailable(message, hint));
-        }
-        if let Err(error) = shared.renew_offer().await {
-            match error {
-                Fatal::Unavailable { ref message, .. } if message.contains("taken") => {
-                    return shared.fail(error);
-                }
-                error => tracing::warn!(%error, "the broker"),
-            }
-        }
-        if let Err(error) = offer_again(&shared, now).await {
-            tracing::warn!(%error, "the broker");
-        }
-    }
-}
-
-/// Puts tasks into the stream again that should be there and are not.
-async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
-    let before = now.saturating_sub(OFFER_AGAIN.as_millis() as u64);
-    let unclaimed: Vec<u32> = lock(&shared.leases).unclaimed(before).collect();
-    let names = &shared.names;
-    let found = shared.link.jetstream.get_stream(names.tasks()).await;
-    let is_lost = match found {
-        Ok(_) if unclaimed.is_empty() => false,
-        Ok(stream) => {
-            // Whatever the broker has not handed to anybody is on its way.
-            let mut waiting = 0;
-            for class in Class::ALL {
-                let consumer = streams::consumer(&stream, names, class).await;
-                let mut consumer = consumer.map_err(|error| error.to_string())?;
-                let info = consumer.info().await.map_err(|error| error.to_string())?;
-                waiting += info.num_pending;
-            }
-            waiting == 0
-        }
-        Err(error) => {
-            if !streams::is_missing(&error) {
-                return Err(error.to_string());
-            }
-            tracing::warn!("the broker has forgotten the streams of the job; making them again");
-            streams::make(&shared.link.jetstream, names).await.map_err(|e| e.to_string())?;
-            true
-        }
-    };
-    if is_lost {
-        let again: Vec<u32> = lock(&shared.leases).unclaimed(before).collect();
-        tracing::info!(tasks = again.len(), "publishing tasks once more");
-        for number in again {
-            // The channel lives as long as the run.
-            let _ = shared.outgoing.send(number);
-        }
-    }
-    Ok(())
-}
-
 impl Dispatch for NatsFleet {
     fn publish(&self, tasks: Vec<Task>) {
         let now = Lease::now_ms();
@@ -689,8 +490,7 @@ impl Dispatch for NatsFleet {
     fn expired(&self) -> Vec<Task> {
         let over = lock(&self.shared.leases).expired(Lease::now_ms());
         let tasks = over.into_iter().map(|(number, mover, issued)| {
-            let members = lock(&self.shared.members);
-            let who = members.get(&mover).map(|member| member.info.describe());
+            let who = lock(&self.shared.members).describe(mover);
             tracing::warn!(number, mover = who, task = ?issued.task.id, "a mover has lost a task");
             let mut task = issued.task;
             task.lost.push(number);
@@ -750,16 +550,22 @@ impl Fleet for NatsFleet {
     }
 
     fn places(&self) -> usize {
-        let members = lock(&self.shared.members);
-        members.values().map(|member| member.load.places as usize).sum::<usize>().max(1)
+        lock(&self.shared.members).places()
     }
 
     fn is_settled(&self) -> bool {
-        lock(&self.shared.leases).is_empty()
+        let leases = lock(&self.shared.leases);
+        leases.len() == leases.offered()
     }
 
     fn limit(&self) -> Option<Limit> {
-        lock(&self.shared.members).values().find_map(|member| member.load.limit.clone())
+        lock(&self.shared.members).limit()
+    }
+
+    fn movers(&self) -> Vec<MoverView> {
+        let leases = lock(&self.shared.leases);
+        let held = |mover| leases.held_by(mover).len() as u64;
+        lock(&self.shared.members).views(held)
     }
 
     fn failure(&self) -> Option<Fatal> {

@@ -3,6 +3,7 @@ use bytes::Bytes;
 use dmover_engine::{Answer, Fact, JobOffer, Question, Told};
 use dmover_model::{Outcome, Task};
 use dmover_plan::leases::MoverId;
+use dmover_plan::stragglers::Done;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -99,8 +100,8 @@ pub(crate) enum Call {
     Unable(MoverInfo, String),
     /// It was handed a task. `facts`: how many it knows.
     Claim { mover: MoverId, number: u32, facts: u32 },
-    /// It is there and has these in hand.
-    Renew { mover: MoverId, numbers: Vec<u32>, load: Load },
+    /// It is there and has these in hand; nothing has moved in them for so many milliseconds.
+    Renew { mover: MoverId, held: Vec<(u32, u64)>, load: Load },
     /// Threads there wait for work, or do not any more. Nothing is answered.
     Waiting(MoverId, bool),
     /// It has to know something.
@@ -120,6 +121,12 @@ pub(crate) struct Load {
     pub limit: Option<dmover_model::Limit>,
     /// Why the broker does not take what it has to say.
     pub trouble: Option<String>,
+    /// What its movers have done since they came.
+    pub done: Done,
+    /// Bytes of content that it has moved, and entries that it has ended.
+    pub bytes: u64,
+    /// See `bytes`.
+    pub entries: u64,
 }
 
 /// What the coordinator answers.

@@ -1,9 +1,10 @@
 //! A process with movers: looks for jobs, joins those that it can work for, and leaves nothing behind.
 use async_nats::jetstream::kv;
 use dmover_engine::{Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason};
-use dmover_observe::Counters;
+use dmover_observe::{Board, Counters, SessionView};
+use dmover_plan::stragglers::Done;
 use futures_util::StreamExt;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -18,6 +19,8 @@ use crate::streams::{self, Names};
 
 /// How often movers are looked at.
 const TURN: Duration = Duration::from_millis(5);
+/// How old what is shown of a job may be.
+const SHOW_EVERY: Duration = Duration::from_millis(500);
 /// Between two attempts to reach a broker that is not there yet.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// A job that could not be joined is tried again after so long.
@@ -46,6 +49,8 @@ pub struct MoverOptions {
     pub broker_wait: Duration,
     /// It ends after so long without a job.
     pub idle_exit: Option<Duration>,
+    /// Bytes that it may move in a second for a job.
+    pub bytes_per_s: Option<u64>,
 }
 
 /// A process with movers.
@@ -54,7 +59,11 @@ pub struct Mover {
     options: MoverOptions,
     info: MoverInfo,
     leaving: Arc<AtomicBool>,
+    sessions: Sessions,
 }
+
+/// The jobs that are worked for, as those who watch see them.
+pub type Sessions = Arc<Board<BTreeMap<String, SessionView>>>;
 
 /// What the watcher of the bucket says.
 enum News {
@@ -96,12 +105,17 @@ impl Mover {
             memory_bytes: options.memory_bytes,
             labels: options.labels.clone(),
         };
-        Ok(Self { link, options, info, leaving: Arc::default() })
+        Ok(Self { link, options, info, leaving: Arc::default(), sessions: Sessions::default() })
     }
 
     /// The switch that makes it leave: it ends what it has in hand, or hands it back.
     pub fn leaving(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.leaving)
+    }
+
+    /// The jobs that it works for, as they change.
+    pub fn sessions(&self) -> Sessions {
+        Arc::clone(&self.sessions)
     }
 
     /// Where the broker is.
@@ -185,6 +199,7 @@ impl Mover {
             info: MoverInfo { id: dmover_sys::process::random_u64(), ..self.info.clone() },
             leaving: Arc::clone(&self.leaving),
             over: Arc::clone(&over),
+            sessions: Arc::clone(&self.sessions),
         };
         let offer = offer.clone();
         let run = offer.run;
@@ -253,6 +268,7 @@ struct Worker {
     info: MoverInfo,
     leaving: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
+    sessions: Sessions,
 }
 
 impl Worker {
@@ -301,6 +317,7 @@ impl Worker {
         let place = MoverPlace {
             threads: self.options.threads,
             memory_bytes: self.options.memory_bytes,
+            bytes_per_s: self.options.bytes_per_s,
             open_files_max: self.options.open_files_max,
             spill_directory: self.options.spill_directory.clone(),
             desk: Arc::new(desk),
@@ -321,11 +338,12 @@ impl Worker {
         }
         tracing::info!(job = names.job, "at work for a job");
         let queue = RemoteQueue::new(&self.link, names, &self.info, record.lease_ms);
-        queue.tell_load(places, None);
+        queue.tell_load(places, None, Done::default(), (0, 0));
         queue.begin(engine.learner());
         let (tasks, gate) = (Arc::clone(&queue), Arc::clone(&queue));
         let mut joined = engine.begin(tasks, gate)?;
         let ended = self.keep_at_it(&queue, &mut joined, &switch, places);
+        self.sessions.change(|all| _ = all.remove(&names.job));
         queue.close();
         // Whoever still waits for an answer has nothing to wait for.
         self.over.store(true, Ordering::SeqCst);
@@ -345,6 +363,7 @@ impl Worker {
         places: u32,
     ) -> Result<(), Fatal> {
         let mut drained: Option<Instant> = None;
+        let mut shown: Option<Instant> = None;
         loop {
             let control = queue.control();
             if control.closed || self.over.load(Ordering::SeqCst) {
@@ -353,7 +372,14 @@ impl Worker {
             }
             joined.share(control.movers);
             joined.turn(control.held)?;
-            queue.tell_load(places, joined.limit().cloned());
+            let counters = joined.counters();
+            queue.tell_load(places, joined.limit().cloned(), joined.done(), counters.moved());
+            if shown.is_none_or(|then| then.elapsed() >= SHOW_EVERY) {
+                shown = Some(Instant::now());
+                let (job, tasks) = (queue.job().to_owned(), queue.held());
+                let view = SessionView { job: job.clone(), counters, tasks, places: places.into() };
+                self.sessions.change(|all| _ = all.insert(job, view));
+            }
             if control.stopping {
                 switch.stop(StopReason::Cancelled);
             }

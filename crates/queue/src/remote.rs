@@ -7,6 +7,7 @@ use dmover_engine::{Answer, Desk, Fact, Question, Told};
 use dmover_model::{Limit, Outcome};
 use dmover_observe::CLASSES;
 use dmover_plan::leases::MoverId;
+use dmover_plan::stragglers::Done;
 use futures_util::StreamExt;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,8 +23,6 @@ use crate::streams::{self, Names};
 const FETCH: Duration = Duration::from_secs(5);
 /// After trouble with the broker.
 const AGAIN: Duration = Duration::from_millis(250);
-/// A task on which nothing moves for so long is not held on to: its thread hangs.
-const STALL: Duration = Duration::from_mins(30);
 /// Work that was handed on comes back as tasks within so many milliseconds.
 const FED: u64 = 4;
 /// Numbers that are known to have been handed over.
@@ -57,6 +56,17 @@ struct State {
     waiting: usize,
     /// No new tasks: this process is about to leave.
     draining: bool,
+    /// How often it was looked at whether threads wait for tasks, and how often they did.
+    looks: u64,
+    starved: u64,
+}
+
+impl State {
+    /// Whether threads wait for tasks of a class that they could have.
+    fn starves(&self, class: Class) -> bool {
+        let index = class as usize;
+        self.waiting > 0 && self.ready.is_empty() && self.running[index] < self.allowed[index]
+    }
 }
 
 /// Who learns facts.
@@ -134,9 +144,28 @@ impl RemoteQueue {
     }
 
     /// Takes note of how the movers here do.
-    pub fn tell_load(&self, places: u32, limit: Option<Limit>) {
+    pub fn tell_load(&self, places: u32, limit: Option<Limit>, done: Done, moved: (u64, u64)) {
+        let (looks, starved) = {
+            let mut state = self.state();
+            let starves = Class::ALL.iter().any(|class| state.starves(*class));
+            state.looks += 1;
+            state.starved += u64::from(starves);
+            (state.looks, state.starved)
+        };
         let mut load = lock(&self.load);
         (load.places, load.limit) = (places, limit);
+        (load.bytes, load.entries) = moved;
+        load.done = Done { looks, starved, ..done };
+    }
+
+    /// The job.
+    pub fn job(&self) -> &str {
+        &self.names.job
+    }
+
+    /// How many tasks are in hand here.
+    pub fn held(&self) -> u64 {
+        self.state().held.len() as u64
     }
 
     /// Takes nothing new, and asks for what is in hand to be ended early.
@@ -399,11 +428,11 @@ async fn fetch(queue: Arc<RemoteQueue>, consumer: PullConsumer, class: Class, mo
 
 /// Says in time that what is in hand is still in hand, as long as something moves.
 async fn renew_all(queue: Arc<RemoteQueue>) {
-    let every = Duration::from_millis((queue.lease_ms / 4).clamp(50, 5_000));
+    let every = Duration::from_millis((queue.lease_ms / 4).clamp(50, 2_000));
     while !queue.is_closed() {
         tokio::time::sleep(every).await;
         let now = Lease::now_ms();
-        let (numbers, messages) = {
+        let (numbers, messages): (Vec<(u32, u64)>, Vec<_>) = {
             let mut state = queue.state();
             let mut all = (Vec::new(), Vec::new());
             for (number, held) in &mut state.held {
@@ -411,16 +440,15 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
                     held.progressed_ms = now;
                 }
                 // What has run out here is not asked for again: somebody else is to have it.
-                let moves = now < held.progressed_ms + STALL.as_millis() as u64;
-                if moves && held.lease.holds() {
-                    all.0.push(*number);
+                if held.lease.holds() {
+                    all.0.push((*number, now - held.progressed_ms));
                     all.1.push(held.message.clone());
                 }
             }
             all
         };
         let load = lock(&queue.load).clone();
-        let call = Call::Renew { mover: queue.id, numbers: numbers.clone(), load };
+        let call = Call::Renew { mover: queue.id, held: numbers.clone(), load };
         let reply = queue.link.call(&queue.names.job, queue.names.run, &call).await;
         for message in messages {
             // It keeps the broker from handing the task to somebody else; the coordinator would not let him have it.
@@ -431,7 +459,7 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
         match reply {
             Some(Reply::Renewed { lost, control }) => {
                 let state = queue.state();
-                for number in numbers {
+                for (number, _) in numbers {
                     let Some(held) = state.held.get(&number) else { continue };
                     if lost.contains(&number) {
                         held.lease.lose();
@@ -521,12 +549,8 @@ impl Queue for RemoteQueue {
         self.wanted.notify_waiters();
     }
 
-    fn is_hungry(&self) -> bool {
-        let state = self.state();
-        let here = state.waiting > 0
-            && state.ready.is_empty()
-            && state.running[Class::Small as usize] < state.allowed[Class::Small as usize];
-        drop(state);
+    fn is_hungry(&self, class: Class) -> bool {
+        let here = self.state().starves(class);
         // What was just handed on is on its way back as a task.
         let is_fed = Lease::now_ms() < self.fed_ms.load(Ordering::Relaxed);
         !is_fed && (here || self.hungry.load(Ordering::Relaxed))

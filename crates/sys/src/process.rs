@@ -86,10 +86,24 @@ pub fn random_u64() -> u64 {
 
 /// The peak resident set size of this process in bytes (`VmHWM` of proc_pid_status(5)).
 pub fn peak_memory_bytes() -> u64 {
+    status_bytes("VmHWM:")
+}
+
+/// The resident set size of this process in bytes (`VmRSS` of proc_pid_status(5)).
+pub fn resident_memory_bytes() -> u64 {
+    status_bytes("VmRSS:")
+}
+
+fn status_bytes(field: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find(|l| l.starts_with("VmHWM:"));
+    let line = text.lines().find(|line| line.starts_with(field));
     let kib = line.and_then(|l| l.split_whitespace().nth(1)).and_then(|n| n.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
+}
+
+/// How many files this process has open, the directory that is read for it left out.
+pub fn open_files() -> u64 {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |all| (all.count() as u64).saturating_sub(1))
 }
 
 /// Whether this process was started with a signal ignored, as by nohup(1) (`SigIgn` of proc_pid_status(5)).

@@ -24,6 +24,10 @@ pub struct FleetArgs {
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "1h",
         requires = "broker")]
     pub mover_wait: u64,
+    /// Let Prometheus have metrics at http://HOST:PORT/metrics while the job runs; a PORT alone listens on this host only,
+    /// 0 takes any port that is free
+    #[arg(long, value_name = "[HOST:]PORT", help_heading = "Output")]
+    pub metrics: Option<String>,
 }
 
 /// Arguments of `broker`.
@@ -85,6 +89,13 @@ pub struct MoverArgs {
     /// Leave when standard input ends, as it does when whoever started this is gone
     #[arg(long)]
     pub until_eof: bool,
+    /// Bytes of content per second that it moves at most for a job, whatever the job says
+    #[arg(long, value_name = "SIZE", value_parser = super::positive_size)]
+    pub bwlimit: Option<u64>,
+    /// Let Prometheus have metrics at http://HOST:PORT/metrics; a PORT alone listens on this host only, 0 takes any port that is
+    /// free
+    #[arg(long, value_name = "[HOST:]PORT")]
+    pub metrics: Option<String>,
     /// Where to put what does not fit into memory
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<OsString>,

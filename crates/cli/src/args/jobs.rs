@@ -39,6 +39,20 @@ pub struct StatusArgs {
     pub place: PlaceArgs,
 }
 
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The id of the job to look at first, the beginning of one, or a label
+    #[arg(value_name = "JOB")]
+    pub job: Option<String>,
+    /// Look again after so long; jobs tell how they stand every two seconds
+    #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "1s")]
+    pub every: u64,
+    /// Where jobs are remembered
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
 pub struct WaitArgs {

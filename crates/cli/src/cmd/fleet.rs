@@ -1,6 +1,7 @@
 //! `dmover broker`, `dmover mover`, and jobs whose movers are elsewhere.
 use dmover_engine::{Fatal, Fleets};
 use dmover_model::ExitCode as Code;
+use dmover_observe::{Board, JobView, SessionView, exposition};
 use dmover_queue::{Address, Broker, BrokerOptions, Mover, MoverOptions, NatsFleets, Terms};
 use dmover_sys::process::is_ignored;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -14,13 +15,29 @@ use std::time::Duration;
 use super::run::{Log, exit, open_log, state_directory};
 use crate::args::{BrokerArgs, FleetArgs, MoverArgs};
 use crate::config::environment;
+use crate::endpoint;
 use crate::print::{failure, line, say};
 
 /// How often a broker is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// Who works for a job, and where it shows how it stands.
+#[derive(Default)]
+pub(super) struct Around {
+    /// Where movers are had, if not in this process.
+    pub fleets: Option<Arc<dyn Fleets>>,
+    /// Where those who watch look.
+    pub board: Option<Arc<Board<Option<JobView>>>>,
+}
+
+/// What a job is to have around it.
+pub(super) fn around(args: &FleetArgs) -> Result<Around, ExitCode> {
+    let board = endpoint::of_job(args.metrics.as_deref()).map_err(|error| fail(&error))?;
+    Ok(Around { fleets: connect(args)?, board })
+}
+
 /// The movers that a job is to have, if they are elsewhere.
-pub(super) fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
+fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
     let Some(broker) = &args.broker else { return Ok(None) };
     let credentials = args.credentials.as_deref().map(Path::new);
     let lease = Duration::from_millis(args.lease);
@@ -125,6 +142,7 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         jobs: args.job.clone(),
         broker_wait: Duration::from_millis(args.broker_wait),
         idle_exit: args.idle_exit.map(Duration::from_millis),
+        bytes_per_s: args.bwlimit,
     };
     let credentials = args.credentials.as_deref().map(Path::new);
     let mover = Address::new(&args.broker, credentials)
@@ -137,6 +155,16 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
     if let Err(error) = watched.and_then(|()| leave_on_signals(&mover)) {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return exit(Code::Fatal);
+    }
+    if let Some(address) = &args.metrics {
+        let sessions = mover.sessions();
+        let text = move || {
+            let all: Vec<SessionView> = sessions.get().into_values().collect();
+            exposition::of_mover(&endpoint::this_process(), &all)
+        };
+        if let Err(error) = endpoint::serve(address, text) {
+            return fail(&error);
+        }
     }
     say(&format!("dmover: waiting for jobs at {}", mover.broker()));
     match mover.run() {

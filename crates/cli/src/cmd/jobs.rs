@@ -1,6 +1,7 @@
 //! `dmover jobs`, `status`, `wait`, `errors` and `history`: what is known of jobs.
 use dmover_engine::{JobFile, JobPhase, JobStatus, JournalReader, StateDirectory};
 use dmover_model::{ErrorClass, ExitCode as Code, units};
+use dmover_observe::MoverView;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,7 +10,7 @@ use super::ask::can_retry;
 use super::run::{exit, state_directory};
 use crate::args::{ErrorsArgs, HistoryArgs, JobsArgs, StatusArgs, WaitArgs};
 use crate::print::json::path_fields;
-use crate::print::{data, failure, grouped, line};
+use crate::print::{counted, data, failure, grouped, line};
 use crate::quote::quoted;
 
 /// How often a wait looks.
@@ -143,6 +144,7 @@ fn as_json(file: &JobFile, status: Option<&JobStatus>) -> Value {
             ("limit".into(), status.limit.clone().into()),
             ("errors_by_class".into(), json!(status.errors)),
             ("counters".into(), json!(status.counters)),
+            ("movers".into(), json!(status.movers)),
         ]);
     }
     value
@@ -210,6 +212,7 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
         units::format_iec(get("bytes_found")),
     ));
     lines.extend(status.limit.as_ref().map(|limit| format!("  limit: {limit}")));
+    lines.extend(status.movers.iter().flatten().map(mover_line));
     if status.errors.is_empty() {
         lines.push(" errors: none known".into());
     }
@@ -219,6 +222,18 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
         lines.push(format!(" errors: {word} {}: {advice}", grouped(*count)));
     }
     lines
+}
+
+fn mover_line(mover: &MoverView) -> String {
+    let slow = mover.slow.as_deref().map_or(String::new(), |slow| format!("; {slow}"));
+    format!(
+        "  mover: {}: {} in hand, {}/s, {:.0} entries/s, heard of {:.0} s ago{slow}",
+        mover.name(),
+        counted(mover.tasks, "task", "tasks"),
+        units::format_iec(mover.bytes_per_s as u64),
+        mover.entries_per_s,
+        mover.silent_s,
+    )
 }
 
 fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {

@@ -13,6 +13,7 @@ pub(crate) mod snapshot;
 pub(crate) mod submit;
 pub(crate) mod sum;
 pub(crate) mod sync;
+pub(crate) mod top;
 mod transfer;
 pub(crate) mod verify;
 mod watch;

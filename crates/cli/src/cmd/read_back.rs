@@ -61,6 +61,7 @@ pub(super) fn run(
     let recorded = Arc::new(recorded);
     let report = run_job(&Job {
         fleets: None,
+        board: None,
         spec,
         list: JobList::Records(Arc::clone(&recorded) as Arc<dyn RecordSupply>),
         state: None,

@@ -364,6 +364,7 @@ impl<'a> Remover<'a> {
         let bytes = |path: &Path| PathBytes::from(path.as_os_str());
         let job = Job {
             fleets: None,
+            board: None,
             spec: spec::removal_spec(&bytes(empty), &bytes(tree), &self.args.limits),
             list: JobList::None,
             state: None,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::fleet;
+use super::fleet::{self, Around};
 use super::run::{before_the_job, end, exit, refuse};
 use crate::args::SumArgs;
 use crate::print::json::JsonPrinter;
@@ -43,13 +43,14 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return exit(Code::Fatal);
     }
-    let fleets = match fleet::connect(&args.fleet) {
-        Ok(fleets) => fleets,
+    let Around { fleets, board } = match fleet::around(&args.fleet) {
+        Ok(around) => around,
         Err(code) => return code,
     };
     let printer = Printer::new(args, &progress, &control, sizes);
     let job = Job {
         fleets,
+        board,
         spec,
         list: JobList::Sums(supply),
         state: None,

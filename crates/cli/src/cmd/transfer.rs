@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::fleet::Around;
 use super::run::{before_the_job, describe, end, exit, listen, spill_directory, usable_state};
 use super::{detach, fleet, read_back, verify};
 use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
@@ -77,7 +78,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     // Umask and limits belong to the process, so they are set once, before any thread.
     let umask = dmover_sys::process::clear_umask();
     let open_files_max = dmover_sys::process::raise_open_files();
-    let fleets = args.fleet.map_or(Ok(None), fleet::connect)?;
+    let Around { fleets, board } = args.fleet.map_or(Ok(Around::default()), fleet::around)?;
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());
     let printer = Printer::new(args, Arc::clone(&counters), Arc::clone(&control));
@@ -101,6 +102,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     };
     let job = Job {
         fleets,
+        board,
         spec,
         list,
         state,

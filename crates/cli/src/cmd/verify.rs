@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fleet;
+use super::fleet::{self, Around};
 use super::run::{
     before_the_job, describe, end, exit, listen, refuse, spill_directory, usable_state,
 };
@@ -47,12 +47,12 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return exit(Code::Fatal);
     }
-    let fleets = match fleet::connect(&args.fleet) {
-        Ok(fleets) => fleets,
+    let Around { fleets, board } = match fleet::around(&args.fleet) {
+        Ok(around) => around,
         Err(code) => return code,
     };
     let job = job(args, spec, recorded.as_ref(), (&printer, counters, control));
-    let job = Job { fleets, ..job };
+    let job = Job { fleets, board, ..job };
     let result = run_job(&job);
     printer.progress.end();
     let report = match result {
@@ -101,6 +101,7 @@ fn job(
     let state = args.repair.then(|| usable_state(&args.state, false)).flatten();
     Job {
         fleets: None,
+        board: None,
         lock: None,
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,

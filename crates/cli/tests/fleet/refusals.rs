@@ -1,5 +1,6 @@
 //! What cannot work is named, changes nothing, and takes no longer than was allowed.
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use dmover_testkit::cluster::{NatsServer, Piece, nats_request, needs};
 use dmover_testkit::skip;
@@ -55,24 +56,21 @@ fn a_second_coordinator_is_refused_and_told_where_the_first_one_is() {
     fleet.bench.sh("mkdir source; seq 9 | (cd source; xargs touch)");
     // Without state there is no lock; both have one id.
     let line =
-        format!("copy --no-state --mover-wait 20s -T source far --broker {}", fleet.broker.url());
+        format!("copy --no-state --mover-wait 1m -T source far --broker {}", fleet.broker.url());
     let start = || {
         let mut command = fleet.bench.dmover.command();
         command.env_remove("DMOVER_STATE_DIR").args(line.split_whitespace());
-        command.stderr(std::process::Stdio::piped()).spawn().unwrap()
+        command.stderr(Stdio::piped()).spawn().unwrap()
     };
     let mut first = start();
-    let until = std::time::Instant::now() + std::time::Duration::from_mins(1);
-    let second = loop {
-        let output = start().wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(6), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // The first one may not have come so far: poll.
-        if said.contains("is run by process") {
-            break said;
-        }
-        assert!(std::time::Instant::now() < until, "{said}");
-    };
+    // Whoever misses movers has offered the job.
+    let mut lines = BufReader::new(first.stderr.take().unwrap()).lines();
+    let found = lines.find(|line| line.as_ref().unwrap().contains("there is no mover"));
+    assert!(found.is_some(), "the first one has ended");
+    let output = start().wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(6), "{output:?}");
+    let second = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(second.contains("is run by process"), "{second}");
     assert!(second.contains(&format!("process {}", first.id())), "{second}");
     fleet.call_mover("");
     assert_eq!(first.wait().unwrap().code(), Some(0));
@@ -101,7 +99,7 @@ fn a_mover_with_another_file_system_under_the_same_path_gets_no_tasks() {
             format!("mount --make-rprivate / && {mount} && exec \"$2\" mover --broker \"$3\"");
         let mut mover = Command::new("unshare")
             .args(["--mount", "sh", "-c", &script, "sh", &there, PROGRAM, &url])
-            .stderr(std::process::Stdio::null())
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let run = fleet.dmover("copy -T source there --mover-wait 3s").expect_code(6);
@@ -110,6 +108,96 @@ fn a_mover_with_another_file_system_under_the_same_path_gets_no_tasks() {
         assert!(run.stderr.contains(why) && run.stderr.contains("no movers on"), "{}", run.tell());
         assert_eq!(fleet.bench.sh("ls there"), "", "{mount}");
     }
+}
+
+/// A shell's words for a mount that nobody else sees, and what runs with it.
+fn with_mount(at: &str) -> String {
+    format!("mount --make-rprivate / && mount -t tmpfs none '{at}' && exec \"$@\"")
+}
+
+#[test]
+fn a_mover_with_other_mounts_below_the_roots_gets_no_tasks() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    if !is_root() {
+        skip!("mount namespaces need root");
+    }
+    let fleet = Fleet::new(0);
+    fleet.bench.sh("mkdir -p source/sub/deep far/sub; seq 9 | (cd source/sub; xargs touch)");
+    let url = fleet.broker.url();
+    let call = |at: &str| {
+        let script = with_mount(&fleet.bench.at(at).display().to_string());
+        let words = ["--mount", "sh", "-c", &script, "sh", PROGRAM, "mover", "--broker", &url];
+        let mut mover = Command::new("unshare").args(words).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(mover.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("waiting for jobs")));
+        mover
+    };
+    let dismiss = |mut mover: std::process::Child| {
+        mover.kill().unwrap();
+        mover.wait().unwrap();
+    };
+    // Each sees another tree below one name.
+    for at in ["source/sub", "source/sub/deep", "far/sub"] {
+        let mover = call(at);
+        let run = fleet.dmover("sync --delete source far --mover-wait 3s").expect_code(6);
+        let why = format!("{at}' is mounted here, and something else where the coordinator runs");
+        assert!(run.stderr.contains(&why), "{}", run.tell());
+        dismiss(mover);
+        assert_eq!(fleet.bench.sh("find far -type f"), "", "{at}");
+    }
+    // What does not take part may be anything.
+    let mover = call("source/sub/deep");
+    fleet.dmover("copy -T source else --exclude deep --mover-wait 1m").expect_code(0);
+    fleet.dmover("copy -x -T source one --mover-wait 1m").expect_code(0);
+    dismiss(mover);
+    // The coordinator has a mount that movers have not.
+    let mut plain = Fleet::new(0);
+    plain.bench.sh("mkdir -p source/sub; touch source/sub/f");
+    plain.call_mover("");
+    let script = with_mount(&plain.bench.at("source/sub").display().to_string());
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh", PROGRAM, "copy", "-T", "source", "far"]);
+    command.args(["--no-state", "--mover-wait", "3s", "--broker", &plain.broker.url()]);
+    let output = command.current_dir(plain.bench.at("")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = "source/sub' is not what is mounted there where the coordinator runs";
+    assert!(output.status.code() == Some(6) && said.contains(why), "{said}");
+    assert_eq!(plain.bench.sh("find . -path './far*' -type f"), "");
+}
+
+#[test]
+fn a_mover_whose_mounts_change_leaves() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    if !is_root() {
+        skip!("mount namespaces need root");
+    }
+    let mut fleet = Fleet::new(0);
+    fleet.bench.sh("mkdir -p source/sub; head -c 64M /dev/zero > source/large");
+    let url = fleet.broker.url();
+    let words = ["--mount", PROGRAM, "mover", "--broker", &url];
+    let mut mover = Command::new("unshare").args(words).stderr(Stdio::null()).spawn().unwrap();
+    let line = "copy -T source far --bwlimit 1M --mover-wait 1m --broker";
+    let job = fleet.bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
+    // It has begun: poll.
+    while fleet.bench.sh("find . -path './far/*'").is_empty() {
+        std::thread::yield_now();
+    }
+    let place = fleet.bench.at("source/sub").display().to_string();
+    let target = format!("--target={}", mover.id());
+    let mount = ["--mount", &target, "mount", "-t", "tmpfs", "none", &place];
+    assert!(Command::new("nsenter").args(mount).status().unwrap().success());
+    let why = "is mounted here, and something else where the coordinator runs";
+    assert!(job.wait_for_stderr(why, 1), "{}", job.stderr_so_far());
+    // Somebody else goes on.
+    fleet.call_mover("");
+    job.signal(rustix::process::Signal::INT);
+    job.finish().unwrap().expect_code(130);
+    mover.kill().unwrap();
+    mover.wait().unwrap();
 }
 
 #[test]

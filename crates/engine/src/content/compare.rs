@@ -35,7 +35,7 @@ impl Engine {
         while at < range.end {
             self.check_held(one.lease, (Side::Source, Operation::Read), one.path)?;
             let wanted = (range.end - at).min(half as u64) as usize;
-            let wanted = self.limits.block_bytes(wanted, self.spec.limits.bytes_per_s);
+            let wanted = self.limits.block_bytes(wanted);
             // Both sides are read.
             self.limits.bytes(2 * wanted as u64, &self.control);
             let [first, second] = &mut readers;

@@ -86,7 +86,7 @@ impl Engine {
             // Pieces begin at multiples of their size.
             let room = half as u64 - at % PIECE as u64;
             let wanted = (range.end - at).min(room) as usize;
-            let wanted = self.limits.block_bytes(wanted, self.spec.limits.bytes_per_s);
+            let wanted = self.limits.block_bytes(wanted);
             self.limits.bytes(wanted as u64, &self.control);
             station::at(Activity::SourceData);
             let got = read_all(transfer.source, &mut new[..wanted], at)

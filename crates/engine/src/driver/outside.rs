@@ -2,7 +2,7 @@
 use dmover_model::{JobId, Limit};
 use std::time::{Duration, Instant};
 
-use super::Job;
+use super::{Job, Standing};
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
 use crate::journal::now_ms;
@@ -24,6 +24,10 @@ pub enum Then {
     Watching,
     /// There is more to do, and whoever does it says in the end how the job stands.
     More,
+}
+
+fn in_words(limit: &Limit) -> String {
+    format!("{} ({})", limit.what.word(), limit.evidence)
 }
 
 /// The files of a job that others read and write.
@@ -60,7 +64,7 @@ impl Outside {
         if let Err(error) = state.describe(id, &file) {
             tracing::warn!(%error, "what the job is cannot be written down");
         }
-        outside.write(&outside.status(engine, 1, None));
+        outside.write(&JobStatus { tasks_left: 1, ..outside.status(engine) });
         Some(outside)
     }
 
@@ -90,7 +94,7 @@ impl Outside {
         }
     }
 
-    fn status(&self, engine: &Engine, tasks_left: u64, limit: Option<&Limit>) -> JobStatus {
+    fn status(&self, engine: &Engine) -> JobStatus {
         let counters = engine.counters.snapshot();
         let counters = counters.iter().map(|(counter, value)| (counter.name().to_owned(), value));
         let errors = lock(&engine.tally).errors.clone();
@@ -103,15 +107,25 @@ impl Outside {
             begun_ms: self.begun_ms,
             updated_ms: now_ms(),
             resumed: self.resumed,
-            tasks_left,
+            tasks_left: 0,
             counters: counters.collect(),
             errors: errors.iter().map(|(class, n)| (class.word().to_owned(), *n)).collect(),
-            limit: limit.map(|limit| format!("{} ({})", limit.what.word(), limit.evidence)),
+            limit: None,
+            movers: None,
+        }
+    }
+
+    fn status_now(&self, engine: &Engine, standing: &Standing<'_>) -> JobStatus {
+        JobStatus {
+            tasks_left: standing.tasks_left,
+            limit: standing.limit().as_ref().map(in_words),
+            movers: standing.movers(),
+            ..self.status(engine)
         }
     }
 
     /// Listens and tells, now and then. Answers whether the job is to be held.
-    pub fn turn(&mut self, engine: &Engine, tasks_left: u64, limit: Option<&Limit>) -> bool {
+    pub fn turn(&mut self, engine: &Engine, standing: &Standing<'_>) -> bool {
         if self.listened.elapsed() >= LISTEN_EVERY {
             self.listened = Instant::now();
             let before = self.paused;
@@ -125,19 +139,20 @@ impl Outside {
             }
             if before != self.paused {
                 self.written = Instant::now();
-                self.write(&self.status(engine, tasks_left, limit));
+                self.write(&self.status_now(engine, standing));
             }
         }
         if self.written.elapsed() >= WRITE_EVERY {
             self.written = Instant::now();
-            self.write(&self.status(engine, tasks_left, limit));
+            self.write(&self.status_now(engine, standing));
         }
         self.paused && !engine.control.is_stopping()
     }
 
     /// Tells how the job has ended.
     pub fn end(&self, engine: &Engine, report: &JobReport, code: u8) {
-        let status = self.status(engine, 0, Some(&report.limit));
+        let limit = Some(in_words(&report.limit));
+        let status = JobStatus { limit, ..self.status(engine) };
         let (phase, reason) = report.ending();
         let (phase, exit_code) = match self.then {
             Then::More => return self.write(&status),
@@ -149,7 +164,7 @@ impl Outside {
 
     /// Tells that the job could not go on.
     pub fn failed(&self, engine: &Engine, reason: String, code: u8) {
-        let status = self.status(engine, 0, None);
+        let status = self.status(engine);
         let (phase, reason) = (JobPhase::Stopped, Some(reason));
         self.write(&JobStatus { phase, reason, exit_code: Some(code), ..status });
     }

@@ -1,5 +1,6 @@
 //! What a job tells those who ask from outside, in files that can be read from any host that sees the state directory.
 use dmover_model::{JobId, PathBytes, Verb};
+use dmover_observe::MoverView;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -97,6 +98,9 @@ pub struct JobStatus {
     pub errors: BTreeMap<String, u64>,
     /// What limits it.
     pub limit: Option<String>,
+    /// Who works for it, if that are processes elsewhere.
+    #[serde(default)]
+    pub movers: Option<Vec<MoverView>>,
 }
 
 /// What a running job is asked to do.

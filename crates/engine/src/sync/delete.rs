@@ -20,6 +20,7 @@ use crate::context::{Engine, entry_error, lock};
 use crate::extra::{ExtraEntry, SeenNames};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::queue::Class;
 use crate::root::Root;
 use crate::told::Said;
 use crate::verify::look_at;
@@ -517,7 +518,7 @@ impl Mover<'_> {
             if self.engine.control.is_stopping() {
                 return Err(Engine::cancelled(root.destination_path(&path, b"")));
             }
-            if self.queue.is_hungry() && left.len() > 1 {
+            if self.queue.is_hungry(Class::Small) && left.len() > 1 {
                 let given = left.drain(..left.len() / 2).map(|path| {
                     let directory = DirectoryRef { path, ..at.clone() };
                     let kind = TaskKind::Scan { directory, names: ScanNames::Extra };

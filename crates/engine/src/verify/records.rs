@@ -19,6 +19,7 @@ use crate::desk::{Answer, Question};
 use crate::extended::Whose;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::queue::Class;
 use crate::sum;
 use crate::told::Said;
 
@@ -59,7 +60,7 @@ impl Mover<'_> {
         let mut place = None;
         for (number, record) in records.iter().enumerate() {
             let enough = self.budget_is_spent() || self.engine.control.is_stopping();
-            let shares = self.queue.is_hungry() && records.len() - number > 1;
+            let shares = self.queue.is_hungry(Class::Small) && records.len() - number > 1;
             if number > 0 && (enough || shares) {
                 let rest = &records[number..];
                 let half = if enough { rest.len() } else { rest.len().div_ceil(2) };

@@ -1,0 +1,107 @@
+//! `dmover top`: the jobs of a state directory and their movers, on a terminal, as they change.
+use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use dmover_engine::{Ask, JobPhase, StateDirectory};
+use dmover_model::ExitCode as Code;
+use ratatui::crossterm;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::args::TopArgs;
+use crate::cmd::{jobs, run};
+use crate::print::failure;
+
+mod draw;
+mod model;
+
+use model::{Model, Snapshot};
+
+/// Looks at all jobs of a directory.
+fn look(state: &StateDirectory) -> Result<Snapshot, jobs::Refused> {
+    let all = jobs::all(state)?;
+    let of = |file: dmover_engine::JobFile| {
+        let status = state.status(&file.job).unwrap_or_default();
+        (file, status)
+    };
+    Ok(all.into_iter().map(of).collect())
+}
+
+/// `dmover top`.
+pub(crate) fn top(args: &TopArgs) -> ExitCode {
+    let place = args.place.state_dir.as_ref();
+    let found = jobs::directory(place).and_then(|state| Ok((look(&state)?, state)));
+    let (first, state) = match found {
+        Ok(found) => found,
+        Err(refused) => return jobs::refuse(refused),
+    };
+    if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        let hint = "'dmover status --json' is for scripts";
+        failure("standard output is not a terminal", hint);
+        return run::exit(Code::Usage);
+    }
+    let mut model = Model::new(args.job.clone());
+    model.see(first, Instant::now());
+    let done = ratatui::try_init().and_then(|mut terminal| {
+        let done = watch(&mut terminal, &mut model, &state, Duration::from_millis(args.every));
+        ratatui::restore();
+        done
+    });
+    match done {
+        Ok(()) => run::exit(Code::Done),
+        Err(error) => {
+            failure(&format!("the terminal cannot be used: {error}"), "is TERM right?");
+            run::exit(Code::Fatal)
+        }
+    }
+}
+
+/// Draws, and does what keys say, until one says that it is enough.
+fn watch(
+    terminal: &mut ratatui::DefaultTerminal,
+    model: &mut Model,
+    state: &StateDirectory,
+    every: Duration,
+) -> std::io::Result<()> {
+    let mut looked = Instant::now();
+    loop {
+        terminal.draw(|frame| draw::draw(frame, model))?;
+        let left = every.saturating_sub(looked.elapsed());
+        if event::poll(left)? {
+            let Event::Key(key) = event::read()? else { continue };
+            if key.kind != KeyEventKind::Press {
+                continue;
+            }
+            let ends = key.modifiers.contains(KeyModifiers::CONTROL);
+            match key.code {
+                KeyCode::Char('c') if ends => return Ok(()),
+                KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
+                KeyCode::Up | KeyCode::Char('k') => model.step(-1),
+                KeyCode::Down | KeyCode::Char('j') => model.step(1),
+                KeyCode::Char('s') => model.sort = model.sort.next(),
+                KeyCode::Char('a') => model.shows_all = !model.shows_all,
+                KeyCode::Char('p') => model.note = hold(model, state),
+                _ => {}
+            }
+            continue;
+        }
+        looked = Instant::now();
+        match look(state) {
+            Ok(snapshot) => model.see(snapshot, looked),
+            Err((why, ..)) => model.note = Some(why),
+        }
+    }
+}
+
+/// Has the job that is looked at hold, or go on. Answers what a person is to be told.
+fn hold(model: &Model, state: &StateDirectory) -> Option<String> {
+    let (file, status) = model.shown()?;
+    let ask = match status.phase {
+        JobPhase::Running => Ask::Pause,
+        JobPhase::Paused => Ask::Resume,
+        _ => return Some(format!("{} does not run", file.job)),
+    };
+    match state.ask(&file.job, ask) {
+        Ok(()) if ask == Ask::Pause => Some(format!("{} was asked to hold", file.job)),
+        Ok(()) => Some(format!("{} was asked to go on", file.job)),
+        Err(error) => Some(format!("{} cannot be asked: {error}", file.job)),
+    }
+}

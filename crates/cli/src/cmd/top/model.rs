@@ -1,0 +1,156 @@
+//! What `dmover top` knows: the jobs as they were seen last, their rates, and what a person looks at.
+use dmover_engine::{JobFile, JobStatus};
+use dmover_observe::{Counter, MoverView};
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+/// Rates that are remembered of each job.
+const HISTORY: usize = 240;
+
+/// All jobs, the one that began last first.
+pub(crate) type Snapshot = Vec<(JobFile, JobStatus)>;
+
+/// By what movers are sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Name,
+    Rate,
+    Tasks,
+}
+
+impl Sort {
+    pub fn next(self) -> Self {
+        match self {
+            Self::Name => Self::Rate,
+            Self::Rate => Self::Tasks,
+            Self::Tasks => Self::Name,
+        }
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Rate => "rate",
+            Self::Tasks => "tasks",
+        }
+    }
+}
+
+/// What a job did in a second, lately.
+#[derive(Debug, Default)]
+pub(crate) struct Rates {
+    /// When and with what the last ones were found out.
+    told: Option<(i64, u64, u64)>,
+    /// Bytes and entries in a second, the latest last.
+    pub history: VecDeque<(u64, u64)>,
+}
+
+pub(crate) struct Model {
+    jobs: Snapshot,
+    rates: HashMap<String, Rates>,
+    /// The id of the job that is looked at.
+    selected: Option<String>,
+    pub sort: Sort,
+    /// Also jobs that have ended.
+    pub shows_all: bool,
+    /// What a person is told.
+    pub note: Option<String>,
+    pub seen: Instant,
+}
+
+/// Bytes of content that were brought over or read, and entries that were ended in any way.
+pub(crate) fn moved(status: &JobStatus) -> (u64, u64) {
+    Counter::moved(|counter| status.counters.get(counter.name()).copied().unwrap_or(0))
+}
+
+impl Model {
+    /// `job`: the beginning of the id of the job to look at, or its label.
+    pub fn new(job: Option<String>) -> Self {
+        Self {
+            jobs: Vec::new(),
+            rates: HashMap::new(),
+            selected: job,
+            sort: Sort::Name,
+            shows_all: false,
+            note: None,
+            seen: Instant::now(),
+        }
+    }
+
+    /// Takes note of how all jobs stand now.
+    pub fn see(&mut self, jobs: Snapshot, now: Instant) {
+        for (file, status) in &jobs {
+            let rates = self.rates.entry(file.job.clone()).or_default();
+            let (bytes, entries) = moved(status);
+            match rates.told {
+                // A job writes down how it stands now and then: in between nothing is known.
+                Some((then, ..)) if then == status.updated_ms => continue,
+                Some((then, known, done)) if status.updated_ms > then && bytes >= known => {
+                    let ms = (status.updated_ms - then) as u64;
+                    let rate = |now: u64, then: u64| now.saturating_sub(then) * 1000 / ms;
+                    rates.history.push_back((rate(bytes, known), rate(entries, done)));
+                }
+                _ => rates.history.clear(),
+            }
+            rates.told = Some((status.updated_ms, bytes, entries));
+            if rates.history.len() > HISTORY {
+                rates.history.pop_front();
+            }
+        }
+        (self.jobs, self.seen) = (jobs, now);
+    }
+
+    /// The jobs that are listed.
+    pub fn listed(&self) -> Vec<&(JobFile, JobStatus)> {
+        let wanted = |(file, status): &&(JobFile, JobStatus)| {
+            self.shows_all || status.phase.has_process() || self.is_selected(file)
+        };
+        let some: Vec<_> = self.jobs.iter().filter(wanted).collect();
+        // The last one says at least how it ended.
+        if some.is_empty() { self.jobs.iter().take(1).collect() } else { some }
+    }
+
+    fn is_selected(&self, file: &JobFile) -> bool {
+        self.selected.as_ref().is_some_and(|named| {
+            file.job.starts_with(named.as_str()) || file.label.as_ref() == Some(named)
+        })
+    }
+
+    /// The job that is looked at, with its place in the list.
+    fn place(&self) -> usize {
+        self.listed().iter().position(|(file, _)| self.is_selected(file)).unwrap_or(0)
+    }
+
+    /// The job that is looked at.
+    pub fn shown(&self) -> Option<&(JobFile, JobStatus)> {
+        self.listed().get(self.place()).copied()
+    }
+
+    /// Looks at another job, further up or down the list.
+    pub fn step(&mut self, by: isize) {
+        let listed = self.listed();
+        let last = listed.len().saturating_sub(1);
+        let place = self.place().saturating_add_signed(by).min(last);
+        self.selected = listed.get(place).map(|(file, _)| file.job.clone());
+    }
+
+    /// What a job did in a second, lately.
+    pub fn rates(&self, job: &str) -> Option<&VecDeque<(u64, u64)>> {
+        self.rates.get(job).map(|rates| &rates.history)
+    }
+
+    /// The movers of a job in the order that was asked for.
+    pub fn movers<'s>(&self, status: &'s JobStatus) -> Vec<&'s MoverView> {
+        let mut all: Vec<&MoverView> = status.movers.iter().flatten().collect();
+        match self.sort {
+            Sort::Name => {}
+            Sort::Rate => all.sort_by(|one, other| {
+                let key = |mover: &MoverView| (mover.bytes_per_s, mover.entries_per_s);
+                let ((bytes, entries), (theirs, others)) = (key(other), key(one));
+                bytes.total_cmp(&theirs).then(entries.total_cmp(&others))
+            }),
+            Sort::Tasks => all.sort_by_key(|mover| std::cmp::Reverse(mover.tasks)),
+        }
+        all
+    }
+}

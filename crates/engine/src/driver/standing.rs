@@ -1,0 +1,72 @@
+//! How a job stands at present, for files and for boards that others look at.
+use dmover_model::{JobId, Limit};
+use dmover_observe::{Board, JobView, MoverView};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Hands, Job};
+use crate::context::{Engine, lock};
+use crate::journal::now_ms;
+
+/// How old what is on a board may be.
+const SHOW_EVERY: Duration = Duration::from_millis(500);
+
+/// What is asked for only when somebody is about to tell it.
+pub(super) struct Standing<'a> {
+    pub hands: &'a Hands,
+    pub tasks_left: u64,
+}
+
+impl Standing<'_> {
+    /// What limits the job.
+    pub fn limit(&self) -> Option<Limit> {
+        match self.hands {
+            Hands::Here(crew) => crew.limit().cloned(),
+            Hands::Elsewhere(fleet) => fleet.limit(),
+        }
+    }
+
+    /// Who works for it, if they are elsewhere.
+    pub fn movers(&self) -> Option<Vec<MoverView>> {
+        match self.hands {
+            Hands::Here(_) => None,
+            Hands::Elsewhere(fleet) => Some(fleet.movers()),
+        }
+    }
+}
+
+/// A board that others look at.
+pub(super) struct Shown {
+    board: Arc<Board<Option<JobView>>>,
+    job: String,
+    verb: String,
+    begun_ms: i64,
+    shown: Option<Instant>,
+}
+
+impl Shown {
+    pub fn new(job: &Job, id: &JobId) -> Option<Self> {
+        let (job, verb) = (job.board.clone()?, job.spec.verb.word().to_owned());
+        Some(Self { board: job, job: id.0.clone(), verb, begun_ms: now_ms(), shown: None })
+    }
+
+    /// Shows how the job stands, now and then.
+    pub fn turn(&mut self, engine: &Engine, standing: &Standing<'_>, paused: bool) {
+        if self.shown.is_some_and(|then| then.elapsed() < SHOW_EVERY) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let errors = lock(&engine.tally).errors.clone();
+        self.board.put(Some(JobView {
+            job: self.job.clone(),
+            verb: self.verb.clone(),
+            paused,
+            begun_ms: self.begun_ms,
+            tasks_left: standing.tasks_left,
+            counters: engine.counters.snapshot(),
+            errors: errors.iter().map(|(class, count)| (class.word(), *count)).collect(),
+            limit: standing.limit().map(|limit| limit.what.word()),
+            movers: standing.movers(),
+        }));
+    }
+}

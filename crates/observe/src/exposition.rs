@@ -1,0 +1,171 @@
+//! What is counted, in the text format of Prometheus.
+//!
+//! Names follow its rules: `dmover_job_…` is what the owner of a job counts, over all movers; `dmover_mover_…` what one process
+//! with movers does. Labels have few values: a job, a class of errors, a mover, a limit; never a path.
+use prometheus::proto::{
+    Counter as CounterValue, Gauge, LabelPair, Metric, MetricFamily, MetricType,
+};
+use prometheus::{Encoder, TextEncoder};
+
+use crate::counters::{Counter, Snapshot};
+use crate::view::{JobView, MoverView, ProcessView, SessionView};
+
+/// The type of the text.
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// Families of metrics on their way into a text.
+#[derive(Default)]
+struct Families(Vec<MetricFamily>);
+
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Families {
+    fn add(&mut self, name: &str, help: &str, kind: MetricType, metric: Metric) {
+        if self.0.last().is_none_or(|family| family.name() != name) {
+            let mut family = MetricFamily::default();
+            family.set_name(name.to_owned());
+            family.set_help(help.to_owned());
+            family.set_field_type(kind);
+            self.0.push(family);
+        }
+        if let Some(family) = self.0.last_mut() {
+            family.mut_metric().push(metric);
+        }
+    }
+
+    fn counter(&mut self, name: &str, help: &str, labels: Labels<'_>, value: f64) {
+        let mut counter = CounterValue::default();
+        counter.set_value(value);
+        let mut metric = Metric::from_label(pairs(labels));
+        metric.set_counter(counter);
+        self.add(name, help, MetricType::COUNTER, metric);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, labels: Labels<'_>, value: f64) {
+        let mut gauge = Gauge::default();
+        gauge.set_value(value);
+        let mut metric = Metric::from_label(pairs(labels));
+        metric.set_gauge(gauge);
+        self.add(name, help, MetricType::GAUGE, metric);
+    }
+
+    fn counters(&mut self, whose: &str, all: &[(Labels<'_>, &Snapshot)]) {
+        for counter in Counter::ALL {
+            let name = format!("dmover_{whose}_{}_total", counter.name());
+            for (labels, snapshot) in all {
+                let value = snapshot.get(*counter) as f64;
+                self.counter(&name, counter.describe().trim(), labels, value);
+            }
+        }
+    }
+
+    fn process(&mut self, process: &ProcessView) {
+        let help = "Always 1; the label says which dmover this is.";
+        self.gauge("dmover_build_info", help, &[("version", process.version)], 1.0);
+        let help = "Time of the processors that the process has used.";
+        self.counter("process_cpu_seconds_total", help, &[], process.cpu_s);
+        let help = "Memory of the process that is in RAM.";
+        self.gauge("process_resident_memory_bytes", help, &[], process.resident_bytes as f64);
+        let help = "Files that the process has open.";
+        self.gauge("process_open_fds", help, &[], process.open_files as f64);
+    }
+
+    fn text(self) -> String {
+        let mut text = Vec::new();
+        // Memory takes it, and the names are right: a test has promtool look at them.
+        if let Err(error) = TextEncoder::new().encode(&self.0, &mut text) {
+            tracing::error!(%error, "metrics cannot be written; please report this");
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+fn pairs(labels: Labels<'_>) -> Vec<LabelPair> {
+    let pair = |(name, value): &(&str, &str)| {
+        let mut pair = LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    };
+    labels.iter().map(pair).collect()
+}
+
+/// What the owner of a job has to tell. `None`: no job runs at present.
+pub fn of_job(process: &ProcessView, job: Option<&JobView>) -> String {
+    let mut families = Families::default();
+    families.process(process);
+    let Some(view) = job else { return families.text() };
+    let job = [("job", view.job.as_str())];
+    let info = [("job", view.job.as_str()), ("verb", view.verb.as_str())];
+    families.gauge("dmover_job_info", "Always 1; what the job does.", &info, 1.0);
+    let help = "When this run of the job began.";
+    families.gauge("dmover_job_start_time_seconds", help, &job, view.begun_ms as f64 / 1000.0);
+    let help = "Whether somebody holds the job.";
+    families.gauge("dmover_job_paused", help, &job, f64::from(u8::from(view.paused)));
+    let help = "Tasks that are known and not done.";
+    families.gauge("dmover_job_pending_tasks", help, &job, view.tasks_left as f64);
+    families.counters("job", &[(&job, &view.counters)]);
+    for (class, count) in &view.errors {
+        let labels = [("job", view.job.as_str()), ("class", class)];
+        let help = "Entries that failed, by class of error.";
+        families.counter("dmover_job_classified_errors_total", help, &labels, *count as f64);
+    }
+    if let Some(limit) = view.limit {
+        let labels = [("job", view.job.as_str()), ("limit", limit)];
+        families.gauge("dmover_job_limit", "Always 1; what limits the job now.", &labels, 1.0);
+    }
+    of_movers(&mut families, view);
+    families.text()
+}
+
+/// What a coordinator knows of its movers.
+fn of_movers(families: &mut Families, view: &JobView) {
+    let Some(movers) = &view.movers else { return };
+    let job = [("job", view.job.as_str())];
+    let help = "Processes with movers that work for the job.";
+    families.gauge("dmover_job_movers", help, &job, movers.len() as f64);
+    let names: Vec<String> = movers.iter().map(MoverView::name).collect();
+    type Value = fn(&MoverView) -> f64;
+    let each = |families: &mut Families, counts: bool, name: &str, help: &str, value: Value| {
+        for (mover, known) in movers.iter().zip(&names) {
+            let labels = [("job", view.job.as_str()), ("mover", known.as_str())];
+            if counts {
+                families.counter(name, help, &labels, value(mover));
+            } else {
+                families.gauge(name, help, &labels, value(mover));
+            }
+        }
+    };
+    let help = "Content that a mover has moved or read for the job.";
+    each(families, true, "dmover_job_mover_bytes_total", help, |m| m.bytes as f64);
+    let help = "Entries that a mover has ended for the job.";
+    each(families, true, "dmover_job_mover_entries_total", help, |m| m.entries as f64);
+    let help = "Tasks that a mover has in hand.";
+    each(families, false, "dmover_job_mover_held_tasks", help, |m| m.tasks as f64);
+    let help = "Time since a mover was heard of.";
+    each(families, false, "dmover_job_mover_silent_seconds", help, |m| m.silent_s);
+    let help = "Whether a mover is much slower than the others.";
+    each(families, false, "dmover_job_mover_slow", help, |m| f64::from(u8::from(m.slow.is_some())));
+}
+
+/// What a process with movers has to tell of the jobs that it works for.
+pub fn of_mover(process: &ProcessView, sessions: &[SessionView]) -> String {
+    let mut families = Families::default();
+    families.process(process);
+    let help = "Jobs that are worked for.";
+    families.gauge("dmover_mover_jobs", help, &[], sessions.len() as f64);
+    let labels: Vec<[(&str, &str); 1]> =
+        sessions.iter().map(|session| [("job", session.job.as_str())]).collect();
+    for (session, job) in sessions.iter().zip(&labels) {
+        let help = "Tasks in hand.";
+        families.gauge("dmover_mover_held_tasks", help, job, session.tasks as f64);
+    }
+    for (session, job) in sessions.iter().zip(&labels) {
+        let help = "Tasks that may be in hand at a time.";
+        families.gauge("dmover_mover_task_places", help, job, session.places as f64);
+    }
+    let all: Vec<(Labels<'_>, &Snapshot)> =
+        sessions.iter().zip(&labels).map(|(session, job)| (&job[..], &session.counters)).collect();
+    families.counters("mover", &all);
+    families.text()
+}

@@ -1,0 +1,277 @@
+//! Which movers are slower than the rest of their fleet, with what, and where their time goes.
+//!
+//! Each mover counts its own work and samples what its threads are at; the coordinator hears of both every few seconds. A
+//! stretch of time in which a mover waited for tasks says nothing about how fast it is and is left out. Speeds are compared
+//! within a class of tasks, because a byte of a large file and an entry of a directory cost differently.
+use dmover_model::TaskClass;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+use crate::bottleneck::Profile;
+use crate::leases::MoverId;
+
+/// Number of classes of tasks.
+const CLASSES: usize = TaskClass::ALL.len();
+/// So many times slower than the median is slow, and less than `SLOW_NO_MORE` is not any longer.
+const SLOW: f64 = 3.0;
+const SLOW_NO_MORE: f64 = 2.0;
+/// Stretches in which a class was busy before its speed is known.
+const STRETCHES_MIN: u32 = 2;
+/// Fewer samples of a class in a stretch say nothing.
+const SAMPLES_MIN: u64 = 10;
+/// Among fewer movers nobody is the odd one out.
+const MOVERS_MIN: usize = 3;
+/// Weight of the last stretch in what is known.
+const WEIGHT: f64 = 0.5;
+
+/// What a mover has done since it came to the job, as it counts itself.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Done {
+    /// Work of each class, in bytes; an entry counts as some.
+    pub work: [u64; CLASSES],
+    /// Samples in which threads were at a task of each class.
+    pub busy: [u64; CLASSES],
+    /// Looks at the queue, and those of them in which threads waited for tasks that were allowed to have one.
+    pub looks: u64,
+    /// See `looks`.
+    pub starved: u64,
+    /// What threads were at.
+    pub profile: Profile,
+}
+
+/// A mover that is slower than the others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slow {
+    /// With what.
+    pub class: TaskClass,
+    /// How many times slower than the median.
+    pub times: f64,
+    /// Where it loses the time.
+    pub at: &'static str,
+}
+
+impl Slow {
+    /// In words, which follow the mover's name.
+    pub fn words(&self) -> String {
+        let class = match self.class {
+            TaskClass::Small => "small files and names",
+            TaskClass::Large => "large files",
+        };
+        let (times, at) = (self.times, self.at);
+        format!("{times:.1} times slower than the others with {class}; it loses the time {at}")
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Speed {
+    work_per_s: f64,
+    stretches: u32,
+    is_slow: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Track {
+    told_ms: u64,
+    done: Done,
+    speeds: [Speed; CLASSES],
+    /// Samples for each activity and byte of work.
+    costs: [f64; ACTIVITIES.len()],
+}
+
+type Activity = (fn(&Profile) -> u64, &'static str);
+
+/// Where threads can be, in the words of [`Slow::at`].
+const ACTIVITIES: [Activity; 6] = [
+    (|p| p.source_names, "looking at the source (its way to the source's metadata)"),
+    (|p| p.source_data, "reading (its way to the source, or its own disk)"),
+    (|p| p.target_names, "creating names (its way to the destination's metadata)"),
+    (|p| p.target_data, "writing (its way to the destination, or its own disk)"),
+    (|p| p.kernel_copy, "copying inside the kernel (source or destination)"),
+    (|p| p.capped, "waiting for a limit that was asked for"),
+];
+
+/// The speeds of a fleet.
+#[derive(Debug, Default)]
+pub struct Stragglers {
+    movers: BTreeMap<MoverId, Track>,
+}
+
+impl Stragglers {
+    /// A mover tells what it has done so far.
+    pub fn tell(&mut self, mover: MoverId, done: Done, now_ms: u64) {
+        let track = self
+            .movers
+            .entry(mover)
+            .or_insert_with(|| Track { told_ms: now_ms, ..Track::default() });
+        let elapsed_s = now_ms.saturating_sub(track.told_ms) as f64 / 1000.0;
+        let before = std::mem::replace(&mut track.done, done);
+        track.told_ms = now_ms;
+        let since = |now: u64, then: u64| now.saturating_sub(then);
+        let (looks, starved) =
+            (since(done.looks, before.looks), since(done.starved, before.starved));
+        if elapsed_s <= 0.0 || starved * 4 > looks {
+            return;
+        }
+        let busy: [u64; CLASSES] = std::array::from_fn(|c| since(done.busy[c], before.busy[c]));
+        let work: [u64; CLASSES] = std::array::from_fn(|c| since(done.work[c], before.work[c]));
+        let all = busy.iter().sum::<u64>();
+        for (class, speed) in track.speeds.iter_mut().enumerate() {
+            if busy[class] < SAMPLES_MIN {
+                continue;
+            }
+            let share = busy[class] as f64 / all as f64;
+            let found = work[class] as f64 / (elapsed_s * share);
+            let known = if speed.stretches == 0 { found } else { speed.work_per_s };
+            speed.work_per_s = known + (found - known) * WEIGHT;
+            speed.stretches += 1;
+        }
+        if all >= SAMPLES_MIN {
+            let work = work.iter().sum::<u64>().max(1) as f64;
+            for (cost, (samples, _)) in track.costs.iter_mut().zip(ACTIVITIES) {
+                let found = since(samples(&done.profile), samples(&before.profile)) as f64 / work;
+                *cost += (found - *cost) * WEIGHT;
+            }
+        }
+        self.judge();
+    }
+
+    /// A mover has gone.
+    pub fn forget(&mut self, mover: MoverId) {
+        self.movers.remove(&mover);
+    }
+
+    /// Work of a mover in a second, over all classes, since it was busy last.
+    pub fn work_per_s(&self, mover: MoverId) -> f64 {
+        self.movers
+            .get(&mover)
+            .map_or(0.0, |t| t.speeds.iter().map(|speed| speed.work_per_s).fold(0.0, f64::max))
+    }
+
+    /// Whether a mover is slower than the others.
+    pub fn slow(&self, mover: MoverId) -> Option<Slow> {
+        let track = self.movers.get(&mover)?;
+        let slow = track.speeds.iter().zip(TaskClass::ALL).filter(|(speed, _)| speed.is_slow);
+        let slow = slow.filter_map(|(speed, class)| {
+            let times = self.median(class)? / speed.work_per_s.max(1.0);
+            Some(Slow { class, times, at: self.excess(track) })
+        });
+        slow.max_by(|one, other| one.times.total_cmp(&other.times))
+    }
+
+    fn median(&self, class: TaskClass) -> Option<f64> {
+        let known = self.movers.values().map(|track| &track.speeds[class as usize]);
+        let known = known.filter(|speed| speed.stretches >= STRETCHES_MIN);
+        let all: Vec<f64> = known.map(|speed| speed.work_per_s).collect();
+        (all.len() >= MOVERS_MIN).then(|| median(all))
+    }
+
+    fn judge(&mut self) {
+        for class in TaskClass::ALL {
+            let Some(median) = self.median(class) else { continue };
+            for track in self.movers.values_mut() {
+                let speed = &mut track.speeds[class as usize];
+                let bound = if speed.is_slow { SLOW_NO_MORE } else { SLOW };
+                speed.is_slow =
+                    speed.stretches >= STRETCHES_MIN && speed.work_per_s * bound < median;
+            }
+        }
+    }
+
+    /// Where a mover spends more time for the same work than the others do.
+    fn excess(&self, track: &Track) -> &'static str {
+        let more = ACTIVITIES.iter().enumerate().map(|(activity, (_, words))| {
+            let usual = median(self.movers.values().map(|track| track.costs[activity]).collect());
+            (track.costs[activity] - usual, *words)
+        });
+        more.max_by(|one, other| one.0.total_cmp(&other.0)).map_or("nowhere", |(_, words)| words)
+    }
+}
+
+/// Of two in the middle the lower one.
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_unstable_by(f64::total_cmp);
+    all.get(all.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A mover that does so much in each second, reading for so many of 200 samples and writing in the others.
+    fn at(second: u64, bytes_per_s: u64, reading: u64) -> Done {
+        let profile = Profile {
+            source_data: reading * second,
+            target_data: (200 - reading) * second,
+            ..Profile::default()
+        };
+        let (work, busy) = ([0, bytes_per_s * second], [0, 200 * second]);
+        Done { work, busy, looks: 200 * second, starved: 0, profile }
+    }
+
+    fn tell_all(fleet: &mut Stragglers, seconds: std::ops::Range<u64>, movers: &[(u64, u64)]) {
+        for second in seconds {
+            for (id, (rate, reading)) in movers.iter().enumerate() {
+                fleet.tell(id as u64, at(second, *rate, *reading), second * 1000);
+            }
+        }
+    }
+
+    #[test]
+    fn the_one_at_a_tenth_is_found_with_what_it_loses_the_time_at() {
+        let mut fleet = Stragglers::default();
+        let mut movers = vec![(500 * MIB, 100); 8];
+        movers[3] = (50 * MIB, 190);
+        tell_all(&mut fleet, 0..6, &movers);
+        let slow = fleet.slow(3).unwrap();
+        assert_eq!(slow.class, TaskClass::Large);
+        assert!((slow.times - 10.0).abs() < 0.5, "{slow:?}");
+        assert!(slow.words().contains("loses the time reading"), "{}", slow.words());
+        for other in [0, 1, 2, 4, 5, 6, 7] {
+            assert_eq!(fleet.slow(other), None);
+        }
+        fleet.forget(3);
+        assert_eq!(fleet.slow(3), None);
+    }
+
+    #[test]
+    fn who_waits_for_tasks_is_not_slow() {
+        let mut fleet = Stragglers::default();
+        for second in 0..9 {
+            for id in 0..4 {
+                let mut done = at(second, if id == 0 { 10 * MIB } else { 500 * MIB }, 100);
+                done.starved = if id == 0 { done.looks / 2 } else { 0 };
+                fleet.tell(id, done, second * 1000);
+            }
+        }
+        assert!((0..4).all(|id| fleet.slow(id).is_none()));
+    }
+
+    #[test]
+    fn usual_differences_and_small_fleets_are_nothing() {
+        let mut fleet = Stragglers::default();
+        tell_all(&mut fleet, 0..9, &[(500 * MIB, 9), (300 * MIB, 9), (200 * MIB, 9)]);
+        assert!((0..3).all(|id| fleet.slow(id).is_none()));
+        let mut two = Stragglers::default();
+        tell_all(&mut two, 0..9, &[(500 * MIB, 9), (5 * MIB, 9)]);
+        assert!((0..2).all(|id| two.slow(id).is_none()), "one of two may be either");
+    }
+
+    #[test]
+    fn who_recovers_is_slow_no_more() {
+        let mut fleet = Stragglers::default();
+        tell_all(&mut fleet, 0..6, &[(500 * MIB, 9), (500 * MIB, 9), (50 * MIB, 9)]);
+        assert!(fleet.slow(2).is_some());
+        for second in 6..12 {
+            for id in 0..3 {
+                let mut done = at(second, 500 * MIB, 9);
+                if id == 2 {
+                    done.work[1] -= 450 * MIB * 5;
+                }
+                fleet.tell(id, done, second * 1000);
+            }
+        }
+        assert_eq!(fleet.slow(2), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! What goes on beside the driver: publishing, hearing, answering, and looking after what the broker has.
+use dmover_engine::Fatal;
+use dmover_engine::queue::{Class, Lease};
+use futures_util::StreamExt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+use super::{Shared, lock};
+use crate::link::decode_or_log;
+use crate::message::{self, Call, OutcomeMessage, Reply, TaskMessage};
+use crate::streams;
+
+/// What movers said and the coordinator has not heard: beyond so many entries they wait.
+const UNHEARD_MAX: usize = 1 << 15;
+/// How often somebody looks whether all is as it should be.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// What was offered and is not in the stream after so long is put there again.
+const OFFER_AGAIN: Duration = Duration::from_secs(3);
+/// A person is told after so long that nobody has come.
+const ALONE: Duration = Duration::from_secs(10);
+
+/// Publishes tasks as they come.
+pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedReceiver<u32>) {
+    while let Some(number) = tasks.recv().await {
+        let body = {
+            let leases = lock(&shared.leases);
+            let Some(issued) = leases.get(number) else { continue };
+            (issued.task.clone(), Class::of(&issued.task))
+        };
+        let (task, class) = body;
+        let body = message::encode(&TaskMessage { number, task });
+        if body.len() > shared.link.client.max_payload() {
+            let limit = shared.link.client.max_payload();
+            let message =
+                format!("a task takes {} bytes, and the broker takes {limit} at most", body.len());
+            let hint = "raise max_payload of nats-server, for example to 8 MiB";
+            return shared.fail(Fatal::unavailable(message, hint));
+        }
+        let subject = shared.names.task_subject(class);
+        match shared.link.jetstream.publish(subject, body).await {
+            Ok(arrival) => {
+                let shared = Arc::clone(&shared);
+                // What did not arrive is published again when somebody looks.
+                tokio::spawn(async move {
+                    let arrived = arrival.await.map(|_| ()).map_err(|error| error.to_string());
+                    shared.note_trouble(arrived.err());
+                });
+            }
+            Err(error) => shared.note_trouble(Some(error.to_string())),
+        }
+        if shared.is_closed() {
+            return;
+        }
+    }
+}
+
+/// Hears outcomes until the end.
+pub(super) async fn hear_all(shared: Arc<Shared>) {
+    while !shared.is_closed() {
+        if let Err(error) = hear_some(&shared).await {
+            tracing::debug!(%error, "outcomes cannot be heard");
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
+    let outcomes = shared.link.jetstream.get_stream(shared.names.outcomes()).await;
+    let outcomes = outcomes.map_err(|error| error.to_string())?;
+    let consumer = streams::hearer(&outcomes).await.map_err(|error| error.to_string())?;
+    let stream = consumer
+        .stream()
+        .max_messages_per_batch(256)
+        .expires(Duration::from_secs(10))
+        .heartbeat(Duration::from_secs(2));
+    let mut messages = stream.messages().await.map_err(|error| error.to_string())?;
+    while let Some(message) = messages.next().await {
+        let message = message.map_err(|error| error.to_string())?;
+        match message::decode::<OutcomeMessage>(&message.payload) {
+            Ok(said) => shared.hear(said),
+            Err(error) => {
+                // What cannot be read is lost, and the job must not wait for it for ever.
+                let why = format!("what a mover has said of a task cannot be read: {error}");
+                let hint = "please report this as a fault of dmover; without --broker it may work";
+                shared.fail(Fatal::unavailable(why, hint));
+            }
+        }
+        lock(&shared.taken).push(message);
+        while *lock(&shared.unheard) > UNHEARD_MAX && !shared.is_closed() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    Ok(())
+}
+
+/// Answers movers until the end.
+pub(super) async fn answer_all(shared: Arc<Shared>, mut calls: async_nats::Subscriber) {
+    while let Some(call) = calls.next().await {
+        let Some(wanted) = decode_or_log::<Call>(&call.payload) else { continue };
+        if shared.is_closed() {
+            return;
+        }
+        let Some(to) = call.reply.clone() else {
+            shared.answer(wanted);
+            continue;
+        };
+        let (client, answering) = (shared.link.client.clone(), Arc::clone(&shared));
+        let reply = async move |reply: Reply| {
+            if let Err(error) = client.publish(to, message::encode(&reply)).await {
+                tracing::debug!(%error, "an answer cannot be sent");
+            }
+        };
+        if let Call::Ask { .. } = wanted {
+            // That may ask a disk.
+            tokio::task::spawn(async move {
+                let answer = tokio::task::spawn_blocking(move || answering.answer(wanted)).await;
+                reply(answer.unwrap_or(Reply::Noted)).await;
+            });
+        } else {
+            reply(shared.answer(wanted)).await;
+        }
+    }
+}
+
+/// Sees to it that the broker has what it should have, and that the job is still ours.
+pub(super) async fn look_after(shared: Arc<Shared>) {
+    let (mut alone_since, mut told_alone) = (Lease::now_ms(), false);
+    while !shared.is_closed() {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if shared.is_closed() {
+            return;
+        }
+        let now = Lease::now_ms();
+        let length = lock(&shared.leases).length_ms();
+        for mover in lock(&shared.members).remove_silent(now, 2 * length) {
+            tracing::warn!(mover, "nothing was heard of a mover");
+        }
+        let news = lock(&shared.members).look(now);
+        if let Some(words) = news {
+            shared.engine.tell_of_movers(words);
+        }
+        // Whoever has nothing in hand leaves its share of the limits to the others.
+        let movers = lock(&shared.leases).holders() as u32;
+        shared.steer(|control| control.movers = movers);
+        if lock(&shared.members).len() > 0 {
+            (alone_since, told_alone) = (now, false);
+        }
+        let alone = Duration::from_millis(now - alone_since);
+        if alone > ALONE && !told_alone {
+            told_alone = true;
+            let words = "there is no mover: 'dmover mover' starts one where both trees are";
+            shared.engine.tell_of_movers(words.into());
+        }
+        if alone > shared.patience {
+            let seconds = alone.as_secs();
+            let message =
+                format!("there was no mover for {seconds} s behind {}", shared.link.shown);
+            let hint = "start movers ('dmover mover'), and run the same command again";
+            return shared.fail(Fatal::unavailable(message, hint));
+        }
+        if let Some(why) = shared.lasting_trouble(now) {
+            let message = format!("the broker {} takes nothing more: {why}", shared.link.shown);
+            let hint = "has it space? See its log; then run the same command again";
+            return shared.fail(Fatal::unavailable(message, hint));
+        }
+        if let Err(error) = shared.renew_offer().await {
+            match error {
+                Fatal::Unavailable { ref message, .. } if message.contains("taken") => {
+                    return shared.fail(error);
+                }
+                error => tracing::warn!(%error, "the broker"),
+            }
+        }
+        if let Err(error) = offer_again(&shared, now).await {
+            tracing::warn!(%error, "the broker");
+        }
+    }
+}
+
+/// Puts tasks into the stream again that should be there and are not.
+async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
+    let before = now.saturating_sub(OFFER_AGAIN.as_millis() as u64);
+    let unclaimed: Vec<u32> = lock(&shared.leases).unclaimed(before).collect();
+    let names = &shared.names;
+    let found = shared.link.jetstream.get_stream(names.tasks()).await;
+    let is_lost = match found {
+        Ok(_) if unclaimed.is_empty() => false,
+        Ok(stream) => {
+            // Whatever the broker has not handed to anybody is on its way.
+            let mut waiting = 0;
+            for class in Class::ALL {
+                let consumer = streams::consumer(&stream, names, class).await;
+                let mut consumer = consumer.map_err(|error| error.to_string())?;
+                let info = consumer.info().await.map_err(|error| error.to_string())?;
+                waiting += info.num_pending;
+            }
+            waiting == 0
+        }
+        Err(error) => {
+            if !streams::is_missing(&error) {
+                return Err(error.to_string());
+            }
+            tracing::warn!("the broker has forgotten the streams of the job; making them again");
+            streams::make(&shared.link.jetstream, names).await.map_err(|e| e.to_string())?;
+            true
+        }
+    };
+    if is_lost {
+        let again: Vec<u32> = lock(&shared.leases).unclaimed(before).collect();
+        tracing::info!(tasks = again.len(), "publishing tasks once more");
+        for number in again {
+            // The channel lives as long as the run.
+            let _ = shared.outgoing.send(number);
+        }
+    }
+    Ok(())
+}

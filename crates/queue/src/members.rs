@@ -1,0 +1,261 @@
+//! The processes with movers that work for a job, as its coordinator knows them.
+use dmover_engine::queue::Lease;
+use dmover_model::Limit;
+use dmover_observe::MoverView;
+use dmover_plan::leases::MoverId;
+use dmover_plan::scaling::Scaling;
+use dmover_plan::stragglers::Stragglers;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use crate::message::{Describe, Load, MoverInfo};
+
+/// Rates are of a stretch of at least so many milliseconds.
+const STRETCH_MS: u64 = 1000;
+/// How often it is looked at what all do together.
+const TOGETHER_MS: u64 = 2000;
+
+/// A process with movers that has said hello.
+struct Member {
+    info: MoverInfo,
+    load: Load,
+    heard_ms: u64,
+    /// Since when the broker has not taken what it has to say.
+    troubled_ms: Option<u64>,
+    /// Threads there wait for work.
+    waits: bool,
+    /// When what it does in a second was looked at, what it had done by then, and what it was.
+    rated: (u64, u64, u64),
+    rates: (f64, f64),
+}
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Members {
+    all: HashMap<MoverId, Member>,
+    stragglers: Stragglers,
+    scaling: Scaling,
+    looked_ms: u64,
+    /// Work of those who have left.
+    left: u64,
+    /// Who a person was told is slow.
+    slow: HashSet<MoverId>,
+}
+
+fn work(load: &Load) -> u64 {
+    load.done.work.iter().sum()
+}
+
+impl Members {
+    pub fn has(&self, mover: MoverId) -> bool {
+        self.all.contains_key(&mover)
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn describe(&self, mover: MoverId) -> Option<String> {
+        self.all.get(&mover).map(|member| member.info.describe())
+    }
+
+    /// One has said hello, perhaps not for the first time.
+    pub fn welcome(&mut self, info: MoverInfo, now_ms: u64) {
+        let load = Load { places: info.cores.max(1), ..Load::default() };
+        let id = info.id;
+        let member = Member {
+            info,
+            load,
+            heard_ms: now_ms,
+            troubled_ms: None,
+            waits: true,
+            rated: (now_ms, 0, 0),
+            rates: (0.0, 0.0),
+        };
+        self.all.insert(id, member);
+    }
+
+    /// One has left, or is taken for dead. Answers what it was called.
+    pub fn remove(&mut self, mover: MoverId) -> Option<String> {
+        self.stragglers.forget(mover);
+        self.slow.remove(&mover);
+        let member = self.all.remove(&mover)?;
+        self.left += work(&member.load);
+        Some(member.info.describe())
+    }
+
+    /// Forgets those of whom nothing was heard for so long; answers what they were called.
+    pub fn remove_silent(&mut self, now_ms: u64, silence_ms: u64) -> Vec<String> {
+        let silent = self.all.iter().filter(|(_, member)| now_ms >= member.heard_ms + silence_ms);
+        let silent: Vec<MoverId> = silent.map(|(id, _)| *id).collect();
+        silent.into_iter().filter_map(|id| self.remove(id)).collect()
+    }
+
+    /// Threads of one wait for work, or do not any more.
+    pub fn waits(&mut self, mover: MoverId, waits: bool) {
+        if let Some(member) = self.all.get_mut(&mover) {
+            member.waits = waits;
+        }
+    }
+
+    /// Whether anybody waits for work.
+    pub fn anybody_waits(&self) -> bool {
+        self.all.values().any(|member| member.waits)
+    }
+
+    /// One was heard of. `None`: it is not known. Otherwise what a person is to know of it, if that is new.
+    pub fn heard(&mut self, mover: MoverId, load: Load, now_ms: u64) -> Option<Vec<String>> {
+        let member = self.all.get_mut(&mover)?;
+        let (then, bytes, entries) = member.rated;
+        if now_ms >= then + STRETCH_MS {
+            let seconds = (now_ms - then) as f64 / 1000.0;
+            let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+            member.rates = (rate(load.bytes, bytes), rate(load.entries, entries));
+            member.rated = (now_ms, load.bytes, load.entries);
+        }
+        self.stragglers.tell(mover, load.done, now_ms);
+        (member.heard_ms, member.load) = (now_ms, load);
+        let name = member.info.describe();
+        let slow = self.stragglers.slow(mover);
+        let news = match &slow {
+            Some(slow) if self.slow.insert(mover) => Some(format!("{name} is {}", slow.words())),
+            None if self.slow.remove(&mover) => {
+                Some(format!("{name} is as fast as the others now"))
+            }
+            _ => None,
+        };
+        Some(news.into_iter().collect())
+    }
+
+    /// Looks at what all do together; answers what a person is to know of it.
+    pub fn look(&mut self, now_ms: u64) -> Option<String> {
+        if now_ms < self.looked_ms + TOGETHER_MS {
+            return None;
+        }
+        self.looked_ms = now_ms;
+        let waiting = self.all.values().filter(|member| member.waits).count();
+        let done = self.left + self.all.values().map(|member| work(&member.load)).sum::<u64>();
+        let count = self.all.len();
+        let plateau = self.scaling.tell(count, done, waiting * 4 > count, now_ms)?;
+        let limit = self.limit().map_or("not known", |limit| limit.what.word());
+        Some(plateau.words(limit))
+    }
+
+    /// Tasks that all together can have in hand.
+    pub fn places(&self) -> usize {
+        self.all.values().map(|member| member.load.places as usize).sum::<usize>().max(1)
+    }
+
+    /// What keeps most of them from being faster.
+    pub fn limit(&self) -> Option<Limit> {
+        let limits = self.all.values().filter_map(|member| member.load.limit.as_ref());
+        let mut votes: HashMap<&str, (usize, &Limit)> = HashMap::new();
+        for limit in limits {
+            votes.entry(limit.what.word()).or_insert((0, limit)).0 += 1;
+        }
+        let most = votes.into_iter().max_by_key(|(word, (votes, _))| (*votes, *word));
+        most.map(|(_, (_, limit))| limit.clone())
+    }
+
+    /// Why the broker has not taken for so long what somebody has to say.
+    pub fn lasting_trouble(&mut self, now_ms: u64, lasting: Duration) -> Option<String> {
+        let lasting = lasting.as_millis() as u64;
+        self.all.values_mut().find_map(|member| {
+            let trouble = member.load.trouble.clone();
+            member.troubled_ms = trouble.as_ref().map(|_| member.troubled_ms.unwrap_or(now_ms));
+            trouble.filter(|_| member.troubled_ms.is_some_and(|since| now_ms > since + lasting))
+        })
+    }
+
+    /// All of them, as those who watch see them, by name. `held`: how many tasks one has in hand.
+    pub fn views(&self, held: impl Fn(MoverId) -> u64) -> Vec<MoverView> {
+        let now = Lease::now_ms();
+        let view = |(id, member): (&MoverId, &Member)| MoverView {
+            host: member.info.host.clone(),
+            pid: member.info.pid,
+            labels: member.info.labels.clone(),
+            tasks: held(*id),
+            bytes: member.load.bytes,
+            entries: member.load.entries,
+            bytes_per_s: member.rates.0,
+            entries_per_s: member.rates.1,
+            silent_s: now.saturating_sub(member.heard_ms) as f64 / 1000.0,
+            limit: member.load.limit.as_ref().map(|limit| limit.what.word().to_owned()),
+            slow: self.stragglers.slow(*id).map(|slow| slow.words()),
+        };
+        let mut all: Vec<MoverView> = self.all.iter().map(view).collect();
+        all.sort_by(|one, other| (&one.host, one.pid).cmp(&(&other.host, other.pid)));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmover_plan::stragglers::Done;
+
+    fn info(id: MoverId) -> MoverInfo {
+        MoverInfo {
+            id,
+            protocol: crate::PROTOCOL,
+            version: String::new(),
+            host: format!("host{id}"),
+            pid: 7,
+            cores: 2,
+            memory_bytes: 0,
+            labels: Vec::new(),
+        }
+    }
+
+    fn load(second: u64, bytes_per_s: u64) -> Load {
+        let bytes = second * bytes_per_s;
+        let done = Done {
+            work: [0, bytes],
+            busy: [0, 200 * second],
+            looks: 200 * second,
+            ..Done::default()
+        };
+        Load { done, bytes, places: 4, ..Load::default() }
+    }
+
+    #[test]
+    fn rates_are_told_and_the_slow_one_once() {
+        let mut members = Members::default();
+        (0..4).for_each(|id| members.welcome(info(id), 0));
+        let mut news = Vec::new();
+        for second in 1..9 {
+            for id in 0..4 {
+                let rate = if id == 2 { 10 << 20 } else { 200 << 20 };
+                let said = members.heard(id, load(second, rate), second * 1000);
+                news.extend(said.unwrap());
+            }
+        }
+        assert_eq!(news.len(), 1, "{news:?}");
+        assert!(news[0].starts_with("host2 (process 7) is 20.0 times slower"), "{news:?}");
+        let views = members.views(|id| id);
+        assert_eq!(
+            views.iter().map(|v| v.host.as_str()).collect::<Vec<_>>(),
+            ["host0", "host1", "host2", "host3"]
+        );
+        assert!((views[0].bytes_per_s - f64::from(200 << 20)).abs() < 1.0);
+        assert!(views[2].slow.is_some() && views[3].slow.is_none() && views[3].tasks == 3);
+        assert_eq!(members.places(), 16);
+        assert!(members.heard(9, Load::default(), 0).is_none(), "a stranger");
+    }
+
+    #[test]
+    fn who_is_silent_is_forgotten_and_who_is_in_trouble_is_waited_for() {
+        let mut members = Members::default();
+        members.welcome(info(1), 0);
+        members.welcome(info(2), 500);
+        assert_eq!(members.remove_silent(1000, 1000), ["host1 (process 7)"]);
+        assert!(members.has(2) && members.len() == 1);
+        let trouble = Load { trouble: Some("full".into()), ..Load::default() };
+        members.heard(2, trouble, 600).unwrap();
+        let lasting = Duration::from_secs(1);
+        assert_eq!(members.lasting_trouble(600, lasting), None);
+        assert_eq!(members.lasting_trouble(1700, lasting).as_deref(), Some("full"));
+        members.heard(2, Load::default(), 1800).unwrap();
+        assert_eq!(members.lasting_trouble(9000, lasting), None);
+    }
+}
