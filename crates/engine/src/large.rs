@@ -273,9 +273,10 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let piece = task.large.shape.map_or(1, |shape| shape.piece());
-        let step = chunk::step(task.range.len(), piece);
         let mut start = task.range.start;
         while start < task.range.end {
+            let step = self.tools.step.bytes(piece);
+            let begun = Instant::now();
             let end = task.range.end.min(start.saturating_add(step));
             let part = ByteRange { start, end };
             if task.large.patched {
@@ -283,6 +284,7 @@ impl Mover<'_> {
             } else {
                 engine.copy_range(transfer, part, start, holes, self.tools)?;
             }
+            self.tools.step = self.tools.step.after(begun.elapsed().as_millis() as u64);
             start = end;
             let left = ByteRange { start, end: task.range.end };
             let given = if self.lease.is_wanted_back() && !left.is_empty() {

@@ -33,6 +33,8 @@ pub fn start_log(
     };
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(writer);
+    // A standard error that is gone must not end whoever has something to say: the words about it would go there as well.
+    let builder = builder.log_internal_errors(false);
     let result = match format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),

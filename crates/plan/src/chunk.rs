@@ -31,13 +31,37 @@ pub fn chunks(size: u64, chunk_bytes: u64) -> impl Iterator<Item = ByteRange> {
         .map(move |i| ByteRange { start: i * chunk_bytes, end: ((i + 1) * chunk_bytes).min(size) })
 }
 
-/// Steps are not smaller: a step costs the time in which nothing is on its way.
-const STEP_AT_LEAST: u64 = 16 * MIB;
+/// A step takes about so many milliseconds: short enough for whoever waits, long enough for the time between two steps, in which
+/// nothing is on its way, not to count.
+const STEP_MS: std::ops::Range<u64> = 50..200;
 
-/// How much of a chunk is copied before its mover looks whether others want a part of it. Whole pieces of a digest stay together.
-pub fn step(chunk_bytes: u64, piece: u64) -> u64 {
-    let bytes = (chunk_bytes / 4).max(STEP_AT_LEAST);
-    bytes.checked_next_multiple_of(piece.max(1)).unwrap_or(bytes).max(piece)
+/// How much of a chunk is copied before its mover looks whether others want a part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step(u64);
+
+impl Default for Step {
+    fn default() -> Self {
+        Self(MIB)
+    }
+}
+
+impl Step {
+    /// In bytes; whole pieces of a digest stay together.
+    pub fn bytes(self, piece: u64) -> u64 {
+        self.0.checked_next_multiple_of(piece.max(1)).unwrap_or(piece)
+    }
+
+    /// The next one, after one has taken so long.
+    #[must_use]
+    pub fn after(self, elapsed_ms: u64) -> Self {
+        if elapsed_ms < STEP_MS.start {
+            Self((self.0 * 2).min(CHUNK_AT_LEAST / 2))
+        } else if elapsed_ms > STEP_MS.end {
+            Self((self.0 / 2).max(MIB))
+        } else {
+            self
+        }
+    }
 }
 
 /// The second half of what is left of a chunk, in whole steps, if there are two at least.
@@ -57,7 +81,7 @@ mod tests {
         fn halves_are_whole_steps_and_leave_nothing_out(
             steps in 0u64..1000, start in 0u64..1000, rest in 0u64..(16 << 20), piece in 1u64..(64 << 20)
         ) {
-            let step = step(64 << 20, piece);
+            let step = Step::default().bytes(piece);
             prop_assert_eq!(step % piece, 0);
             let left = ByteRange { start: start * step, end: (start + steps) * step + rest % step };
             if let Some(half) = half(left, step) {
@@ -94,5 +118,18 @@ mod tests {
         assert_eq!(chunk_bytes(10 * MIB, 1, Some(MIB)), Some(MIB));
         assert_eq!(chunk_bytes(MIB, 8, Some(MIB)), None);
         assert_eq!(chunk_bytes(u64::MAX / 2, 8, Some(0)), None);
+    }
+
+    #[test]
+    fn steps_grow_where_storage_is_fast_and_shrink_where_it_is_slow() {
+        let run = |from: Step, bytes_per_ms: u64| {
+            (0..20).fold(from, |step, _| step.after(step.bytes(1) / bytes_per_ms))
+        };
+        let fast = run(Step::default(), 2 * MIB);
+        assert_eq!(fast.bytes(1), 32 * MIB);
+        let slow = run(fast, MIB / 1000);
+        assert_eq!(slow.bytes(1), MIB);
+        assert_eq!(run(slow, 2 * MIB), fast);
+        assert_eq!((slow.bytes(5 * MIB), fast.bytes(5 * MIB)), (5 * MIB, 35 * MIB));
     }
 }

@@ -1,8 +1,9 @@
 //! Which movers are slower than the rest of their fleet, with what, and where their time goes.
 //!
-//! Each mover counts its own work and samples what its threads are at; the coordinator hears of both every few seconds. A
-//! stretch of time in which a mover waited for tasks says nothing about how fast it is and is left out. Speeds are compared
-//! within a class of tasks, because a byte of a large file and an entry of a directory cost differently.
+//! Each mover counts its own work and samples what its threads are at; the coordinator hears of both every few seconds. A slow
+//! mover does less in a second *and* less in a second of each of its busy threads: one that has few tasks does only the
+//! former, and one that has many threads for the same hardware only the latter. Speeds are compared within a class of tasks,
+//! because a byte of a large file and an entry of a directory cost differently.
 use dmover_model::TaskClass;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,10 +32,6 @@ pub struct Done {
     pub work: [u64; CLASSES],
     /// Samples in which threads were at a task of each class.
     pub busy: [u64; CLASSES],
-    /// Looks at the queue, and those of them in which threads waited for tasks that were allowed to have one.
-    pub looks: u64,
-    /// See `looks`.
-    pub starved: u64,
     /// What threads were at.
     pub profile: Profile,
 }
@@ -64,9 +61,17 @@ impl Slow {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Speed {
-    work_per_s: f64,
+    /// Work in a second, and in a sample of a busy thread.
+    work: [f64; 2],
     stretches: u32,
     is_slow: bool,
+}
+
+impl Speed {
+    fn times_slower_than(&self, [in_time, of_threads]: [f64; 2]) -> f64 {
+        let [own, each] = self.work.map(|work| work.max(f64::MIN_POSITIVE));
+        (in_time / own).min(of_threads / each)
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -107,9 +112,7 @@ impl Stragglers {
         let before = std::mem::replace(&mut track.done, done);
         track.told_ms = now_ms;
         let since = |now: u64, then: u64| now.saturating_sub(then);
-        let (looks, starved) =
-            (since(done.looks, before.looks), since(done.starved, before.starved));
-        if elapsed_s <= 0.0 || starved * 4 > looks {
+        if elapsed_s <= 0.0 {
             return;
         }
         let busy: [u64; CLASSES] = std::array::from_fn(|c| since(done.busy[c], before.busy[c]));
@@ -119,10 +122,13 @@ impl Stragglers {
             if busy[class] < SAMPLES_MIN {
                 continue;
             }
+            // While threads are at tasks of the other class, they do nothing for this one.
             let share = busy[class] as f64 / all as f64;
-            let found = work[class] as f64 / (elapsed_s * share);
-            let known = if speed.stretches == 0 { found } else { speed.work_per_s };
-            speed.work_per_s = known + (found - known) * WEIGHT;
+            let found = [elapsed_s * share, busy[class] as f64].map(|by| work[class] as f64 / by);
+            let weight = if speed.stretches == 0 { 1.0 } else { WEIGHT };
+            for (known, found) in speed.work.iter_mut().zip(found) {
+                *known += (found - *known) * weight;
+            }
             speed.stretches += 1;
         }
         if all >= SAMPLES_MIN {
@@ -140,39 +146,32 @@ impl Stragglers {
         self.movers.remove(&mover);
     }
 
-    /// Work of a mover in a second, over all classes, since it was busy last.
-    pub fn work_per_s(&self, mover: MoverId) -> f64 {
-        self.movers
-            .get(&mover)
-            .map_or(0.0, |t| t.speeds.iter().map(|speed| speed.work_per_s).fold(0.0, f64::max))
-    }
-
     /// Whether a mover is slower than the others.
     pub fn slow(&self, mover: MoverId) -> Option<Slow> {
         let track = self.movers.get(&mover)?;
         let slow = track.speeds.iter().zip(TaskClass::ALL).filter(|(speed, _)| speed.is_slow);
         let slow = slow.filter_map(|(speed, class)| {
-            let times = self.median(class)? / speed.work_per_s.max(1.0);
+            let times = speed.times_slower_than(self.medians(class)?);
             Some(Slow { class, times, at: self.excess(track) })
         });
         slow.max_by(|one, other| one.times.total_cmp(&other.times))
     }
 
-    fn median(&self, class: TaskClass) -> Option<f64> {
+    fn medians(&self, class: TaskClass) -> Option<[f64; 2]> {
         let known = self.movers.values().map(|track| &track.speeds[class as usize]);
-        let known = known.filter(|speed| speed.stretches >= STRETCHES_MIN);
-        let all: Vec<f64> = known.map(|speed| speed.work_per_s).collect();
-        (all.len() >= MOVERS_MIN).then(|| median(all))
+        let known: Vec<&Speed> = known.filter(|s| s.stretches >= STRETCHES_MIN).collect();
+        let of = |which: usize| median(known.iter().map(|speed| speed.work[which]).collect());
+        (known.len() >= MOVERS_MIN).then(|| [of(0), of(1)])
     }
 
     fn judge(&mut self) {
         for class in TaskClass::ALL {
-            let Some(median) = self.median(class) else { continue };
+            let Some(medians) = self.medians(class) else { continue };
             for track in self.movers.values_mut() {
                 let speed = &mut track.speeds[class as usize];
                 let bound = if speed.is_slow { SLOW_NO_MORE } else { SLOW };
-                speed.is_slow =
-                    speed.stretches >= STRETCHES_MIN && speed.work_per_s * bound < median;
+                let times = speed.times_slower_than(medians);
+                speed.is_slow = speed.stretches >= STRETCHES_MIN && times > bound;
             }
         }
     }
@@ -207,7 +206,7 @@ mod tests {
             ..Profile::default()
         };
         let (work, busy) = ([0, bytes_per_s * second], [0, 200 * second]);
-        Done { work, busy, looks: 200 * second, starved: 0, profile }
+        Done { work, busy, profile }
     }
 
     fn tell_all(fleet: &mut Stragglers, seconds: std::ops::Range<u64>, movers: &[(u64, u64)]) {
@@ -236,16 +235,22 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_tasks_is_not_slow() {
+    fn who_has_few_tasks_or_many_threads_is_not_slow() {
         let mut fleet = Stragglers::default();
         for second in 0..9 {
-            for id in 0..4 {
-                let mut done = at(second, if id == 0 { 10 * MIB } else { 500 * MIB }, 100);
-                done.starved = if id == 0 { done.looks / 2 } else { 0 };
+            for id in 0..5 {
+                let mut done = at(second, if id == 0 { 50 * MIB } else { 500 * MIB }, 100);
+                match id {
+                    // One thread of ten at work.
+                    0 => done.busy[1] /= 10,
+                    // Ten times as many threads, which get no more done.
+                    1 => done.busy[1] *= 10,
+                    _ => {}
+                }
                 fleet.tell(id, done, second * 1000);
             }
         }
-        assert!((0..4).all(|id| fleet.slow(id).is_none()));
+        assert!((0..5).all(|id| fleet.slow(id).is_none()));
     }
 
     #[test]

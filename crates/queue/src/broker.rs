@@ -24,8 +24,8 @@ pub struct BrokerOptions {
     pub listen: IpAddr,
     /// The port; 0 chooses one, the same as the last time if that is free.
     pub port: u16,
-    /// The name that others reach it by, if that is not the address.
-    pub advertise: Option<String>,
+    /// The names that others reach it by, if that is not the address.
+    pub advertise: Vec<String>,
     /// A certificate and its key, for TLS.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// The program; otherwise it is looked for beside dmover and in `search`.
@@ -65,15 +65,20 @@ impl Broker {
         let port = choose_port(options)?;
         let key = nkey(state)?;
         let address = SocketAddr::new(options.listen, port);
-        let reached = options.advertise.clone().unwrap_or_else(|| match options.listen {
+        let own = || match options.listen {
             ip if ip.is_unspecified() => {
                 String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned()
             }
             IpAddr::V6(ip) => format!("[{ip}]"),
             IpAddr::V4(ip) => ip.to_string(),
-        });
+        };
+        let reached = match &options.advertise[..] {
+            [] => vec![own()],
+            named => named.to_vec(),
+        };
         let scheme = if options.tls.is_some() { "tls" } else { "nats" };
-        let url = format!("{scheme}://{reached}:{port}");
+        let urls = reached.iter().map(|host| format!("{scheme}://{host}:{port}"));
+        let url = urls.collect::<Vec<_>>().join(",");
         let config = state.join("nats-server.conf");
         write(&config, &configuration(options, address, &key.public_key()), 0o600)?;
         let seed =

@@ -209,12 +209,7 @@ mod tests {
 
     fn load(second: u64, bytes_per_s: u64) -> Load {
         let bytes = second * bytes_per_s;
-        let done = Done {
-            work: [0, bytes],
-            busy: [0, 200 * second],
-            looks: 200 * second,
-            ..Done::default()
-        };
+        let done = Done { work: [0, bytes], busy: [0, 200 * second], ..Done::default() };
         Load { done, bytes, places: 4, ..Load::default() }
     }
 

@@ -56,9 +56,6 @@ struct State {
     waiting: usize,
     /// No new tasks: this process is about to leave.
     draining: bool,
-    /// How often it was looked at whether threads wait for tasks, and how often they did.
-    looks: u64,
-    starved: u64,
 }
 
 impl State {
@@ -145,17 +142,10 @@ impl RemoteQueue {
 
     /// Takes note of how the movers here do.
     pub fn tell_load(&self, places: u32, limit: Option<Limit>, done: Done, moved: (u64, u64)) {
-        let (looks, starved) = {
-            let mut state = self.state();
-            let starves = Class::ALL.iter().any(|class| state.starves(*class));
-            state.looks += 1;
-            state.starved += u64::from(starves);
-            (state.looks, state.starved)
-        };
         let mut load = lock(&self.load);
         (load.places, load.limit) = (places, limit);
         (load.bytes, load.entries) = moved;
-        load.done = Done { looks, starved, ..done };
+        load.done = done;
     }
 
     /// The job.

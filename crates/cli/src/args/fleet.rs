@@ -42,9 +42,10 @@ pub struct BrokerArgs {
     /// The port; 0 takes that of the last time, or any that is free
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub port: u16,
-    /// The host name or address that others reach it by, if that is not --listen
+    /// The host name or address that others reach it by, if that is not --listen; may be given several times, for hosts on
+    /// several networks
     #[arg(long, value_name = "HOST")]
-    pub advertise: Option<String>,
+    pub advertise: Vec<String>,
     /// A certificate for TLS, which others have to trust
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_certificate: Option<OsString>,

@@ -6,7 +6,9 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 mod refusals;
+mod topologies;
 mod verbs;
+mod watching;
 
 use bench::Bench;
 use dmover_testkit::cluster::NatsServer;

@@ -1,4 +1,5 @@
 //! What a mover keeps to move bytes with.
+use dmover_plan::chunk::Step;
 use dmover_sys::buffer::PageBuffer;
 use dmover_sys::ring::Ring;
 use std::cell::OnceCell;
@@ -14,12 +15,15 @@ const PIECE_AT_MOST: usize = 1 << 20;
 /// A buffer, and a queue of the kernel once one is needed.
 pub(crate) struct Tools {
     pub buffer: PageBuffer,
+    /// How much of a chunk is copied at a time.
+    pub step: Step,
     ring: OnceCell<Option<Ring>>,
 }
 
 impl Tools {
     pub fn new(buffer_bytes: usize) -> Self {
-        Self { buffer: PageBuffer::new(buffer_bytes), ring: OnceCell::new() }
+        let buffer = PageBuffer::new(buffer_bytes);
+        Self { buffer, step: Step::default(), ring: OnceCell::new() }
     }
 
     /// The queue has failed: from now on there is none.
