@@ -9,6 +9,7 @@ mod docs;
 mod fuzz;
 mod manuals;
 mod reference;
+mod simulate;
 mod soak;
 mod tidy;
 
@@ -47,6 +48,8 @@ enum Command {
     },
     /// Run a test with many seeds, and print the result as a row of docs/testing.md
     Soak(soak::SoakArgs),
+    /// Simulate fleets that are too large to have, with the coordinator as it is
+    Simulate(simulate::SimulateArgs),
     /// Feed parsers with bytes that look for trouble (libFuzzer)
     Fuzz(fuzz::FuzzArgs),
     /// Measure dmover beside its peers
@@ -72,6 +75,7 @@ fn run(command: Command) -> Result<()> {
         Command::Completions { dir } => manuals::completions(&dir),
         Command::Docs { check } => docs::run(check),
         Command::Soak(args) => soak::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Dist => dist::run(),

@@ -522,7 +522,7 @@ impl Run {
             Hands::Here(crew) => crew.turn(held),
             Hands::Elsewhere(fleet) => {
                 fleet.hold(held);
-                self.coordinator.widen(fleet.places() * 4);
+                self.coordinator.widen(fleet.places());
                 if self.engine.control.is_stopping() {
                     fleet.stop();
                 }

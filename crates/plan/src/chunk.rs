@@ -34,6 +34,7 @@ pub fn chunks(size: u64, chunk_bytes: u64) -> impl Iterator<Item = ByteRange> {
 /// A step takes about so many milliseconds: short enough for whoever waits, long enough for the time between two steps, in which
 /// nothing is on its way, not to count.
 const STEP_MS: std::ops::Range<u64> = 50..200;
+const STEP_AT_LEAST: u64 = MIB / 4;
 
 /// How much of a chunk is copied before its mover looks whether others want a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl Step {
         if elapsed_ms < STEP_MS.start {
             Self((self.0 * 2).min(CHUNK_AT_LEAST / 2))
         } else if elapsed_ms > STEP_MS.end {
-            Self((self.0 / 2).max(MIB))
+            Self((self.0 / 2).max(STEP_AT_LEAST))
         } else {
             self
         }
@@ -128,7 +129,7 @@ mod tests {
         let fast = run(Step::default(), 2 * MIB);
         assert_eq!(fast.bytes(1), 32 * MIB);
         let slow = run(fast, MIB / 1000);
-        assert_eq!(slow.bytes(1), MIB);
+        assert_eq!(slow.bytes(1), MIB / 4);
         assert_eq!(run(slow, 2 * MIB), fast);
         assert_eq!((slow.bytes(5 * MIB), fast.bytes(5 * MIB)), (5 * MIB, 35 * MIB));
     }

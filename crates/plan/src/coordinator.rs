@@ -17,6 +17,10 @@ pub use terms::{Change, Command, Input, LeftNode, LinkSupply, NodeId, PartNote, 
 
 /// More names than these are looked at again instead of being remembered as handed on.
 const GIVEN_MAX: usize = 1 << 16;
+/// About so many tasks end in a second, however many movers there are.
+const TASKS_PER_S: u64 = 2000;
+/// No task takes longer on purpose.
+const TIME_MS_MAX: u64 = 30_000;
 /// From so many large files on that wait to be begun, the search for more entries waits for them.
 const UNOPENED_MAX: usize = 4096;
 
@@ -62,6 +66,8 @@ enum Phase {
 pub struct Coordinator {
     /// Tasks that may be out, of large files and of others each, so that neither keeps the other waiting.
     window: usize,
+    /// What one task may spend: at first, and now.
+    base: Budget,
     budget: Budget,
     next_task: u64,
     next_node: u64,
@@ -97,6 +103,7 @@ impl Coordinator {
     pub fn new(window: usize, budget: Budget) -> Self {
         Self {
             window: window.max(1),
+            base: budget,
             budget,
             next_task: 0,
             next_node: 0,
@@ -132,9 +139,12 @@ impl Coordinator {
         Self { fenced: true, ..self }
     }
 
-    /// There are more movers, or fewer.
-    pub fn widen(&mut self, window: usize) {
-        self.window = window.max(1);
+    /// So many tasks can be in hand at a time. A large fleet gets larger tasks: who decides has to keep up with their ends.
+    pub fn widen(&mut self, places: usize) {
+        self.window = (places * 4).max(1);
+        let time_ms = (places as u64 * 1000 / TASKS_PER_S).clamp(self.base.time_ms, TIME_MS_MAX);
+        let entries = self.base.entries * time_ms / self.base.time_ms.max(1);
+        self.budget = Budget { time_ms, entries, ..self.base };
     }
 
     /// The same, telling a journal what changes. Then what is begun stays begun after a stop.

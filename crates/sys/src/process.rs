@@ -114,6 +114,11 @@ pub fn is_ignored(signal: i32) -> bool {
     (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
 }
 
+/// Whether standard output is a terminal.
+pub fn stdout_is_terminal() -> bool {
+    rustix::termios::isatty(rustix::stdio::stdout())
+}
+
 /// Whether standard error is a terminal.
 pub fn stderr_is_terminal() -> bool {
     rustix::termios::isatty(rustix::stdio::stderr())

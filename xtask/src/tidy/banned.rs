@@ -98,7 +98,7 @@ const BANS: &[Ban] = &[
     Ban {
         patterns: &[Ends("async"), Ends("await")],
         within: &[],
-        owners: &["crates/queue/src/"],
+        owners: &["crates/queue/src/", "crates/server/src/"],
         except: &[],
         in_tests: false,
         why: "file I/O runs on threads",

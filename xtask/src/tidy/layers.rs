@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "dmover-engine",
             "dmover-queue",
+            "dmover-server",
             "dmover-plan",
             "dmover-digest",
             "dmover-sys",
@@ -32,9 +33,22 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-model",
         ],
     ),
+    ("dmover-server", &["dmover-engine", "dmover-observe", "dmover-model"]),
+    // Drives what decides, without anything that works.
+    ("dmover-simulator", &["dmover-plan", "dmover-model"]),
     // What judges dmover shares no code with it.
     ("dmover-testkit", &[]),
-    ("xtask", &["dmover-cli", "dmover-observe", "dmover-model", "dmover-sys", "dmover-testkit"]),
+    (
+        "xtask",
+        &[
+            "dmover-cli",
+            "dmover-observe",
+            "dmover-model",
+            "dmover-simulator",
+            "dmover-sys",
+            "dmover-testkit",
+        ],
+    ),
 ];
 
 /// Tests of every crate may use this one; nothing that ships may.
@@ -44,7 +58,7 @@ const TEST_ONLY: &str = "dmover-testkit";
 const ASYNC: &[&str] = &["tokio", "async-std", "async-executor", "smol", "futures", "mio"];
 
 /// Crates of the network edge.
-const EDGE: &[&str] = &["dmover-queue"];
+const EDGE: &[&str] = &["dmover-queue", "dmover-server"];
 
 /// What cargo knows of the workspace.
 pub fn metadata() -> Result<Value> {

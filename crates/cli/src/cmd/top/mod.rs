@@ -33,7 +33,7 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
         Ok(found) => found,
         Err(refused) => return jobs::refuse(refused),
     };
-    if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+    if !dmover_sys::process::stdout_is_terminal() {
         let hint = "'dmover status --json' is for scripts";
         failure("standard output is not a terminal", hint);
         return run::exit(Code::Usage);
