@@ -54,7 +54,7 @@ use survey::survey;
 /// A mover in this process that makes no progress for so long has lost its task.
 const LEASE: Duration = Duration::from_mins(30);
 /// What one task may spend. Half a second keeps outcomes flowing and a stop quick.
-const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
+pub(crate) const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
 /// Names of linked inodes in one task. There may be four tasks for every possible mover, so this decides what the
 /// link phase keeps in memory.
 const LINK_NAMES: usize = 128;
@@ -455,6 +455,9 @@ impl Run {
         });
         if let (Err(error), Some(outside)) = (&result, &self.outside) {
             outside.failed(&self.engine, error.to_string(), error.exit_code().code());
+        }
+        if let Some(shown) = &self.shown {
+            shown.show(&self.engine, &Standing { hands: &self.hands, tasks_left: 0 }, false);
         }
         self.queue.close();
         if let Hands::Here(crew) = &mut self.hands {

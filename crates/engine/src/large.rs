@@ -1,24 +1,28 @@
 //! Large files: one open, chunks on as many movers as are free, one seal.
 use dmover_model::{
     ByteRange, ChunkTask, EntryError, EntryKind, ErrorClass, FileRef, HashedPieces, LargeFile,
-    Metadata, NewNode, NewTask, Operation, Parent, SealTask, Side, TaskKind, Verb, When,
+    Metadata, NewNode, NewTask, Operation, Outcome, Parent, SealTask, Side, TaskKind, Verb, When,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
 use dmover_plan::{chunk, retry};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, file, stat};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::apply::{Made, Moved, Planned};
 use crate::content::{Holes, Transfer};
 use crate::context::entry_error;
+use crate::driver::BUDGET;
 use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
 use crate::made::Tap;
 use crate::mover::Mover;
 use crate::queue::Class;
 use crate::sum::in_order;
+
+/// How often a coordinator elsewhere hears of what was counted in a chunk that is not done.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 
 impl Mover<'_> {
     /// Begins a large file.
@@ -94,6 +98,12 @@ impl Mover<'_> {
             Some(shape) => engine.hash_chunk(shape),
             None => chunk::chunk_bytes(size, engine.movers_max, policy.split_bytes),
         };
+        // Where tasks are to take longer, because there are so many movers, chunks are larger; what is left of them is shared.
+        let times = match policy.split_bytes {
+            None => (self.lease.task.budget.time_ms / BUDGET.time_ms).max(1),
+            Some(_) => 1,
+        };
+        let chunk_bytes = chunk_bytes.map(|bytes| bytes.saturating_mul(times));
         unfinished
             .keep()
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
@@ -273,7 +283,7 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let piece = task.large.shape.map_or(1, |shape| shape.piece());
-        let mut start = task.range.start;
+        let (mut start, mut told) = (task.range.start, Instant::now());
         while start < task.range.end {
             let step = self.tools.step.bytes(piece);
             let begun = Instant::now();
@@ -286,6 +296,11 @@ impl Mover<'_> {
             }
             self.tools.step = self.tools.step.after(begun.elapsed().as_millis() as u64);
             start = end;
+            if engine.desk.is_some() && told.elapsed() >= TELL_EVERY {
+                // Whoever watches a large chunk on slow storage sees it move.
+                told = Instant::now();
+                self.queue.report(self.lease, Outcome::default());
+            }
             let left = ByteRange { start, end: task.range.end };
             let given = if self.lease.is_wanted_back() && !left.is_empty() {
                 Some(left)
@@ -399,7 +414,7 @@ impl Mover<'_> {
         let decision = if large.replaces { Decision::Replace } else { Decision::Create };
         self.end_file(&level, last, &supply, decision, unfinished)?;
         let planned = Planned { record, decision, existing, base: None };
-        let elapsed = std::time::Duration::from_millis(large.opened_ms);
+        let elapsed = Duration::from_millis(large.opened_ms);
         let opened = self.engine.started + elapsed;
         let pieces = in_order(pieces);
         let made = large.shape.map(|shape| Made { shape, at: None, pieces });

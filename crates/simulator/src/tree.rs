@@ -109,7 +109,8 @@ pub fn opened(task: &Task, bytes: u64) -> Outcome {
     let Some(large) = large_file(round) else { return Outcome::default() };
     let seal = SealTask { large: large.clone(), failure: None, pieces: Vec::new() };
     let node = NewNode { parent: Parent::Inherited, finish: TaskKind::Seal(Box::new(seal)) };
-    let step = CHUNK_BYTES.max(bytes.div_ceil(1024));
+    let times = (task.budget.time_ms / BUDGET.time_ms).max(1);
+    let step = CHUNK_BYTES.max(bytes.div_ceil(1024)) * times;
     let chunks = dmover_plan::chunk::chunks(bytes, step);
     let tasks = chunks.map(|range| NewTask {
         parent: Parent::New(0),

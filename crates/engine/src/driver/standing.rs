@@ -52,10 +52,14 @@ impl Shown {
 
     /// Shows how the job stands, now and then.
     pub fn turn(&mut self, engine: &Engine, standing: &Standing<'_>, paused: bool) {
-        if self.shown.is_some_and(|then| then.elapsed() < SHOW_EVERY) {
-            return;
+        if self.shown.is_none_or(|then| then.elapsed() >= SHOW_EVERY) {
+            self.shown = Some(Instant::now());
+            self.show(engine, standing, paused);
         }
-        self.shown = Some(Instant::now());
+    }
+
+    /// Shows how the job stands.
+    pub fn show(&self, engine: &Engine, standing: &Standing<'_>, paused: bool) {
         let errors = lock(&engine.tally).errors.clone();
         self.board.put(Some(JobView {
             job: self.job.clone(),
