@@ -140,7 +140,6 @@ impl Pace {
             work: Class::ALL.map(|class| self.work(class as usize)),
             busy: Class::ALL.map(|class| self.lanes[class as usize].busy),
             profile,
-            ..Done::default()
         }
     }
 

@@ -118,6 +118,9 @@ pub fn of_job(process: &ProcessView, job: Option<&JobView>) -> String {
     families.text()
 }
 
+/// What is told of each mover.
+type Value = fn(&MoverView) -> f64;
+
 /// What a coordinator knows of its movers.
 fn of_movers(families: &mut Families, view: &JobView) {
     let Some(movers) = &view.movers else { return };
@@ -125,7 +128,6 @@ fn of_movers(families: &mut Families, view: &JobView) {
     let help = "Processes with movers that work for the job.";
     families.gauge("dmover_job_movers", help, &job, movers.len() as f64);
     let names: Vec<String> = movers.iter().map(MoverView::name).collect();
-    type Value = fn(&MoverView) -> f64;
     let each = |families: &mut Families, counts: bool, name: &str, help: &str, value: Value| {
         for (mover, known) in movers.iter().zip(&names) {
             let labels = [("job", view.job.as_str()), ("mover", known.as_str())];

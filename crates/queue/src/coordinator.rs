@@ -278,7 +278,9 @@ impl Shared {
                 let Some(news) = lock(&self.members).heard(mover, load, now) else {
                     return Reply::Stranger;
                 };
-                news.into_iter().for_each(|words| self.engine.tell_of_movers(words));
+                for words in news {
+                    self.engine.tell_of_movers(words);
+                }
                 Reply::Renewed {
                     lost: self.renew(mover, &held, now),
                     control: *lock(&self.control),

@@ -412,8 +412,8 @@ impl World {
         let (entries, bytes, outcome) = match tree::ask(&task) {
             Ask::Entries(all, _) => {
                 // Large files are found evenly.
-                let found = if all == 0 { large } else { large * does / all };
-                let found = if leaves == 0 { large } else { found };
+                let part = (large * does).checked_div(all);
+                let found = part.filter(|_| leaves > 0).unwrap_or(large);
                 (does, 0, tree::rest_of_tree(leaves, large - found, found))
             }
             Ask::Open => {

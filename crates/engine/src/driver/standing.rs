@@ -41,19 +41,19 @@ pub(super) struct Shown {
     job: String,
     verb: String,
     begun_ms: i64,
-    shown: Option<Instant>,
+    last: Option<Instant>,
 }
 
 impl Shown {
     pub fn new(job: &Job, id: &JobId) -> Option<Self> {
         let (job, verb) = (job.board.clone()?, job.spec.verb.word().to_owned());
-        Some(Self { board: job, job: id.0.clone(), verb, begun_ms: now_ms(), shown: None })
+        Some(Self { board: job, job: id.0.clone(), verb, begun_ms: now_ms(), last: None })
     }
 
     /// Shows how the job stands, now and then.
     pub fn turn(&mut self, engine: &Engine, standing: &Standing<'_>, paused: bool) {
-        if self.shown.is_none_or(|then| then.elapsed() >= SHOW_EVERY) {
-            self.shown = Some(Instant::now());
+        if self.last.is_none_or(|then| then.elapsed() >= SHOW_EVERY) {
+            self.last = Some(Instant::now());
             self.show(engine, standing, paused);
         }
     }
