@@ -416,8 +416,10 @@ impl Mover<'_> {
         let planned = Planned { record, decision, existing, base: None };
         let elapsed = Duration::from_millis(large.opened_ms);
         let opened = self.engine.started + elapsed;
-        let pieces = in_order(pieces);
-        let made = large.shape.map(|shape| Made { shape, at: None, pieces });
+        let made = large.shape.map(|shape| {
+            let pieces = in_order(pieces, shape.piece());
+            Made { shape, at: None, pieces }
+        });
         let made = made.into_iter().collect();
         let bytes = supply.metadata.size;
         let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);

@@ -10,7 +10,7 @@ use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::{self, Method, Situation};
 use dmover_plan::{chunk, retry};
 use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, cache, file, path, stat};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -412,7 +412,7 @@ impl Mover<'_> {
         let begun = self.engine.started + Duration::from_millis(*begun_ms);
         let result = match &task.failure {
             None => {
-                let pieces = in_order(&task.pieces);
+                let pieces = in_order(&task.pieces, shape.piece());
                 self.tell_sum(item.into(), part, pieces, begun.elapsed(), &shown)
             }
             Some(error) => Err((**error).clone()),
@@ -573,12 +573,14 @@ fn changed(shown: Shown<'_>, words: &str) -> EntryError {
     EntryError::plain(Side::Source, Operation::Read, ErrorClass::Changed, shown(), words)
 }
 
-/// A part whose mover lost its lease may have been hashed twice, with the same digests.
-pub(crate) fn in_order(parts: &[HashedPieces]) -> Vec<Digest> {
-    let mut parts: Vec<&HashedPieces> = parts.iter().collect();
-    parts.sort_by_key(|part| part.start);
-    parts.dedup_by_key(|part| part.start);
-    parts.into_iter().flat_map(|part| part.digests.iter().copied()).collect()
+/// Digests of pieces of so many bytes, each once. A part whose mover lost its lease may have been hashed twice, and one that was cut while
+/// a run was cut off was done as a whole again: the digests are the same.
+pub(crate) fn in_order(parts: &[HashedPieces], piece: u64) -> Vec<Digest> {
+    let each = parts.iter().flat_map(|part| {
+        let places = (part.start..).step_by(piece.max(1) as usize);
+        places.zip(part.digests.iter().copied())
+    });
+    each.collect::<BTreeMap<u64, Digest>>().into_values().collect()
 }
 
 /// Ranges of the pieces that are not as they should be, neighbours put together.
@@ -617,7 +619,10 @@ mod tests {
             digests: values.iter().map(|value| digest(*value)).collect(),
         };
         let parts = [part(20, &[3]), part(0, &[1, 2]), part(20, &[3]), part(0, &[1, 2])];
-        assert_eq!(in_order(&parts), [1, 2, 3].map(digest));
+        assert_eq!(in_order(&parts, 10), [1, 2, 3].map(digest));
+        // One that was cut, and then done as a whole by another run.
+        let parts = [part(0, &[1]), part(10, &[2]), part(20, &[3]), part(0, &[1, 2, 3])];
+        assert_eq!(in_order(&parts, 10), [1, 2, 3].map(digest));
     }
 
     #[test]
