@@ -20,6 +20,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "dmover-queue",
         &["dmover-engine", "dmover-plan", "dmover-sys", "dmover-observe", "dmover-model"],
     ),
+    ("dmover-server", &["dmover-engine", "dmover-observe", "dmover-model"]),
+    // Drives what decides, without anything that works.
+    ("dmover-simulator", &["dmover-plan", "dmover-model"]),
     (
         "dmover-cli",
         &[
@@ -33,9 +36,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-model",
         ],
     ),
-    ("dmover-server", &["dmover-engine", "dmover-observe", "dmover-model"]),
-    // Drives what decides, without anything that works.
-    ("dmover-simulator", &["dmover-plan", "dmover-model"]),
     // What judges dmover shares no code with it.
     ("dmover-testkit", &[]),
     (
