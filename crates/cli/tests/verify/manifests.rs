@@ -278,8 +278,10 @@ fn a_file_that_never_rests_ends_the_check_of_it() {
     let bench = Bench::new();
     bench.write("a/f", pattern(16_000_000));
     bench.dmover("copy -q -T --manifest m a b").expect_code(0);
-    let touching = bench.undo("touch stop; wait");
-    bench.sh("(while [ ! -e stop ]; do touch b/f; sleep 0.02; done) > ended 2>&1 &");
+    // It has to be gone before the directory goes: it looks for a file that goes with it.
+    let touching =
+        bench.undo("touch stop; while kill -0 $(cat pid) 2> /dev/null; do sleep 0.01; done");
+    bench.sh("(while [ ! -e stop ]; do touch b/f; sleep 0.02; done) > ended 2>&1 & echo $! > pid");
     let run = bench.dmover("verify --manifest m --split-size=1M --bwlimit=32M b").expect_code(3);
     assert!(run.stderr.contains("changed"), "{}", run.tell());
     drop(touching);
