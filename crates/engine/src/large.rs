@@ -302,10 +302,12 @@ impl Mover<'_> {
                 self.queue.report(self.lease, Outcome::default());
             }
             let left = ByteRange { start, end: task.range.end };
-            let given = if self.lease.is_wanted_back() && !left.is_empty() {
+            let others_wait = self.queue.is_hungry(Class::Large);
+            let all = self.lease.is_wanted_back() || (others_wait && self.queue.is_slow());
+            let given = if all && !left.is_empty() {
                 Some(left)
             } else {
-                chunk::half(left, step).filter(|_| self.queue.is_hungry(Class::Large))
+                chunk::half(left, step).filter(|_| others_wait)
             };
             if let Some(range) = given {
                 task.range.end = range.start;

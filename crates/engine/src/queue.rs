@@ -132,6 +132,11 @@ pub trait Queue: Send + Sync {
     /// Whether movers wait for work of a class and there is none.
     fn is_hungry(&self, class: Class) -> bool;
 
+    /// Whether movers elsewhere are much faster than those here, so that they had better get all that can be handed on.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
     /// Whether it was closed.
     fn is_closed(&self) -> bool;
 }

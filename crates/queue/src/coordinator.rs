@@ -281,10 +281,10 @@ impl Shared {
                 for words in news {
                     self.engine.tell_of_movers(words);
                 }
-                Reply::Renewed {
-                    lost: self.renew(mover, &held, now),
-                    control: *lock(&self.control),
-                }
+                // One lock at a time.
+                let is_slow = lock(&self.members).is_slow(mover);
+                let control = *lock(&self.control);
+                Reply::Renewed { lost: self.renew(mover, &held, now), control, is_slow }
             }
             Call::Ask { mover, question } => {
                 if !lock(&self.members).has(mover) {

@@ -127,6 +127,11 @@ impl Members {
         Some(news.into_iter().collect())
     }
 
+    /// Whether one is much slower than the others.
+    pub fn is_slow(&self, mover: MoverId) -> bool {
+        self.slow.contains(&mover)
+    }
+
     /// Looks at what all do together; answers what a person is to know of it.
     pub fn look(&mut self, now_ms: u64) -> Option<String> {
         if now_ms < self.looked_ms + TOGETHER_MS {

@@ -146,6 +146,8 @@ pub(crate) enum Reply {
     Renewed {
         lost: Vec<u32>,
         control: Control,
+        /// The mover is much slower than the others.
+        is_slow: bool,
     },
     Answer(Answer),
     Noted,

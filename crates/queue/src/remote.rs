@@ -81,6 +81,8 @@ pub(crate) struct RemoteQueue {
     wanted: tokio::sync::Notify,
     control: Mutex<Control>,
     hungry: AtomicBool,
+    /// Others are much faster.
+    is_slow: AtomicBool,
     closed: AtomicBool,
     /// Facts that were learnt, and who learns them.
     facts: Mutex<u32>,
@@ -106,6 +108,7 @@ impl RemoteQueue {
             wanted: tokio::sync::Notify::new(),
             control: Mutex::default(),
             hungry: AtomicBool::new(false),
+            is_slow: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             facts: Mutex::new(0),
             learn: Mutex::new(None),
@@ -447,7 +450,8 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
             }
         }
         match reply {
-            Some(Reply::Renewed { lost, control }) => {
+            Some(Reply::Renewed { lost, control, is_slow }) => {
+                queue.is_slow.store(is_slow, Ordering::Relaxed);
                 let state = queue.state();
                 for (number, _) in numbers {
                     let Some(held) = state.held.get(&number) else { continue };
@@ -544,6 +548,10 @@ impl Queue for RemoteQueue {
         // What was just handed on is on its way back as a task.
         let is_fed = Lease::now_ms() < self.fed_ms.load(Ordering::Relaxed);
         !is_fed && (here || self.hungry.load(Ordering::Relaxed))
+    }
+
+    fn is_slow(&self) -> bool {
+        self.is_slow.load(Ordering::Relaxed)
     }
 
     fn is_closed(&self) -> bool {
