@@ -16,7 +16,7 @@ use crate::error::Fatal;
 use crate::root::{Root, RootSide};
 
 /// What is to be done where hosts differ.
-const HINT: &str = "mount the same there on all hosts, or leave other file systems out (-x)";
+const HINT: &str = "mount the same there on all hosts, or leave it out by a rule (--exclude)";
 
 /// How often a mover looks whether its host has mounted anything.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -92,9 +92,6 @@ impl Engine {
 
     /// What is mounted below the roots here, as far as it takes part.
     pub(crate) fn mounted_below(&self) -> Vec<MountedBelow> {
-        if self.spec.selection.one_file_system {
-            return Vec::new();
-        }
         let table = mount::mountinfo();
         let roots = self.roots.ids().filter_map(|id| Some((id, self.root(id).ok()?)));
         let all = roots.flat_map(|(id, root)| mounted_below(self, &table, (id, &root)));
@@ -152,9 +149,6 @@ impl Below {
 impl Engine {
     /// Refuses to work where something else is mounted below the roots than where the coordinator runs.
     fn check_below(&self) -> Result<(), Fatal> {
-        if self.spec.selection.one_file_system {
-            return Ok(());
-        }
         let unknown = || Fatal::unavailable("the coordinator does not answer", "it is tried again");
         let Some(Answer::MountedBelow(theirs)) = self.ask(|| Question::MountedBelow) else {
             return Err(unknown());

@@ -1,6 +1,7 @@
 //! A mover: leases tasks, runs them, reports.
 use dmover_model::{
-    DirectoryRef, Identity, MountId, NewNode, Operation, Outcome, Side, Task, TaskKind, Work,
+    DirectoryRef, EntryError, ErrorClass, Identity, MountId, NewNode, Operation, Outcome,
+    PathBytes, Side, Task, TaskKind, Work,
 };
 use dmover_observe::{Activity, Counter, Station, station};
 use dmover_sys::Errno;
@@ -99,6 +100,14 @@ impl Mover<'_> {
         if Told::waiting() >= TOLD_MAX {
             self.queue.report(self.lease, Outcome::default());
         }
+    }
+
+    /// The part of a large file that this task is about was not done.
+    fn fail_part(&mut self, words: &str) {
+        let (side, class) = (Side::Destination, ErrorClass::Other);
+        let path = PathBytes::default();
+        let error = EntryError::plain(side, Operation::Write, class, path, words);
+        self.outcome.chunk_failure.get_or_insert_with(|| Box::new(error));
     }
 
     /// Sends what there is to report, so that others can start on it.
@@ -264,6 +273,8 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             let run = std::panic::AssertUnwindSafe(|| mover.run(&lease.task));
             if std::panic::catch_unwind(run).is_err() {
                 engine.panicked(&lease.task);
+                // What ends the file has to know that a part of it is missing.
+                mover.fail_part("a fault in dmover while working on a part of it");
             }
             mover.make_durable();
             let work = mover.spent.work();

@@ -2,7 +2,7 @@
 use async_nats::jetstream::{self, kv};
 use dmover_engine::queue::{Dispatch, Lease, Reported};
 use dmover_engine::{Engine, Fact, Fatal, Fleet, Fleets, JobOffer, Told};
-use dmover_model::{Limit, Outcome, Task};
+use dmover_model::{Limit, Outcome, Task, TaskKind};
 use dmover_observe::MoverView;
 use dmover_plan::leases::{self, Claim, Leases, MoverId};
 use std::collections::HashSet;
@@ -326,8 +326,10 @@ impl Shared {
         let mut leases = lock(&self.leases);
         let length = leases.length_ms();
         let stands = |(number, still_ms): &&(u32, u64)| {
-            let lost = leases.get(*number).map_or(0, |issued| issued.task.lost.len());
-            *still_ms > leases::patience_ms(length, lost, others_wait)
+            let Some(Issued { task, .. }) = leases.get(*number) else { return false };
+            // A lost chunk has its file begun again, and lost sums are not tried again: these get all the time there is.
+            let dear = task.kind.is_large() || matches!(task.kind, TaskKind::Sums(_));
+            *still_ms > leases::patience_ms(length, task.lost.len(), others_wait && !dear)
         };
         // Its mover stops at once, and the table waits until it has to have stopped.
         let (still, moving): (Vec<_>, Vec<_>) = held.iter().partition(stands);
@@ -379,7 +381,11 @@ impl Shared {
             return;
         }
         let Some(issued) = leases.get_mut(number) else { return };
-        if sequence <= issued.heard {
+        if sequence != issued.heard + 1 {
+            // What came before it is on its way again, or lost with a connection or a broker: nothing follows from what has a
+            // gap before it. If the gap stays, the lease runs out, and somebody does the task again.
+            let heard = issued.heard;
+            tracing::debug!(number, mover, sequence, heard, "not what comes next");
             return;
         }
         issued.heard = sequence;

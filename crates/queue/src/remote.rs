@@ -329,15 +329,21 @@ async fn send_all(queue: Arc<RemoteQueue>, mut outbox: mpsc::Receiver<Saying>) {
     while let Some(Saying { lease, pieces, ended }) = outbox.recv().await {
         for (sequence, bytes) in pieces {
             let id = format!("{}-{}-{sequence}", queue.id, lease.number);
+            let mut is_sent = false;
             while lease.holds() && !queue.is_closed() {
                 let subject = queue.names.outcome_subject();
                 let Err(error) = queue.link.publish(subject, &id, bytes.clone()).await else {
                     lock(&queue.load).trouble = None;
+                    is_sent = true;
                     break;
                 };
                 tracing::warn!(%error, number = lease.number, "an outcome is not taken");
                 lock(&queue.load).trouble = Some(error.to_string());
                 tokio::time::sleep(AGAIN).await;
+            }
+            if !is_sent {
+                // Nothing that is said after this may be believed.
+                lease.lose();
             }
         }
         if ended {
@@ -434,7 +440,7 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
                 }
                 // What has run out here is not asked for again: somebody else is to have it.
                 if held.lease.holds() {
-                    all.0.push((*number, now - held.progressed_ms));
+                    all.0.push((*number, now.saturating_sub(held.progressed_ms)));
                     all.1.push(held.message.clone());
                 }
             }
@@ -551,7 +557,8 @@ impl Queue for RemoteQueue {
     }
 
     fn is_slow(&self) -> bool {
-        self.is_slow.load(Ordering::Relaxed)
+        // Threads here that wait are no reason: they are as slow.
+        self.is_slow.load(Ordering::Relaxed) && self.hungry.load(Ordering::Relaxed)
     }
 
     fn is_closed(&self) -> bool {
