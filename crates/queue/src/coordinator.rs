@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::address::Address;
+use crate::heard::Heard;
 use crate::link::Link;
 use crate::members::Members;
 use crate::message::{
@@ -81,10 +82,8 @@ impl Fleets for NatsFleets {
 #[derive(Debug, Clone)]
 struct Issued {
     task: Task,
-    /// The last of what was said of it.
-    heard: u32,
-    /// Pieces of what is being said of it.
-    pieces: Vec<(Told, Outcome)>,
+    /// What was said of it.
+    heard: Heard<(Told, Outcome)>,
 }
 
 struct Shared {
@@ -381,20 +380,9 @@ impl Shared {
             return;
         }
         let Some(issued) = leases.get_mut(number) else { return };
-        if sequence != issued.heard + 1 {
-            // What came before it is on its way again, or lost with a connection or a broker: nothing follows from what has a
-            // gap before it. If the gap stays, the lease runs out, and somebody does the task again.
-            let heard = issued.heard;
-            tracing::debug!(number, mover, sequence, heard, "not what comes next");
-            return;
-        }
-        issued.heard = sequence;
-        issued.pieces.push((told, outcome));
-        if more {
-            return;
-        }
+        let Some(pieces) = issued.heard.hear(sequence, (told, outcome), more) else { return };
         let id = issued.task.id;
-        let mut pieces = std::mem::take(&mut issued.pieces).into_iter().peekable();
+        let mut pieces = pieces.into_iter().peekable();
         let (mut reported, mut entries) = (Vec::new(), 0);
         while let Some((told, outcome)) = pieces.next() {
             entries += outcome.len() + told.len();
@@ -459,7 +447,7 @@ impl Dispatch for NatsFleet {
                 });
                 continue;
             }
-            let number = leases.offer(Issued { task, heard: 0, pieces: Vec::new() }, now);
+            let number = leases.offer(Issued { task, heard: Heard::default() }, now);
             // The channel lives as long as the run.
             let _ = self.shared.outgoing.send(number);
         }

@@ -10,6 +10,7 @@
 mod address;
 mod broker;
 mod coordinator;
+mod heard;
 mod link;
 mod members;
 mod message;
