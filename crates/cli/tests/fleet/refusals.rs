@@ -1,6 +1,7 @@
 //! What cannot work is named, changes nothing, and takes no longer than was allowed.
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use dmover_testkit::cluster::{NatsServer, Piece, nats_request, needs};
 use dmover_testkit::skip;
@@ -184,9 +185,10 @@ fn a_mover_whose_mounts_change_leaves() {
     let mut mover = Command::new("unshare").args(words).stderr(Stdio::null()).spawn().unwrap();
     let line = "copy -T source far --bwlimit 1M --mover-wait 1m --broker";
     let job = fleet.bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
+    let until = Instant::now() + Duration::from_mins(1);
     // It has begun: poll.
     while fleet.bench.sh("find . -path './far/*'").is_empty() {
-        std::thread::yield_now();
+        assert!(Instant::now() < until, "{}", job.stderr_so_far());
     }
     let place = fleet.bench.at("source/sub").display().to_string();
     let target = format!("--target={}", mover.id());

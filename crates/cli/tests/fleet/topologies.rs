@@ -134,7 +134,8 @@ fn one_fabric() {
         topology.start(host, "mover", &[]);
         topology.wait_for(&format!("mover-{host}"), "waiting for jobs");
     }
-    topology.start("login", "job", &[]);
+    // Slow enough for both to join.
+    topology.start("login", "job", &["--bwlimit", "32M"]);
     topology.end("login");
     for host in ["io1", "io2"] {
         topology.wait_for(&format!("mover-{host}"), "at work for a job");
