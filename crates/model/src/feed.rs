@@ -48,6 +48,9 @@ pub struct FeedBatch {
     pub places: Vec<ChangedPlace>,
     /// Why anything else may have changed as well: the whole source has to be looked at.
     pub lost: Option<String>,
+    /// Why something else has changed that is not told by its name. It is found by a look at everything, which may wait
+    /// until it is worth it.
+    pub elsewhere: Option<String>,
     /// How far the feed has been read, for [`ChangeFeed::acknowledge`].
     pub position: u64,
 }

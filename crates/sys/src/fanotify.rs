@@ -1,7 +1,7 @@
 //! fanotify(7): what has changed anywhere on a file system, told with the directory and the name.
 //!
-//! Events carry file handles, which stay valid whatever is renamed meanwhile. Linux 5.9 (FAN_REPORT_DFID_NAME);
-//! marking a file system needs CAP_SYS_ADMIN, and so does opening handles (CAP_DAC_READ_SEARCH).
+//! Events carry file handles, which stay valid whatever is renamed meanwhile. Linux 5.9 (FAN_REPORT_DFID_NAME, and
+//! FAN_REPORT_FID with it); marking a file system needs CAP_SYS_ADMIN, and so does opening handles (CAP_DAC_READ_SEARCH).
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
@@ -62,6 +62,8 @@ pub struct Event<'a> {
     pub directory: &'a [u8],
     /// The name; `.` is the directory itself.
     pub name: &'a [u8],
+    /// What was written or changed under this name, for [`open_handle`]; empty if the event is about names alone.
+    pub object: &'a [u8],
 }
 
 /// A queue of events. `EPERM`: not for this process; `EINVAL`, `ENOSYS`: not by this kernel.
@@ -70,6 +72,7 @@ pub fn open() -> Result<OwnedFd> {
     let flags = libc::FAN_CLASS_NOTIF
         | libc::FAN_CLOEXEC
         | libc::FAN_NONBLOCK
+        | libc::FAN_REPORT_FID
         | libc::FAN_REPORT_DIR_FID
         | libc::FAN_REPORT_NAME;
     // SAFETY: no pointers are passed; what is answered is a new descriptor or an error.
@@ -165,51 +168,63 @@ pub fn events(mut bytes: &[u8]) -> impl Iterator<Item = Event<'_>> {
     })
 }
 
-/// The directory and name that an event is about.
+/// What an event is about: the directory and the name, and what is written or changed there.
 fn about(mask: u64, mut records: &[u8]) -> Event<'_> {
     const NONE: &[u8] = &[];
+    let mut event = Event { mask, fs: FsId::default(), directory: NONE, name: NONE, object: NONE };
     while let Some(&[kind, _, low, high]) = records.first_chunk::<INFO_HEADER_LEN>() {
         let length = usize::from(u16::from_ne_bytes([low, high]));
         let Some(record) = records.get(INFO_HEADER_LEN..length) else { break };
-        if kind == libc::FAN_EVENT_INFO_TYPE_DFID_NAME || kind == libc::FAN_EVENT_INFO_TYPE_DFID {
-            let whole = || {
-                let (fs, rest) = record.split_first_chunk::<FSID_LEN>()?;
-                let handle = HANDLE_HEADER_LEN + number(rest.get(..4)?) as usize;
-                let name = rest.get(handle..)?;
-                let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-                Some(Event { mask, fs: *fs, directory: rest.get(..handle)?, name: &name[..end] })
-            };
-            if let Some(event) = whole() {
-                return event;
+        if let Some((fs, handle, rest)) = taken_apart(record) {
+            match kind {
+                libc::FAN_EVENT_INFO_TYPE_DFID_NAME | libc::FAN_EVENT_INFO_TYPE_DFID => {
+                    let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
+                    (event.fs, event.directory, event.name) = (fs, handle, &rest[..end]);
+                }
+                libc::FAN_EVENT_INFO_TYPE_FID => event.object = handle,
+                _ => {}
             }
         }
         records = &records[length.max(1)..];
     }
-    Event { mask, fs: FsId::default(), directory: NONE, name: NONE }
+    event
+}
+
+/// The file system, the handle and what comes after it in a record.
+fn taken_apart(record: &[u8]) -> Option<(FsId, &[u8], &[u8])> {
+    let (fs, rest) = record.split_first_chunk::<FSID_LEN>()?;
+    let handle = HANDLE_HEADER_LEN + number(rest.get(..4)?) as usize;
+    Some((*fs, rest.get(..handle)?, rest.get(handle..)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn event(mask: u64, name: &[u8]) -> Vec<u8> {
-        let mut record = vec![libc::FAN_EVENT_INFO_TYPE_DFID_NAME, 0, 0, 0];
+    fn record(kind: u8, inode: u8, name: &[u8]) -> Vec<u8> {
+        let mut record = vec![kind, 0, 0, 0];
         record.extend([7; FSID_LEN]);
         record.extend(8_u32.to_ne_bytes());
         record.extend(1_i32.to_ne_bytes());
-        record.extend([9; 8]);
+        record.extend([inode; 8]);
         record.extend(name);
         record.push(0);
         record.resize(record.len().next_multiple_of(4), 0);
         let length = (record.len() as u16).to_ne_bytes();
         record[2..4].copy_from_slice(&length);
-        let mut all = ((METADATA_LEN + record.len()) as u32).to_ne_bytes().to_vec();
+        record
+    }
+
+    fn event(mask: u64, name: &[u8]) -> Vec<u8> {
+        let mut records = record(libc::FAN_EVENT_INFO_TYPE_DFID_NAME, 9, name);
+        records.extend(record(libc::FAN_EVENT_INFO_TYPE_FID, 5, b""));
+        let mut all = ((METADATA_LEN + records.len()) as u32).to_ne_bytes().to_vec();
         all.extend([3, 0]);
         all.extend((METADATA_LEN as u16).to_ne_bytes());
         all.extend(mask.to_ne_bytes());
         all.extend((-1_i32).to_ne_bytes());
         all.extend(0_i32.to_ne_bytes());
-        all.extend(record);
+        all.extend(records);
         all
     }
 
@@ -220,7 +235,8 @@ mod tests {
         let found: Vec<Event<'_>> = events(&bytes).collect();
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].mask, found[0].name, found[0].fs), (mask::CREATE, &b"a"[..], [7; 8]));
-        assert_eq!(found[0].directory.len(), 16);
+        assert_eq!((found[0].directory.len(), found[0].directory[8]), (16, 9));
+        assert_eq!((found[0].object.len(), found[0].object[8]), (16, 5));
         assert_eq!(found[1].name, b"another name");
     }
 

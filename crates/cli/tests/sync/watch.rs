@@ -91,11 +91,16 @@ fn total(summaries: &[Line], counter: &str) -> u64 {
 /// Waits until both sides are equal by rsync's judgement, content included.
 #[track_caller]
 fn wait_until_equal(bench: &Bench, source: &str, destination: &str) {
+    wait_until_alike(bench, source, destination, "-H");
+}
+
+#[track_caller]
+fn wait_until_alike(bench: &Bench, source: &str, destination: &str, flags: &str) {
     let until = Instant::now() + PATIENCE;
     loop {
         // It fails where a file vanishes while it is compared.
         let script =
-            format!("rsync -nrlptgoDHAXic --delete {source}/ {destination}/ || echo again");
+            format!("rsync -nrlptgoDAXic {flags} --delete {source}/ {destination}/ || echo again");
         let differs = bench.sh(&script);
         if differs.is_empty() {
             return;
@@ -116,6 +121,47 @@ fn grounds(
         );
         Some((which, bench, image))
     })
+}
+
+/// The kernel tells under which name something was written. It is not the only one that the file has had.
+#[test]
+fn what_is_written_under_a_name_that_is_gone_arrives_under_the_other() {
+    for (file_system, bench, _image) in grounds("what_is_written_under_a_name_that_is_gone") {
+        let watch = Watch::start(&bench, "--delete src dst");
+        for step in [
+            "ln src/d/e/f1 src/x; echo more >>src/x; rm src/x",
+            "mkdir src/z; ln src/d/e/f2 src/z/x; echo more >>src/z/x; rm -r src/z",
+            "ln src/d/e/f3 src/x; chmod 640 src/x; echo new >src/t; mv src/t src/x",
+            "ln src/d/e/f4 src/x2; exec 3>>src/x2; rm src/x2; echo more >&3; mv src/d/e/f4 src/y",
+        ] {
+            // What is told is read after the names have gone.
+            watch.signal("-STOP");
+            bench.sh(step);
+            watch.signal("-CONT");
+            wait_until_equal(&bench, "src", "dst");
+        }
+        let summaries = watch.end();
+        let found = total(&summaries, "entries_found");
+        assert!(found < 60, "{file_system}: {found} entries were looked at, so everything was");
+        assert_eq!(total(&summaries, "errors"), 0, "{file_system}");
+    }
+}
+
+/// With hard links that are not kept, the names of a file are several files at the destination, and all of them change.
+#[test]
+fn what_has_several_names_changes_under_all_of_them() {
+    for (file_system, bench, _image) in grounds("what_has_several_names_changes") {
+        for (words, destination, flags) in
+            [("--delete", "dst", "-H"), ("--delete --no-preserve=links", "dst2", "")]
+        {
+            bench.sh("ln -f src/d/e/f1 src/x; ln -f src/d/e/f1 src/d/y");
+            let watch = Watch::start(&bench, &format!("{words} src {destination}"));
+            bench.sh("echo more >>src/x");
+            wait_until_alike(&bench, "src", destination, flags);
+            let summaries = watch.end();
+            assert_eq!(total(&summaries, "errors"), 0, "{file_system}");
+        }
+    }
 }
 
 #[test]

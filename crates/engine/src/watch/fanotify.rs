@@ -7,7 +7,7 @@ use dmover_plan::overlap::parse_mountinfo;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::fanotify::{self, FsId, mask};
 use dmover_sys::{Errno, OwnedFd, mount, path, stat};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +30,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 struct Found {
     places: BTreeMap<TreePath, Happened>,
     lost: Option<String>,
+    elsewhere: Option<String>,
+}
+
+impl Found {
+    fn is_nothing(&self) -> bool {
+        self.places.is_empty() && self.lost.is_none() && self.elsewhere.is_none()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,8 +66,38 @@ struct Marked {
 struct Places {
     source: PathBuf,
     marked: Vec<Marked>,
-    /// Where directories were found below the source: nowhere, or in several places if they are mounted there.
-    known: HashMap<(FsId, Vec<u8>), Vec<TreePath>>,
+    /// Where directories were found.
+    known: HashMap<Object, Whereabouts>,
+}
+
+/// A file system and a handle on it.
+type Object = (FsId, Vec<u8>);
+
+/// Where a directory is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Whereabouts {
+    /// Below the source: nowhere, or in several places if it is mounted there.
+    Below(Vec<TreePath>),
+    /// It was removed.
+    Gone,
+}
+
+impl Whereabouts {
+    fn paths(&self) -> &[TreePath] {
+        match self {
+            Self::Below(paths) => paths,
+            Self::Gone => &[],
+        }
+    }
+}
+
+/// What events that were read together say.
+#[derive(Debug, Default)]
+struct Heard {
+    places: Vec<ChangedPlace>,
+    elsewhere: Option<String>,
+    /// Objects that were looked at.
+    seen: HashSet<Object>,
 }
 
 impl FanotifyFeed {
@@ -122,10 +159,9 @@ impl Drop for FanotifyFeed {
 impl ChangeFeed for FanotifyFeed {
     fn collect(&mut self, most: Duration) -> Result<FeedBatch, FeedError> {
         let found = lock(&self.shared.found);
-        let nothing = |found: &mut Found| found.places.is_empty() && found.lost.is_none();
-        let waited = self.shared.news.wait_timeout_while(found, most, nothing);
+        let waited = self.shared.news.wait_timeout_while(found, most, |found| found.is_nothing());
         let (mut found, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let Found { places, lost } = std::mem::take(&mut *found);
+        let Found { places, lost, elsewhere } = std::mem::take(&mut *found);
         drop(found);
         if self.reader.as_ref().is_none_or(JoinHandle::is_finished) {
             let message = "changes are not told any more".into();
@@ -133,7 +169,7 @@ impl ChangeFeed for FanotifyFeed {
         }
         self.position += places.len() as u64;
         let places = places.into_iter().map(|(path, what)| ChangedPlace { path, what }).collect();
-        Ok(FeedBatch { places, lost, position: self.position })
+        Ok(FeedBatch { places, lost, elsewhere, position: self.position })
     }
 
     /// The queue is in memory, and what was read is gone from it.
@@ -192,11 +228,11 @@ impl Places {
                     return;
                 }
             };
-            let (mut places, mut lost) = (Vec::new(), self.follow());
+            let (mut heard, mut lost) = (Heard::default(), self.follow());
             for event in fanotify::events(&buffer[..length]) {
                 if event.mask & mask::OVERFLOW != 0 {
                     lost = Some("more has changed at once than the kernel remembers".to_owned());
-                } else if let Err(error) = self.places(&event, &mut places) {
+                } else if let Err(error) = self.take(&event, &mut heard) {
                     let reason = std::io::Error::from(error);
                     lost =
                         Some(format!("where something has changed cannot be found out: {reason}"));
@@ -204,10 +240,11 @@ impl Places {
             }
             lost = self.follow().or(lost);
             let mut found = lock(&shared.found);
-            for ChangedPlace { path, what } in places {
+            for ChangedPlace { path, what } in heard.places {
                 let known = found.places.entry(path).or_insert(what);
                 *known = known.and(what);
             }
+            found.elsewhere = found.elsewhere.take().or(heard.elsewhere);
             if found.places.len() > PLACES_MAX {
                 lost = Some(TOO_MANY.into());
             }
@@ -221,12 +258,9 @@ impl Places {
     }
 
     /// Adds where an event has happened, as far as that is below the source.
-    fn places(
-        &mut self,
-        event: &fanotify::Event<'_>,
-        places: &mut Vec<ChangedPlace>,
-    ) -> Result<(), Errno> {
+    fn take(&mut self, event: &fanotify::Event<'_>, heard: &mut Heard) -> Result<(), Errno> {
         const AWAY: u64 = mask::CLOSE_WRITE | mask::MOVED_FROM | mask::MOVED_TO | mask::DELETE;
+        const INSIDE: u64 = mask::MODIFY | mask::ATTRIB | mask::CLOSE_WRITE;
         let on_directory = event.mask & mask::ON_DIRECTORY != 0;
         let happened = |bits: u64| event.mask & bits != 0;
         if on_directory && happened(mask::MOVED_FROM | mask::MOVED_TO | mask::DELETE) {
@@ -241,12 +275,67 @@ impl Places {
             arrived: on_directory && happened(mask::CREATE | mask::MOVED_TO),
             moved: happened(mask::MOVED_FROM | mask::MOVED_TO),
         };
-        let directories = self.directories(event)?;
-        places.extend(directories.iter().map(|directory| {
-            let itself = event.name == b".";
-            let path = if itself { directory.clone() } else { directory.join(event.name) };
-            ChangedPlace { path, what }
-        }));
+        let itself = event.name == b".";
+        let whereabouts = self.directory(event)?;
+        let of = |directory: &TreePath| {
+            if itself { directory.clone() } else { directory.join(event.name) }
+        };
+        let paths: Vec<TreePath> = whereabouts.paths().iter().map(of).collect();
+        let may_be_here = !paths.is_empty() || *whereabouts == Whereabouts::Gone;
+        if !on_directory && may_be_here && happened(INSIDE) {
+            self.other_names(event, &paths, what, heard)?;
+        }
+        heard.places.extend(paths.into_iter().map(|path| ChangedPlace { path, what }));
+        Ok(())
+    }
+
+    /// What was written under a name that is gone, or stands for something else by now, may still be there under another one,
+    /// which no event tells of: a file that has had several names.
+    fn other_names(
+        &self,
+        event: &fanotify::Event<'_>,
+        told: &[TreePath],
+        what: Happened,
+        heard: &mut Heard,
+    ) -> Result<(), Errno> {
+        if event.object.is_empty() || !heard.seen.insert((event.fs, event.object.to_vec())) {
+            return Ok(());
+        }
+        let mut found = false;
+        for marked in self.marked.iter().filter(|marked| marked.fs == event.fs) {
+            let object = match fanotify::open_handle(&marked.directory, event.object) {
+                Err(Errno::STALE) => return Ok(()),
+                opened => opened?,
+            };
+            let stat = stat::stat_fd(&object)?;
+            match stat.links {
+                0 => return Ok(()),
+                1 => {}
+                _ => {
+                    heard.elsewhere = Some("files with several names have changed".into());
+                    return Ok(());
+                }
+            }
+            let is_it = |path: &Path| {
+                let named = stat::stat_at(&marked.directory, path.as_os_str().as_bytes(), false);
+                named.is_ok_and(|named| (named.device, named.inode) == (stat.device, stat.inode))
+            };
+            // The kernel may know the object by a name that is gone.
+            if let Some(at) = mount::path_of(&object).filter(|at| is_it(at)) {
+                found = true;
+                if let Ok(below) = at.strip_prefix(&self.source) {
+                    let path = TreePath::new(below.as_os_str().as_bytes());
+                    let path = path.map_err(|_| Errno::ILSEQ)?;
+                    heard.places.push(ChangedPlace { path, what });
+                }
+            }
+            found |= told
+                .iter()
+                .any(|path| is_it(&self.source.join(std::ffi::OsStr::from_bytes(path.as_bytes()))));
+        }
+        if !found {
+            heard.elsewhere = Some("files that have changed have other names by now".into());
+        }
         Ok(())
     }
 
@@ -263,13 +352,16 @@ impl Places {
     }
 
     /// Where the directory of an event is now. One that is gone needs no look: the directory above it has an event as well.
-    fn directories(&mut self, event: &fanotify::Event<'_>) -> Result<&[TreePath], Errno> {
+    fn directory(&mut self, event: &fanotify::Event<'_>) -> Result<&Whereabouts, Errno> {
         let key = (event.fs, event.directory.to_vec());
         if !self.known.contains_key(&key) {
-            let mut found = Vec::new();
+            let (mut found, mut gone) = (Vec::new(), false);
             for marked in self.marked.iter().filter(|marked| marked.fs == event.fs) {
                 let fd = match fanotify::open_handle(&marked.directory, event.directory) {
-                    Err(Errno::STALE) => continue,
+                    Err(Errno::STALE) => {
+                        gone = true;
+                        continue;
+                    }
                     opened => opened?,
                 };
                 let at = mount::path_of(fd).ok_or(Errno::NAMETOOLONG)?;
@@ -283,8 +375,9 @@ impl Places {
             if self.known.len() >= KNOWN_MAX {
                 self.known.clear();
             }
-            self.known.insert(key.clone(), found);
+            let whereabouts = if gone { Whereabouts::Gone } else { Whereabouts::Below(found) };
+            self.known.insert(key.clone(), whereabouts);
         }
-        Ok(self.known.get(&key).map_or(&[], Vec::as_slice))
+        Ok(&self.known[&key])
     }
 }

@@ -29,7 +29,7 @@ const MOST_MS: u64 = 15_000;
 /// After trouble everything is looked at again: after the first at first, and no less often than the second.
 const TROUBLE_MS: u64 = 60_000;
 const TROUBLE_MOST_MS: u64 = 3_600_000;
-/// Passes over everything because of single entries may take this share of the time.
+/// Passes over everything because of single entries may take one part in so many of the time.
 const SHARE: u32 = 20;
 /// More places than that are not remembered: looking at everything is cheaper then.
 const PLACES_MAX: usize = 200_000;
@@ -211,6 +211,15 @@ impl Watch {
         if let Some(why) = batch.lost {
             self.look_at_all(now, why);
         }
+        if let Some(why) = batch.elsewhere {
+            self.look_at_all(now + self.until_worth_it(), why);
+        }
+    }
+
+    /// How long a look at everything waits that single places ask for, in milliseconds.
+    fn until_worth_it(&self) -> u64 {
+        let all = self.last_whole.unwrap_or_default() * SHARE;
+        (all.as_millis() as u64).max(1000)
     }
 
     /// Everything is to be looked at, at the latest at a time.
@@ -345,9 +354,7 @@ impl Watch {
     /// What follows from what a pass over changed places could not do.
     fn take_over(&mut self, report: &JobReport, now: u64) {
         if let Some(why) = &report.needs_all {
-            let all = self.last_whole.unwrap_or_default() * SHARE;
-            let wait = (all.as_millis() as u64).max(1000);
-            self.look_at_all(now + wait, why.clone());
+            self.look_at_all(now + self.until_worth_it(), why.clone());
         }
         self.note_trouble(report, now);
     }
