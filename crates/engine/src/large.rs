@@ -212,6 +212,7 @@ impl Mover<'_> {
             Ok(pieces) => {
                 self.spent.bytes += task.range.len();
                 self.outcome.pieces = pieces;
+                self.outcome.covered = Some(task.range);
                 self.engine.count(Counter::ChunksCopied);
                 self.engine.progress();
             }
@@ -406,6 +407,10 @@ impl Mover<'_> {
         let source_path = || level.source_path(large.file.name.as_bytes());
         let attributes = self.engine.read_attributes(fd.as_fd(), Held::Open, &source_path)?;
         let supply = Supply { fd, metadata, attributes };
+        let mut made = Vec::new();
+        if let Some(shape) = large.shape {
+            made.push(Made { shape, at: None, pieces: in_order(pieces, &shape)? });
+        }
         let mut unfinished = self.open_temporary(&level, target, large)?;
         let record = self.look(&level, &large.file.name)?;
         let last = large.file.destination_name.as_bytes();
@@ -418,11 +423,6 @@ impl Mover<'_> {
         let planned = Planned { record, decision, existing, base: None };
         let elapsed = Duration::from_millis(large.opened_ms);
         let opened = self.engine.started + elapsed;
-        let made = large.shape.map(|shape| {
-            let pieces = in_order(pieces, shape.piece());
-            Made { shape, at: None, pieces }
-        });
-        let made = made.into_iter().collect();
         let bytes = supply.metadata.size;
         let extended = self.engine.extended_to_keep(&supply.attributes, Held::Open);
         let version = Some(supply.metadata);

@@ -384,6 +384,7 @@ impl Mover<'_> {
         match self.hash_part(task) {
             Ok(digests) => {
                 self.outcome.pieces = Some(HashedPieces { start: task.range.start, digests });
+                self.outcome.covered = Some(task.range);
                 self.engine.progress();
             }
             Err(error) => self.outcome.chunk_failure = Some(Box::new(error)),
@@ -411,10 +412,9 @@ impl Mover<'_> {
         let part = Part { shape: *shape, start: *start };
         let begun = self.engine.started + Duration::from_millis(*begun_ms);
         let result = match &task.failure {
-            None => {
-                let pieces = in_order(&task.pieces, shape.piece());
+            None => in_order(&task.pieces, shape).and_then(|pieces| {
                 self.tell_sum(item.into(), part, pieces, begun.elapsed(), &shown)
-            }
+            }),
             Some(error) => Err((**error).clone()),
         };
         let Err(mut error) = result else { return };
@@ -573,14 +573,21 @@ fn changed(shown: Shown<'_>, words: &str) -> EntryError {
     EntryError::plain(Side::Source, Operation::Read, ErrorClass::Changed, shown(), words)
 }
 
-/// Digests of pieces of so many bytes, each once. A part whose mover lost its lease may have been hashed twice, and one that was cut while
+/// Digests of the pieces of a file, each once, and none missing. A part whose mover lost its lease may have been hashed twice, and one that was cut while
 /// a run was cut off was done as a whole again: the digests are the same.
-pub(crate) fn in_order(parts: &[HashedPieces], piece: u64) -> Vec<Digest> {
+pub(crate) fn in_order(parts: &[HashedPieces], shape: &Shape) -> Result<Vec<Digest>, EntryError> {
+    let piece = shape.piece();
     let each = parts.iter().flat_map(|part| {
         let places = (part.start..).step_by(piece.max(1) as usize);
         places.zip(part.digests.iter().copied())
     });
-    each.collect::<BTreeMap<u64, Digest>>().into_values().collect()
+    let all: Vec<Digest> = each.collect::<BTreeMap<u64, Digest>>().into_values().collect();
+    if all.len() as u64 == shape.pieces() {
+        return Ok(all);
+    }
+    let (side, class) = (Side::Source, ErrorClass::Fenced);
+    let words = "digests of some of its parts did not come";
+    Err(EntryError::plain(side, Operation::Read, class, PathBytes::default(), words))
 }
 
 /// Ranges of the pieces that are not as they should be, neighbours put together.
@@ -618,11 +625,15 @@ mod tests {
             start,
             digests: values.iter().map(|value| digest(*value)).collect(),
         };
-        let parts = [part(20, &[3]), part(0, &[1, 2]), part(20, &[3]), part(0, &[1, 2])];
-        assert_eq!(in_order(&parts, 10), [1, 2, 3].map(digest));
+        let parts = [part(2048, &[3]), part(0, &[1, 2]), part(2048, &[3]), part(0, &[1, 2])];
+        let shape = Shape::plain(HashType::Blake3, 2500, 1024);
+        let all = Ok(vec![1, 2, 3].into_iter().map(digest).collect());
+        assert_eq!(in_order(&parts, &shape), all);
         // One that was cut, and then done as a whole by another run.
-        let parts = [part(0, &[1]), part(10, &[2]), part(20, &[3]), part(0, &[1, 2, 3])];
-        assert_eq!(in_order(&parts, 10), [1, 2, 3].map(digest));
+        let parts = [part(0, &[1]), part(1024, &[2]), part(2048, &[3]), part(0, &[1, 2, 3])];
+        assert_eq!(in_order(&parts, &shape), all);
+        let missing = in_order(&[part(0, &[1]), part(2048, &[3])], &shape);
+        assert_eq!(missing.map_err(|error| error.class), Err(ErrorClass::Fenced));
     }
 
     #[test]

@@ -334,6 +334,8 @@ pub struct Outcome {
     pub survey: Vec<Surveyed>,
     /// Why a chunk or part failed; what ends the file decides what becomes of it.
     pub chunk_failure: Option<Box<EntryError>>,
+    /// Which bytes of its file a part has dealt with; none until it has.
+    pub covered: Option<ByteRange>,
     /// Digests of the pieces of a part.
     pub pieces: Option<HashedPieces>,
     /// Bytes of a part that are not as they should be.
@@ -386,15 +388,15 @@ impl Outcome {
         all.extend(pieces(dirty, most, |dirty| Self { dirty, ..Self::default() }));
         all.extend(pieces(extra, 1, |extra| Self { extra, ..Self::default() }));
         all.extend(pieces(survey, most, |survey| Self { survey, ..Self::default() }));
-        let Self { chunk_failure, pieces, differing, work, .. } = self;
-        all.push(Self { chunk_failure, pieces, differing, work, ..Self::default() });
+        let Self { chunk_failure, covered, pieces, differing, work, .. } = self;
+        all.push(Self { chunk_failure, covered, pieces, differing, work, ..Self::default() });
         all
     }
 
     /// Whether there is nothing to report but the end.
     pub fn is_empty(&self) -> bool {
         // What it took is told at the end in any case.
-        let parts = self.chunk_failure.is_some() || self.pieces.is_some();
+        let parts = self.chunk_failure.is_some() || self.covered.is_some() || self.pieces.is_some();
         self.len() == 0 && !parts && self.differing.is_empty()
     }
 }

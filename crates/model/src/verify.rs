@@ -143,6 +143,8 @@ pub struct JudgeTask {
     pub record: Option<Box<Record>>,
     /// The versions that are compared, of the source if there is one.
     pub versions: (Option<Version>, Version),
+    /// So many bytes from the start are for the parts to compare.
+    pub compared: u64,
     /// Bytes that differ: those beyond the end of the shorter side, and others filled in by the coordinator.
     pub differing: Vec<ByteRange>,
     /// What went wrong with a part, filled in by the coordinator.

@@ -284,9 +284,10 @@ impl Coordinator {
             }
         }
         if let Some(id) = inherited.filter(|id| self.nodes.contains_key(id)) {
-            let pieces = outcome.pieces.into_iter().collect();
             let (failure, differing) = (outcome.chunk_failure, outcome.differing);
-            self.note_parts(id, PartNote { failure, pieces, differing });
+            let covered = outcome.covered.into_iter().collect();
+            let pieces = outcome.pieces.into_iter().collect();
+            self.note_parts(id, PartNote { failure, covered, pieces, differing });
         }
         if !outcome.links.is_empty() {
             // Also when the link phase has seen all names already: these are new.
@@ -454,12 +455,8 @@ impl Coordinator {
 
     fn fail_node(&mut self, node: Option<NodeId>, class: ErrorClass, words: &str) {
         if let Some(id) = node.filter(|id| self.nodes.contains_key(id)) {
-            let (side, path) = (Side::Destination, PathBytes::default());
-            let failure = EntryError::plain(side, Operation::Write, class, path, words);
-            self.note_parts(
-                id,
-                PartNote { failure: Some(Box::new(failure)), ..PartNote::default() },
-            );
+            let failure = Some(Box::new(part_failure(class, words)));
+            self.note_parts(id, PartNote { failure, ..PartNote::default() });
         }
     }
 
@@ -513,7 +510,11 @@ impl Coordinator {
                 return;
             }
             let Some(mut node) = self.nodes.remove(&id) else { return };
-            let PartNote { failure, pieces, mut differing } = node.note;
+            if node.note.failure.is_none() && !node.note.covers(&node.finish) {
+                let words = "not all of its parts were told to be done";
+                node.note.failure = Some(Box::new(part_failure(ErrorClass::Fenced, words)));
+            }
+            let PartNote { failure, pieces, mut differing, .. } = node.note;
             match &mut node.finish {
                 TaskKind::Seal(seal) => (seal.failure, seal.pieces) = (failure, pieces),
                 TaskKind::Conclude(conclude) => {
@@ -633,6 +634,12 @@ impl Coordinator {
             _ => {}
         }
     }
+}
+
+/// A failure of a part, of which whoever ends the file knows the path.
+fn part_failure(class: ErrorClass, words: &str) -> EntryError {
+    let (side, path) = (Side::Destination, PathBytes::default());
+    EntryError::plain(side, Operation::Write, class, path, words)
 }
 
 #[cfg(test)]

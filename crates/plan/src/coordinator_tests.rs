@@ -36,7 +36,7 @@ fn large(path: &str, round: u32) -> LargeFile {
         },
         temporary: name,
         temporary_identity: identity,
-        version: Version { identity, size: 0, mtime: zero, ctime: zero },
+        version: Version { identity, size: CHUNKS as u64, mtime: zero, ctime: zero },
         round,
         replaces: false,
         opened_ms: 0,
@@ -227,6 +227,7 @@ impl World {
             TaskKind::Chunk(chunk) => {
                 let path = name_of(&chunk.large.file.directory);
                 *self.chunks_done.entry(path).or_default() += 1;
+                outcome.covered = (!fail_chunk).then_some(chunk.range);
                 if fail_chunk {
                     let (side, operation) = (Side::Source, Operation::Read);
                     let path = PathBytes::default();
@@ -615,7 +616,8 @@ fn pieces_come_to_the_conclusion() {
                 let (class, path) = (ErrorClass::Changed, PathBytes::default());
                 Box::new(EntryError::plain(Side::Source, Operation::Read, class, path, "changed"))
             });
-            let outcome = Outcome { pieces, chunk_failure: failure, ..Outcome::default() };
+            let covered = (!fails).then_some(part.range);
+            let outcome = Outcome { pieces, covered, chunk_failure: failure, ..Outcome::default() };
             world.feed(Input::Done(task.id, outcome));
         }
         let [Task { kind: TaskKind::Conclude(conclude), .. }] = &world.out[..] else {
@@ -623,6 +625,43 @@ fn pieces_come_to_the_conclusion() {
         };
         assert_eq!(conclude.failure.is_some(), fails);
         assert_eq!(conclude.pieces.iter().map(|part| part.digests.len()).sum::<usize>(), 8);
+    }
+}
+
+/// A mover hands on half of a chunk, and what says so does not come.
+#[test]
+fn a_file_of_which_a_part_was_never_told_is_begun_again() {
+    let halves = [0, 2].map(|start| ByteRange { start, end: (start + 2).min(CHUNKS as u64) });
+    for lost in [false, true] {
+        let mut world = World::new(BTreeMap::new(), 8);
+        let first = world.out.pop().unwrap().id;
+        let begun = large("d", 1);
+        let seal = SealTask { large: begun.clone(), failure: None, pieces: Vec::new() };
+        let finish = TaskKind::Seal(Box::new(seal));
+        let nodes = vec![NewNode { parent: Parent::Inherited, finish }];
+        let chunk = |parent, range| {
+            let chunk = ChunkTask { large: begun.clone(), range };
+            NewTask { parent, kind: TaskKind::Chunk(Box::new(chunk)) }
+        };
+        let whole = ByteRange { start: 0, end: CHUNKS as u64 };
+        let tasks = vec![chunk(Parent::New(0), whole)];
+        world.feed(Input::Done(first, Outcome { nodes, tasks, ..Outcome::default() }));
+        let whole = world.out.pop().unwrap();
+        if !lost {
+            let tasks = vec![chunk(Parent::Inherited, halves[1])];
+            world.feed(Input::Report(whole.id, Outcome { tasks, ..Outcome::default() }));
+        }
+        let covered = Some(halves[0]);
+        world.feed(Input::Done(whole.id, Outcome { covered, ..Outcome::default() }));
+        if !lost {
+            let half = world.out.pop().unwrap();
+            let covered = Some(halves[1]);
+            world.feed(Input::Done(half.id, Outcome { covered, ..Outcome::default() }));
+        }
+        let [Task { kind: TaskKind::Seal(seal), .. }] = &world.out[..] else {
+            panic!("{:?}", world.out)
+        };
+        assert_eq!(seal.failure.as_ref().map(|e| e.class), lost.then_some(ErrorClass::Fenced));
     }
 }
 

@@ -1,5 +1,5 @@
 //! A fleet in simulated time: the real coordinator and the real table of leases, with a broker and movers that are numbers.
-use dmover_model::{Outcome, Task, TaskId, TaskKind};
+use dmover_model::{ByteRange, Outcome, Task, TaskId, TaskKind};
 use dmover_plan::chunk;
 use dmover_plan::coordinator::{Command, Coordinator, Input, LinkSupply, Portion, Shelved};
 use dmover_plan::leases::{Claim, Leases, MoverId};
@@ -420,7 +420,10 @@ impl World {
                 let size = self.scenario.tree.large.1;
                 (0, 0, tree::opened(&task, size))
             }
-            Ask::Bytes(_) => (0, does, Outcome::default()),
+            Ask::Bytes(range) => {
+                let covered = Some(ByteRange { start: range.start, end: range.start + does });
+                (0, does, Outcome { covered, ..Outcome::default() })
+            }
             Ask::End => (0, 0, tree::sealed(&task)),
         };
         let outcome = Outcome { work: tree::work(entries, bytes), ..outcome };
@@ -541,7 +544,7 @@ impl World {
         let outcome = match &running.task.kind {
             TaskKind::Chunk(piece) => {
                 let at = piece.range.start + done;
-                let range = dmover_model::ByteRange { start: at, end: at + left };
+                let range = ByteRange { start: at, end: at + left };
                 let Some(rest) = chunk::half(range, CUT_AT_LEAST / 2) else { return };
                 running.does -= rest.len();
                 Outcome {

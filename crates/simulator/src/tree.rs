@@ -67,9 +67,9 @@ fn file() -> Option<FileRef> {
     Some(FileRef { directory: directory(0, 0), name: name.clone(), destination_name: name })
 }
 
-fn large_file(round: u32) -> Option<LargeFile> {
+fn large_file(round: u32, size: u64) -> Option<LargeFile> {
     let time = Timestamp { seconds: 0, nanoseconds: 0 };
-    let version = Version { identity: identity(3), size: 0, mtime: time, ctime: time };
+    let version = Version { identity: identity(3), size, mtime: time, ctime: time };
     Some(LargeFile {
         file: file()?,
         temporary: Name::new(*b"temporary").ok()?,
@@ -106,7 +106,7 @@ pub fn opened(task: &Task, bytes: u64) -> Outcome {
         TaskKind::Open { round, .. } => *round,
         _ => 1,
     };
-    let Some(large) = large_file(round) else { return Outcome::default() };
+    let Some(large) = large_file(round, bytes) else { return Outcome::default() };
     let seal = SealTask { large: large.clone(), failure: None, pieces: Vec::new() };
     let node = NewNode { parent: Parent::Inherited, finish: TaskKind::Seal(Box::new(seal)) };
     let times = (task.budget.time_ms / BUDGET.time_ms).max(1);

@@ -279,6 +279,7 @@ impl Mover<'_> {
         match compared {
             Ok(ranges) => {
                 self.outcome.differing = ranges;
+                self.outcome.covered = Some(task.range);
                 self.engine.progress();
             }
             Err(error) => self.outcome.chunk_failure = Some(Box::new(error)),

@@ -471,6 +471,7 @@ impl Mover<'_> {
             file: file.clone(),
             record: None,
             versions: (Some(source), destination),
+            compared: common.len(),
             differing: Vec::new(),
             failure: None,
             round,

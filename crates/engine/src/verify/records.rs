@@ -195,6 +195,7 @@ impl Mover<'_> {
             file: file.clone(),
             record: Some(Box::new(record.clone())),
             versions: (None, destination),
+            compared: there.len(),
             differing: if rest.is_empty() { Vec::new() } else { vec![rest] },
             failure: None,
             round,

@@ -1,4 +1,5 @@
 //! What the coordinator hears and says.
+use crate::verify::merged;
 use dmover_model::{
     ByteRange, DirectoryRef, EntryError, ExtraNames, HashedPieces, LinkGroup, LinkName, Outcome,
     Surveyed, Task, TaskId, TaskKind, Work,
@@ -50,6 +51,8 @@ pub enum Change {
 pub struct PartNote {
     /// Why a part failed.
     pub failure: Option<Box<EntryError>>,
+    /// Bytes that parts have dealt with, in order.
+    pub covered: Vec<ByteRange>,
     /// Digests.
     pub pieces: Vec<HashedPieces>,
     /// Bytes that differ.
@@ -142,11 +145,25 @@ pub struct Portion {
 }
 
 impl PartNote {
+    /// Whether parts have dealt with everything that the file has for them. What is missing is none of their failures: a
+    /// report of a part that others were to do may have been lost.
+    pub(super) fn covers(&self, finish: &TaskKind) -> bool {
+        let end = match finish {
+            TaskKind::Seal(seal) => seal.large.version.size,
+            TaskKind::Conclude(conclude) => conclude.file.shape.length(),
+            TaskKind::Judge(judge) => judge.compared,
+            _ => 0,
+        };
+        end == 0 || self.covered == [ByteRange { start: 0, end }]
+    }
+
     /// Adds what is known of another part; the first failure counts.
     pub fn merge(&mut self, other: Self) {
         if self.failure.is_none() {
             self.failure = other.failure;
         }
+        self.covered.extend(other.covered);
+        self.covered = merged(std::mem::take(&mut self.covered));
         self.pieces.extend(other.pieces);
         self.differing.extend(other.differing);
     }
