@@ -83,7 +83,8 @@ impl Fleets for NatsFleets {
 struct Issued {
     task: Task,
     /// What was said of it.
-    heard: Heard<(Told, Outcome)>,
+    /// What was said, and whether it is the end.
+    heard: Heard<(Told, Outcome, bool)>,
 }
 
 struct Shared {
@@ -380,22 +381,22 @@ impl Shared {
             return;
         }
         let Some(issued) = leases.get_mut(number) else { return };
-        let Some(pieces) = issued.heard.hear(sequence, (told, outcome), more) else { return };
+        let pieces = issued.heard.hear(sequence, (told, outcome, ended && !more), more);
         let id = issued.task.id;
-        let mut pieces = pieces.into_iter().peekable();
-        let (mut reported, mut entries) = (Vec::new(), 0);
-        while let Some((told, outcome)) = pieces.next() {
+        let (mut reported, mut entries, mut has_ended) = (Vec::new(), 0, false);
+        for (told, outcome, ends) in pieces {
             entries += outcome.len() + told.len();
             if !told.is_empty() {
                 reported.push(Reported::Told(Box::new(told)));
             }
-            reported.push(if ended && pieces.peek().is_none() {
+            has_ended |= ends;
+            reported.push(if ends {
                 Reported::Done(id, outcome)
             } else {
                 Reported::Partial(id, outcome)
             });
         }
-        if ended {
+        if has_ended {
             leases.end(number);
         }
         // Whoever asks now for what has expired finds this said before it.

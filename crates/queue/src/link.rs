@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use crate::address::{Address, Secret};
 use crate::message::{self, Call, Reply};
@@ -18,6 +19,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Attempts to connect again are no further apart.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
+/// What was asked over a connection that was lost may still be answered over the next one, but not much later.
+const LATE: Duration = Duration::from_millis(100);
 
 /// A connection to a broker.
 pub(crate) struct Link {
@@ -25,6 +28,8 @@ pub(crate) struct Link {
     pub jetstream: Context,
     pub runtime: Arc<Runtime>,
     pub shown: String,
+    /// How many connections there have been.
+    connections: watch::Receiver<u64>,
 }
 
 impl Link {
@@ -37,7 +42,8 @@ impl Link {
             .enable_all()
             .build()
             .map_err(Fatal::Thread)?;
-        let client = runtime.block_on(connect(address, name))?;
+        let (connected, connections) = watch::channel(0);
+        let client = runtime.block_on(connect(address, name, connected))?;
         // It starts a task of its own.
         let entered = runtime.enter();
         let jetstream = ContextBuilder::new()
@@ -45,7 +51,7 @@ impl Link {
             .ack_timeout(ANSWER_WITHIN)
             .build(client.clone());
         drop(entered);
-        let link = Self { client, jetstream, runtime: Arc::new(runtime), shown };
+        let link = Self { client, jetstream, runtime: Arc::new(runtime), shown, connections };
         link.runtime.block_on(link.check())?;
         Ok(Arc::new(link))
     }
@@ -75,7 +81,7 @@ impl Link {
         let request =
             async_nats::Request::new().payload(message::encode(call)).timeout(Some(ANSWER_WITHIN));
         let subject = streams::call_subject(job, run);
-        let answer = self.client.send_request(subject, request).await;
+        let answer = self.unless_cut(self.client.send_request(subject, request)).await?;
         let answer = answer.inspect_err(|error| tracing::debug!(%error, "no answer")).ok()?;
         decode_or_log(&answer.payload)
     }
@@ -88,7 +94,24 @@ impl Link {
         payload: Bytes,
     ) -> Result<(), jetstream::context::PublishError> {
         let message = jetstream::message::PublishMessage::build().payload(payload).message_id(id);
-        self.jetstream.send_publish(subject, message).await?.await.map(|_| ())
+        let said = async { self.jetstream.send_publish(subject, message).await?.await.map(drop) };
+        let kind = jetstream::context::PublishErrorKind::TimedOut;
+        self.unless_cut(said).await.unwrap_or_else(|| Err(kind.into()))
+    }
+
+    /// Waits for an answer, but not for one that a lost connection has taken along.
+    async fn unless_cut<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        let mut connections = self.connections.clone();
+        connections.mark_unchanged();
+        let cut = async {
+            // It fails when the client has gone, and nothing will be answered either.
+            let _ = connections.changed().await;
+            tokio::time::sleep(LATE).await;
+        };
+        tokio::select! {
+            answer = answer => Some(answer),
+            () = cut => None,
+        }
     }
 }
 
@@ -98,7 +121,12 @@ pub(crate) fn decode_or_log<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     decoded.inspect_err(|error| tracing::warn!(%error, "a message cannot be read")).ok()
 }
 
-async fn connect(address: &Address, name: &str) -> Result<Client, Fatal> {
+async fn connect(
+    address: &Address,
+    name: &str,
+    connected: watch::Sender<u64>,
+) -> Result<Client, Fatal> {
+    let connected = Arc::new(connected);
     let shown = address.shown();
     let mut options = ConnectOptions::new()
         .name(format!("dmover {name}"))
@@ -111,11 +139,16 @@ async fn connect(address: &Address, name: &str) -> Result<Client, Fatal> {
             let wait = if attempts <= 1 { 0 } else { 25 << attempts.min(6) };
             RECONNECT_MAX.min(Duration::from_millis(wait))
         })
-        .event_callback(|event| async move {
-            match event {
-                Event::Connected => tracing::info!("connected to the broker"),
-                Event::Disconnected => tracing::warn!("the connection to the broker is lost"),
-                other => tracing::info!(event = %other, "broker"),
+        .event_callback(move |event| {
+            if event == Event::Connected {
+                connected.send_modify(|connections| *connections += 1);
+            }
+            async move {
+                match event {
+                    Event::Connected => tracing::info!("connected to the broker"),
+                    Event::Disconnected => tracing::warn!("the connection to the broker is lost"),
+                    other => tracing::info!(event = %other, "broker"),
+                }
             }
         });
     options = match &address.secret {

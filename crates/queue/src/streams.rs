@@ -133,12 +133,13 @@ pub(crate) async fn consumer(
     made.map_err(|e| fail("a consumer of tasks", &e))
 }
 
-/// The consumer from which the coordinator hears outcomes.
-pub(crate) async fn hearer(outcomes: &Stream) -> Result<PullConsumer, Fatal> {
+/// The consumer from which the coordinator hears outcomes. What a lost connection has taken along comes again while whoever said it
+/// has his lease.
+pub(crate) async fn hearer(outcomes: &Stream, lease_ms: u64) -> Result<PullConsumer, Fatal> {
     let config = pull::Config {
         durable_name: Some("coordinator".into()),
         ack_policy: AckPolicy::Explicit,
-        ack_wait: Duration::from_mins(1),
+        ack_wait: Duration::from_millis(lease_ms / 4),
         max_ack_pending: 1 << 14,
         ..pull::Config::default()
     };

@@ -6,6 +6,7 @@
 //! a killed test run left is removed by the next cluster.
 #![allow(clippy::unnecessary_debug_formatting, reason = "names hold control characters")]
 
+mod cutter;
 mod daemon;
 mod host;
 mod http;
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail, ensure};
 
+pub use self::cutter::Cutter;
 pub use self::host::Host;
 pub use self::nats::{NatsServer, nats_request};
 pub use self::prometheus::{Prometheus, Scrape};

@@ -36,8 +36,12 @@ impl Fleet {
 
     /// Starts another mover with further words.
     fn call_mover(&mut self, words: &str) {
-        let url = self.broker.url();
-        let words = ["mover", "--broker", &url].into_iter().chain(words.split_whitespace());
+        self.call_mover_by(&self.broker.url(), words);
+    }
+
+    /// The same, with another way to the broker.
+    fn call_mover_by(&mut self, url: &str, words: &str) {
+        let words = ["mover", "--broker", url].into_iter().chain(words.split_whitespace());
         let mover = self.bench.dmover.start(words).unwrap();
         assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
         self.movers.push(mover);

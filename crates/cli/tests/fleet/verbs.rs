@@ -1,7 +1,7 @@
 //! The same results as in one process.
 use std::collections::BTreeSet;
 
-use dmover_testkit::cluster::{Piece, needs};
+use dmover_testkit::cluster::{Cutter, Piece, needs};
 use dmover_testkit::compare::rsync_check;
 use dmover_testkit::lanes::run::Run;
 use dmover_testkit::skip;
@@ -65,6 +65,37 @@ fn a_copy_through_a_broker_is_the_copy_that_one_process_makes() {
     // Once more: everything is equal.
     let again = fleet.dmover("copy --json -T source far").expect_code(0);
     assert_eq!(again.said().unwrap().summary.unwrap().number("files_copied"), Some(0));
+}
+
+/// What was on its way when a connection ended may be lost, or come twice.
+#[test]
+fn connections_that_are_cut_in_the_middle_of_a_word_lose_nothing() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    for seed in 1..=1 {
+        println!("seed {seed}");
+        let mut fleet = Fleet::new(0);
+        let port = fleet.broker.address().port();
+        let cutter =
+            |of: u64, most| Cutter::start(port, 10 * seed + of, most, 6_000..60_000).unwrap();
+        let (own, movers) = (cutter(0, 6), [cutter(1, 4), cutter(2, 4)]);
+        for mover in &movers {
+            // The greeting alone may take more than one connection.
+            fleet.call_mover_by(&mover.url(), "");
+        }
+        let bench = &fleet.bench;
+        bench.sh("mkdir -p source/many; cd source/many; seq 3000 | split -l 1 -a 4");
+        for number in 0..6 {
+            bench.write(&format!("source/large{number}"), pattern((9 << 20) + number));
+        }
+        // Small chunks, which hungry movers have cut, so that much is told in the middle of tasks.
+        let words = "--json --split-size=1M --hash-type=sha256 --manifest=manifest source far";
+        bench.dmover(&format!("copy {words} --broker {}", own.url())).expect_code(0);
+        bench.assert_same("source", "far");
+        let cuts = own.cuts() + movers.iter().map(Cutter::cuts).sum::<u64>();
+        assert!(cuts >= 4, "{cuts} connections were cut, which proves little");
+    }
 }
 
 #[test]

@@ -68,7 +68,8 @@ pub(super) async fn hear_all(shared: Arc<Shared>) {
 async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
     let outcomes = shared.link.jetstream.get_stream(shared.names.outcomes()).await;
     let outcomes = outcomes.map_err(|error| error.to_string())?;
-    let consumer = streams::hearer(&outcomes).await.map_err(|error| error.to_string())?;
+    let lease_ms = lock(&shared.record).body.lease_ms;
+    let consumer = streams::hearer(&outcomes, lease_ms).await.map_err(|error| error.to_string())?;
     let stream = consumer
         .stream()
         .max_messages_per_batch(256)
