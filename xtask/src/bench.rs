@@ -5,6 +5,7 @@
 //! median with at least 95 % certainty.
 mod cases;
 mod duel;
+mod fleet;
 mod machine;
 mod measure;
 mod passes;
@@ -43,6 +44,8 @@ enum Verb {
     Proof(duel::DuelArgs),
     /// `dmover sync` and `dmover snapshot` beside rsync, fpsync, rclone and a bare loop of looks
     Pass(duel::DuelArgs),
+    /// Movers behind a broker beside one process, and four hosts beside one
+    Fleet(fleet::FleetArgs),
     /// What storage takes from a number of threads, reading, writing or both, beside fio
     Storage(storage::StorageArgs),
 }
@@ -95,6 +98,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         Verb::Sum(args) => sums::run(args),
         Verb::Proof(args) => proofs::run(args),
         Verb::Pass(args) => passes::run(args),
+        Verb::Fleet(args) => fleet::run(args),
         Verb::Storage(args) => storage::run(args),
     }
 }

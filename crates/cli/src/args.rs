@@ -14,11 +14,11 @@ mod sync;
 mod verify;
 
 pub use about::{ConfigAction, ConfigArgs, DoctorArgs};
-pub use fleet::{BrokerArgs, FleetArgs, MoverArgs};
+pub use fleet::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
 pub use front::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use jobs::{
-    CleanupArgs, ErrorsArgs, HistoryArgs, JobsArgs, PauseArgs, ResumeArgs, StatusArgs, TopArgs,
-    WaitArgs,
+    CleanupArgs, ErrorsArgs, HistoryArgs, JobsArgs, PauseArgs, ResumeArgs, StandbyArgs, StatusArgs,
+    TopArgs, WaitArgs,
 };
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
@@ -176,6 +176,8 @@ pub enum Verb {
     Pause(PauseArgs),
     /// Have a job that holds go on, or run the command of one that does not run again
     Resume(ResumeArgs),
+    /// Wait beside a running job, perhaps on another host, and go on in its place when its process is gone
+    Standby(StandbyArgs),
     /// Give a running job up: the same command begins anew then
     Cancel(PauseArgs),
     /// Attempt again what failed in the last pass of a job, and only that

@@ -73,6 +73,7 @@ pub fn main() -> ExitCode {
         Verb::Pause(args) => cmd::ask::ask(&args, Ask::Pause),
         Verb::Cancel(args) => cmd::ask::ask(&args, Ask::Cancel),
         Verb::Resume(args) => cmd::ask::resume(&args),
+        Verb::Standby(args) => cmd::standby::standby(&args),
         Verb::Retry(args) => cmd::ask::retry(&args),
         Verb::Cleanup(args) => cmd::ask::cleanup(&args),
         Verb::Submit(args) => cmd::submit::run(&args),

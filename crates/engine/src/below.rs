@@ -19,7 +19,7 @@ use crate::root::{Root, RootSide};
 const HINT: &str = "mount the same there on all hosts, or leave it out by a rule (--exclude)";
 
 /// How often a mover looks whether its host has mounted anything.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A place below a root where something is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

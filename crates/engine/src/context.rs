@@ -9,7 +9,7 @@ use dmover_plan::filter::Filter;
 use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
 use dmover_plan::temporary::TemporaryNames;
-use dmover_sys::Errno;
+use dmover_sys::{Errno, stat};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,6 +34,9 @@ use crate::verify::{Known, Times};
 /// The number of EPERM, which entries' errors carry.
 pub(crate) const EPERM: i32 = 1;
 const EACCES: i32 = 13;
+/// What another host has made is looked for once more after so long, then after twice as long, and so on; and no longer than that.
+const SEEN_AGAIN: Duration = Duration::from_millis(20);
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Whether an error may be that of a directory in which nothing may be changed now.
 pub(crate) fn is_locked_out(errno: i32) -> bool {
@@ -280,6 +283,30 @@ impl Engine {
         }
     }
 
+    /// Does something with what another host has made, which is perhaps not seen here yet: a client of a network file system
+    /// remembers for a while that a name is absent (nfs(5), lookupcache), or a handle that is none any more.
+    pub(crate) fn until_seen<T>(
+        &self,
+        mut action: impl FnMut() -> Result<T, EntryError>,
+    ) -> Result<T, EntryError> {
+        let begun = Instant::now();
+        let mut wait = SEEN_AGAIN;
+        loop {
+            let result = self.insist(&mut action);
+            let Err(error) = &result else { return result };
+            let is_unseen = error.side == Side::Destination
+                && (stat::is_absent_number(error.errno) || error.class == ErrorClass::Stale);
+            let goes_on = self.desk.is_some() && !self.control.is_stopping();
+            if !is_unseen || !goes_on || begun.elapsed() >= SEEN_WITHIN {
+                return result;
+            }
+            tracing::debug!(?error, "looking once more for what another mover has made");
+            self.count(Counter::Retries);
+            std::thread::sleep(wait);
+            wait *= 2;
+        }
+    }
+
     /// A mover met a fault of the program itself: the task is told and the job goes on.
     pub(crate) fn panicked(&self, task: &dmover_model::Task) {
         let words = format!("a fault in dmover while working on {:?}; please report it", task.kind);
@@ -332,7 +359,7 @@ impl Engine {
         let mut above = dmover_sys::path::open_directory_at(directory, b"..");
         let mut last = None;
         while let Ok(fd) = &above {
-            let Ok(found) = dmover_sys::stat::stat_fd(fd) else { return false };
+            let Ok(found) = stat::stat_fd(fd) else { return false };
             let identity = self.mounts.identity(&found);
             if self.is_forbidden(identity) {
                 return true;

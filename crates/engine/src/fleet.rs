@@ -1,5 +1,7 @@
 //! A job with movers elsewhere: what it offers them, and how they join.
-use dmover_model::{EntryError, Identity, JobId, JobSpec, Limit, Name, Operation, PathBytes, Side};
+use dmover_model::{
+    EntryError, ErrorClass, Identity, JobId, JobSpec, Limit, Name, Operation, PathBytes, Side,
+};
 use dmover_observe::{Counters, Monitor, MoverView, Snapshot};
 use dmover_plan::stragglers::Done;
 use dmover_plan::temporary::TemporaryNames;
@@ -10,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::assemble::{Parts, RunFacts};
-use crate::below::Below;
+use crate::below::{Below, LOOK_EVERY};
 use crate::context::{Engine, entry_error};
 use crate::control::Control;
 use crate::crew::Crew;
@@ -400,6 +402,17 @@ impl Engine {
     /// A person is to know something about movers elsewhere.
     pub fn tell_of_movers(&self, words: String) {
         self.monitor.event(&dmover_model::Event::Movers { words });
+    }
+
+    /// A mover has found that its mounts were others for a while: what it said meanwhile may be about another file system.
+    pub fn doubt_mover(&self, mover: &str, why: &str) {
+        let words = format!(
+            "{mover} worked for up to {} s while {why}: what it wrote then may lie elsewhere",
+            LOOK_EVERY.as_secs()
+        );
+        let (side, class) = (Side::Destination, ErrorClass::Other);
+        let path = self.spec.destination.clone();
+        self.error(EntryError::plain(side, Operation::Check, class, path, words));
     }
 
     fn learn(&self, fact: Fact) {

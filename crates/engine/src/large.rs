@@ -359,7 +359,9 @@ impl Mover<'_> {
         let shown = || level.target_path(large.file.destination_name.as_bytes());
         let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
         let name = large.temporary.as_bytes();
-        let fd = file::open_for_writing(&target.fd, name).map_err(fail)?;
+        let open = || file::open_for_writing(&target.fd, name).map_err(fail);
+        // What an earlier run has left may be gone for good.
+        let fd = if self.lease.task.resumed { open()? } else { self.engine.until_seen(open)? };
         let mut unfinished = Unfinished::new(self.engine, target, fd, name).map_err(fail)?;
         unfinished.disarm();
         if unfinished.metadata.identity == large.temporary_identity {

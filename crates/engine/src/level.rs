@@ -163,7 +163,7 @@ impl Engine {
         let source = self.insist(|| self.open_source(&root, &at.path))?;
         let shown = || root.source.display.join(&at.path);
         self.check_identity(Side::Source, source.metadata.identity, at.source, shown)?;
-        let mut target = self.insist(|| self.open_target(&root, &at.path, at.destination))?;
+        let mut target = self.until_seen(|| self.open_target(&root, &at.path, at.destination))?;
         if let Some(target) = &mut target {
             target.made = at.made;
         }

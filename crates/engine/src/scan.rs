@@ -368,11 +368,15 @@ impl Mover<'_> {
 
     /// Movers without work get the highest directories that are left: the largest pieces.
     fn share_with_the_idle(&mut self, frames: &mut [Frame]) {
-        if !self.queue.is_hungry(Class::Small) {
-            return;
+        if self.queue.is_hungry(Class::Small) {
+            self.share_directories(frames);
         }
+    }
+
+    /// Answers whether there were any to share.
+    fn share_directories(&mut self, frames: &mut [Frame]) -> bool {
         // A directory alone is not passed on: whoever got it would pass it on as well.
-        let Some(index) = frames.iter().position(|f| f.directories.len() > 1) else { return };
+        let Some(index) = frames.iter().position(|f| f.directories.len() > 1) else { return false };
         let count = frames[index].directories.len() / 2;
         let keep = frames[index].directories.split_off(count);
         // Half of what is left, cut into several tasks so that every idle mover gets one.
@@ -388,6 +392,7 @@ impl Mover<'_> {
             }
         }
         self.flush();
+        true
     }
 
     /// Reads the topmost frame's directory, bringing entries over as their names come.
@@ -508,7 +513,7 @@ impl Mover<'_> {
             if taken % SHARE_EVERY == 0 && names.len() >= SHARE_EVERY {
                 if self.lease.is_wanted_back() {
                     self.pass_on(frames, std::mem::take(&mut names));
-                } else if self.queue.is_hungry(Class::Small) {
+                } else if self.queue.is_hungry(Class::Small) && !self.share_directories(frames) {
                     let rest = names.split_off(names.len() / 2);
                     self.pass_on(frames, rest);
                 }

@@ -228,6 +228,22 @@ impl StateDirectory {
         }
     }
 
+    /// Takes the turn to stand by for a job, as long as what is answered lives, also in a program that this process becomes.
+    /// `None`: somebody else has it.
+    ///
+    /// # Errors
+    /// The job's directory cannot be written to.
+    pub fn stand_by(&self, job: &str) -> std::io::Result<Option<OwnedFd>> {
+        let mut options = std::fs::OpenOptions::new();
+        let path = self.directory(job).join("standby");
+        let turn = OwnedFd::from(options.create(true).append(true).mode(0o600).open(path)?);
+        if !file::try_lock(&turn)? {
+            return Ok(None);
+        }
+        file::keep_over_exec(&turn)?;
+        Ok(Some(turn))
+    }
+
     /// Writes down where a job writes, unless one that runs makes the same tree, or one around or inside it, what
     /// another source is. Copies may meet: they only add.
     pub(crate) fn claim(

@@ -4,6 +4,7 @@
 //! claims it, and *held* from then on for as long as that mover says so in time. The mover counts from when it
 //! asked, the table from when it heard: so the mover stops first. A number is granted once, whatever a
 //! broker delivers twice.
+use dmover_model::TaskClass;
 use std::collections::{BTreeMap, HashMap};
 
 /// Names a process that movers run in, for as long as it lives.
@@ -38,20 +39,28 @@ pub fn patience_ms(length_ms: u64, lost: usize, others_wait: bool) -> u64 {
     if others_wait { soon.min(STALL_MS) } else { STALL_MS }
 }
 
+#[derive(Debug)]
+struct Entry<T> {
+    state: State,
+    class: TaskClass,
+    what: T,
+}
+
 /// The table of leases. `T` is what a number stands for.
 #[derive(Debug)]
 pub struct Leases<T> {
     length_ms: u64,
     next: u32,
-    all: BTreeMap<u32, (State, T)>,
+    all: BTreeMap<u32, Entry<T>>,
     held: HashMap<MoverId, Vec<u32>>,
-    offered: usize,
+    /// Of each class.
+    offered: [usize; TaskClass::ALL.len()],
 }
 
 impl<T> Leases<T> {
     /// A table of leases that hold for so long after they were last heard of.
     pub fn new(length_ms: u64) -> Self {
-        Self { length_ms, next: 1, all: BTreeMap::new(), held: HashMap::new(), offered: 0 }
+        Self { length_ms, next: 1, all: BTreeMap::new(), held: HashMap::new(), offered: [0; 2] }
     }
 
     /// How long a lease holds without a word.
@@ -59,68 +68,72 @@ impl<T> Leases<T> {
         self.length_ms
     }
 
-    /// Something is handed out; answers its number.
-    pub fn offer(&mut self, what: T, now_ms: u64) -> u32 {
+    /// Something of a class is handed out; answers its number.
+    pub fn offer(&mut self, class: TaskClass, what: T, now_ms: u64) -> u32 {
         let number = self.next;
         self.next += 1;
-        self.all.insert(number, (State::Offered(now_ms), what));
-        self.offered += 1;
+        self.all.insert(number, Entry { state: State::Offered(now_ms), class, what });
+        self.offered[class as usize] += 1;
         number
     }
 
     /// What a number stands for.
     pub fn get(&self, number: u32) -> Option<&T> {
-        self.all.get(&number).map(|(_, what)| what)
+        self.all.get(&number).map(|entry| &entry.what)
     }
 
     /// The same, to be changed.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        self.all.get_mut(&number).map(|(_, what)| what)
+        self.all.get_mut(&number).map(|entry| &mut entry.what)
     }
 
     /// A mover wants a number. Whoever asks again, because the answer was lost, gets it again.
     pub fn claim(&mut self, number: u32, by: MoverId, now_ms: u64) -> Claim {
         let until_ms = now_ms + self.length_ms;
-        match self.all.get_mut(&number) {
-            Some((state @ State::Offered(_), _)) => {
-                *state = State::Held { by, until_ms };
+        let Some(entry) = self.all.get_mut(&number) else { return Claim::Gone };
+        match &mut entry.state {
+            State::Offered(_) => {
+                entry.state = State::Held { by, until_ms };
                 self.held.entry(by).or_default().push(number);
-                self.offered -= 1;
+                self.offered[entry.class as usize] -= 1;
                 Claim::Granted
             }
-            Some((State::Held { by: holder, until_ms: until }, _)) if *holder == by => {
+            State::Held { by: holder, until_ms: until } if *holder == by => {
                 *until = until_ms;
                 Claim::Granted
             }
-            _ => Claim::Gone,
+            State::Held { .. } => Claim::Gone,
         }
     }
 
     /// A mover has these in hand; answers which of them are not its own any more.
     pub fn renew(&mut self, by: MoverId, numbers: &[u32], now_ms: u64) -> Vec<u32> {
         let until_ms = now_ms + self.length_ms;
-        let lost = numbers.iter().filter(|number| match self.all.get_mut(number) {
-            Some((State::Held { by: holder, until_ms: until }, _))
-                if *holder == by && now_ms <= *until =>
-            {
-                *until = until_ms;
-                false
+        let lost = numbers.iter().filter(|number| {
+            match self.all.get_mut(number).map(|entry| &mut entry.state) {
+                Some(State::Held { by: holder, until_ms: until })
+                    if *holder == by && now_ms <= *until =>
+                {
+                    *until = until_ms;
+                    false
+                }
+                _ => true,
             }
-            _ => true,
         });
         lost.copied().collect()
     }
 
     /// Whether a mover speaks for a number.
     pub fn holds(&self, number: u32, by: MoverId) -> bool {
-        matches!(self.all.get(&number), Some((State::Held { by: holder, .. }, _)) if *holder == by)
+        let state = self.all.get(&number).map(|entry| entry.state);
+        matches!(state, Some(State::Held { by: holder, .. }) if holder == by)
     }
 
     /// A number has ended, in whosever hands. Answers what it stood for.
     pub fn end(&mut self, number: u32) -> Option<T> {
-        let (state, what) = self.all.remove(&number)?;
+        let Entry { state, class, what } = self.all.remove(&number)?;
         match state {
-            State::Offered(_) => self.offered -= 1,
+            State::Offered(_) => self.offered[class as usize] -= 1,
             State::Held { by, .. } => {
                 if let Some(numbers) = self.held.get_mut(&by) {
                     numbers.retain(|held| *held != number);
@@ -135,8 +148,8 @@ impl<T> Leases<T> {
 
     /// Takes back what ran out.
     pub fn expired(&mut self, now_ms: u64) -> Vec<(u32, MoverId, T)> {
-        let over = self.all.iter().filter_map(|(number, (state, _))| match state {
-            State::Held { by, until_ms } if *until_ms < now_ms => Some((*number, *by)),
+        let over = self.all.iter().filter_map(|(number, entry)| match entry.state {
+            State::Held { by, until_ms } if until_ms < now_ms => Some((*number, by)),
             _ => None,
         });
         let over: Vec<(u32, MoverId)> = over.collect();
@@ -151,8 +164,8 @@ impl<T> Leases<T> {
 
     /// Numbers that were offered before then and not claimed.
     pub fn unclaimed(&self, before_ms: u64) -> impl Iterator<Item = u32> {
-        self.all.iter().filter_map(move |(number, (state, _))| {
-            matches!(state, State::Offered(since) if *since < before_ms).then_some(*number)
+        self.all.iter().filter_map(move |(number, entry)| {
+            matches!(entry.state, State::Offered(since) if since < before_ms).then_some(*number)
         })
     }
 
@@ -163,7 +176,12 @@ impl<T> Leases<T> {
 
     /// How many are offered and not claimed.
     pub fn offered(&self) -> usize {
-        self.offered
+        self.offered.iter().sum()
+    }
+
+    /// How many of a class are.
+    pub fn offered_of(&self, class: TaskClass) -> usize {
+        self.offered[class as usize]
     }
 
     /// How many there are.
@@ -189,7 +207,7 @@ mod tests {
     #[test]
     fn a_number_is_granted_once_however_often_it_is_delivered() {
         let mut leases = Leases::new(100);
-        let number = leases.offer("task", 0);
+        let number = leases.offer(TaskClass::Small, "task", 0);
         assert_eq!(leases.claim(number, 1, 10), Claim::Granted);
         assert_eq!(leases.claim(number, 2, 11), Claim::Gone);
         assert_eq!(leases.claim(number, 1, 12), Claim::Granted, "the answer was lost");
@@ -202,7 +220,8 @@ mod tests {
     #[test]
     fn a_lease_runs_out_after_its_length_without_a_word_and_not_before() {
         let mut leases = Leases::new(100);
-        let (one, other) = (leases.offer(1, 0), leases.offer(2, 0));
+        let (one, other) =
+            (leases.offer(TaskClass::Small, 1, 0), leases.offer(TaskClass::Small, 2, 0));
         leases.claim(one, 7, 0);
         leases.claim(other, 7, 0);
         assert!(leases.renew(7, &[one], 90).is_empty());
@@ -224,13 +243,15 @@ mod tests {
     #[test]
     fn what_nobody_claimed_can_be_taken_back_and_offered_again() {
         let mut leases = Leases::new(100);
-        let (one, other) = (leases.offer(1, 5), leases.offer(2, 50));
+        let (one, other) =
+            (leases.offer(TaskClass::Small, 1, 5), leases.offer(TaskClass::Small, 2, 50));
         assert_eq!(leases.unclaimed(6).collect::<Vec<_>>(), [one]);
         leases.claim(other, 1, 60);
         assert_eq!((leases.offered(), leases.len()), (1, 2));
+        assert_eq!(TaskClass::ALL.map(|class| leases.offered_of(class)), [1, 0]);
         assert_eq!(leases.withdraw(), [(one, 1)]);
         assert_eq!(leases.claim(one, 1, 61), Claim::Gone);
         assert!(leases.expired(150).is_empty(), "nobody has lost what is held");
-        assert_ne!(leases.offer(1, 70), one, "a number is never given again");
+        assert_ne!(leases.offer(TaskClass::Small, 1, 70), one, "a number is never given again");
     }
 }

@@ -1,9 +1,9 @@
 //! The coordinator's side: hands tasks out, knows who has them, hears what movers say.
 use async_nats::jetstream::{self, kv};
-use dmover_engine::queue::{Dispatch, Lease, Reported};
+use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
 use dmover_engine::{Engine, Fact, Fatal, Fleet, Fleets, JobOffer, Told};
 use dmover_model::{Limit, Outcome, Task, TaskKind};
-use dmover_observe::MoverView;
+use dmover_observe::{CLASSES, MoverView};
 use dmover_plan::leases::{self, Claim, Leases, MoverId};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +21,10 @@ use crate::message::{
 use crate::offered::{Offered, put, take_over, unavailable};
 use crate::streams::{self, Names};
 
-/// More tasks than this wait for each mover: then each may take one ahead.
+/// More tasks than this wait for each other mover: then one may be taken ahead.
 const PLENTY: usize = 2;
+/// So long has nobody to wait for work before movers hear that nobody does.
+const LASTING: Duration = Duration::from_millis(5);
 /// A task that so many movers have lost is not tried again.
 const LOST_MAX: usize = 8;
 /// A job ends when the broker has taken nothing for so long.
@@ -45,13 +47,15 @@ pub struct NatsFleets {
     terms: Terms,
 }
 
-/// How long is waited for whom.
-#[derive(Debug, Clone, Copy)]
+/// Who may work for a job, and how long is waited for whom.
+#[derive(Debug, Clone)]
 pub struct Terms {
     /// A mover that says nothing for so long has lost its tasks.
     pub lease: Duration,
     /// A job ends that has had no mover, or no broker, for so long.
     pub patience: Duration,
+    /// Only movers that have all of these labels; empty: any.
+    pub only: Vec<(String, String)>,
 }
 
 impl NatsFleets {
@@ -72,8 +76,12 @@ impl Fleets for NatsFleets {
 
     fn open(&self, offer: JobOffer, engine: Arc<Engine>) -> Result<Arc<dyn Fleet>, Fatal> {
         let link = Arc::clone(&self.link);
-        let fleet =
-            link.runtime.block_on(NatsFleet::open(&self.link, &offer, engine, self.terms))?;
+        let fleet = link.runtime.block_on(NatsFleet::open(
+            &self.link,
+            &offer,
+            engine,
+            self.terms.clone(),
+        ))?;
         Ok(Arc::new(fleet))
     }
 }
@@ -102,6 +110,8 @@ struct Shared {
     taken: Mutex<Vec<jetstream::Message>>,
     failure: Mutex<Option<Fatal>>,
     closed: AtomicBool,
+    /// It is about to be told that nobody waits for work any more.
+    settling: AtomicBool,
     outgoing: mpsc::UnboundedSender<u32>,
     record: Mutex<Offered>,
     /// What a person was told.
@@ -121,7 +131,7 @@ impl NatsFleet {
         link: &Arc<Link>,
         offer: &JobOffer,
         engine: Arc<Engine>,
-        Terms { lease, patience }: Terms,
+        Terms { lease, patience, only }: Terms,
     ) -> Result<Self, Fatal> {
         let names = Names { job: offer.key.clone(), run: offer.run };
         let store = streams::jobs(&link.jetstream).await?;
@@ -134,6 +144,7 @@ impl NatsFleet {
             host: String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned(),
             pid: std::process::id(),
             lease_ms,
+            only,
             offer: serde_json::to_value(offer).map_err(|e| unavailable("the job", &e))?,
         };
         let mut before = take_over(link, &store, &names, offer.has_waited).await?;
@@ -173,6 +184,7 @@ impl NatsFleet {
             taken: Mutex::default(),
             failure: Mutex::default(),
             closed: AtomicBool::new(false),
+            settling: AtomicBool::new(false),
             outgoing,
             record: Mutex::new(Offered { store, body, revision }),
             told: Mutex::default(),
@@ -216,22 +228,45 @@ impl Shared {
         });
     }
 
-    /// Tells movers whether others wait for work.
-    fn steer_work(&self) {
-        let (offered, out) = {
-            let leases = lock(&self.leases);
-            (leases.offered(), leases.len())
-        };
-        let (movers, waits) = {
-            let members = lock(&self.members);
-            (members.len(), members.anybody_waits())
-        };
-        let hungry = waits && offered == 0 && out > 0;
-        let plenty = offered > PLENTY * movers;
-        self.steer(|control| (control.hungry, control.plenty) = (hungry, plenty));
+    /// Of which classes somebody waits for work and there is none.
+    fn hunger(&self) -> [bool; CLASSES] {
+        let leases = lock(&self.leases);
+        let is_out = !leases.is_empty();
+        let lacking = Class::ALL.map(|class| is_out && leases.offered_of(class) == 0);
+        drop(leases);
+        let members = lock(&self.members);
+        Class::ALL.map(|class| lacking[class as usize] && members.anybody_waits(class))
     }
 
-    fn answer(&self, call: Call) -> Reply {
+    /// Whether more tasks wait than the other movers will take soon.
+    fn has_plenty(&self) -> bool {
+        let offered = lock(&self.leases).offered();
+        let others = lock(&self.members).len().saturating_sub(1);
+        others == 0 || offered > PLENTY * others
+    }
+
+    /// Tells movers whether others wait for work. That somebody does is told at once. That nobody does any more is told when it has
+    /// lasted: each task that is handed out would be told twice otherwise.
+    fn steer_work(self: &Arc<Self>) {
+        let now = self.hunger();
+        self.steer(|control| {
+            for (told, now) in control.hungry.iter_mut().zip(now) {
+                *told |= now;
+            }
+        });
+        if lock(&self.control).hungry == now || self.settling.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let shared = Arc::clone(self);
+        self.link.runtime.spawn(async move {
+            tokio::time::sleep(LASTING).await;
+            shared.settling.store(false, Ordering::SeqCst);
+            let hungry = shared.hunger();
+            shared.steer(|control| control.hungry = hungry);
+        });
+    }
+
+    fn answer(self: &Arc<Self>, call: Call) -> Reply {
         let now = Lease::now_ms();
         match call {
             Call::Waiting(mover, waits) => {
@@ -244,8 +279,11 @@ impl Shared {
                 Reply::Pong(record.body.host.clone(), record.body.pid)
             }
             Call::Hello(info) => self.welcome(info, now),
-            Call::Unable(info, why) => {
+            Call::Unable { info, why, has_worked } => {
                 tracing::warn!(mover = info.describe(), why, "a mover cannot work for the job");
+                if has_worked {
+                    self.engine.doubt_mover(&info.describe(), &why);
+                }
                 self.tell_unable(&info, &why);
                 Reply::Noted
             }
@@ -269,8 +307,10 @@ impl Shared {
                     Claim::Gone => Reply::Gone,
                     Claim::Granted => {
                         self.steer_work();
+                        let plenty = self.has_plenty();
                         let known = lock(&self.facts);
-                        Reply::Granted(known.get(facts as usize..).unwrap_or_default().to_vec())
+                        let facts = known.get(facts as usize..).unwrap_or_default().to_vec();
+                        Reply::Granted { facts, plenty }
                     }
                 }
             }
@@ -322,14 +362,15 @@ impl Shared {
 
     /// A mover has these in hand. Answers which of them are not its own any more, or are not to be.
     fn renew(&self, mover: MoverId, held: &[(u32, u64)], now: u64) -> Vec<u32> {
-        let others_wait = lock(&self.control).hungry;
+        let hungry = lock(&self.control).hungry;
         let mut leases = lock(&self.leases);
         let length = leases.length_ms();
         let stands = |(number, still_ms): &&(u32, u64)| {
             let Some(Issued { task, .. }) = leases.get(*number) else { return false };
             // A lost chunk has its file begun again, and lost sums are not tried again: these get all the time there is.
             let dear = task.kind.is_large() || matches!(task.kind, TaskKind::Sums(_));
-            *still_ms > leases::patience_ms(length, task.lost.len(), others_wait && !dear)
+            let others_wait = hungry[Class::of(task) as usize] && !dear;
+            *still_ms > leases::patience_ms(length, task.lost.len(), others_wait)
         };
         // Its mover stops at once, and the table waits until it has to have stopped.
         let (still, moving): (Vec<_>, Vec<_>) = held.iter().partition(stands);
@@ -340,6 +381,15 @@ impl Shared {
         let mut lost = leases.renew(mover, &moving, now);
         lost.extend(still.into_iter().map(|(number, _)| number));
         lost
+    }
+
+    /// Which movers the job is for, as options of 'dmover mover' after a space.
+    fn labels(&self) -> String {
+        let record = lock(&self.record);
+        let add = |words: String, (key, value): &(String, String)| {
+            format!("{words} --label {key}={value}")
+        };
+        record.body.only.iter().fold(String::new(), add)
     }
 
     /// A person hears once why a host has no movers.
@@ -359,6 +409,9 @@ impl Shared {
             );
             self.tell_unable(&info, &why);
             return Reply::Refused(why);
+        }
+        if !lock(&self.record).body.is_for(&info.labels) {
+            return Reply::Refused("the job is for movers with other labels".into());
         }
         tracing::info!(mover = info.describe(), cores = info.cores, "a mover has come");
         lock(&self.members).welcome(info, now);
@@ -448,7 +501,8 @@ impl Dispatch for NatsFleet {
                 });
                 continue;
             }
-            let number = leases.offer(Issued { task, heard: Heard::default() }, now);
+            let class = Class::of(&task);
+            let number = leases.offer(class, Issued { task, heard: Heard::default() }, now);
             // The channel lives as long as the run.
             let _ = self.shared.outgoing.send(number);
         }

@@ -37,7 +37,8 @@ impl Link {
     pub fn new(address: &Address, name: &str) -> Result<Arc<Self>, Fatal> {
         let shown = address.shown();
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            // What goes on here waits nearly all the time; a second thread would mostly be woken to find nothing to do.
+            .worker_threads(1)
             .thread_name("broker")
             .enable_all()
             .build()

@@ -1,7 +1,7 @@
 //! The processes with movers that work for a job, as its coordinator knows them.
-use dmover_engine::queue::Lease;
+use dmover_engine::queue::{Class, Lease};
 use dmover_model::Limit;
-use dmover_observe::MoverView;
+use dmover_observe::{CLASSES, MoverView};
 use dmover_plan::leases::MoverId;
 use dmover_plan::scaling::Scaling;
 use dmover_plan::stragglers::Stragglers;
@@ -22,8 +22,8 @@ struct Member {
     heard_ms: u64,
     /// Since when the broker has not taken what it has to say.
     troubled_ms: Option<u64>,
-    /// Threads there wait for work.
-    waits: bool,
+    /// Threads there wait for work of these classes.
+    waits: [bool; CLASSES],
     /// When what it does in a second was looked at, what it had done by then, and what it was.
     rated: (u64, u64, u64),
     rates: (f64, f64),
@@ -68,7 +68,7 @@ impl Members {
             load,
             heard_ms: now_ms,
             troubled_ms: None,
-            waits: true,
+            waits: [true; CLASSES],
             rated: (now_ms, 0, 0),
             rates: (0.0, 0.0),
         };
@@ -91,16 +91,16 @@ impl Members {
         silent.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
-    /// Threads of one wait for work, or do not any more.
-    pub fn waits(&mut self, mover: MoverId, waits: bool) {
+    /// Threads of one wait for work of these classes.
+    pub fn waits(&mut self, mover: MoverId, waits: [bool; CLASSES]) {
         if let Some(member) = self.all.get_mut(&mover) {
             member.waits = waits;
         }
     }
 
-    /// Whether anybody waits for work.
-    pub fn anybody_waits(&self) -> bool {
-        self.all.values().any(|member| member.waits)
+    /// Whether anybody waits for work of a class.
+    pub fn anybody_waits(&self, class: Class) -> bool {
+        self.all.values().any(|member| member.waits[class as usize])
     }
 
     /// One was heard of. `None`: it is not known. Otherwise what a person is to know of it, if that is new.
@@ -138,7 +138,9 @@ impl Members {
             return None;
         }
         self.looked_ms = now_ms;
-        let waiting = self.all.values().filter(|member| member.waits).count();
+        // Most jobs have work of one class only: whoever is at that does not wait.
+        let waits = |member: &&Member| member.waits.iter().all(|waits| *waits);
+        let waiting = self.all.values().filter(waits).count();
         let done = self.left + self.all.values().map(|member| work(&member.load)).sum::<u64>();
         let count = self.all.len();
         let plateau = self.scaling.tell(count, done, waiting * 4 > count, now_ms)?;

@@ -2,6 +2,7 @@
 use bytes::Bytes;
 use dmover_engine::{Answer, Fact, JobOffer, Question, Told};
 use dmover_model::{Outcome, Task};
+use dmover_observe::CLASSES;
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
 use serde::de::DeserializeOwned;
@@ -27,10 +28,18 @@ pub(crate) struct OfferRecord {
     pub pid: u32,
     /// How long a lease holds without a word.
     pub lease_ms: u64,
+    /// Movers have to have all of these labels.
+    #[serde(default)]
+    pub only: Vec<(String, String)>,
     pub offer: serde_json::Value,
 }
 
 impl OfferRecord {
+    /// Whether a mover with these labels may work for it.
+    pub fn is_for(&self, labels: &[(String, String)]) -> bool {
+        self.only.iter().all(|wanted| labels.contains(wanted))
+    }
+
     pub fn offer(&self) -> Result<JobOffer, serde_json::Error> {
         JobOffer::deserialize(&self.offer)
     }
@@ -97,13 +106,18 @@ pub(crate) enum Call {
     /// It wants to work for the job.
     Hello(MoverInfo),
     /// It cannot, and why.
-    Unable(MoverInfo, String),
+    Unable {
+        info: MoverInfo,
+        why: String,
+        /// It could before, and had tasks.
+        has_worked: bool,
+    },
     /// It was handed a task. `facts`: how many it knows.
     Claim { mover: MoverId, number: u32, facts: u32 },
     /// It is there and has these in hand; nothing has moved in them for so many milliseconds.
     Renew { mover: MoverId, held: Vec<(u32, u64)>, load: Load },
-    /// Threads there wait for work, or do not any more. Nothing is answered.
-    Waiting(MoverId, bool),
+    /// Threads there wait for work of these classes. Nothing is answered.
+    Waiting(MoverId, [bool; CLASSES]),
     /// It has to know something.
     Ask { mover: MoverId, question: Question },
     /// It leaves; what it still has is not going to be done.
@@ -134,8 +148,13 @@ pub(crate) struct Load {
 pub(crate) enum Reply {
     Welcome,
     Refused(String),
-    /// The task is the mover's, who has to know these facts first.
-    Granted(Vec<Fact>),
+    /// The task is the mover's.
+    Granted {
+        /// The mover has to know these first.
+        facts: Vec<Fact>,
+        /// More tasks wait than the other movers will take soon.
+        plenty: bool,
+    },
     /// It is not.
     Gone,
     /// It may be, but not now.
@@ -162,10 +181,8 @@ pub(crate) struct Control {
     pub held: bool,
     /// What is in hand is to be ended.
     pub stopping: bool,
-    /// Somebody waits for work, and there is none.
-    pub hungry: bool,
-    /// More tasks wait than movers can have in hand soon.
-    pub plenty: bool,
+    /// Somebody waits for work of a class, and there is none.
+    pub hungry: [bool; CLASSES],
     /// How many processes with movers share what the job may use.
     pub movers: u32,
     /// The run has ended.

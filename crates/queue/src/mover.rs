@@ -1,5 +1,6 @@
 //! A process with movers: looks for jobs, joins those that it can work for, and leaves nothing behind.
 use async_nats::jetstream::kv;
+use dmover_engine::queue::Class;
 use dmover_engine::{Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason};
 use dmover_observe::{Board, Counters, SessionView};
 use dmover_plan::stragglers::Done;
@@ -41,6 +42,8 @@ pub struct MoverOptions {
     pub open_files_max: u64,
     /// For what does not fit into memory.
     pub spill_directory: PathBuf,
+    /// Which tasks it is for; none: all.
+    pub class: Option<Class>,
     /// What was said of it.
     pub labels: Vec<(String, String)>,
     /// Only these jobs, by the beginnings of their ids; empty: all.
@@ -65,17 +68,28 @@ pub struct Mover {
 /// The jobs that are worked for, as those who watch see them.
 pub type Sessions = Arc<Board<BTreeMap<String, SessionView>>>;
 
-/// What the watcher of the bucket says.
+/// What happens to jobs.
 enum News {
     Offer(Box<OfferRecord>),
     Gone(String),
+    /// This process does not work for a job any more.
+    Left(String),
 }
 
 /// A job that is worked for.
 struct Session {
     run: u64,
-    thread: JoinHandle<Result<(), Fatal>>,
+    thread: JoinHandle<()>,
     over: Arc<AtomicBool>,
+}
+
+impl Session {
+    /// Waits for its end.
+    fn end(self) {
+        if self.thread.join().is_err() {
+            tracing::error!("a fault in dmover while working for a job; please report this");
+        }
+    }
 }
 
 impl Mover {
@@ -129,7 +143,7 @@ impl Mover {
     /// It cannot go on.
     pub fn run(&self) -> Result<u64, Fatal> {
         let (tell, news) = mpsc::channel();
-        self.link.runtime.spawn(watch_jobs(Arc::clone(&self.link), tell));
+        self.link.runtime.spawn(watch_jobs(Arc::clone(&self.link), tell.clone()));
         let mut offers: HashMap<String, Box<OfferRecord>> = HashMap::new();
         let mut sessions: HashMap<String, Session> = HashMap::new();
         let mut tried: HashMap<(String, u64), Instant> = HashMap::new();
@@ -145,11 +159,14 @@ impl Mover {
                         session.over.store(true, Ordering::SeqCst);
                     }
                 }
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    let hint = "is it running? See its log";
-                    return Err(Fatal::unavailable("the broker tells of no jobs any more", hint));
+                Ok(News::Left(job)) => {
+                    tracing::info!(job, "no longer at work for a job");
+                    // Another run of it may be offered by now.
+                    if let Some(session) = sessions.remove(&job) {
+                        session.end();
+                    }
                 }
+                Err(_) => {}
             }
             for (job, offer) in &offers {
                 if let Some(session) = sessions.get(job) {
@@ -159,22 +176,17 @@ impl Mover {
                     continue;
                 }
                 let key = (job.clone(), offer.run);
-                let is_wanted = self.options.jobs.is_empty()
-                    || self.options.jobs.iter().any(|wanted| job.starts_with(wanted.as_str()));
+                let is_wanted = offer.is_for(&self.options.labels)
+                    && (self.options.jobs.is_empty()
+                        || self.options.jobs.iter().any(|wanted| job.starts_with(wanted.as_str())));
                 let soon = tried.get(&key).is_some_and(|then| then.elapsed() < JOIN_AGAIN);
                 if !is_wanted || soon {
                     continue;
                 }
                 tried.insert(key, Instant::now());
                 joined += 1;
-                sessions.insert(job.clone(), self.begin_session(offer)?);
+                sessions.insert(job.clone(), self.begin_session(offer, tell.clone())?);
             }
-            sessions.retain(|job, session| {
-                !session.thread.is_finished() || {
-                    tracing::info!(job, "no longer at work for a job");
-                    false
-                }
-            });
             if !sessions.is_empty() {
                 idle_since = Instant::now();
             }
@@ -184,14 +196,16 @@ impl Mover {
         }
         for (_, session) in sessions {
             // Each drains by itself, within bounds.
-            if let Ok(Err(error)) = session.thread.join() {
-                tracing::warn!(%error, "a job was left in disorder");
-            }
+            session.end();
         }
         Ok(joined)
     }
 
-    fn begin_session(&self, offer: &OfferRecord) -> Result<Session, Fatal> {
+    fn begin_session(
+        &self,
+        offer: &OfferRecord,
+        tell: mpsc::Sender<News>,
+    ) -> Result<Session, Fatal> {
         let over = Arc::new(AtomicBool::new(false));
         let worker = Worker {
             link: Arc::clone(&self.link),
@@ -206,14 +220,26 @@ impl Mover {
         let thread = std::thread::Builder::new()
             .name(format!("job-{}", offer.job))
             .spawn(move || {
-                let done = worker.work(&offer);
-                if let Err(error) = &done {
-                    tracing::warn!(job = offer.job, %error, "this mover cannot work for a job");
+                let left = Leaving { job: offer.job.clone(), tell };
+                if let Err(error) = worker.work(&offer) {
+                    tracing::warn!(job = left.job, %error, "this mover cannot work for a job");
                 }
-                done
             })
             .map_err(Fatal::Thread)?;
         Ok(Session { run, thread, over })
+    }
+}
+
+/// Says that a session has ended, however it has.
+struct Leaving {
+    job: String,
+    tell: mpsc::Sender<News>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        // Whoever has gone himself needs no news.
+        let _ = self.tell.send(News::Left(std::mem::take(&mut self.job)));
     }
 }
 
@@ -293,14 +319,21 @@ impl Worker {
             };
             return Err(Fatal::refused(why, "use one version of dmover for all"));
         }
-        let joined = self.join(record, &names);
+        let mut has_worked = false;
+        let joined = self.join(record, &names, &mut has_worked);
         if let Err(error) = &joined {
-            self.call(&names, &Call::Unable(self.info.clone(), error.to_string()));
+            let (info, why) = (self.info.clone(), error.to_string());
+            self.call(&names, &Call::Unable { info, why, has_worked });
         }
         joined
     }
 
-    fn join(&self, record: &OfferRecord, names: &Names) -> Result<(), Fatal> {
+    fn join(
+        &self,
+        record: &OfferRecord,
+        names: &Names,
+        has_worked: &mut bool,
+    ) -> Result<(), Fatal> {
         let offer: JobOffer = record.offer().map_err(|error| {
             let hint = "use one version of dmover for all";
             Fatal::refused(format!("the job cannot be understood: {error}"), hint)
@@ -337,13 +370,15 @@ impl Worker {
             }
         }
         tracing::info!(job = names.job, "at work for a job");
-        let queue = RemoteQueue::new(&self.link, names, &self.info, record.lease_ms);
+        let class = self.options.class;
+        let queue = RemoteQueue::new(&self.link, names, (&self.info, class), record.lease_ms);
         queue.tell_load(places, None, Done::default(), (0, 0));
         queue.begin(engine.learner());
         let (tasks, gate) = (Arc::clone(&queue), Arc::clone(&queue));
         let mut joined = engine.begin(tasks, gate)?;
         let ended = self.keep_at_it(&queue, &mut joined, &switch, places);
         self.sessions.change(|all| _ = all.remove(&names.job));
+        *has_worked = queue.has_worked();
         queue.close();
         // Whoever still waits for an answer has nothing to wait for.
         self.over.store(true, Ordering::SeqCst);

@@ -25,6 +25,8 @@ const FETCH: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(250);
 /// Work that was handed on comes back as tasks within so many milliseconds.
 const FED: u64 = 4;
+/// A mover that is for one class of tasks takes others after so many milliseconds without its own.
+const STEAL_AFTER: u64 = 1000;
 /// Numbers that are known to have been handed over.
 const CLAIMED_MAX: usize = 1 << 16;
 /// What may wait to be sent.
@@ -35,7 +37,6 @@ const HEADERS: usize = 1024;
 /// A task in hand here.
 struct Held {
     lease: Lease,
-    message: jetstream::Message,
     /// Counts what was said of it.
     sequence: u32,
     progressed_ms: u64,
@@ -54,6 +55,8 @@ struct State {
     fetching: [usize; CLASSES],
     /// Threads that wait for a task.
     waiting: usize,
+    /// When a task of each class was last in hand.
+    had_ms: [u64; CLASSES],
     /// No new tasks: this process is about to leave.
     draining: bool,
 }
@@ -63,6 +66,12 @@ impl State {
     fn starves(&self, class: Class) -> bool {
         let index = class as usize;
         self.waiting > 0 && self.ready.is_empty() && self.running[index] < self.allowed[index]
+    }
+
+    /// Whether tasks of a class are taken by a process that is for `own`: others only while there are none of its own.
+    fn takes(&self, own: Option<Class>, class: Class, now_ms: u64) -> bool {
+        let Some(own) = own.filter(|own| *own != class) else { return true };
+        self.running[own as usize] == 0 && now_ms >= self.had_ms[own as usize] + STEAL_AFTER
     }
 }
 
@@ -76,11 +85,15 @@ pub(crate) struct RemoteQueue {
     id: MoverId,
     info: MoverInfo,
     lease_ms: u64,
+    /// The class of tasks that it is for.
+    class: Option<Class>,
     state: Mutex<State>,
     work: Condvar,
     wanted: tokio::sync::Notify,
     control: Mutex<Control>,
-    hungry: AtomicBool,
+    hungry: [AtomicBool; CLASSES],
+    /// More tasks waited than would be taken soon, when the last one was claimed.
+    plenty: AtomicBool,
     /// Others are much faster.
     is_slow: AtomicBool,
     closed: AtomicBool,
@@ -95,7 +108,13 @@ pub(crate) struct RemoteQueue {
 }
 
 impl RemoteQueue {
-    pub fn new(link: &Arc<Link>, names: &Names, info: &MoverInfo, lease_ms: u64) -> Arc<Self> {
+    /// `class`: the one that it is for.
+    pub fn new(
+        link: &Arc<Link>,
+        names: &Names,
+        (info, class): (&MoverInfo, Option<Class>),
+        lease_ms: u64,
+    ) -> Arc<Self> {
         let (outbox, sending) = mpsc::channel(OUTBOX);
         Arc::new(Self {
             link: Arc::clone(link),
@@ -103,11 +122,13 @@ impl RemoteQueue {
             id: info.id,
             info: info.clone(),
             lease_ms,
+            class,
             state: Mutex::default(),
             work: Condvar::new(),
             wanted: tokio::sync::Notify::new(),
             control: Mutex::default(),
-            hungry: AtomicBool::new(false),
+            hungry: Default::default(),
+            plenty: AtomicBool::new(false),
             is_slow: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             facts: Mutex::new(0),
@@ -122,6 +143,7 @@ impl RemoteQueue {
     /// Begins to take tasks; `learn` hears what has to be known before they are done.
     pub fn begin(self: &Arc<Self>, learn: Learner) {
         *lock(&self.learn) = Some(learn);
+        self.state().had_ms = [Lease::now_ms(); CLASSES];
         let runtime = &self.link.runtime;
         for class in Class::ALL {
             runtime.spawn(fetch_all(Arc::clone(self), class));
@@ -168,6 +190,11 @@ impl RemoteQueue {
         state.held.values().for_each(|held| held.lease.want_back());
     }
 
+    /// Whether anything was ever in hand.
+    pub fn has_worked(&self) -> bool {
+        !self.state().claimed.is_empty()
+    }
+
     /// Whether nothing is in hand.
     pub fn is_idle(&self) -> bool {
         self.state().held.is_empty()
@@ -183,7 +210,9 @@ impl RemoteQueue {
 
     fn heard(&self, control: Control) {
         *lock(&self.control) = control;
-        self.hungry.store(control.hungry, Ordering::Relaxed);
+        for (hungry, now) in self.hungry.iter().zip(control.hungry) {
+            hungry.store(now, Ordering::Relaxed);
+        }
         if control.closed {
             self.close();
         }
@@ -193,7 +222,11 @@ impl RemoteQueue {
     fn demand(&self, class: Class) -> usize {
         let state = self.state();
         let control = self.control();
-        if state.draining || control.held || control.stopping {
+        if state.draining
+            || control.held
+            || control.stopping
+            || !state.takes(self.class, class, Lease::now_ms())
+        {
             return 0;
         }
         let index = class as usize;
@@ -201,7 +234,8 @@ impl RemoteQueue {
             .saturating_sub(state.running[index])
             .saturating_sub(state.fetching[index]);
         // Where there is plenty, one is asked for ahead: it comes while the others are done.
-        let ahead = usize::from(control.plenty && state.running[index] > 0);
+        let plenty = self.plenty.load(Ordering::Relaxed);
+        let ahead = usize::from(plenty && state.running[index] > 0);
         let wanted = (state.waiting + ahead).saturating_sub(state.ready.len());
         (room + ahead).min(wanted.saturating_sub(state.fetching[index]))
     }
@@ -220,7 +254,10 @@ impl RemoteQueue {
         let call = Call::Claim { mover: self.id, number, facts };
         let reply = self.link.call(&self.names.job, self.names.run, &call).await;
         match reply {
-            Some(Reply::Granted(news)) => self.learn(facts, news),
+            Some(Reply::Granted { facts: news, plenty }) => {
+                self.plenty.store(plenty, Ordering::Relaxed);
+                self.learn(facts, news);
+            }
             // It is somebody else's turn, or this one's later.
             Some(Reply::Later) => {
                 self.forget(number);
@@ -235,15 +272,22 @@ impl RemoteQueue {
             // Nobody answers: the broker hands it to somebody else later. If it was granted, it runs out.
             None => return self.forget(number),
         }
-        let class = Class::of(&task) as usize;
-        let lease = Lease::granted(task, number, asked_ms + self.lease_ms);
+        self.keep(Lease::granted(task, number, asked_ms + self.lease_ms), asked_ms);
+        // Whose it is stands in the coordinator's table from now on: the broker has nothing more to do with it.
+        acknowledge(&message).await;
+    }
+
+    /// A task is in hand here.
+    fn keep(&self, lease: Lease, now_ms: u64) {
         let mut state = self.state();
         if state.draining {
             lease.want_back();
         }
-        let held = Held { lease: lease.clone(), message, sequence: 0, progressed_ms: asked_ms };
-        state.held.insert(number, held);
+        let held = Held { lease: lease.clone(), sequence: 0, progressed_ms: now_ms };
+        state.held.insert(lease.number, held);
+        let class = Class::of(&lease.task) as usize;
         state.running[class] += 1;
+        state.had_ms[class] = now_ms;
         state.ready.push_back(lease);
         drop(state);
         self.work.notify_one();
@@ -347,10 +391,7 @@ async fn send_all(queue: Arc<RemoteQueue>, mut outbox: mpsc::Receiver<Saying>) {
             }
         }
         if ended {
-            let held = queue.state().held.remove(&lease.number);
-            if let Some(held) = held {
-                acknowledge(&held.message).await;
-            }
+            queue.state().held.remove(&lease.number);
         }
     }
 }
@@ -431,17 +472,16 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
     while !queue.is_closed() {
         tokio::time::sleep(every).await;
         let now = Lease::now_ms();
-        let (numbers, messages): (Vec<(u32, u64)>, Vec<_>) = {
+        let numbers: Vec<(u32, u64)> = {
             let mut state = queue.state();
-            let mut all = (Vec::new(), Vec::new());
+            let mut all = Vec::new();
             for (number, held) in &mut state.held {
                 if held.lease.take_progress() {
                     held.progressed_ms = now;
                 }
                 // What has run out here is not asked for again: somebody else is to have it.
                 if held.lease.holds() {
-                    all.0.push((*number, now.saturating_sub(held.progressed_ms)));
-                    all.1.push(held.message.clone());
+                    all.push((*number, now.saturating_sub(held.progressed_ms)));
                 }
             }
             all
@@ -449,12 +489,6 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
         let load = lock(&queue.load).clone();
         let call = Call::Renew { mover: queue.id, held: numbers.clone(), load };
         let reply = queue.link.call(&queue.names.job, queue.names.run, &call).await;
-        for message in messages {
-            // It keeps the broker from handing the task to somebody else; the coordinator would not let him have it.
-            if let Err(error) = message.ack_with(jetstream::AckKind::Progress).await {
-                tracing::debug!(%error, "the broker is not told of progress");
-            }
-        }
         match reply {
             Some(Reply::Renewed { lost, control, is_slow }) => {
                 queue.is_slow.store(is_slow, Ordering::Relaxed);
@@ -483,12 +517,14 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
 /// Tells the coordinator whether threads here wait for work.
 async fn tell_waiting(queue: Arc<RemoteQueue>) {
     // A mover that has just come waits.
-    let mut told = true;
+    let mut told = [true; CLASSES];
     while !queue.is_closed() {
         let notified = queue.wanted.notified();
         let waits = {
             let state = queue.state();
-            state.waiting > state.ready.len() && !state.draining
+            let now = Lease::now_ms();
+            let starves = |class| state.takes(queue.class, class, now) && state.starves(class);
+            Class::ALL.map(|class| starves(class) && !state.draining)
         };
         if waits == told {
             let _ = tokio::time::timeout(AGAIN, notified).await;
@@ -545,20 +581,33 @@ impl Queue for RemoteQueue {
 
     fn complete(&self, lease: &Lease, outcome: Outcome) {
         self.say(lease, outcome, true);
-        self.state().running[Class::of(&lease.task) as usize] -= 1;
+        let class = Class::of(&lease.task) as usize;
+        let mut state = self.state();
+        state.running[class] -= 1;
+        state.had_ms[class] = Lease::now_ms();
+        drop(state);
         self.wanted.notify_waiters();
     }
 
     fn is_hungry(&self, class: Class) -> bool {
-        let here = self.state().starves(class);
+        let here = {
+            let state = self.state();
+            // What was asked for ahead does not come: a thread will wait soon.
+            let soon = class == Class::Small
+                && self.plenty.load(Ordering::Relaxed)
+                && state.ready.is_empty()
+                && state.fetching[class as usize] > 0;
+            soon || state.starves(class)
+        };
         // What was just handed on is on its way back as a task.
         let is_fed = Lease::now_ms() < self.fed_ms.load(Ordering::Relaxed);
-        !is_fed && (here || self.hungry.load(Ordering::Relaxed))
+        !is_fed && (here || self.hungry[class as usize].load(Ordering::Relaxed))
     }
 
     fn is_slow(&self) -> bool {
         // Threads here that wait are no reason: they are as slow.
-        self.is_slow.load(Ordering::Relaxed) && self.hungry.load(Ordering::Relaxed)
+        let others_wait = self.hungry.iter().any(|hungry| hungry.load(Ordering::Relaxed));
+        self.is_slow.load(Ordering::Relaxed) && others_wait
     }
 
     fn is_closed(&self) -> bool {
@@ -609,5 +658,21 @@ impl Desk for RemoteDesk {
             std::thread::sleep(AGAIN);
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_for_one_class_takes_the_other_after_a_while_without_its_own() {
+        let mut state = State { had_ms: [5000; CLASSES], ..State::default() };
+        let takes = |state: &State, class, now| state.takes(Some(Class::Small), class, now);
+        assert!(takes(&state, Class::Small, 5000) && !takes(&state, Class::Large, 5999));
+        assert!(takes(&state, Class::Large, 6000), "it is idle");
+        state.running[Class::Small as usize] = 1;
+        assert!(!takes(&state, Class::Large, 9000), "it has work of its own");
+        assert!(state.takes(None, Class::Large, 5000), "it is for everything");
     }
 }

@@ -4,6 +4,7 @@ use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{Context, ErrorCode, kv};
 use dmover_engine::{Fatal, queue::Class};
+use futures_util::future::{join, try_join, try_join_all};
 use std::time::Duration;
 
 /// The bucket in which jobs are offered.
@@ -98,19 +99,22 @@ pub(crate) async fn make(context: &Context, names: &Names) -> Result<(Stream, St
         subjects: Class::ALL.map(|class| names.task_subject(class)).to_vec(),
         ..plain.clone()
     };
-    let tasks = context.get_or_create_stream(tasks).await.map_err(|e| fail("tasks", &e))?;
-    for class in Class::ALL {
-        consumer(&tasks, names, class).await?;
-    }
     let outcomes = Config {
         name: names.outcomes(),
         subjects: vec![names.outcome_subject()],
         max_bytes: OUTCOMES_MAX,
         ..plain
     };
-    let outcomes =
-        context.get_or_create_stream(outcomes).await.map_err(|e| fail("outcomes", &e))?;
-    Ok((tasks, outcomes))
+    let tasks = async {
+        let tasks = context.get_or_create_stream(tasks).await.map_err(|e| fail("tasks", &e))?;
+        try_join_all(Class::ALL.map(|class| consumer(&tasks, names, class))).await?;
+        Ok(tasks)
+    };
+    let outcomes = async {
+        let made = context.get_or_create_stream(outcomes).await;
+        made.map_err(|e| fail("outcomes", &e))
+    };
+    try_join(tasks, outcomes).await
 }
 
 /// The consumer that movers take tasks of a class from.
@@ -149,11 +153,12 @@ pub(crate) async fn hearer(outcomes: &Stream, lease_ms: u64) -> Result<PullConsu
 
 /// Takes away what a run had.
 pub(crate) async fn remove(context: &Context, names: &Names) {
-    for name in [names.tasks(), names.outcomes()] {
+    let remove = async |name: String| {
         if let Err(error) = context.delete_stream(&name).await {
             tracing::debug!(%error, name, "a stream could not be removed");
         }
-    }
+    };
+    join(remove(names.tasks()), remove(names.outcomes())).await;
 }
 
 /// The bucket of jobs, made if need be.

@@ -1,5 +1,5 @@
 //! A fleet in simulated time: the real coordinator and the real table of leases, with a broker and movers that are numbers.
-use dmover_model::{ByteRange, Outcome, Task, TaskId, TaskKind};
+use dmover_model::{ByteRange, Outcome, Task, TaskClass, TaskId, TaskKind};
 use dmover_plan::chunk;
 use dmover_plan::coordinator::{Command, Coordinator, Input, LinkSupply, Portion, Shelved};
 use dmover_plan::leases::{Claim, Leases, MoverId};
@@ -256,7 +256,8 @@ impl World {
                 match command {
                     Command::Publish(task) => {
                         let begun = Instant::now();
-                        let number = self.leases.offer(task, self.now_us / MS);
+                        let number =
+                            self.leases.offer(TaskClass::of(&task), task, self.now_us / MS);
                         self.result.deciding += begun.elapsed();
                         let travel = self.travel();
                         self.after(travel, Event::Arrives(number));

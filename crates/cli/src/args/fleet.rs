@@ -24,10 +24,21 @@ pub struct FleetArgs {
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "1h",
         requires = "broker")]
     pub mover_wait: u64,
+    /// Have the work done only by movers that were started with this '--label'; with several, by those that have all of them
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label, requires = "broker")]
+    pub only_movers: Vec<(String, String)>,
     /// Let Prometheus have metrics at http://HOST:PORT/metrics while the job runs; a PORT alone listens on this host only,
     /// 0 takes any port that is free
     #[arg(long, value_name = "[HOST:]PORT", help_heading = "Output")]
     pub metrics: Option<String>,
+}
+
+/// Which tasks a mover is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ClassArg {
+    Any,
+    Small,
+    Large,
 }
 
 /// Arguments of `broker`.
@@ -75,7 +86,11 @@ pub struct MoverArgs {
     /// Memory for buffers
     #[arg(long, value_name = "SIZE", value_parser = super::size, default_value = "512M")]
     pub memory: u64,
-    /// Something to know it by, such as site=west; may be given several times
+    /// Take tasks of this class only, unless there are none for a second: 'small' (names, small files), 'large' (content of
+    /// large files)
+    #[arg(long, value_name = "CLASS", value_enum, default_value = "any")]
+    pub class: ClassArg,
+    /// Something to know it by, such as site=west; may be given several times. Jobs can ask for it by '--only-movers'
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
     /// Work only for jobs whose ids begin so; may be given several times

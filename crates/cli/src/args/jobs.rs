@@ -92,6 +92,17 @@ pub struct ResumeArgs {
     pub place: PlaceArgs,
 }
 
+/// Arguments of `standby`.
+#[derive(Debug, Args)]
+pub struct StandbyArgs {
+    /// The id of a job, the beginning of one, or a label
+    #[arg(value_name = "JOB")]
+    pub job: String,
+    /// Where jobs are remembered
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
 /// Arguments of `errors`.
 #[derive(Debug, Args)]
 pub struct ErrorsArgs {

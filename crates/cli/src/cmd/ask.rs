@@ -74,7 +74,7 @@ pub(super) fn can_retry(file: &JobFile) -> bool {
 }
 
 /// Becomes the command of a job.
-fn run_again(known: &Known, detach: bool, more: &[&str]) -> ExitCode {
+pub(super) fn run_again(known: &Known, detach: bool, more: &[&str]) -> ExitCode {
     let words: Vec<OsString> =
         known.file.command.iter().map(|word| word.to_path().into_os_string()).collect();
     let program = match std::env::current_exe() {

@@ -1,6 +1,6 @@
 //! `dmover broker`, `dmover mover`, and jobs whose movers are elsewhere.
 use dmover_engine::{Fatal, Fleets};
-use dmover_model::ExitCode as Code;
+use dmover_model::{ExitCode as Code, TaskClass};
 use dmover_observe::{Board, JobView, SessionView, exposition};
 use dmover_queue::{Address, Broker, BrokerOptions, Mover, MoverOptions, NatsFleets, Terms};
 use dmover_sys::process::is_ignored;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::run::{Log, exit, open_log, state_directory};
-use crate::args::{BrokerArgs, FleetArgs, MoverArgs};
+use crate::args::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
 use crate::config::environment;
 use crate::endpoint;
 use crate::print::{failure, line, say};
@@ -41,9 +41,10 @@ fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
     let Some(broker) = &args.broker else { return Ok(None) };
     let credentials = args.credentials.as_deref().map(Path::new);
     let lease = Duration::from_millis(args.lease);
-    let terms = Terms { lease, patience: Duration::from_millis(args.mover_wait) };
-    let fleets =
-        Address::new(broker, credentials).and_then(|address| NatsFleets::connect(&address, terms));
+    let patience = Duration::from_millis(args.mover_wait);
+    let terms = Terms { lease, patience, only: args.only_movers.clone() };
+    let fleets = Address::new(broker, credentials)
+        .and_then(|address| NatsFleets::connect(&address, terms.clone()));
     fleets.map(|fleets| Some(Arc::new(fleets) as Arc<dyn Fleets>)).map_err(|error| fail(&error))
 }
 
@@ -138,6 +139,11 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         memory_bytes: args.memory,
         open_files_max: dmover_sys::process::raise_open_files(),
         spill_directory: args.spill_dir.as_ref().map_or_else(std::env::temp_dir, PathBuf::from),
+        class: match args.class {
+            ClassArg::Any => None,
+            ClassArg::Small => Some(TaskClass::Small),
+            ClassArg::Large => Some(TaskClass::Large),
+        },
         labels: args.label.clone(),
         jobs: args.job.clone(),
         broker_wait: Duration::from_millis(args.broker_wait),

@@ -10,6 +10,7 @@ pub(crate) mod manifest;
 mod read_back;
 mod run;
 pub(crate) mod snapshot;
+pub(crate) mod standby;
 pub(crate) mod submit;
 pub(crate) mod sum;
 pub(crate) mod sync;

@@ -5,7 +5,9 @@
 
 #[path = "../bench/mod.rs"]
 mod bench;
+mod choice;
 mod refusals;
+mod standby;
 mod topologies;
 mod verbs;
 mod watching;

@@ -150,14 +150,19 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
         let alone = Duration::from_millis(now - alone_since);
         if alone > ALONE && !told_alone {
             told_alone = true;
-            let words = "there is no mover: 'dmover mover' starts one where both trees are";
-            shared.engine.tell_of_movers(words.into());
+            let labels = shared.labels();
+            let words = format!(
+                "there is no mover: 'dmover mover{labels}' starts one where both trees are"
+            );
+            shared.engine.tell_of_movers(words);
         }
         if alone > shared.patience {
             let seconds = alone.as_secs();
             let message =
                 format!("there was no mover for {seconds} s behind {}", shared.link.shown);
-            let hint = "start movers ('dmover mover'), and run the same command again";
+            let labels = shared.labels();
+            let hint =
+                format!("start movers ('dmover mover{labels}'), and run the same command again");
             return shared.fail(Fatal::unavailable(message, hint));
         }
         if let Some(why) = shared.lasting_trouble(now) {

@@ -1,0 +1,81 @@
+//! Coordinators that die, and others that stand by.
+use dmover_testkit::cluster::{Piece, needs};
+use dmover_testkit::lanes::run::Running;
+use dmover_testkit::skip;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+use crate::Fleet;
+
+impl Fleet {
+    /// Waits until so many bytes have arrived.
+    fn wait_for_bytes(&self, bytes: u64, job: &Running) {
+        let until = Instant::now() + Duration::from_mins(1);
+        // A poll: a file system tells nobody.
+        loop {
+            let said = self.bench.sh("du -s --block-size=1 far 2>/dev/null | cut -f1");
+            if said.trim().parse().is_ok_and(|arrived: u64| arrived >= bytes) {
+                return;
+            }
+            assert!(Instant::now() < until, "{}", job.stderr_so_far());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn who_stands_by_goes_on_when_the_coordinator_is_gone_one_after_the_other() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let fleet = Fleet::new(2);
+    let bench = &fleet.bench;
+    bench.sh("mkdir source; cd source; seq 300 | split -l 1 -a 4
+              for i in $(seq 24); do head -c 1M /dev/urandom > large$i; done");
+    let line = "sync --label it --bwlimit 4M --reflink=never --lease 2s source far --broker";
+    let url = fleet.broker.url();
+    let first = bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
+    fleet.wait_for_bytes(2 << 20, &first);
+    let stand_by = |words: &str| {
+        let next = bench.dmover.start(["standby", "it"]).unwrap();
+        assert!(next.wait_for_stderr(words, 1), "{}", next.stderr_so_far());
+        next
+    };
+    let second = stand_by("standing by");
+    let third = stand_by("waiting behind");
+    first.signal(Signal::KILL);
+    first.finish().unwrap();
+    assert!(second.wait_for_stderr("going on", 1), "{}", second.stderr_so_far());
+    fleet.wait_for_bytes(10 << 20, &second);
+    second.signal(Signal::KILL);
+    second.finish().unwrap();
+    let run = third.finish().unwrap().expect_code(0);
+    assert!(run.stderr.contains("going on"), "{}", run.tell());
+    bench.assert_same("source", "far");
+    // There is nothing to stand by for.
+    let run = bench.dmover("standby it").expect_code(0);
+    assert!(run.stderr.contains("has ended with exit code 0"), "{}", run.tell());
+}
+
+#[test]
+fn who_stands_by_ends_as_the_job_does_and_not_for_jobs_of_other_hosts() {
+    let bench = crate::bench::Bench::new();
+    bench.sh("mkdir source; head -c 9M /dev/urandom > source/large");
+    let job = bench.dmover.start("sync --label it --bwlimit 3M source far".split(' ')).unwrap();
+    let until = Instant::now() + Duration::from_mins(1);
+    // A poll: the job has to be known first.
+    while !bench.dmover("jobs").text().contains("running") {
+        assert!(Instant::now() < until, "{}", job.stderr_so_far());
+    }
+    let next = bench.dmover.start(["standby", "it"]).unwrap();
+    assert!(next.wait_for_stderr("standing by", 1), "{}", next.stderr_so_far());
+    job.finish().unwrap().expect_code(0);
+    let run = next.finish().unwrap().expect_code(0);
+    assert!(!run.stderr.contains("going on"), "{}", run.tell());
+    // Another host would derive another job from the same command.
+    let status = bench.dmover.state_directory().join("jobs/*/status.json");
+    let change = r#"s/"host": *"[^"]*"/"host":"elsewhere"/"#;
+    bench.sh(&format!("sed -i '{change}' {}", status.display()));
+    let run = bench.dmover("standby it").expect_code(2);
+    assert!(run.stderr.contains("runs on elsewhere"), "{}", run.tell());
+}
