@@ -10,7 +10,7 @@ pub mod station;
 pub mod view;
 
 pub use counters::{Counter, Counters, Snapshot};
-pub use log::{LogFormat, start_log};
+pub use log::{LogFormat, LogLevel, LogLine, overhear, start_log};
 pub use slowest::{Slow, Slowest};
 pub use station::{Activity, CLASSES, Station};
 pub use view::{Board, JobView, MoverView, ProcessView, SessionView};

@@ -35,7 +35,7 @@ const BEGIN_WITHIN: u64 = 10_000;
 const FAREWELL: Duration = Duration::from_secs(10);
 
 mod loops;
-use loops::{LOOK_EVERY, answer_all, hear_all, look_after, publish_all};
+use loops::{LOOK_EVERY, answer_all, hear_all, hear_logs, look_after, publish_all};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -144,6 +144,7 @@ impl NatsFleet {
             host: String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned(),
             pid: std::process::id(),
             lease_ms,
+            wants_log: tracing::enabled!(target: "mover", tracing::Level::INFO),
             only,
             offer: serde_json::to_value(offer).map_err(|e| unavailable("the job", &e))?,
         };
@@ -195,6 +196,7 @@ impl NatsFleet {
         link.runtime.spawn(hear_all(Arc::clone(&shared)));
         link.runtime.spawn(answer_all(Arc::clone(&shared), calls));
         link.runtime.spawn(look_after(Arc::clone(&shared)));
+        link.runtime.spawn(hear_logs(Arc::clone(&shared)));
         Ok(Self { shared })
     }
 }

@@ -2,7 +2,7 @@
 use bytes::Bytes;
 use dmover_engine::{Answer, Fact, JobOffer, Question, Told};
 use dmover_model::{Outcome, Task};
-use dmover_observe::CLASSES;
+use dmover_observe::{CLASSES, LogLine};
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
 use serde::de::DeserializeOwned;
@@ -28,6 +28,9 @@ pub(crate) struct OfferRecord {
     pub pid: u32,
     /// How long a lease holds without a word.
     pub lease_ms: u64,
+    /// Movers are to send what their logs say.
+    #[serde(default)]
+    pub wants_log: bool,
     /// Movers have to have all of these labels.
     #[serde(default)]
     pub only: Vec<(String, String)>,
@@ -98,6 +101,14 @@ pub(crate) struct OutcomeMessage {
     pub ended: bool,
     /// It is a piece of something, and more pieces follow.
     pub more: bool,
+}
+
+/// What the log of a mover says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LogMessage {
+    pub host: String,
+    pub pid: u32,
+    pub lines: Vec<LogLine>,
 }
 
 /// What a mover wants of the coordinator.

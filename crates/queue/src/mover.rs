@@ -2,7 +2,7 @@
 use async_nats::jetstream::kv;
 use dmover_engine::queue::Class;
 use dmover_engine::{Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason};
-use dmover_observe::{Board, Counters, SessionView};
+use dmover_observe::{Board, Counters, SessionView, overhear};
 use dmover_plan::stragglers::Done;
 use futures_util::StreamExt;
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +28,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(200);
 const JOIN_AGAIN: Duration = Duration::from_secs(20);
 /// The bucket of jobs is looked at anew after so long, whatever it has said.
 const WATCH_AGAIN: Duration = Duration::from_secs(30);
+/// Lines of the log that may wait to be sent.
+const LOG_BEHIND: usize = 1024;
 /// What is in hand is waited for when the process is to leave.
 const DRAIN: Duration = Duration::from_mins(1);
 
@@ -338,6 +340,7 @@ impl Worker {
             let hint = "use one version of dmover for all";
             Fatal::refused(format!("the job cannot be understood: {error}"), hint)
         })?;
+        let log = record.wants_log.then(|| overhear(LOG_BEHIND));
         let switch = Arc::new(Switch::default());
         let patience = Duration::from_millis(record.lease_ms);
         let desk = RemoteDesk {
@@ -374,6 +377,9 @@ impl Worker {
         let queue = RemoteQueue::new(&self.link, names, (&self.info, class), record.lease_ms);
         queue.tell_load(places, None, Done::default(), (0, 0));
         queue.begin(engine.learner());
+        if let Some(log) = log {
+            queue.tell_log(log);
+        }
         let (tasks, gate) = (Arc::clone(&queue), Arc::clone(&queue));
         let mut joined = engine.begin(tasks, gate)?;
         let ended = self.keep_at_it(&queue, &mut joined, &switch, places);

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use dmover_engine::queue::{Class, Gate, Lease, Queue};
 use dmover_engine::{Answer, Desk, Fact, Question, Told};
 use dmover_model::{Limit, Outcome};
-use dmover_observe::CLASSES;
+use dmover_observe::{CLASSES, LogLine};
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
 use futures_util::StreamExt;
@@ -16,7 +16,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::link::{Link, decode_or_log};
-use crate::message::{self, Call, Control, Load, MoverInfo, OutcomeMessage, Reply, TaskMessage};
+use crate::message::{
+    self, Call, Control, Load, LogMessage, MoverInfo, OutcomeMessage, Reply, TaskMessage,
+};
 use crate::streams::{self, Names};
 
 /// One request for tasks waits so long at the broker.
@@ -31,6 +33,9 @@ const STEAL_AFTER: u64 = 1000;
 const CLAIMED_MAX: usize = 1 << 16;
 /// What may wait to be sent.
 const OUTBOX: usize = 64;
+/// What the log says is sent so often, so many lines at once.
+const LOG_EVERY: Duration = Duration::from_millis(500);
+const LOG_LINES: usize = 256;
 /// Room for what the broker adds to a message.
 const HEADERS: usize = 1024;
 
@@ -90,6 +95,8 @@ pub(crate) struct RemoteQueue {
     state: Mutex<State>,
     work: Condvar,
     wanted: tokio::sync::Notify,
+    /// The run is over.
+    ending: tokio::sync::Notify,
     control: Mutex<Control>,
     hungry: [AtomicBool; CLASSES],
     /// More tasks waited than would be taken soon, when the last one was claimed.
@@ -126,6 +133,7 @@ impl RemoteQueue {
             state: Mutex::default(),
             work: Condvar::new(),
             wanted: tokio::sync::Notify::new(),
+            ending: tokio::sync::Notify::new(),
             control: Mutex::default(),
             hungry: Default::default(),
             plenty: AtomicBool::new(false),
@@ -154,6 +162,31 @@ impl RemoteQueue {
         runtime.spawn(renew_all(Arc::clone(self)));
         runtime.spawn(hear_coordinator(Arc::clone(self)));
         runtime.spawn(tell_waiting(Arc::clone(self)));
+    }
+
+    /// Sends what the log of this process says to the coordinator, until it is told to stop by the end of the run.
+    pub fn tell_log(self: &Arc<Self>, lines: std::sync::mpsc::Receiver<LogLine>) {
+        let queue = Arc::clone(self);
+        self.link.runtime.spawn(async move {
+            loop {
+                let is_last = queue.is_closed();
+                let all: Vec<LogLine> = lines.try_iter().collect();
+                // Hardly any line is longer than that.
+                let most = (queue.link.client.max_payload() / 1024).clamp(1, LOG_LINES);
+                for some in all.chunks(most) {
+                    let (host, pid) = (queue.info.host.clone(), queue.info.pid);
+                    let body = message::encode(&LogMessage { host, pid, lines: some.to_vec() });
+                    let said = queue.link.client.publish(queue.names.log_subject(), body).await;
+                    if let Err(error) = said {
+                        tracing::debug!(%error, "the log is not sent");
+                    }
+                }
+                if is_last {
+                    return;
+                }
+                let _ = tokio::time::timeout(LOG_EVERY, queue.ending.notified()).await;
+            }
+        });
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -206,6 +239,7 @@ impl RemoteQueue {
         self.state().held.values().for_each(|held| held.lease.lose());
         self.work.notify_all();
         self.wanted.notify_waiters();
+        self.ending.notify_waiters();
     }
 
     fn heard(&self, control: Control) {
@@ -370,7 +404,10 @@ struct Saying {
 
 /// Sends what is said, in order, each until the broker has it or the task is lost.
 async fn send_all(queue: Arc<RemoteQueue>, mut outbox: mpsc::Receiver<Saying>) {
-    while let Some(Saying { lease, pieces, ended }) = outbox.recv().await {
+    // The other end is the queue's own, which is there as long as this runs.
+    while !queue.is_closed() {
+        let Ok(saying) = tokio::time::timeout(AGAIN, outbox.recv()).await else { continue };
+        let Some(Saying { lease, pieces, ended }) = saying else { return };
         for (sequence, bytes) in pieces {
             let id = format!("{}-{}-{sequence}", queue.id, lease.number);
             let mut is_sent = false;

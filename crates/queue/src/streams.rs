@@ -58,6 +58,10 @@ impl Names {
         call_subject(&self.job, self.run)
     }
 
+    pub fn log_subject(&self) -> String {
+        format!("dmover.log.{}.{:016x}", self.job, self.run)
+    }
+
     pub fn dead_subject(&self) -> String {
         format!("dmover.dead.{}", self.job)
     }

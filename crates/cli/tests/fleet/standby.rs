@@ -11,13 +11,13 @@ impl Fleet {
     /// Waits until so many bytes have arrived.
     fn wait_for_bytes(&self, bytes: u64, job: &Running) {
         let until = Instant::now() + Duration::from_mins(1);
-        // A poll: a file system tells nobody.
         loop {
             let said = self.bench.sh("du -s --block-size=1 far 2>/dev/null | cut -f1");
             if said.trim().parse().is_ok_and(|arrived: u64| arrived >= bytes) {
                 return;
             }
             assert!(Instant::now() < until, "{}", job.stderr_so_far());
+            // A poll: a file system tells nobody.
             std::thread::sleep(Duration::from_millis(20));
         }
     }

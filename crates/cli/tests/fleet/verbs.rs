@@ -1,5 +1,6 @@
 //! The same results as in one process.
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use dmover_testkit::cluster::{Cutter, Piece, needs};
 use dmover_testkit::compare::rsync_check;
@@ -207,11 +208,11 @@ fn a_watch_goes_on_through_a_broker() {
     let watch = bench.dmover.start(words).unwrap();
     assert!(watch.wait_for_stdout("\"type\":\"summary\"", 1), "{}", watch.stderr_so_far());
     bench.sh("rm source/7; echo new >source/new; mkdir source/d; echo x >source/d/f");
-    let until = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    let until = Instant::now() + Duration::from_mins(1);
     while !(bench.exists("far/d/f") && bench.exists("far/new") && !bench.exists("far/7")) {
-        assert!(std::time::Instant::now() < until, "{}", watch.stderr_so_far());
+        assert!(Instant::now() < until, "{}", watch.stderr_so_far());
         // What is waited for is made by another process: poll.
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     watch.signal(rustix::process::Signal::TERM);
     let run = watch.finish().unwrap();
@@ -233,12 +234,12 @@ fn a_mover_that_is_to_leave_hands_back_what_it_has() {
     // Half a minute for one that nobody relieves; the lease is longer than the test may take.
     let line = ["copy", "--lease=10m", "--bwlimit=1M", "source", "far", "--broker", &url];
     let copy = fleet.bench.dmover.start(line).unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    let until = Instant::now() + Duration::from_mins(1);
     while !fleet.bench.exists("far/0") && fleet.bench.sh("ls far 2>/dev/null | wc -l").trim() == "0"
     {
-        assert!(std::time::Instant::now() < until, "{}", copy.stderr_so_far());
+        assert!(Instant::now() < until, "{}", copy.stderr_so_far());
         // What is waited for is made by another process: poll.
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
     let first = fleet.movers.remove(0);
     first.signal(rustix::process::Signal::TERM);
@@ -248,4 +249,26 @@ fn a_mover_that_is_to_leave_hands_back_what_it_has() {
     let run = copy.finish().unwrap();
     assert_eq!(run.code(), Some(0), "{}", run.tell());
     fleet.bench.assert_same("source", "far");
+}
+
+/// What it held on to could not be unmounted.
+#[test]
+fn a_mover_that_has_left_a_job_holds_on_to_nothing() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let fleet = Fleet::new(1);
+    fleet.bench.sh("mkdir -p source/some; echo x > source/some/file");
+    let open = format!("/proc/{}/fd", fleet.movers[0].pid().as_raw_nonzero());
+    let open = || std::fs::read_dir(&open).unwrap().count();
+    let before = open();
+    for number in 0..3 {
+        fleet.dmover(&format!("copy -T source far{number}")).expect_code(0);
+    }
+    let until = Instant::now() + Duration::from_secs(30);
+    while open() > before {
+        assert!(Instant::now() < until, "{} descriptors, and {before} before", open());
+        // A poll: it ends its part by itself, a moment after the job.
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

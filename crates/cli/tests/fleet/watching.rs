@@ -1,7 +1,9 @@
 //! Whoever watches a job sees what it and its movers do.
 use dmover_testkit::cluster::{Piece, needs};
+use dmover_testkit::faultfs::{Action, Config, FaultFs, Op, Rule, errno_by_name};
 use dmover_testkit::lanes::run::Running;
 use dmover_testkit::skip;
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -96,7 +98,7 @@ fn metrics_and_status_show_the_job_and_its_movers_and_one_that_is_slow() {
     // The status file has the same, two seconds old at most.
     let status = loop {
         let run = fleet.bench.dmover("status --json").expect_code(0);
-        let status: serde_json::Value = serde_json::from_str(&run.text()).unwrap();
+        let status: Value = serde_json::from_str(&run.text()).unwrap();
         if status["movers"].as_array().is_some_and(|all| all.iter().any(|m| !m["slow"].is_null())) {
             break status;
         }
@@ -196,7 +198,7 @@ fn rules_and_dashboard_ask_for_metrics_that_there_are() {
     }
     let source = |path: &str| std::fs::read_to_string(contrib.join(path)).unwrap();
     let texts = [source("grafana/dmover.json"), source("prometheus/dmover.rules.yml")];
-    let dashboard: serde_json::Value = serde_json::from_str(&texts[0]).unwrap();
+    let dashboard: Value = serde_json::from_str(&texts[0]).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() > 5);
     let mut fleet = Fleet::with(1, "");
     fleet.call_mover("--metrics 0");
@@ -229,4 +231,35 @@ fn rules_and_dashboard_ask_for_metrics_that_there_are() {
             assert!(is_known, "nothing exposes {name}");
         }
     }
+}
+
+#[test]
+fn the_log_of_a_job_has_what_the_logs_of_its_movers_say() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let fleet = Fleet::new(2);
+    let bench = &fleet.bench;
+    bench.sh("mkdir backing source; echo x > backing/sound; echo x > backing/broken");
+    let fails = Action::Errno(errno_by_name("EIO").unwrap());
+    let rules = vec![Rule::new(Op::Open, fails).name("broken").count(0)];
+    let config = Config { rules, ..Config::default() };
+    let _faulty = FaultFs::mount(&bench.at("backing"), &bench.at("source"), config).unwrap();
+    fleet.dmover("copy -T source far --log-file log --log-format json").expect_code(3);
+    let log = std::fs::read_to_string(bench.at("log")).unwrap();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let pids: Vec<u64> =
+        fleet.movers.iter().map(|mover| mover.pid().as_raw_nonzero().get() as u64).collect();
+    let said = |pid: u64, level: &str, words: &str| {
+        lines.iter().any(|line| {
+            let fields = &line["fields"];
+            line["target"] == "mover"
+                && line["level"] == level
+                && fields["pid"] == pid
+                && fields["host"].as_str().is_some_and(|host| !host.is_empty())
+                && fields["message"].as_str().unwrap().contains(words)
+        })
+    };
+    assert!(pids.iter().any(|pid| said(*pid, "INFO", "at work for a job")), "{log}");
+    assert!(pids.iter().any(|pid| said(*pid, "WARN", "source/broken")), "{log}");
 }

@@ -1,6 +1,7 @@
 //! What goes on beside the driver: publishing, hearing, answering, and looking after what the broker has.
 use dmover_engine::Fatal;
 use dmover_engine::queue::{Class, Lease};
+use dmover_observe::{LogLevel, LogLine};
 use futures_util::StreamExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::{Shared, lock};
 use crate::link::decode_or_log;
-use crate::message::{self, Call, OutcomeMessage, Reply, TaskMessage};
+use crate::message::{self, Call, LogMessage, OutcomeMessage, Reply, TaskMessage};
 use crate::streams;
 
 /// What movers said and the coordinator has not heard: beyond so many entries they wait.
@@ -120,6 +121,31 @@ pub(super) async fn answer_all(shared: Arc<Shared>, mut calls: async_nats::Subsc
             });
         } else {
             reply(shared.answer(wanted)).await;
+        }
+    }
+}
+
+/// Puts what the logs of movers say into the log here, until the end.
+pub(super) async fn hear_logs(shared: Arc<Shared>) {
+    if !lock(&shared.record).body.wants_log {
+        return;
+    }
+    let Ok(mut said) = shared.link.client.subscribe(shared.names.log_subject()).await else {
+        return;
+    };
+    while let Some(message) = said.next().await {
+        let Some(LogMessage { host, pid, lines }) = decode_or_log(&message.payload) else {
+            continue;
+        };
+        for LogLine { level, target: from, text, missed } in lines {
+            if missed > 0 {
+                tracing::warn!(target: "mover", host, pid, missed, "lines of its log are missing here");
+            }
+            match level {
+                LogLevel::Error => tracing::error!(target: "mover", host, pid, from, "{text}"),
+                LogLevel::Warn => tracing::warn!(target: "mover", host, pid, from, "{text}"),
+                LogLevel::Info => tracing::info!(target: "mover", host, pid, from, "{text}"),
+            }
         }
     }
 }
