@@ -10,6 +10,7 @@ use dmover_sys::directory::TypeHint;
 use dmover_sys::{Errno, path, stat};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::context::entry_error;
 use crate::directory::Place;
@@ -22,8 +23,6 @@ use crate::told::Said;
 
 /// Entries that are planned before they are applied: enough to amortise, little to hold.
 const BATCH: usize = 128;
-/// Idle movers are looked for after so many names; fewer are not worth opening their directory anew.
-const SHARE_EVERY: usize = 16;
 /// Names in one shard of a directory that is too large for one task.
 const SHARD_NAMES: usize = 2048;
 /// Bytes of names in one shard, so that a task stays a small message.
@@ -507,10 +506,15 @@ impl Mover<'_> {
         let compared = self.engine.compares_at_sight(&frame.level);
         let mut batch = Vec::with_capacity(if at_sight { 0 } else { names.len().min(BATCH) });
         let mut names = VecDeque::from(names);
-        let mut taken = 0;
+        let (mut taken, mut since) = (0, Instant::now());
         while let Some(Seen { mut name, hint }) = names.pop_front() {
             taken += 1;
-            if taken % SHARE_EVERY == 0 && names.len() >= SHARE_EVERY {
+            if taken >= self.tools.stride.names() {
+                let elapsed_ms = since.elapsed().as_millis() as u64;
+                self.tools.stride = self.tools.stride.after(elapsed_ms);
+                (taken, since) = (0, Instant::now());
+            }
+            if taken == 0 && names.len() >= self.tools.stride.names().max(2) {
                 if self.lease.is_wanted_back() {
                     self.pass_on(frames, std::mem::take(&mut names));
                 } else if self.queue.is_hungry(Class::Small) && !self.share_directories(frames) {

@@ -65,6 +65,41 @@ impl Step {
     }
 }
 
+/// After so many names at most a mover looks whether others want a part of what it has; fewer are not worth opening their
+/// directory anew where they are brought over in no time.
+const STRIDE_MAX: usize = 16;
+/// A stride is to take no longer than so many milliseconds, and is made longer again below a quarter of that.
+const STRIDE_MS: u64 = 20;
+
+/// How many names are brought over before their mover looks whether others want a part of the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stride(usize);
+
+impl Default for Stride {
+    fn default() -> Self {
+        Self(STRIDE_MAX)
+    }
+}
+
+impl Stride {
+    /// So many.
+    pub fn names(self) -> usize {
+        self.0
+    }
+
+    /// The next one, after one has taken so long.
+    #[must_use]
+    pub fn after(self, elapsed_ms: u64) -> Self {
+        if elapsed_ms > STRIDE_MS {
+            Self((self.0 / 2).max(1))
+        } else if elapsed_ms < STRIDE_MS / 4 {
+            Self((self.0 * 2).min(STRIDE_MAX))
+        } else {
+            self
+        }
+    }
+}
+
 /// The second half of what is left of a chunk, in whole steps, if there are two at least.
 pub fn half(left: ByteRange, step: u64) -> Option<ByteRange> {
     let kept = (left.len() / 2).div_ceil(step) * step;
@@ -119,6 +154,19 @@ mod tests {
         assert_eq!(chunk_bytes(10 * MIB, 1, Some(MIB)), Some(MIB));
         assert_eq!(chunk_bytes(MIB, 8, Some(MIB)), None);
         assert_eq!(chunk_bytes(u64::MAX / 2, 8, Some(0)), None);
+    }
+
+    #[test]
+    fn strides_shrink_where_each_name_takes_long_and_grow_again() {
+        let run = |from: Stride, us: u64| {
+            (0..20).fold(from, |stride, _| stride.after(stride.names() as u64 * us / 1000))
+        };
+        let fast = Stride::default();
+        assert_eq!(run(fast, 10).names(), 16);
+        let slow = run(fast, 25_000);
+        assert_eq!(slow.names(), 1);
+        assert_eq!(run(slow, 10), fast);
+        assert_eq!(run(slow, 3_000).names(), 4);
     }
 
     #[test]

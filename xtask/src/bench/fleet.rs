@@ -5,7 +5,7 @@ use dmover_testkit::cluster::{Cluster, NatsServer, Piece, needs};
 use dmover_testkit::faultfs::{Config, FaultFs, Latency};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::duel::{Duel, DuelArgs, Rounds};
@@ -17,8 +17,9 @@ use super::subjects;
 const MEMORY: &str = "/dev/shm";
 /// What every operation of the slow file system takes.
 const LATENCY_US: u64 = 1000;
-/// Operations that each mover of the slow file system has in flight.
-const IN_FLIGHT: u32 = 4;
+/// Operations that each mover of the slow file system has in flight: so few that the processors here, which serve the file system as
+/// well, are not what is measured.
+const IN_FLIGHT: u32 = 1;
 
 /// Which cases are run.
 #[derive(Debug, Args)]
@@ -129,14 +130,16 @@ fn four_hosts(args: &FleetArgs, dmover: &Path, name: &str) -> Result<()> {
     }
     let scratch = tempfile::tempdir_in(MEMORY)?;
     let (backing, mountpoint) = (scratch.path().join("backing"), scratch.path().join("slow"));
-    fill(&backing.join("s"), scaled(40, args), 50, 4096)?;
+    fill(&backing.join("s"), scaled(20, args), 25, 4096)?;
     std::fs::create_dir(&mountpoint)?;
     let config = Config { latency: Latency::of_us(LATENCY_US), threads: 64, ..Config::default() };
     let slow = FaultFs::mount(&backing, &mountpoint, config)?;
-    let cluster = Cluster::new(&[&["base"], &hosts[..]].concat())?;
+    let bases = ["base", "other"];
+    let cluster = Cluster::new(&[&bases, &hosts[..]].concat())?;
     // A fleet of one and a fleet of four, each with a broker of its own, take turns.
-    let fleets = [1, hosts.len()].map(|count| -> Result<(NatsServer, Vec<Part>)> {
-        let broker = NatsServer::start(cluster.host("base"), "")?;
+    let fleets = [(1, bases[0]), (hosts.len(), bases[1])];
+    let fleets = fleets.map(|(count, base)| -> Result<(NatsServer, Vec<Part>)> {
+        let broker = NatsServer::start(cluster.host(base), "")?;
         let threads = IN_FLIGHT.to_string();
         let movers = hosts.iter().take(count).map(|host| {
             let command = cluster.host(host).command(dmover);
@@ -170,6 +173,7 @@ fn four_hosts(args: &FleetArgs, dmover: &Path, name: &str) -> Result<()> {
 }
 
 fn words_of(command: &Command) -> Vec<String> {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| PathBuf::from(word).display().to_string()).collect()
+    let words = std::iter::once(command.get_program()).chain(command.get_args()).map(Path::new);
+    // Quoted for a shell: some are scripts themselves.
+    words.map(|word| format!("'{}'", word.display().to_string().replace('\'', r"'\''"))).collect()
 }

@@ -1,5 +1,5 @@
 //! What a mover keeps to move bytes with.
-use dmover_plan::chunk::Step;
+use dmover_plan::chunk::{Step, Stride};
 use dmover_sys::buffer::PageBuffer;
 use dmover_sys::ring::Ring;
 use std::cell::OnceCell;
@@ -17,13 +17,15 @@ pub(crate) struct Tools {
     pub buffer: PageBuffer,
     /// How much of a chunk is copied at a time.
     pub step: Step,
+    /// How many names are brought over at once.
+    pub stride: Stride,
     ring: OnceCell<Option<Ring>>,
 }
 
 impl Tools {
     pub fn new(buffer_bytes: usize) -> Self {
         let buffer = PageBuffer::new(buffer_bytes);
-        Self { buffer, step: Step::default(), ring: OnceCell::new() }
+        Self { buffer, step: Step::default(), stride: Stride::default(), ring: OnceCell::new() }
     }
 
     /// The queue has failed: from now on there is none.
