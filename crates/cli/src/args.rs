@@ -504,6 +504,12 @@ pub struct LimitArgs {
     /// Entries per second
     #[arg(long, value_name = "N", value_parser = count)]
     pub ops_limit: Option<u64>,
+    /// Source files opened per second
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub open_limit: Option<u64>,
+    /// Files, directories and other entries made per second at the destination
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub create_limit: Option<u64>,
     /// Stop after so many failed entries
     #[arg(long, value_name = "N", value_parser = count)]
     pub max_errors: Option<u64>,

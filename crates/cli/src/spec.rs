@@ -647,6 +647,8 @@ fn limits(args: &LimitArgs) -> Limits {
         threads: args.threads.unwrap_or(0).into(),
         bytes_per_s: args.bwlimit,
         operations_per_s: args.ops_limit,
+        opens_per_s: args.open_limit,
+        creates_per_s: args.create_limit,
         errors_max: args.max_errors,
         duration_max_ms: args.max_duration,
         memory_bytes: args.memory,

@@ -104,11 +104,7 @@ impl Engine {
             capabilities: CapabilityCache::default(),
             temporaries: parts.temporaries,
             control: parts.control,
-            limits: RateLimits::new(
-                spec.limits.bytes_per_s,
-                spec.limits.operations_per_s,
-                parts.own_bytes_per_s,
-            ),
+            limits: RateLimits::new(&spec.limits, parts.own_bytes_per_s),
             privilege: Privilege::of_process(privileged, facts.umask),
             layout: parts.layout,
             kept_times: Mutex::default(),

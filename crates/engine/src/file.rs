@@ -162,6 +162,7 @@ impl Engine {
         level: &Level,
         record: &EntryRecord,
     ) -> Result<Opened, EntryError> {
+        self.limits.open(&self.control);
         station::at(Activity::SourceNames);
         let fail = |operation, e| {
             entry_error(Side::Source, operation, level.source_path(record.name.as_bytes()), e)
@@ -394,6 +395,7 @@ impl Mover<'_> {
         self.writes_to(target);
         let shown = || level.target_path(last);
         let mode = engine.birth_mode(target, &supply.metadata);
+        engine.limits.create(&engine.control);
         let file = file::create_new(&target.fd, name, mode)
             .and_then(|fd| {
                 if name == last && target.hands_down_nothing(engine.privilege) {
@@ -662,6 +664,7 @@ impl Mover<'_> {
         let fd = if existing {
             self.open_existing(level, target, last, &supply.metadata)?
         } else {
+            engine.limits.create(&engine.control);
             file::create_new(&target.fd, last, engine.closed_mode(&supply.metadata))
                 .map_err(|e| fail(Operation::Create, e))?
         };

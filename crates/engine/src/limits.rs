@@ -1,4 +1,5 @@
 //! The limits on rates that a person gave, shared by all movers.
+use dmover_model::Limits;
 use dmover_observe::{Activity, station};
 use dmover_plan::rate::TokenBucket;
 use std::sync::Mutex;
@@ -13,6 +14,8 @@ pub(crate) struct RateLimits {
     started: Instant,
     bytes: Option<Mutex<TokenBucket>>,
     operations: Option<Mutex<TokenBucket>>,
+    opens: Option<Mutex<TokenBucket>>,
+    creates: Option<Mutex<TokenBucket>>,
     /// So many processes share them evenly.
     shares: AtomicU32,
     /// What this process may move, whatever the job.
@@ -23,19 +26,17 @@ pub(crate) struct RateLimits {
 
 impl RateLimits {
     /// Those of a job, and what this process may move at most.
-    pub fn new(
-        bytes_per_s: Option<u64>,
-        operations_per_s: Option<u64>,
-        own_bytes_per_s: Option<u64>,
-    ) -> Self {
+    pub fn new(limits: &Limits, own_bytes_per_s: Option<u64>) -> Self {
         let bucket = |rate: Option<u64>| rate.map(|r| Mutex::new(TokenBucket::new(r, 0)));
         Self {
             started: Instant::now(),
-            bytes: bucket(bytes_per_s),
-            operations: bucket(operations_per_s),
+            bytes: bucket(limits.bytes_per_s),
+            operations: bucket(limits.operations_per_s),
+            opens: bucket(limits.opens_per_s),
+            creates: bucket(limits.creates_per_s),
             shares: AtomicU32::new(1),
             own: bucket(own_bytes_per_s),
-            rates: [bytes_per_s, own_bytes_per_s],
+            rates: [limits.bytes_per_s, own_bytes_per_s],
         }
     }
 
@@ -53,8 +54,22 @@ impl RateLimits {
 
     /// Waits until one more entry may be worked on.
     pub fn operation(&self, control: &Control) {
+        self.one(self.operations.as_ref(), control);
+    }
+
+    /// Waits until one more file may be opened at the source.
+    pub fn open(&self, control: &Control) {
+        self.one(self.opens.as_ref(), control);
+    }
+
+    /// Waits until one more entry may be made at the destination.
+    pub fn create(&self, control: &Control) {
+        self.one(self.creates.as_ref(), control);
+    }
+
+    fn one(&self, bucket: Option<&Mutex<TokenBucket>>, control: &Control) {
         let shares = u64::from(self.shares.load(Ordering::Relaxed));
-        self.wait(self.operations.as_ref(), shares, control);
+        self.wait(bucket, shares, control);
     }
 
     /// Whether bytes are counted against anything.

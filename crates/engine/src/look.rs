@@ -117,6 +117,7 @@ impl Mover<'_> {
         if is_temporary(name.as_bytes()) || engine.control.is_stopping() {
             return Some(name);
         }
+        self.engine.limits.open(&self.engine.control);
         station::at(Activity::SourceNames);
         let opened = path::open_file_at(&level.source.fd, name.as_bytes(), false);
         let found = opened.and_then(|fd| stat::stat_fd(&fd).map(|found| (fd, found)));

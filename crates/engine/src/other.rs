@@ -78,6 +78,7 @@ impl Mover<'_> {
             EntryKind::BlockDevice => Some(NodeType::BlockDevice),
             _ => None,
         };
+        self.engine.limits.create(&self.engine.control);
         let result = match node {
             Some(node) => {
                 let mode = self.engine.closed_mode(&record.metadata);

@@ -115,6 +115,12 @@ pub struct Limits {
     pub bytes_per_s: Option<u64>,
     /// Entries per second.
     pub operations_per_s: Option<u64>,
+    /// Source files opened per second for their content.
+    #[serde(default)]
+    pub opens_per_s: Option<u64>,
+    /// Entries made per second at the destination, temporaries among them.
+    #[serde(default)]
+    pub creates_per_s: Option<u64>,
     /// Stop after this many failed entries.
     pub errors_max: Option<u64>,
     /// Stop after this many milliseconds.

@@ -60,9 +60,11 @@ fn bandwidth_and_operations_are_limited() {
     let run = bench.copy("--bwlimit 1M s d").expect_code(0);
     assert!(run.elapsed > Duration::from_millis(900), "{:?}", run.elapsed);
     bench.sh("mkdir many; for i in $(seq 60); do : > many/$i; done");
-    let run = bench.copy("--ops-limit 40 many m").expect_code(0);
-    assert!(run.elapsed > Duration::from_millis(900), "{:?}", run.elapsed);
-    bench.assert_same("many", "m");
+    for limit in ["ops-limit", "open-limit", "create-limit"] {
+        let run = bench.copy(&format!("--{limit} 40 -T many {limit}")).expect_code(0);
+        assert!(run.elapsed > Duration::from_millis(900), "{limit}: {:?}", run.elapsed);
+        bench.assert_same("many", limit);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 use dmover_testkit::cluster::{Piece, needs};
 use dmover_testkit::faultfs::{Action, Config, FaultFs, Op, Rule, When, errno_by_name};
 use dmover_testkit::skip;
+use std::time::Duration;
 
 use crate::Fleet;
 
@@ -40,6 +41,21 @@ fn movers_for_one_class_do_the_other_when_they_are_idle() {
         fleet.dmover("copy -T --split-size=1M --reflink=never source far").expect_code(0);
         fleet.bench.assert_same("source", "far");
     }
+}
+
+/// Each mover alone would take half as long.
+#[test]
+fn all_movers_together_keep_the_limits_of_a_job() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let fleet = Fleet::new(2);
+    fleet.bench.sh("mkdir source; cd source; mkdir $(seq 20)
+                    for d in *; do for f in $(seq 10); do echo $f > $d/$f; done; done");
+    let run = fleet.dmover("copy -T --create-limit 40 source far").expect_code(0);
+    // 220 entries; what a tenth of a second allows goes at once.
+    assert!(run.elapsed > Duration::from_millis(4400), "{:?}", run.elapsed);
+    fleet.bench.assert_same("source", "far");
 }
 
 /// A client of a network file system may remember for a while that a name is absent, although another client has made it.
