@@ -6,7 +6,7 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_plan::temporary::TemporaryNames;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
@@ -113,6 +113,7 @@ impl Engine {
             recorder: parts.recorder,
             movers_max,
             movers: AtomicUsize::new(1),
+            unseen_until_ms: AtomicU64::new(0),
             buffer_bytes,
             ring_bytes,
             depth_max: depth_max(open_files_max, movers_max),

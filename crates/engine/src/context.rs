@@ -12,7 +12,7 @@ use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::{Errno, stat};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ const EACCES: i32 = 13;
 /// What another host has made is looked for once more after so long, then after twice as long, and so on; and no longer than that.
 const SEEN_AGAIN: Duration = Duration::from_millis(20);
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
+/// After something has not come into sight, nothing else is waited for as long as such things come more often than this.
+const UNSEEN_FOR: Duration = Duration::from_secs(10);
 
 /// Whether an error may be that of a directory in which nothing may be changed now.
 pub(crate) fn is_locked_out(errno: i32) -> bool {
@@ -104,6 +106,8 @@ pub struct Engine {
     pub(crate) movers_max: usize,
     /// How many may work at present.
     pub(crate) movers: AtomicUsize,
+    /// Nothing that is not in sight is waited for until then, in milliseconds since the start.
+    pub(crate) unseen_until_ms: AtomicU64,
     pub(crate) buffer_bytes: usize,
     /// What the buffers of a mover's ring may have together.
     pub(crate) ring_bytes: usize,
@@ -297,7 +301,15 @@ impl Engine {
             let is_unseen = error.side == Side::Destination
                 && (stat::is_absent_number(error.errno) || error.class == ErrorClass::Stale);
             let goes_on = self.desk.is_some() && !self.control.is_stopping();
-            if !is_unseen || !goes_on || begun.elapsed() >= SEEN_WITHIN {
+            if !is_unseen || !goes_on {
+                return result;
+            }
+            // Where something is gone for good, much that was in it is: then it is not waited for again and again.
+            let now_ms = self.started.elapsed().as_millis() as u64;
+            let given_up = self.unseen_until_ms.load(Ordering::Relaxed);
+            if now_ms < given_up || begun.elapsed() >= SEEN_WITHIN {
+                self.unseen_until_ms
+                    .fetch_max(now_ms + UNSEEN_FOR.as_millis() as u64, Ordering::Relaxed);
                 return result;
             }
             tracing::debug!(?error, "looking once more for what another mover has made");

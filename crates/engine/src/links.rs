@@ -312,11 +312,12 @@ impl Mover<'_> {
             entry_error(Side::Destination, Operation::Link, path, e)
         };
         let target = level.target.as_ref().ok_or_else(|| fail(Errno::NOENT))?;
-        let found = match stat::stat_at(&target.fd, name.as_bytes(), false) {
+        let look = || stat::stat_at(&target.fd, name.as_bytes(), false).map_err(fail);
+        let found = match if done { self.engine.until_seen(look) } else { look() } {
             Ok(found) => found,
             // A large file that failed has been told already.
-            Err(error) if stat::is_absent(error) && done => return Ok(None),
-            Err(error) => return Err(fail(error)),
+            Err(error) if stat::is_absent_number(error.errno) && done => return Ok(None),
+            Err(error) => return Err(error),
         };
         let metadata = self.engine.mounts.metadata(&found);
         if !trusted && !self.is_the_same(&record.metadata, &metadata, target) {

@@ -113,11 +113,13 @@ fn meet_on_storage(own: &FileSystemPath, line: &[u8]) -> bool {
     device == Some(own.device) && (own.path.starts_with(&path) || path.starts_with(&own.path))
 }
 
-/// Whether a process holds a lock. A shared lock can be asked for where a file is only read (NFS refuses the other kind), and
+/// Whether a process holds a lock, or that cannot be told. A shared lock can be asked for where a file is only read (NFS refuses the other kind), and
 /// two who look do not take each other for the holder.
 fn is_held(path: &Path) -> bool {
-    let Ok(file) = std::fs::File::open(path) else { return false };
-    !file::try_lock_shared(&file).unwrap_or(true)
+    match std::fs::File::open(path) {
+        Ok(file) => !file::try_lock_shared(&file).unwrap_or(false),
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
 }
 
 /// The lock of one job; it goes when this is dropped.
@@ -228,7 +230,7 @@ impl StateDirectory {
         }
     }
 
-    /// Takes the turn to stand by for a job, as long as what is answered lives, also in a program that this process becomes.
+    /// Takes the turn to stand by for a job, as long as what is answered lives.
     /// `None`: somebody else has it.
     ///
     /// # Errors
@@ -240,7 +242,6 @@ impl StateDirectory {
         if !file::try_lock(&turn)? {
             return Ok(None);
         }
-        file::keep_over_exec(&turn)?;
         Ok(Some(turn))
     }
 

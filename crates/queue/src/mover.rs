@@ -145,7 +145,7 @@ impl Mover {
     /// It cannot go on.
     pub fn run(&self) -> Result<u64, Fatal> {
         let (tell, news) = mpsc::channel();
-        self.link.runtime.spawn(watch_jobs(Arc::clone(&self.link), tell.clone()));
+        let watcher = self.link.runtime.spawn(watch_jobs(Arc::clone(&self.link), tell.clone()));
         let mut offers: HashMap<String, Box<OfferRecord>> = HashMap::new();
         let mut sessions: HashMap<String, Session> = HashMap::new();
         let mut tried: HashMap<(String, u64), Instant> = HashMap::new();
@@ -167,6 +167,10 @@ impl Mover {
                     if let Some(session) = sessions.remove(&job) {
                         session.end();
                     }
+                }
+                Err(_) if watcher.is_finished() => {
+                    let hint = "is it running? See its log";
+                    return Err(Fatal::unavailable("the broker tells of no jobs any more", hint));
                 }
                 Err(_) => {}
             }
@@ -325,6 +329,8 @@ impl Worker {
         let joined = self.join(record, &names, &mut has_worked);
         if let Err(error) = &joined {
             let (info, why) = (self.info.clone(), error.to_string());
+            // Trouble of another kind says nothing about what was done.
+            let has_worked = has_worked && matches!(error, Fatal::Refused { .. });
             self.call(&names, &Call::Unable { info, why, has_worked });
         }
         joined

@@ -60,6 +60,8 @@ struct State {
     fetching: [usize; CLASSES],
     /// Threads that wait for a task.
     waiting: usize,
+    /// Something was in hand at some time.
+    has_worked: bool,
     /// When a task of each class was last in hand.
     had_ms: [u64; CLASSES],
     /// No new tasks: this process is about to leave.
@@ -225,7 +227,7 @@ impl RemoteQueue {
 
     /// Whether anything was ever in hand.
     pub fn has_worked(&self) -> bool {
-        !self.state().claimed.is_empty()
+        self.state().has_worked
     }
 
     /// Whether nothing is in hand.
@@ -322,6 +324,7 @@ impl RemoteQueue {
         let class = Class::of(&lease.task) as usize;
         state.running[class] += 1;
         state.had_ms[class] = now_ms;
+        state.has_worked = true;
         state.ready.push_back(lease);
         drop(state);
         self.work.notify_one();
@@ -634,7 +637,7 @@ impl Queue for RemoteQueue {
                 && self.plenty.load(Ordering::Relaxed)
                 && state.ready.is_empty()
                 && state.fetching[class as usize] > 0;
-            soon || state.starves(class)
+            soon || (state.takes(self.class, class, Lease::now_ms()) && state.starves(class))
         };
         // What was just handed on is on its way back as a task.
         let is_fed = Lease::now_ms() < self.fed_ms.load(Ordering::Relaxed);

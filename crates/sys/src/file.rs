@@ -186,8 +186,3 @@ pub fn try_lock(file: impl AsFd) -> Result<bool> {
         Err(error) => Err(error),
     }
 }
-
-/// Lets a descriptor live on in the program that this process becomes, execve(2).
-pub fn keep_over_exec(file: impl AsFd) -> Result<()> {
-    rustix::io::fcntl_setfd(file.as_fd(), rustix::io::FdFlags::empty())
-}

@@ -74,19 +74,27 @@ pub(super) fn can_retry(file: &JobFile) -> bool {
 }
 
 /// Becomes the command of a job.
-pub(super) fn run_again(known: &Known, detach: bool, more: &[&str]) -> ExitCode {
+fn run_again(known: &Known, detach: bool, more: &[&str]) -> ExitCode {
+    let mut command = match command_of(known, detach, more) {
+        Ok(command) => command,
+        Err(refused) => return refuse(refused),
+    };
+    let error = command.exec();
+    failure(&format!("cannot run the command of job {}: {error}", known.file.job), "type it again");
+    exit(Code::Fatal)
+}
+
+/// The command of a job, to be run where it was typed.
+pub(super) fn command_of(known: &Known, detach: bool, more: &[&str]) -> Result<Command, Refused> {
     let words: Vec<OsString> =
         known.file.command.iter().map(|word| word.to_path().into_os_string()).collect();
-    let program = match std::env::current_exe() {
-        Ok(program) => program,
-        Err(error) => {
-            failure(&format!("cannot find the program itself: {error}"), "is /proc mounted?");
-            return exit(Code::Fatal);
-        }
-    };
+    let program = std::env::current_exe().map_err(|error| {
+        let message = format!("cannot find the program itself: {error}");
+        (message, "is /proc mounted?", Code::Fatal)
+    })?;
     let Some((_, words)) = words.split_first() else {
-        failure(&format!("it is not known what job {} was", known.file.job), "type its command");
-        return exit(Code::Usage);
+        let message = format!("it is not known what job {} was", known.file.job);
+        return Err((message, "type its command", Code::Usage));
     };
     // The verb comes first; what is added must not come after a '--'.
     let verbs = if words.first().is_some_and(|verb| verb == "snapshot") { 2 } else { 1 };
@@ -94,13 +102,11 @@ pub(super) fn run_again(known: &Known, detach: bool, more: &[&str]) -> ExitCode 
     let more = more.iter().filter(|word| !rest.iter().any(|known| known == **word));
     let mut command = Command::new(program);
     command.args(verb).args(more).args(detach.then_some("--detach")).args(rest);
-    // It is run where it was typed, and this was perhaps not named from there.
+    // This was perhaps not named from there.
     let state = std::path::absolute(known.state.path());
     command.env("DMOVER_STATE_DIR", state.as_deref().unwrap_or(known.state.path()));
     command.current_dir(known.file.directory.to_path());
-    let error = command.exec();
-    failure(&format!("cannot run the command of job {}: {error}", known.file.job), "type it again");
-    exit(Code::Fatal)
+    Ok(command)
 }
 
 /// Forgets jobs, with what they have left at their destination.

@@ -133,7 +133,9 @@ pub(super) async fn hear_logs(shared: Arc<Shared>) {
     let Ok(mut said) = shared.link.client.subscribe(shared.names.log_subject()).await else {
         return;
     };
-    while let Some(message) = said.next().await {
+    while !shared.is_closed() {
+        let Ok(message) = tokio::time::timeout(LOOK_EVERY, said.next()).await else { continue };
+        let Some(message) = message else { return };
         let Some(LogMessage { host, pid, lines }) = decode_or_log(&message.payload) else {
             continue;
         };
