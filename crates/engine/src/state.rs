@@ -113,8 +113,8 @@ fn meet_on_storage(own: &FileSystemPath, line: &[u8]) -> bool {
     device == Some(own.device) && (own.path.starts_with(&path) || path.starts_with(&own.path))
 }
 
-/// Whether a process holds a lock, or that cannot be told. A shared lock can be asked for where a file is only read (NFS refuses the other kind), and
-/// two who look do not take each other for the holder.
+/// Whether a process holds a lock, or that cannot be told. A shared lock can be asked for where a file is only read (NFS refuses
+/// the other kind), and two who look do not take each other for the holder.
 fn is_held(path: &Path) -> bool {
     match std::fs::File::open(path) {
         Ok(file) => !file::try_lock_shared(&file).unwrap_or(false),
@@ -230,8 +230,7 @@ impl StateDirectory {
         }
     }
 
-    /// Takes the turn to stand by for a job, as long as what is answered lives.
-    /// `None`: somebody else has it.
+    /// Takes the turn to stand by for a job, as long as what is answered lives. `None`: somebody else has it.
     ///
     /// # Errors
     /// The job's directory cannot be written to.

@@ -1,7 +1,6 @@
 //! `dmover standby`: goes on with a job whose process is gone.
 use dmover_engine::{JobPhase, JobStatus};
 use dmover_model::ExitCode as Code;
-
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::os::fd::OwnedFd;
