@@ -162,7 +162,8 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let identity = target.metadata.identity;
-        let searched = *self.cleaned == Some(identity) && self.lease.task.lost.is_empty();
+        let searched =
+            *self.cleaned == Some(identity) && self.lease.task.lost_leases().next().is_none();
         if engine.spec.policy.dry_run || searched {
             return Ok(());
         }

@@ -162,11 +162,11 @@ impl Mover<'_> {
         self.engine.temporaries.of_lease(self.lease.number, number)
     }
 
-    /// Whether a name was left by an earlier run, or by a mover that has lost this very task.
+    /// Whether a name was left by an earlier run, or by a mover that has lost this very task or one above it.
     pub fn is_leftover(&self, name: &[u8]) -> bool {
         let temporaries = &self.engine.temporaries;
-        let is_lost = |lease: &u32| temporaries.is_of_lease(name, *lease);
-        temporaries.is_leftover(name) || self.lease.task.lost.iter().any(is_lost)
+        let is_lost = |lease| temporaries.is_of_lease(name, lease);
+        temporaries.is_leftover(name) || self.lease.task.lost_leases().any(is_lost)
     }
 
     /// Whether an earlier run of this task has handed something on, so that it is another task's.

@@ -253,12 +253,20 @@ pub struct Task {
     pub given: Vec<TreePath>,
     /// Leases of it that ran out in this run. Whoever had them may be at work still.
     pub lost: Vec<u32>,
+    /// Leases that ran out on the tasks that handed this one on: it was part of what their holders had.
+    pub lost_above: Vec<u32>,
 }
 
 impl Task {
     /// One that nobody has begun.
     pub fn new(id: TaskId, kind: TaskKind, budget: Budget) -> Self {
-        Self { id, kind, budget, resumed: false, given: Vec::new(), lost: Vec::new() }
+        let (given, lost, lost_above) = (Vec::new(), Vec::new(), Vec::new());
+        Self { id, kind, budget, resumed: false, given, lost, lost_above }
+    }
+
+    /// All leases that ran out and may have left something where this task works.
+    pub fn lost_leases(&self) -> impl Iterator<Item = u32> {
+        self.lost_above.iter().chain(&self.lost).copied()
     }
 }
 

@@ -46,6 +46,8 @@ struct Flight {
     earlier: Vec<NodeId>,
     /// What it has handed on, if that is remembered.
     given: Vec<TreePath>,
+    /// Leases that ran out on it and on those above it: what it hands on may have been begun under them.
+    lost: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -389,9 +391,12 @@ impl Coordinator {
         out: &mut Vec<Command>,
     ) {
         let mut shelved = Vec::new();
+        let from = origin.and_then(|origin| self.flights.get(&origin));
+        let lost = from.map_or(Vec::new(), |flight| flight.lost.clone());
         for (node, kind) in tasks {
             self.hold(node);
-            let task = Shelved { node, task: self.number(kind) };
+            let mut task = Shelved { node, task: self.number(kind) };
+            task.task.lost_above.clone_from(&lost);
             if !task.task.kind.is_begun_anew() {
                 self.change(|| Change::Added { task: task.clone(), origin });
             }
@@ -440,7 +445,8 @@ impl Coordinator {
         *self.out.of(&task.kind) += 1;
         let (large, begun_anew) = (task.kind.is_large(), task.kind.is_begun_anew());
         let (reported, earlier, given) = (Vec::new(), Vec::new(), task.given.clone());
-        let flight = Flight { node, large, begun_anew, reported, earlier, given };
+        let lost = task.lost_above.clone();
+        let flight = Flight { node, large, begun_anew, reported, earlier, given, lost };
         self.flights.insert(task.id, flight);
         out.push(Command::Publish(task));
     }
@@ -465,6 +471,7 @@ impl Coordinator {
     fn expired(&mut self, task: Task, out: &mut Vec<Command>) {
         let Some(flight) = self.flights.get_mut(&task.id) else { return };
         flight.earlier.append(&mut flight.reported);
+        flight.lost = task.lost_leases().collect();
         if matches!(task.kind, TaskKind::Chunk(_)) {
             let node = flight.node;
             self.fail_node(node, ErrorClass::Fenced, "a mover lost its lease on a chunk");

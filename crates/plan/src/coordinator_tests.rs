@@ -672,7 +672,7 @@ fn scan_of(path: &str, names: &[&str]) -> TaskKind {
 
 #[test]
 fn whoever_gets_a_lost_task_leaves_alone_what_was_handed_on() {
-    let mut coordinator = Coordinator::new(4, BUDGET).remembering();
+    let mut coordinator = Coordinator::new(8, BUDGET).remembering();
     let tasks = vec![scan_of("", &["a", "b", "c"])];
     let commands = coordinator.handle(Input::Start { tasks, more: false });
     let [Command::Publish(task)] = &commands[..] else { panic!("{commands:?}") };
@@ -686,6 +686,23 @@ fn whoever_gets_a_lost_task_leaves_alone_what_was_handed_on() {
     let path = |name: &str| TreePath::new(name.as_bytes()).unwrap();
     assert_eq!(again.given, [path("b"), path("c")]);
     assert!(again.resumed && again.lost == [7], "leftovers of that lease are looked for");
+    // Whoever gets a part of it now works where the holder of that lease was.
+    let hand_on = |coordinator: &mut Coordinator, from: TaskId, names: &[&str]| {
+        let part = NewTask { parent: Parent::Inherited, kind: scan_of("d", names) };
+        let outcome = Outcome { tasks: vec![part], ..Outcome::default() };
+        let commands = coordinator.handle(Input::Report(from, outcome));
+        let [Command::Publish(part)] = &commands[..] else { panic!("{commands:?}") };
+        part.clone()
+    };
+    let mut part = hand_on(&mut coordinator, again.id, &["x", "y"]);
+    assert_eq!((&part.lost[..], &part.lost_above[..]), (&[][..], &[7][..]));
+    let smaller = hand_on(&mut coordinator, part.id, &["x"]);
+    assert_eq!(smaller.lost_above, [7]);
+    part.lost.push(9);
+    let commands = coordinator.handle(Input::Expired(part));
+    let [Command::Publish(part)] = &commands[..] else { panic!("{commands:?}") };
+    let smaller = hand_on(&mut coordinator, part.id, &["y"]);
+    assert_eq!(smaller.lost_above, [7, 9]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Number of the protocol between coordinator and movers. Others are refused.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Above so many bytes a message is compressed.
 const PLAIN_MAX: usize = 1024;

@@ -50,10 +50,14 @@ impl Sshd {
              ListenAddress {address}:22\nHostKey {key}\nAuthorizedKeysFile {user}.pub\n\
              PidFile none\nUsePAM no\nUseDNS no\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nStrictModes no\n\
-             PrintMotd no\nMaxStartups 200\nMaxSessions 200\nSubsystem sftp internal-sftp\n",
+             PrintMotd no\nMaxStartups 200\nMaxSessions 200\nSubsystem sftp internal-sftp\n\
+             SetEnv HOME={home}\n",
             address = host.address(),
             key = known.display(),
             user = user_key(&shared).display(),
+            // A shell below sshd reads ~/.bashrc, and what this machine's user wrote there may wait
+            // for a lock that a killed session has left.
+            home = directory.display(),
         );
         std::fs::write(directory.join("config"), text)?;
         let mut server = Self { daemon: None, host: host.clone(), directory };
