@@ -5,6 +5,7 @@
 //! Nothing here is shipped, and nothing here asks dmover's own code whether dmover was right.
 // A test looks paths up as a user's script would.
 #![allow(clippy::disallowed_methods)]
+pub mod clock;
 pub mod cluster;
 pub mod compare;
 pub mod faultfs;

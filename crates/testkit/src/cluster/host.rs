@@ -1,5 +1,6 @@
 //! One host: a network namespace and a host name.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -136,6 +137,11 @@ impl Host {
         command_in(&self.namespace, &self.name, program.as_ref())
     }
 
+    /// What goes in front of a program and its arguments to have it run on this host, as [`Self::command`] does.
+    pub fn words(&self) -> Vec<OsString> {
+        words_for(&self.namespace, &self.name)
+    }
+
     /// The processes on this host.
     pub fn pids(&self) -> Result<Vec<u32>> {
         network::pids_in(std::slice::from_ref(&self.namespace))
@@ -171,11 +177,18 @@ impl Host {
 
 /// A program in a namespace, with a host name of its own.
 pub(super) fn command_in(namespace: &str, name: &str, program: &std::ffi::OsStr) -> Command {
-    let mut net = std::ffi::OsString::from("--net=");
-    net.push(network::namespace_file(namespace));
     let found = program.to_str().and_then(tool::find);
     let program = found.as_deref().map_or(program, Path::as_os_str);
-    let mut command = Command::new("nsenter");
-    command.arg(net).args(["unshare", "--uts", "sh", "-c", BECOME, name]).arg(program);
+    let words = words_for(namespace, name);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).arg(program);
     command
+}
+
+fn words_for(namespace: &str, name: &str) -> Vec<OsString> {
+    let mut net = OsString::from("--net=");
+    net.push(network::namespace_file(namespace));
+    let mut words = vec![OsString::from("nsenter"), net];
+    words.extend(["unshare", "--uts", "sh", "-c", BECOME, name].map(OsString::from));
+    words
 }

@@ -1,5 +1,5 @@
-//! Movers in processes of their own, a coordinator and a broker, all of which are killed, stopped and made to forget at any
-//! moment.
+//! Movers on hosts of their own, a coordinator and a broker, all of which are killed, stopped, cut off and made to forget at
+//! any moment. Clocks of movers are minutes apart.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use rustix::process::Signal;
 use super::check::{leftovers, lying_files};
 use super::run::{Dmover, Run, Running};
 use super::{LaneOptions, LaneReport, rng, stage};
-use crate::cluster::{NatsServer, Piece, needs};
+use crate::clock::{self, WrongClock};
+use crate::cluster::{Cluster, Host, NatsServer, Piece, needs};
 use crate::compare::{CompareOptions, compare};
 use crate::image::FileSystem;
 use crate::skip::skipped;
@@ -24,6 +25,11 @@ const SIZE: u64 = 512 << 20;
 const ENTRIES: u64 = 300;
 /// Seeds that share a source.
 const SEEDS_PER_SOURCE: u64 = 25;
+/// Where the coordinator and the broker run, and where movers do.
+const HEAD: &str = "head";
+const HOSTS: [&str; 4] = ["m0", "m1", "m2", "m3"];
+/// How wrong the clocks of movers are, in seconds: less than what is refused.
+const AHEAD_S: [i64; 4] = [0, 0, 300, -300];
 /// A mover that says nothing for so long has lost its tasks.
 const LEASE: Duration = Duration::from_secs(1);
 /// A job ends within this, whatever is done to it.
@@ -42,6 +48,8 @@ enum Fault {
     WipeBroker,
     /// A mover is stopped for longer than its lease, and goes on.
     StopMover,
+    /// The host of a mover is cut off for longer than the lease.
+    CutLink,
 }
 
 /// Disturbs jobs at seeded moments on one file system after the other.
@@ -50,11 +58,16 @@ enum Fault {
 /// What keeps it from running at all.
 pub fn fleet(options: &LaneOptions) -> Result<LaneReport> {
     let mut report = LaneReport::new("fleet");
-    if let Err(why) = needs(&[Piece::Nats]) {
-        skipped("lane fleet", &why);
-        report.add("skipped", 1);
-        return Ok(report);
-    }
+    let clocks = AHEAD_S.iter().map(|ahead| WrongClock::new(*ahead)).collect::<Result<Vec<_>, _>>();
+    let needed = needs(&[Piece::Network, Piece::Nats]).and(clocks);
+    let clocks = match needed {
+        Ok(clocks) => clocks,
+        Err(why) => {
+            skipped("lane fleet", &why);
+            report.add("skipped", 1);
+            return Ok(report);
+        }
+    };
     let all = [FileSystem::Ext4, FileSystem::Tmpfs, FileSystem::Xfs];
     let mut grounds = Vec::new();
     for mounted in report.images(&all, SIZE) {
@@ -67,7 +80,7 @@ pub fn fleet(options: &LaneOptions) -> Result<LaneReport> {
         let turn = seed as usize % grounds.len();
         let ground = &mut grounds[turn];
         ground.renew(seed / SEEDS_PER_SOURCE, ENTRIES)?;
-        let failures = Experiment::new(options, seed, ground)?.run(report);
+        let failures = Experiment::new(options, seed, ground, &clocks)?.run(report);
         let place = ground.mounted.path().join("place");
         if std::fs::symlink_metadata(&place).is_ok() {
             tree::remove(&place)?;
@@ -78,26 +91,47 @@ pub fn fleet(options: &LaneOptions) -> Result<LaneReport> {
     Ok(report)
 }
 
-struct Experiment {
+struct Experiment<'a> {
     dmover: Dmover,
+    clocks: &'a [WrongClock],
     rng: ChaCha8Rng,
     words: Vec<OsString>,
     source: PathBuf,
     place: PathBuf,
     broker: NatsServer,
-    movers: Vec<Running>,
+    movers: Vec<(Running, Host)>,
     /// Movers that are stopped, and until when.
-    stopped: Vec<(Running, Instant)>,
+    stopped: Vec<((Running, Host), Instant)>,
+    /// Hosts that are cut off, and until when.
+    cut: Vec<(Host, Instant)>,
+    /// Processes whose clock was wrong.
+    deceived: Vec<u32>,
+    cluster: Cluster,
     story: Vec<String>,
     /// Movers so far.
     called: u32,
 }
 
-impl Experiment {
-    fn new(options: &LaneOptions, seed: u64, ground: &stage::Ground) -> Result<Self> {
+impl Drop for Experiment<'_> {
+    fn drop(&mut self) {
+        self.movers.clear();
+        self.stopped.clear();
+        self.deceived.iter().for_each(|pid| clock::clear_after(*pid));
+    }
+}
+
+impl<'a> Experiment<'a> {
+    fn new(
+        options: &LaneOptions,
+        seed: u64,
+        ground: &stage::Ground,
+        clocks: &'a [WrongClock],
+    ) -> Result<Self> {
         let mut rng = rng("fleet", seed);
         let (source, place) = (ground.source(), ground.mounted.path().join("place"));
-        let broker = NatsServer::start_local("")?;
+        let names: Vec<&str> = std::iter::once(HEAD).chain(HOSTS).collect();
+        let cluster = Cluster::new(&names)?;
+        let broker = NatsServer::start(cluster.host(HEAD), "")?;
         let verb = if rng.random_bool(0.6) { "sync" } else { "copy" };
         let mut words: Vec<OsString> =
             vec![verb.into(), "--json".into(), "--progress=never".into()];
@@ -118,8 +152,22 @@ impl Experiment {
         }
         // The kernel hangs up on stopped processes whose group has lost its parent.
         let dmover = Dmover::new(&options.program)?.patience(PATIENCE).wrapped(["nohup"]);
-        let (movers, stopped, story) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { dmover, rng, words, source, place, broker, movers, stopped, story, called: 0 })
+        Ok(Self {
+            dmover,
+            clocks,
+            rng,
+            words,
+            source,
+            place,
+            broker,
+            movers: Vec::new(),
+            stopped: Vec::new(),
+            cut: Vec::new(),
+            deceived: Vec::new(),
+            cluster,
+            story: Vec::new(),
+            called: 0,
+        })
     }
 
     fn call_mover(&mut self) -> Result<()> {
@@ -131,10 +179,18 @@ impl Experiment {
             let name = format!("mover-{}", self.called);
             words.extend(["-vv".into(), "--log-file".into(), Path::new(&logs).join(name).into()]);
         }
+        let host = self.cluster.host(HOSTS[self.called as usize % HOSTS.len()]).clone();
         self.called += 1;
-        let mover = self.dmover.start(words)?;
-        self.movers.push(mover);
+        let clock = &self.clocks[self.rng.random_range(0..self.clocks.len())];
+        let front = [host.words(), clock.words()].concat();
+        let mover = self.dmover.start_behind(&front, words)?;
+        self.deceived.push(mover.pid().as_raw_nonzero().get() as u32);
+        self.movers.push((mover, host));
         Ok(())
+    }
+
+    fn call_coordinator(&self) -> Result<Running> {
+        self.dmover.start_behind(&self.cluster.host(HEAD).words(), &self.words)
     }
 
     fn run(mut self, report: &mut LaneReport) -> Result<Vec<String>> {
@@ -147,7 +203,7 @@ impl Experiment {
         // The next pass has something to do, and those who were stopped wake up in it.
         self.change_source()?;
         let second = self.one_pass(report, &mut failures)?;
-        self.wake(true);
+        self.wake(true)?;
         self.check(&second, "after the next pass", &mut failures)?;
         let story = self.story.join("; ");
         Ok(failures.into_iter().map(|failure| format!("{failure} [{story}]")).collect())
@@ -164,7 +220,7 @@ impl Experiment {
     /// Runs the job to its end, however often it has to be begun.
     fn one_pass(&mut self, report: &mut LaneReport, failures: &mut Vec<String>) -> Result<Run> {
         let begun = Instant::now();
-        let mut coordinator = self.dmover.start(&self.words)?;
+        let mut coordinator = self.call_coordinator()?;
         let mut faults = self.rng.random_range(1..=4);
         let mut next = begun + self.pause();
         loop {
@@ -174,8 +230,8 @@ impl Experiment {
                 return Ok(run);
             }
             ensure!(begun.elapsed() < 2 * PATIENCE, "the job hangs: {}", self.story.join("; "));
-            self.wake(false);
-            for mover in &mut self.movers {
+            self.wake(false)?;
+            for (mover, _) in &mut self.movers {
                 ensure!(!mover.has_ended()?, "a mover has ended: {}", mover.stderr_so_far());
             }
             if faults > 0 && Instant::now() >= next {
@@ -188,7 +244,7 @@ impl Experiment {
                     coordinator.kill()?;
                     let lies = lying_files(&self.source, &self.place).context("look for lies")?;
                     failures.extend(lies.into_iter().map(|lie| format!("after a kill: {lie}")));
-                    coordinator = self.dmover.start(&self.words)?;
+                    coordinator = self.call_coordinator()?;
                 } else {
                     self.disturb(fault)?;
                 }
@@ -204,11 +260,12 @@ impl Experiment {
 
     fn draw(&mut self) -> Fault {
         match self.rng.random_range(0..100) {
-            0..40 => Fault::KillMover,
-            40..55 => Fault::KillCoordinator,
-            55..68 => Fault::KillBroker,
-            68..80 => Fault::WipeBroker,
-            _ => Fault::StopMover,
+            0..30 => Fault::KillMover,
+            30..45 => Fault::KillCoordinator,
+            45..57 => Fault::KillBroker,
+            57..69 => Fault::WipeBroker,
+            69..85 => Fault::StopMover,
+            _ => Fault::CutLink,
         }
     }
 
@@ -216,16 +273,26 @@ impl Experiment {
         match fault {
             Fault::KillMover | Fault::StopMover => {
                 let chosen = self.rng.random_range(0..self.movers.len());
-                let mover = self.movers.swap_remove(chosen);
+                let (mover, host) = self.movers.swap_remove(chosen);
                 if fault == Fault::KillMover {
                     mover.kill()?;
                 } else {
                     mover.signal(Signal::STOP);
-                    let longer = LEASE.mul_f64(self.rng.random_range(1.5..6.0));
-                    self.stopped.push((mover, Instant::now() + longer));
+                    let until = self.longer_than_a_lease();
+                    self.stopped.push(((mover, host), until));
                 }
                 // Somebody has to do the work.
                 if self.movers.is_empty() || self.rng.random_bool(0.7) {
+                    self.call_mover()?;
+                }
+            }
+            Fault::CutLink => {
+                let chosen = self.rng.random_range(0..self.movers.len());
+                let host = self.movers[chosen].1.clone();
+                host.cut_link()?;
+                let until = self.longer_than_a_lease();
+                self.cut.push((host, until));
+                if self.rng.random_bool(0.5) {
                     self.call_mover()?;
                 }
             }
@@ -242,17 +309,29 @@ impl Experiment {
         Ok(())
     }
 
-    /// Has movers go on that were stopped for long enough; `all`: in any case.
-    fn wake(&mut self, all: bool) {
+    fn longer_than_a_lease(&mut self) -> Instant {
+        Instant::now() + LEASE.mul_f64(self.rng.random_range(1.5..6.0))
+    }
+
+    /// Has movers go on that were stopped or cut off for long enough; `all`: in any case.
+    fn wake(&mut self, all: bool) -> Result<()> {
         let now = Instant::now();
         for (mover, until) in std::mem::take(&mut self.stopped) {
             if all || now >= until {
-                mover.signal(Signal::CONT);
+                mover.0.signal(Signal::CONT);
                 self.movers.push(mover);
             } else {
                 self.stopped.push((mover, until));
             }
         }
+        for (host, until) in std::mem::take(&mut self.cut) {
+            if all || now >= until {
+                host.mend_link()?;
+            } else {
+                self.cut.push((host, until));
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, run: &Run, when: &str, failures: &mut Vec<String>) -> Result<()> {

@@ -105,7 +105,11 @@ impl Dmover {
 
     /// The program with nothing of the caller's own configuration.
     pub fn command(&self) -> Command {
-        let mut words = self.wrapper.iter();
+        self.command_behind(&[])
+    }
+
+    fn command_behind(&self, front: &[OsString]) -> Command {
+        let mut words = front.iter().chain(&self.wrapper);
         let mut command = match words.next() {
             None => Command::new(&self.program),
             Some(first) => {
@@ -136,6 +140,19 @@ impl Dmover {
         self.start_with(arguments, Vec::new())
     }
 
+    /// Starts the program behind other words, such as those of [`Host::words`].
+    ///
+    /// [`Host::words`]: crate::cluster::Host::words
+    pub fn start_behind<S: AsRef<OsStr>>(
+        &self,
+        words: &[OsString],
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Result<Running> {
+        let mut command = self.command_behind(words);
+        command.args(arguments);
+        self.launch(command, Vec::new())
+    }
+
     /// Starts the program with these arguments and this standard input.
     pub fn start_with<S: AsRef<OsStr>>(
         &self,
@@ -144,6 +161,10 @@ impl Dmover {
     ) -> Result<Running> {
         let mut command = self.command();
         command.args(arguments);
+        self.launch(command, input)
+    }
+
+    fn launch(&self, mut command: Command, input: Vec<u8>) -> Result<Running> {
         command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let shown = format!("{command:?}");
