@@ -12,11 +12,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::address::Address;
+use crate::clock::{self, Distance};
 use crate::heard::Heard;
 use crate::link::Link;
 use crate::members::Members;
 use crate::message::{
-    self, Call, Control, Describe, MoverInfo, OfferRecord, OutcomeMessage, PROTOCOL, Reply,
+    self, Call, Control, Describe, MoverInfo, ONE_VERSION, OfferRecord, OutcomeMessage, PROTOCOL,
+    Reply,
 };
 use crate::offered::{Offered, put, take_over, unavailable};
 use crate::streams::{self, Names};
@@ -280,7 +282,7 @@ impl Shared {
                 let record = lock(&self.record);
                 Reply::Pong(record.body.host.clone(), record.body.pid)
             }
-            Call::Hello(info) => self.welcome(info, now),
+            Call::Hello { info, clock_ms } => self.welcome(info, clock_ms, now),
             Call::Unable { info, why, has_worked } => {
                 tracing::warn!(mover = info.describe(), why, "a mover cannot work for the job");
                 if has_worked {
@@ -396,13 +398,16 @@ impl Shared {
 
     /// A person hears once why a host has no movers.
     fn tell_unable(&self, info: &MoverInfo, why: &str) {
-        let words = format!("no movers on {}: {why}", info.host);
+        self.tell_once(format!("no movers on {}: {why}", info.host));
+    }
+
+    fn tell_once(&self, words: String) {
         if lock(&self.told).insert(words.clone()) {
             self.engine.tell_of_movers(words);
         }
     }
 
-    fn welcome(&self, info: MoverInfo, now: u64) -> Reply {
+    fn welcome(&self, info: MoverInfo, clock_ms: i64, now: u64) -> Reply {
         if info.protocol != PROTOCOL {
             let own = env!("CARGO_PKG_VERSION");
             let why = format!(
@@ -410,10 +415,24 @@ impl Shared {
                 info.version, info.protocol
             );
             self.tell_unable(&info, &why);
-            return Reply::Refused(why);
+            return Reply::Refused { why, hint: ONE_VERSION.into() };
         }
         if !lock(&self.record).body.is_for(&info.labels) {
-            return Reply::Refused("the job is for movers with other labels".into());
+            let why = "the job is for movers with other labels".into();
+            return Reply::Refused { why, hint: "start movers that have them".into() };
+        }
+        match Distance::between(clock_ms, clock::now_ms()) {
+            Distance::Small => {}
+            Distance::Noted(apart) => {
+                let host = &info.host;
+                self.tell_once(format!("the clock of {host} is {apart} that of the coordinator"));
+            }
+            Distance::TooLarge(apart) => {
+                let why = format!("its clock is {apart} that of the coordinator");
+                let hint = "set both clocks (NTP)";
+                self.tell_unable(&info, &format!("{why}; {hint}"));
+                return Reply::Refused { why, hint: hint.into() };
+            }
         }
         tracing::info!(mover = info.describe(), cores = info.cores, "a mover has come");
         lock(&self.members).welcome(info, now);

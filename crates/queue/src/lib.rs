@@ -9,6 +9,7 @@
 
 mod address;
 mod broker;
+mod clock;
 mod coordinator;
 mod heard;
 mod link;

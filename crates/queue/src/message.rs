@@ -8,8 +8,13 @@ use dmover_plan::stragglers::Done;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::clock;
+
 /// Number of the protocol between coordinator and movers. Others are refused.
 pub const PROTOCOL: u32 = 3;
+
+/// What to do about programs that do not understand each other.
+pub(crate) const ONE_VERSION: &str = "use one version of dmover for all";
 
 /// Above so many bytes a message is compressed.
 const PLAIN_MAX: usize = 1024;
@@ -115,7 +120,11 @@ pub(crate) struct LogMessage {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Call {
     /// It wants to work for the job.
-    Hello(MoverInfo),
+    Hello {
+        info: MoverInfo,
+        /// What time it is there, in milliseconds since 1970.
+        clock_ms: i64,
+    },
     /// It cannot, and why.
     Unable {
         info: MoverInfo,
@@ -135,6 +144,12 @@ pub(crate) enum Call {
     Bye(MoverId),
     /// Is anybody there?
     Ping,
+}
+
+impl Call {
+    pub fn hello(info: &MoverInfo) -> Self {
+        Self::Hello { info: info.clone(), clock_ms: clock::now_ms() }
+    }
 }
 
 /// How a mover does.
@@ -158,7 +173,11 @@ pub(crate) struct Load {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Welcome,
-    Refused(String),
+    Refused {
+        why: String,
+        /// What to do.
+        hint: String,
+    },
     /// The task is the mover's.
     Granted {
         /// The mover has to know these first.

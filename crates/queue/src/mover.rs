@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::Address;
 use crate::link::Link;
-use crate::message::{Call, Describe, MoverInfo, OfferRecord, PROTOCOL, Reply};
+use crate::message::{Call, Describe, MoverInfo, ONE_VERSION, OfferRecord, PROTOCOL, Reply};
 use crate::remote::{RemoteDesk, RemoteQueue};
 use crate::streams::{self, Names};
 
@@ -312,8 +312,8 @@ impl Worker {
         let names = Names { job: record.job.clone(), run: record.run };
         if record.protocol != PROTOCOL {
             // The coordinator says so, with both versions.
-            let why = match self.call(&names, &Call::Hello(self.info.clone())) {
-                Some(Reply::Refused(why)) => why,
+            let why = match self.call(&names, &Call::hello(&self.info)) {
+                Some(Reply::Refused { why, .. }) => why,
                 _ => {
                     let (theirs, own) = (&record.version, env!("CARGO_PKG_VERSION"));
                     let number = record.protocol;
@@ -323,7 +323,7 @@ impl Worker {
                     )
                 }
             };
-            return Err(Fatal::refused(why, "use one version of dmover for all"));
+            return Err(Fatal::refused(why, ONE_VERSION));
         }
         let mut has_worked = false;
         let joined = self.join(record, &names, &mut has_worked);
@@ -343,8 +343,7 @@ impl Worker {
         has_worked: &mut bool,
     ) -> Result<(), Fatal> {
         let offer: JobOffer = record.offer().map_err(|error| {
-            let hint = "use one version of dmover for all";
-            Fatal::refused(format!("the job cannot be understood: {error}"), hint)
+            Fatal::refused(format!("the job cannot be understood: {error}"), ONE_VERSION)
         })?;
         let log = record.wants_log.then(|| overhear(LOG_BEHIND));
         let switch = Arc::new(Switch::default());
@@ -368,11 +367,9 @@ impl Worker {
         };
         let engine = Joining::new(&offer, place)?;
         let places = engine.places() as u32;
-        match self.call(names, &Call::Hello(self.info.clone())) {
+        match self.call(names, &Call::hello(&self.info)) {
             Some(Reply::Welcome) => {}
-            Some(Reply::Refused(why)) => {
-                return Err(Fatal::refused(why, "use one version of dmover for all"));
-            }
+            Some(Reply::Refused { why, hint }) => return Err(Fatal::refused(why, hint)),
             _ => {
                 let hint = "it is tried again";
                 return Err(Fatal::unavailable("the coordinator does not answer", hint));

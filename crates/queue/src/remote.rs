@@ -347,7 +347,7 @@ impl RemoteQueue {
 
     /// Tells the coordinator once more who this is.
     async fn say_hello(&self) {
-        let call = Call::Hello(self.info.clone());
+        let call = Call::hello(&self.info);
         let reply = self.link.call(&self.names.job, self.names.run, &call).await;
         tracing::info!(welcome = matches!(reply, Some(Reply::Welcome)), "said hello again");
     }

@@ -3,6 +3,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use dmover_testkit::clock::{self, WrongClock};
 use dmover_testkit::cluster::{NatsServer, Piece, nats_request, needs};
 use dmover_testkit::skip;
 
@@ -237,6 +238,37 @@ fn another_version_of_the_protocol_is_refused_with_both_versions() {
     let line = said.lines().find(|line| line.contains("9.9.9")).unwrap();
     assert!(line.contains("(protocol 99)") && line.contains(env!("CARGO_PKG_VERSION")), "{line}");
     fleet.call_mover("");
+}
+
+#[test]
+fn a_mover_whose_clock_is_an_hour_wrong_is_refused_and_one_that_is_minutes_wrong_is_named() {
+    let wrong = |ahead_s| needs(&[Piece::Nats]).and_then(|()| WrongClock::new(ahead_s));
+    let (far, near) = match (wrong(3600), wrong(-300)) {
+        (Ok(far), Ok(near)) => (far, near),
+        (Err(why), _) | (_, Err(why)) => skip!("{why}"),
+    };
+    let fleet = Fleet::new(0);
+    let (bench, url) = (&fleet.bench, fleet.broker.url());
+    let call = |clock: &WrongClock| {
+        let words = ["mover", "--broker", &url];
+        bench.dmover.start_behind(&clock.words(), words).unwrap()
+    };
+    bench.sh("mkdir source; seq 9 | (cd source; xargs touch)");
+    let late = call(&far);
+    let words = format!("sync source far --broker {url} --mover-wait 1m");
+    let job = bench.dmover.start(words.split_whitespace()).unwrap();
+    assert!(job.wait_for_stderr("60 min ahead of that of the coordinator; set both clocks", 1));
+    assert!(late.wait_for_stderr("60 min ahead", 1), "{}", late.stderr_so_far());
+    // Only this one can end the job.
+    let early = call(&near);
+    let run = job.finish().unwrap().expect_code(0);
+    assert!(run.stderr.contains("is 5 min behind that of the coordinator"), "{}", run.tell());
+    bench.assert_same("source", "far");
+    for mover in [late, early] {
+        let pid = mover.pid().as_raw_nonzero().get() as u32;
+        mover.kill().unwrap();
+        clock::clear_after(pid);
+    }
 }
 
 #[test]

@@ -1,0 +1,57 @@
+//! Clocks of different hosts. Leases are measured by clocks that only run; the time of day matters where it is compared with
+//! the times of files, which are those of their servers.
+use std::time::{Duration, SystemTime};
+
+/// Clocks that are further apart are told of: the times in logs mislead, too.
+const NOTED: Duration = Duration::from_secs(10);
+/// Clocks that are further apart are refused. For the clocks of file servers an hour is allowed, which is measured from either.
+const ALLOWED: Duration = Duration::from_mins(30);
+
+/// The time of day in milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as i64
+}
+
+/// How far two clocks are apart, in words that go on with what the first one is compared with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Distance {
+    Small,
+    Noted(String),
+    TooLarge(String),
+}
+
+impl Distance {
+    /// Of a clock that somebody else told of from the own one.
+    pub fn between(theirs_ms: i64, own_ms: i64) -> Self {
+        let ahead_ms = theirs_ms.saturating_sub(own_ms);
+        let apart = Duration::from_millis(ahead_ms.unsigned_abs());
+        if apart <= NOTED {
+            return Self::Small;
+        }
+        let way = if ahead_ms > 0 { "ahead of" } else { "behind" };
+        let words = match apart.as_secs() {
+            seconds @ ..120 => format!("{seconds} s {way}"),
+            seconds => format!("{} min {way}", (seconds + 30) / 60),
+        };
+        if apart > ALLOWED { Self::TooLarge(words) } else { Self::Noted(words) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_told_either_way_and_large_ones_are_refused() {
+        let now = 1_800_000_000_000;
+        let of = |ahead_s: i64| Distance::between(now + ahead_s * 1000, now);
+        assert_eq!(of(10), Distance::Small);
+        assert_eq!(of(-10), Distance::Small);
+        assert_eq!(of(11), Distance::Noted("11 s ahead of".into()));
+        assert_eq!(of(-300), Distance::Noted("5 min behind".into()));
+        assert_eq!(of(1800), Distance::Noted("30 min ahead of".into()));
+        assert_eq!(of(-3600), Distance::TooLarge("60 min behind".into()));
+        assert_eq!(Distance::between(i64::MIN, i64::MAX), Distance::between(0, i64::MAX));
+    }
+}
