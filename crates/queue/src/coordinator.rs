@@ -242,11 +242,15 @@ impl Shared {
         Class::ALL.map(|class| lacking[class as usize] && members.anybody_waits(class))
     }
 
-    /// Whether more tasks wait than the other movers will take soon.
-    fn has_plenty(&self) -> bool {
+    /// How many tasks a mover may take before it has threads for them: its share, if the others will not take all soon.
+    fn spare(&self) -> u32 {
         let offered = lock(&self.leases).offered();
         let others = lock(&self.members).len().saturating_sub(1);
-        others == 0 || offered > PLENTY * others
+        match others {
+            0 => u32::MAX,
+            others if offered > PLENTY * others => (offered / (others + 1)).max(1) as u32,
+            _ => 0,
+        }
     }
 
     /// Tells movers whether others wait for work. That somebody does is told at once. That nobody does any more is told when it has
@@ -291,32 +295,29 @@ impl Shared {
                 self.tell_unable(&info, &why);
                 Reply::Noted
             }
-            Call::Claim { mover, number, facts } => {
+            Call::Claim { mover, numbers, facts } => {
                 if !lock(&self.members).has(mover) {
                     return Reply::Stranger;
                 }
                 if lock(&self.control).held {
                     return Reply::Later;
                 }
-                let (claim, holders) = {
+                let (gone, holders) = {
                     let mut leases = lock(&self.leases);
                     // Whoever has closed the run looks at what is held: nothing is added after that.
                     let closed = self.is_closed();
-                    let claim = if closed { Claim::Gone } else { leases.claim(number, mover, now) };
-                    (claim, leases.holders() as u32)
+                    let mut claim =
+                        |number| closed || leases.claim(number, mover, now) == Claim::Gone;
+                    let gone: Vec<u32> = numbers.into_iter().filter(|n| claim(*n)).collect();
+                    (gone, leases.holders() as u32)
                 };
                 // One more to share the limits with is told at once, one less in time.
                 self.steer(|control| control.movers = control.movers.max(holders));
-                match claim {
-                    Claim::Gone => Reply::Gone,
-                    Claim::Granted => {
-                        self.steer_work();
-                        let plenty = self.has_plenty();
-                        let known = lock(&self.facts);
-                        let facts = known.get(facts as usize..).unwrap_or_default().to_vec();
-                        Reply::Granted { facts, plenty }
-                    }
-                }
+                self.steer_work();
+                let spare = self.spare();
+                let known = lock(&self.facts);
+                let facts = known.get(facts as usize..).unwrap_or_default().to_vec();
+                Reply::Granted { gone, facts, spare }
             }
             Call::Renew { mover, held, load } => {
                 let Some(news) = lock(&self.members).heard(mover, load, now) else {
@@ -444,6 +445,14 @@ impl Shared {
         lock(&self.said).extend(reported);
         *lock(&self.unheard) += entries;
         self.saying.notify_all();
+    }
+
+    /// Hears what movers have said.
+    fn hear_bundle(&self, bundle: &[u8]) -> Result<(), String> {
+        for message in message::unbundle(bundle)? {
+            self.hear(message::decode(message)?);
+        }
+        Ok(())
     }
 
     /// Hears one message of a mover. What was cut into pieces is heard when all are there.

@@ -91,11 +91,9 @@ impl Link {
     pub async fn publish(
         &self,
         subject: String,
-        id: &str,
         payload: Bytes,
     ) -> Result<(), jetstream::context::PublishError> {
-        let message = jetstream::message::PublishMessage::build().payload(payload).message_id(id);
-        let said = async { self.jetstream.send_publish(subject, message).await?.await.map(drop) };
+        let said = async { self.jetstream.publish(subject, payload).await?.await.map(drop) };
         let kind = jetstream::context::PublishErrorKind::TimedOut;
         self.unless_cut(said).await.unwrap_or_else(|| Err(kind.into()))
     }

@@ -132,8 +132,8 @@ pub(crate) enum Call {
         /// It could before, and had tasks.
         has_worked: bool,
     },
-    /// It was handed a task. `facts`: how many it knows.
-    Claim { mover: MoverId, number: u32, facts: u32 },
+    /// It was handed tasks. `facts`: how many it knows.
+    Claim { mover: MoverId, numbers: Vec<u32>, facts: u32 },
     /// It is there and has these in hand; nothing has moved in them for so many milliseconds.
     Renew { mover: MoverId, held: Vec<(u32, u64)>, load: Load },
     /// Threads there wait for work of these classes. Nothing is answered.
@@ -178,16 +178,16 @@ pub(crate) enum Reply {
         /// What to do.
         hint: String,
     },
-    /// The task is the mover's.
+    /// The tasks are the mover's.
     Granted {
+        /// But for these.
+        gone: Vec<u32>,
         /// The mover has to know these first.
         facts: Vec<Fact>,
-        /// More tasks wait than the other movers will take soon.
-        plenty: bool,
+        /// So many more it may take before it has threads for them.
+        spare: u32,
     },
-    /// It is not.
-    Gone,
-    /// It may be, but not now.
+    /// They may be, but not now.
     Later,
     /// The coordinator does not know the mover: it has to say hello again, and has lost whatever it had.
     Stranger,
@@ -249,8 +249,20 @@ fn unpacked_size(packed: &[u8]) -> Result<usize, String> {
     (size <= UNPACKED_MAX).then_some(size).ok_or_else(|| format!("it would be {size} bytes"))
 }
 
-fn from_plain<T: DeserializeOwned>(plain: &[u8]) -> Result<T, String> {
+fn from_plain<'a, T: Deserialize<'a>>(plain: &'a [u8]) -> Result<T, String> {
     postcard::from_bytes(plain).map_err(|error| error.to_string())
+}
+
+/// Puts messages into one.
+pub(crate) fn bundle<'a>(messages: impl Iterator<Item = &'a Bytes>) -> Bytes {
+    let all: Vec<_> = messages.map(|message| serde_bytes::Bytes::new(message)).collect();
+    // As in `encode`: it cannot fail.
+    postcard::to_stdvec(&all).unwrap_or_default().into()
+}
+
+/// Takes messages out of one.
+pub(crate) fn unbundle(bytes: &[u8]) -> Result<Vec<&[u8]>, String> {
+    from_plain(bytes)
 }
 
 /// Cuts what a mover says into messages of at most so many bytes each.
@@ -299,6 +311,14 @@ mod tests {
         }
         assert!(decode::<Outcome>(b"").is_err() && decode::<Outcome>(b"\x01xx").is_err());
         let _ = (LossKind::ALL, Name::new(*b"n"));
+    }
+
+    #[test]
+    fn messages_come_out_of_a_bundle_in_their_order() {
+        let all = [encode(&outcome(0)), encode(&outcome(300)), Bytes::new()];
+        let bundled = bundle(all.iter());
+        assert_eq!(unbundle(&bundled).unwrap(), all);
+        assert!(unbundle(&bundled[..bundled.len() - 1]).is_err() && unbundle(b"").is_err());
     }
 
     #[test]

@@ -1,86 +1,40 @@
 //! A mover's side of one run: takes tasks, holds on to them, reports.
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
-use bytes::Bytes;
 use dmover_engine::queue::{Class, Gate, Lease, Queue};
-use dmover_engine::{Answer, Desk, Fact, Question, Told};
+use dmover_engine::{Answer, Desk, Fact, Question};
 use dmover_model::{Limit, Outcome};
 use dmover_observe::{CLASSES, LogLine};
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
 use futures_util::StreamExt;
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use crate::link::{Link, decode_or_log};
-use crate::message::{
-    self, Call, Control, Load, LogMessage, MoverInfo, OutcomeMessage, Reply, TaskMessage,
-};
+use crate::message::{self, Call, Control, Load, LogMessage, MoverInfo, Reply, TaskMessage};
 use crate::streams::{self, Names};
 
-/// One request for tasks waits so long at the broker.
+mod sending;
+mod state;
+use sending::{OUTBOX, Saying, send_all};
+use state::{AHEAD, Held, State};
+
+/// One request for tasks waits so long at the broker. One for tasks that no thread waits for yet is soon out of date: others
+/// may have come who are idle.
 const FETCH: Duration = Duration::from_secs(5);
+const FETCH_AHEAD: Duration = Duration::from_millis(100);
 /// After trouble with the broker.
 const AGAIN: Duration = Duration::from_millis(250);
 /// Work that was handed on comes back as tasks within so many milliseconds.
 const FED: u64 = 4;
-/// A mover that is for one class of tasks takes others after so many milliseconds without its own.
-const STEAL_AFTER: u64 = 1000;
 /// Numbers that are known to have been handed over.
 const CLAIMED_MAX: usize = 1 << 16;
-/// What may wait to be sent.
-const OUTBOX: usize = 64;
 /// What the log says is sent so often, so many lines at once.
 const LOG_EVERY: Duration = Duration::from_millis(500);
 const LOG_LINES: usize = 256;
-/// Room for what the broker adds to a message.
-const HEADERS: usize = 1024;
-
-/// A task in hand here.
-struct Held {
-    lease: Lease,
-    /// Counts what was said of it.
-    sequence: u32,
-    progressed_ms: u64,
-}
-
-#[derive(Default)]
-struct State {
-    /// Tasks that were claimed and wait for a thread.
-    ready: VecDeque<Lease>,
-    held: HashMap<u32, Held>,
-    /// Numbers that were handed over.
-    claimed: BTreeSet<u32>,
-    running: [usize; CLASSES],
-    allowed: [usize; CLASSES],
-    /// Requests for tasks that are out.
-    fetching: [usize; CLASSES],
-    /// Threads that wait for a task.
-    waiting: usize,
-    /// Something was in hand at some time.
-    has_worked: bool,
-    /// When a task of each class was last in hand.
-    had_ms: [u64; CLASSES],
-    /// No new tasks: this process is about to leave.
-    draining: bool,
-}
-
-impl State {
-    /// Whether threads wait for tasks of a class that they could have.
-    fn starves(&self, class: Class) -> bool {
-        let index = class as usize;
-        self.waiting > 0 && self.ready.is_empty() && self.running[index] < self.allowed[index]
-    }
-
-    /// Whether tasks of a class are taken by a process that is for `own`: others only while there are none of its own.
-    fn takes(&self, own: Option<Class>, class: Class, now_ms: u64) -> bool {
-        let Some(own) = own.filter(|own| *own != class) else { return true };
-        self.running[own as usize] == 0 && now_ms >= self.had_ms[own as usize] + STEAL_AFTER
-    }
-}
 
 /// Who learns facts.
 type Learner = Arc<dyn Fn(Fact) + Send + Sync>;
@@ -101,8 +55,8 @@ pub(crate) struct RemoteQueue {
     ending: tokio::sync::Notify,
     control: Mutex<Control>,
     hungry: [AtomicBool; CLASSES],
-    /// More tasks waited than would be taken soon, when the last one was claimed.
-    plenty: AtomicBool,
+    /// So many more than there were threads for might be taken when the last ones were claimed.
+    spare: AtomicU32,
     /// Others are much faster.
     is_slow: AtomicBool,
     closed: AtomicBool,
@@ -132,13 +86,13 @@ impl RemoteQueue {
             info: info.clone(),
             lease_ms,
             class,
-            state: Mutex::default(),
+            state: Mutex::new(State { typical: [AHEAD; CLASSES], ..State::default() }),
             work: Condvar::new(),
             wanted: tokio::sync::Notify::new(),
             ending: tokio::sync::Notify::new(),
             control: Mutex::default(),
             hungry: Default::default(),
-            plenty: AtomicBool::new(false),
+            spare: AtomicU32::new(0),
             is_slow: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             facts: Mutex::new(0),
@@ -254,8 +208,8 @@ impl RemoteQueue {
         }
     }
 
-    /// How many tasks of a class may be asked for now.
-    fn demand(&self, class: Class) -> usize {
+    /// How many tasks of a class may be asked for now, and for how long.
+    fn demand(&self, class: Class) -> (usize, Duration) {
         let state = self.state();
         let control = self.control();
         if state.draining
@@ -263,54 +217,68 @@ impl RemoteQueue {
             || control.stopping
             || !state.takes(self.class, class, Lease::now_ms())
         {
-            return 0;
+            return (0, FETCH);
         }
         let index = class as usize;
-        let room = state.allowed[index]
-            .saturating_sub(state.running[index])
-            .saturating_sub(state.fetching[index]);
-        // Where there is plenty, one is asked for ahead: it comes while the others are done.
-        let plenty = self.plenty.load(Ordering::Relaxed);
-        let ahead = usize::from(plenty && state.running[index] > 0);
-        let wanted = (state.waiting + ahead).saturating_sub(state.ready.len());
-        (room + ahead).min(wanted.saturating_sub(state.fetching[index]))
+        // Where there is plenty, some are asked for ahead: they come while the others are done.
+        let spare = self.spare.load(Ordering::Relaxed) as usize;
+        // What a slow mover has taken would wait with it.
+        let most = if self.is_slow.load(Ordering::Relaxed) { spare.min(1) } else { spare };
+        let ahead = state.soon_done(index).min(most);
+        (state.wanted(index, ahead), if ahead > 0 { FETCH_AHEAD } else { FETCH })
     }
 
-    /// Claims a task that the broker has handed over, and keeps it if it is ours.
-    async fn claim(&self, message: jetstream::Message) {
-        let Some(TaskMessage { number, task }) = decode_or_log(&message.payload) else {
-            return acknowledge(&message).await;
-        };
-        if !self.is_first(number) {
-            // Handed over twice: the coordinator would grant it to us again, who are at it.
-            return acknowledge(&message).await;
+    /// Claims tasks that the broker has handed over, and keeps those that are ours.
+    async fn claim(&self, messages: Vec<jetstream::Message>) {
+        let mut tasks = Vec::new();
+        for message in messages {
+            match decode_or_log(&message.payload) {
+                // Handed over twice: the coordinator would grant it to us again, who are at it.
+                Some(TaskMessage { number, .. }) if !self.is_first(number) => {}
+                Some(TaskMessage { number, task }) => {
+                    tasks.push((number, task, message));
+                    continue;
+                }
+                None => {}
+            }
+            acknowledge(&message).await;
+        }
+        if tasks.is_empty() {
+            return;
         }
         let asked_ms = Lease::now_ms();
         let facts = *lock(&self.facts);
-        let call = Call::Claim { mover: self.id, number, facts };
+        let numbers = tasks.iter().map(|(number, ..)| *number).collect();
+        let call = Call::Claim { mover: self.id, numbers, facts };
         let reply = self.link.call(&self.names.job, self.names.run, &call).await;
+        let (mut after, mut is_stranger) = (None, false);
         match reply {
-            Some(Reply::Granted { facts: news, plenty }) => {
-                self.plenty.store(plenty, Ordering::Relaxed);
+            Some(Reply::Granted { gone, facts: news, spare }) => {
+                self.spare.store(spare, Ordering::Relaxed);
                 self.learn(facts, news);
+                let until_ms = asked_ms + self.lease_ms;
+                for (number, task, message) in tasks {
+                    if !gone.contains(&number) {
+                        self.keep(Lease::granted(task, number, until_ms), asked_ms);
+                    }
+                    // Whose it is stands in the coordinator's table from now on: the broker has nothing more to do with it.
+                    acknowledge(&message).await;
+                }
+                return;
             }
             // It is somebody else's turn, or this one's later.
-            Some(Reply::Later) => {
-                self.forget(number);
-                return give_back(&message, Some(AGAIN)).await;
-            }
-            Some(Reply::Stranger) => {
-                self.forget(number);
-                give_back(&message, None).await;
-                return self.say_hello().await;
-            }
-            Some(_) => return acknowledge(&message).await,
-            // Nobody answers: the broker hands it to somebody else later. If it was granted, it runs out.
-            None => return self.forget(number),
+            Some(Reply::Later) => after = Some(AGAIN),
+            Some(_) => is_stranger = true,
+            // Nobody answers: the broker hands them to somebody else later. What was granted runs out.
+            None => return tasks.iter().for_each(|(number, ..)| self.forget(*number)),
         }
-        self.keep(Lease::granted(task, number, asked_ms + self.lease_ms), asked_ms);
-        // Whose it is stands in the coordinator's table from now on: the broker has nothing more to do with it.
-        acknowledge(&message).await;
+        for (number, _, message) in tasks {
+            self.forget(number);
+            give_back(&message, after).await;
+        }
+        if is_stranger {
+            self.say_hello().await;
+        }
     }
 
     /// A task is in hand here.
@@ -319,7 +287,7 @@ impl RemoteQueue {
         if state.draining {
             lease.want_back();
         }
-        let held = Held { lease: lease.clone(), sequence: 0, progressed_ms: now_ms };
+        let held = Held { lease: lease.clone(), sequence: 0, progressed_ms: now_ms, taken: None };
         state.held.insert(lease.number, held);
         let class = Class::of(&lease.task) as usize;
         state.running[class] += 1;
@@ -364,76 +332,6 @@ impl RemoteQueue {
             *known += 1;
         }
     }
-
-    /// Hands what is said of a task to the one who sends it; waits while too much has not been sent.
-    fn say(&self, lease: &Lease, outcome: Outcome, ended: bool) {
-        let told = Told::take();
-        let Some(sequence) = self.state().held.get(&lease.number).map(|held| held.sequence) else {
-            return;
-        };
-        if !outcome.tasks.is_empty() {
-            self.fed_ms.store(Lease::now_ms() + FED, Ordering::Relaxed);
-        }
-        let said = OutcomeMessage {
-            mover: self.id,
-            number: lease.number,
-            sequence: sequence + 1,
-            told,
-            outcome,
-            ended,
-            more: false,
-        };
-        let most = self.link.client.max_payload().saturating_sub(HEADERS).max(HEADERS);
-        let pieces = message::cut(said, most);
-        if let (Some((last, _)), Some(held)) =
-            (pieces.last(), self.state().held.get_mut(&lease.number))
-        {
-            held.sequence = last.sequence;
-        }
-        let pieces = pieces.into_iter().map(|(piece, bytes)| (piece.sequence, bytes)).collect();
-        let saying = Saying { lease: lease.clone(), pieces, ended };
-        // Nobody sends any more when the run is over, and then nobody has to hear it.
-        let _ = self.outbox.blocking_send(saying);
-    }
-}
-
-/// What is said of a task, on its way.
-struct Saying {
-    lease: Lease,
-    /// With their places in what is said of the lease.
-    pieces: Vec<(u32, Bytes)>,
-    ended: bool,
-}
-
-/// Sends what is said, in order, each until the broker has it or the task is lost.
-async fn send_all(queue: Arc<RemoteQueue>, mut outbox: mpsc::Receiver<Saying>) {
-    // The other end is the queue's own, which is there as long as this runs.
-    while !queue.is_closed() {
-        let Ok(saying) = tokio::time::timeout(AGAIN, outbox.recv()).await else { continue };
-        let Some(Saying { lease, pieces, ended }) = saying else { return };
-        for (sequence, bytes) in pieces {
-            let id = format!("{}-{}-{sequence}", queue.id, lease.number);
-            let mut is_sent = false;
-            while lease.holds() && !queue.is_closed() {
-                let subject = queue.names.outcome_subject();
-                let Err(error) = queue.link.publish(subject, &id, bytes.clone()).await else {
-                    lock(&queue.load).trouble = None;
-                    is_sent = true;
-                    break;
-                };
-                tracing::warn!(%error, number = lease.number, "an outcome is not taken");
-                lock(&queue.load).trouble = Some(error.to_string());
-                tokio::time::sleep(AGAIN).await;
-            }
-            if !is_sent {
-                // Nothing that is said after this may be believed.
-                lease.lose();
-            }
-        }
-        if ended {
-            queue.state().held.remove(&lease.number);
-        }
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -458,7 +356,7 @@ async fn fetch_all(queue: Arc<RemoteQueue>, class: Class) {
     let mut consumer: Option<PullConsumer> = None;
     while !queue.is_closed() {
         let notified = queue.wanted.notified();
-        let demand = queue.demand(class);
+        let (demand, wait) = queue.demand(class);
         if demand == 0 {
             let _ = tokio::time::timeout(AGAIN, notified).await;
             continue;
@@ -476,7 +374,7 @@ async fn fetch_all(queue: Arc<RemoteQueue>, class: Class) {
         };
         queue.state().fetching[class as usize] += demand;
         let fetching = Arc::clone(&queue);
-        tokio::spawn(async move { fetch(fetching, known, class, demand).await });
+        tokio::spawn(async move { fetch(fetching, known, class, (demand, wait)).await });
         // A consumer that is gone with its stream is found again by name.
         if queue.link.client.connection_state() != async_nats::connection::State::Connected {
             consumer = None;
@@ -485,16 +383,27 @@ async fn fetch_all(queue: Arc<RemoteQueue>, class: Class) {
 }
 
 /// One request for so many tasks.
-async fn fetch(queue: Arc<RemoteQueue>, consumer: PullConsumer, class: Class, most: usize) {
+async fn fetch(
+    queue: Arc<RemoteQueue>,
+    consumer: PullConsumer,
+    class: Class,
+    (most, wait): (usize, Duration),
+) {
     let mut left = most;
-    let messages = consumer.fetch().max_messages(most).expires(FETCH).messages().await;
+    let messages = consumer.fetch().max_messages(most).expires(wait).messages().await;
     match messages {
-        Ok(mut messages) => {
-            while let Some(message) = messages.next().await {
-                let Ok(message) = message else { break };
-                left -= 1;
-                queue.claim(message).await;
-                queue.state().fetching[class as usize] -= 1;
+        Ok(messages) => {
+            let mut messages = messages.ready_chunks(most);
+            while let Some(some) = messages.next().await {
+                let came = some.len();
+                let some: Vec<_> = some.into_iter().flatten().collect();
+                let (taken, is_over) = (some.len(), some.len() < came);
+                left -= taken;
+                queue.claim(some).await;
+                queue.state().fetching[class as usize] -= taken;
+                if is_over {
+                    break;
+                }
             }
         }
         Err(error) => {
@@ -612,7 +521,14 @@ impl Queue for RemoteQueue {
             state.waiting -= 1;
         }
         let count = most.min(state.ready.len());
-        state.ready.drain(..count).collect()
+        let leases: Vec<Lease> = state.ready.drain(..count).collect();
+        let now = Some(Instant::now());
+        for lease in &leases {
+            if let Some(held) = state.held.get_mut(&lease.number) {
+                held.taken = now;
+            }
+        }
+        leases
     }
 
     fn report(&self, lease: &Lease, outcome: Outcome) {
@@ -620,8 +536,13 @@ impl Queue for RemoteQueue {
     }
 
     fn complete(&self, lease: &Lease, outcome: Outcome) {
-        self.say(lease, outcome, true);
         let class = Class::of(&lease.task) as usize;
+        {
+            let mut state = self.state();
+            let taken = state.held.get(&lease.number).and_then(|held| held.taken);
+            state.took(class, taken.map_or(Duration::ZERO, |taken| taken.elapsed()));
+        }
+        self.say(lease, outcome, true);
         let mut state = self.state();
         state.running[class] -= 1;
         state.had_ms[class] = Lease::now_ms();
@@ -634,7 +555,7 @@ impl Queue for RemoteQueue {
             let state = self.state();
             // What was asked for ahead does not come: a thread will wait soon.
             let soon = class == Class::Small
-                && self.plenty.load(Ordering::Relaxed)
+                && self.spare.load(Ordering::Relaxed) > 0
                 && state.ready.is_empty()
                 && state.fetching[class as usize] > 0;
             soon || (state.takes(self.class, class, Lease::now_ms()) && state.starves(class))
@@ -698,21 +619,5 @@ impl Desk for RemoteDesk {
             std::thread::sleep(AGAIN);
         }
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_is_for_one_class_takes_the_other_after_a_while_without_its_own() {
-        let mut state = State { had_ms: [5000; CLASSES], ..State::default() };
-        let takes = |state: &State, class, now| state.takes(Some(Class::Small), class, now);
-        assert!(takes(&state, Class::Small, 5000) && !takes(&state, Class::Large, 5999));
-        assert!(takes(&state, Class::Large, 6000), "it is idle");
-        state.running[Class::Small as usize] = 1;
-        assert!(!takes(&state, Class::Large, 9000), "it has work of its own");
-        assert!(state.takes(None, Class::Large, 5000), "it is for everything");
     }
 }

@@ -9,11 +9,13 @@ use tokio::sync::mpsc;
 
 use super::{Shared, lock};
 use crate::link::decode_or_log;
-use crate::message::{self, Call, LogMessage, OutcomeMessage, Reply, TaskMessage};
+use crate::message::{self, Call, LogMessage, Reply, TaskMessage};
 use crate::streams;
 
 /// What movers said and the coordinator has not heard: beyond so many entries they wait.
 const UNHEARD_MAX: usize = 1 << 15;
+/// Tasks that are published before it is looked whether the broker has them.
+const PUBLISHED_AT_ONCE: usize = 64;
 /// How often somebody looks whether all is as it should be.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// What was offered and is not in the stream after so long is put there again.
@@ -23,22 +25,34 @@ const ALONE: Duration = Duration::from_secs(10);
 
 /// Publishes tasks as they come.
 pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedReceiver<u32>) {
-    while let Some(number) = tasks.recv().await {
-        let body = {
-            let leases = lock(&shared.leases);
-            let Some(issued) = leases.get(number) else { continue };
-            (issued.task.clone(), Class::of(&issued.task))
-        };
-        let (task, class) = body;
-        let body = message::encode(&TaskMessage { number, task });
-        if body.len() > shared.link.client.max_payload() {
+    let mut numbers = Vec::new();
+    while tasks.recv_many(&mut numbers, PUBLISHED_AT_ONCE).await > 0 {
+        let mut last = None;
+        for number in numbers.drain(..) {
+            let (task, class) = {
+                let leases = lock(&shared.leases);
+                let Some(issued) = leases.get(number) else { continue };
+                (issued.task.clone(), Class::of(&issued.task))
+            };
+            let body = message::encode(&TaskMessage { number, task });
             let limit = shared.link.client.max_payload();
-            let message =
-                format!("a task takes {} bytes, and the broker takes {limit} at most", body.len());
-            let hint = "raise max_payload of nats-server, for example to 8 MiB";
-            return shared.fail(Fatal::unavailable(message, hint));
+            if body.len() > limit {
+                let size = body.len();
+                let message =
+                    format!("a task takes {size} bytes, and the broker takes {limit} at most");
+                let hint = "raise max_payload of nats-server, for example to 8 MiB";
+                return shared.fail(Fatal::unavailable(message, hint));
+            }
+            let next = (shared.names.task_subject(class), body);
+            // Whether the broker takes what it is given shows in the last of several: what is lost of the others is found
+            // missing, and published again.
+            if let Some((subject, body)) = last.replace(next)
+                && let Err(error) = shared.link.client.publish(subject, body).await
+            {
+                shared.note_trouble(Some(error.to_string()));
+            }
         }
-        let subject = shared.names.task_subject(class);
+        let Some((subject, body)) = last else { continue };
         match shared.link.jetstream.publish(subject, body).await {
             Ok(arrival) => {
                 let shared = Arc::clone(&shared);
@@ -79,14 +93,11 @@ async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
     let mut messages = stream.messages().await.map_err(|error| error.to_string())?;
     while let Some(message) = messages.next().await {
         let message = message.map_err(|error| error.to_string())?;
-        match message::decode::<OutcomeMessage>(&message.payload) {
-            Ok(said) => shared.hear(said),
-            Err(error) => {
-                // What cannot be read is lost, and the job must not wait for it for ever.
-                let why = format!("what a mover has said of a task cannot be read: {error}");
-                let hint = "please report this as a fault of dmover; without --broker it may work";
-                shared.fail(Fatal::unavailable(why, hint));
-            }
+        if let Err(error) = shared.hear_bundle(&message.payload) {
+            // What cannot be read is lost, and the job must not wait for it for ever.
+            let why = format!("what a mover has said of a task cannot be read: {error}");
+            let hint = "please report this as a fault of dmover; without --broker it may work";
+            shared.fail(Fatal::unavailable(why, hint));
         }
         lock(&shared.taken).push(message);
         while *lock(&shared.unheard) > UNHEARD_MAX && !shared.is_closed() {

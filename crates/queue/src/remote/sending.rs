@@ -1,0 +1,139 @@
+//! What is said of tasks, on its way to the coordinator.
+use bytes::Bytes;
+use dmover_engine::Told;
+use dmover_engine::queue::{Lease, Queue};
+use dmover_model::Outcome;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::mpsc;
+
+use super::{AGAIN, FED, RemoteQueue, lock};
+use crate::message::{self, OutcomeMessage};
+
+/// What may wait to be sent.
+pub(super) const OUTBOX: usize = 64;
+/// Room for what the broker adds to a message.
+const HEADERS: usize = 1024;
+
+/// What is said of a task, on its way.
+pub(super) struct Saying {
+    lease: Lease,
+    /// What is too large for one message comes in several.
+    pieces: Vec<Bytes>,
+    ended: bool,
+}
+
+/// A message of those that one thing is said in.
+struct Piece {
+    lease: Lease,
+    bytes: Bytes,
+    /// Nothing more is said of the task.
+    is_last: bool,
+}
+
+impl Saying {
+    fn into_pieces(self) -> impl Iterator<Item = Piece> {
+        let Self { lease, pieces, ended } = self;
+        let left = pieces.len();
+        pieces.into_iter().enumerate().map(move |(index, bytes)| {
+            let is_last = ended && index + 1 == left;
+            Piece { lease: lease.clone(), bytes, is_last }
+        })
+    }
+}
+
+/// Sends what is said, in order. What is said while the broker takes in what was said before goes together.
+pub(super) async fn send_all(queue: Arc<RemoteQueue>, mut outbox: mpsc::Receiver<Saying>) {
+    let mut said = Vec::new();
+    // The other end is the queue's own, which is there as long as this runs.
+    while !queue.is_closed() {
+        let received = outbox.recv_many(&mut said, OUTBOX);
+        match tokio::time::timeout(AGAIN, received).await {
+            Err(_) => continue,
+            Ok(0) => return,
+            Ok(_) => {}
+        }
+        let most = queue.piece_max();
+        let (mut bundle, mut size) = (Vec::new(), 0);
+        for piece in said.drain(..).flat_map(Saying::into_pieces) {
+            if size + piece.bytes.len() > most && !bundle.is_empty() {
+                send_bundle(&queue, std::mem::take(&mut bundle)).await;
+                size = 0;
+            }
+            size += piece.bytes.len();
+            bundle.push(piece);
+        }
+        send_bundle(&queue, bundle).await;
+    }
+}
+
+/// Sends pieces until the broker has them or their tasks are lost.
+async fn send_bundle(queue: &RemoteQueue, mut pieces: Vec<Piece>) {
+    loop {
+        let closed = queue.is_closed();
+        pieces.retain(|piece| {
+            let holds = !closed && piece.lease.holds();
+            if !holds {
+                // Nothing that is said after this may be believed.
+                piece.lease.lose();
+                queue.has_said(piece);
+            }
+            holds
+        });
+        if pieces.is_empty() {
+            return;
+        }
+        let body = message::bundle(pieces.iter().map(|piece| &piece.bytes));
+        let Err(error) = queue.link.publish(queue.names.outcome_subject(), body).await else {
+            lock(&queue.load).trouble = None;
+            return pieces.iter().for_each(|piece| queue.has_said(piece));
+        };
+        tracing::warn!(%error, "what has come of tasks is not taken");
+        lock(&queue.load).trouble = Some(error.to_string());
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+impl RemoteQueue {
+    /// Bytes that one message may have, whatever it consists of.
+    fn piece_max(&self) -> usize {
+        self.link.client.max_payload().saturating_sub(HEADERS).max(HEADERS)
+    }
+
+    /// A piece was sent, or never will be.
+    fn has_said(&self, piece: &Piece) {
+        if piece.is_last {
+            self.state().held.remove(&piece.lease.number);
+        }
+    }
+
+    /// Hands what is said of a task to the one who sends it; waits while too much has not been sent.
+    pub(super) fn say(&self, lease: &Lease, outcome: Outcome, ended: bool) {
+        let told = Told::take();
+        let Some(sequence) = self.state().held.get(&lease.number).map(|held| held.sequence) else {
+            return;
+        };
+        if !outcome.tasks.is_empty() {
+            self.fed_ms.store(Lease::now_ms() + FED, Ordering::Relaxed);
+        }
+        let said = OutcomeMessage {
+            mover: self.id,
+            number: lease.number,
+            sequence: sequence + 1,
+            told,
+            outcome,
+            ended,
+            more: false,
+        };
+        let pieces = message::cut(said, self.piece_max());
+        if let (Some((last, _)), Some(held)) =
+            (pieces.last(), self.state().held.get_mut(&lease.number))
+        {
+            held.sequence = last.sequence;
+        }
+        let pieces = pieces.into_iter().map(|(_, bytes)| bytes).collect();
+        let saying = Saying { lease: lease.clone(), pieces, ended };
+        // Nobody sends any more when the run is over, and then nobody has to hear it.
+        let _ = self.outbox.blocking_send(saying);
+    }
+}

@@ -1,0 +1,129 @@
+//! What a mover has in hand, and how many more tasks it wants.
+use dmover_engine::queue::{Class, Lease};
+use dmover_observe::CLASSES;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// A mover that is for one class of tasks takes others after so many milliseconds without its own.
+const STEAL_AFTER: u64 = 1000;
+/// Where there is plenty, tasks are taken ahead that keep the threads here busy for so long, but not more than so many: what they
+/// cost on their way is shared by those that come together.
+pub(super) const AHEAD: Duration = Duration::from_millis(4);
+const AHEAD_MAX: usize = 32;
+
+/// A task in hand here.
+pub(super) struct Held {
+    pub lease: Lease,
+    /// Counts what was said of it.
+    pub sequence: u32,
+    pub progressed_ms: u64,
+    /// When a thread took it.
+    pub taken: Option<Instant>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Tasks that were claimed and wait for a thread.
+    pub ready: VecDeque<Lease>,
+    pub held: HashMap<u32, Held>,
+    /// Numbers that were handed over.
+    pub claimed: BTreeSet<u32>,
+    pub running: [usize; CLASSES],
+    pub allowed: [usize; CLASSES],
+    /// Requests for tasks that are out.
+    pub fetching: [usize; CLASSES],
+    /// Threads that wait for a task.
+    pub waiting: usize,
+    /// Something was in hand at some time.
+    pub has_worked: bool,
+    /// When a task of each class was last in hand.
+    pub had_ms: [u64; CLASSES],
+    /// How long tasks of each class have lately taken.
+    pub typical: [Duration; CLASSES],
+    /// No new tasks: this process is about to leave.
+    pub draining: bool,
+}
+
+impl State {
+    /// Whether threads wait for tasks of a class that they could have.
+    pub fn starves(&self, class: Class) -> bool {
+        let index = class as usize;
+        self.waiting > 0 && self.ready.is_empty() && self.running[index] < self.allowed[index]
+    }
+
+    /// A task has ended that took so long.
+    pub fn took(&mut self, class: usize, elapsed: Duration) {
+        let typical = &mut self.typical[class];
+        *typical = (*typical * 7 + elapsed) / 8;
+    }
+
+    /// How many tasks of a class keep the threads here busy for [`AHEAD`].
+    pub fn soon_done(&self, class: usize) -> usize {
+        let busy = self.running[class].min(self.allowed[class]);
+        let most = AHEAD_MAX as u128;
+        let each = (AHEAD.as_nanos() / self.typical[class].as_nanos().max(1)).min(most) as usize;
+        (busy * each).clamp(usize::from(busy > 0), AHEAD_MAX)
+    }
+
+    /// How many of a class to ask for, if so many more than there are threads for would be good.
+    pub fn wanted(&self, class: usize, ahead: usize) -> usize {
+        let (fetching, ready) = (self.fetching[class], self.ready.len());
+        // They are asked for together, and not one for each that is done.
+        if self.waiting <= ready && ready + fetching > ahead / 2 {
+            return 0;
+        }
+        let room = self.allowed[class].saturating_sub(self.running[class]).saturating_sub(fetching);
+        let wanted = (self.waiting + ahead).saturating_sub(ready);
+        (room + ahead).min(wanted.saturating_sub(fetching))
+    }
+
+    /// Whether tasks of a class are taken by a process that is for `own`: others only while there are none of its own.
+    pub fn takes(&self, own: Option<Class>, class: Class, now_ms: u64) -> bool {
+        let Some(own) = own.filter(|own| *own != class) else { return true };
+        self.running[own as usize] == 0 && now_ms >= self.had_ms[own as usize] + STEAL_AFTER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_taken_ahead_that_are_done_soon_and_several_at_a_time() {
+        const SMALL: usize = Class::Small as usize;
+        let mut state = State { typical: [AHEAD; CLASSES], ..State::default() };
+        state.allowed[SMALL] = 2;
+        state.waiting = 2;
+        assert_eq!((state.soon_done(SMALL), state.wanted(SMALL, 0)), (0, 2), "nothing is done yet");
+        (state.running[SMALL], state.waiting) = (2, 0);
+        assert_eq!(state.soon_done(SMALL), 2, "what takes as long is asked for in time");
+        for _ in 0..100 {
+            state.took(SMALL, AHEAD / 10);
+        }
+        let ahead = state.soon_done(SMALL);
+        assert!((18..=20).contains(&ahead), "{ahead}");
+        assert_eq!(state.wanted(SMALL, ahead), ahead);
+        state.fetching[SMALL] = ahead;
+        assert_eq!(state.wanted(SMALL, ahead), 0, "they are on their way");
+        state.fetching[SMALL] = ahead / 2 + 1;
+        assert_eq!(state.wanted(SMALL, ahead), 0, "there are enough for now");
+        state.fetching[SMALL] = ahead / 2;
+        assert_eq!(state.wanted(SMALL, ahead), ahead - ahead / 2);
+        assert_eq!(state.wanted(SMALL, 0), 0, "others wait");
+        state.took(SMALL, Duration::from_secs(1));
+        assert_eq!(state.soon_done(SMALL), 1, "one that takes long is believed at once");
+        state.typical[SMALL] = Duration::ZERO;
+        assert_eq!(state.soon_done(SMALL), AHEAD_MAX);
+    }
+
+    #[test]
+    fn who_is_for_one_class_takes_the_other_after_a_while_without_its_own() {
+        let mut state = State { had_ms: [5000; CLASSES], ..State::default() };
+        let takes = |state: &State, class, now| state.takes(Some(Class::Small), class, now);
+        assert!(takes(&state, Class::Small, 5000) && !takes(&state, Class::Large, 5999));
+        assert!(takes(&state, Class::Large, 6000), "it is idle");
+        state.running[Class::Small as usize] = 1;
+        assert!(!takes(&state, Class::Large, 9000), "it has work of its own");
+        assert!(state.takes(None, Class::Large, 5000), "it is for everything");
+    }
+}
