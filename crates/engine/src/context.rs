@@ -3,7 +3,7 @@ use dmover_model::{
     EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Note, Operation, PathBytes, Side,
     Timestamp, TreePath,
 };
-use dmover_observe::{Counter, Counters, Monitor, Slowest};
+use dmover_observe::{Counter, Counters, Monitor, Slowest, Spread};
 use dmover_plan::breaker::Breaker;
 use dmover_plan::filter::Filter;
 use dmover_plan::idmap::IdentityMap;
@@ -186,6 +186,12 @@ impl Engine {
     pub(crate) fn add(&self, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);
         self.tell_count(counter, amount);
+    }
+
+    /// Takes note of a value, in microseconds or bytes.
+    pub(crate) fn spread(&self, spread: Spread, value: u64) {
+        self.counters.note(spread, value);
+        self.tell_spread(spread, value);
     }
 
     /// Something can only be put in order by another look at everything.

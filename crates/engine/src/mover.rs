@@ -3,7 +3,7 @@ use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Identity, MountId, NewNode, Operation, Outcome,
     PathBytes, Side, Task, TaskKind, Work,
 };
-use dmover_observe::{Activity, Counter, Station, station};
+use dmover_observe::{Activity, Counter, Spread, Station, station};
 use dmover_sys::Errno;
 use dmover_sys::directory::DirectoryReader;
 use std::cell::{Cell, RefCell};
@@ -268,7 +268,8 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 nodes: 0,
                 temporaries: Cell::new(0),
             };
-            station::begin(Class::of(&lease.task) as usize);
+            let class = Class::of(&lease.task) as usize;
+            station::begin(class);
             // A fault of the program must not leave a task in hands that are gone.
             let run = std::panic::AssertUnwindSafe(|| mover.run(&lease.task));
             if std::panic::catch_unwind(run).is_err() {
@@ -277,9 +278,10 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 mover.fail_part("a fault in dmover while working on a part of it");
             }
             mover.make_durable();
-            let work = mover.spent.work();
+            let (work, elapsed) = (mover.spent.work(), mover.spent.since.elapsed());
             let outcome = Outcome { work, ..std::mem::take(&mut mover.outcome) };
             engine.count(Counter::TasksDone);
+            engine.spread(Spread::of_tasks(class), elapsed.as_micros() as u64);
             queue.complete(&lease, outcome);
             station::at(Activity::Idle);
         }

@@ -6,7 +6,7 @@ use dmover_model::{
     ByteRange, Difference, EntryError, Event, ExtraNames, FileDigest, Identity, Item, LossKind,
     Note, PathBytes, Record, TreePath, Verdict,
 };
-use dmover_observe::{Counter, Counters, Slow};
+use dmover_observe::{Counter, Counters, Slow, Spread};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
@@ -22,6 +22,8 @@ use crate::verify::Times;
 pub struct Told {
     /// Amounts by the counter's place in [`Counter::ALL`].
     counts: Vec<(u16, u64)>,
+    /// Amounts by the cell of a [`Spread`].
+    cells: Vec<(u16, u64)>,
     said: Vec<Said>,
     slow: Vec<Slow>,
     /// Names that were met at the destination.
@@ -121,8 +123,9 @@ impl Told {
         COLLECTED.with_borrow_mut(|collected| {
             let mut told = std::mem::take(&mut collected.told);
             if let Some(counters) = collected.counters.take() {
+                let counters = counters.snapshot();
+                told.cells = counters.cells().map(|(cell, n)| (cell as u16, n)).collect();
                 told.counts = counters
-                    .snapshot()
                     .iter()
                     .zip(0..)
                     .filter(|((_, amount), _)| *amount > 0)
@@ -150,14 +153,14 @@ impl Told {
 
     /// Cuts it into pieces of at most so many things each.
     pub fn split(self, most: usize) -> Vec<Self> {
-        let Self { counts, mut said, slow, met } = self;
+        let Self { counts, cells, mut said, slow, met } = self;
         let mut pieces = Vec::new();
         while said.len() > most {
             let rest = said.split_off(most);
             pieces.push(Self { said, ..Self::default() });
             said = rest;
         }
-        pieces.push(Self { counts, said, slow, met });
+        pieces.push(Self { counts, cells, said, slow, met });
         pieces
     }
 }
@@ -182,7 +185,17 @@ impl Engine {
         }
     }
 
+    /// Takes note of a value for a coordinator elsewhere.
+    pub(crate) fn tell_spread(&self, spread: Spread, value: u64) {
+        if self.desk.is_some() {
+            collect(|c| c.counters.get_or_insert_default().note(spread, value));
+        }
+    }
+
+    /// An entry has ended.
     pub(crate) fn tell_slow(&self, elapsed_us: u64, bytes: u64, path: impl FnOnce() -> PathBytes) {
+        self.spread(Spread::EntryDuration, elapsed_us);
+        self.spread(Spread::EntrySize, bytes);
         if self.desk.is_none() {
             return self.slowest.note(elapsed_us, bytes, path);
         }
@@ -229,7 +242,10 @@ impl Engine {
 
     /// Hears what a mover elsewhere has told. Answers what all movers have to know.
     pub(crate) fn hear(&self, told: Told) -> Vec<Fact> {
-        let Told { counts, said, slow, met } = told;
+        let Told { counts, cells, said, slow, met } = told;
+        for (cell, amount) in cells {
+            self.counters.add_to_cell(usize::from(cell), amount);
+        }
         for (index, amount) in counts {
             if let Some(counter) = Counter::ALL.get(usize::from(index)) {
                 self.add(*counter, amount);

@@ -1,6 +1,8 @@
 //! Counters of a job, fed from all threads.
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::spread::{Histogram, Spread, Spreads, SpreadsSnapshot};
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal),* $(,)?) => {
         /// One counter. Text, JSON and tests read them all from here.
@@ -135,13 +137,13 @@ counters! {
     LeasesExpired = "leases_expired",
 }
 
-/// The counters of one job.
+/// The counters of one job, and how what it did is spread.
 #[derive(Debug)]
-pub struct Counters([AtomicU64; Counter::ALL.len()]);
+pub struct Counters([AtomicU64; Counter::ALL.len()], Spreads);
 
 impl Default for Counters {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+        Self(std::array::from_fn(|_| AtomicU64::new(0)), Spreads::default())
     }
 }
 
@@ -161,9 +163,20 @@ impl Counters {
         self.0[counter as usize].load(Ordering::Relaxed)
     }
 
+    /// Takes note of a value, in microseconds or bytes.
+    pub fn note(&self, spread: Spread, value: u64) {
+        self.1.note(spread, value);
+    }
+
+    /// Adds to a cell what somebody else has noted there, see [`Snapshot::cells`].
+    pub fn add_to_cell(&self, cell: usize, amount: u64) {
+        self.1.add(cell, amount);
+    }
+
     /// All present values.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot(std::array::from_fn(|i| self.0[i].load(Ordering::Relaxed)))
+        let counts = std::array::from_fn(|i| self.0[i].load(Ordering::Relaxed));
+        Snapshot(counts, self.1.snapshot())
     }
 }
 
@@ -196,7 +209,7 @@ const DONE: [Counter; 23] = [
 
 /// The values of all counters at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot([u64; Counter::ALL.len()]);
+pub struct Snapshot([u64; Counter::ALL.len()], SpreadsSnapshot);
 
 impl Snapshot {
     /// The value of one counter.
@@ -210,7 +223,20 @@ impl Snapshot {
         for counter in DONE {
             counters.add(counter, self.get(counter));
         }
+        for (cell, amount) in self.cells() {
+            counters.add_to_cell(cell, amount);
+        }
         counters
+    }
+
+    /// Cells of the spreads that are not empty, with their places.
+    pub fn cells(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.1.cells()
+    }
+
+    /// How the values of something are spread.
+    pub(crate) fn histogram(&self, spread: Spread) -> Histogram {
+        self.1.histogram(spread)
     }
 
     /// Bytes of content that were moved or read, and entries that were ended, whatever the verb.

@@ -3,11 +3,12 @@
 //! Names follow its rules: `dmover_job_…` is what the owner of a job counts, over all movers; `dmover_mover_…` what one process
 //! with movers does. Labels have few values: a job, a class of errors, a mover, a limit; never a path.
 use prometheus::proto::{
-    Counter as CounterValue, Gauge, LabelPair, Metric, MetricFamily, MetricType,
+    Bucket, Counter as CounterValue, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
 };
 use prometheus::{Encoder, TextEncoder};
 
 use crate::counters::{Counter, Snapshot};
+use crate::spread::Spread;
 use crate::view::{JobView, MoverView, ProcessView, SessionView};
 
 /// The type of the text.
@@ -59,6 +60,50 @@ impl Families {
         }
     }
 
+    /// `whose`: the labels of each, with what was counted.
+    fn spreads(&mut self, whose: &str, all: &[(Labels<'_>, &Snapshot)]) {
+        let entries = "Time for entries that were brought over or read in one go.";
+        let sizes = "Content that was moved or read for each of these entries.";
+        let tasks = "Time for tasks: small ones with names, small files and directories, large ones \
+                     with the content of large files.";
+        let small: Labels<'_> = &[("class", "small")];
+        let large: Labels<'_> = &[("class", "large")];
+        for (name, help, class, spread) in [
+            ("entry_duration_seconds", entries, &[][..], Spread::EntryDuration),
+            ("entry_size_bytes", sizes, &[], Spread::EntrySize),
+            ("task_duration_seconds", tasks, small, Spread::SmallTaskDuration),
+            ("task_duration_seconds", tasks, large, Spread::LargeTaskDuration),
+        ] {
+            for (labels, snapshot) in all {
+                let name = format!("dmover_{whose}_{name}");
+                self.histogram(&name, help, &[labels, class].concat(), (snapshot, spread));
+            }
+        }
+    }
+
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: Labels<'_>,
+        (snapshot, spread): (&Snapshot, Spread),
+    ) {
+        let known = snapshot.histogram(spread);
+        let mut histogram = Histogram::default();
+        histogram.set_sample_count(known.count);
+        histogram.set_sample_sum(known.sum);
+        let bucket = |(bound, count): (f64, u64)| {
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(bound);
+            bucket.set_cumulative_count(count);
+            bucket
+        };
+        histogram.set_bucket(known.buckets.into_iter().map(bucket).collect());
+        let mut metric = Metric::from_label(pairs(labels));
+        metric.set_histogram(histogram);
+        self.add(name, help, MetricType::HISTOGRAM, metric);
+    }
+
     fn process(&mut self, process: &ProcessView) {
         let help = "Always 1; the label says which dmover this is.";
         self.gauge("dmover_build_info", help, &[("version", process.version)], 1.0);
@@ -105,6 +150,7 @@ pub fn of_job(process: &ProcessView, job: Option<&JobView>) -> String {
     let help = "Tasks that are known and not done.";
     families.gauge("dmover_job_pending_tasks", help, &job, view.tasks_left as f64);
     families.counters("job", &[(&job, &view.counters)]);
+    families.spreads("job", &[(&job, &view.counters)]);
     for (class, count) in &view.errors {
         let labels = [("job", view.job.as_str()), ("class", class)];
         let help = "Entries that failed, by class of error.";
@@ -169,5 +215,6 @@ pub fn of_mover(process: &ProcessView, sessions: &[SessionView]) -> String {
     let all: Vec<(Labels<'_>, &Snapshot)> =
         sessions.iter().zip(&labels).map(|(session, job)| (&job[..], &session.counters)).collect();
     families.counters("mover", &all);
+    families.spreads("mover", &all);
     families.text()
 }

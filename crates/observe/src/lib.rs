@@ -6,12 +6,14 @@ mod counters;
 pub mod exposition;
 mod log;
 mod slowest;
+mod spread;
 pub mod station;
 pub mod view;
 
 pub use counters::{Counter, Counters, Snapshot};
 pub use log::{LogFormat, LogLevel, LogLine, overhear, start_log};
 pub use slowest::{Slow, Slowest};
+pub use spread::Spread;
 pub use station::{Activity, CLASSES, Station};
 pub use view::{Board, JobView, MoverView, ProcessView, SessionView};
 

@@ -539,8 +539,9 @@ impl Queue for RemoteQueue {
         let class = Class::of(&lease.task) as usize;
         {
             let mut state = self.state();
-            let taken = state.held.get(&lease.number).and_then(|held| held.taken);
-            state.took(class, taken.map_or(Duration::ZERO, |taken| taken.elapsed()));
+            if let Some(taken) = state.held.get(&lease.number).and_then(|held| held.taken) {
+                state.took(class, taken.elapsed());
+            }
         }
         self.say(lease, outcome, true);
         let mut state = self.state();

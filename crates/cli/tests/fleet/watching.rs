@@ -145,6 +145,56 @@ fn a_job_in_one_process_has_metrics_as_well_and_an_address_in_use_is_refused() {
 }
 
 #[test]
+fn histograms_have_each_file_once_where_it_belongs() {
+    let mut fleet = match needs(&[Piece::Nats]) {
+        Ok(()) => Fleet::new(0),
+        Err(why) => skip!("{why}"),
+    };
+    fleet.call_mover("--metrics 0");
+    fleet
+        .bench
+        .sh("mkdir source; for i in $(seq 40); do head -c 2000 /dev/zero > source/$i; done; \
+         head -c 12M /dev/zero > source/large");
+    let line = "copy -T source far --split-size 1M --bwlimit 3M --metrics 0";
+    for broker in [None, Some(format!("--broker {}", fleet.broker.url()))] {
+        fleet.bench.sh("rm -rf far");
+        let words = format!("{line} {}", broker.as_deref().unwrap_or_default());
+        let job = fleet.bench.dmover.start(words.split_whitespace()).unwrap();
+        let mut asked = vec![("job", endpoint(&job))];
+        if broker.is_some() {
+            asked.push(("mover", endpoint(&fleet.movers[0])));
+        }
+        let until = Instant::now() + Duration::from_mins(1);
+        while let Some((whose, address)) = asked.last() {
+            let text = scrape(address);
+            let find = |name: &str, label: &str| {
+                let start = format!("dmover_{whose}_{name}{{");
+                let line = text.lines().find(|l| l.starts_with(&start) && l.contains(label))?;
+                line.rsplit_once(' ')?.1.parse::<f64>().ok()
+            };
+            let size =
+                |le: &str| find("entry_size_bytes_bucket", &format!("le=\"{le}\"")).unwrap_or(0.0);
+            let files = size("4096") - size("1024");
+            assert!(files <= 40.0, "{text}");
+            let large = find("task_duration_seconds_count", "class=\"large\"").unwrap_or(0.0);
+            let took = find("task_duration_seconds_sum", "class=\"large\"").unwrap_or(0.0);
+            // A megabyte at three megabytes a second is not read in no time.
+            if files == 40.0 && large >= 1.0 && took > 0.1 {
+                check(&text);
+                let count = find("entry_duration_seconds_count", "").unwrap();
+                let sum = find("entry_duration_seconds_sum", "").unwrap();
+                assert!(count >= 40.0 && sum > 0.0, "{text}");
+                asked.pop();
+            }
+            assert!(Instant::now() < until, "{text}");
+            // A poll: what is shown is half a second old.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        job.finish().unwrap().expect_code(0);
+    }
+}
+
+#[test]
 fn top_shows_jobs_on_a_terminal_and_nowhere_else() {
     let fleet = match needs(&[Piece::Nats]) {
         Ok(()) => Fleet::new(0),

@@ -1,0 +1,174 @@
+//! How durations and sizes are spread: what an average hides is where the trouble is.
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Something whose values are spread. Durations are in microseconds, sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// How long entries took that one mover brought over or read in one go.
+    EntryDuration,
+    /// Content that was moved or read for each of them.
+    EntrySize,
+    /// How long tasks took with names, small files and directories.
+    SmallTaskDuration,
+    /// How long tasks took with the content of large files.
+    LargeTaskDuration,
+}
+
+/// Durations up to these many microseconds: 100 µs to five minutes.
+const DURATIONS_US: [u64; 14] = [
+    100,
+    300,
+    1_000,
+    3_000,
+    10_000,
+    30_000,
+    100_000,
+    300_000,
+    1_000_000,
+    3_000_000,
+    10_000_000,
+    30_000_000,
+    100_000_000,
+    300_000_000,
+];
+
+/// Sizes up to these many bytes: nothing, 1 KiB to 1 TiB.
+const SIZES: [u64; 12] = [
+    0,
+    1 << 10,
+    1 << 12,
+    1 << 14,
+    1 << 16,
+    1 << 18,
+    1 << 20,
+    1 << 24,
+    1 << 28,
+    1 << 32,
+    1 << 36,
+    1 << 40,
+];
+
+/// Cells of one spread: a count for each bound, one for what is beyond, and the sum of all values.
+const CELLS: usize = DURATIONS_US.len() + 2;
+
+impl Spread {
+    /// Everything that is watched.
+    pub const ALL: [Self; 4] =
+        [Self::EntryDuration, Self::EntrySize, Self::SmallTaskDuration, Self::LargeTaskDuration];
+
+    /// For tasks of a class.
+    pub fn of_tasks(class: usize) -> Self {
+        if class == 0 { Self::SmallTaskDuration } else { Self::LargeTaskDuration }
+    }
+
+    fn bounds(self) -> &'static [u64] {
+        match self {
+            Self::EntrySize => &SIZES,
+            _ => &DURATIONS_US,
+        }
+    }
+
+    /// How many of the unit of Prometheus, seconds or bytes, the unit here is.
+    fn unit(self) -> f64 {
+        match self {
+            Self::EntrySize => 1.0,
+            _ => 1e-6,
+        }
+    }
+}
+
+/// All cells, one spread after the other.
+#[derive(Debug)]
+pub(crate) struct Spreads([AtomicU64; Spread::ALL.len() * CELLS]);
+
+impl Default for Spreads {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Spreads {
+    pub fn note(&self, spread: Spread, value: u64) {
+        let (first, bounds) = (spread as usize * CELLS, spread.bounds());
+        let place = bounds.partition_point(|bound| *bound < value);
+        self.0[first + place].fetch_add(1, Ordering::Relaxed);
+        self.0[first + CELLS - 1].fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// Adds what somebody else has noted in a cell.
+    pub fn add(&self, cell: usize, amount: u64) {
+        if let Some(known) = self.0.get(cell) {
+            known.fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+
+    pub fn snapshot(&self) -> SpreadsSnapshot {
+        SpreadsSnapshot(std::array::from_fn(|cell| self.0[cell].load(Ordering::Relaxed)))
+    }
+}
+
+/// What all cells held at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SpreadsSnapshot([u64; Spread::ALL.len() * CELLS]);
+
+/// One spread in the units of Prometheus.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Histogram {
+    /// Bounds, with how many values are at most that.
+    pub buckets: Vec<(f64, u64)>,
+    pub count: u64,
+    pub sum: f64,
+}
+
+impl SpreadsSnapshot {
+    /// Cells that are not empty, with their places.
+    pub fn cells(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.0.iter().copied().enumerate().filter(|(_, amount)| *amount > 0)
+    }
+
+    pub fn histogram(&self, spread: Spread) -> Histogram {
+        let first = spread as usize * CELLS;
+        let mut count = 0;
+        let buckets = spread.bounds().iter().zip(&self.0[first..]).map(|(bound, amount)| {
+            count += amount;
+            (*bound as f64 * spread.unit(), count)
+        });
+        let buckets = buckets.collect();
+        count += self.0[first + spread.bounds().len()];
+        let sum = self.0[first + CELLS - 1] as f64 * spread.unit();
+        Histogram { buckets, count, sum }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_where_they_belong_and_added_up() {
+        let (here, there) = (Spreads::default(), Spreads::default());
+        for us in [0, 100, 101, 1_000_000, 300_000_001] {
+            here.note(Spread::EntryDuration, us);
+        }
+        here.note(Spread::EntrySize, 0);
+        here.note(Spread::EntrySize, 1 << 41);
+        // A spread with fewer bounds has cells that nothing uses.
+        here.note(Spread::SmallTaskDuration, 5);
+        for (cell, amount) in here.snapshot().cells() {
+            there.add(cell, amount);
+        }
+        let all = there.snapshot();
+        let durations = all.histogram(Spread::EntryDuration);
+        let at_most = |seconds: f64| {
+            durations.buckets.iter().find(|(bound, _)| (bound - seconds).abs() < 1e-9).unwrap().1
+        };
+        assert_eq!([at_most(0.0001), at_most(0.0003), at_most(0.3), at_most(300.0)], [2, 3, 3, 4]);
+        assert_eq!(durations.count, 5);
+        assert!((durations.sum - 301.000_202).abs() < 1e-6, "{}", durations.sum);
+        let sizes = all.histogram(Spread::EntrySize);
+        assert_eq!((sizes.buckets[0], sizes.count), ((0.0, 1), 2));
+        assert_eq!(sizes.buckets.last(), Some(&(2f64.powi(40), 1)));
+        assert_eq!(all.histogram(Spread::SmallTaskDuration).count, 1);
+        assert_eq!(all.histogram(Spread::LargeTaskDuration).count, 0);
+    }
+}
