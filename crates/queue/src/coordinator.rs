@@ -37,7 +37,9 @@ const BEGIN_WITHIN: u64 = 10_000;
 const FAREWELL: Duration = Duration::from_secs(10);
 
 mod loops;
+mod pool;
 use loops::{LOOK_EVERY, answer_all, hear_all, hear_logs, look_after, publish_all};
+use pool::share_limits;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -58,6 +60,8 @@ pub struct Terms {
     pub patience: Duration,
     /// Only movers that have all of these labels; empty: any.
     pub only: Vec<(String, String)>,
+    /// The job shares its limits with all others of this pool.
+    pub pool: Option<String>,
 }
 
 impl NatsFleets {
@@ -133,7 +137,7 @@ impl NatsFleet {
         link: &Arc<Link>,
         offer: &JobOffer,
         engine: Arc<Engine>,
-        Terms { lease, patience, only }: Terms,
+        Terms { lease, patience, only, pool }: Terms,
     ) -> Result<Self, Fatal> {
         let names = Names { job: offer.key.clone(), run: offer.run };
         let store = streams::jobs(&link.jetstream).await?;
@@ -199,6 +203,9 @@ impl NatsFleet {
         link.runtime.spawn(answer_all(Arc::clone(&shared), calls));
         link.runtime.spawn(look_after(Arc::clone(&shared)));
         link.runtime.spawn(hear_logs(Arc::clone(&shared)));
+        if let Some(pool) = pool {
+            link.runtime.spawn(share_limits(Arc::clone(&shared), pool));
+        }
         Ok(Self { shared })
     }
 }

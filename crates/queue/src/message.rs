@@ -215,8 +215,28 @@ pub(crate) struct Control {
     pub hungry: [bool; CLASSES],
     /// How many processes with movers share what the job may use.
     pub movers: u32,
+    /// How many jobs share their limits; 0 and 1: this one has its own.
+    pub jobs: u32,
     /// The run has ended.
     pub closed: bool,
+}
+
+impl Control {
+    /// Among how many the limits of the job are shared.
+    pub fn shares(&self) -> u32 {
+        self.movers.max(1).saturating_mul(self.jobs.max(1))
+    }
+}
+
+/// A job says that it is there and takes part in a pool of limits.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct PoolMessage {
+    pub job: String,
+    pub run: u64,
+    /// It has just come: the others are to say so as well.
+    pub is_new: bool,
+    /// It goes.
+    pub is_last: bool,
 }
 
 /// Puts something into a message.

@@ -414,7 +414,7 @@ impl Worker {
                 switch.stop_now(StopReason::Cancelled);
                 return Ok(());
             }
-            joined.share(control.movers);
+            joined.share(control.shares());
             joined.turn(control.held)?;
             let counters = joined.counters();
             queue.tell_load(places, joined.limit().cloned(), joined.done(), counters.moved());

@@ -62,6 +62,11 @@ impl Names {
         format!("dmover.log.{}.{:016x}", self.job, self.run)
     }
 
+    /// Where jobs that share their limits tell of each other.
+    pub fn pool_subject(pool: &str) -> String {
+        format!("dmover.pool.{pool}")
+    }
+
     pub fn dead_subject(&self) -> String {
         format!("dmover.dead.{}", self.job)
     }

@@ -27,6 +27,10 @@ pub struct FleetArgs {
     /// Have the work done only by movers that were started with this '--label'; with several, by those that have all of them
     #[arg(long, value_name = "KEY=VALUE", value_parser = label, requires = "broker")]
     pub only_movers: Vec<(String, String)>,
+    /// Share the limits of this job (--bwlimit, --ops-limit, --open-limit, --create-limit) evenly with all jobs of the same
+    /// NAME at this broker, such as all that write to one file system; give all of them the same limits
+    #[arg(long, value_name = "NAME", value_parser = pool, requires = "broker")]
+    pub limit_pool: Option<String>,
     /// Let Prometheus have metrics at http://HOST:PORT/metrics while the job runs; a PORT alone listens on this host only,
     /// 0 takes any port that is free
     #[arg(long, value_name = "[HOST:]PORT", help_heading = "Output")]
@@ -124,6 +128,15 @@ pub struct MoverArgs {
     /// How log lines look
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormatArg,
+}
+
+/// A name that can be part of a subject of NATS.
+fn pool(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if (1..=64).contains(&text.len()) && text.chars().all(is_plain) {
+        return Ok(text.to_owned());
+    }
+    Err("up to 64 letters, digits, - and _".into())
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

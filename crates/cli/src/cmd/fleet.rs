@@ -42,7 +42,8 @@ fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
     let credentials = args.credentials.as_deref().map(Path::new);
     let lease = Duration::from_millis(args.lease);
     let patience = Duration::from_millis(args.mover_wait);
-    let terms = Terms { lease, patience, only: args.only_movers.clone() };
+    let (only, pool) = (args.only_movers.clone(), args.limit_pool.clone());
+    let terms = Terms { lease, patience, only, pool };
     let fleets = Address::new(broker, credentials)
         .and_then(|address| NatsFleets::connect(&address, terms.clone()));
     fleets.map(|fleets| Some(Arc::new(fleets) as Arc<dyn Fleets>)).map_err(|error| fail(&error))

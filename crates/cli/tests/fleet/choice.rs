@@ -2,7 +2,7 @@
 use dmover_testkit::cluster::{Piece, needs};
 use dmover_testkit::faultfs::{Action, Config, FaultFs, Op, Rule, When, errno_by_name};
 use dmover_testkit::skip;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Fleet;
 
@@ -56,6 +56,36 @@ fn all_movers_together_keep_the_limits_of_a_job() {
     // 220 entries; what a tenth of a second allows goes at once.
     assert!(run.elapsed > Duration::from_millis(4400), "{:?}", run.elapsed);
     fleet.bench.assert_same("source", "far");
+}
+
+/// Each job alone would take half as long.
+#[test]
+fn jobs_of_one_pool_share_their_limits() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let fleet = Fleet::new(2);
+    for source in ["one", "two"] {
+        fleet.bench.sh(&format!("mkdir {source}; seq 200 | (cd {source}; xargs touch)"));
+    }
+    let start = |source: &str| {
+        let (url, limits) = (fleet.broker.url(), "--limit-pool far_fs --create-limit 50");
+        let line = format!("copy -T {limits} {source} far-{source} --broker {url}");
+        fleet.bench.dmover.start(line.split(' ')).unwrap()
+    };
+    let begun = Instant::now();
+    let jobs = [start("one"), start("two")];
+    for job in jobs {
+        job.finish().unwrap().expect_code(0);
+    }
+    // 402 entries. What a tenth of a second allows goes at once, and more for as long as the jobs do not know of each other.
+    assert!(begun.elapsed() > Duration::from_millis(6500), "{:?}", begun.elapsed());
+    fleet.bench.assert_same("one", "far-one");
+    fleet.bench.assert_same("two", "far-two");
+    let run = fleet.dmover("copy -T --limit-pool far.fs one other").expect_code(2);
+    assert!(run.stderr.contains("letters, digits"), "{}", run.tell());
+    let run = fleet.bench.dmover("copy -T --limit-pool far one other").expect_code(2);
+    assert!(run.stderr.contains("--broker"), "{}", run.tell());
 }
 
 /// A client of a network file system may remember for a while that a name is absent, although another client has made it.
