@@ -154,7 +154,7 @@ fn histograms_have_each_file_once_where_it_belongs() {
     fleet
         .bench
         .sh("mkdir source; for i in $(seq 40); do head -c 2000 /dev/zero > source/$i; done; \
-         head -c 12M /dev/zero > source/large");
+         head -c 60M /dev/zero > source/large");
     let line = "copy -T source far --split-size 1M --bwlimit 3M --metrics 0";
     for broker in [None, Some(format!("--broker {}", fleet.broker.url()))] {
         fleet.bench.sh("rm -rf far");
@@ -190,7 +190,8 @@ fn histograms_have_each_file_once_where_it_belongs() {
             // A poll: what is shown is half a second old.
             std::thread::sleep(Duration::from_millis(50));
         }
-        job.finish().unwrap().expect_code(0);
+        // It would take many seconds more.
+        job.kill().unwrap();
     }
 }
 
