@@ -14,9 +14,9 @@ pub struct JoinFile {
     /// A shared secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// The certificate to trust, as a file.
+    /// Certificates to trust (PEM): the server's own, or those of who has signed it. Without them, those that the host trusts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_certificate: Option<PathBuf>,
+    pub certificates: Option<String>,
 }
 
 /// How a broker is reached.
@@ -25,7 +25,7 @@ pub struct Address {
     /// Servers of one cluster, separated by commas.
     pub(crate) url: String,
     pub(crate) secret: Secret,
-    pub(crate) ca_certificate: Option<PathBuf>,
+    pub(crate) certificates: Option<String>,
 }
 
 /// What lets one in.
@@ -64,7 +64,7 @@ impl Address {
     pub fn new(broker: &str, credentials: Option<&Path>) -> Result<Self, Fatal> {
         let is_url = ["nats://", "tls://"].iter().any(|scheme| broker.starts_with(scheme));
         let mut address = if is_url {
-            Self { url: broker.to_owned(), secret: Secret::None, ca_certificate: None }
+            Self { url: broker.to_owned(), secret: Secret::None, certificates: None }
         } else if broker == "-" {
             Self::of_stdin(std::io::stdin().lock())?
         } else {
@@ -112,7 +112,7 @@ impl Address {
             (None, Some(token)) => Secret::Token(token),
             (None, None) => Secret::None,
         };
-        Self { url: file.url, secret, ca_certificate: file.ca_certificate }
+        Self { url: file.url, secret, certificates: file.certificates }
     }
 
     /// Where it is, without what lets one in.
@@ -191,7 +191,7 @@ mod tests {
             url: "tls://h:4222".into(),
             nkey_seed: Some(seed.clone()),
             token: None,
-            ca_certificate: None,
+            certificates: None,
         };
         let file = write("join.json", &serde_json::to_string(&join).unwrap());
         let address = Address::new(file.to_str().unwrap(), None).unwrap();

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::address::JoinFile;
+use crate::tls;
 
 /// The server has to answer within this.
 const START_WITHIN: Duration = Duration::from_secs(20);
@@ -26,12 +27,23 @@ pub struct BrokerOptions {
     pub port: u16,
     /// The names that others reach it by, if that is not the address.
     pub advertise: Vec<String>,
-    /// A certificate and its key, for TLS.
-    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Who listens on the network is to understand nothing.
+    pub tls: Tls,
     /// The program; otherwise it is looked for beside dmover and in `search`.
     pub program: Option<PathBuf>,
     /// What PATH says.
     pub search: OsString,
+}
+
+/// Whether and how connections are encrypted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tls {
+    /// Not at all.
+    None,
+    /// With a certificate that is made once.
+    Own,
+    /// With a certificate and its key, in files.
+    Files(PathBuf, PathBuf),
 }
 
 /// A running broker.
@@ -76,18 +88,20 @@ impl Broker {
             [] => vec![own()],
             named => named.to_vec(),
         };
-        let scheme = if options.tls.is_some() { "tls" } else { "nats" };
+        let tls = certificate(options, &reached)?;
+        let scheme = if tls.is_some() { "tls" } else { "nats" };
         let urls = reached.iter().map(|host| format!("{scheme}://{host}:{port}"));
         let url = urls.collect::<Vec<_>>().join(",");
         let config = state.join("nats-server.conf");
-        write(&config, &configuration(options, address, &key.public_key()), 0o600)?;
+        let files = tls.as_ref().map(|tls| (tls.file.as_path(), tls.key.as_path()));
+        write(&config, &configuration(options, address, &key.public_key(), files), 0o600)?;
         let seed =
             key.seed().map_err(|error| refused(error.to_string(), "remove the seed file"))?;
         let join = JoinFile {
             url: url.clone(),
             nkey_seed: Some(seed),
             token: None,
-            ca_certificate: options.tls.as_ref().map(|(certificate, _)| certificate.clone()),
+            certificates: tls.map(|tls| tls.text),
         };
         let join_file = state.join("join.json");
         let text = serde_json::to_string_pretty(&join).unwrap_or_default();
@@ -267,6 +281,42 @@ fn nkey(state: &Path) -> Result<nkeys::KeyPair, Fatal> {
     Ok(key)
 }
 
+/// A certificate, its key, and what others have to trust.
+struct Certificate {
+    file: PathBuf,
+    key: PathBuf,
+    text: String,
+}
+
+/// What to show to others who reach the broker by these names. One of its own is that of the last time: it may have been handed on.
+fn certificate(options: &BrokerOptions, reached: &[String]) -> Result<Option<Certificate>, Fatal> {
+    let (certificate, key) = match &options.tls {
+        Tls::None => return Ok(None),
+        Tls::Files(certificate, key) => (certificate.clone(), key.clone()),
+        Tls::Own => {
+            let [certificate, key] =
+                ["tls-certificate.pem", "tls-key.pem"].map(|name| options.state.join(name));
+            if [&certificate, &key].iter().any(|path| std::fs::metadata(path).is_err()) {
+                let (text, secret) = tls::make(reached.to_vec())?;
+                write(&key, &secret, 0o600)?;
+                write(&certificate, &text, 0o644)?;
+            }
+            (certificate, key)
+        }
+    };
+    let fail = |path: &Path, error: &dyn std::fmt::Display| {
+        let hint = "give files in PEM with --tls-certificate and --tls-key, or --tls";
+        refused(format!("'{}': {error}", path.display()), hint)
+    };
+    // The server looks for them from where it is started.
+    let absolute = |path: PathBuf| std::path::absolute(&path).map_err(|e| fail(&path, &e));
+    let (certificate, key) = (absolute(certificate)?, absolute(key)?);
+    let text = std::fs::read_to_string(&certificate).map_err(|e| fail(&certificate, &e))?;
+    tls::trusting(&text).map_err(|error| fail(&certificate, &error))?;
+    std::fs::File::open(&key).map_err(|error| fail(&key, &error))?;
+    Ok(Some(Certificate { file: certificate, key, text }))
+}
+
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Fatal> {
     let fail = |error: std::io::Error| {
         let message = format!("cannot write '{}': {error}", path.display());
@@ -283,9 +333,14 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Fatal> {
 
 /// The configuration of nats-server. What it acknowledges it may lose in a power cut: the journal is the truth, and a coordinator
 /// issues again what a broker has forgotten.
-fn configuration(options: &BrokerOptions, address: SocketAddr, public_key: &str) -> String {
+fn configuration(
+    options: &BrokerOptions,
+    address: SocketAddr,
+    public_key: &str,
+    tls: Option<(&Path, &Path)>,
+) -> String {
     let quoted = |path: &Path| format!("\"{}\"", path.display().to_string().replace('"', "\\\""));
-    let tls = options.tls.as_ref().map_or(String::new(), |(certificate, key)| {
+    let tls = tls.map_or(String::new(), |(certificate, key)| {
         let (certificate, key) = (quoted(certificate), quoted(key));
         format!("tls {{ cert_file: {certificate}, key_file: {key} }}\n")
     });

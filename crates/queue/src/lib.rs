@@ -20,9 +20,10 @@ mod offered;
 pub mod placement;
 mod remote;
 mod streams;
+mod tls;
 
 pub use address::{Address, JoinFile};
-pub use broker::{Broker, BrokerOptions};
+pub use broker::{Broker, BrokerOptions, Tls};
 pub use coordinator::{NatsFleets, Terms};
 pub use message::{Describe, MoverInfo, PROTOCOL};
 pub use mover::{Mover, MoverOptions, Sessions};

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::address::{Address, Secret};
 use crate::message::{self, Call, Reply};
-use crate::streams;
+use crate::{streams, tls};
 
 /// The first connection is waited for no longer.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -159,8 +159,8 @@ async fn connect(
             Fatal::refused(message, "give a file that nsc has written")
         })?,
     };
-    if let Some(certificate) = &address.ca_certificate {
-        options = options.add_root_certificates(certificate.clone()).require_tls(true);
+    if let Some(certificates) = &address.certificates {
+        options = options.tls_client_config(tls::trusting(certificates)?).require_tls(true);
     }
     let servers: Vec<&str> = address.url.split(',').collect();
     let connected = tokio::time::timeout(2 * CONNECT_WITHIN, options.connect(servers)).await;
@@ -181,6 +181,12 @@ async fn connect(
         ConnectErrorKind::ServerParse => {
             let message = format!("--broker {shown}: {reason}");
             Fatal::refused(message, "give nats://HOST:PORT")
+        }
+        _ if reason.contains("certificate") => {
+            let message =
+                format!("the broker {shown} shows a certificate that is not trusted: {reason}");
+            let hint = "give the file that 'dmover broker' has written as --broker; has the broker another certificate now?";
+            Fatal::refused(message, hint)
         }
         _ => {
             let message = format!("the broker {shown} cannot be reached: {reason}");

@@ -61,7 +61,10 @@ pub struct BrokerArgs {
     /// several networks
     #[arg(long, value_name = "HOST")]
     pub advertise: Vec<String>,
-    /// A certificate for TLS, which others have to trust
+    /// Encrypt connections (TLS) with a certificate that is made once; the file that lets others in has what they trust
+    #[arg(long, conflicts_with = "tls_certificate")]
+    pub tls: bool,
+    /// Encrypt connections with this certificate (PEM; with those that have signed it, if others are to trust these)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_certificate: Option<OsString>,
     /// Its key

@@ -2,7 +2,7 @@
 use dmover_engine::{Fatal, Fleets};
 use dmover_model::{ExitCode as Code, TaskClass};
 use dmover_observe::{Board, JobView, SessionView, exposition};
-use dmover_queue::{Address, Broker, BrokerOptions, Mover, MoverOptions, NatsFleets, Terms};
+use dmover_queue::{Address, Broker, BrokerOptions, Mover, MoverOptions, NatsFleets, Terms, Tls};
 use dmover_sys::process::is_ignored;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -70,7 +70,11 @@ pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
         listen: args.listen,
         port: args.port,
         advertise: args.advertise.clone(),
-        tls: args.tls_certificate.as_ref().map(path).zip(args.tls_key.as_ref().map(path)),
+        tls: match (&args.tls_certificate, &args.tls_key) {
+            (Some(certificate), Some(key)) => Tls::Files(path(certificate), path(key)),
+            _ if args.tls => Tls::Own,
+            _ => Tls::None,
+        },
         program: args.nats_server.as_ref().map(path),
         search: environment("PATH").unwrap_or_default(),
     };

@@ -6,6 +6,7 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 mod choice;
+mod encryption;
 mod refusals;
 mod standby;
 mod topologies;

@@ -66,7 +66,7 @@ impl Given {
         let join = match word.to_str() {
             Some(url) if is_url(url) => {
                 let url = url.to_owned();
-                let join = JoinFile { url, nkey_seed: None, token: None, ca_certificate: None };
+                let join = JoinFile { url, nkey_seed: None, token: None, certificates: None };
                 serde_json::to_vec(&join).unwrap_or_default()
             }
             _ => std::fs::read(word).map_err(|error| {
