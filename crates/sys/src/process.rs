@@ -161,6 +161,12 @@ pub fn processor_times() -> Option<ProcessorTimes> {
     Some(ProcessorTimes { busy: all - idle, all })
 }
 
+/// Whether a process here has a program of the same name as this one (proc(5), `comm`): numbers of processes are used again.
+pub fn is_alike(pid: u32) -> bool {
+    let name = |of: &str| std::fs::read(format!("/proc/{of}/comm")).ok();
+    name("self").is_some_and(|own| name(&pid.to_string()) == Some(own))
+}
+
 /// Sends a signal to a process (kill(2)). One that is gone needs none.
 pub fn signal(pid: u32, signal: i32) {
     let process = rustix::process::Pid::from_raw(pid as i32);

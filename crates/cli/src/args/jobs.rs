@@ -98,6 +98,10 @@ pub struct StandbyArgs {
     /// The id of a job, the beginning of one, or a label
     #[arg(value_name = "JOB")]
     pub job: String,
+    /// Kill a process on this host that runs the job and has not said for so long how it stands, and go on: it is stopped, or
+    /// hangs. Choose more than its disks may ever take
+    #[arg(long, value_name = "DURATION", value_parser = super::positive_duration)]
+    pub kill_after: Option<u64>,
     /// Where jobs are remembered
     #[command(flatten)]
     pub place: PlaceArgs,

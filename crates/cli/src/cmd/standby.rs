@@ -1,7 +1,7 @@
 //! `dmover standby`: goes on with a job whose process is gone.
 use dmover_engine::{JobPhase, JobStatus};
 use dmover_model::ExitCode as Code;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -17,6 +17,9 @@ use crate::print::say;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_AT_CHILD: Duration = Duration::from_millis(100);
 
+/// A process that says for so long nothing of how a job stands is told of; it does so every two seconds.
+const SILENT: Duration = Duration::from_mins(1);
+
 /// A run that ended sooner than this has not got far: it is not tried for ever.
 const SHORT: Duration = Duration::from_mins(1);
 const SHORT_MAX: u32 = 20;
@@ -29,7 +32,7 @@ pub(crate) fn standby(args: &StandbyArgs) -> ExitCode {
             let message = format!("cannot listen to signals: {error}");
             (message, "check the process limits", Code::Fatal)
         })
-        .and_then(|signals| Watch { args, signals, turn: None, told: None, asked: None }.run());
+        .and_then(|signals| Watch::new(args, signals).run());
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(refused) => refuse(refused),
@@ -42,11 +45,57 @@ struct Watch<'a> {
     signals: Signals,
     turn: Option<OwnedFd>,
     told: Option<&'static str>,
+    heard: Heard,
     /// The signal that was handed on to a run.
     asked: Option<i32>,
 }
 
-impl Watch<'_> {
+/// When the process of a job last said how it stands: not by its clock, which may be another host's.
+struct Heard {
+    updated_ms: i64,
+    at: Instant,
+    told: bool,
+}
+
+impl Heard {
+    /// How long it has been silent.
+    fn silence(&mut self, status: &JobStatus) -> Duration {
+        if status.updated_ms != self.updated_ms || status.phase != JobPhase::Running {
+            *self = Self { updated_ms: status.updated_ms, at: Instant::now(), told: false };
+        }
+        self.at.elapsed()
+    }
+}
+
+impl<'a> Watch<'a> {
+    fn new(args: &'a StandbyArgs, signals: Signals) -> Self {
+        let heard = Heard { updated_ms: 0, at: Instant::now(), told: false };
+        Self { args, signals, turn: None, told: None, heard, asked: None }
+    }
+
+    /// Tells of a process that is silent, and kills it where that was asked for.
+    fn listen(&mut self, job: &str, status: &JobStatus, is_here: bool) {
+        let silence = self.heard.silence(status);
+        let (pid, host) = (status.pid, &status.host);
+        let after = self.args.kill_after.map(Duration::from_millis);
+        let is_due = after.is_some_and(|after| silence >= after);
+        if is_due && is_here && self.turn.is_some() && dmover_sys::process::is_alike(pid) {
+            let seconds = silence.as_secs();
+            say(&format!(
+                "dmover: process {pid} has said nothing of job {job} for {seconds} s: killing it"
+            ));
+            dmover_sys::process::signal(pid, SIGKILL);
+            self.heard.at = Instant::now();
+        } else if silence >= SILENT && !self.heard.told {
+            let seconds = silence.as_secs();
+            say(&format!(
+                "dmover: process {pid} on {host} has said nothing of job {job} for {seconds} s; it is stopped or hangs, or \
+                 its disk does. If it has to go ('kill -9 {pid}' there), this goes on"
+            ));
+            self.heard.told = true;
+        }
+    }
+
     /// Watches a job, and goes on with it whenever that is to be done. Answers its exit code.
     fn run(&mut self) -> Result<u8, Refused> {
         let mut short = 0;
@@ -106,6 +155,7 @@ impl Watch<'_> {
             if !status.phase.has_process() && self.turn.is_some() {
                 return Ok(None);
             }
+            self.listen(job, &status, status.host == own);
             let words = match self.turn {
                 Some(_) => "standing by",
                 None => "somebody else stands by or has gone on; waiting behind him",

@@ -82,6 +82,54 @@ fn who_stands_by_goes_on_when_the_coordinator_is_gone_one_after_the_other() {
 }
 
 #[test]
+fn a_coordinator_that_hangs_is_killed_by_who_stands_by_if_that_was_asked_for() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let fleet = Fleet::new(1);
+    let bench = &fleet.bench;
+    bench.sh("mkdir source; cd source; for i in $(seq 9); do head -c 1M /dev/urandom > f$i; done");
+    let line = "sync --label it --bwlimit 3M --reflink=never --lease 2s source far --broker";
+    let url = fleet.broker.url();
+    let first = bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
+    fleet.wait_for_bytes(2 << 20, &first);
+    let next = bench.dmover.start(["standby", "it", "--kill-after", "5s"]).unwrap();
+    assert!(next.wait_for_stderr("standing by", 1), "{}", next.stderr_so_far());
+    first.signal(Signal::STOP);
+    let run = next.finish().unwrap().expect_code(0);
+    assert!(run.stderr.contains("killing it"), "{}", run.tell());
+    assert_eq!(first.finish().unwrap().signal(), Some(9));
+    bench.assert_same("source", "far");
+}
+
+#[test]
+fn who_stands_by_tries_again_what_was_temporary_and_hands_a_signal_on_to_its_run() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(0);
+    fleet
+        .bench
+        .sh("mkdir source; for i in $(seq 20); do head -c 1M /dev/urandom > source/$i; done");
+    let line = "sync --label it --bwlimit 3M --reflink=never --lease 1s --mover-wait 1s source far";
+    let run = fleet.dmover(line).expect_code(6);
+    assert!(run.stderr.contains("there was no mover"), "{}", run.tell());
+    let next = fleet.bench.dmover.start(["standby", "it"]).unwrap();
+    assert!(next.wait_for_stderr("there was no mover", 1), "{}", next.stderr_so_far());
+    fleet.call_mover("");
+    fleet.wait_for_bytes(2 << 20, &next);
+    next.signal(Signal::TERM);
+    let run = next.finish().unwrap().expect_code(128 + 15);
+    assert!(run.stderr.matches("going on").count() >= 2, "{}", run.tell());
+    // The run has stopped by itself, and left nothing behind.
+    let status = fleet.bench.dmover("status it").expect_code(0).text();
+    assert!(status.contains("stopped"), "{status}");
+    assert_eq!(fleet.bench.sh("find far -name '.dmover*' | wc -l").trim(), "0");
+    fleet.dmover("sync --label it --reflink=never --lease 1s source far").expect_code(0);
+    fleet.bench.assert_same("source", "far");
+}
+
+#[test]
 fn who_stands_by_ends_as_the_job_does_and_not_for_jobs_of_other_hosts() {
     let bench = Bench::new();
     bench.sh("mkdir source; head -c 9M /dev/urandom > source/large");
