@@ -475,6 +475,9 @@ impl Mover<'_> {
         }
         let elapsed_us = started.elapsed().as_micros() as u64;
         let path = || level.source_path(record.name.as_bytes());
+        if action != Action::Skipped {
+            engine.tell_done(elapsed_us, moved_bytes);
+        }
         engine.tell_slow(elapsed_us, moved_bytes, path);
         if engine.monitor.wants_items() {
             let old = planned.existing.as_ref();

@@ -104,6 +104,11 @@ impl Mover<'_> {
             Some(_) => 1,
         };
         let chunk_bytes = chunk_bytes.map(|bytes| bytes.saturating_mul(times));
+        // Whoever hears of this file sees to its temporary, and nobody else does.
+        let name = large.temporary.clone();
+        if let Ok(directory) = target.fd.try_clone() {
+            self.lease.unless_said(move || _ = directory::unlink(&directory, name.as_bytes()));
+        }
         unfinished
             .keep()
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;

@@ -9,7 +9,7 @@ use dmover_observe::CLASSES;
 use dmover_sys::process;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::told::Told;
@@ -32,6 +32,24 @@ struct Hold {
     length_ms: Option<u64>,
     progressed: AtomicBool,
     wanted_back: AtomicBool,
+    undo: Mutex<Undo>,
+}
+
+/// What is to be done if nobody hears of a task.
+#[derive(Default)]
+struct Undo(Vec<Box<dyn FnOnce() + Send>>);
+
+impl std::fmt::Debug for Undo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Undo({})", self.0.len())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let undo = self.undo.get_mut().unwrap_or_else(PoisonError::into_inner);
+        undo.0.drain(..).for_each(|undo| undo());
+    }
 }
 
 impl Lease {
@@ -53,8 +71,24 @@ impl Lease {
             length_ms,
             progressed: AtomicBool::new(false),
             wanted_back: AtomicBool::new(false),
+            undo: Mutex::default(),
         };
         Self { task, number, hold: Arc::new(hold) }
+    }
+
+    /// Has something done when the last holder lets go of a task of which nothing was ever said: a process that was stopped
+    /// finds that others have it by now, and they do not know what it has made since.
+    pub fn unless_said(&self, undo: impl FnOnce() + Send + 'static) {
+        self.undo().0.push(Box::new(undo));
+    }
+
+    /// Something is being said of the task. It may be heard, even if it does not look so.
+    pub fn said(&self) {
+        self.undo().0.clear();
+    }
+
+    fn undo(&self) -> MutexGuard<'_, Undo> {
+        self.hold.undo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The clock of leases, which goes on while a host is suspended.
@@ -239,7 +273,7 @@ impl LocalQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this very lease, and not a later one of the same task, is the valid one.
@@ -257,7 +291,7 @@ impl Queue for LocalQueue {
             let (guard, _) = self
                 .work
                 .wait_timeout_while(state, wait, wake)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+                .unwrap_or_else(PoisonError::into_inner);
             state = guard;
             state.waiting -= 1;
         }
@@ -278,6 +312,7 @@ impl Queue for LocalQueue {
     fn report(&self, lease: &Lease, outcome: Outcome) {
         let mut state = self.state();
         if Self::is_current(&state, lease) {
+            lease.said();
             state.unheard += outcome.len();
             state.reports.push(Reported::Partial(lease.task.id, outcome));
             self.said.notify_one();
@@ -290,6 +325,7 @@ impl Queue for LocalQueue {
     fn complete(&self, lease: &Lease, outcome: Outcome) {
         let mut state = self.state();
         if Self::is_current(&state, lease) {
+            lease.said();
             state.release(lease.task.id);
             state.unheard += outcome.len();
             state.reports.push(Reported::Done(lease.task.id, outcome));
@@ -354,7 +390,7 @@ impl Dispatch for LocalQueue {
         let (mut state, _) = self
             .said
             .wait_timeout_while(state, wait, |s| s.reports.is_empty())
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+            .unwrap_or_else(PoisonError::into_inner);
         state.unheard = 0;
         state.ended[1] = state.ended[0];
         self.heard.notify_all();
@@ -452,6 +488,33 @@ mod tests {
         assert!(queue.reports(Duration::ZERO).is_empty(), "the old holder speaks for nobody");
         queue.complete(&new, Outcome::default());
         assert_eq!(queue.reports(Duration::ZERO).len(), 1);
+    }
+
+    #[test]
+    fn what_was_made_is_undone_if_nothing_was_ever_said_of_it() {
+        let undone = Arc::new(AtomicU64::new(0));
+        let make = |lease: &Lease| {
+            let undone = Arc::clone(&undone);
+            lease.unless_said(move || _ = undone.fetch_add(1, Ordering::SeqCst));
+        };
+        for (length, ends, expected) in [
+            (Duration::ZERO, true, 1),
+            (Duration::from_secs(9), true, 0),
+            (Duration::from_secs(9), false, 1),
+        ] {
+            undone.store(0, Ordering::SeqCst);
+            let queue = LocalQueue::new(length);
+            queue.publish(vec![task(1)]);
+            let lease = queue.lease(1, Duration::ZERO).remove(0);
+            make(&lease);
+            drop(queue.expired());
+            if ends {
+                queue.complete(&lease, Outcome::default());
+            }
+            assert_eq!(undone.load(Ordering::SeqCst), 0, "somebody still has it in hand");
+            drop((lease, queue));
+            assert_eq!(undone.load(Ordering::SeqCst), expected, "{length:?} {ends}");
+        }
     }
 
     #[test]

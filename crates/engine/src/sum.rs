@@ -455,6 +455,7 @@ impl Mover<'_> {
         engine.progress();
         station::did(ENTRY_WORK);
         let elapsed_us = elapsed.as_micros() as u64;
+        engine.tell_done(elapsed_us, shape.length());
         engine.tell_slow(elapsed_us, shape.length(), shown);
         let Some(expected) = wanted.expected else {
             let wants = engine.spec.policy.digest.as_ref().is_some_and(|policy| policy.pieces);

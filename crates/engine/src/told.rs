@@ -192,10 +192,13 @@ impl Engine {
         }
     }
 
-    /// An entry has ended.
-    pub(crate) fn tell_slow(&self, elapsed_us: u64, bytes: u64, path: impl FnOnce() -> PathBytes) {
+    /// An entry has ended that was brought over or read.
+    pub(crate) fn tell_done(&self, elapsed_us: u64, bytes: u64) {
         self.spread(Spread::EntryDuration, elapsed_us);
         self.spread(Spread::EntrySize, bytes);
+    }
+
+    pub(crate) fn tell_slow(&self, elapsed_us: u64, bytes: u64, path: impl FnOnce() -> PathBytes) {
         if self.desk.is_none() {
             return self.slowest.note(elapsed_us, bytes, path);
         }

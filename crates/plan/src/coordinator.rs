@@ -445,7 +445,7 @@ impl Coordinator {
         *self.out.of(&task.kind) += 1;
         let (large, begun_anew) = (task.kind.is_large(), task.kind.is_begun_anew());
         let (reported, earlier, given) = (Vec::new(), Vec::new(), task.given.clone());
-        let lost = task.lost_above.clone();
+        let lost = task.lost_leases().collect();
         let flight = Flight { node, large, begun_anew, reported, earlier, given, lost };
         self.flights.insert(task.id, flight);
         out.push(Command::Publish(task));

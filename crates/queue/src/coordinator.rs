@@ -309,19 +309,25 @@ impl Shared {
                 if lock(&self.control).held {
                     return Reply::Later;
                 }
-                let (gone, holders) = {
+                let (gone, holders, lost_with_mover) = {
                     let mut leases = lock(&self.leases);
+                    // Sums that were never begun would be given up with their mover as well.
+                    let is_sums = |number: &u32| {
+                        let issued = leases.get(*number);
+                        issued.is_some_and(|issued| matches!(issued.task.kind, TaskKind::Sums(_)))
+                    };
+                    let lost_with_mover = numbers.iter().any(is_sums);
                     // Whoever has closed the run looks at what is held: nothing is added after that.
                     let closed = self.is_closed();
                     let mut claim =
                         |number| closed || leases.claim(number, mover, now) == Claim::Gone;
                     let gone: Vec<u32> = numbers.into_iter().filter(|n| claim(*n)).collect();
-                    (gone, leases.holders() as u32)
+                    (gone, leases.holders() as u32, lost_with_mover)
                 };
                 // One more to share the limits with is told at once, one less in time.
                 self.steer(|control| control.movers = control.movers.max(holders));
                 self.steer_work();
-                let spare = self.spare();
+                let spare = if lost_with_mover { 0 } else { self.spare() };
                 let known = lock(&self.facts);
                 let facts = known.get(facts as usize..).unwrap_or_default().to_vec();
                 Reply::Granted { gone, facts, spare }

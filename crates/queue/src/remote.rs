@@ -20,7 +20,7 @@ use crate::streams::{self, Names};
 mod sending;
 mod state;
 use sending::{OUTBOX, Saying, send_all};
-use state::{AHEAD, Held, State};
+use state::{Held, State, UNKNOWN};
 
 /// One request for tasks waits so long at the broker. One for tasks that no thread waits for yet is soon out of date: others
 /// may have come who are idle.
@@ -86,7 +86,7 @@ impl RemoteQueue {
             info: info.clone(),
             lease_ms,
             class,
-            state: Mutex::new(State { typical: [AHEAD; CLASSES], ..State::default() }),
+            state: Mutex::new(State { typical: [UNKNOWN; CLASSES], ..State::default() }),
             work: Condvar::new(),
             wanted: tokio::sync::Notify::new(),
             ending: tokio::sync::Notify::new(),
@@ -186,7 +186,8 @@ impl RemoteQueue {
 
     /// Whether nothing is in hand.
     pub fn is_idle(&self) -> bool {
-        self.state().held.is_empty()
+        let state = self.state();
+        state.held.is_empty() && state.claiming == 0
     }
 
     /// No more tasks are taken, and what is in hand is lost.
@@ -223,13 +224,35 @@ impl RemoteQueue {
         // Where there is plenty, some are asked for ahead: they come while the others are done.
         let spare = self.spare.load(Ordering::Relaxed) as usize;
         // What a slow mover has taken would wait with it.
-        let most = if self.is_slow.load(Ordering::Relaxed) { spare.min(1) } else { spare };
+        let most = match (self.is_slow.load(Ordering::Relaxed), control.hungry[index]) {
+            // Others have nothing to do.
+            (_, true) => 0,
+            (true, _) => spare.min(1),
+            _ => spare,
+        };
         let ahead = state.soon_done(index).min(most);
         (state.wanted(index, ahead), if ahead > 0 { FETCH_AHEAD } else { FETCH })
     }
 
     /// Claims tasks that the broker has handed over, and keeps those that are ours.
     async fn claim(&self, messages: Vec<jetstream::Message>) {
+        let leaves = {
+            let mut state = self.state();
+            state.claiming += 1;
+            state.draining || self.is_closed()
+        };
+        if leaves {
+            // Nobody here would do them.
+            for message in messages {
+                give_back(&message, Some(AGAIN)).await;
+            }
+        } else {
+            self.claim_or_give_back(messages).await;
+        }
+        self.state().claiming -= 1;
+    }
+
+    async fn claim_or_give_back(&self, messages: Vec<jetstream::Message>) {
         let mut tasks = Vec::new();
         for message in messages {
             match decode_or_log(&message.payload) {
@@ -246,11 +269,20 @@ impl RemoteQueue {
         if tasks.is_empty() {
             return;
         }
-        let asked_ms = Lease::now_ms();
         let facts = *lock(&self.facts);
         let numbers = tasks.iter().map(|(number, ..)| *number).collect();
         let call = Call::Claim { mover: self.id, numbers, facts };
-        let reply = self.link.call(&self.names.job, self.names.run, &call).await;
+        let begun = Lease::now_ms();
+        let (reply, asked_ms) = loop {
+            let asked_ms = Lease::now_ms();
+            let reply = self.link.call(&self.names.job, self.names.run, &call).await;
+            // Nobody has answered, but they may have been granted: then they are ours, and nobody else gets them.
+            let again = !self.is_closed() && asked_ms < begun + self.lease_ms;
+            if reply.is_some() || !again {
+                break (reply, asked_ms);
+            }
+            tokio::time::sleep(AGAIN).await;
+        };
         let (mut after, mut is_stranger) = (None, false);
         match reply {
             Some(Reply::Granted { gone, facts: news, spare }) => {
@@ -269,14 +301,14 @@ impl RemoteQueue {
             // It is somebody else's turn, or this one's later.
             Some(Reply::Later) => after = Some(AGAIN),
             Some(_) => is_stranger = true,
-            // Nobody answers: the broker hands them to somebody else later. What was granted runs out.
+            // The broker hands them to somebody else later. What was granted runs out.
             None => return tasks.iter().for_each(|(number, ..)| self.forget(*number)),
         }
         for (number, _, message) in tasks {
             self.forget(number);
             give_back(&message, after).await;
         }
-        if is_stranger {
+        if is_stranger && !self.is_closed() {
             self.say_hello().await;
         }
     }
@@ -318,6 +350,11 @@ impl RemoteQueue {
         let call = Call::hello(&self.info);
         let reply = self.link.call(&self.names.job, self.names.run, &call).await;
         tracing::info!(welcome = matches!(reply, Some(Reply::Welcome)), "said hello again");
+        if let Some(Reply::Refused { why, .. }) = reply {
+            tracing::warn!(why, "this mover is not let in again");
+            let control = self.control();
+            self.heard(Control { closed: true, ..control });
+        }
     }
 
     /// Learns facts from the one with number `first` on. Somebody else may have learnt some of them meanwhile.
@@ -424,9 +461,19 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
         let numbers: Vec<(u32, u64)> = {
             let mut state = queue.state();
             let mut all = Vec::new();
-            for (number, held) in &mut state.held {
+            // What waits for a thread moves as long as those move that it waits for.
+            let mut moved_ms = 0;
+            for held in state.held.values_mut() {
                 if held.lease.take_progress() {
                     held.progressed_ms = now;
+                }
+                if held.taken.is_some() {
+                    moved_ms = moved_ms.max(held.progressed_ms);
+                }
+            }
+            for (number, held) in &mut state.held {
+                if held.taken.is_none() {
+                    held.progressed_ms = held.progressed_ms.max(moved_ms);
                 }
                 // What has run out here is not asked for again: somebody else is to have it.
                 if held.lease.holds() {
@@ -522,10 +569,10 @@ impl Queue for RemoteQueue {
         }
         let count = most.min(state.ready.len());
         let leases: Vec<Lease> = state.ready.drain(..count).collect();
-        let now = Some(Instant::now());
         for lease in &leases {
             if let Some(held) = state.held.get_mut(&lease.number) {
-                held.taken = now;
+                held.taken = Some(Instant::now());
+                held.progressed_ms = Lease::now_ms();
             }
         }
         leases
@@ -581,12 +628,11 @@ impl Gate for RemoteQueue {
     fn allow(&self, class: Class, movers: usize) {
         let mut state = self.state();
         state.allowed[class as usize] = movers;
-        let surplus = state.running[class as usize].saturating_sub(movers);
-        let (asked, others): (Vec<&Held>, Vec<&Held>) = state
-            .held
-            .values()
-            .filter(|held| Class::of(&held.lease.task) == class)
-            .partition(|held| held.lease.is_wanted_back());
+        // What waits for a thread is nobody's surplus.
+        let running = |held: &&Held| held.taken.is_some() && Class::of(&held.lease.task) == class;
+        let (asked, others): (Vec<&Held>, Vec<&Held>) =
+            state.held.values().filter(running).partition(|held| held.lease.is_wanted_back());
+        let surplus = (asked.len() + others.len()).saturating_sub(movers);
         for held in others.iter().take(surplus.saturating_sub(asked.len())) {
             held.lease.want_back();
         }

@@ -161,10 +161,16 @@ pub fn processor_times() -> Option<ProcessorTimes> {
     Some(ProcessorTimes { busy: all - idle, all })
 }
 
-/// Whether a process here has a program of the same name as this one (proc(5), `comm`): numbers of processes are used again.
-pub fn is_alike(pid: u32) -> bool {
-    let name = |of: &str| std::fs::read(format!("/proc/{of}/comm")).ok();
-    name("self").is_some_and(|own| name(&pid.to_string()) == Some(own))
+/// Whether a process here has a file open (proc(5), `fd`). Numbers of processes are used again, and mean others in other namespaces.
+pub fn has_open(pid: u32, file: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &std::path::Path| {
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    let Some(wanted) = identity(file) else { return false };
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.map(|entry| identity(&entry.path())).any(|found| found == Some(wanted))
 }
 
 /// Sends a signal to a process (kill(2)). One that is gone needs none.

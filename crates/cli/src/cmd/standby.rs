@@ -53,39 +53,48 @@ struct Watch<'a> {
 /// When the process of a job last said how it stands: not by its clock, which may be another host's.
 struct Heard {
     updated_ms: i64,
-    at: Instant,
+    looked: Instant,
+    silent: Duration,
     told: bool,
 }
 
 impl Heard {
-    /// How long it has been silent.
+    /// How long it has been silent, as far as it was listened to: both may have been suspended together.
     fn silence(&mut self, status: &JobStatus) -> Duration {
+        let passed = self.looked.elapsed().min(2 * LOOK_EVERY);
+        self.looked = Instant::now();
         if status.updated_ms != self.updated_ms || status.phase != JobPhase::Running {
-            *self = Self { updated_ms: status.updated_ms, at: Instant::now(), told: false };
+            (self.updated_ms, self.silent, self.told) = (status.updated_ms, Duration::ZERO, false);
+        } else {
+            self.silent += passed;
         }
-        self.at.elapsed()
+        self.silent
     }
 }
 
 impl<'a> Watch<'a> {
     fn new(args: &'a StandbyArgs, signals: Signals) -> Self {
-        let heard = Heard { updated_ms: 0, at: Instant::now(), told: false };
+        let (looked, silent) = (Instant::now(), Duration::ZERO);
+        let heard = Heard { updated_ms: 0, looked, silent, told: false };
         Self { args, signals, turn: None, told: None, heard, asked: None }
     }
 
     /// Tells of a process that is silent, and kills it where that was asked for.
-    fn listen(&mut self, job: &str, status: &JobStatus, is_here: bool) {
+    fn listen(&mut self, known: &Known, status: &JobStatus, is_here: bool) {
+        let job = &known.file.job;
         let silence = self.heard.silence(status);
         let (pid, host) = (status.pid, &status.host);
         let after = self.args.kill_after.map(Duration::from_millis);
         let is_due = after.is_some_and(|after| silence >= after);
-        if is_due && is_here && self.turn.is_some() && dmover_sys::process::is_alike(pid) {
+        let lock = known.state.directory(job).join("lock");
+        let is_it = || is_here && dmover_sys::process::has_open(pid, &lock);
+        if is_due && self.turn.is_some() && is_it() {
             let seconds = silence.as_secs();
             say(&format!(
                 "dmover: process {pid} has said nothing of job {job} for {seconds} s: killing it"
             ));
             dmover_sys::process::signal(pid, SIGKILL);
-            self.heard.at = Instant::now();
+            self.heard.silent = Duration::ZERO;
         } else if silence >= SILENT && !self.heard.told {
             let seconds = silence.as_secs();
             say(&format!(
@@ -155,7 +164,7 @@ impl<'a> Watch<'a> {
             if !status.phase.has_process() && self.turn.is_some() {
                 return Ok(None);
             }
-            self.listen(job, &status, status.host == own);
+            self.listen(known, &status, status.host == own);
             let words = match self.turn {
                 Some(_) => "standing by",
                 None => "somebody else stands by or has gone on; waiting behind him",

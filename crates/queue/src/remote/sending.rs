@@ -3,6 +3,7 @@ use bytes::Bytes;
 use dmover_engine::Told;
 use dmover_engine::queue::{Lease, Queue};
 use dmover_model::Outcome;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
@@ -12,6 +13,8 @@ use crate::message::{self, OutcomeMessage};
 
 /// What may wait to be sent.
 pub(super) const OUTBOX: usize = 64;
+/// What goes together is not larger than that, unless it is one piece: the coordinator has many messages in memory.
+const BUNDLE_MAX: usize = 256 << 10;
 /// Room for what the broker adds to a message.
 const HEADERS: usize = 1024;
 
@@ -53,22 +56,12 @@ pub(super) async fn send_all(queue: Arc<RemoteQueue>, mut outbox: mpsc::Receiver
             Ok(0) => return,
             Ok(_) => {}
         }
-        let most = queue.piece_max();
-        let (mut bundle, mut size) = (Vec::new(), 0);
-        for piece in said.drain(..).flat_map(Saying::into_pieces) {
-            if size + piece.bytes.len() > most && !bundle.is_empty() {
-                send_bundle(&queue, std::mem::take(&mut bundle)).await;
-                size = 0;
-            }
-            size += piece.bytes.len();
-            bundle.push(piece);
-        }
-        send_bundle(&queue, bundle).await;
+        send_pieces(&queue, said.drain(..).flat_map(Saying::into_pieces).collect()).await;
     }
 }
 
-/// Sends pieces until the broker has them or their tasks are lost.
-async fn send_bundle(queue: &RemoteQueue, mut pieces: Vec<Piece>) {
+/// Sends pieces, several at a time, until the broker has them or their tasks are lost.
+async fn send_pieces(queue: &RemoteQueue, mut pieces: VecDeque<Piece>) {
     loop {
         let closed = queue.is_closed();
         pieces.retain(|piece| {
@@ -80,18 +73,35 @@ async fn send_bundle(queue: &RemoteQueue, mut pieces: Vec<Piece>) {
             }
             holds
         });
-        if pieces.is_empty() {
+        // What a server takes may be less than when they were made.
+        let count = fitting(pieces.iter().map(|piece| piece.bytes.len()), queue.piece_max());
+        if count == 0 {
             return;
         }
-        let body = message::bundle(pieces.iter().map(|piece| &piece.bytes));
-        let Err(error) = queue.link.publish(queue.names.outcome_subject(), body).await else {
-            lock(&queue.load).trouble = None;
-            return pieces.iter().for_each(|piece| queue.has_said(piece));
-        };
-        tracing::warn!(%error, "what has come of tasks is not taken");
-        lock(&queue.load).trouble = Some(error.to_string());
-        tokio::time::sleep(AGAIN).await;
+        for piece in pieces.iter().take(count) {
+            piece.lease.said();
+        }
+        let body = message::bundle(pieces.iter().take(count).map(|piece| &piece.bytes));
+        if let Err(error) = queue.link.publish(queue.names.outcome_subject(), body).await {
+            tracing::warn!(%error, "what has come of tasks is not taken");
+            lock(&queue.load).trouble = Some(error.to_string());
+            tokio::time::sleep(AGAIN).await;
+            continue;
+        }
+        lock(&queue.load).trouble = None;
+        pieces.drain(..count).for_each(|piece| queue.has_said(&piece));
     }
+}
+
+/// How many of some pieces go into one message: as many as fit, and one in any case.
+fn fitting(sizes: impl Iterator<Item = usize>, most: usize) -> usize {
+    let most = most.min(BUNDLE_MAX);
+    let mut together = 0;
+    let fits = |size: &usize| {
+        together += size;
+        together <= most || together == *size
+    };
+    sizes.take_while(fits).count()
 }
 
 impl RemoteQueue {
@@ -135,5 +145,20 @@ impl RemoteQueue {
         let saying = Saying { lease: lease.clone(), pieces, ended };
         // Nobody sends any more when the run is over, and then nobody has to hear it.
         let _ = self.outbox.blocking_send(saying);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_take_what_fits_and_one_piece_in_any_case() {
+        let count = |sizes: &[usize], most| fitting(sizes.iter().copied(), most);
+        assert_eq!(count(&[], 10), 0);
+        assert_eq!(count(&[4, 6, 1], 10), 2);
+        assert_eq!(count(&[11, 1], 10), 1);
+        assert_eq!(count(&[1, 11], 10), 1);
+        assert_eq!(count(&[BUNDLE_MAX / 2; 9], usize::MAX), 2);
     }
 }

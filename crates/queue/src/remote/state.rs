@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 const STEAL_AFTER: u64 = 1000;
 /// Where there is plenty, tasks are taken ahead that keep the threads here busy for so long, but not more than so many: what they
 /// cost on their way is shared by those that come together.
-pub(super) const AHEAD: Duration = Duration::from_millis(4);
+const AHEAD: Duration = Duration::from_millis(4);
+/// What tasks take of which nothing is known yet.
+pub(super) const UNKNOWN: Duration = Duration::from_secs(1);
 const AHEAD_MAX: usize = 32;
 
 /// A task in hand here.
@@ -40,6 +42,8 @@ pub(super) struct State {
     pub had_ms: [u64; CLASSES],
     /// How long tasks of each class have lately taken.
     pub typical: [Duration; CLASSES],
+    /// Questions whose tasks these are that are out.
+    pub claiming: usize,
     /// No new tasks: this process is about to leave.
     pub draining: bool,
 }
@@ -61,7 +65,12 @@ impl State {
     pub fn soon_done(&self, class: usize) -> usize {
         let busy = self.running[class].min(self.allowed[class]);
         let most = AHEAD_MAX as u128;
-        let each = (AHEAD.as_nanos() / self.typical[class].as_nanos().max(1)).min(most) as usize;
+        // One that takes long at present tells more than those that have ended.
+        let of_class = |held: &&Held| Class::of(&held.lease.task) as usize == class;
+        let running = self.held.values().filter(of_class).filter_map(|held| held.taken);
+        let longest = running.min().map_or(Duration::ZERO, |since| since.elapsed());
+        let expected = self.typical[class].max(longest);
+        let each = (AHEAD.as_nanos() / expected.as_nanos().max(1)).min(most) as usize;
         (busy * each).clamp(usize::from(busy > 0), AHEAD_MAX)
     }
 
