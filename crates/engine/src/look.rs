@@ -72,9 +72,9 @@ impl Mover<'_> {
             return None;
         }
         if self.is_for_the_link_phase(level, &record) {
-            if let Some(following) = &self.engine.following {
+            if self.engine.following.is_some() {
                 // Its other names are not known here.
-                following.look_at_all("files with several names have changed");
+                self.engine.look_again("files with several names have changed");
                 return None;
             }
             let file = file_ref(level, &record);

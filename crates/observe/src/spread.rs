@@ -68,11 +68,11 @@ impl Spread {
         }
     }
 
-    /// How many of the unit of Prometheus, seconds or bytes, the unit here is.
+    /// How many of the unit here are one of Prometheus, seconds or bytes.
     fn unit(self) -> f64 {
         match self {
             Self::EntrySize => 1.0,
-            _ => 1e-6,
+            _ => 1e6,
         }
     }
 }
@@ -131,11 +131,11 @@ impl SpreadsSnapshot {
         let mut count = 0;
         let buckets = spread.bounds().iter().zip(&self.0[first..]).map(|(bound, amount)| {
             count += amount;
-            (*bound as f64 * spread.unit(), count)
+            (*bound as f64 / spread.unit(), count)
         });
         let buckets = buckets.collect();
         count += self.0[first + spread.bounds().len()];
-        let sum = self.0[first + CELLS - 1] as f64 * spread.unit();
+        let sum = self.0[first + CELLS - 1] as f64 / spread.unit();
         Histogram { buckets, count, sum }
     }
 }
@@ -165,6 +165,10 @@ mod tests {
         assert_eq!([at_most(0.0001), at_most(0.0003), at_most(0.3), at_most(300.0)], [2, 3, 3, 4]);
         assert_eq!(durations.count, 5);
         assert!((durations.sum - 301.000_202).abs() < 1e-6, "{}", durations.sum);
+        // Labels are asked for as they are written.
+        let labels: Vec<String> = durations.buckets.iter().map(|(le, _)| le.to_string()).collect();
+        assert_eq!(labels[..4], ["0.0001", "0.0003", "0.001", "0.003"]);
+        assert_eq!(labels[4..], ["0.01", "0.03", "0.1", "0.3", "1", "3", "10", "30", "100", "300"]);
         let sizes = all.histogram(Spread::EntrySize);
         assert_eq!((sizes.buckets[0], sizes.count), ((0.0, 1), 2));
         assert_eq!(sizes.buckets.last(), Some(&(2f64.powi(40), 1)));

@@ -214,6 +214,13 @@ fn a_watch_goes_on_through_a_broker() {
         // What is waited for is made by another process: poll.
         std::thread::sleep(Duration::from_millis(10));
     }
+    // The other names of a file have to be looked for.
+    bench.sh("ln source/new source/other");
+    while !(bench.exists("far/other") && bench.inode("far/other") == bench.inode("far/new")) {
+        assert!(Instant::now() < until, "{}", watch.stderr_so_far());
+        // As above: poll.
+        std::thread::sleep(Duration::from_millis(10));
+    }
     watch.signal(rustix::process::Signal::TERM);
     let run = watch.finish().unwrap();
     assert_eq!(run.signal(), Some(15), "{}", run.tell());

@@ -61,6 +61,10 @@ impl Mover<'_> {
         };
         let mut stack = vec![top];
         let mut names = Vec::new();
+        if self.engine.following.is_some() && self.lease.task.lost_leases().next().is_some() {
+            // What its last holder has told of is not heard, and some of these may have been taken by it here.
+            self.engine.look_again("a mover lost its lease");
+        }
         for place in places {
             if self.engine.control.is_stopping() {
                 let path = self.engine.destination_path(root, &place.path, b"");

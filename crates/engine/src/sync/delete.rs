@@ -153,8 +153,8 @@ impl Mover<'_> {
         let Some(target) = level.target.as_ref().filter(|_| deletes) else { return };
         if target.folds_case {
             // It may be there in another case on either side, which a look at everything tells.
-            if let Some(following) = &self.engine.following {
-                following.look_at_all("the destination ignores case");
+            if self.engine.following.is_some() {
+                self.engine.look_again("the destination ignores case");
             }
             return;
         }
