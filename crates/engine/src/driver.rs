@@ -563,6 +563,10 @@ impl Run {
                     self.tell_lost(&task);
                     Input::GivenUp(*task)
                 }
+                Reported::Returned(task) => {
+                    self.engine.count(Counter::Retries);
+                    Input::Returned(*task)
+                }
                 Reported::Partial(task, outcome) => Input::Report(task, outcome),
                 Reported::Done(task, outcome) => Input::Done(task, outcome),
             };

@@ -149,6 +149,8 @@ pub enum Reported {
     Done(TaskId, Outcome),
     /// So many movers have lost this task that it is not tried again.
     Lost(Box<Task>),
+    /// It has failed in a way that may be its mover's fault, and has ended there: somebody else is to try.
+    Returned(Box<Task>),
 }
 
 /// What a mover sees of the queue: tasks one way, outcomes the other.

@@ -136,6 +136,29 @@ impl Told {
         })
     }
 
+    /// Takes errors out that may be this host's and not their entries'.
+    #[must_use]
+    pub fn take_hosts_errors(&mut self) -> Self {
+        let is_hosts = |said: &Said| matches!(said, Said::Error(error) if error.may_be_the_hosts());
+        if !self.said.iter().any(is_hosts) {
+            return Self::default();
+        }
+        let all = std::mem::take(&mut self.said);
+        let (errors, others) = all.into_iter().partition(is_hosts);
+        self.said = others;
+        Self { said: errors, ..Self::default() }
+    }
+
+    /// Puts what somebody else has told behind it.
+    pub fn append(&mut self, other: Self) {
+        let Self { counts, cells, said, slow, met } = other;
+        self.counts.extend(counts);
+        self.cells.extend(cells);
+        self.said.extend(said);
+        self.slow.extend(slow);
+        self.met += met;
+    }
+
     /// Whether there is nothing to tell.
     pub fn is_empty(&self) -> bool {
         self == &Self::default()

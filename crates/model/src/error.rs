@@ -208,6 +208,13 @@ pub struct EntryError {
 }
 
 impl EntryError {
+    /// Whether it may be the host's that has met it, and not the entry's: its connection to a file server, its mount.
+    pub fn may_be_the_hosts(&self) -> bool {
+        // ESHUTDOWN (a Lustre client that was evicted), ETIMEDOUT, EHOSTDOWN, EHOSTUNREACH.
+        matches!(self.class, ErrorClass::Io | ErrorClass::Stale | ErrorClass::ReadOnly)
+            || matches!(self.errno, 108 | 110 | 112 | 113)
+    }
+
     /// An error without a failed system call.
     pub fn plain(
         side: Side,

@@ -212,6 +212,7 @@ impl Coordinator {
                 self.end_flight(task, &mut out);
             }
             Input::Expired(task) => self.expired(task, &mut out),
+            Input::Returned(task) => self.returned(task, &mut out),
             Input::Withdrawn(task) => {
                 if matches!(task.kind, TaskKind::Seal(_)) && self.changes.is_none() {
                     // A large file that was begun is always sealed, or its temporary would stay.
@@ -489,6 +490,19 @@ impl Coordinator {
             given.sort_unstable();
             out.push(Command::Publish(Task { resumed: true, given, ..task }));
         }
+    }
+
+    /// Unlike after a lease that ran out, nobody is at a part of a file any more: others do it in the very same temporary.
+    fn returned(&mut self, task: Task, out: &mut Vec<Command>) {
+        if !matches!(task.kind, TaskKind::Chunk(_)) {
+            return self.expired(task, out);
+        }
+        let Some(flight) = self.flights.get_mut(&task.id) else { return };
+        flight.lost = task.lost_leases().collect();
+        let node = flight.node;
+        self.add(std::iter::once((node, task.kind)), Some(task.id), out);
+        self.change(|| Change::Ended(task.id, Work::default()));
+        self.end_flight(task.id, out);
     }
 
     /// Somebody of an earlier run may be about to write into the file that this chunk belongs to: it is taken again.

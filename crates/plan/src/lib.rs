@@ -13,6 +13,7 @@ pub mod filter;
 pub mod idmap;
 pub mod itemize;
 pub mod leases;
+pub mod opinions;
 pub mod overlap;
 pub mod pending;
 pub mod rate;

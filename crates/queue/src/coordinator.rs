@@ -2,9 +2,10 @@
 use async_nats::jetstream::{self, kv};
 use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
 use dmover_engine::{Engine, Fact, Fatal, Fleet, Fleets, JobOffer, Told};
-use dmover_model::{Limit, Outcome, Task, TaskKind};
+use dmover_model::{Limit, Outcome, Task};
 use dmover_observe::{CLASSES, MoverView};
-use dmover_plan::leases::{self, Claim, Leases, MoverId};
+use dmover_plan::leases::Leases;
+use dmover_plan::opinions::Opinions;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ use crate::heard::Heard;
 use crate::link::Link;
 use crate::members::Members;
 use crate::message::{
-    self, Call, Control, Describe, MoverInfo, ONE_VERSION, OfferRecord, OutcomeMessage, PROTOCOL,
+    self, Call, Control, Describe, MoverInfo, ONE_VERSION, OfferRecord, PROTOCOL,
     Reply,
 };
 use crate::offered::{Offered, put, take_over, unavailable};
@@ -36,6 +37,7 @@ const BEGIN_WITHIN: u64 = 10_000;
 /// At its end a job waits no longer for the broker.
 const FAREWELL: Duration = Duration::from_secs(10);
 
+mod claims;
 mod loops;
 mod pool;
 use loops::{LOOK_EVERY, answer_all, hear_all, hear_logs, look_after, publish_all};
@@ -96,9 +98,8 @@ impl Fleets for NatsFleets {
 #[derive(Debug, Clone)]
 struct Issued {
     task: Task,
-    /// What was said of it.
-    /// What was said, and whether it is the end.
-    heard: Heard<(Told, Outcome, bool)>,
+    /// What was said, whether it is the end, and whether it is errors that may be the mover's fault.
+    heard: Heard<(Told, Outcome, bool, bool)>,
 }
 
 struct Shared {
@@ -108,6 +109,7 @@ struct Shared {
     leases: Mutex<Leases<Issued>>,
     facts: Mutex<Vec<Fact>>,
     members: Mutex<Members>,
+    opinions: Mutex<Opinions>,
     control: Mutex<Control>,
     said: Mutex<Vec<Reported>>,
     unheard: Mutex<usize>,
@@ -184,6 +186,7 @@ impl NatsFleet {
             leases: Mutex::new(Leases::new(lease_ms + lease_ms / 10)),
             facts: Mutex::default(),
             members: Mutex::default(),
+            opinions: Mutex::default(),
             control: Mutex::default(),
             said: Mutex::default(),
             unheard: Mutex::new(0),
@@ -249,17 +252,6 @@ impl Shared {
         Class::ALL.map(|class| lacking[class as usize] && members.anybody_waits(class))
     }
 
-    /// How many tasks a mover may take before it has threads for them: its share, if the others will not take all soon.
-    fn spare(&self) -> u32 {
-        let offered = lock(&self.leases).offered();
-        let others = lock(&self.members).len().saturating_sub(1);
-        match others {
-            0 => u32::MAX,
-            others if offered > PLENTY * others => (offered / (others + 1)).max(1) as u32,
-            _ => 0,
-        }
-    }
-
     /// Tells movers whether others wait for work. That somebody does is told at once. That nobody does any more is told when it has
     /// lasted: each task that is handed out would be told twice otherwise.
     fn steer_work(self: &Arc<Self>) {
@@ -302,36 +294,7 @@ impl Shared {
                 self.tell_unable(&info, &why);
                 Reply::Noted
             }
-            Call::Claim { mover, numbers, facts } => {
-                if !lock(&self.members).has(mover) {
-                    return Reply::Stranger;
-                }
-                if lock(&self.control).held {
-                    return Reply::Later;
-                }
-                let (gone, holders, lost_with_mover) = {
-                    let mut leases = lock(&self.leases);
-                    // Sums that were never begun would be given up with their mover as well.
-                    let is_sums = |number: &u32| {
-                        let issued = leases.get(*number);
-                        issued.is_some_and(|issued| matches!(issued.task.kind, TaskKind::Sums(_)))
-                    };
-                    let lost_with_mover = numbers.iter().any(is_sums);
-                    // Whoever has closed the run looks at what is held: nothing is added after that.
-                    let closed = self.is_closed();
-                    let mut claim =
-                        |number| closed || leases.claim(number, mover, now) == Claim::Gone;
-                    let gone: Vec<u32> = numbers.into_iter().filter(|n| claim(*n)).collect();
-                    (gone, leases.holders() as u32, lost_with_mover)
-                };
-                // One more to share the limits with is told at once, one less in time.
-                self.steer(|control| control.movers = control.movers.max(holders));
-                self.steer_work();
-                let spare = if lost_with_mover { 0 } else { self.spare() };
-                let known = lock(&self.facts);
-                let facts = known.get(facts as usize..).unwrap_or_default().to_vec();
-                Reply::Granted { gone, facts, spare }
-            }
+            Call::Claim { mover, numbers, facts } => self.claim(mover, numbers, facts),
             Call::Renew { mover, held, load } => {
                 let Some(news) = lock(&self.members).heard(mover, load, now) else {
                     return Reply::Stranger;
@@ -342,7 +305,8 @@ impl Shared {
                 // One lock at a time.
                 let is_slow = lock(&self.members).is_slow(mover);
                 let control = *lock(&self.control);
-                Reply::Renewed { lost: self.renew(mover, &held, now), control, is_slow }
+                let is_left_out = lock(&self.opinions).is_left_out(mover, now);
+                Reply::Renewed { lost: self.renew(mover, &held, now), control, is_slow, is_left_out }
             }
             Call::Ask { mover, question } => {
                 if !lock(&self.members).has(mover) {
@@ -376,29 +340,6 @@ impl Shared {
         let own = lock(&self.trouble).clone();
         let lasts = |since: u64| now > since + lasting.as_millis() as u64;
         theirs.or_else(|| own.filter(|(since, _)| lasts(*since)).map(|(_, why)| why))
-    }
-
-    /// A mover has these in hand. Answers which of them are not its own any more, or are not to be.
-    fn renew(&self, mover: MoverId, held: &[(u32, u64)], now: u64) -> Vec<u32> {
-        let hungry = lock(&self.control).hungry;
-        let mut leases = lock(&self.leases);
-        let length = leases.length_ms();
-        let stands = |(number, still_ms): &&(u32, u64)| {
-            let Some(Issued { task, .. }) = leases.get(*number) else { return false };
-            // A lost chunk has its file begun again, and lost sums are not tried again: these get all the time there is.
-            let dear = task.kind.is_large() || matches!(task.kind, TaskKind::Sums(_));
-            let others_wait = hungry[Class::of(task) as usize] && !dear;
-            *still_ms > leases::patience_ms(length, task.lost.len(), others_wait)
-        };
-        // Its mover stops at once, and the table waits until it has to have stopped.
-        let (still, moving): (Vec<_>, Vec<_>) = held.iter().partition(stands);
-        for (number, still_ms) in &still {
-            tracing::warn!(number, mover, still_ms, "nothing moves in a task; others get it");
-        }
-        let moving: Vec<u32> = moving.into_iter().map(|(number, _)| number).collect();
-        let mut lost = leases.renew(mover, &moving, now);
-        lost.extend(still.into_iter().map(|(number, _)| number));
-        lost
     }
 
     /// Which movers the job is for, as options of 'dmover mover' after a space.
@@ -466,37 +407,6 @@ impl Shared {
             self.hear(message::decode(message)?);
         }
         Ok(())
-    }
-
-    /// Hears one message of a mover. What was cut into pieces is heard when all are there.
-    fn hear(&self, said: OutcomeMessage) {
-        let OutcomeMessage { mover, number, sequence, told, outcome, ended, more } = said;
-        let mut leases = lock(&self.leases);
-        if !leases.holds(number, mover) {
-            tracing::debug!(number, mover, "somebody speaks of a task that is not his any more");
-            return;
-        }
-        let Some(issued) = leases.get_mut(number) else { return };
-        let pieces = issued.heard.hear(sequence, (told, outcome, ended && !more), more);
-        let id = issued.task.id;
-        let (mut reported, mut entries, mut has_ended) = (Vec::new(), 0, false);
-        for (told, outcome, ends) in pieces {
-            entries += outcome.len() + told.len();
-            if !told.is_empty() {
-                reported.push(Reported::Told(Box::new(told)));
-            }
-            has_ended |= ends;
-            reported.push(if ends {
-                Reported::Done(id, outcome)
-            } else {
-                Reported::Partial(id, outcome)
-            });
-        }
-        if has_ended {
-            leases.end(number);
-        }
-        // Whoever asks now for what has expired finds this said before it.
-        self.say(reported, entries);
     }
 
     /// Puts the offer where movers look for it. What was there has to be our own, or nothing.

@@ -55,6 +55,11 @@ impl Members {
         self.all.len()
     }
 
+    /// All that there are.
+    pub fn ids(&self) -> Vec<MoverId> {
+        self.all.keys().copied().collect()
+    }
+
     pub fn describe(&self, mover: MoverId) -> Option<String> {
         self.all.get(&mover).map(|member| member.info.describe())
     }

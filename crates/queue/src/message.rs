@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 
 /// Number of the protocol between coordinator and movers. Others are refused.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// What to do about programs that do not understand each other.
 pub(crate) const ONE_VERSION: &str = "use one version of dmover for all";
@@ -106,6 +106,8 @@ pub(crate) struct OutcomeMessage {
     pub ended: bool,
     /// It is a piece of something, and more pieces follow.
     pub more: bool,
+    /// Errors that may be this host's: if somebody else can try the task, they are not to be believed.
+    pub hosts: bool,
 }
 
 /// What the log of a mover says.
@@ -182,6 +184,8 @@ pub(crate) enum Reply {
     Granted {
         /// But for these.
         gone: Vec<u32>,
+        /// And these, at which others are to try themselves first.
+        others: Vec<u32>,
         /// The mover has to know these first.
         facts: Vec<Fact>,
         /// So many more it may take before it has threads for them.
@@ -197,6 +201,8 @@ pub(crate) enum Reply {
         control: Control,
         /// The mover is much slower than the others.
         is_slow: bool,
+        /// Everything fails there: it gets nothing for now.
+        is_left_out: bool,
     },
     Answer(Answer),
     Noted,
@@ -292,7 +298,7 @@ pub(crate) fn cut(said: OutcomeMessage, most: usize) -> Vec<(OutcomeMessage, Byt
     if whole.len() <= most || things <= 1 {
         return vec![(said, whole)];
     }
-    let OutcomeMessage { mover, number, sequence, told, outcome, ended, .. } = said;
+    let OutcomeMessage { mover, number, sequence, told, outcome, ended, hosts, .. } = said;
     let each = things.div_ceil(2 * whole.len().div_ceil(most)).max(1);
     // What was told comes before what follows from it, and what ends the task comes last.
     let told = told.split(each).into_iter().map(|told| (told, Outcome::default()));
@@ -301,7 +307,7 @@ pub(crate) fn cut(said: OutcomeMessage, most: usize) -> Vec<(OutcomeMessage, Byt
     let last = pieces.len() - 1;
     let message = |(index, (told, outcome)): (usize, (Told, Outcome))| {
         let (sequence, more) = (sequence + index as u32, index < last);
-        OutcomeMessage { mover, number, sequence, told, outcome, ended, more }
+        OutcomeMessage { mover, number, sequence, told, outcome, ended, more, hosts }
     };
     let messages = pieces.into_iter().enumerate().map(message);
     messages.map(|message| (encode(&message), message)).map(|(b, m)| (m, b)).collect()
@@ -352,6 +358,7 @@ mod tests {
             outcome: sent.clone(),
             ended: true,
             more: false,
+            hosts: false,
         };
         let pieces = cut(whole, 4096);
         assert!(pieces.len() > 1);

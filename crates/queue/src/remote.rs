@@ -2,7 +2,7 @@
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
 use dmover_engine::queue::{Class, Gate, Lease, Queue};
-use dmover_engine::{Answer, Desk, Fact, Question};
+use dmover_engine::{Answer, Desk, Fact, Question, Told};
 use dmover_model::{Limit, Outcome};
 use dmover_observe::{CLASSES, LogLine};
 use dmover_plan::leases::MoverId;
@@ -59,6 +59,8 @@ pub(crate) struct RemoteQueue {
     spare: AtomicU32,
     /// Others are much faster.
     is_slow: AtomicBool,
+    /// What is tried here fails.
+    is_left_out: AtomicBool,
     closed: AtomicBool,
     /// Facts that were learnt, and who learns them.
     facts: Mutex<u32>,
@@ -94,6 +96,7 @@ impl RemoteQueue {
             hungry: Default::default(),
             spare: AtomicU32::new(0),
             is_slow: AtomicBool::new(false),
+            is_left_out: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             facts: Mutex::new(0),
             learn: Mutex::new(None),
@@ -216,6 +219,7 @@ impl RemoteQueue {
         if state.draining
             || control.held
             || control.stopping
+            || self.is_left_out.load(Ordering::Relaxed)
             || !state.takes(self.class, class, Lease::now_ms())
         {
             return (0, FETCH);
@@ -285,11 +289,16 @@ impl RemoteQueue {
         };
         let (mut after, mut is_stranger) = (None, false);
         match reply {
-            Some(Reply::Granted { gone, facts: news, spare }) => {
+            Some(Reply::Granted { gone, others, facts: news, spare }) => {
                 self.spare.store(spare, Ordering::Relaxed);
                 self.learn(facts, news);
                 let until_ms = asked_ms + self.lease_ms;
                 for (number, task, message) in tasks {
+                    if others.contains(&number) {
+                        self.forget(number);
+                        give_back(&message, Some(AGAIN)).await;
+                        continue;
+                    }
                     if !gone.contains(&number) {
                         self.keep(Lease::granted(task, number, until_ms), asked_ms);
                     }
@@ -319,7 +328,9 @@ impl RemoteQueue {
         if state.draining {
             lease.want_back();
         }
-        let held = Held { lease: lease.clone(), sequence: 0, progressed_ms: now_ms, taken: None };
+        let (progressed_ms, hosts_errors) = (now_ms, Told::default());
+        let held =
+            Held { lease: lease.clone(), sequence: 0, progressed_ms, taken: None, hosts_errors };
         state.held.insert(lease.number, held);
         let class = Class::of(&lease.task) as usize;
         state.running[class] += 1;
@@ -486,8 +497,9 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
         let call = Call::Renew { mover: queue.id, held: numbers.clone(), load };
         let reply = queue.link.call(&queue.names.job, queue.names.run, &call).await;
         match reply {
-            Some(Reply::Renewed { lost, control, is_slow }) => {
+            Some(Reply::Renewed { lost, control, is_slow, is_left_out }) => {
                 queue.is_slow.store(is_slow, Ordering::Relaxed);
+                queue.is_left_out.store(is_left_out, Ordering::Relaxed);
                 let state = queue.state();
                 for (number, _) in numbers {
                     let Some(held) = state.held.get(&number) else { continue };
@@ -520,7 +532,8 @@ async fn tell_waiting(queue: Arc<RemoteQueue>) {
             let state = queue.state();
             let now = Lease::now_ms();
             let starves = |class| state.takes(queue.class, class, now) && state.starves(class);
-            Class::ALL.map(|class| starves(class) && !state.draining)
+            let is_out = state.draining || queue.is_left_out.load(Ordering::Relaxed);
+            Class::ALL.map(|class| starves(class) && !is_out)
         };
         if waits == told {
             let _ = tokio::time::timeout(AGAIN, notified).await;

@@ -74,6 +74,7 @@ const CALLS: &[(&str, i64)] = &[
     ("openat2", libc::SYS_openat2),
     ("pidfd_open", libc::SYS_pidfd_open),
     ("preadv2", libc::SYS_preadv2),
+    ("pwrite64", libc::SYS_pwrite64),
     ("pwritev2", libc::SYS_pwritev2),
     ("quotactl", libc::SYS_quotactl),
     ("quotactl_fd", libc::SYS_quotactl_fd),

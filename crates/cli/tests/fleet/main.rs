@@ -7,6 +7,7 @@
 mod bench;
 mod choice;
 mod encryption;
+mod opinions;
 mod refusals;
 mod standby;
 mod topologies;

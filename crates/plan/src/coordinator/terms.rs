@@ -104,6 +104,8 @@ pub enum Input {
     Done(TaskId, Outcome),
     /// The lease of a task ran out; the queue has taken it back.
     Expired(Task),
+    /// A mover has ended a task that has failed there, and somebody else is to try it, as it is now.
+    Returned(Task),
     /// The queue gave back a task that nobody had leased, after a stop.
     Withdrawn(Task),
     /// A task cannot be done; why was told.

@@ -2,7 +2,7 @@
 use bytes::Bytes;
 use dmover_engine::Told;
 use dmover_engine::queue::{Lease, Queue};
-use dmover_model::Outcome;
+use dmover_model::{Outcome, TaskKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -117,9 +117,33 @@ impl RemoteQueue {
         }
     }
 
-    /// Hands what is said of a task to the one who sends it; waits while too much has not been sent.
+    /// Says something of a task. Errors that may be this host's come last: who hears them decides whether they are to be believed.
     pub(super) fn say(&self, lease: &Lease, outcome: Outcome, ended: bool) {
-        let told = Told::take();
+        let mut told = Told::take();
+        let hosts = {
+            let mut state = self.state();
+            let Some(held) = state.held.get_mut(&lease.number) else { return };
+            let lasts = !matches!(held.lease.task.kind, TaskKind::Seal(_) | TaskKind::Sums(_));
+            if lasts {
+                held.hosts_errors.append(told.take_hosts_errors());
+            }
+            if ended { std::mem::take(&mut held.hosts_errors) } else { Told::default() }
+        };
+        let part = outcome.chunk_failure.as_ref().filter(|failure| failure.may_be_the_hosts());
+        if part.is_some() {
+            self.send(lease, (told, false), Outcome::default(), false);
+            return self.send(lease, (hosts, true), outcome, ended);
+        }
+        if hosts.is_empty() {
+            return self.send(lease, (told, false), outcome, ended);
+        }
+        let end = Outcome { work: outcome.work, ..Outcome::default() };
+        self.send(lease, (told, false), outcome, false);
+        self.send(lease, (hosts, true), end, true);
+    }
+
+    /// Hands what is said of a task to the one who sends it; waits while too much has not been sent.
+    fn send(&self, lease: &Lease, (told, hosts): (Told, bool), outcome: Outcome, ended: bool) {
         let Some(sequence) = self.state().held.get(&lease.number).map(|held| held.sequence) else {
             return;
         };
@@ -134,6 +158,7 @@ impl RemoteQueue {
             outcome,
             ended,
             more: false,
+            hosts,
         };
         let pieces = message::cut(said, self.piece_max());
         if let (Some((last, _)), Some(held)) =

@@ -1,4 +1,5 @@
 //! What a mover has in hand, and how many more tasks it wants.
+use dmover_engine::Told;
 use dmover_engine::queue::{Class, Lease};
 use dmover_observe::CLASSES;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -21,6 +22,8 @@ pub(super) struct Held {
     pub progressed_ms: u64,
     /// When a thread took it.
     pub taken: Option<Instant>,
+    /// What has failed in a way that may be this host's.
+    pub hosts_errors: Told,
 }
 
 #[derive(Default)]

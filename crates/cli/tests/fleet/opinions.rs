@@ -1,0 +1,88 @@
+//! A mover on whose host everything fails: others do its work, and nothing of it is taken for the entries' fault.
+use dmover_testkit::cluster::{Piece, needs};
+use dmover_testkit::lanes::run::{Dmover, Run};
+use dmover_testkit::skip;
+
+use crate::Fleet;
+use crate::bench::{PROGRAM, is_root};
+
+const EIO: i32 = 5;
+/// Whatever writes content.
+const WRITING: &[&str] = &["pwrite64", "pwritev2", "copy_file_range", "io_uring_setup", "splice"];
+
+impl Fleet {
+    /// Starts a mover whose writing of content fails.
+    fn call_sick_mover(&mut self, words: &str) {
+        let program = Dmover::new(PROGRAM).unwrap().in_directory(self.bench.root());
+        let url = self.broker.url();
+        let words = ["mover", "--broker", &url].into_iter().chain(words.split_whitespace());
+        let mover = program.denied(WRITING, EIO).start(words).unwrap();
+        assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
+        self.movers.push(mover);
+    }
+
+    fn fill_source(&self) {
+        self.bench.sh("mkdir source; cd source; for d in $(seq 60); do mkdir $d
+                       for f in $(seq 20); do echo $d $f > $d/$f; done; done
+                       ln 1/1 60/linked; head -c 9M /dev/urandom > large");
+    }
+}
+
+#[test]
+fn what_fails_on_one_host_is_done_by_another() {
+    if let Err(why) = needs(&[Piece::Nats]).and(unless_root()) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(0);
+    // It has not much to do with, so that the other one gets enough.
+    fleet.call_mover("-j1 --bwlimit 20M");
+    fleet.call_sick_mover("-j2");
+    fleet.fill_source();
+    for verb in ["copy -T source far", "sync source near"] {
+        let line = format!("{verb} --json --split-size=1M --reflink=never");
+        let run = fleet.dmover(&line).expect_code(0);
+        assert_eq!(number(&run, "errors"), 0, "{}", run.tell());
+        assert!(number(&run, "retries") > 0, "the sick one had nothing: {}", run.tell());
+    }
+    fleet.bench.assert_same("source", "far");
+    fleet.bench.assert_same("source", "near");
+}
+
+#[test]
+fn a_mover_at_which_everything_fails_gets_no_more_tasks() {
+    if let Err(why) = needs(&[Piece::Nats]).and(unless_root()) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(0);
+    fleet.call_mover("-j1 --bwlimit 10K");
+    fleet.call_sick_mover("-j4");
+    fleet.bench.sh("mkdir source; cd source; for f in $(seq 400); do head -c 200 /dev/urandom > $f; done");
+    let run = fleet.dmover("copy -T source far").expect_code(0);
+    assert!(run.stderr.contains("gets no more tasks for 60 s"), "{}", run.tell());
+    fleet.bench.assert_same("source", "far");
+}
+
+#[test]
+fn what_fails_everywhere_is_named_once_and_ends_the_job() {
+    if let Err(why) = needs(&[Piece::Nats]).and(unless_root()) {
+        skip!("{why}");
+    }
+    for movers in [1, 2, 4] {
+        let mut fleet = Fleet::new(0);
+        (0..movers).for_each(|_| fleet.call_sick_mover("-j1"));
+        fleet.bench.sh("mkdir source; cd source; for f in $(seq 20); do echo $f > $f; done; mkdir d");
+        let run = fleet.dmover("copy -T --json source far").expect_code(3);
+        assert_eq!(number(&run, "errors"), 20, "{movers}: {}", run.tell());
+        assert!(run.text().contains(r#""class":"io""#), "{movers}: {}", run.tell());
+        assert!(fleet.bench.exists("far/d"));
+    }
+}
+
+fn number(run: &Run, counter: &str) -> u64 {
+    run.said().unwrap().summary.unwrap().number(counter).unwrap()
+}
+
+fn unless_root() -> Result<(), String> {
+    // Without privilege the filter would forbid more than it should.
+    if is_root() { Ok(()) } else { Err("needs root".into()) }
+}

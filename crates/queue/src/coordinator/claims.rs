@@ -1,0 +1,285 @@
+//! Who gets which tasks, and what becomes of those that have failed.
+use dmover_engine::Told;
+use dmover_engine::queue::{Class, Lease, Reported};
+use dmover_model::{Outcome, Task, TaskKind};
+use dmover_plan::leases::{self, Claim, Leases, MoverId};
+use dmover_plan::opinions::Opinions;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Issued, PLENTY, Shared, lock};
+use crate::message::{OutcomeMessage, Reply};
+
+/// What is answered to a mover that was handed tasks.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Granted {
+    /// Not its own: they are others', or have ended.
+    gone: Vec<u32>,
+    /// Not its own for now: others are to try first.
+    others: Vec<u32>,
+    /// Whether any of the rest would be given up with their mover.
+    lost_with_mover: bool,
+}
+
+/// Grants a mover what it may have of these numbers. `closed`: nothing any more.
+fn grant(
+    leases: &mut Leases<Issued>,
+    opinions: &Opinions,
+    (mover, numbers): (MoverId, Vec<u32>),
+    all: &[MoverId],
+    closed: bool,
+) -> Granted {
+    let (mut granted, now) = (Granted::default(), Lease::now_ms());
+    for number in numbers {
+        let task = leases.get(number).map(|issued| &issued.task);
+        let lost = task.map_or_else(Vec::new, |task| task.lost_leases().collect());
+        if task.is_some() && !opinions.may_have(mover, &lost, all, now) {
+            granted.others.push(number);
+            continue;
+        }
+        // Sums that were never begun would be given up with their mover as well.
+        let is_sums = task.is_some_and(|task| matches!(task.kind, TaskKind::Sums(_)));
+        if closed || leases.claim(number, mover, now) == Claim::Gone {
+            granted.gone.push(number);
+        } else {
+            granted.lost_with_mover |= is_sums;
+        }
+    }
+    granted
+}
+
+/// What movers have said of a task lately, and what follows.
+struct Heard {
+    said: Vec<Reported>,
+    entries: usize,
+    /// It has failed there in a way that may be the mover's fault.
+    hosts: Option<(Told, Outcome)>,
+    has_ended: bool,
+}
+
+impl Heard {
+    fn of(task: &Task, pieces: Vec<(Told, Outcome, bool, bool)>) -> Self {
+        let mut heard = Self { said: Vec::new(), entries: 0, hosts: None, has_ended: false };
+        for (told, outcome, ends, hosts) in pieces {
+            heard.entries += outcome.len() + told.len();
+            heard.has_ended |= ends;
+            if hosts {
+                // It may come in pieces, of which the last one has what ends the task.
+                let (known, end) = heard.hosts.get_or_insert_default();
+                known.append(told);
+                let tasks = std::mem::take(&mut end.tasks).into_iter().chain(outcome.tasks);
+                *end = Outcome { tasks: tasks.collect(), ..outcome };
+                continue;
+            }
+            heard.tell(told);
+            heard.said.push(if ends {
+                Reported::Done(task.id, outcome)
+            } else {
+                Reported::Partial(task.id, outcome)
+            });
+        }
+        heard
+    }
+
+    fn tell(&mut self, told: Told) {
+        if !told.is_empty() {
+            self.said.push(Reported::Told(Box::new(told)));
+        }
+    }
+}
+
+impl Shared {
+    /// A mover was handed these numbers, and knows so many facts.
+    pub(super) fn claim(self: &Arc<Self>, mover: MoverId, numbers: Vec<u32>, facts: u32) -> Reply {
+        if !lock(&self.members).has(mover) {
+            return Reply::Stranger;
+        }
+        if lock(&self.control).held {
+            return Reply::Later;
+        }
+        let (granted, holders) = {
+            let mut leases = lock(&self.leases);
+            // Whoever has closed the run looks at what is held: nothing is added after that.
+            let closed = self.is_closed();
+            let opinions = lock(&self.opinions);
+            // Mostly nothing has failed.
+            let all = if opinions.is_empty() { Vec::new() } else { lock(&self.members).ids() };
+            let granted = grant(&mut leases, &opinions, (mover, numbers), &all, closed);
+            (granted, leases.holders() as u32)
+        };
+        // One more to share the limits with is told at once, one less in time.
+        self.steer(|control| control.movers = control.movers.max(holders));
+        self.steer_work();
+        let spare = if granted.lost_with_mover { 0 } else { self.spare() };
+        let known = lock(&self.facts);
+        let facts = known.get(facts as usize..).unwrap_or_default().to_vec();
+        Reply::Granted { gone: granted.gone, others: granted.others, facts, spare }
+    }
+
+    /// How many tasks a mover may take before it has threads for them: its share, if the others will not take all soon.
+    fn spare(&self) -> u32 {
+        let offered = lock(&self.leases).offered();
+        let others = lock(&self.members).len().saturating_sub(1);
+        match others {
+            0 => u32::MAX,
+            others if offered > PLENTY * others => (offered / (others + 1)).max(1) as u32,
+            _ => 0,
+        }
+    }
+
+    /// A mover has these in hand. Answers which of them are not its own any more, or are not to be.
+    pub(super) fn renew(&self, mover: MoverId, held: &[(u32, u64)], now: u64) -> Vec<u32> {
+        let hungry = lock(&self.control).hungry;
+        let mut leases = lock(&self.leases);
+        let length = leases.length_ms();
+        let stands = |(number, still_ms): &&(u32, u64)| {
+            let Some(Issued { task, .. }) = leases.get(*number) else { return false };
+            // A lost chunk has its file begun again, and lost sums are not tried again: these get all the time there is.
+            let dear = task.kind.is_large() || matches!(task.kind, TaskKind::Sums(_));
+            let others_wait = hungry[Class::of(task) as usize] && !dear;
+            *still_ms > leases::patience_ms(length, task.lost.len(), others_wait)
+        };
+        // Its mover stops at once, and the table waits until it has to have stopped.
+        let (still, moving): (Vec<_>, Vec<_>) = held.iter().partition(stands);
+        for (number, still_ms) in &still {
+            tracing::warn!(number, mover, still_ms, "nothing moves in a task; others get it");
+        }
+        let moving: Vec<u32> = moving.into_iter().map(|(number, _)| number).collect();
+        let mut lost = leases.renew(mover, &moving, now);
+        lost.extend(still.into_iter().map(|(number, _)| number));
+        lost
+    }
+
+    /// Hears one message of a mover. What was cut into pieces is heard when all are there.
+    pub(super) fn hear(&self, said: OutcomeMessage) {
+        let OutcomeMessage { mover, number, sequence, told, outcome, ended, more, hosts } = said;
+        let mut leases = lock(&self.leases);
+        if !leases.holds(number, mover) {
+            tracing::debug!(number, mover, "somebody speaks of a task that is not his any more");
+            return;
+        }
+        let Some(issued) = leases.get_mut(number) else { return };
+        let ends = ended && !more;
+        let pieces = issued.heard.hear(sequence, (told, outcome, ends, hosts), more);
+        let mut heard = Heard::of(&issued.task, pieces);
+        if heard.has_ended && let Some(Issued { mut task, .. }) = leases.end(number) {
+            match heard.hosts.take() {
+                Some((told, mut end)) => {
+                    // What is left of a part of a file; others have the rest already.
+                    let left = std::mem::take(&mut end.tasks).pop();
+                    if self.try_elsewhere((mover, number), &task) {
+                        // What it told of what it did is heard, and what has failed is not.
+                        task.kind = left.map_or(task.kind, |left| left.kind);
+                        task.lost.push(number);
+                        heard.said.push(Reported::Returned(Box::new(task)));
+                    } else {
+                        heard.tell(told);
+                        heard.said.push(Reported::Done(task.id, end));
+                    }
+                }
+                None => {
+                    let mut opinions = lock(&self.opinions);
+                    opinions.succeed(mover);
+                    opinions.end(task.lost_leases());
+                }
+            }
+        }
+        // Whoever asks now for what has expired finds this said before it.
+        self.say(heard.said, heard.entries);
+    }
+
+    /// Whether somebody else is to try what has failed under a lease. Tells a person of a mover at which everything fails.
+    fn try_elsewhere(&self, lease: (MoverId, u32), task: &Task) -> bool {
+        let control = *lock(&self.control);
+        let all = lock(&self.members).ids();
+        let now = Lease::now_ms();
+        let lost: Vec<u32> = task.lost_leases().collect();
+        let (again, left_out) = lock(&self.opinions).fail(lease, &lost, &all, now);
+        if let Some(out_ms) = left_out {
+            let name = lock(&self.members).describe(lease.0).unwrap_or_default();
+            let seconds = Duration::from_millis(out_ms).as_secs();
+            self.engine.tell_of_movers(format!(
+                "{name} gets no more tasks for {seconds} s: what it tries fails there, and may not elsewhere; look at its mounts and its log"
+            ));
+            tracing::warn!(mover = name, seconds, "what a mover tries fails there");
+        }
+        again && !control.stopping
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heard;
+    use dmover_model::{Budget, ErrorClass, NewTask, Parent, TaskId, TreePath};
+
+    const ALL: [MoverId; 2] = [1, 2];
+
+    fn issued(kind: TaskKind, lost: &[u32]) -> Issued {
+        let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
+        let task = Task { lost: lost.to_vec(), ..Task::new(TaskId(1), kind, budget) };
+        Issued { task, heard: heard::Heard::default() }
+    }
+
+    fn catalog() -> TaskKind {
+        TaskKind::Catalog(vec![TreePath::root()])
+    }
+
+    #[test]
+    fn a_claim_is_answered_for_each_number() {
+        let mut leases = Leases::new(1000);
+        let mut opinions = Opinions::default();
+        opinions.fail((1, 77), &[], &ALL, Lease::now_ms());
+        let now = Lease::now_ms();
+        let free = leases.offer(Class::Small, issued(catalog(), &[]), now);
+        let held = leases.offer(Class::Small, issued(catalog(), &[]), now);
+        let failed = leases.offer(Class::Small, issued(catalog(), &[77]), now);
+        let sums = leases.offer(Class::Small, issued(TaskKind::Sums(Vec::new()), &[]), now);
+        leases.claim(held, 2, now);
+        let all = vec![free, held, failed, 99];
+        let granted = grant(&mut leases, &opinions, (1, all.clone()), &ALL, false);
+        let expected =
+            Granted { gone: vec![held, 99], others: vec![failed], lost_with_mover: false };
+        assert_eq!(granted, expected);
+        assert!(leases.holds(free, 1) && !leases.holds(failed, 1));
+        // The answer was lost: who asks again has it.
+        assert_eq!(grant(&mut leases, &opinions, (1, all), &ALL, false), expected);
+        let granted = grant(&mut leases, &opinions, (1, vec![failed]), &[1], false);
+        assert_eq!(granted, Granted::default(), "nobody else is there by now");
+        let granted = grant(&mut leases, &opinions, (2, vec![sums]), &ALL, false);
+        assert!(granted.lost_with_mover && granted.gone.is_empty());
+        let last = leases.offer(Class::Small, issued(catalog(), &[]), now);
+        let granted = grant(&mut leases, &opinions, (2, vec![last]), &ALL, true);
+        assert_eq!(granted.gone, [last], "the run has ended");
+    }
+
+    #[test]
+    fn what_may_be_the_movers_fault_waits_for_the_end_and_the_rest_is_heard() {
+        let task = issued(catalog(), &[]).task;
+        let next = |name: &str| Outcome {
+            tasks: vec![NewTask {
+                parent: Parent::Inherited,
+                kind: TaskKind::Catalog(vec![TreePath::root().join(name.as_bytes())]),
+            }],
+            ..Outcome::default()
+        };
+        let failure = dmover_model::EntryError::plain(
+            dmover_model::Side::Source,
+            dmover_model::Operation::Read,
+            ErrorClass::Io,
+            dmover_model::PathBytes::default(),
+            "",
+        );
+        let end = Outcome { chunk_failure: Some(Box::new(failure)), ..Outcome::default() };
+        let pieces = vec![
+            (Told::default(), next("a"), false, false),
+            (Told::default(), next("b"), false, true),
+            (Told::default(), end, true, true),
+        ];
+        let heard = Heard::of(&task, pieces);
+        assert!(heard.has_ended);
+        assert!(matches!(&heard.said[..], [Reported::Partial(_, outcome)] if *outcome == next("a")));
+        let (_, end) = heard.hosts.unwrap();
+        assert!(end.chunk_failure.is_some() && end.tasks == next("b").tasks);
+    }
+}
