@@ -238,7 +238,8 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let outliving = Outliving::begin(job, &id)?;
     let fenced = outliving.before;
     let begin = Begin { fenced, mounts, resolved, guard, record, survey, doubts, last };
-    let mut run = Run::new(job, &id, begin)?;
+    // Nobody has had a task of a run that could not begin.
+    let mut run = Run::new(job, &id, begin).inspect_err(|_| outliving.end())?;
     let result = run.run(&job.list);
     if run.hands.is_settled() {
         outliving.end();

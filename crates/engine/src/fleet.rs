@@ -1,13 +1,13 @@
 //! A job with movers elsewhere: what it offers them, and how they join.
 use dmover_model::{
-    EntryError, ErrorClass, Identity, JobId, JobSpec, Limit, Name, Operation, PathBytes, Side,
+    EntryError, ErrorClass, Identity, JobId, JobSpec, Limit, Name, Operation, PathBytes, Side, Verb,
 };
 use dmover_observe::{Counters, Monitor, MoverView, Snapshot};
 use dmover_plan::stragglers::Done;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::{Errno, directory, path, stat};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +16,15 @@ use crate::below::{Below, LOOK_EVERY};
 use crate::context::{Engine, entry_error};
 use crate::control::Control;
 use crate::crew::Crew;
-use crate::desk::{Answer, Desk, Fact, Question, named};
+use crate::desk::{Answer, Desk, Fact, FileSystemName, Question, named};
 use crate::error::Fatal;
 use crate::layout::DefaultLayout;
 use crate::made::Recorder;
-use crate::mounts::{MountTable, UNSEEN};
+use crate::mounts::{MountTable, UNSEEN, names_of};
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
 use crate::root::{Placement, Resolved, Resolver, Root, RootSide};
+use crate::state::on_storage;
 use crate::sync::{Doubtful, Guard, Trash};
 
 /// What helps when a coordinator cannot say what a mover has to know.
@@ -85,6 +86,8 @@ pub struct JobOffer {
     pub uid: u32,
     pub(crate) kind: RootsKind,
     pub(crate) placement: Placement,
+    /// Where it writes.
+    pub places: Vec<Place>,
     /// The kernel under which the coordinator runs.
     pub(crate) boot: String,
     pub(crate) facts: RunFacts,
@@ -100,6 +103,30 @@ pub struct JobOffer {
     /// Leases of an earlier run have run out since this one began.
     #[serde(skip)]
     pub has_waited: bool,
+}
+
+/// A place that a job fills, whatever paths lead there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// What its file system is called.
+    names: Vec<FileSystemName>,
+    /// Where it is in there.
+    path: PathBytes,
+}
+
+impl Place {
+    pub(crate) fn of(target: &Path) -> Option<Self> {
+        let found = on_storage(target)?;
+        let path = PathBytes::from(found.path.as_os_str());
+        Some(Self { names: names_of(found.device), path })
+    }
+
+    /// Whether one lies at, in or around another.
+    fn meets(&self, other: &Self) -> bool {
+        let (own, theirs) = (self.path.to_path(), other.path.to_path());
+        let is_one = self.names.iter().any(|name| other.names.contains(name));
+        is_one && (own.starts_with(&theirs) || theirs.starts_with(&own))
+    }
 }
 
 /// By what one end of a root is known on every host.
@@ -343,6 +370,12 @@ impl Joining {
 }
 
 impl JobOffer {
+    /// Whether it must not run at the same time as another job: one of them makes a tree as its source is, where the other one writes.
+    pub fn is_in_the_way_of(&self, other: &Self) -> bool {
+        let syncs = [self, other].iter().any(|offer| offer.spec.verb == Verb::Sync);
+        syncs && self.places.iter().any(|own| other.places.iter().any(|theirs| own.meets(theirs)))
+    }
+
     /// Refuses other directories or file systems under the same paths, and what is read-only here.
     fn check_roots(
         &self,
@@ -399,6 +432,11 @@ fn check_side(
 }
 
 impl Engine {
+    /// Whether the job is to end.
+    pub fn is_stopping(&self) -> bool {
+        self.control.is_stopping()
+    }
+
     /// A person is to know something about movers elsewhere.
     pub fn tell_of_movers(&self, words: String) {
         self.monitor.event(&dmover_model::Event::Movers { words });

@@ -142,6 +142,14 @@ impl TheirTable {
     }
 }
 
+/// All names of the file system with a device number: under this kernel, and elsewhere.
+pub(crate) fn names_of(device: u64) -> Vec<FileSystemName> {
+    let lines = parse_mountinfo(&mount::mountinfo());
+    let numbers = stat::device_numbers(device);
+    let elsewhere = lines.iter().find(|line| line.device == numbers).and_then(name_of);
+    std::iter::once(FileSystemName::Device(mount::boot_id(), device)).chain(elsewhere).collect()
+}
+
 /// What a mounted file system is called on every host that sees it. `None`: nothing is known that could not be another's as
 /// well.
 fn name_of(line: &MountLine) -> Option<FileSystemName> {

@@ -93,7 +93,7 @@ pub(crate) fn source_identity(path: &Path) -> String {
 }
 
 /// Where a path lies on its file system, whatever mounts lead there.
-fn on_storage(target: &Path) -> Option<FileSystemPath> {
+pub(crate) fn on_storage(target: &Path) -> Option<FileSystemPath> {
     let mounts = parse_mountinfo(&mount::mountinfo());
     target.ancestors().find_map(|above| {
         let directory = path::open_directory(above).ok()?;

@@ -41,7 +41,8 @@ impl Opinions {
     ) -> (bool, Option<u64>) {
         self.failed.insert(number, mover);
         let tried = lost.iter().filter(|lease| self.failed.contains_key(lease)).count() + 1;
-        let somebody = all.iter().any(|other| self.is_better(*other, &[lost, &[number]].concat(), now_ms));
+        let somebody =
+            all.iter().any(|other| self.is_better(*other, &[lost, &[number]].concat(), now_ms));
         let is_tried_again = tried < OPINIONS_MAX && somebody;
         if !is_tried_again {
             self.end(lost.iter().copied().chain([number]));
@@ -126,7 +127,11 @@ mod tests {
             assert_eq!(opinions.fail((1, number), &[], &[1], 0), (false, None));
         }
         assert!(!opinions.is_left_out(1, 0) && opinions.may_have(1, &[], &[1], 0));
-        assert_eq!(opinions.fail((1, 20), &[], &[1, 2], 0), (true, Some(LEFT_OUT_MS)), "now there is");
+        assert_eq!(
+            opinions.fail((1, 20), &[], &[1, 2], 0),
+            (true, Some(LEFT_OUT_MS)),
+            "now there is"
+        );
     }
 
     #[test]
@@ -159,6 +164,10 @@ mod tests {
         }
         assert!(opinions.is_left_out(1, 0) && !opinions.is_left_out(2, 0));
         assert!(opinions.may_have(2, &[], &[1, 2], 0));
-        assert_eq!(opinions.fail((2, 99), &[], &[1, 2], 0), (false, None), "and so is what it says");
+        assert_eq!(
+            opinions.fail((2, 99), &[], &[1, 2], 0),
+            (false, None),
+            "and so is what it says"
+        );
     }
 }

@@ -18,10 +18,9 @@ use crate::heard::Heard;
 use crate::link::Link;
 use crate::members::Members;
 use crate::message::{
-    self, Call, Control, Describe, MoverInfo, ONE_VERSION, OfferRecord, PROTOCOL,
-    Reply,
+    self, Call, Control, Describe, MoverInfo, ONE_VERSION, OfferRecord, PROTOCOL, Reply,
 };
-use crate::offered::{Offered, put, take_over, unavailable};
+use crate::offered::{Offered, Refused, put, refuse_others, take_over, unavailable};
 use crate::streams::{self, Names};
 
 /// More tasks than this wait for each other mover: then one may be taken ahead.
@@ -32,8 +31,10 @@ const LASTING: Duration = Duration::from_millis(5);
 const LOST_MAX: usize = 8;
 /// A job ends when the broker has taken nothing for so long.
 const TROUBLE: Duration = Duration::from_mins(5);
-/// A broker that takes nothing when a job begins is not tried for longer than so many milliseconds.
-const BEGIN_WITHIN: u64 = 10_000;
+/// A broker that cannot be reached or takes nothing when a job begins is not tried for longer.
+const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+/// A person hears of it after so long.
+const BEGIN_TELL: Duration = Duration::from_secs(3);
 /// At its end a job waits no longer for the broker.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -51,6 +52,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct NatsFleets {
     link: Arc<Link>,
     terms: Terms,
+    /// The broker has taken a job.
+    is_known: AtomicBool,
 }
 
 /// Who may work for a job, and how long is waited for whom.
@@ -72,8 +75,19 @@ impl NatsFleets {
     /// # Errors
     /// It cannot be reached, does not let us in, or cannot do what is needed.
     pub fn connect(address: &Address, terms: Terms) -> Result<Self, Fatal> {
-        let link = Link::new(address, "coordinator")?;
-        Ok(Self { link, terms })
+        let begun = Lease::now_ms();
+        let within = BEGIN_WITHIN.min(terms.patience).as_millis() as u64;
+        let link = loop {
+            match Link::new(address, "coordinator") {
+                // One that starts, or starts again, is there in a moment.
+                Err(error @ Fatal::Unavailable { .. }) if Lease::now_ms() < begun + within => {
+                    tracing::warn!(%error, "trying again");
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                result => break result?,
+            }
+        };
+        Ok(Self { link, terms, is_known: AtomicBool::new(false) })
     }
 }
 
@@ -83,13 +97,14 @@ impl Fleets for NatsFleets {
     }
 
     fn open(&self, offer: JobOffer, engine: Arc<Engine>) -> Result<Arc<dyn Fleet>, Fatal> {
-        let link = Arc::clone(&self.link);
-        let fleet = link.runtime.block_on(NatsFleet::open(
-            &self.link,
-            &offer,
-            engine,
-            self.terms.clone(),
-        ))?;
+        // A watch has one job after the other: it waits for a broker that has been there as a job does that is at work.
+        let patience = self.terms.patience;
+        let is_known = self.is_known.load(Ordering::SeqCst);
+        let within = if is_known { patience } else { BEGIN_WITHIN.min(patience) };
+        let terms = self.terms.clone();
+        let fleet = NatsFleet::open(&self.link, &offer, engine, terms, within);
+        let fleet = self.link.runtime.block_on(fleet)?;
+        self.is_known.store(true, Ordering::SeqCst);
         Ok(Arc::new(fleet))
     }
 }
@@ -127,6 +142,8 @@ struct Shared {
     /// Why the broker does not take tasks, and since when.
     trouble: Mutex<Option<(u64, String)>>,
     patience: Duration,
+    /// What was done of a task is found equal when it is done again, and not told twice.
+    redoes: bool,
 }
 
 /// One run with movers behind a broker.
@@ -140,9 +157,9 @@ impl NatsFleet {
         offer: &JobOffer,
         engine: Arc<Engine>,
         Terms { lease, patience, only, pool }: Terms,
+        within: Duration,
     ) -> Result<Self, Fatal> {
         let names = Names { job: offer.key.clone(), run: offer.run };
-        let store = streams::jobs(&link.jetstream).await?;
         let lease_ms = lease.as_millis() as u64;
         let body = OfferRecord {
             protocol: PROTOCOL,
@@ -156,29 +173,10 @@ impl NatsFleet {
             only,
             offer: serde_json::to_value(offer).map_err(|e| unavailable("the job", &e))?,
         };
-        let mut before = take_over(link, &store, &names, offer.has_waited).await?;
         let (outgoing, tasks) = mpsc::unbounded_channel();
         let calls = link.client.subscribe(names.call_subject()).await;
         let calls = calls.map_err(|e| unavailable("calls", &e))?;
-        let begun = Lease::now_ms();
-        let (store, revision) = loop {
-            let offered = async {
-                let store = streams::jobs(&link.jetstream).await?;
-                streams::make(&link.jetstream, &names).await?;
-                let revision = put(&store, &body, before).await?;
-                Ok((store, revision))
-            };
-            match offered.await {
-                Ok(offered) => break offered,
-                Err(error) if Lease::now_ms() > begun + BEGIN_WITHIN => return Err(error),
-                Err(error) => {
-                    // It may have been killed, and have forgotten everything, in this very moment.
-                    tracing::warn!(%error, "the broker; trying again");
-                    tokio::time::sleep(LOOK_EVERY).await;
-                    before = take_over(link, &store, &names, true).await.unwrap_or(before);
-                }
-            }
-        };
+        let (store, revision) = begin(link, &engine, (offer, &names, &body), within).await?;
         let shared = Arc::new(Shared {
             link: Arc::clone(link),
             names,
@@ -200,6 +198,7 @@ impl NatsFleet {
             told: Mutex::default(),
             trouble: Mutex::default(),
             patience,
+            redoes: offer.spec.verb.fills(),
         });
         link.runtime.spawn(publish_all(Arc::clone(&shared), tasks));
         link.runtime.spawn(hear_all(Arc::clone(&shared)));
@@ -210,6 +209,51 @@ impl NatsFleet {
             link.runtime.spawn(share_limits(Arc::clone(&shared), pool));
         }
         Ok(Self { shared })
+    }
+}
+
+/// Offers a job, once the broker takes it. Answers in which bucket, and as which revision.
+async fn begin(
+    link: &Arc<Link>,
+    engine: &Engine,
+    (offer, names, body): (&JobOffer, &Names, &OfferRecord),
+    within: Duration,
+) -> Result<(kv::Store, u64), Fatal> {
+    let begun = tokio::time::Instant::now();
+    let (mut has_waited, mut has_told) = (offer.has_waited, false);
+    loop {
+        let offered = async {
+            let store = streams::jobs(&link.jetstream).await?;
+            let before = take_over(link, &store, names, has_waited).await?;
+            has_waited = true;
+            streams::make(&link.jetstream, names).await?;
+            let revision = put(&store, body, before).await?;
+            if let Err(refused) = refuse_others(link, &store, offer, revision).await {
+                let _ = store.delete_expect_revision(&names.job, Some(revision)).await;
+                streams::remove(&link.jetstream, names).await;
+                return Err(refused);
+            }
+            Ok((store, revision))
+        };
+        // It may have been killed, and have forgotten everything, in this very moment.
+        let error = match offered.await {
+            Ok(offered) => return Ok(offered),
+            Err(Refused::Taken(error)) => return Err(error),
+            Err(Refused::Broker(error)) => error,
+        };
+        if begun.elapsed() > within {
+            return Err(error);
+        }
+        if engine.is_stopping() {
+            let message = format!("stopped while the broker {} was waited for", link.shown);
+            return Err(Fatal::unavailable(message, "run the same command again"));
+        }
+        tracing::warn!(%error, "the broker; trying again");
+        if begun.elapsed() > BEGIN_TELL && !std::mem::replace(&mut has_told, true) {
+            let seconds = within.as_secs();
+            engine.tell_of_movers(format!("waiting for up to {seconds} s: {error}"));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
@@ -306,7 +350,12 @@ impl Shared {
                 let is_slow = lock(&self.members).is_slow(mover);
                 let control = *lock(&self.control);
                 let is_left_out = lock(&self.opinions).is_left_out(mover, now);
-                Reply::Renewed { lost: self.renew(mover, &held, now), control, is_slow, is_left_out }
+                Reply::Renewed {
+                    lost: self.renew(mover, &held, now),
+                    control,
+                    is_slow,
+                    is_left_out,
+                }
             }
             Call::Ask { mover, question } => {
                 if !lock(&self.members).has(mover) {
@@ -410,7 +459,7 @@ impl Shared {
     }
 
     /// Puts the offer where movers look for it. What was there has to be our own, or nothing.
-    async fn renew_offer(&self) -> Result<(), Fatal> {
+    async fn renew_offer(&self) -> Result<(), Refused> {
         let (store, body, revision) = {
             let record = lock(&self.record);
             (record.store.clone(), record.body.clone(), record.revision)
@@ -424,7 +473,7 @@ impl Shared {
                     |other| format!("process {} on {}", other.pid, other.host),
                 );
                 let message = format!("{who} has taken job {} over", body.job);
-                return Err(Fatal::unavailable(message, "leave it to that one"));
+                return Err(Refused::Taken(Fatal::unavailable(message, "leave it to that one")));
             }
             Ok(_) => {}
             // The bucket is gone with everything else.

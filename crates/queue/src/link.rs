@@ -98,13 +98,21 @@ impl Link {
         self.unless_cut(said).await.unwrap_or_else(|| Err(kind.into()))
     }
 
-    /// Waits for an answer, but not for one that a lost connection has taken along.
-    async fn unless_cut<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+    /// Waits until there is another connection than now.
+    pub fn reconnected(&self) -> impl Future<Output = ()> + use<> {
         let mut connections = self.connections.clone();
         connections.mark_unchanged();
-        let cut = async {
-            // It fails when the client has gone, and nothing will be answered either.
+        async move {
+            // It fails when the client has gone, and there will be none.
             let _ = connections.changed().await;
+        }
+    }
+
+    /// Waits for an answer, but not for one that a lost connection has taken along.
+    async fn unless_cut<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        let reconnected = self.reconnected();
+        let cut = async {
+            reconnected.await;
             tokio::time::sleep(LATE).await;
         };
         tokio::select! {

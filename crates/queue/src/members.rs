@@ -12,6 +12,8 @@ use crate::message::{Describe, Load, MoverInfo};
 
 /// Rates are of a stretch of at least so many milliseconds.
 const STRETCH_MS: u64 = 1000;
+/// Whoever is at work is heard of more often.
+const SILENT_MS: u64 = 5000;
 /// How often it is looked at what all do together.
 const TOGETHER_MS: u64 = 2000;
 
@@ -181,7 +183,15 @@ impl Members {
 
     /// All of them, as those who watch see them, by name. `held`: how many tasks one has in hand.
     pub fn views(&self, held: impl Fn(MoverId) -> u64) -> Vec<MoverView> {
-        let now = Lease::now_ms();
+        self.views_at(Lease::now_ms(), held)
+    }
+
+    fn views_at(&self, now: u64, held: impl Fn(MoverId) -> u64) -> Vec<MoverView> {
+        // Of whom nothing is heard is not known to do anything.
+        let rates = |member: &Member| {
+            let is_silent = now.saturating_sub(member.heard_ms) > SILENT_MS;
+            if is_silent { (0.0, 0.0) } else { member.rates }
+        };
         let view = |(id, member): (&MoverId, &Member)| MoverView {
             host: member.info.host.clone(),
             pid: member.info.pid,
@@ -189,8 +199,8 @@ impl Members {
             tasks: held(*id),
             bytes: member.load.bytes,
             entries: member.load.entries,
-            bytes_per_s: member.rates.0,
-            entries_per_s: member.rates.1,
+            bytes_per_s: rates(member).0,
+            entries_per_s: rates(member).1,
             silent_s: now.saturating_sub(member.heard_ms) as f64 / 1000.0,
             limit: member.load.limit.as_ref().map(|limit| limit.what.word().to_owned()),
             slow: self.stragglers.slow(*id).map(|slow| slow.words()),
@@ -239,13 +249,14 @@ mod tests {
         }
         assert_eq!(news.len(), 1, "{news:?}");
         assert!(news[0].starts_with("host2 (process 7) is 20.0 times slower"), "{news:?}");
-        let views = members.views(|id| id);
+        let views = members.views_at(8_500, |id| id);
         assert_eq!(
             views.iter().map(|v| v.host.as_str()).collect::<Vec<_>>(),
             ["host0", "host1", "host2", "host3"]
         );
         assert!((views[0].bytes_per_s - f64::from(200 << 20)).abs() < 1.0);
         assert!(views[2].slow.is_some() && views[3].slow.is_none() && views[3].tasks == 3);
+        assert!(members.views_at(60_000, |id| id).iter().all(|view| view.bytes_per_s < 1.0));
         assert_eq!(members.places(), 16);
         assert!(members.heard(9, Load::default(), 0).is_none(), "a stranger");
     }

@@ -266,8 +266,17 @@ async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
             tokio::time::sleep(Duration::from_secs(1)).await;
             continue;
         };
-        let until = tokio::time::Instant::now() + WATCH_AGAIN;
-        while let Ok(Some(Ok(entry))) = tokio::time::timeout_at(until, watch.next()).await {
+        let again = tokio::time::sleep(WATCH_AGAIN);
+        let reconnected = link.reconnected();
+        tokio::pin!(again, reconnected);
+        loop {
+            let next = tokio::select! {
+                next = watch.next() => next,
+                () = &mut again => None,
+                // Whoever told of jobs may have gone with the connection.
+                () = &mut reconnected => None,
+            };
+            let Some(Ok(entry)) = next else { break };
             let news = if entry.operation == kv::Operation::Put {
                 match serde_json::from_slice::<OfferRecord>(&entry.value) {
                     Ok(offer) if known.get(&entry.key) == Some(&offer.run) => continue,

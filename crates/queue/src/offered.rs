@@ -1,6 +1,7 @@
-//! A job in the bucket of jobs: who has it, and how it is taken over from one who is dead.
+//! A job in the bucket of jobs: who has it, how it is taken over from one who is dead, and which others are in its way.
 use async_nats::jetstream::kv;
-use dmover_engine::Fatal;
+use dmover_engine::{Fatal, JobOffer};
+use futures_util::TryStreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,21 @@ pub(crate) struct Offered {
     pub revision: u64,
 }
 
+/// Why a job cannot be offered.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The broker cannot do it now.
+    Broker(Fatal),
+    /// Somebody else has it, or another job is in its way.
+    Taken(Fatal),
+}
+
+impl From<Fatal> for Refused {
+    fn from(error: Fatal) -> Self {
+        Self::Broker(error)
+    }
+}
+
 pub(crate) fn unavailable(what: &str, error: &dyn std::fmt::Display) -> Fatal {
     Fatal::unavailable(format!("the broker does not take {what}: {error}"), "see its log")
 }
@@ -23,22 +39,22 @@ pub(crate) async fn put(
     store: &kv::Store,
     body: &OfferRecord,
     before: Option<u64>,
-) -> Result<u64, Fatal> {
+) -> Result<u64, Refused> {
     let bytes = serde_json::to_vec(body).map_err(|e| unavailable("the job", &e))?;
     let taken = || {
         let message = format!("another coordinator has begun job {} just now", body.job);
-        Fatal::unavailable(message, "wait for it, or stop it first")
+        Refused::Taken(Fatal::unavailable(message, "wait for it, or stop it first"))
     };
     match before {
         None => store.create(&body.job, bytes.into()).await.map_err(|error| match error.kind() {
             kv::CreateErrorKind::AlreadyExists => taken(),
-            _ => unavailable("the job", &error),
+            _ => unavailable("the job", &error).into(),
         }),
         Some(revision) => {
             let updated = store.update(&body.job, bytes.into(), revision).await;
             updated.map_err(|error| match error.kind() {
                 kv::UpdateErrorKind::WrongLastRevision => taken(),
-                _ => unavailable("the job", &error),
+                _ => unavailable("the job", &error).into(),
             })
         }
     }
@@ -51,7 +67,7 @@ pub(crate) async fn take_over(
     store: &kv::Store,
     names: &Names,
     has_waited: bool,
-) -> Result<Option<u64>, Fatal> {
+) -> Result<Option<u64>, Refused> {
     let found = store.entry(&names.job).await.map_err(|e| unavailable("questions", &e))?;
     let Some(found) = found else { return Ok(None) };
     if found.operation != kv::Operation::Put {
@@ -59,7 +75,8 @@ pub(crate) async fn take_over(
     }
     let Ok(old) = serde_json::from_slice::<OfferRecord>(&found.value) else {
         let message = format!("job {} stands at the broker in a way unknown here", names.job);
-        return Err(Fatal::refused(message, "use the version of dmover that has begun it"));
+        let hint = "use the version of dmover that has begun it";
+        return Err(Refused::Taken(Fatal::refused(message, hint)));
     };
     refuse_living(link, &old).await?;
     if !has_waited {
@@ -76,12 +93,48 @@ pub(crate) async fn take_over(
 }
 
 /// Leaves a job to the coordinator that answers for it.
-async fn refuse_living(link: &Arc<Link>, old: &OfferRecord) -> Result<(), Fatal> {
+async fn refuse_living(link: &Arc<Link>, old: &OfferRecord) -> Result<(), Refused> {
     match link.call(&old.job, old.run, &Call::Ping).await {
         Some(Reply::Pong(host, pid)) => {
             let message = format!("job {} is run by process {pid} on {host}", old.job);
-            Err(Fatal::unavailable(message, "wait for it, or stop it first"))
+            let hint = "wait for it, or stop it first";
+            Err(Refused::Taken(Fatal::unavailable(message, hint)))
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses to begin beside another job that lives, was offered before, and is at the same place: the same command with another state directory,
+/// for example.
+pub(crate) async fn refuse_others(
+    link: &Arc<Link>,
+    store: &kv::Store,
+    offer: &JobOffer,
+    revision: u64,
+) -> Result<(), Refused> {
+    if offer.places.is_empty() {
+        return Ok(());
+    }
+    let fail = |error: &dyn std::fmt::Display| unavailable("questions", error);
+    let keys = store.keys().await.map_err(|e| fail(&e))?;
+    let keys: Vec<String> = keys.try_collect().await.map_err(|e| fail(&e))?;
+    for key in keys.iter().filter(|key| **key != offer.key) {
+        let found = store.entry(key).await.map_err(|e| fail(&e))?;
+        // Of two that begin at once the first one goes on.
+        let found = found.filter(|f| f.operation == kv::Operation::Put && f.revision < revision);
+        let Some(found) = found else { continue };
+        let Ok(record) = serde_json::from_slice::<OfferRecord>(&found.value) else { continue };
+        if !record.offer().is_ok_and(|other| offer.is_in_the_way_of(&other)) {
+            continue;
+        }
+        if let Err(Refused::Taken(_)) = refuse_living(link, &record).await {
+            let (job, pid, host) = (&record.job, record.pid, &record.host);
+            let message = format!(
+                "job {job}, which is run by process {pid} on {host}, writes to the same place"
+            );
+            let hint = "wait for it, or stop it first";
+            return Err(Refused::Taken(Fatal::unavailable(message, hint)));
+        }
+    }
+    Ok(())
 }

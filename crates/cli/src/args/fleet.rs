@@ -48,7 +48,8 @@ pub enum ClassArg {
 /// Arguments of `broker`.
 #[derive(Debug, Args)]
 pub struct BrokerArgs {
-    /// Where it keeps its data, its configuration, its log and the file that lets others in
+    /// Where it keeps its data, its configuration, its log and the file that lets others in (default: 'broker' in
+    /// $DMOVER_STATE_DIR, or where jobs are remembered without it)
     #[arg(long, value_name = "DIR")]
     pub state: Option<OsString>,
     /// The address to listen on; movers on other hosts need one that they reach

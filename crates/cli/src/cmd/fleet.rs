@@ -56,7 +56,8 @@ fn fail(error: &Fatal) -> ExitCode {
 
 /// `dmover broker`.
 pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
-    let state = match (&args.state, state_directory(None)) {
+    let named = environment("DMOVER_STATE_DIR");
+    let state = match (&args.state, state_directory(named.as_ref())) {
         (Some(named), _) => PathBuf::from(named),
         (None, Some(usual)) => usual.join("broker"),
         (None, None) => {

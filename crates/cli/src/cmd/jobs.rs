@@ -155,7 +155,13 @@ pub(crate) fn status(args: &StatusArgs) -> ExitCode {
     let known = match &args.job {
         Some(named) => find(named, place),
         None => directory(place).and_then(|state| {
-            let file = all(&state)?.into_iter().next();
+            // The one that began last, of those that run if any does.
+            let mut files = all(&state)?.into_iter().peekable();
+            let last = files.peek().cloned();
+            let runs = |file: &JobFile| {
+                state.status(&file.job).is_some_and(|status| status.phase.has_process())
+            };
+            let file = files.find(runs).or(last);
             let none = "no job is remembered here";
             let file = file.ok_or((none.into(), "name another --state-dir", Code::Usage))?;
             Ok(Known { state, file })

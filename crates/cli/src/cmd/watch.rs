@@ -66,6 +66,10 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
             _ => exit(Code::Limit),
         },
         Err(error) => {
+            if let Some(StopReason::Signal(signal)) = control.reason() {
+                // While it waited for a broker.
+                return crate::signals::raise_again(signal);
+            }
             let code = error.exit_code();
             // One that could not begin has not ended either.
             let ended = code == Code::Fatal || !first;

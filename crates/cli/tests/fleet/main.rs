@@ -12,6 +12,7 @@ mod refusals;
 mod standby;
 mod topologies;
 mod verbs;
+mod waiting;
 mod watching;
 
 use bench::Bench;

@@ -56,7 +56,9 @@ fn a_mover_at_which_everything_fails_gets_no_more_tasks() {
     let mut fleet = Fleet::new(0);
     fleet.call_mover("-j1 --bwlimit 10K");
     fleet.call_sick_mover("-j4");
-    fleet.bench.sh("mkdir source; cd source; for f in $(seq 400); do head -c 200 /dev/urandom > $f; done");
+    fleet
+        .bench
+        .sh("mkdir source; cd source; for f in $(seq 400); do head -c 200 /dev/urandom > $f; done");
     let run = fleet.dmover("copy -T source far").expect_code(0);
     assert!(run.stderr.contains("gets no more tasks for 60 s"), "{}", run.tell());
     fleet.bench.assert_same("source", "far");
@@ -70,7 +72,9 @@ fn what_fails_everywhere_is_named_once_and_ends_the_job() {
     for movers in [1, 2, 4] {
         let mut fleet = Fleet::new(0);
         (0..movers).for_each(|_| fleet.call_sick_mover("-j1"));
-        fleet.bench.sh("mkdir source; cd source; for f in $(seq 20); do echo $f > $f; done; mkdir d");
+        fleet
+            .bench
+            .sh("mkdir source; cd source; for f in $(seq 20); do echo $f > $f; done; mkdir d");
         let run = fleet.dmover("copy -T --json source far").expect_code(3);
         assert_eq!(number(&run, "errors"), 20, "{movers}: {}", run.tell());
         assert!(run.text().contains(r#""class":"io""#), "{movers}: {}", run.tell());

@@ -5,7 +5,7 @@ use dmover_sys::mount;
 use super::{Job, JobList};
 use crate::assemble::RunFacts;
 use crate::error::Fatal;
-use crate::fleet::{JobOffer, RootsKind};
+use crate::fleet::{JobOffer, Place, RootsKind};
 use crate::root::Resolved;
 use crate::state::StateDirectory;
 use crate::sync::{Guard, Trash};
@@ -64,6 +64,11 @@ pub(super) fn offer(
         uid: dmover_sys::process::effective_uid(),
         kind: RootsKind::of(job),
         placement: resolved.placement,
+        places: if writes {
+            resolved.targets.iter().filter_map(|target| Place::of(target)).collect()
+        } else {
+            Vec::new()
+        },
         boot: mount::boot_id(),
         facts,
         spared,

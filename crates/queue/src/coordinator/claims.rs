@@ -162,7 +162,9 @@ impl Shared {
         let ends = ended && !more;
         let pieces = issued.heard.hear(sequence, (told, outcome, ends, hosts), more);
         let mut heard = Heard::of(&issued.task, pieces);
-        if heard.has_ended && let Some(Issued { mut task, .. }) = leases.end(number) {
+        if heard.has_ended
+            && let Some(Issued { mut task, .. }) = leases.end(number)
+        {
             match heard.hosts.take() {
                 Some((told, mut end)) => {
                     // What is left of a part of a file; others have the rest already.
@@ -190,11 +192,20 @@ impl Shared {
 
     /// Whether somebody else is to try what has failed under a lease. Tells a person of a mover at which everything fails.
     fn try_elsewhere(&self, lease: (MoverId, u32), task: &Task) -> bool {
-        let control = *lock(&self.control);
+        let stopping = lock(&self.control).stopping;
         let all = lock(&self.members).ids();
         let now = Lease::now_ms();
         let lost: Vec<u32> = task.lost_leases().collect();
-        let (again, left_out) = lock(&self.opinions).fail(lease, &lost, &all, now);
+        let is_part = matches!(task.kind, TaskKind::Hash(_) | TaskKind::Compare(_));
+        let redone = (self.redoes || is_part) && !stopping;
+        let (again, left_out) = {
+            let mut opinions = lock(&self.opinions);
+            let (again, left_out) = opinions.fail(lease, &lost, &all, now);
+            if again && !redone {
+                opinions.end(lost.into_iter().chain([lease.1]));
+            }
+            (again && redone, left_out)
+        };
         if let Some(out_ms) = left_out {
             let name = lock(&self.members).describe(lease.0).unwrap_or_default();
             let seconds = Duration::from_millis(out_ms).as_secs();
@@ -203,7 +214,7 @@ impl Shared {
             ));
             tracing::warn!(mover = name, seconds, "what a mover tries fails there");
         }
-        again && !control.stopping
+        again
     }
 }
 
@@ -278,7 +289,9 @@ mod tests {
         ];
         let heard = Heard::of(&task, pieces);
         assert!(heard.has_ended);
-        assert!(matches!(&heard.said[..], [Reported::Partial(_, outcome)] if *outcome == next("a")));
+        assert!(
+            matches!(&heard.said[..], [Reported::Partial(_, outcome)] if *outcome == next("a"))
+        );
         let (_, end) = heard.hosts.unwrap();
         assert!(end.chunk_failure.is_some() && end.tasks == next("b").tasks);
     }

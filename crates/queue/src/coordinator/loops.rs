@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::{Shared, lock};
 use crate::link::decode_or_log;
 use crate::message::{self, Call, LogMessage, Reply, TaskMessage};
+use crate::offered::Refused;
 use crate::streams;
 
 /// What movers said and the coordinator has not heard: beyond so many entries they wait.
@@ -190,8 +191,9 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
         if alone > ALONE && !told_alone {
             told_alone = true;
             let labels = shared.labels();
+            let which = if labels.is_empty() { "" } else { " with all labels that are asked for" };
             let words = format!(
-                "there is no mover: 'dmover mover{labels}' starts one where both trees are"
+                "there is no mover{which}: 'dmover mover{labels}' starts one where both trees are"
             );
             shared.engine.tell_of_movers(words);
         }
@@ -209,13 +211,10 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
             let hint = "has it space? See its log; then run the same command again";
             return shared.fail(Fatal::unavailable(message, hint));
         }
-        if let Err(error) = shared.renew_offer().await {
-            match error {
-                Fatal::Unavailable { ref message, .. } if message.contains("taken") => {
-                    return shared.fail(error);
-                }
-                error => tracing::warn!(%error, "the broker"),
-            }
+        match shared.renew_offer().await {
+            Ok(()) => {}
+            Err(Refused::Taken(error)) => return shared.fail(error),
+            Err(Refused::Broker(error)) => tracing::warn!(%error, "the broker"),
         }
         if let Err(error) = offer_again(&shared, now).await {
             tracing::warn!(%error, "the broker");

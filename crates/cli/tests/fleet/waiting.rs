@@ -1,0 +1,109 @@
+//! A broker that is away for a while, and jobs that are in each other's way.
+use dmover_testkit::cluster::{Piece, needs};
+use dmover_testkit::skip;
+use std::time::{Duration, Instant};
+
+use crate::Fleet;
+use crate::bench::is_root;
+
+#[test]
+fn a_job_that_begins_while_the_broker_starts_waits_for_it() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(1);
+    fleet.bench.sh("mkdir source; seq 50 | (cd source; xargs touch)");
+    let url = fleet.broker.url();
+    fleet.broker.kill();
+    let words = ["copy", "-vv", "-T", "source", "far", "--broker", &url];
+    let job = fleet.bench.dmover.start(words).unwrap();
+    assert!(job.wait_for_stderr("trying again", 1), "{}", job.stderr_so_far());
+    fleet.broker.restart().unwrap();
+    job.finish().unwrap().expect_code(0);
+    fleet.bench.assert_same("source", "far");
+    // Whoever has less patience is told sooner.
+    fleet.broker.kill();
+    let begun = Instant::now();
+    let run = fleet.dmover("copy -T --mover-wait 200ms source far").expect_code(6);
+    assert!(run.stderr.contains("cannot be reached"), "{}", run.tell());
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_watch_waits_for_a_broker_that_is_away_when_something_changes() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    if !is_root() {
+        skip!("a watch needs root");
+    }
+    for comes_back in [true, false] {
+        let mut fleet = Fleet::new(1);
+        fleet.bench.sh("mkdir source; seq 50 | (cd source; xargs touch)");
+        let url = fleet.broker.url();
+        let words = ["sync", "--watch", "source", "far", "--broker", &url];
+        let watch = fleet.bench.dmover.start(words).unwrap();
+        assert!(watch.wait_for_stderr("waiting for changes", 1), "{}", watch.stderr_so_far());
+        fleet.broker.kill();
+        fleet.bench.sh("echo new >source/new");
+        assert!(watch.wait_for_stderr("waiting for up to 3600 s", 1), "{}", watch.stderr_so_far());
+        if comes_back {
+            fleet.broker.restart().unwrap();
+            let until = Instant::now() + Duration::from_mins(1);
+            while !fleet.bench.exists("far/new") {
+                assert!(Instant::now() < until, "{}", watch.stderr_so_far());
+                // What is waited for is made by another process: poll.
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        // It ends also while it waits.
+        watch.signal(rustix::process::Signal::TERM);
+        let run = watch.finish().unwrap();
+        assert_eq!(run.signal(), Some(15), "{}", run.tell());
+    }
+}
+
+/// Their state directories do not know of each other, and the broker does.
+#[test]
+fn two_jobs_that_fill_one_place_are_kept_apart_whatever_their_state_directories() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(0);
+    fleet.bench.sh("mkdir -p source/sub far; seq 9 | (cd source; xargs touch)");
+    let url = fleet.broker.url();
+    let line = |verb: &str, state: &str| format!("{verb} --state-dir {state} --broker {url}");
+    let first = line("sync source far", "one");
+    let first = fleet.bench.dmover.start(first.split(' ')).unwrap();
+    assert!(first.wait_for_stderr("there is no mover", 1), "{}", first.stderr_so_far());
+    for verb in ["sync source far", "copy -T source/sub far/sub", "sync source far/deep"] {
+        let run = fleet.bench.dmover(&line(verb, "two")).expect_code(6);
+        let words = "writes to the same place";
+        assert!(run.stderr.contains(words), "{verb}: {}", run.tell());
+    }
+    // Elsewhere, and what writes nothing, may go on at the same time.
+    fleet.call_mover("");
+    first.finish().unwrap().expect_code(0);
+    fleet.bench.dmover(&line("sync source far", "two")).expect_code(0);
+    fleet.bench.assert_same("source", "far");
+}
+
+#[test]
+fn what_fills_another_place_or_none_runs_beside_a_job() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(0);
+    fleet.call_mover("");
+    fleet.bench.sh("mkdir -p source far farther; seq 9 | (cd source; xargs touch)");
+    let url = fleet.broker.url();
+    let first = format!("sync source far --only-movers x=y --broker {url}");
+    let first = fleet.bench.dmover.start(first.split(' ')).unwrap();
+    let missing = "there is no mover with all labels that are asked for";
+    assert!(first.wait_for_stderr(missing, 1), "{}", first.stderr_so_far());
+    fleet.dmover("sync source farther").expect_code(0);
+    fleet.dmover("verify source farther").expect_code(0);
+    fleet.dmover("sync -n source far").expect_code(0);
+    first.signal(rustix::process::Signal::TERM);
+    assert_eq!(first.finish().unwrap().signal(), Some(15));
+}
