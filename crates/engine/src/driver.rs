@@ -1,8 +1,7 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
     Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, JobId, JobSpec, Limit, PathBytes,
-    RangeCopy, Record, RecordsTask, ScanNames, Subject, SumItem, Surveyed, TargetMode, Task,
-    TaskKind, TreePath, Verb,
+    RangeCopy, Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor};
 use dmover_plan::bottleneck::Profile;
@@ -41,6 +40,7 @@ mod outside;
 mod record;
 mod standing;
 mod start;
+mod supply;
 mod survey;
 
 use offer::offer;
@@ -62,10 +62,6 @@ const LINK_NAMES: usize = 128;
 const DIRTY_DIRECTORIES: usize = 512;
 /// Names to be removed in one task.
 const EXTRA_NAMES: usize = 1024;
-/// Files of a list in one task.
-const SUM_ITEMS: usize = 64;
-/// Records of a manifest in one task.
-const RECORDS: usize = 128;
 /// After a hard stop, a mover that hangs in a system call is not waited for any longer than this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -77,6 +73,8 @@ pub struct Job {
     pub list: JobList,
     /// Where the job's state is kept; `None`: nowhere, so nothing is remembered or locked.
     pub state: Option<StateDirectory>,
+    /// Where a job without state is to be seen while it runs.
+    pub shown_in: Option<StateDirectory>,
     /// Held by whoever does more than a pass; otherwise each takes it itself.
     pub lock: Option<Arc<JobLock>>,
     /// What follows.
@@ -145,40 +143,6 @@ pub trait SumSupply: std::fmt::Debug + Send + Sync {
     /// The next files, at most so many; none if there are no more. `None`: there are none yet, and it has to be asked
     /// again.
     fn next(&self, most: usize) -> Option<Vec<SumItem>>;
-}
-
-impl JobList {
-    /// The next tasks of a list that is read as it is worked on. `None`: not yet.
-    fn supply(&self, tasks: usize, engine: &Engine) -> Result<Option<Input>, Fatal> {
-        let (tasks, more): (Vec<TaskKind>, bool) = match self {
-            Self::Sums(supply) => {
-                let Some(items) = supply.next(SUM_ITEMS * tasks) else { return Ok(None) };
-                if engine.is_elsewhere && items.iter().any(|i| i.subject == Subject::Stdin) {
-                    let what = "movers elsewhere cannot read the standard input of this process";
-                    return Err(Fatal::refused(what, "leave out --broker"));
-                }
-                let parts = items.chunks(SUM_ITEMS).map(|part| TaskKind::Sums(part.to_vec()));
-                (parts.collect(), !items.is_empty())
-            }
-            Self::Records(supply) => {
-                let records = supply.next(RECORDS * tasks);
-                if records.is_empty() {
-                    let tasks = engine.last_tasks(&**supply);
-                    return Ok(Some(Input::Start { tasks, more: false }));
-                }
-                let mut known = lock(&engine.known);
-                for record in &records {
-                    known.insert(&record.path)?;
-                }
-                let parts = records.chunks(RECORDS).map(|part| {
-                    TaskKind::Records(RecordsTask { records: part.to_vec(), round: 1 })
-                });
-                (parts.collect(), true)
-            }
-            _ => (Vec::new(), false),
-        };
-        Ok(Some(Input::Start { tasks, more }))
-    }
 }
 
 /// Runs a job to its end or until it is stopped.
@@ -412,7 +376,7 @@ impl Run {
                 (Hands::Here(Box::new(crew)), queue)
             }
         };
-        let outside = Outside::of(job, id, &engine);
+        let outside = Outside::of(job, id, run, &engine);
         let mut coordinator = Coordinator::new(allowance.most * 4, BUDGET);
         if survey.is_some() {
             coordinator = coordinator.surveying();

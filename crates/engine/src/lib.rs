@@ -65,6 +65,7 @@ pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};
 pub use journal::{JournalReader, RecordedError, RecordedPass};
 pub use leftovers::remove_leftovers;
 pub use made::Recorder;
+pub use mounts::mounts_here;
 pub use report::{Failed, JobReport, JobState};
 pub use snapshot::{
     Based, FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,

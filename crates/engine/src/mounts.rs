@@ -1,5 +1,6 @@
 //! The job's table of mounts: device numbers in, small ids that can travel out.
 use dmover_model::{EntryKind, Identity, Metadata, MountId, Timestamp};
+use dmover_observe::MountView;
 use dmover_plan::overlap::{MountLine, parse_mountinfo};
 use dmover_sys::stat::{ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, Stat};
 use dmover_sys::{mount, path, stat};
@@ -140,6 +141,44 @@ impl TheirTable {
             _ => UNSEEN,
         }
     }
+}
+
+/// Types of what is mounted and holds nobody's files.
+const PSEUDO: [&str; 20] = [
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "fusectl",
+    "hugetlbfs",
+    "mqueue",
+    "nsfs",
+    "proc",
+    "pstore",
+    "rpc_pipefs",
+    "securityfs",
+    "sysfs",
+    "tracefs",
+];
+/// No more mounts are told of than these: containers have thousands.
+const MOUNTS_TOLD: usize = 64;
+
+/// What is mounted here and may hold files, for people.
+pub fn mounts_here() -> Vec<MountView> {
+    let lines = parse_mountinfo(&mount::mountinfo());
+    let holds_files = |line: &MountLine| !PSEUDO.contains(&line.file_system.as_str());
+    let view = |line: MountLine| MountView {
+        at: line.mount_point.display().to_string(),
+        kind: line.file_system,
+        from: line.source,
+    };
+    lines.into_iter().filter(holds_files).take(MOUNTS_TOLD).map(view).collect()
 }
 
 /// All names of the file system with a device number: under this kernel, and elsewhere.

@@ -9,7 +9,7 @@ use prometheus::{Encoder, TextEncoder};
 
 use crate::counters::{Counter, Snapshot};
 use crate::spread::Spread;
-use crate::view::{JobView, MoverView, ProcessView, SessionView};
+use crate::view::{JobView, MoverView, NicView, ProcessView, SessionView};
 
 /// The type of the text.
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -194,24 +194,40 @@ fn of_movers(families: &mut Families, view: &JobView) {
     each(families, false, "dmover_job_mover_silent_seconds", help, |m| m.silent_s);
     let help = "Whether a mover is much slower than the others.";
     each(families, false, "dmover_job_mover_slow", help, |m| f64::from(u8::from(m.slow.is_some())));
+    let help = "Whether a mover gets no tasks for now, because what it tries fails there.";
+    each(families, false, "dmover_job_mover_left_out", help, |m| f64::from(u8::from(m.left_out)));
 }
 
-/// What a process with movers has to tell of the jobs that it works for.
-pub fn of_mover(process: &ProcessView, sessions: &[SessionView]) -> String {
+/// What a process with movers has to tell of the jobs that it works for, or did until a moment ago, and of its host.
+pub fn of_mover(process: &ProcessView, nics: &[NicView], sessions: &[SessionView]) -> String {
     let mut families = Families::default();
     families.process(process);
     let help = "Jobs that are worked for.";
-    families.gauge("dmover_mover_jobs", help, &[], sessions.len() as f64);
+    let present = || sessions.iter().filter(|session| session.left.is_none());
+    families.gauge("dmover_mover_jobs", help, &[], present().count() as f64);
+    for session in present() {
+        let help = "Tasks in hand.";
+        let job = [("job", session.job.as_str())];
+        families.gauge("dmover_mover_held_tasks", help, &job, session.tasks as f64);
+    }
+    for session in present() {
+        let help = "Tasks that may be in hand at a time.";
+        let job = [("job", session.job.as_str())];
+        families.gauge("dmover_mover_task_places", help, &job, session.places as f64);
+    }
+    for nic in nics {
+        let help = "Content of packets that a network interface has received since it is up.";
+        let labels = [("nic", nic.name.as_str())];
+        let bytes = nic.received_bytes as f64;
+        families.counter("dmover_mover_nic_received_bytes_total", help, &labels, bytes);
+    }
+    for nic in nics {
+        let help = "Content of packets that a network interface has sent since it is up.";
+        let labels = [("nic", nic.name.as_str())];
+        families.counter("dmover_mover_nic_sent_bytes_total", help, &labels, nic.sent_bytes as f64);
+    }
     let labels: Vec<[(&str, &str); 1]> =
         sessions.iter().map(|session| [("job", session.job.as_str())]).collect();
-    for (session, job) in sessions.iter().zip(&labels) {
-        let help = "Tasks in hand.";
-        families.gauge("dmover_mover_held_tasks", help, job, session.tasks as f64);
-    }
-    for (session, job) in sessions.iter().zip(&labels) {
-        let help = "Tasks that may be in hand at a time.";
-        families.gauge("dmover_mover_task_places", help, job, session.places as f64);
-    }
     let all: Vec<(Labels<'_>, &Snapshot)> =
         sessions.iter().zip(&labels).map(|(session, job)| (&job[..], &session.counters)).collect();
     families.counters("mover", &all);

@@ -15,7 +15,7 @@ pub use log::{LogFormat, LogLevel, LogLine, overhear, start_log};
 pub use slowest::{Slow, Slowest};
 pub use spread::Spread;
 pub use station::{Activity, CLASSES, Station};
-pub use view::{Board, JobView, MoverView, ProcessView, SessionView};
+pub use view::{Board, JobView, MountView, MoverView, NicView, ProcessView, SessionView};
 
 use dmover_model::Event;
 

@@ -2,6 +2,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::counters::Snapshot;
 
@@ -14,6 +15,21 @@ pub struct MoverView {
     pub pid: u32,
     /// What was said of it.
     pub labels: Vec<(String, String)>,
+    /// Its program.
+    #[serde(default)]
+    pub version: String,
+    /// Processors that it may use.
+    #[serde(default)]
+    pub cores: u32,
+    /// Memory that it may use for buffers.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// File systems of its host.
+    #[serde(default)]
+    pub mounts: Vec<MountView>,
+    /// Network interfaces of its host.
+    #[serde(default)]
+    pub nics: Vec<NicView>,
     /// Tasks in hand.
     pub tasks: u64,
     /// Bytes of content that it has moved or read for this job, and entries that it has ended.
@@ -30,12 +46,45 @@ pub struct MoverView {
     pub limit: Option<String>,
     /// How it is slower than the others, if it is.
     pub slow: Option<String>,
+    /// It gets no tasks for now, because what it tries fails there.
+    #[serde(default)]
+    pub left_out: bool,
+}
+
+/// A mounted file system.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MountView {
+    /// Where it is mounted.
+    pub at: String,
+    /// Its type.
+    pub kind: String,
+    /// What was mounted.
+    pub from: String,
+}
+
+/// A network interface.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NicView {
+    /// Its name.
+    pub name: String,
+    /// Its speed, if that is known.
+    pub mbit_per_s: Option<u64>,
+    /// Bytes that it has received since it is up.
+    pub received_bytes: u64,
+    /// Bytes that it has sent since it is up.
+    pub sent_bytes: u64,
 }
 
 impl MoverView {
     /// By what it is known.
     pub fn name(&self) -> String {
         format!("{}/{}", self.host, self.pid)
+    }
+
+    /// What is wrong with it, if anything is.
+    pub fn remarks(&self) -> Vec<String> {
+        let left_out = self.left_out.then(|| "gets no tasks: what it tries fails there".to_owned());
+        left_out.into_iter().chain(self.slow.clone()).collect()
     }
 }
 
@@ -73,6 +122,8 @@ pub struct SessionView {
     pub tasks: u64,
     /// Tasks that may be in hand at a time.
     pub places: u64,
+    /// When it was left, if it was: its counts are still told for a while.
+    pub left: Option<Instant>,
 }
 
 /// Where one puts what others look at.

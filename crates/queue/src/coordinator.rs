@@ -339,12 +339,18 @@ impl Shared {
                 Reply::Noted
             }
             Call::Claim { mover, numbers, facts } => self.claim(mover, numbers, facts),
-            Call::Renew { mover, held, load } => {
+            Call::Renew { mover, held, load, clock_ms } => {
                 let Some(news) = lock(&self.members).heard(mover, load, now) else {
                     return Reply::Stranger;
                 };
                 for words in news {
                     self.engine.tell_of_movers(words);
+                }
+                // One that has gone wrong meanwhile: whoever has to say hello again is refused.
+                if let Distance::TooLarge(apart) = Distance::between(clock_ms, clock::now_ms()) {
+                    let left = lock(&self.members).remove(mover);
+                    tracing::warn!(mover = left, apart, "the clock of a mover has gone wrong");
+                    return Reply::Stranger;
                 }
                 // One lock at a time.
                 let is_slow = lock(&self.members).is_slow(mover);
@@ -618,7 +624,10 @@ impl Fleet for NatsFleet {
     fn movers(&self) -> Vec<MoverView> {
         let leases = lock(&self.shared.leases);
         let held = |mover| leases.held_by(mover).len() as u64;
-        lock(&self.shared.members).views(held)
+        let now = Lease::now_ms();
+        let opinions = lock(&self.shared.opinions);
+        let is_left_out = |mover| opinions.is_left_out(mover, now);
+        lock(&self.shared.members).views(now, held, is_left_out)
     }
 
     fn failure(&self) -> Option<Fatal> {

@@ -26,4 +26,4 @@ pub use address::{Address, JoinFile};
 pub use broker::{Broker, BrokerOptions, Tls};
 pub use coordinator::{NatsFleets, Terms};
 pub use message::{Describe, MoverInfo, PROTOCOL};
-pub use mover::{Mover, MoverOptions, Sessions};
+pub use mover::{Mover, MoverOptions, Sessions, nics};

@@ -1,5 +1,5 @@
 //! The processes with movers that work for a job, as its coordinator knows them.
-use dmover_engine::queue::{Class, Lease};
+use dmover_engine::queue::Class;
 use dmover_model::Limit;
 use dmover_observe::{CLASSES, MoverView};
 use dmover_plan::leases::MoverId;
@@ -181,12 +181,13 @@ impl Members {
         })
     }
 
-    /// All of them, as those who watch see them, by name. `held`: how many tasks one has in hand.
-    pub fn views(&self, held: impl Fn(MoverId) -> u64) -> Vec<MoverView> {
-        self.views_at(Lease::now_ms(), held)
-    }
-
-    fn views_at(&self, now: u64, held: impl Fn(MoverId) -> u64) -> Vec<MoverView> {
+    /// All of them, as those who watch see them, by name. `held`: how many tasks one has in hand; `is_left_out`: whether it gets none.
+    pub fn views(
+        &self,
+        now: u64,
+        held: impl Fn(MoverId) -> u64,
+        is_left_out: impl Fn(MoverId) -> bool,
+    ) -> Vec<MoverView> {
         // Of whom nothing is heard is not known to do anything.
         let rates = |member: &Member| {
             let is_silent = now.saturating_sub(member.heard_ms) > SILENT_MS;
@@ -196,6 +197,12 @@ impl Members {
             host: member.info.host.clone(),
             pid: member.info.pid,
             labels: member.info.labels.clone(),
+            version: member.info.version.clone(),
+            cores: member.info.cores,
+            memory_bytes: member.info.memory_bytes,
+            mounts: member.info.mounts.clone(),
+            nics: member.load.nics.clone(),
+            left_out: is_left_out(*id),
             tasks: held(*id),
             bytes: member.load.bytes,
             entries: member.load.entries,
@@ -226,6 +233,7 @@ mod tests {
             cores: 2,
             memory_bytes: 0,
             labels: Vec::new(),
+            mounts: Vec::new(),
         }
     }
 
@@ -249,14 +257,17 @@ mod tests {
         }
         assert_eq!(news.len(), 1, "{news:?}");
         assert!(news[0].starts_with("host2 (process 7) is 20.0 times slower"), "{news:?}");
-        let views = members.views_at(8_500, |id| id);
+        let views = members.views(8_500, |id| id, |id| id == 1);
         assert_eq!(
             views.iter().map(|v| v.host.as_str()).collect::<Vec<_>>(),
             ["host0", "host1", "host2", "host3"]
         );
+        assert!(views[1].left_out && !views[0].left_out);
         assert!((views[0].bytes_per_s - f64::from(200 << 20)).abs() < 1.0);
         assert!(views[2].slow.is_some() && views[3].slow.is_none() && views[3].tasks == 3);
-        assert!(members.views_at(60_000, |id| id).iter().all(|view| view.bytes_per_s < 1.0));
+        assert!(
+            members.views(60_000, |id| id, |_| false).iter().all(|view| view.bytes_per_s < 1.0)
+        );
         assert_eq!(members.places(), 16);
         assert!(members.heard(9, Load::default(), 0).is_none(), "a stranger");
     }

@@ -2,7 +2,7 @@
 use bytes::Bytes;
 use dmover_engine::{Answer, Fact, JobOffer, Question, Told};
 use dmover_model::{Outcome, Task};
-use dmover_observe::{CLASSES, LogLine};
+use dmover_observe::{CLASSES, LogLine, MountView, NicView};
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
 use serde::de::DeserializeOwned;
@@ -72,6 +72,8 @@ pub struct MoverInfo {
     pub memory_bytes: u64,
     /// What was said of it: `site=…`, `rack=…`.
     pub labels: Vec<(String, String)>,
+    /// What is mounted on its host.
+    pub mounts: Vec<MountView>,
 }
 
 /// Anything that a person can be told of.
@@ -137,7 +139,7 @@ pub(crate) enum Call {
     /// It was handed tasks. `facts`: how many it knows.
     Claim { mover: MoverId, numbers: Vec<u32>, facts: u32 },
     /// It is there and has these in hand; nothing has moved in them for so many milliseconds.
-    Renew { mover: MoverId, held: Vec<(u32, u64)>, load: Load },
+    Renew { mover: MoverId, held: Vec<(u32, u64)>, load: Load, clock_ms: i64 },
     /// Threads there wait for work of these classes. Nothing is answered.
     Waiting(MoverId, [bool; CLASSES]),
     /// It has to know something.
@@ -169,6 +171,8 @@ pub(crate) struct Load {
     pub bytes: u64,
     /// See `bytes`.
     pub entries: u64,
+    /// What the network interfaces of its host have carried.
+    pub nics: Vec<NicView>,
 }
 
 /// What the coordinator answers.

@@ -1,9 +1,12 @@
 //! A process with movers: looks for jobs, joins those that it can work for, and leaves nothing behind.
 use async_nats::jetstream::kv;
 use dmover_engine::queue::Class;
-use dmover_engine::{Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason};
-use dmover_observe::{Board, Counters, SessionView, overhear};
+use dmover_engine::{
+    Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason, mounts_here,
+};
+use dmover_observe::{Board, Counters, NicView, SessionView, overhear};
 use dmover_plan::stragglers::Done;
+use dmover_sys::network::{Interface, interfaces};
 use futures_util::StreamExt;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -22,6 +25,8 @@ use crate::streams::{self, Names};
 const TURN: Duration = Duration::from_millis(5);
 /// How old what is shown of a job may be.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
+/// What was counted for a job is told for so long after it was left: whoever collects it comes now and then.
+const TOLD_AFTERWARDS: Duration = Duration::from_mins(10);
 /// Between two attempts to reach a broker that is not there yet.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// A job that could not be joined is tried again after so long.
@@ -120,6 +125,7 @@ impl Mover {
             cores: dmover_sys::process::available_processors() as u32,
             memory_bytes: options.memory_bytes,
             labels: options.labels.clone(),
+            mounts: mounts_here(),
         };
         Ok(Self { link, options, info, leaving: Arc::default(), sessions: Sessions::default() })
     }
@@ -234,6 +240,17 @@ impl Mover {
             .map_err(Fatal::Thread)?;
         Ok(Session { run, thread, over })
     }
+}
+
+/// What the network interfaces of this host have carried.
+pub fn nics() -> Vec<NicView> {
+    let view = |Interface { name, mbit_per_s, received_bytes, sent_bytes }| NicView {
+        name,
+        mbit_per_s,
+        received_bytes,
+        sent_bytes,
+    };
+    interfaces().into_iter().map(view).collect()
 }
 
 /// Says that a session has ended, however it has.
@@ -395,7 +412,13 @@ impl Worker {
         let (tasks, gate) = (Arc::clone(&queue), Arc::clone(&queue));
         let mut joined = engine.begin(tasks, gate)?;
         let ended = self.keep_at_it(&queue, &mut joined, &switch, places);
-        self.sessions.change(|all| _ = all.remove(&names.job));
+        let counters = joined.counters();
+        self.sessions.change(|all| {
+            let left = Some(Instant::now());
+            let job = names.job.clone();
+            all.insert(job.clone(), SessionView { job, counters, tasks: 0, places: 0, left });
+            all.retain(|_, known| known.left.is_none_or(|left| left.elapsed() < TOLD_AFTERWARDS));
+        });
         *has_worked = queue.has_worked();
         queue.close();
         // Whoever still waits for an answer has nothing to wait for.
@@ -430,7 +453,8 @@ impl Worker {
             if shown.is_none_or(|then| then.elapsed() >= SHOW_EVERY) {
                 shown = Some(Instant::now());
                 let (job, tasks) = (queue.job().to_owned(), queue.held());
-                let view = SessionView { job: job.clone(), counters, tasks, places: places.into() };
+                let places = places.into();
+                let view = SessionView { job: job.clone(), counters, tasks, places, left: None };
                 self.sessions.change(|all| _ = all.insert(job, view));
             }
             if control.stopping {

@@ -13,8 +13,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
+use crate::clock;
 use crate::link::{Link, decode_or_log};
 use crate::message::{self, Call, Control, Load, LogMessage, MoverInfo, Reply, TaskMessage};
+use crate::mover::nics;
 use crate::streams::{self, Names};
 
 mod sending;
@@ -493,8 +495,9 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
             }
             all
         };
-        let load = lock(&queue.load).clone();
-        let call = Call::Renew { mover: queue.id, held: numbers.clone(), load };
+        let load = Load { nics: nics(), ..lock(&queue.load).clone() };
+        let held = numbers.clone();
+        let call = Call::Renew { mover: queue.id, held, load, clock_ms: clock::now_ms() };
         let reply = queue.link.call(&queue.names.job, queue.names.run, &call).await;
         match reply {
             Some(Reply::Renewed { lost, control, is_slow, is_left_out }) => {

@@ -14,6 +14,7 @@ pub mod file;
 pub mod flags;
 pub mod md5;
 pub mod mount;
+pub mod network;
 pub mod path;
 pub mod process;
 pub mod ring;

@@ -13,7 +13,7 @@ const PLACE: (&str, &str) = ("/usr/lib", "faketime/libfaketimeMT.so.1");
 #[derive(Clone, Debug)]
 pub struct WrongClock {
     library: PathBuf,
-    ahead_s: i64,
+    time: String,
 }
 
 impl WrongClock {
@@ -22,18 +22,30 @@ impl WrongClock {
     /// # Errors
     /// Why there is none on this machine.
     pub fn new(ahead_s: i64) -> Result<Self, String> {
+        Self::showing(format!("{ahead_s:+}s"))
+    }
+
+    /// One that is right when a program starts, and runs so many times too fast.
+    ///
+    /// # Errors
+    /// Why there is none on this machine.
+    pub fn racing(times: u32) -> Result<Self, String> {
+        Self::showing(format!("+0 x{times}"))
+    }
+
+    fn showing(time: String) -> Result<Self, String> {
         let (above, below) = PLACE;
         let entries = std::fs::read_dir(above).map_err(|error| format!("{above}: {error}"))?;
         let found = entries.flatten().map(|entry| entry.path().join(below)).find(|at| at.exists());
         let library = found.ok_or_else(|| format!("no {above}/*/{below} here"))?;
-        Ok(Self { library, ahead_s })
+        Ok(Self { library, time })
     }
 
     /// What goes in front of a program and its arguments. The process becomes the program.
     pub fn words(&self) -> Vec<OsString> {
         let mut preload = OsString::from("LD_PRELOAD=");
         preload.push(&self.library);
-        let time = format!("FAKETIME={:+}s", self.ahead_s);
+        let time = format!("FAKETIME={}", self.time);
         let mut words: Vec<OsString> = vec!["env".into(), preload, time.into()];
         words.extend(["FAKETIME_DONT_FAKE_MONOTONIC=1".into(), "NO_FAKE_STAT=1".into()]);
         words

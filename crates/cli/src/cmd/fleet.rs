@@ -2,7 +2,9 @@
 use dmover_engine::{Fatal, Fleets};
 use dmover_model::{ExitCode as Code, TaskClass};
 use dmover_observe::{Board, JobView, SessionView, exposition};
-use dmover_queue::{Address, Broker, BrokerOptions, Mover, MoverOptions, NatsFleets, Terms, Tls};
+use dmover_queue::{
+    Address, Broker, BrokerOptions, Mover, MoverOptions, NatsFleets, Terms, Tls, nics,
+};
 use dmover_sys::process::is_ignored;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -172,7 +174,7 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         let sessions = mover.sessions();
         let text = move || {
             let all: Vec<SessionView> = sessions.get().into_values().collect();
-            exposition::of_mover(&endpoint::this_process(), &all)
+            exposition::of_mover(&endpoint::this_process(), &nics(), &all)
         };
         if let Err(error) = endpoint::serve(address, text) {
             return fail(&error);

@@ -1,6 +1,6 @@
 //! `dmover jobs`, `status`, `wait`, `errors` and `history`: what is known of jobs.
 use dmover_engine::{JobFile, JobPhase, JobStatus, JournalReader, StateDirectory};
-use dmover_model::{ErrorClass, ExitCode as Code, units};
+use dmover_model::{ErrorClass, ExitCode as Code, Verb, units};
 use dmover_observe::MoverView;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -93,13 +93,12 @@ pub(crate) fn jobs(args: &JobsArgs) -> ExitCode {
         let status = status.unwrap_or_default();
         let label = file.label.as_deref().map_or(String::new(), |label| format!("  [{label}]"));
         line(&format!(
-            "{}  {:<6} {:<9} {}  {} -> {}{label}",
+            "{}  {:<6} {:<9} {}  {}{label}",
             file.job,
             file.verb,
             status.phase.word(),
             local_time(status.begun_ms),
-            names(&file),
-            quoted(&file.destination.0),
+            places(&file),
         ));
     }
     exit(Code::Done)
@@ -110,6 +109,14 @@ fn names(file: &JobFile) -> String {
         [] => "a list".into(),
         [one] => quoted(&one.0),
         [first, rest @ ..] => format!("{} and {} more", quoted(&first.0), rest.len()),
+    }
+}
+
+/// What is read and, if there is such a place, what is written or compared.
+fn places(file: &JobFile) -> String {
+    match &file.destination.0[..] {
+        [] => names(file),
+        destination => format!("{} -> {}", names(file), quoted(destination)),
     }
 }
 
@@ -190,7 +197,7 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
     let seconds = (status.updated_ms - status.begun_ms).max(0) as u64 / 1000;
     let mut lines = vec![
         format!("    job: {}{label}", file.job),
-        format!("   verb: {} {} -> {}", file.verb, names(file), quoted(&file.destination.0)),
+        format!("   verb: {} {}", file.verb, places(file)),
         format!("  state: {}", status.phase.word()),
         format!(" status: {meaning}"),
     ];
@@ -203,6 +210,37 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
         status.pid,
         status.host,
     ));
+    lines.extend(done_lines(&file.verb, &get));
+    lines.extend(status.limit.as_ref().map(|limit| format!("  limit: {limit}")));
+    lines.extend(status.movers.iter().flatten().map(mover_line));
+    if status.errors.is_empty() {
+        lines.push(" errors: none known".into());
+    }
+    for (word, count) in &status.errors {
+        let class = ErrorClass::ALL.iter().find(|class| class.word() == word);
+        let advice = class.map_or("", |class| class.advice());
+        lines.push(format!(" errors: {word} {}: {advice}", grouped(*count)));
+    }
+    lines
+}
+
+/// What a verb has done so far.
+fn done_lines(verb: &str, get: &dyn Fn(&str) -> u64) -> Vec<String> {
+    if verb == Verb::Sum.word() {
+        let bytes = units::format_iec(get("bytes_hashed"));
+        return vec![format!("  files: {} hashed, {bytes}", grouped(get("files_hashed")))];
+    }
+    if verb == Verb::Verify.word() {
+        return vec![format!(
+            "entries: {} found, {} compared, {} differ, {} repaired; content of {} files compared",
+            grouped(get("entries_found")),
+            grouped(get("entries_compared")),
+            grouped(get("entries_differing")),
+            grouped(get("entries_repaired")),
+            grouped(get("files_compared")),
+        )];
+    }
+    let mut lines = Vec::new();
     let copied = ["files_copied", "directories_created", "symlinks_copied", "specials_copied"];
     let copied: u64 = copied.into_iter().map(get).sum::<u64>() + get("hard_links_created");
     lines.push(format!(
@@ -217,23 +255,14 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
         units::format_iec(get("bytes_copied") + get("bytes_shared")),
         units::format_iec(get("bytes_found")),
     ));
-    lines.extend(status.limit.as_ref().map(|limit| format!("  limit: {limit}")));
-    lines.extend(status.movers.iter().flatten().map(mover_line));
-    if status.errors.is_empty() {
-        lines.push(" errors: none known".into());
-    }
-    for (word, count) in &status.errors {
-        let class = ErrorClass::ALL.iter().find(|class| class.word() == word);
-        let advice = class.map_or("", |class| class.advice());
-        lines.push(format!(" errors: {word} {}: {advice}", grouped(*count)));
-    }
     lines
 }
 
 fn mover_line(mover: &MoverView) -> String {
-    let slow = mover.slow.as_deref().map_or(String::new(), |slow| format!("; {slow}"));
+    let remarks = mover.remarks().into_iter();
+    let remarks = remarks.fold(String::new(), |all, remark| all + "; " + &remark);
     format!(
-        "  mover: {}: {} in hand, {}/s, {:.0} entries/s, heard of {:.0} s ago{slow}",
+        "  mover: {}: {} in hand, {}/s, {:.0} entries/s, heard of {:.0} s ago{remarks}",
         mover.name(),
         counted(mover.tasks, "task", "tasks"),
         units::format_iec(mover.bytes_per_s as u64),

@@ -65,6 +65,7 @@ pub(super) fn run(
         spec,
         list: JobList::Records(Arc::clone(&recorded) as Arc<dyn RecordSupply>),
         state: None,
+        shown_in: None,
         lock: None,
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,

@@ -368,6 +368,7 @@ impl<'a> Remover<'a> {
             spec: spec::removal_spec(&bytes(empty), &bytes(tree), &self.args.limits),
             list: JobList::None,
             state: None,
+            shown_in: None,
             lock: None,
             then: dmover_engine::Then::Nothing,
             before: Duration::ZERO,

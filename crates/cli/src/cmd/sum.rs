@@ -1,7 +1,9 @@
 //! `dmover sum`.
 use clap::ArgMatches;
 use dmover_digest::lines::Style;
-use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, layout, run_job};
+use dmover_engine::{
+    Control, Job, JobList, JobReport, JobState, StateDirectory, StopReason, layout, run_job,
+};
 use dmover_model::{ByteRange, ExitCode as Code, JobSpec, PathBytes, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::ffi::OsString;
@@ -12,8 +14,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::fleet::{self, Around};
-use super::run::{before_the_job, end, exit, refuse};
+use super::run::{before_the_job, describe, end, exit, refuse, state_directory};
 use crate::args::SumArgs;
+use crate::config::environment;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
@@ -54,6 +57,10 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         spec,
         list: JobList::Sums(supply),
         state: None,
+        shown_in: args.fleet.broker.as_ref().and_then(|_| {
+            let named = environment("DMOVER_STATE_DIR");
+            state_directory(named.as_ref()).map(StateDirectory::new)
+        }),
         lock: None,
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
@@ -64,7 +71,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         control,
         manifest: None,
         layout: Arc::new(layout::DefaultLayout),
-        description: dmover_engine::JobFile::default(),
+        description: describe(None),
         umask: 0o077,
         open_files_max: dmover_sys::process::raise_open_files(),
     };

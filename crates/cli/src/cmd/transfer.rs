@@ -106,6 +106,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         spec,
         list,
         state,
+        shown_in: None,
         lock: None,
         then: Then::Nothing,
         before: Duration::ZERO,

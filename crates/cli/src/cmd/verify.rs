@@ -102,6 +102,7 @@ fn job(
     Job {
         fleets: None,
         board: None,
+        shown_in: args.fleet.broker.as_ref().and_then(|_| usable_state(&args.state, true)),
         lock: None,
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,

@@ -271,6 +271,32 @@ fn a_mover_whose_clock_is_an_hour_wrong_is_refused_and_one_that_is_minutes_wrong
     }
 }
 
+/// It runs 400 times too fast: half an hour is over in less than five seconds.
+#[test]
+fn a_mover_whose_clock_goes_wrong_while_it_works_is_refused() {
+    let racing = needs(&[Piece::Nats]).and_then(|()| WrongClock::racing(400));
+    let racing = match racing {
+        Ok(racing) => racing,
+        Err(why) => skip!("{why}"),
+    };
+    let mut fleet = Fleet::new(0);
+    fleet.bench.sh("mkdir source; head -c 40M /dev/urandom > source/f");
+    let url = fleet.broker.url();
+    let words = format!("copy -T --bwlimit 4M --lease 2s source far --broker {url}");
+    let job = fleet.bench.dmover.start(words.split(' ')).unwrap();
+    let wrong = ["mover", "--broker", &url];
+    let wrong = fleet.bench.dmover.start_behind(&racing.words(), wrong).unwrap();
+    assert!(wrong.wait_for_stderr("at work for a job", 1), "{}", wrong.stderr_so_far());
+    let words = "min ahead of that of the coordinator; set both clocks";
+    assert!(job.wait_for_stderr(words, 1), "{}", job.stderr_so_far());
+    fleet.call_mover("");
+    job.finish().unwrap().expect_code(0);
+    fleet.bench.assert_same("source", "far");
+    let pid = wrong.pid().as_raw_nonzero().get() as u32;
+    wrong.kill().unwrap();
+    clock::clear_after(pid);
+}
+
 #[test]
 fn a_broker_that_is_full_ends_the_job_with_its_name() {
     if let Err(why) = needs(&[Piece::Nats]) {

@@ -315,3 +315,55 @@ fn the_log_of_a_job_has_what_the_logs_of_its_movers_say() {
     assert!(pids.iter().any(|pid| said(*pid, "INFO", "at work for a job")), "{log}");
     assert!(pids.iter().any(|pid| said(*pid, "WARN", "source/broken")), "{log}");
 }
+
+/// What only reads has no state of its own.
+#[test]
+fn what_only_reads_is_seen_while_it_runs_and_leaves_nothing_behind() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let fleet = Fleet::new(1);
+    let bench = &fleet.bench;
+    bench.sh("mkdir source far; head -c 40M /dev/zero >source/f; cp -a source/f far");
+    let url = fleet.broker.url();
+    let jobs = || bench.dmover("jobs").expect_code(0).text();
+    let seen = |verb: &str| {
+        let until = Instant::now() + Duration::from_mins(1);
+        loop {
+            let status = bench.dmover("status --json");
+            let status: Value = serde_json::from_str(&status.text()).unwrap_or_default();
+            let is_known = status["verb"] == verb && status["state"] == "running";
+            if is_known && status["movers"].as_array().is_some_and(|all| all.len() == 1) {
+                return status;
+            }
+            assert!(Instant::now() < until, "{status}");
+            // A poll of a file.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    for (verb, words) in [
+        ("verify", "verify --level digest --bwlimit 4M source far"),
+        ("sum", "sum --bwlimit 4M source"),
+    ] {
+        let start = || bench.dmover.start(words.split(' ').chain(["--broker", &url])).unwrap();
+        let job = start();
+        let status = seen(verb);
+        let mover = &status["movers"][0];
+        assert!(mover["cores"].as_u64().unwrap() > 0, "{mover}");
+        assert!(mover["memory_bytes"].as_u64().unwrap() > 0, "{mover}");
+        assert_eq!(mover["version"], env!("CARGO_PKG_VERSION"), "{mover}");
+        assert!(mover["nics"].is_array(), "{mover}");
+        let mounts = mover["mounts"].as_array().unwrap();
+        assert!(mounts.iter().any(|mount| mount["at"] == "/"), "{mover}");
+        let shown = bench.dmover("status").expect_code(0).text();
+        assert!(shown.contains(&format!("verb: {verb} ")), "{shown}");
+        job.kill().unwrap();
+        assert!(jobs().contains("died"), "{}", jobs());
+        let job = start();
+        seen(verb);
+        assert!(!jobs().contains("died"), "{}", jobs());
+        bench.dmover(&format!("cancel {}", seen(verb)["job"].as_str().unwrap())).expect_code(0);
+        job.finish().unwrap();
+        assert_eq!(jobs(), "");
+    }
+}

@@ -7,7 +7,7 @@ use crate::context::{Engine, lock};
 use crate::control::StopReason;
 use crate::journal::now_ms;
 use crate::report::{JobReport, JobState};
-use crate::state::{Ask, JobFile, JobPhase, JobStatus, StateDirectory};
+use crate::state::{Ask, JobFile, JobLock, JobPhase, JobStatus, StateDirectory};
 
 /// How old what can be read from outside may be.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
@@ -43,16 +43,54 @@ pub(super) struct Outside {
     then: Then,
     /// It is done as a part of the job.
     is_part: bool,
+    /// It is to be seen only while it runs, in a place that nobody else uses.
+    _passing: Option<Passing>,
+}
+
+/// A place in the state directory that goes with this.
+#[derive(Debug)]
+struct Passing {
+    state: StateDirectory,
+    job: JobId,
+    lock: JobLock,
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        if let Err(error) = self.state.forget(&self.job.0, &self.lock) {
+            tracing::warn!(%error, "what was to be seen of a job is left behind");
+        }
+    }
 }
 
 impl Outside {
     /// Tells that the job begins. `None`: nobody can ask.
-    pub fn of(job: &Job, id: &JobId, engine: &Engine) -> Option<Self> {
+    pub fn of(job: &Job, id: &JobId, run: u64, engine: &Engine) -> Option<Self> {
         if let Some((state, whole)) = &job.part_of {
             return Some(Self::part(state, whole, engine));
         }
+        if let Some(state) = job.shown_in.as_ref().filter(|_| job.state.is_none()) {
+            return Self::passing(state, job, &JobId(format!("{id}-{run:016x}")), engine);
+        }
         let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run)?;
         let outside = Self { then: job.then, is_part: false, ..Self::part(state, id, engine) };
+        outside.begin(job, id, engine);
+        Some(outside)
+    }
+
+    /// What writes nothing is known by nobody when it has ended, and runs as often at once as one likes.
+    fn passing(state: &StateDirectory, job: &Job, id: &JobId, engine: &Engine) -> Option<Self> {
+        state.forget_passed();
+        let lock =
+            state.lock(id).inspect_err(|error| tracing::warn!(%error, "nobody sees the job"));
+        let passing = Passing { state: state.clone(), job: id.clone(), lock: lock.ok()? };
+        let whole = Self::part(state, id, engine);
+        let outside = Self { then: job.then, is_part: false, _passing: Some(passing), ..whole };
+        outside.begin(job, id, engine);
+        Some(outside)
+    }
+
+    fn begin(&self, job: &Job, id: &JobId, engine: &Engine) {
         let file = JobFile {
             job: id.0.clone(),
             verb: job.spec.verb.word().into(),
@@ -61,11 +99,10 @@ impl Outside {
             created_ms: now_ms(),
             ..job.description.clone()
         };
-        if let Err(error) = state.describe(id, &file) {
+        if let Err(error) = self.state.describe(id, &file) {
             tracing::warn!(%error, "what the job is cannot be written down");
         }
-        outside.write(&JobStatus { tasks_left: 1, ..outside.status(engine) });
-        Some(outside)
+        self.write(&JobStatus { tasks_left: 1, ..self.status(engine) });
     }
 
     /// For something that is done as a part of a job.
@@ -81,6 +118,7 @@ impl Outside {
             paused: false,
             then: Then::More,
             is_part: true,
+            _passing: None,
         }
     }
 

@@ -271,6 +271,17 @@ impl StateDirectory {
         self.path.join("jobs").join(job)
     }
 
+    /// Forgets what was to be seen of runs that were killed and of which nothing else is kept: their names have a run in them.
+    pub(crate) fn forget_passed(&self) {
+        let jobs = self.jobs().unwrap_or_default();
+        for job in jobs.iter().filter(|job| job.contains('-')) {
+            if let Ok(lock) = self.lock(&JobId(job.clone())) {
+                // Whoever comes next tries again.
+                let _ = self.forget(job, &lock);
+            }
+        }
+    }
+
     /// Forgets a job, whose lock has to be held.
     ///
     /// # Errors

@@ -157,7 +157,7 @@ fn draw_movers(frame: &mut Frame<'_>, area: Rect, model: &Model, status: &JobSta
     let row = |mover: &&dmover_observe::MoverView| {
         let silent =
             (mover.silent_s >= 10.0).then(|| format!("silent for {:.0} s", mover.silent_s));
-        let words = mover.slow.clone().into_iter().chain(silent).collect::<Vec<_>>().join("; ");
+        let words = mover.remarks().into_iter().chain(silent).collect::<Vec<_>>().join("; ");
         let cells = vec![
             Line::from(mover.name()),
             Line::from(mover.tasks.to_string()),

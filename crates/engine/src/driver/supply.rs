@@ -1,0 +1,45 @@
+//! Lists that are read as they are worked on.
+use dmover_model::{RecordsTask, Subject, TaskKind};
+use dmover_plan::coordinator::Input;
+
+use super::JobList;
+use crate::context::{Engine, lock};
+use crate::error::Fatal;
+
+/// Files of a list in one task.
+const SUM_ITEMS: usize = 64;
+/// Records of a manifest in one task.
+const RECORDS: usize = 128;
+impl JobList {
+    /// The next tasks of a list that is read as it is worked on. `None`: not yet.
+    pub(super) fn supply(&self, tasks: usize, engine: &Engine) -> Result<Option<Input>, Fatal> {
+        let (tasks, more): (Vec<TaskKind>, bool) = match self {
+            Self::Sums(supply) => {
+                let Some(items) = supply.next(SUM_ITEMS * tasks) else { return Ok(None) };
+                if engine.is_elsewhere && items.iter().any(|i| i.subject == Subject::Stdin) {
+                    let what = "movers elsewhere cannot read the standard input of this process";
+                    return Err(Fatal::refused(what, "leave out --broker"));
+                }
+                let parts = items.chunks(SUM_ITEMS).map(|part| TaskKind::Sums(part.to_vec()));
+                (parts.collect(), !items.is_empty())
+            }
+            Self::Records(supply) => {
+                let records = supply.next(RECORDS * tasks);
+                if records.is_empty() {
+                    let tasks = engine.last_tasks(&**supply);
+                    return Ok(Some(Input::Start { tasks, more: false }));
+                }
+                let mut known = lock(&engine.known);
+                for record in &records {
+                    known.insert(&record.path)?;
+                }
+                let parts = records.chunks(RECORDS).map(|part| {
+                    TaskKind::Records(RecordsTask { records: part.to_vec(), round: 1 })
+                });
+                (parts.collect(), true)
+            }
+            _ => (Vec::new(), false),
+        };
+        Ok(Some(Input::Start { tasks, more }))
+    }
+}
