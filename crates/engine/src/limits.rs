@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::control::Control;
+use crate::queue::Lease;
 
 /// Rate limits of one job.
 #[derive(Debug)]
@@ -103,7 +104,31 @@ impl RateLimits {
                 break;
             }
             std::thread::sleep(left.min(Duration::from_millis(50)));
+            Lease::extend_in_hand();
         }
         station::at(before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmover_model::{Budget, Task, TaskId, TaskKind};
+
+    #[test]
+    fn who_waits_for_a_limit_does_not_stand_still() {
+        let limits = Limits { creates_per_s: Some(10), ..Limits::default() };
+        let (limits, control) = (RateLimits::new(&limits, None), Control::default());
+        let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
+        let task = Task::new(TaskId(1), TaskKind::Catalog(Vec::new()), budget);
+        let lease = Lease::granted(task, 1, Lease::now_ms() + 60_000);
+        Lease::take_in_hand(Some(&lease));
+        limits.create(&control);
+        assert!(!lease.take_progress(), "there was nothing to wait for");
+        limits.create(&control);
+        assert!(lease.take_progress());
+        Lease::take_in_hand(None);
+        limits.create(&control);
+        assert!(!lease.take_progress(), "it is not in hand any more");
     }
 }

@@ -270,6 +270,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             };
             let class = Class::of(&lease.task) as usize;
             station::begin(class);
+            Lease::take_in_hand(Some(&lease));
             // A fault of the program must not leave a task in hands that are gone.
             let run = std::panic::AssertUnwindSafe(|| mover.run(&lease.task));
             if std::panic::catch_unwind(run).is_err() {
@@ -282,6 +283,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             let outcome = Outcome { work, ..std::mem::take(&mut mover.outcome) };
             engine.count(Counter::TasksDone);
             engine.spread(Spread::of_tasks(class), elapsed.as_micros() as u64);
+            Lease::take_in_hand(None);
             queue.complete(&lease, outcome);
             station::at(Activity::Idle);
         }

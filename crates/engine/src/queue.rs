@@ -7,6 +7,7 @@ pub use dmover_model::TaskClass as Class;
 use dmover_model::{Outcome, Task, TaskId};
 use dmover_observe::CLASSES;
 use dmover_sys::process;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,11 @@ pub struct Lease {
     /// Number of this lease in its run: no two leases have the same, and neither have their temporaries.
     pub number: u32,
     hold: Arc<Hold>,
+}
+
+thread_local! {
+    /// What the present thread works on.
+    static IN_HAND: RefCell<Option<Arc<Hold>>> = const { RefCell::new(None) };
 }
 
 /// How long a lease holds, on a monotonic clock, shared between its holder and the queue.
@@ -49,6 +55,21 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let undo = self.undo.get_mut().unwrap_or_else(PoisonError::into_inner);
         undo.0.drain(..).for_each(|undo| undo());
+    }
+}
+
+impl Hold {
+    fn extend(&self) {
+        match self.length_ms {
+            Some(length) => self.until(Lease::now_ms() + length),
+            None => self.progressed.store(true, Ordering::Relaxed),
+        }
+    }
+
+    fn until(&self, until_ms: u64) {
+        let now = Lease::now_ms();
+        let extended = |at| (now < at).then_some(until_ms.max(at));
+        let _ = self.until_ms.fetch_update(Ordering::SeqCst, Ordering::SeqCst, extended);
     }
 }
 
@@ -99,17 +120,22 @@ impl Lease {
     /// Progress was made (bytes or entries moved): the lease holds for its full length from now on,
     /// unless it has run out already.
     pub fn extend(&self) {
-        match self.hold.length_ms {
-            Some(length) => self.hold_until(Self::now_ms() + length),
-            None => self.hold.progressed.store(true, Ordering::Relaxed),
-        }
+        self.hold.extend();
     }
 
     /// It holds until then. One that has run out, or was taken back in this very moment, stays lost.
     pub fn hold_until(&self, until_ms: u64) {
-        let now = Self::now_ms();
-        let extended = |at| (now < at).then_some(until_ms.max(at));
-        let _ = self.hold.until_ms.fetch_update(Ordering::SeqCst, Ordering::SeqCst, extended);
+        self.hold.until(until_ms);
+    }
+
+    /// The present thread works on it until it works on something else, or on nothing.
+    pub fn take_in_hand(lease: Option<&Self>) {
+        IN_HAND.set(lease.map(|lease| Arc::clone(&lease.hold)));
+    }
+
+    /// What the present thread works on waits because somebody wanted it to: that is no standing still.
+    pub fn extend_in_hand() {
+        IN_HAND.with_borrow(|hold| hold.iter().for_each(|hold| hold.extend()));
     }
 
     /// Whether progress was made since this was asked last.

@@ -250,6 +250,11 @@ fn done_lines(verb: &str, get: &dyn Fn(&str) -> u64) -> Vec<String> {
         grouped(get("entries_skipped")),
         grouped(get("entries_deleted")),
     ));
+    // An interrupted pass, or one with --checksum, may read for long before it writes anything.
+    let compared = get("files_compared");
+    lines.extend(
+        (compared > 0).then(|| format!("  files: {} compared by content", grouped(compared))),
+    );
     lines.push(format!(
         "  bytes: {} copied of {} found",
         units::format_iec(get("bytes_copied") + get("bytes_shared")),
