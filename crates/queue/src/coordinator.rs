@@ -474,6 +474,11 @@ impl Shared {
             Ok(Some(found)) if found.revision == revision => return Ok(()),
             Ok(Some(found)) if found.operation == kv::Operation::Put => {
                 let other = serde_json::from_slice::<OfferRecord>(&found.value);
+                if other.as_ref().is_ok_and(|other| other.run == body.run) {
+                    // Put twice, because an answer was lost.
+                    lock(&self.record).revision = found.revision;
+                    return Ok(());
+                }
                 let who = other.map_or_else(
                     |_| "somebody".into(),
                     |other| format!("process {} on {}", other.pid, other.host),

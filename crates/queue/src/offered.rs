@@ -42,8 +42,9 @@ pub(crate) async fn put(
 ) -> Result<u64, Refused> {
     let bytes = serde_json::to_vec(body).map_err(|e| unavailable("the job", &e))?;
     let taken = || {
+        // It may be what was put before, and got no answer: who looks again finds out.
         let message = format!("another coordinator has begun job {} just now", body.job);
-        Refused::Taken(Fatal::unavailable(message, "wait for it, or stop it first"))
+        Refused::Broker(Fatal::unavailable(message, "wait for it, or stop it first"))
     };
     match before {
         None => store.create(&body.job, bytes.into()).await.map_err(|error| match error.kind() {
@@ -78,6 +79,9 @@ pub(crate) async fn take_over(
         let hint = "use the version of dmover that has begun it";
         return Err(Refused::Taken(Fatal::refused(message, hint)));
     };
+    if old.run == names.run {
+        return Ok(Some(found.revision));
+    }
     refuse_living(link, &old).await?;
     if !has_waited {
         // Nobody extends the leases of the old run any more.
