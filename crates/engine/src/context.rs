@@ -211,7 +211,10 @@ impl Engine {
 
     /// An entry has failed for good.
     pub(crate) fn error(&self, error: EntryError) {
-        self.guard.heard(&error);
+        // Whether a host's error is believed is for the coordinator to say, whose guard hears it then.
+        if self.desk.is_none() || !error.may_be_the_hosts() {
+            self.guard.heard(&error);
+        }
         if self.tell(|| Said::Error(error.clone())) {
             self.troubled.store(true, Ordering::Release);
             tracing::warn!(path = ?error.path, operation = ?error.operation,

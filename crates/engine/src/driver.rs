@@ -202,8 +202,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let outliving = Outliving::begin(job, &id)?;
     let fenced = outliving.before;
     let begin = Begin { fenced, mounts, resolved, guard, record, survey, doubts, last };
-    // Nobody has had a task of a run that could not begin.
-    let mut run = Run::new(job, &id, begin).inspect_err(|_| outliving.end())?;
+    // Nobody has had a task of a run that could not begin. Movers of one before it may still be at work.
+    let unless_fenced = || (!fenced).then(|| outliving.end());
+    let mut run = Run::new(job, &id, begin).inspect_err(|_| _ = unless_fenced())?;
     let result = run.run(&job.list);
     if run.hands.is_settled() {
         outliving.end();

@@ -222,12 +222,13 @@ impl Mover<'_> {
                 self.engine.progress();
             }
             Err(error) => {
+                let error = self.for_another_round(error);
                 if self.engine.desk.is_some() && error.may_be_the_hosts() {
                     // Whoever else tries it has to know what is left of it.
                     let kind = TaskKind::Chunk(Box::new(task));
                     self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
                 }
-                self.outcome.chunk_failure = Some(Box::new(self.for_another_round(error)));
+                self.outcome.chunk_failure = Some(Box::new(error));
             }
         }
     }

@@ -136,17 +136,22 @@ impl Told {
         })
     }
 
-    /// Takes errors out that may be this host's and not their entries'.
+    /// Takes all errors out.
     #[must_use]
-    pub fn take_hosts_errors(&mut self) -> Self {
-        let is_hosts = |said: &Said| matches!(said, Said::Error(error) if error.may_be_the_hosts());
-        if !self.said.iter().any(is_hosts) {
+    pub fn take_errors(&mut self) -> Self {
+        let is_error = |said: &Said| matches!(said, Said::Error(_));
+        if !self.said.iter().any(is_error) {
             return Self::default();
         }
-        let all = std::mem::take(&mut self.said);
-        let (errors, others) = all.into_iter().partition(is_hosts);
+        let (errors, others) = std::mem::take(&mut self.said).into_iter().partition(is_error);
         self.said = others;
         Self { said: errors, ..Self::default() }
+    }
+
+    /// Whether it has errors that may be a host's and not their entries'.
+    pub fn has_hosts_errors(&self) -> bool {
+        let is_hosts = |said: &Said| matches!(said, Said::Error(error) if error.may_be_the_hosts());
+        self.said.iter().any(is_hosts)
     }
 
     /// Puts what somebody else has told behind it.

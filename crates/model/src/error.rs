@@ -210,6 +210,10 @@ pub struct EntryError {
 impl EntryError {
     /// Whether it may be the host's that has met it, and not the entry's: its connection to a file server, its mount.
     pub fn may_be_the_hosts(&self) -> bool {
+        // The kernel tells once that what was written did not reach storage: nobody else will hear of it.
+        if matches!(self.operation, Operation::Sync | Operation::Close) {
+            return false;
+        }
         // ESHUTDOWN (a Lustre client that was evicted), ETIMEDOUT, EHOSTDOWN, EHOSTUNREACH.
         matches!(self.class, ErrorClass::Io | ErrorClass::Stale | ErrorClass::ReadOnly)
             || matches!(self.errno, 108 | 110 | 112 | 113)

@@ -482,6 +482,11 @@ impl Coordinator {
             // Its files may be pipes, of which a second reader would hash what the first one has left.
             out.push(Command::Abandon(task.kind));
             self.end_flight(task.id, out);
+        } else if self.stopping && self.changes.is_some() {
+            // Nobody takes it any more, and whoever goes on has it on record.
+            let node = flight.node;
+            self.abandon(node, task.kind, out);
+            self.end_flight(task.id, out);
         } else {
             let mut given = flight.given.clone();
             if given.len() > GIVEN_MAX {
@@ -492,17 +497,15 @@ impl Coordinator {
         }
     }
 
-    /// Unlike after a lease that ran out, nobody is at a part of a file any more: others do it in the very same temporary.
+    /// Unlike after a lease that ran out, nobody is at a part of a file any more: others do what is left of it in the very same temporary.
     fn returned(&mut self, task: Task, out: &mut Vec<Command>) {
-        if !matches!(task.kind, TaskKind::Chunk(_)) {
+        if self.stopping || !matches!(task.kind, TaskKind::Chunk(_)) {
             return self.expired(task, out);
         }
-        let Some(flight) = self.flights.get_mut(&task.id) else { return };
-        flight.lost = task.lost_leases().collect();
-        let node = flight.node;
-        self.add(std::iter::once((node, task.kind)), Some(task.id), out);
-        self.change(|| Change::Ended(task.id, Work::default()));
-        self.end_flight(task.id, out);
+        if let Some(flight) = self.flights.get_mut(&task.id) {
+            flight.lost = task.lost_leases().collect();
+            out.push(Command::Publish(task));
+        }
     }
 
     /// Somebody of an earlier run may be about to write into the file that this chunk belongs to: it is taken again.

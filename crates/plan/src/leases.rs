@@ -169,6 +169,14 @@ impl<T> Leases<T> {
         })
     }
 
+    /// Since when a number waits for somebody.
+    pub fn offered_ms(&self, number: u32) -> Option<u64> {
+        match self.all.get(&number)?.state {
+            State::Offered(since) => Some(since),
+            State::Held { .. } => None,
+        }
+    }
+
     /// How many movers hold anything.
     pub fn holders(&self) -> usize {
         self.held.len()

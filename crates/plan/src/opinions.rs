@@ -81,6 +81,12 @@ impl Opinions {
         self.movers.get(&mover).is_some_and(|record| now_ms < record.until_ms)
     }
 
+    /// The same, where there are others who get some.
+    pub fn is_left_out_of(&self, mover: MoverId, all: &[MoverId], now_ms: u64) -> bool {
+        let is_out = |mover| self.is_left_out(mover, now_ms);
+        is_out(mover) && !all.iter().all(|other| is_out(*other))
+    }
+
     /// Whether a mover may have a task that was lost under these leases; `all` are the movers that there are. It may not, if there is one that can
     /// be expected to do better.
     pub fn may_have(&self, mover: MoverId, lost: &[u32], all: &[MoverId], now_ms: u64) -> bool {
@@ -147,6 +153,7 @@ mod tests {
         assert_eq!(out, [60_000, 120_000, 240_000]);
         assert!(!opinions.may_have(1, &[], &ALL, now) && opinions.may_have(2, &[], &ALL, now));
         assert!(opinions.may_have(1, &[], &[1], now), "nobody else is there");
+        assert!(opinions.is_left_out_of(1, &ALL, now) && !opinions.is_left_out_of(1, &[1], now));
         opinions.succeed(1);
         assert!(opinions.may_have(1, &[], &ALL, now));
         assert_eq!(opinions.fail((1, 99), &[], &ALL, now), (true, None));

@@ -142,7 +142,7 @@ struct Shared {
     /// Why the broker does not take tasks, and since when.
     trouble: Mutex<Option<(u64, String)>>,
     patience: Duration,
-    /// What was done of a task is found equal when it is done again, and not told twice.
+    /// What was done of a task is found equal when it is done again, and not brought over twice.
     redoes: bool,
 }
 
@@ -198,7 +198,7 @@ impl NatsFleet {
             told: Mutex::default(),
             trouble: Mutex::default(),
             patience,
-            redoes: offer.spec.verb.fills(),
+            redoes: offer.spec.verb.fills() && !offer.spec.policy.dry_run,
         });
         link.runtime.spawn(publish_all(Arc::clone(&shared), tasks));
         link.runtime.spawn(hear_all(Arc::clone(&shared)));
@@ -355,7 +355,8 @@ impl Shared {
                 // One lock at a time.
                 let is_slow = lock(&self.members).is_slow(mover);
                 let control = *lock(&self.control);
-                let is_left_out = lock(&self.opinions).is_left_out(mover, now);
+                let all = lock(&self.members).ids();
+                let is_left_out = lock(&self.opinions).is_left_out_of(mover, &all, now);
                 Reply::Renewed {
                     lost: self.renew(mover, &held, now),
                     control,
@@ -494,9 +495,15 @@ impl Shared {
         let store = streams::jobs(&self.link.jetstream).await?;
         let before = store.entry(&body.job).await.ok().flatten().map(|found| found.revision);
         let revision = put(&store, &body, before).await?;
-        let mut record = lock(&self.record);
-        (record.store, record.revision) = (store, revision);
-        Ok(())
+        {
+            let mut record = lock(&self.record);
+            (record.store, record.revision) = (store.clone(), revision);
+        }
+        // Another one may have begun while nobody knew of this one.
+        match body.offer() {
+            Ok(offer) => refuse_others(&self.link, &store, &offer, revision).await,
+            Err(_) => Ok(()),
+        }
     }
 }
 

@@ -108,7 +108,7 @@ pub(crate) struct OutcomeMessage {
     pub ended: bool,
     /// It is a piece of something, and more pieces follow.
     pub more: bool,
-    /// Errors that may be this host's: if somebody else can try the task, they are not to be believed.
+    /// Errors of which some may be this host's: if somebody else can try the task, they are not to be believed.
     pub hosts: bool,
 }
 

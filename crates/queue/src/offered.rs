@@ -131,7 +131,15 @@ pub(crate) async fn refuse_others(
         if !record.offer().is_ok_and(|other| offer.is_in_the_way_of(&other)) {
             continue;
         }
-        if let Err(Refused::Taken(_)) = refuse_living(link, &record).await {
+        let mut lives = refuse_living(link, &record).await.is_err();
+        if !lives {
+            // It may not have found its way back to the broker yet, and movers of one that is dead may be at work until their leases end.
+            let wait = Duration::from_millis(record.lease_ms + record.lease_ms / 5);
+            tracing::info!(?wait, job = record.job, "waiting for a job at the same place");
+            tokio::time::sleep(wait).await;
+            lives = refuse_living(link, &record).await.is_err();
+        }
+        if lives {
             let (job, pid, host) = (&record.job, record.pid, &record.host);
             let message = format!(
                 "job {job}, which is run by process {pid} on {host}, writes to the same place"
@@ -139,6 +147,8 @@ pub(crate) async fn refuse_others(
             let hint = "wait for it, or stop it first";
             return Err(Refused::Taken(Fatal::unavailable(message, hint)));
         }
+        // Nobody waits for it again. One that wakes up all the same puts its offer anew, and finds this job.
+        let _ = store.delete_expect_revision(key, Some(found.revision)).await;
     }
     Ok(())
 }

@@ -330,9 +330,8 @@ impl RemoteQueue {
         if state.draining {
             lease.want_back();
         }
-        let (progressed_ms, hosts_errors) = (now_ms, Told::default());
-        let held =
-            Held { lease: lease.clone(), sequence: 0, progressed_ms, taken: None, hosts_errors };
+        let (progressed_ms, errors) = (now_ms, Told::default());
+        let held = Held { lease: lease.clone(), sequence: 0, progressed_ms, taken: None, errors };
         state.held.insert(lease.number, held);
         let class = Class::of(&lease.task) as usize;
         state.running[class] += 1;

@@ -13,10 +13,15 @@ const WRITING: &[&str] = &["pwrite64", "pwritev2", "copy_file_range", "io_uring_
 impl Fleet {
     /// Starts a mover whose writing of content fails.
     fn call_sick_mover(&mut self, words: &str) {
+        self.call_mover_without(WRITING, words);
+    }
+
+    /// Starts a mover to which these system calls answer with an error.
+    fn call_mover_without(&mut self, denied: &[&'static str], words: &str) {
         let program = Dmover::new(PROGRAM).unwrap().in_directory(self.bench.root());
         let url = self.broker.url();
         let words = ["mover", "--broker", &url].into_iter().chain(words.split_whitespace());
-        let mover = program.denied(WRITING, EIO).start(words).unwrap();
+        let mover = program.denied(denied, EIO).start(words).unwrap();
         assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
         self.movers.push(mover);
     }
@@ -62,6 +67,59 @@ fn a_mover_at_which_everything_fails_gets_no_more_tasks() {
     let run = fleet.dmover("copy -T source far").expect_code(0);
     assert!(run.stderr.contains("gets no more tasks for 60 s"), "{}", run.tell());
     fleet.bench.assert_same("source", "far");
+}
+
+/// It was left out while there was another one.
+#[test]
+fn a_mover_that_was_left_out_is_asked_when_nobody_else_is_left() {
+    if let Err(why) = needs(&[Piece::Nats]).and(unless_root()) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(0);
+    fleet.call_mover("-j1 --bwlimit 1K");
+    fleet.call_sick_mover("-j4");
+    fleet
+        .bench
+        .sh("mkdir source; cd source; for f in $(seq 400); do head -c 200 /dev/urandom > $f; done");
+    let words = ["copy", "-T", "--lease", "1s", "source", "far", "--broker", &fleet.broker.url()];
+    let job = fleet.bench.dmover.start(words).unwrap();
+    assert!(job.wait_for_stderr("gets no more tasks for 60 s", 1), "{}", job.stderr_so_far());
+    fleet.movers.remove(0).kill().unwrap();
+    let run = job.finish().unwrap().expect_code(3);
+    assert!(run.stderr.contains("every entry fails alike (io)"), "{}", run.tell());
+}
+
+/// The kernel tells once that what was written did not reach storage: nobody else finds that out.
+#[test]
+fn what_did_not_reach_storage_is_named_although_others_find_it_equal() {
+    if let Err(why) = needs(&[Piece::Nats]).and(unless_root()) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(0);
+    fleet.call_mover("-j1 --bwlimit 1K");
+    fleet.call_mover_without(&["syncfs", "fsync", "fdatasync"], "-j2");
+    fleet
+        .bench
+        .sh("mkdir source; cd source; for f in $(seq 400); do head -c 200 /dev/urandom > $f; done");
+    let run = fleet.dmover("sync --json source far").expect_code(3);
+    assert!(run.text().contains(r#""operation":"sync""#), "{}", run.tell());
+}
+
+/// A file that is not the host's fault is told once, whoever tries the task again.
+#[test]
+fn what_fails_beside_it_is_told_once() {
+    if let Err(why) = needs(&[Piece::Nats]).and(unless_root()) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(0);
+    (0..3).for_each(|_| fleet.call_sick_mover("-j1"));
+    fleet
+        .bench
+        .sh("mkdir -p source far/conflict; cd source; for f in $(seq 9); do echo $f > $f; done
+                    echo x > conflict");
+    let run = fleet.dmover("copy -T --json source far").expect_code(3);
+    assert_eq!(number(&run, "errors"), 10, "{}", run.tell());
+    assert_eq!(run.text().matches("type_conflict").count(), 2, "{}", run.tell());
 }
 
 #[test]

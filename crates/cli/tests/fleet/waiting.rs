@@ -72,7 +72,8 @@ fn two_jobs_that_fill_one_place_are_kept_apart_whatever_their_state_directories(
     let mut fleet = Fleet::new(0);
     fleet.bench.sh("mkdir -p source/sub far; seq 9 | (cd source; xargs touch)");
     let url = fleet.broker.url();
-    let line = |verb: &str, state: &str| format!("{verb} --state-dir {state} --broker {url}");
+    let line =
+        |verb: &str, state: &str| format!("{verb} --state-dir {state} --lease 2s --broker {url}");
     let first = line("sync source far", "one");
     let first = fleet.bench.dmover.start(first.split(' ')).unwrap();
     assert!(first.wait_for_stderr("there is no mover", 1), "{}", first.stderr_so_far());
@@ -81,10 +82,49 @@ fn two_jobs_that_fill_one_place_are_kept_apart_whatever_their_state_directories(
         let words = "writes to the same place";
         assert!(run.stderr.contains(words), "{verb}: {}", run.tell());
     }
-    // Elsewhere, and what writes nothing, may go on at the same time.
+    // Its client may take longer to find its way back than another one takes to begin.
+    fleet.broker.kill();
+    let second = line("sync -vv source far", "two");
+    let second = fleet.bench.dmover.start(second.split(' ')).unwrap();
+    assert!(second.wait_for_stderr("trying again", 1), "{}", second.stderr_so_far());
+    fleet.broker.restart().unwrap();
+    let run = second.finish().unwrap().expect_code(6);
+    assert!(run.stderr.contains("writes to the same place"), "{}", run.tell());
     fleet.call_mover("");
     first.finish().unwrap().expect_code(0);
     fleet.bench.dmover(&line("sync source far", "two")).expect_code(0);
+    fleet.bench.assert_same("source", "far");
+}
+
+/// Movers of a run that was killed may be at work, whatever becomes of a run after it.
+#[test]
+fn a_run_that_cannot_begin_leaves_what_is_known_of_movers_of_the_one_before() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(1);
+    fleet.bench.sh("mkdir source; head -c 20M /dev/urandom > source/f");
+    let url = fleet.broker.url();
+    let words = "sync --state-dir state --lease 500ms --bwlimit 1M --split-size 1M --reflink never";
+    let line = format!("{words} --mover-wait 1s source far --broker {url}");
+    let job = fleet.bench.dmover.start(line.split(' ')).unwrap();
+    let until = Instant::now() + Duration::from_mins(1);
+    while fleet.bench.sh("find far -name '.dmover-*' 2>/dev/null || true").is_empty() {
+        assert!(Instant::now() < until, "{}", job.stderr_so_far());
+        // What is waited for is made by another process: poll.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    job.kill().unwrap();
+    fleet.broker.kill();
+    let note = || fleet.bench.sh("find state -name movers-elsewhere");
+    assert!(!note().is_empty());
+    fleet.bench.dmover(&line).expect_code(6);
+    assert!(!note().is_empty(), "the next run would write where they may write");
+    fleet.broker.restart().unwrap();
+    let line = line.replace("--bwlimit 1M", "--bwlimit 100M").replace("1s source", "1m source");
+    let run = fleet.bench.dmover(&line).expect_code(0);
+    assert!(run.stderr.contains("until movers of the run"), "{}", run.tell());
+    assert!(note().is_empty());
     fleet.bench.assert_same("source", "far");
 }
 

@@ -32,8 +32,10 @@ fn grant(
     let (mut granted, now) = (Granted::default(), Lease::now_ms());
     for number in numbers {
         let task = leases.get(number).map(|issued| &issued.task);
-        let lost = task.map_or_else(Vec::new, |task| task.lost_leases().collect());
-        if task.is_some() && !opinions.may_have(mover, &lost, all, now) {
+        let lost = task.map_or(&[][..], |task| &task.lost);
+        // Those who are to do better may be at something else for long, or hang.
+        let waits = now < leases.offered_ms(number).unwrap_or(0) + 2 * leases.length_ms();
+        if task.is_some() && waits && !opinions.may_have(mover, lost, all, now) {
             granted.others.push(number);
             continue;
         }
@@ -54,12 +56,15 @@ struct Heard {
     entries: usize,
     /// It has failed there in a way that may be the mover's fault.
     hosts: Option<(Told, Outcome)>,
+    /// The same, but it cannot be done again.
+    has_failed: bool,
     has_ended: bool,
 }
 
 impl Heard {
     fn of(task: &Task, pieces: Vec<(Told, Outcome, bool, bool)>) -> Self {
-        let mut heard = Self { said: Vec::new(), entries: 0, hosts: None, has_ended: false };
+        let mut heard =
+            Self { said: Vec::new(), entries: 0, hosts: None, has_failed: false, has_ended: false };
         for (told, outcome, ends, hosts) in pieces {
             heard.entries += outcome.len() + told.len();
             heard.has_ended |= ends;
@@ -71,6 +76,7 @@ impl Heard {
                 *end = Outcome { tasks: tasks.collect(), ..outcome };
                 continue;
             }
+            heard.has_failed |= told.has_hosts_errors();
             heard.tell(told);
             heard.said.push(if ends {
                 Reported::Done(task.id, outcome)
@@ -180,9 +186,12 @@ impl Shared {
                     }
                 }
                 None => {
-                    let mut opinions = lock(&self.opinions);
-                    opinions.succeed(mover);
-                    opinions.end(task.lost_leases());
+                    if heard.has_failed {
+                        self.try_elsewhere((mover, number), &task);
+                    } else {
+                        lock(&self.opinions).succeed(mover);
+                    }
+                    lock(&self.opinions).end(task.lost.iter().copied().chain([number]));
                 }
             }
         }
@@ -195,14 +204,14 @@ impl Shared {
         let stopping = lock(&self.control).stopping;
         let all = lock(&self.members).ids();
         let now = Lease::now_ms();
-        let lost: Vec<u32> = task.lost_leases().collect();
+        let lost = &task.lost;
         let is_part = matches!(task.kind, TaskKind::Hash(_) | TaskKind::Compare(_));
         let redone = (self.redoes || is_part) && !stopping;
         let (again, left_out) = {
             let mut opinions = lock(&self.opinions);
-            let (again, left_out) = opinions.fail(lease, &lost, &all, now);
+            let (again, left_out) = opinions.fail(lease, lost, &all, now);
             if again && !redone {
-                opinions.end(lost.into_iter().chain([lease.1]));
+                opinions.end(lost.iter().copied().chain([lease.1]));
             }
             (again && redone, left_out)
         };

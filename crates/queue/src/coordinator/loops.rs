@@ -237,7 +237,8 @@ async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
                 let consumer = streams::consumer(&stream, names, class).await;
                 let mut consumer = consumer.map_err(|error| error.to_string())?;
                 let info = consumer.info().await.map_err(|error| error.to_string())?;
-                waiting += info.num_pending;
+                // What others are to try first comes back again and again until they do.
+                waiting += info.num_pending + info.num_ack_pending as u64;
             }
             waiting == 0
         }

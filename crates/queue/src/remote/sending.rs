@@ -117,29 +117,31 @@ impl RemoteQueue {
         }
     }
 
-    /// Says something of a task. Errors that may be this host's come last: who hears them decides whether they are to be believed.
+    /// Says something of a task. Its errors come last: if any may be this host's, who hears them decides whether they are to be believed. The others
+    /// would be met again by whoever does the task again.
     pub(super) fn say(&self, lease: &Lease, outcome: Outcome, ended: bool) {
         let mut told = Told::take();
-        let hosts = {
+        let errors = {
             let mut state = self.state();
             let Some(held) = state.held.get_mut(&lease.number) else { return };
-            let lasts = !matches!(held.lease.task.kind, TaskKind::Seal(_) | TaskKind::Sums(_));
-            if lasts {
-                held.hosts_errors.append(told.take_hosts_errors());
-            }
-            if ended { std::mem::take(&mut held.hosts_errors) } else { Told::default() }
+            held.errors.append(told.take_errors());
+            if ended { std::mem::take(&mut held.errors) } else { Told::default() }
         };
-        let part = outcome.chunk_failure.as_ref().filter(|failure| failure.may_be_the_hosts());
-        if part.is_some() {
+        // What a part of a file is about is told by its failure.
+        let part = outcome.chunk_failure.as_ref().is_some_and(|error| error.may_be_the_hosts());
+        if part {
             self.send(lease, (told, false), Outcome::default(), false);
-            return self.send(lease, (hosts, true), outcome, ended);
+            return self.send(lease, (errors, true), outcome, ended);
         }
-        if hosts.is_empty() {
+        // These cannot be done again.
+        let once = matches!(lease.task.kind, TaskKind::Seal(_) | TaskKind::Sums(_));
+        if once || !errors.has_hosts_errors() {
+            told.append(errors);
             return self.send(lease, (told, false), outcome, ended);
         }
         let end = Outcome { work: outcome.work, ..Outcome::default() };
         self.send(lease, (told, false), outcome, false);
-        self.send(lease, (hosts, true), end, true);
+        self.send(lease, (errors, true), end, true);
     }
 
     /// Hands what is said of a task to the one who sends it; waits while too much has not been sent.

@@ -22,8 +22,8 @@ pub(super) struct Held {
     pub progressed_ms: u64,
     /// When a thread took it.
     pub taken: Option<Instant>,
-    /// What has failed in a way that may be this host's.
-    pub hosts_errors: Told,
+    /// What has failed.
+    pub errors: Told,
 }
 
 #[derive(Default)]
