@@ -142,6 +142,7 @@ impl Below {
             return Ok(());
         }
         self.table = table;
+        engine.check_roots_again()?;
         engine.check_below()
     }
 }

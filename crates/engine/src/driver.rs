@@ -493,7 +493,7 @@ impl Run {
                 fleet.hold(held);
                 self.coordinator.widen(fleet.places());
                 if self.engine.control.is_stopping() {
-                    fleet.stop();
+                    fleet.stop(self.engine.control.is_over());
                 }
                 fleet.failure().map_or(Ok(()), Err)
             }

@@ -27,6 +27,21 @@ use crate::root::{Placement, Resolved, Resolver, Root, RootSide};
 use crate::state::on_storage;
 use crate::sync::{Doubtful, Guard, Trash};
 
+/// Both sides look at a root one after the other, and somebody may make it in between: they look so often, so far apart.
+const LOOKS: u32 = 4;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Does what has to be the same on two hosts again if it is not.
+fn insist_on<T>(mut look: impl FnMut() -> Result<T, Fatal>) -> Result<T, Fatal> {
+    for _ in 1..LOOKS {
+        match look() {
+            Err(Fatal::Refused { .. }) => std::thread::sleep(LOOK_AGAIN),
+            result => return result,
+        }
+    }
+    look()
+}
+
 /// What helps when a coordinator cannot say what a mover has to know.
 const AGAIN: &str = "it is tried again";
 
@@ -38,8 +53,8 @@ pub trait Fleet: Dispatch {
     /// Whether movers take no new tasks for now.
     fn hold(&self, held: bool);
 
-    /// Movers are to end what they have in hand.
-    fn stop(&self);
+    /// Movers are to end what they have in hand; `at_once`: to drop it.
+    fn stop(&self, at_once: bool);
 
     /// Tasks that all movers together can have in hand.
     fn places(&self) -> usize;
@@ -86,6 +101,8 @@ pub struct JobOffer {
     pub uid: u32,
     pub(crate) kind: RootsKind,
     pub(crate) placement: Placement,
+    /// What the coordinator may do that changes how entries come out: movers have to be able to do the same.
+    pub capabilities: Vec<String>,
     /// Where it writes.
     pub places: Vec<Place>,
     /// The kernel under which the coordinator runs.
@@ -215,6 +232,23 @@ fn mark_of(mounts: &MountTable, side: &RootSide, follow: bool) -> Result<SideMar
 }
 
 impl Engine {
+    /// Refuses to go on where a root is not what it is where the coordinator runs, because something was mounted there.
+    pub(crate) fn check_roots_again(&self) -> Result<(), Fatal> {
+        insist_on(|| {
+            let Some(Answer::Roots(Ok(known))) = self.ask(|| Question::Roots) else {
+                return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
+            };
+            for (id, known) in self.roots.ids().zip(&known) {
+                let Ok(root) = self.root(id) else { continue };
+                check_side(&self.mounts, &root.source, (&known.0, false))?;
+                if let (Some(side), Some(known)) = (root.destination.as_ref(), known.1.as_ref()) {
+                    check_side(&self.mounts, side, (known, true))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Both ends of all roots as they are at present.
     pub(crate) fn marks(&self) -> Result<RootMarks, EntryError> {
         let mark = |id| {
@@ -286,6 +320,14 @@ impl Joining {
             let message = format!("the job is user {}'s, and this mover is user {own}", offer.uid);
             return Err(Fatal::refused(message, "start the mover as that user"));
         }
+        let may = dmover_sys::process::capabilities_that_matter();
+        let missing: Vec<&str> =
+            offer.capabilities.iter().filter(|c| !may.contains(c)).map(String::as_str).collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            let message = format!("the coordinator has {missing}, and this mover has not");
+            return Err(Fatal::refused(message, "start the mover with the same privileges"));
+        }
         let base = offer.directory.to_path();
         let mounts = MountTable::of_desk(Arc::clone(&place.desk), &offer.boot);
         let resolver = Resolver {
@@ -295,12 +337,15 @@ impl Joining {
             privileged: dmover_sys::process::is_privileged(),
             base: &base,
         };
-        let resolved = offer.kind.resolve(&resolver)?;
-        let Some(Answer::Roots(known)) = place.desk.ask(Question::Roots) else {
-            return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
-        };
-        let known = known.map_err(|why| Fatal::unavailable(why, AGAIN))?;
-        offer.check_roots(&mounts, &resolved.roots, &known)?;
+        let resolved = insist_on(|| {
+            let resolved = offer.kind.resolve(&resolver)?;
+            let Some(Answer::Roots(known)) = place.desk.ask(Question::Roots) else {
+                return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
+            };
+            let known = known.map_err(|why| Fatal::unavailable(why, AGAIN))?;
+            offer.check_roots(&mounts, &resolved.roots, &known)?;
+            Ok(resolved)
+        })?;
         let temporaries = TemporaryNames::new(&offer.job, offer.run).sparing(offer.spared.clone());
         let delete = spec.policy.sync.as_ref().and_then(|sync| sync.delete.as_ref());
         let target = resolved.roots.first().and_then(|root| root.destination.as_ref());

@@ -17,12 +17,9 @@ use crate::driver::BUDGET;
 use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
 use crate::made::Tap;
-use crate::mover::Mover;
+use crate::mover::{Mover, TELL_EVERY};
 use crate::queue::Class;
 use crate::sum::in_order;
-
-/// How often a coordinator elsewhere hears of what was counted in a chunk that is not done.
-const TELL_EVERY: Duration = Duration::from_secs(5);
 
 impl Mover<'_> {
     /// Begins a large file.

@@ -23,6 +23,8 @@ use crate::verify::{Pair, Unrepaired};
 
 /// So many things are told to a coordinator elsewhere at once.
 const TOLD_MAX: usize = 512;
+/// How often a coordinator elsewhere hears of what was done in a task that goes on.
+pub(crate) const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// What a task has used so far.
 #[derive(Debug)]
@@ -85,6 +87,8 @@ pub(crate) struct Mover<'a> {
     nodes: usize,
     /// Names of temporaries that this lease has used.
     temporaries: Cell<u32>,
+    /// When something was told last.
+    told: Cell<Instant>,
 }
 
 impl Mover<'_> {
@@ -95,9 +99,11 @@ impl Mover<'_> {
         self.nodes - 1
     }
 
-    /// Sends what there is to tell a coordinator elsewhere, once it is much.
+    /// Sends what there is to tell a coordinator elsewhere, once it is much, or old.
     pub fn tell_much(&self) {
-        if Told::waiting() >= TOLD_MAX {
+        let is_old = || self.engine.desk.is_some() && self.told.get().elapsed() >= TELL_EVERY;
+        if Told::waiting() >= TOLD_MAX || is_old() {
+            self.told.set(Instant::now());
             self.queue.report(self.lease, Outcome::default());
         }
     }
@@ -267,6 +273,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 unflushed: None,
                 nodes: 0,
                 temporaries: Cell::new(0),
+                told: Cell::new(Instant::now()),
             };
             let class = Class::of(&lease.task) as usize;
             station::begin(class);

@@ -210,12 +210,14 @@ pub struct EntryError {
 impl EntryError {
     /// Whether it may be the host's that has met it, and not the entry's: its connection to a file server, its mount.
     pub fn may_be_the_hosts(&self) -> bool {
+        use ErrorClass::{Io, ReadOnly, Stale, TooLarge};
         // The kernel tells once that what was written did not reach storage: nobody else will hear of it.
         if matches!(self.operation, Operation::Sync | Operation::Close) {
             return false;
         }
         // ESHUTDOWN (a Lustre client that was evicted), ETIMEDOUT, EHOSTDOWN, EHOSTUNREACH.
-        matches!(self.class, ErrorClass::Io | ErrorClass::Stale | ErrorClass::ReadOnly)
+        // TooLarge: a process may have a limit of its own (RLIMIT_FSIZE).
+        matches!(self.class, Io | Stale | ReadOnly | TooLarge)
             || matches!(self.errno, 108 | 110 | 112 | 113)
     }
 

@@ -40,12 +40,21 @@ impl Opinions {
         now_ms: u64,
     ) -> (bool, Option<u64>) {
         self.failed.insert(number, mover);
-        let tried = lost.iter().filter(|lease| self.failed.contains_key(lease)).count() + 1;
+        let before: Vec<MoverId> =
+            lost.iter().filter_map(|lease| self.failed.get(lease).copied()).collect();
+        let tried = before.len() + 1;
         let somebody =
             all.iter().any(|other| self.is_better(*other, &[lost, &[number]].concat(), now_ms));
         let is_tried_again = tried < OPINIONS_MAX && somebody;
         if !is_tried_again {
             self.end(lost.iter().copied().chain([number]));
+        }
+        if before.iter().any(|other| *other != mover) {
+            // Several have met it: it is not for the sake of one of them.
+            for other in &before {
+                self.movers.remove(other);
+            }
+            return (is_tried_again, None);
         }
         let record = self.movers.entry(mover).or_default();
         record.in_a_row += 1;
@@ -117,6 +126,20 @@ mod tests {
         assert_eq!(opinions.fail((2, 11), &[10], &ALL, 0), (true, None));
         assert_eq!(opinions.fail((3, 12), &[10, 11], &ALL, 0), (false, None), "three have seen it");
         assert!(opinions.failed.is_empty(), "nothing is remembered of what has ended");
+    }
+
+    #[test]
+    fn what_several_have_met_is_held_against_none() {
+        let mut opinions = Opinions::default();
+        for number in 0..FAILURES_MAX {
+            opinions.fail((1, number), &[], &ALL, 0);
+        }
+        assert!(opinions.is_left_out(1, 0));
+        assert_eq!(opinions.fail((2, 10), &[0], &ALL, 0), (true, None));
+        assert!(!opinions.is_left_out(1, 0), "the storage has lost something, and not the host");
+        for number in 11..20 {
+            assert_eq!(opinions.fail((2, number), &[1], &ALL, 0).1, None);
+        }
     }
 
     #[test]

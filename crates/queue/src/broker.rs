@@ -233,7 +233,13 @@ fn lock(state: &Path) -> Result<std::fs::File, Fatal> {
     });
     taken.map_err(|error| match error {
         std::fs::TryLockError::WouldBlock => {
-            let message = format!("another broker uses '{}'", state.display());
+            let pid = std::fs::read_to_string(state.join("nats-server.pid")).unwrap_or_default();
+            let who = match pid.trim() {
+                "" => String::new(),
+                // It outlives a 'dmover broker' that was killed.
+                pid => format!(" (its nats-server is process {pid})"),
+            };
+            let message = format!("another broker uses '{}'{who}", state.display());
             Fatal::unavailable(
                 message,
                 "use that one, end it, or name another directory with --state",

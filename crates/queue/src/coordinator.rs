@@ -616,8 +616,11 @@ impl Fleet for NatsFleet {
         self.shared.steer(|control| control.held = held);
     }
 
-    fn stop(&self) {
-        self.shared.steer(|control| control.stopping = true);
+    fn stop(&self, at_once: bool) {
+        self.shared.steer(|control| {
+            control.stopping = true;
+            control.dropping |= at_once;
+        });
     }
 
     fn places(&self) -> usize {

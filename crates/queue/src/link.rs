@@ -15,6 +15,8 @@ use crate::{streams, tls};
 
 /// The first connection is waited for no longer.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// JetStream is waited for no longer.
+const JETSTREAM_WITHIN: Duration = Duration::from_secs(2);
 /// An answer is waited for no longer; it is asked for again by whoever wants it.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Attempts to connect again are no further apart.
@@ -64,16 +66,27 @@ impl Link {
             let message = format!("the broker {} is nats-server {version}", self.shown);
             return Err(Fatal::refused(message, "dmover needs nats-server 2.9 or later"));
         }
-        // Any answer that knows of streams will do.
-        let known = self.jetstream.get_stream(format!("KV_{}", streams::JOBS)).await;
-        match known {
-            Ok(_) => Ok(()),
-            Err(error) if streams::is_missing(&error) => Ok(()),
-            Err(error) => {
+        let begun = tokio::time::Instant::now();
+        loop {
+            // Any answer that knows of streams will do.
+            let known = self.jetstream.get_stream(format!("KV_{}", streams::JOBS)).await;
+            let error = match known {
+                Ok(_) => return Ok(()),
+                Err(error) if streams::is_missing(&error) => return Ok(()),
+                Err(error) => error.to_string(),
+            };
+            // What async-nats says where nobody listens.
+            if !error.contains("resource does not exist") {
+                let message = format!("the broker {} does not answer: {error}", self.shown);
+                return Err(Fatal::unavailable(message, "is it running? See its log"));
+            }
+            // A server lets clients in a moment before its JetStream is there.
+            if begun.elapsed() > JETSTREAM_WITHIN {
                 let message = format!("the broker {} has no JetStream: {error}", self.shown);
                 let hint = "switch JetStream on (nats-server -js), or use 'dmover broker'";
-                Err(Fatal::refused(message, hint))
+                return Err(Fatal::refused(message, hint));
             }
+            tokio::time::sleep(LATE).await;
         }
     }
 

@@ -221,6 +221,8 @@ pub(crate) struct Control {
     pub held: bool,
     /// What is in hand is to be ended.
     pub stopping: bool,
+    /// It is to be dropped.
+    pub dropping: bool,
     /// Somebody waits for work of a class, and there is none.
     pub hungry: [bool; CLASSES],
     /// How many processes with movers share what the job may use.

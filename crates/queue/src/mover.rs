@@ -457,7 +457,9 @@ impl Worker {
                 let view = SessionView { job: job.clone(), counters, tasks, places, left: None };
                 self.sessions.change(|all| _ = all.insert(job, view));
             }
-            if control.stopping {
+            if control.dropping {
+                switch.stop_now(StopReason::Cancelled);
+            } else if control.stopping {
                 switch.stop(StopReason::Cancelled);
             }
             if self.leaving.load(Ordering::SeqCst) {

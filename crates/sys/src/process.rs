@@ -42,6 +42,25 @@ pub fn is_privileged() -> bool {
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
+/// Capabilities without which entries come out otherwise, by the names of capabilities(7), as far as the process has them.
+pub fn capabilities_that_matter() -> Vec<String> {
+    use rustix::thread::CapabilitySet;
+    let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
+    let effective = effective.unwrap_or(CapabilitySet::empty());
+    let all = [
+        ("CAP_CHOWN", CapabilitySet::CHOWN),
+        ("CAP_DAC_OVERRIDE", CapabilitySet::DAC_OVERRIDE),
+        ("CAP_DAC_READ_SEARCH", CapabilitySet::DAC_READ_SEARCH),
+        ("CAP_FOWNER", CapabilitySet::FOWNER),
+        ("CAP_FSETID", CapabilitySet::FSETID),
+        ("CAP_LINUX_IMMUTABLE", CapabilitySet::LINUX_IMMUTABLE),
+        ("CAP_MKNOD", CapabilitySet::MKNOD),
+        ("CAP_SETFCAP", CapabilitySet::SETFCAP),
+    ];
+    let has = all.iter().filter(|(_, capability)| effective.contains(*capability));
+    has.map(|(name, _)| (*name).to_owned()).collect()
+}
+
 /// Whether attributes of the namespace `trusted.` are shown to the process: to CAP_SYS_ADMIN of the first user namespace
 /// only (xattr(7)), so not to root in most containers.
 pub fn sees_trusted() -> bool {

@@ -289,7 +289,15 @@ fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
             format!("'dmover cancel {id}' ends it"),
         ),
         (JobPhase::Paused, _) => {
-            ("it holds, as it was asked to".into(), format!("'dmover resume {id}' has it go on"))
+            let tasks = status.movers.iter().flatten().map(|mover| mover.tasks).sum();
+            let in_hand = match tasks {
+                0 => String::new(),
+                tasks => {
+                    format!("; {} in hand come to their end first", counted(tasks, "task", "tasks"))
+                }
+            };
+            let meaning = format!("it takes nothing new, as it was asked to{in_hand}");
+            (meaning, format!("'dmover resume {id}' has it go on"))
         }
         (JobPhase::Finished, Some(0)) => ("everything is done".into(), String::new()),
         (JobPhase::Finished, code) => (
@@ -331,7 +339,9 @@ pub(crate) fn wait(args: &WaitArgs) -> ExitCode {
     for Known { state, file } in &known {
         loop {
             let status = state.status(&file.job).unwrap_or_default();
-            if !status.phase.has_process() {
+            // Whoever stands by goes on with one that has died.
+            let goes_on = status.phase == JobPhase::Died && state.is_stood_by(&file.job);
+            if !status.phase.has_process() && !goes_on {
                 let died = status.phase == JobPhase::Died;
                 let code = status.exit_code.filter(|_| !died);
                 worst = worst.max(code.unwrap_or_else(|| Code::Partial.code()));

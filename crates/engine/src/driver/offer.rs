@@ -62,6 +62,7 @@ pub(super) fn offer(
         spec,
         directory: PathBytes::from(directory.as_os_str()),
         uid: dmover_sys::process::effective_uid(),
+        capabilities: dmover_sys::process::capabilities_that_matter(),
         kind: RootsKind::of(job),
         placement: resolved.placement,
         places: if writes {

@@ -266,6 +266,11 @@ impl StateDirectory {
         is_held(&self.path.join("jobs").join(job).join("lock"))
     }
 
+    /// Whether somebody stands by for a job, and goes on if its process is gone.
+    pub fn is_stood_by(&self, job: &str) -> bool {
+        is_held(&self.path.join("jobs").join(job).join("standby"))
+    }
+
     /// Where a job keeps what it knows.
     pub fn directory(&self, job: &str) -> std::path::PathBuf {
         self.path.join("jobs").join(job)

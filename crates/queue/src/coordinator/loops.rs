@@ -176,6 +176,10 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
         let length = lock(&shared.leases).length_ms();
         for mover in lock(&shared.members).remove_silent(now, 2 * length) {
             tracing::warn!(mover, "nothing was heard of a mover");
+            let seconds = 2 * length / 1000;
+            shared.engine.tell_of_movers(format!(
+                "nothing was heard of {mover} for {seconds} s: what it had goes to others"
+            ));
         }
         let news = lock(&shared.members).look(now);
         if let Some(words) = news {
