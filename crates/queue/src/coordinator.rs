@@ -228,7 +228,7 @@ async fn begin(
             has_waited = true;
             streams::make(&link.jetstream, names).await?;
             let revision = put(&store, body, before).await?;
-            if let Err(refused) = refuse_others(link, &store, offer, revision).await {
+            if let Err(refused) = refuse_others(link, &store, (offer, revision), engine).await {
                 let _ = store.delete_expect_revision(&names.job, Some(revision)).await;
                 streams::remove(&link.jetstream, names).await;
                 return Err(refused);
@@ -501,7 +501,7 @@ impl Shared {
         }
         // Another one may have begun while nobody knew of this one.
         match body.offer() {
-            Ok(offer) => refuse_others(&self.link, &store, &offer, revision).await,
+            Ok(offer) => refuse_others(&self.link, &store, (&offer, revision), &self.engine).await,
             Err(_) => Ok(()),
         }
     }

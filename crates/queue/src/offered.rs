@@ -1,6 +1,6 @@
 //! A job in the bucket of jobs: who has it, how it is taken over from one who is dead, and which others are in its way.
 use async_nats::jetstream::kv;
-use dmover_engine::{Fatal, JobOffer};
+use dmover_engine::{Engine, Fatal, JobOffer};
 use futures_util::TryStreamExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,8 +113,8 @@ async fn refuse_living(link: &Arc<Link>, old: &OfferRecord) -> Result<(), Refuse
 pub(crate) async fn refuse_others(
     link: &Arc<Link>,
     store: &kv::Store,
-    offer: &JobOffer,
-    revision: u64,
+    (offer, revision): (&JobOffer, u64),
+    engine: &Engine,
 ) -> Result<(), Refused> {
     if offer.places.is_empty() {
         return Ok(());
@@ -135,7 +135,10 @@ pub(crate) async fn refuse_others(
         if !lives {
             // It may not have found its way back to the broker yet, and movers of one that is dead may be at work until their leases end.
             let wait = Duration::from_millis(record.lease_ms + record.lease_ms / 5);
-            tracing::info!(?wait, job = record.job, "waiting for a job at the same place");
+            let (job, seconds) = (&record.job, wait.as_secs());
+            engine.tell_of_movers(format!(
+                "waiting {seconds} s, because job {job} was at work in the same place and does not answer"
+            ));
             tokio::time::sleep(wait).await;
             lives = refuse_living(link, &record).await.is_err();
         }
