@@ -102,7 +102,7 @@ fn a_run_that_cannot_begin_leaves_what_is_known_of_movers_of_the_one_before() {
     if let Err(why) = needs(&[Piece::Nats]) {
         skip!("{why}");
     }
-    let mut fleet = Fleet::new(1);
+    let fleet = Fleet::new(1);
     fleet.bench.sh("mkdir source; head -c 20M /dev/urandom > source/f");
     let url = fleet.broker.url();
     let words = "sync --state-dir state --lease 500ms --bwlimit 1M --split-size 1M --reflink never";
@@ -115,12 +115,16 @@ fn a_run_that_cannot_begin_leaves_what_is_known_of_movers_of_the_one_before() {
         std::thread::sleep(Duration::from_millis(10));
     }
     job.kill().unwrap();
-    fleet.broker.kill();
+    let other = format!("sync --state-dir other --only-movers x=y source far --broker {url}");
+    let other = fleet.bench.dmover.start(other.split(' ')).unwrap();
+    assert!(other.wait_for_stderr("there is no mover", 1), "{}", other.stderr_so_far());
     let note = || fleet.bench.sh("find state -name movers-elsewhere");
     assert!(!note().is_empty());
-    fleet.bench.dmover(&line).expect_code(6);
+    let run = fleet.bench.dmover(&line).expect_code(6);
+    assert!(run.stderr.contains("writes to the same place"), "{}", run.tell());
     assert!(!note().is_empty(), "the next run would write where they may write");
-    fleet.broker.restart().unwrap();
+    other.signal(rustix::process::Signal::TERM);
+    other.finish().unwrap();
     let line = line.replace("--bwlimit 1M", "--bwlimit 100M").replace("1s source", "1m source");
     let run = fleet.bench.dmover(&line).expect_code(0);
     assert!(run.stderr.contains("until movers of the run"), "{}", run.tell());
