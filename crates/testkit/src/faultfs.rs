@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use fuser::{BackgroundSession, MountOption, SessionACL};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
@@ -226,11 +226,12 @@ impl FaultFsHandle {
             let connection = connection_number(&self.mountpoint);
             if rustix::mount::unmount(&self.mountpoint, UnmountFlags::empty()).is_err() {
                 rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH).ok();
-                // Without this, files still open would keep the session alive and us waiting.
-                if abort(connection).is_err() {
-                    self.write_stats()?;
-                    bail!("{:?} is in use and its connection cannot be cut", self.mountpoint);
-                }
+            }
+            // Files in use and other mount namespaces, which have their own copy of the mount, keep the session alive.
+            if let Err(error) = abort(connection) {
+                self.write_stats()?;
+                let at = &self.mountpoint;
+                return Err(error.context(format!("cannot end the FUSE connection of {at:?}")));
             }
         }
         session.join().context("session of the fault file system")?;
@@ -254,19 +255,25 @@ fn connection_number(mountpoint: &Path) -> Option<u32> {
     minor.parse().ok()
 }
 
-/// Cuts a FUSE connection: everything that waits for it gets an error.
+/// Ends a FUSE connection: every request that waits on it gets an error. One that has ended already is no error.
 fn abort(connection: Option<u32>) -> Result<()> {
     use std::io::Write as _;
 
     const CONTROL: &str = "/sys/fs/fuse/connections";
-    let connection = connection.context("mount not found")?;
-    if fs::read_dir(CONTROL)?.next().is_none() {
+    /// `FUSE_CTL_SUPER_MAGIC` of linux/magic.h.
+    const CONTROL_MAGIC: i64 = 0x6573_5543;
+
+    let connection = connection.context("the mount is not in /proc/self/mountinfo")?;
+    if rustix::fs::statfs(CONTROL)?.f_type != CONTROL_MAGIC {
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("fusectl", CONTROL, "fusectl", flags, None)?;
     }
     let control = Path::new(CONTROL).join(connection.to_string()).join("abort");
-    File::options().write(true).open(control)?.write_all(b"1")?;
-    Ok(())
+    let written = File::options().write(true).open(control).and_then(|mut it| it.write_all(b"1"));
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Locks a mutex whose data stays consistent even if a holder panicked.

@@ -5,9 +5,11 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -392,6 +394,32 @@ fn files_in_use_do_not_prevent_unmounting() {
     assert_eq!(counters.of(Op::Open).calls, 1);
     assert!(std::io::copy(&mut &open, &mut std::io::sink()).is_err());
     assert_eq!(fs::read_dir(directory.path().join("mnt")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_mount_in_another_namespace_does_not_prevent_unmounting() {
+    let name = "a_mount_in_another_namespace_does_not_prevent_unmounting";
+    let Some(bench) = bench(name) else { return };
+    let script = "echo held; exec cat";
+    let mut holder = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut word = [0; 4];
+    holder.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
+    let Bench { handle, directory } = bench;
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(handle.unmount().map(|_| ())));
+    // The limit ends a test that would never end.
+    let unmounted = told.recv_timeout(Duration::from_secs(60));
+    let still_there = holder.try_wait().unwrap().is_none();
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    unmounted.expect("the session waits for the other namespace").unwrap();
+    assert!(still_there, "the other namespace was gone before");
+    drop(directory);
 }
 
 #[test]
