@@ -1,15 +1,20 @@
-"""Changes a tree at random until standard input ends: mutate_tree.py ROOT SEED [nomap].
+"""Changes a tree at random: mutate_tree.py ROOT SEED [nomap] [attributes] [steps=N].
 
-Prints a line before the first change. Operations that lose a race fail, which is fine.
+It goes on until standard input ends, or makes N attempts. Prints a line before the first change, and the number of
+changes at the end. Operations that lose a race fail, which is fine. `attributes`: every kind of metadata changes, too.
 """
+import array
+import fcntl
 import mmap
 import os
 import random
 import select
+import struct
 import sys
 
-root, seed = os.fsencode(sys.argv[1]), int(sys.argv[2])
-maps = len(sys.argv) < 4
+root, seed, words = os.fsencode(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+maps = "nomap" not in words
+steps = next((int(word[6:]) for word in words if word.startswith("steps=")), None)
 draw = random.Random(seed)
 held = []
 
@@ -17,6 +22,8 @@ held = []
 def entries(kind):
     found = []
     for at, directories, files in os.walk(root):
+        directories.sort()
+        files.sort()
         if kind == "directory":
             found.append(at)
         else:
@@ -138,7 +145,9 @@ def remove_directory():
 
 
 def change_mode():
-    os.chmod(pick(draw.choice(["file", "directory"])), draw.choice([0o600, 0o644, 0o755, 0o700]))
+    """Directories stay open to their owner: without privilege nobody could read them."""
+    kind = draw.choice(["file", "directory"])
+    os.chmod(pick(kind), draw.choice([0o755, 0o700] if kind == "directory" else [0o600, 0o644, 0o755]))
 
 
 def replace():
@@ -158,18 +167,100 @@ def change_type():
     draw.choice([lambda: os.mkdir(path), lambda: os.symlink(b"x", path), lambda: os.mkfifo(path)])()
 
 
+def pick_any():
+    return pick(draw.choice(["file", "file", "directory"]))
+
+
+def set_times():
+    times = tuple(draw.randrange(2 * 10**18) for _ in range(2))
+    os.utime(pick_any(), ns=times, follow_symlinks=False)
+
+
+def set_any_attribute():
+    space = draw.choice([b"user.", b"user.", b"trusted."])
+    value = draw.randbytes(draw.choice([0, 1, 20, 900]))
+    os.setxattr(pick_any(), space + b"a%d" % draw.randrange(4), value, follow_symlinks=False)
+
+
+def remove_attribute():
+    path = pick_any()
+    os.removexattr(path, draw.choice(os.listxattr(path, follow_symlinks=False)), follow_symlinks=False)
+
+
+def set_acl():
+    """linux/posix_acl_xattr.h: a version, then tag, permissions and id of each entry."""
+    user_obj, user, group_obj, mask, other = 0x01, 0x02, 0x04, 0x10, 0x20
+    entries = [(user_obj, 7, -1), (user, draw.randrange(8), 1000 + draw.randrange(3)), (group_obj, draw.randrange(8), -1),
+               (mask, draw.randrange(8), -1), (other, draw.randrange(8), -1)]
+    value = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    if draw.random() < 0.5:
+        os.setxattr(pick("directory"), b"system.posix_acl_default", value)
+    else:
+        path = pick_any()
+        if not os.path.islink(path):
+            os.setxattr(path, b"system.posix_acl_access", value)
+
+
+def set_owner():
+    ids = [draw.choice([-1, 0, 1000, 12345]) for _ in range(2)]
+    os.chown(pick_any(), *ids, follow_symlinks=False)
+
+
+def set_mode_bits():
+    path = pick_any()
+    if not os.path.islink(path):
+        os.chmod(path, draw.randrange(0o10000) | (0o700 if os.path.isdir(path) else 0o400))
+
+
+def set_capability():
+    """linux/capability.h: version 2, permitted and inheritable sets."""
+    value = struct.pack("<5I", 0x02000000, 1 << draw.randrange(30), 0, 0, 0)
+    os.setxattr(regular(), b"security.capability", value)
+
+
+def set_flags():
+    """FS_IOC_GETFLAGS and FS_IOC_SETFLAGS of linux/fs.h: nodump and noatime change nothing that a test needs."""
+    path = pick("directory") if draw.random() < 0.3 else regular()
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        flags = array.array("L", [0])
+        fcntl.ioctl(descriptor, 0x80086601, flags)
+        flags[0] ^= draw.choice([0x40, 0x80])
+        fcntl.ioctl(descriptor, 0x40086602, flags)
+    finally:
+        os.close(descriptor)
+
+
+def make_special():
+    os.mknod(new_name(), draw.choice([0o010644, 0o020600, 0o060640, 0o140755]), os.makedev(1, draw.randrange(9)))
+
+
+def make_sparse():
+    with open(new_name(), "xb") as file:
+        for _ in range(draw.randrange(3)):
+            file.seek(draw.randrange(1 << 20))
+            file.write(draw.randbytes(5000))
+        file.truncate(draw.randrange(1 << 20))
+
+
 OPERATIONS = [
     create, create, write, write, append, truncate, rename, rename_directory, exchange, link,
     symlink, unlink, make_directory, remove_directory, change_mode, replace, set_attribute, change_type,
 ] + ([write_mapped] * 4 if maps else [])
+if "attributes" in words:
+    OPERATIONS += [
+        set_times, set_times, set_any_attribute, set_any_attribute, remove_attribute, remove_attribute, set_acl, set_acl,
+        set_owner, set_mode_bits, set_capability, set_flags, make_special, make_sparse,
+    ]
 
 print("ready", flush=True)
-done = 0
-while not select.select([sys.stdin], [], [], 0)[0]:
+done = attempts = 0
+while not select.select([sys.stdin], [], [], 0)[0] if steps is None else attempts < steps:
+    attempts += 1
     try:
         draw.choice(OPERATIONS)()
         done += 1
-    except (OSError, TypeError, ValueError):
+    except (OSError, TypeError, ValueError, IndexError):
         pass
     # A tree that has become large is thinned out.
     if done % 50 == 0 and len(entries("file")) > 400:

@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod corruption;
+pub mod differential;
 pub mod digests;
 pub mod faults;
 pub mod fleet;
@@ -197,6 +198,12 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("resume", "kill -9 of passes, then the same command goes on", 1000, resume::resume),
     ("fleet", "movers, coordinator and broker killed, stopped, made to forget", 500, fleet::fleet),
     ("live", "passes over a tree that is changed all the time", 500, live::live),
+    (
+        "differential",
+        "random passes beside rsync, edits of both sides, kills",
+        5000,
+        differential::differential,
+    ),
     ("renames", "names that change places between passes", 500, renames::renames),
     ("snapshots", "snapshots of a tree that changes", 300, snapshots::snapshots),
     ("watch", "a watch over a tree that changes", 300, watch::watch),
