@@ -434,6 +434,9 @@ impl Mover<'_> {
             Decision::Share => Action::Shared,
             _ => Action::Created,
         };
+        if planned.existing.is_some() && planned.decision != Decision::Clear {
+            self.note_had(1);
+        }
         let kept_its_name = matches!(action, Action::Replaced | Action::Updated | Action::Dressed);
         if kept_its_name && kind == EntryKind::File {
             self.tell_renewed(level, record);

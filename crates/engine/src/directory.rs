@@ -338,6 +338,9 @@ impl Mover<'_> {
         if target.as_ref().is_some_and(|made| !made.fresh) {
             self.refuse_other_case(level, name)?;
         }
+        if target.as_ref().is_some_and(|target| !target.made) {
+            self.note_had(1);
+        }
         if target.is_none() && level.root.destination.is_some() && !engine.spec.policy.dry_run {
             let words = "its directory is missing at the destination";
             let class = ErrorClass::Other;

@@ -185,7 +185,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let guard = guard(job, &id, (&resolved, &mounts), last.as_ref())?;
     if let Some(record) = &mut record {
         record.begin(job, &resolved.roots, &mounts)?;
-        guard.heard_before(record.failed.unseen);
+        guard.go_on(record.failed.unseen, record.had);
     }
     if let Some(state) = locked {
         // The first record says nothing about the destination's identity: it may be made by this run.

@@ -85,6 +85,14 @@ pub(crate) struct ExtraEntry<'a> {
 }
 
 impl Mover<'_> {
+    /// The destination had entries that the source has too. A task that is done again after an interruption may meet what
+    /// it has made itself; what it met before is on record.
+    pub(crate) fn note_had(&self, entries: u64) {
+        if !self.lease.task.resumed {
+            self.engine.tell_had(entries);
+        }
+    }
+
     /// Whether names of a source directory have to be remembered to find others at the destination.
     pub(crate) fn looks_for_extra(&self, level: &Level) -> bool {
         let policy = &self.engine.spec.policy;
@@ -130,7 +138,6 @@ impl Mover<'_> {
         let Some(target) = &level.target else { return Ok(()) };
         let (root, holder) = (TreePath::root(), target.metadata.identity);
         self.each_name(&target.fd, &|| level.own_target_path(), |mover, name| {
-            mover.engine.tell_met();
             if !known(name.as_bytes())?
                 && mover.visit_extra(level, &target.fd, (&root, holder), name, visit)
             {
@@ -161,7 +168,6 @@ impl Mover<'_> {
                 .and_then(|(own, fd)| {
                     let holder = self.engine.mounts.identity(&own);
                     self.each_name(&fd, &shown, |mover, name| {
-                        mover.engine.tell_met();
                         if mover.visit_extra(level, &fd, (&at, holder), name, visit) {
                             directories.push(at.join(name.as_bytes()));
                         }

@@ -120,5 +120,6 @@ impl Mover<'_> {
         ] {
             self.engine.add(counter, amount);
         }
+        self.note_had(files);
     }
 }

@@ -135,6 +135,7 @@ impl Mover<'_> {
                         || self.keeps_existing(old, kept.as_ref().unwrap_or(&metadata)) =>
                 {
                     self.engine.count(Counter::EntriesSkipped);
+                    self.note_had(1);
                     self.tell_link(&level, file, old, Some(old));
                 }
                 (Some(_), Some(old))
@@ -146,6 +147,7 @@ impl Mover<'_> {
                 }
                 _ => {
                     self.engine.count(Counter::HardLinksCreated);
+                    self.note_link_had(old.as_ref());
                     self.tell_link(&level, file, &metadata, old.as_ref());
                 }
             }
@@ -397,6 +399,7 @@ impl Mover<'_> {
             Ok((level, Linked::Already)) if tries == 1 => {
                 settle();
                 self.engine.count(Counter::EntriesSkipped);
+                self.note_had(1);
                 if matches!(self.engine.spec.policy.overwrite, Overwrite::Never | Overwrite::Older)
                 {
                     // Another file may stand there, as the policy wants it.
@@ -577,6 +580,13 @@ impl Mover<'_> {
         self.hand_on_as_inherited();
     }
 
+    /// A directory in the place of a name counts among what goes.
+    fn note_link_had(&self, old: Option<&Metadata>) {
+        if old.is_some_and(|old| old.kind != EntryKind::Directory) {
+            self.note_had(1);
+        }
+    }
+
     fn linked(
         &mut self,
         level: &Level,
@@ -585,6 +595,7 @@ impl Mover<'_> {
         old: Option<&Metadata>,
     ) {
         self.engine.count(Counter::HardLinksCreated);
+        self.note_link_had(old);
         self.tell_touched(level);
         self.keep_link(level, file);
         self.mark_dirty(&file.directory);

@@ -26,8 +26,8 @@ pub struct Told {
     cells: Vec<(u16, u64)>,
     said: Vec<Said>,
     slow: Vec<Slow>,
-    /// Names that were met at the destination.
-    met: u64,
+    /// Entries that both sides have and that the destination had before the pass.
+    had: u64,
 }
 
 /// One thing that is told.
@@ -156,12 +156,12 @@ impl Told {
 
     /// Puts what somebody else has told behind it.
     pub fn append(&mut self, other: Self) {
-        let Self { counts, cells, said, slow, met } = other;
+        let Self { counts, cells, said, slow, had } = other;
         self.counts.extend(counts);
         self.cells.extend(cells);
         self.said.extend(said);
         self.slow.extend(slow);
-        self.met += met;
+        self.had += had;
     }
 
     /// Whether there is nothing to tell.
@@ -181,14 +181,14 @@ impl Told {
 
     /// Cuts it into pieces of at most so many things each.
     pub fn split(self, most: usize) -> Vec<Self> {
-        let Self { counts, cells, mut said, slow, met } = self;
+        let Self { counts, cells, mut said, slow, had } = self;
         let mut pieces = Vec::new();
         while said.len() > most {
             let rest = said.split_off(most);
             pieces.push(Self { said, ..Self::default() });
             said = rest;
         }
-        pieces.push(Self { counts, cells, said, slow, met });
+        pieces.push(Self { counts, cells, said, slow, had });
         pieces
     }
 }
@@ -240,11 +240,14 @@ impl Engine {
         collect(|collected| collected.told.slow.extend(found));
     }
 
-    /// A name was met at the destination.
-    pub(crate) fn tell_met(&self) {
-        self.guard.met(1);
+    /// The destination had entries of the source before this pass: a limit in percent counts them.
+    pub(crate) fn tell_had(&self, entries: u64) {
+        if self.delete_policy().is_none() {
+            return;
+        }
+        self.guard.had(entries);
         if self.desk.is_some() {
-            collect(|collected| collected.told.met += 1);
+            collect(|collected| collected.told.had += entries);
         }
     }
 
@@ -273,7 +276,7 @@ impl Engine {
 
     /// Hears what a mover elsewhere has told. Answers what all movers have to know.
     pub(crate) fn hear(&self, told: Told) -> Vec<Fact> {
-        let Told { counts, cells, said, slow, met } = told;
+        let Told { counts, cells, said, slow, had } = told;
         for (cell, amount) in cells {
             self.counters.add_to_cell(usize::from(cell), amount);
         }
@@ -285,7 +288,7 @@ impl Engine {
         for Slow { elapsed_us, bytes, path } in slow {
             self.slowest.note(elapsed_us, bytes, || path);
         }
-        self.guard.met(met);
+        self.guard.had(had);
         if self.counters.get(Counter::BytesCopied) > 0 {
             self.progress();
         }

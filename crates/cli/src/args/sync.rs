@@ -71,8 +71,8 @@ pub struct DeleteArgs {
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
         default_missing_value = "delay")]
     pub delete: Option<DeleteArg>,
-    /// Delete nothing if it would be more entries than N, or than P% of what DEST has (exit code 5); with
-    /// --delete=during it stops at N
+    /// Delete nothing if it would be more entries than N, or than P% of what DEST had before the pass
+    /// (exit code 5); with --delete=during it stops at N
     #[arg(long, value_name = "N|P%", value_parser = limit, requires = "delete")]
     pub max_delete: Option<DeleteLimit>,
     /// Move what would be deleted into this directory, which has to be on the file system of DEST

@@ -87,6 +87,42 @@ fn too_many_deletes_are_no_deletes() {
     bench.dmover("sync --max-delete=5 a b").expect_code(2);
 }
 
+/// What the pass brings does not make room for deletes: a percentage counts what DEST had before, in every way of deleting.
+#[test]
+fn a_percentage_counts_what_was_there_before_the_pass() {
+    for when in ["delay", "after"] {
+        let bench = Bench::new();
+        let make = "mkdir a b b/old a/new; (cd b; touch old/{001..100}); (cd a; touch {0001..1000} new/{0001..1000}); \
+                    seq 9 > a/x; ln a/x a/y; ln -s x a/l; cp -a a/l b";
+        bench.sh(make);
+        let line = format!("--delete={when} --max-delete=6% a b");
+        let listed = bench.sync(&format!("-n {line}"), 5);
+        assert_eq!(listed.number("deletes_withheld"), 101, "{when}");
+        let pass = bench.sync(&line, 5);
+        assert_eq!(pass.number("deletes_withheld"), 101, "{when}");
+        assert_eq!(bench.sh("ls b/old | wc -l").trim(), "100", "{when}");
+        // Now the destination has them all: 101 of 2,106.
+        bench.sync(&format!("--delete={when} --max-delete=4% a b"), 5);
+        bench.sync(&line, 0);
+        bench.assert_same("a", "b");
+    }
+}
+
+/// Of 300 entries that both sides have, ten of the destination alone are 3 %, whoever brings something beside them.
+#[test]
+fn a_percentage_counts_all_kinds_of_entries_that_both_sides_have() {
+    for when in ["delay", "after"] {
+        let bench = Bench::new();
+        bench.sh("mkdir -p a/d/e; (cd a/d; touch {001..200}; for i in {001..040}; do ln $i e/l$i; done); \
+                  (cd a; ln -s x s1; for i in {01..57}; do mkdir e$i; done); cp -a a b; touch b/{0..9}");
+        for line in ["-n --max-delete=3%", "--max-delete=3%"] {
+            bench.sync(&format!("--delete={when} {line} a b"), 5);
+        }
+        bench.sync(&format!("--delete={when} --max-delete=3.3% a b"), 0);
+        bench.assert_same("a", "b");
+    }
+}
+
 #[test]
 fn deletes_on_the_way_stop_at_the_limit() {
     let bench = Bench::new();

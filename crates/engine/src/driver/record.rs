@@ -33,6 +33,8 @@ pub(super) struct Recording {
     pub is_resumed: bool,
     /// What the interrupted run has failed at, if this one goes on with its pass.
     pub failed: Failed,
+    /// Entries of the source that the destination had, as far as that run got.
+    pub had: u64,
 }
 
 impl Recording {
@@ -51,8 +53,8 @@ impl Recording {
         let last = journal.last_pass()?;
         let entry = Entry::default();
         let unplaced = Vec::new();
-        let (mounts, is_resumed, failed) = (0, false, Failed::default());
-        Ok(Some(Self { journal, last, entry, unplaced, mounts, is_resumed, failed }))
+        let (mounts, is_resumed, failed, had) = (0, false, Failed::default(), 0);
+        Ok(Some(Self { journal, last, entry, unplaced, mounts, is_resumed, failed, had }))
     }
 
     /// The devices that tasks of an earlier run speak of.
@@ -80,6 +82,7 @@ impl Recording {
         self.is_resumed = begun == Begun::Resumed;
         if self.is_resumed {
             self.failed = self.journal.failed()?;
+            self.had = self.journal.had()?;
         }
         self.mounts = if self.is_resumed { mounts.since(0).len() } else { 0 };
         Ok(())
@@ -110,6 +113,7 @@ impl Recording {
         let entry = &mut self.entry;
         entry.errors.append(&mut lock(&engine.unrecorded));
         entry.doubts.append(&mut lock(&engine.doubts));
+        entry.had = engine.guard.had_so_far();
         // It is made by the first task.
         if let Some(places) = objects(&self.unplaced) {
             entry.roots = Some(places);

@@ -202,6 +202,8 @@ pub(crate) struct Entry {
     pub roots: Option<String>,
     /// Devices in the order of their numbers, from this one on.
     pub mounts: (usize, Vec<u64>),
+    /// Entries of the source that the destination had before the pass, as far as it got.
+    pub had: u64,
 }
 
 impl Entry {
@@ -348,6 +350,13 @@ impl Journal {
         self.database.query_row(sql, [self.pass], read).map_err(|e| self.fail(&e))
     }
 
+    /// Entries of the source that the destination had before the pass that this run goes on with.
+    pub fn had(&self) -> Result<u64, Fatal> {
+        let sql = "SELECT value FROM meta WHERE key = 'had'";
+        let read = self.database.query_row(sql, [], |row| row.get::<_, i64>(0)).optional();
+        Ok(read.map_err(|e| self.fail(&e))?.unwrap_or_default() as u64)
+    }
+
     /// Commits what follows from what movers have said.
     pub fn commit(&mut self, entry: &Entry) -> Result<(), Fatal> {
         if entry.is_empty() {
@@ -415,6 +424,11 @@ impl Journal {
         }
         for error in &entry.errors {
             insert_error(&transaction, pass, error)?;
+        }
+        if entry.had > 0 {
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO meta VALUES ('had', ?1)")?
+                .execute([entry.had as i64])?;
         }
         transaction.commit()?;
         Ok(true)

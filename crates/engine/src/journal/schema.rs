@@ -70,7 +70,7 @@ const TO_3: &str = "CREATE INDEX error_pass ON error (pass, side);";
 /// What belongs to one pass only.
 pub(super) const FORGET: &str = "
     DELETE FROM task; DELETE FROM node; DELETE FROM part; DELETE FROM outcome; DELETE FROM link; DELETE FROM dirty;
-    DELETE FROM mount;
+    DELETE FROM mount; DELETE FROM meta WHERE key = 'had';
 ";
 
 /// Makes the tables of a new journal, or those of an older one as they are now. Answers the version of one that is

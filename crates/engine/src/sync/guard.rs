@@ -109,8 +109,8 @@ pub(crate) struct Guard {
     state: Option<Identity>,
     /// Errors that keep the source from being known.
     blind: AtomicU64,
-    /// Names that were met at the destination.
-    there: AtomicU64,
+    /// Entries that both sides have and that the destination had before this pass.
+    had: AtomicU64,
     /// Entries that may still go, where they go at once.
     allowance: Allowance,
     /// Entries that have gone before in the same command.
@@ -167,9 +167,14 @@ impl Guard {
         self.state == Some(identity)
     }
 
-    /// Names were met at the destination.
-    pub fn met(&self, names: u64) {
-        self.there.fetch_add(names, Ordering::Relaxed);
+    /// The destination had these entries of the source before the pass brought anything.
+    pub fn had(&self, entries: u64) {
+        self.had.fetch_add(entries, Ordering::Relaxed);
+    }
+
+    /// How many they are so far.
+    pub fn had_so_far(&self) -> u64 {
+        self.had.load(Ordering::Relaxed)
     }
 
     /// Takes note of an error.
@@ -181,9 +186,10 @@ impl Guard {
         }
     }
 
-    /// Takes note of errors at the source that an earlier run of this pass has met.
-    pub fn heard_before(&self, errors: u64) {
+    /// Takes over what an earlier run of this pass has met: errors at the source, and entries that the destination had.
+    pub fn go_on(&self, errors: u64, had: u64) {
         self.blind.fetch_add(errors, Ordering::SeqCst);
+        self.had(had);
     }
 
     /// A file system that has gone from the source since the pass began: what it held looks like names that were removed.
@@ -238,8 +244,9 @@ impl Guard {
         let too_many = match limit {
             DeleteLimit::Entries(most) => extra > most,
             DeleteLimit::Millionths(share) => {
-                let there = self.there.load(Ordering::SeqCst) + self.gone;
-                u128::from(extra) * 1_000_000 > u128::from(there) * u128::from(share)
+                // What this pass brings is not part of what the destination had.
+                let before = self.had_so_far() + extra;
+                u128::from(extra) * 1_000_000 > u128::from(before) * u128::from(share)
             }
         };
         too_many.then_some(WithheldReason::Limit(limit))
