@@ -42,6 +42,8 @@ pub(crate) struct Facts {
     pub local: bool,
     /// Space that is reserved for a file is what its bytes are written into.
     pub writes_in_place: bool,
+    /// An owner that is set is there afterwards.
+    pub keeps_owners: OnceLock<bool>,
     /// The owner that such a server gave to the first entry made here.
     squashed_owner: OnceLock<u32>,
 }

@@ -45,6 +45,7 @@ mod other;
 mod pace;
 pub mod queue;
 mod report;
+mod rights;
 mod root;
 mod roots;
 pub mod scan;

@@ -287,6 +287,10 @@ impl Mover<'_> {
         if looks && existing.as_ref().is_some_and(joined) {
             decision = Decision::Replace;
         }
+        let granted = |(old, _): &(Metadata, _)| self.would_grant(decision, level, (&record, old));
+        if existing.as_ref().is_some_and(granted) {
+            decision = Decision::Replace;
+        }
         let name = record.destination_name().as_bytes();
         // One that looks equal would be missing under its own name, and nobody would know.
         let taken = existing.is_some() && !matches!(decision, Decision::Refuse(..));

@@ -14,6 +14,7 @@ mod jobs;
 mod meanwhile;
 mod passes;
 mod renames;
+mod rights;
 mod verbs;
 mod watch;
 

@@ -43,7 +43,9 @@ impl Mover<'_> {
         let is_file = record.metadata.kind == EntryKind::File;
         // Another name may belong to somebody else's tree: the file gets an inode of its own.
         let alone = planned.existing.as_ref().is_some_and(|found| found.links == 1);
-        let mends = is_file && alone && !finding.needs_all();
+        let foreign = |found| self.grants(level, record, found);
+        let safe = !planned.existing.as_ref().is_some_and(foreign);
+        let mends = is_file && alone && safe && !finding.needs_all();
         if let Some(target) = level.target.as_ref().filter(|_| mends) {
             match self.mend_file(level, target, planned, (finding, recorded)) {
                 // It may not be written to, or is locked: a new file takes its place.

@@ -1,0 +1,98 @@
+//! Rights: what somebody else has put at the destination is never given an owner, set-id bits or capabilities.
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use super::Bench;
+use super::bench::is_root;
+use dmover_testkit::skip;
+
+/// A source of root's, and a destination in which the directory belongs to somebody else, who has put a file there that looks
+/// like the one of the source.
+fn planted(bench: &Bench, dress: &str) {
+    bench.sh(
+        "mkdir -p a/bin b/bin; head -c 5000 /dev/zero | tr '\\0' s > a/bin/x; head -c 5000 /dev/zero | tr '\\0' m > b/bin/x
+         touch -d 2020-01-01T00:00:00.123456789 a/bin/x b/bin/x; chmod 755 a/bin/x b/bin/x; chown -R 4000:4000 b/bin",
+    );
+    bench.sh(dress);
+}
+
+/// Who may do what: owner, mode and capability.
+fn rights(bench: &Bench, path: &str) -> String {
+    bench.sh(&format!(
+        "stat -c '%u:%g %a' {path}; getfattr --absolute-names -e hex -n security.capability --only-values {path} 2>/dev/null | od -An -tx1 || true"
+    ))
+}
+
+const DRESSES: [&str; 5] = [
+    "chmod 4755 a/bin/x",
+    "chmod 644 a/bin/x b/bin/x",
+    "chown 4000:5000 a/bin/x; chmod 2755 a/bin/x",
+    "chown 4000:4000 a/bin/x; setcap cap_setuid+ep a/bin/x",
+    "chown 5000 a/bin/x",
+];
+
+#[test]
+fn what_somebody_else_has_planted_gets_no_rights() {
+    if !is_root() {
+        return skip::skipped("what_somebody_else_has_planted_gets_no_rights", "needs root");
+    }
+    for dress in DRESSES {
+        for line in ["sync", "sync --inplace", "sync --delete --no-renames", "copy --inplace -T"] {
+            let bench = Bench::new();
+            planted(&bench, dress);
+            if line.starts_with("copy") {
+                // A copy takes what looks equal for equal, and gives it nothing.
+                bench.sh("touch -d 2021-01-01 b/bin/x");
+            }
+            // Whoever has it open may write whatever is compared or written there.
+            let file = OpenOptions::new().write(true).open(bench.at("b/bin/x")).unwrap();
+            bench.dmover(&format!("{line} a b")).expect_code(0);
+            file.write_all_at(b"evil", 0).unwrap();
+            assert_eq!(bench.sh("cmp a/bin/x b/bin/x && echo same"), "same\n", "{line}: {dress}");
+            assert_eq!(rights(&bench, "b/bin/x"), rights(&bench, "a/bin/x"), "{line}: {dress}");
+        }
+    }
+}
+
+#[test]
+fn a_repair_of_attributes_gives_no_rights_to_what_was_planted() {
+    if !is_root() {
+        return skip::skipped(
+            "a_repair_of_attributes_gives_no_rights_to_what_was_planted",
+            "needs root",
+        );
+    }
+    for level in ["mtime", "digest"] {
+        let bench = Bench::new();
+        planted(&bench, "chmod 4755 a/bin/x");
+        bench.dmover(&format!("verify --repair --level={level} a b")).expect_code(0);
+        assert_eq!(bench.sh("cmp a/bin/x b/bin/x && echo same"), "same\n", "{level}");
+        assert_eq!(rights(&bench, "b/bin/x"), rights(&bench, "a/bin/x"), "{level}");
+    }
+}
+
+/// Only root could have made them look equal: nothing is read or written again.
+#[test]
+fn files_of_root_get_another_owner_in_place() {
+    if !is_root() {
+        return skip::skipped("files_of_root_get_another_owner_in_place", "needs root");
+    }
+    let bench = Bench::new();
+    bench.sh("mkdir a; seq 1000 > a/x; seq 2000 > a/y; touch -d 2020-01-01 a/*; cp -a a b");
+    bench.sh("chown 4000:4000 a/x; chmod 4755 a/y");
+    let inodes = (bench.inode("b/x"), bench.inode("b/y"));
+    let pass = bench.sync("a b", 0);
+    assert_eq!(pass.done(), ["dressed a/x", "dressed a/y"]);
+    assert_eq!((pass.number("bytes_copied"), pass.number("files_compared")), (0, 0));
+    assert_eq!((bench.inode("b/x"), bench.inode("b/y")), inodes);
+    bench.assert_same("a", "b");
+    // A mode without rights is set in place whoever has the file.
+    bench.sh("chmod 600 a/x");
+    assert_eq!(bench.sync("a b", 0).done(), ["dressed a/x"]);
+    // The owner's content may be another by now.
+    bench.sh("chown 5000 a/x");
+    assert_eq!(bench.sync("-n a b", 0).done(), ["replaced a/x"]);
+    assert_eq!(bench.sync("a b", 0).done(), ["replaced a/x"]);
+    bench.assert_same("a", "b");
+    assert_eq!(bench.sync("a b", 0).done(), [""; 0]);
+}

@@ -1,0 +1,104 @@
+//! Rights that attributes grant: an owner, set-id bits and capabilities make content act for somebody.
+//!
+//! Size and times can be made by whoever owns a file. A file that looks equal and belongs to another user may hold anything,
+//! and that user may have it open for writing: comparing its content would say nothing about what follows. Such a file gets
+//! no rights. A new inode with the content of the source takes its place.
+use dmover_model::{Attribute, EntryKind, EntryRecord, Metadata};
+use dmover_plan::decide::Decision;
+use dmover_sys::xattr::Held;
+use dmover_sys::{Errno, OwnedFd, directory, file, path, set, stat, xattr};
+
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+
+const SET_ID: u32 = 0o6000;
+const EXECUTE: u32 = 0o111;
+const CAPABILITY: &[u8] = b"security.capability";
+
+impl Mover<'_> {
+    /// Whether a decision that keeps the inode would give it rights that its present owner does not have.
+    pub(crate) fn would_grant(
+        &self,
+        decision: Decision,
+        level: &Level,
+        (record, old): (&EntryRecord, &Metadata),
+    ) -> bool {
+        let keeps = [Decision::Inspect, Decision::Compare, Decision::UpdateInPlace];
+        keeps.contains(&decision) && level.root.range.is_none() && self.grants(level, record, old)
+    }
+
+    /// Whether attributes of the source would give rights to a file of another user.
+    pub(crate) fn grants(&self, level: &Level, record: &EntryRecord, old: &Metadata) -> bool {
+        let (engine, new) = (self.engine, &record.metadata);
+        let is_file = (new.kind, old.kind) == (EntryKind::File, EntryKind::File);
+        // Only an owner may set a time: what belongs to us and has the time of the source is what we have written.
+        let own = [0, engine.privilege.uid].contains(&old.uid);
+        if !is_file || own || !engine.privilege.privileged {
+            return false;
+        }
+        let keeps = |attribute| engine.spec.policy.preserve.has(attribute);
+        let owned = keeps(Attribute::Owner);
+        let user = owned && engine.ids.user(new.uid) != old.uid;
+        let group = owned && engine.ids.group(new.gid) != old.gid;
+        let bits = if keeps(Attribute::Mode) { new.mode & SET_ID } else { 0 };
+        let set_id = bits != 0 && (group || bits & !old.mode != 0);
+        let Some(target) = level.target.as_ref() else { return false };
+        if user || set_id {
+            return self.keeps_owners(target, new);
+        }
+        keeps(Attribute::Xattr)
+            && new.mode & EXECUTE != 0
+            && self.has_other_capability(level, target, record)
+    }
+
+    fn has_other_capability(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        record: &EntryRecord,
+    ) -> bool {
+        let follows = self.engine.follows(level);
+        let capability = |directory: &OwnedFd, name: &[u8], follows| -> Result<_, Errno> {
+            xattr::get(path::open_file_at(directory, name, follows)?, Held::Open, CAPABILITY)
+        };
+        // What cannot be read is told when the entry is brought over.
+        match capability(&level.source.fd, record.name.as_bytes(), follows) {
+            Ok(Some(wanted)) => {
+                let last = record.destination_name().as_bytes();
+                capability(&target.fd, last, false) != Ok(Some(wanted))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether an owner that is set is kept. Where it is not, a new file would look as wrong as the old one in every pass,
+    /// and an owner that is not kept grants nothing.
+    fn keeps_owners(&self, target: &TargetDirectory, wanted: &Metadata) -> bool {
+        let (engine, facts) = (self.engine, &target.facts);
+        if facts.local || engine.spec.policy.dry_run {
+            return true;
+        }
+        *facts.keeps_owners.get_or_init(|| {
+            let owner = (engine.ids.user(wanted.uid), engine.ids.group(wanted.gid));
+            let kept = |probe: OwnedFd| {
+                set::owner(&probe, Some(owner.0), Some(owner.1))?;
+                stat::stat_fd(&probe).map(|found| (found.uid, found.gid) == owner)
+            };
+            let probed = match file::create_unnamed(&target.fd, 0o600) {
+                Err(_) => {
+                    let name = self.temporary_name();
+                    file::create_new(&target.fd, name.as_bytes(), 0o600).and_then(|probe| {
+                        let kept = kept(probe);
+                        directory::unlink(&target.fd, name.as_bytes()).and(kept)
+                    })
+                }
+                Ok(probe) => kept(probe),
+            };
+            // In doubt a new file is made: that is safe everywhere.
+            !matches!(
+                probed,
+                Ok(false) | Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)
+            )
+        })
+    }
+}
