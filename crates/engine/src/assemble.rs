@@ -25,6 +25,7 @@ use crate::root::{Meetings, Root};
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
 use crate::sync::{Doubtful, Following, Guard};
+use crate::unflushed::Unflushed;
 use crate::verify::Known;
 
 /// What all movers of a run have to agree on, wherever they are.
@@ -108,6 +109,7 @@ impl Engine {
             privilege: Privilege::of_process(privileged, facts.umask),
             layout: parts.layout,
             kept_times: Mutex::default(),
+            unflushed: Unflushed::default(),
             sealed: Mutex::default(),
             known: Mutex::new(Known::new(memory / 4, parts.spill_directory)),
             recorder: parts.recorder,

@@ -29,6 +29,7 @@ use crate::roots::RootTable;
 use crate::snapshot::Sharing;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::told::Said;
+use crate::unflushed::Unflushed;
 use crate::verify::{Known, Times};
 
 /// The number of EPERM, which entries' errors carry.
@@ -98,6 +99,8 @@ pub struct Engine {
     pub(crate) known: Mutex<Known>,
     /// Times that directories are to have once repairs below them have ended.
     pub(crate) kept_times: Mutex<HashMap<TreePath, Times>>,
+    /// Content that could not be flushed into files that stay.
+    pub(crate) unflushed: Unflushed,
     /// Content of large files with several names, until the other names are linked.
     pub(crate) sealed: Mutex<VecDeque<Carried>>,
     /// Keeps a manifest.
@@ -229,6 +232,8 @@ impl Engine {
                 self.count(Counter::SourceErrors);
             }
         }
+        let class = error.class;
+        let error = self.judged(error);
         *lock(&self.tally).errors.entry(error.class).or_default() += 1;
         // What was not attempted is no error of its entry: the journal has it as a task.
         if self.keeps_journal && error.class != ErrorClass::Cancelled {
@@ -239,8 +244,7 @@ impl Engine {
                 self.doubt(path.unwrap_or_else(TreePath::root));
             }
         }
-        let class = error.class;
-        tracing::warn!(path = ?error.path, operation = ?error.operation, class = class.word(),
+        tracing::warn!(path = ?error.path, operation = ?error.operation, class = error.class.word(),
             errno = error.errno, attempt = error.attempt, "entry failed");
         self.monitor.event(&Event::Error(error));
         let systemic = lock(&self.breaker).failure(class);

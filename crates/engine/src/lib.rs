@@ -54,6 +54,7 @@ mod state;
 mod sum;
 mod sync;
 mod told;
+mod unflushed;
 mod verify;
 mod watch;
 

@@ -101,14 +101,25 @@ impl Engine {
         if !content.stored {
             return Ok(self.reads_direct(content, range));
         }
+        self.write_back_and_forget(content, range, shown)?;
+        let refused = content.facts.is(&content.facts.no_direct);
+        Ok(!refused && stat::direct_io_alignment(&content.fd).is_some())
+    }
+
+    /// Drops a range from the page cache, so that the next reader gets what storage has.
+    pub(crate) fn write_back_and_forget(
+        &self,
+        content: &Content,
+        range: ByteRange,
+        shown: Shown<'_>,
+    ) -> Result<(), EntryError> {
         let (fd, length) = (&content.fd, range.len());
         // The kernel keeps what is not written out yet. An error here is one of writing.
         cache::start_writing(fd, range.start, length)
             .and_then(|()| cache::wait_for_writing(fd, range.start, length))
             .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
         cache::forget(fd, range.start, length);
-        let refused = content.facts.is(&content.facts.no_direct);
-        Ok(!refused && stat::direct_io_alignment(fd).is_some())
+        Ok(())
     }
 
     fn reads_direct(&self, content: &Content, range: ByteRange) -> bool {

@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod cluster;
 pub mod compare;
+pub mod failing_disk;
 pub mod faultfs;
 pub mod image;
 pub mod lanes;

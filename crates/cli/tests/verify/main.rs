@@ -6,6 +6,7 @@
 
 #[path = "../bench/mod.rs"]
 mod bench;
+mod flushes;
 mod manifests;
 mod read_back;
 mod repairs;

@@ -21,6 +21,7 @@ use crate::extended::{Whose, flags_differ, plain_xattrs};
 use crate::level::Level;
 use crate::look::file_ref;
 use crate::mover::Mover;
+use crate::sum::Content;
 
 mod content;
 mod known;
@@ -151,6 +152,43 @@ impl Engine {
         *level >= VerifyLevel::Digest && is_sampled(*sample_millionths, *seed, path)
     }
 
+    /// An error as a comparison tells it: what could not be flushed is not what storage has.
+    pub(crate) fn judged(&self, error: EntryError) -> EntryError {
+        let flush = error.operation == Operation::Sync && error.side == Side::Destination;
+        if !flush || self.spec.verb != Verb::Verify {
+            return error;
+        }
+        EntryError { class: ErrorClass::Integrity, ..error }
+    }
+
+    /// Before a file is compared that is to be repaired and looks unfinished: an earlier repair may have failed to flush it, and
+    /// then the page cache has what storage has not.
+    fn forget_unproven(
+        &self,
+        content: &Content,
+        expected: Timestamp,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<(), EntryError> {
+        if !self.repairs() || content.metadata.mtime == expected {
+            return Ok(());
+        }
+        let whole = ByteRange { start: 0, end: content.metadata.size };
+        self.write_back_and_forget(content, whole, shown)
+    }
+
+    /// Bytes that differ, with those that could not be flushed.
+    fn with_unflushed(
+        &self,
+        file: Identity,
+        ranges: Option<Vec<ByteRange>>,
+    ) -> Option<Vec<ByteRange>> {
+        let unflushed = self.unflushed.of(file);
+        if unflushed.is_empty() {
+            return ranges;
+        }
+        Some(merged(ranges.into_iter().flatten().chain(unflushed).collect()))
+    }
+
     /// Whether an entry was not changed since the time that is asked about.
     pub(crate) fn is_untouched(&self, found: &Metadata) -> bool {
         let since = self.verify_policy().since;
@@ -244,6 +282,9 @@ impl Mover<'_> {
                 };
                 if engine.reads_content(level.path.join(record.name.as_bytes()).as_bytes()) {
                     let common = pair.common();
+                    let shown = || level.target_path(last);
+                    let (content, expected) = (&pair.destination, record.metadata.mtime);
+                    engine.forget_unproven(content, expected, &shown)?;
                     let chunk = engine.compare_chunk(common.len());
                     if let (Some(chunk), Some(round)) = (chunk, round) {
                         self.compare_in_parts(level, record, (found, common), (chunk, round));
@@ -256,6 +297,7 @@ impl Mover<'_> {
                 kinds = kinds.and(engine.pinned_differences(level, record)?);
             }
         }
+        let ranges = engine.with_unflushed(found.identity, ranges);
         let finding = Finding::new(kinds, ranges, (expected, sight));
         let versions = (record.metadata.version(), found.version());
         Ok(Compared::Done(finding.between(Some(versions.0), versions.1)))
@@ -543,7 +585,8 @@ impl Mover<'_> {
         let kinds = differences(expected, sight, engine.scope(&level, found));
         let pair = engine.open_pair(&level, record, found)?;
         let kinds = kinds.and(engine.pair_attributes(&level, record, &pair)?);
-        let finding = Finding::new(kinds, Some(ranges), (expected, sight));
+        let ranges = engine.with_unflushed(found.identity, Some(ranges));
+        let finding = Finding::new(kinds, ranges, (expected, sight));
         self.conclude(&level, &planned, finding.between(source, destination))
     }
 }

@@ -176,6 +176,7 @@ impl Mover<'_> {
         let content = engine.open_checked_file(level, name, found)?;
         let shape = &recorded.shape;
         let shown = || level.source_path(name.as_bytes());
+        engine.forget_unproven(&content, record.body.mtime, &shown)?;
         let there = whole_pieces(shape, content.metadata.size);
         let chunk = engine
             .hash_chunk(shape)
@@ -483,6 +484,7 @@ impl Engine {
             kinds = kinds.and(self.recorded_attributes(level, name, found, record)?);
         }
         let sights = (recorded_sight(record), Sight::of(found, link.as_deref()));
+        let ranges = self.with_unflushed(found.identity, ranges);
         Ok(Finding::new(kinds, ranges, sights).between(None, found.version()))
     }
 

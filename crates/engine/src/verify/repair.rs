@@ -11,7 +11,7 @@ use dmover_plan::decide::Decision;
 use dmover_plan::verify::merged;
 use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, copy, file, path, set, stat, xattr};
+use dmover_sys::{AsFd, Errno, OwnedFd, cache, copy, file, path, set, stat, xattr};
 use std::sync::Arc;
 
 use super::content::{Pair, changed};
@@ -189,11 +189,23 @@ impl Mover<'_> {
         let object = engine.file_object(&file, &shown);
         engine.prepare(object, &supply.attributes, false)?;
         engine.remove_foreign(object, &supply.attributes)?;
-        if mending.writes() {
-            self.write_ranges(level, planned, &file, mending)?;
+        let identity = file.metadata.identity;
+        let written = if mending.writes() {
+            self.write_ranges(level, planned, &file, mending)
+        } else {
+            Ok(())
+        };
+        // A file whose time says that it is not done may have been written by a repair that did not get to its flush.
+        let flush = mending.writes() || file.metadata.mtime != supply.metadata.mtime;
+        let finished = written.and_then(|()| {
+            engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)
+        });
+        if let Err(error) = finished {
+            engine.unflushed.add(identity, mending.ranges);
+            cache::forget(file.fd(), 0, supply.metadata.size);
+            return Err(error);
         }
-        let flush = mending.writes();
-        engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)?;
+        engine.unflushed.settle(identity);
         engine.set_last(&file, &supply.attributes, &shown)?;
         file.keep().map_err(|e| fail(Operation::Close, e))
     }

@@ -1,0 +1,41 @@
+//! Content that was written into files and could not be flushed.
+//!
+//! After a failed flush the kernel takes the pages for clean: a reader gets what was written, and the next flush succeeds,
+//! while storage has what it had before. So these bytes count as different until they were written and flushed once more.
+use dmover_model::{ByteRange, Identity};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::context::lock;
+
+/// The ranges, by file.
+#[derive(Debug, Default)]
+pub(crate) struct Unflushed {
+    /// There is none in most jobs.
+    any: AtomicBool,
+    ranges: Mutex<HashMap<Identity, Vec<ByteRange>>>,
+}
+
+impl Unflushed {
+    /// Adds ranges of a file.
+    pub fn add(&self, file: Identity, ranges: &[ByteRange]) {
+        lock(&self.ranges).entry(file).or_default().extend(ranges);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// The ranges of a file.
+    pub fn of(&self, file: Identity) -> Vec<ByteRange> {
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        lock(&self.ranges).get(&file).cloned().unwrap_or_default()
+    }
+
+    /// All of them were written again and flushed.
+    pub fn settle(&self, file: Identity) {
+        if self.any.load(Ordering::Acquire) {
+            lock(&self.ranges).remove(&file);
+        }
+    }
+}
