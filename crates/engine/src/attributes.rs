@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
 use crate::context::{Engine, entry_error};
+use crate::extended::is_acl;
 use crate::level::{ACCESS_ACL, DEFAULT_ACL, TargetDirectory};
 
 /// What a source entry has beyond its `stat`.
@@ -142,8 +143,8 @@ impl Engine {
         name: &[u8],
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<Option<Vec<u8>>, EntryError> {
-        let is_acl = name == ACCESS_ACL || name == DEFAULT_ACL;
-        let kept = if is_acl { self.keeps(Attribute::Acl) } else { self.keeps(Attribute::Xattr) };
+        let kept =
+            if is_acl(name) { self.keeps(Attribute::Acl) } else { self.keeps(Attribute::Xattr) };
         if !kept {
             return Ok(None);
         }
@@ -384,6 +385,33 @@ impl Engine {
         Ok(has_acl)
     }
 
+    /// Removes attributes that the source does not have.
+    pub(crate) fn remove_foreign(
+        &self,
+        object: Object<'_>,
+        attributes: &Attributes,
+    ) -> Result<(), EntryError> {
+        if !self.keeps(Attribute::Xattr) && !self.keeps(Attribute::Acl) {
+            return Ok(());
+        }
+        let fail = |e| object.fail(Operation::SetXattr, e);
+        for name in xattr::list(object.fd, object.held).map_err(fail)?.unwrap_or_default() {
+            let kept = if is_acl(&name) { Attribute::Acl } else { Attribute::Xattr };
+            let wanted = attributes.xattrs.iter().any(|(other, _)| *other == name);
+            if wanted || !self.keeps(kept) || is_never_copied(&name) {
+                continue;
+            }
+            match xattr::remove(object.fd, object.held, &name) {
+                Ok(()) => {}
+                Err(Errno::PERM | Errno::ACCESS) if !self.privilege.privileged => {
+                    self.note(Note::PrivilegedAttribute, object.path);
+                }
+                Err(error) => return Err(fail(error)),
+            }
+        }
+        Ok(())
+    }
+
     fn has_xattr(&self, object: Object<'_>, name: &[u8]) -> Result<bool, EntryError> {
         let value = xattr::get(object.fd, object.held, name);
         Ok(value.map_err(|e| object.fail(Operation::SetXattr, e))?.is_some())
@@ -397,7 +425,7 @@ impl Engine {
         value: &[u8],
         may_not_fit: bool,
     ) -> Result<bool, EntryError> {
-        let is_acl = name == ACCESS_ACL || name == DEFAULT_ACL;
+        let is_acl = is_acl(name);
         let mapped =
             (is_acl && !self.ids.is_identity()).then(|| self.ids.posix_acl(value)).flatten();
         let value = mapped.as_deref().unwrap_or(value);

@@ -263,6 +263,9 @@ impl Mover<'_> {
         let object = directory_object(target, &shown);
         engine.set_project(object, &attributes)?;
         engine.prepare(object, &attributes, false)?;
+        if !target.made {
+            engine.remove_foreign(object, &attributes)?;
+        }
         engine.set_attributes(object, &source.metadata, &attributes, &now)?;
         engine.carry_flags(object, &attributes, flags::PLAIN)?;
         let step = target.facts.granularity_ns();

@@ -7,9 +7,7 @@ use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::stat::Stat;
 use dmover_sys::xattr::Held;
-use dmover_sys::{
-    AsFd, BorrowedFd, Errno, OwnedFd, directory, file, flags, path, set, stat, xattr,
-};
+use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, directory, file, flags, path, stat, xattr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
@@ -23,6 +21,7 @@ use crate::level::{ACCESS_ACL, Level, TargetDirectory};
 use crate::made::Tap;
 use crate::mover::Mover;
 
+mod existing;
 mod patched;
 use patched::PATCHED_MIN;
 
@@ -580,6 +579,7 @@ impl Mover<'_> {
                 .and_then(|()| stat::stat_fd(file.fd()))
                 .map_err(|e| entry_error(Side::Destination, Operation::SetMode, shown(), e))?;
             file.metadata = engine.mounts.metadata(&closed);
+            engine.remove_foreign(engine.file_object(&file, &shown), &supply.attributes)?;
         }
         if level.root.range.is_none() {
             let object = engine.file_object(&file, &shown);
@@ -670,46 +670,6 @@ impl Mover<'_> {
         };
         self.check_lease(level, last)?;
         Unfinished::new(engine, target, fd, last).map_err(|e| fail(Operation::Stat, e))
-    }
-
-    /// New content must not be readable by whom the old mode and ACL let in, and attributes that the
-    /// source does not have must not stay.
-    pub(crate) fn close_existing(
-        &self,
-        file: &Unfinished<'_>,
-        supply: &Supply,
-    ) -> Result<(), Errno> {
-        set::mode(file.fd(), self.engine.closed_mode(&supply.metadata) | 0o200)?;
-        let names = xattr::list(file.fd(), Held::Open)?.unwrap_or_default();
-        for name in names {
-            let wanted = supply.attributes.xattrs.iter().any(|(other, _)| *other == name);
-            let ours = name.starts_with(b"user.") || name == ACCESS_ACL;
-            if ours && !wanted {
-                xattr::remove(file.fd(), Held::Open, &name)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn open_existing(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-        last: &[u8],
-        source: &Metadata,
-    ) -> Result<OwnedFd, EntryError> {
-        let shown = || level.target_path(last);
-        let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
-        let fd = file::open_for_writing(&target.fd, last).map_err(fail)?;
-        let found = self.engine.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
-        let foreign = found.kind != EntryKind::File || found.links != 1;
-        if foreign || found.identity == source.identity {
-            let words = "something else stands here now";
-            let class = ErrorClass::Escaped;
-            let side = Side::Destination;
-            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
-        }
-        Ok(fd)
     }
 }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests stop")]
 
+mod attributes;
 #[path = "../bench/mod.rs"]
 mod bench;
 mod case;

@@ -10,18 +10,14 @@ use dmover_model::{
 use dmover_plan::decide::Decision;
 use dmover_plan::verify::merged;
 use dmover_sys::copy::Offer;
-use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, Errno, OwnedFd, cache, copy, file, path, set, stat, xattr};
+use dmover_sys::{AsFd, Errno, OwnedFd, cache, copy, file, path, set, stat};
 use std::sync::Arc;
 
 use super::content::{Pair, changed};
 use super::{Finding, at_destination};
 use crate::apply::Planned;
-use crate::attributes::{Attributes, Object, is_never_copied};
 use crate::content::{Holes, Transfer};
-use crate::context::{EPERM, Engine, entry_error};
-use crate::directory::directory_object;
-use crate::extended::is_acl;
+use crate::context::{EPERM, entry_error};
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
@@ -317,13 +313,7 @@ impl Mover<'_> {
             self.mark_dirty(&level.reference());
             return true;
         }
-        let shown = || level.own_target_path();
-        let source_shown = || level.own_source_path();
-        let object = directory_object(target, &shown);
-        let attributes = engine.read_attributes(level.source.fd.as_fd(), Held::Open, &source_shown);
-        let done = attributes
-            .and_then(|attributes| engine.remove_foreign(object, &attributes))
-            .and_then(|()| self.finish_directory(level));
+        let done = self.finish_directory(level);
         if engine.is_recorded() && done.is_ok() {
             let times = (level.source.metadata.atime, level.source.metadata.mtime);
             engine.keep_times(level.path.clone(), times, false);
@@ -377,29 +367,4 @@ impl Mending<'_> {
 fn reads_otherwise(path: PathBytes) -> EntryError {
     let words = "what was written does not read back equal";
     EntryError::plain(Side::Destination, Operation::Check, ErrorClass::Integrity, path, words)
-}
-
-impl Engine {
-    /// Takes away attributes that the source does not have.
-    pub(crate) fn remove_foreign(
-        &self,
-        object: Object<'_>,
-        attributes: &Attributes,
-    ) -> Result<(), EntryError> {
-        use dmover_model::Attribute;
-        let keeps = |attribute| self.spec.policy.preserve.has(attribute);
-        let fail =
-            |e: Errno| entry_error(Side::Destination, Operation::SetXattr, (object.path)(), e);
-        if !keeps(Attribute::Xattr) && !keeps(Attribute::Acl) {
-            return Ok(());
-        }
-        for name in xattr::list(object.fd, object.held).map_err(fail)?.unwrap_or_default() {
-            let kept = if is_acl(&name) { Attribute::Acl } else { Attribute::Xattr };
-            let wanted = attributes.xattrs.iter().any(|(other, _)| *other == name);
-            if !wanted && keeps(kept) && !is_never_copied(&name) {
-                xattr::remove(object.fd, object.held, &name).map_err(fail)?;
-            }
-        }
-        Ok(())
-    }
 }

@@ -1,0 +1,86 @@
+//! Attributes in later passes: what changed at the source arrives, what is gone there goes, and nothing is lost on the way.
+use super::Bench;
+use super::bench::{append, is_root};
+use dmover_testkit::image::{FileSystem, Image, Mounted};
+use dmover_testkit::skip;
+
+/// Mounts of the file systems that a test runs on.
+fn images(test: &str, file_systems: &[FileSystem]) -> Vec<Mounted> {
+    let create = |kind: &FileSystem| Image::create_or_skip(test, *kind, 300 << 20);
+    file_systems.iter().filter_map(create).collect()
+}
+
+impl Bench {
+    /// Every extended attribute and ACL of a tree, as getfattr prints them.
+    #[track_caller]
+    fn attributes(&self, path: &str) -> String {
+        self.sh(&format!("cd {path}; getfattr -R -h -d -m- . | grep -v SGI_ACL || true"))
+    }
+
+    /// What `verify` answers.
+    #[track_caller]
+    fn verify(&self, line: &str, code: i32) {
+        self.dmover(&format!("verify {line}")).expect_code(code);
+    }
+}
+
+#[test]
+fn attributes_that_a_directory_lost_go_from_its_copy() {
+    if !is_root() {
+        skip!("needs root");
+    }
+    let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::Tmpfs];
+    for image in images("attributes_that_a_directory_lost_go_from_its_copy", &all) {
+        let bench = Bench::inside(image.path());
+        bench.sh("mkdir -p a/d/e; touch a/d/e/f
+             for at in a a/d a/d/e; do
+                 setfattr -n user.q -v 1 $at; setfattr -n trusted.q -v 1 $at
+                 setfattr -n security.q -v 1 $at; setfacl -m u:5:rx -d -m u:6:rx $at
+             done");
+        bench.sync("a b", 0);
+        bench.sh("for at in a a/d a/d/e; do
+                 setfattr -x user.q $at; setfattr -x trusted.q $at; setfattr -x security.q $at
+                 setfacl -b $at
+             done");
+        bench.verify("a b", 1);
+        bench.sync("a b", 0);
+        assert_eq!(bench.attributes("b"), bench.attributes("a"), "{}", image.file_system());
+        bench.assert_same("a", "b");
+        bench.verify("a b", 0);
+        bench.sync("--check a b", 0);
+        // A copy over a tree that is there leaves nothing of the old one either.
+        bench.sh("setfattr -n user.old -v 1 b/d");
+        bench.copy("-T a b").expect_code(0);
+        bench.assert_same("a", "b");
+    }
+}
+
+#[test]
+fn a_file_that_is_updated_in_place_keeps_no_attribute_that_its_source_lost() {
+    if !is_root() {
+        skip!("needs root");
+    }
+    let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Tmpfs];
+    let test = "a_file_that_is_updated_in_place_keeps_no_attribute_that_its_source_lost";
+    for image in images(test, &all) {
+        let bench = Bench::inside(image.path());
+        let add = "setfattr -n user.q -v 1 a/f; setfattr -n trusted.q -v 1 a/f
+                   setfattr -n security.q -v 1 a/f; setfacl -m u:5:r a/f";
+        bench.sh(&format!("mkdir a; echo one > a/f; {add}"));
+        bench.sync("--inplace a b", 0);
+        let inode = bench.inode("b/f");
+        let lose = "for n in user trusted security; do setfattr -x $n.q a/f; done; setfacl -b a/f";
+        bench.sh(lose);
+        append(&bench.at("a/f"), "more");
+        bench.sync("--inplace a b", 0);
+        assert_eq!((bench.inode("b/f"), bench.attributes("b")), (inode, String::new()));
+        bench.assert_same("a", "b");
+        bench.sh(add);
+        bench.copy("--inplace --overwrite=always -T a b").expect_code(0);
+        bench.assert_same("a", "b");
+        bench.sh(lose);
+        bench.copy("--inplace --overwrite=always -T a b").expect_code(0);
+        assert_eq!((bench.inode("b/f"), bench.attributes("b")), (inode, String::new()));
+        bench.assert_same("a", "b");
+    }
+}

@@ -1,0 +1,51 @@
+//! Files that are written into where they stand.
+use dmover_model::{EntryError, EntryKind, ErrorClass, Metadata, Operation, Side};
+use dmover_sys::xattr::Held;
+use dmover_sys::{Errno, OwnedFd, file, set, stat, xattr};
+
+use super::{Supply, Unfinished};
+use crate::context::entry_error;
+use crate::level::{ACCESS_ACL, Level, TargetDirectory};
+use crate::mover::Mover;
+
+impl Mover<'_> {
+    /// New content must not be readable by whom the old mode and ACL let in, and attributes that the
+    /// source does not have must not stay.
+    pub(crate) fn close_existing(
+        &self,
+        file: &Unfinished<'_>,
+        supply: &Supply,
+    ) -> Result<(), Errno> {
+        set::mode(file.fd(), self.engine.closed_mode(&supply.metadata) | 0o200)?;
+        let names = xattr::list(file.fd(), Held::Open)?.unwrap_or_default();
+        for name in names {
+            let wanted = supply.attributes.xattrs.iter().any(|(other, _)| *other == name);
+            let ours = name.starts_with(b"user.") || name == ACCESS_ACL;
+            if ours && !wanted {
+                xattr::remove(file.fd(), Held::Open, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open_existing(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        last: &[u8],
+        source: &Metadata,
+    ) -> Result<OwnedFd, EntryError> {
+        let shown = || level.target_path(last);
+        let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
+        let fd = file::open_for_writing(&target.fd, last).map_err(fail)?;
+        let found = self.engine.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
+        let foreign = found.kind != EntryKind::File || found.links != 1;
+        if foreign || found.identity == source.identity {
+            let words = "something else stands here now";
+            let class = ErrorClass::Escaped;
+            let side = Side::Destination;
+            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+        }
+        Ok(fd)
+    }
+}
