@@ -361,14 +361,12 @@ impl Engine {
         for _ in 0..attributes.left_out {
             self.note(Note::SystemAttribute, object.path);
         }
-        // A capability goes last: setting anything else may clear it.
-        let is_capability = |name: &[u8]| name == b"security.capability";
-        let (late, early): (Vec<_>, Vec<_>) =
-            attributes.xattrs.iter().partition(|(name, _)| is_capability(name));
         let bytes: usize = attributes.xattrs.iter().map(|(n, v)| n.len() + v.len()).sum();
         let mut has_acl = false;
         let may_not_fit = bytes >= XATTR_BYTES_THAT_FIT;
-        for (name, value) in early.into_iter().chain(late) {
+        let mut in_order: Vec<_> = attributes.xattrs.iter().collect();
+        in_order.sort_by_key(|(name, _)| rank(name));
+        for (name, value) in in_order {
             let set = self.set_xattr(object, name, value, may_not_fit)?;
             has_acl |= set && name == ACCESS_ACL;
         }
@@ -401,15 +399,42 @@ impl Engine {
             if wanted || !self.keeps(kept) || is_never_copied(&name) {
                 continue;
             }
-            match xattr::remove(object.fd, object.held, &name) {
+            let remove = || xattr::remove(object.fd, object.held, &name);
+            match self.with_write_access(object, &name, remove) {
                 Ok(()) => {}
-                Err(Errno::PERM | Errno::ACCESS) if !self.privilege.privileged => {
+                Err(Errno::PERM | Errno::ACCESS)
+                    if !self.privilege.privileged && !is_of_users(&name) =>
+                {
                     self.note(Note::PrivilegedAttribute, object.path);
                 }
                 Err(error) => return Err(fail(error)),
             }
         }
         Ok(())
+    }
+
+    /// Does something with an attribute. Without privilege those of `user.*` need an entry that its owner may write to, which
+    /// an own entry is for that moment, whatever its mode or ACL says (xattr(7)).
+    fn with_write_access(
+        &self,
+        object: Object<'_>,
+        name: &[u8],
+        action: impl Fn() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let done = action();
+        let denied = done == Err(Errno::ACCESS) && is_of_users(name);
+        if !denied || self.privilege.privileged || object.held != Held::Open {
+            return done;
+        }
+        let found = stat::stat_fd(object.fd)?;
+        let mode = found.mode & 0o7777;
+        if found.uid != self.privilege.uid || mode & OWNER_WRITES != 0 {
+            return done;
+        }
+        set::mode(object.fd, mode | OWNER_WRITES)?;
+        let done = action();
+        set::mode(object.fd, mode)?;
+        done
     }
 
     fn has_xattr(&self, object: Object<'_>, name: &[u8]) -> Result<bool, EntryError> {
@@ -441,7 +466,8 @@ impl Engine {
             _ if is_acl || name.starts_with(b"system.nfs4") => LossKind::Acl,
             _ => LossKind::Xattr,
         };
-        match xattr::set(object.fd, object.held, name, value) {
+        let set = || xattr::set(object.fd, object.held, name, value);
+        match self.with_write_access(object, name, set) {
             Ok(()) => {
                 // The kernel rewrites ACLs and capabilities; the others have to come back as they are.
                 let plain = name.starts_with(b"user.") || name.starts_with(b"trusted.");
@@ -457,8 +483,14 @@ impl Engine {
                 }
                 Ok(true)
             }
-            Err(Errno::PERM | Errno::ACCESS) if !self.privilege.privileged => {
-                self.note(Note::PrivilegedAttribute, object.path);
+            // Nobody needs privilege for those of users: whatever denies them, they are lost.
+            Err(error @ (Errno::PERM | Errno::ACCESS)) if !self.privilege.privileged => {
+                if is_of_users(name) {
+                    let detail = format!("{} ({error})", String::from_utf8_lossy(name));
+                    self.loss(kind, (object.path)(), detail);
+                } else {
+                    self.note(Note::PrivilegedAttribute, object.path);
+                }
                 Ok(false)
             }
             Err(error) if is_loss(object, error, may_not_fit) => {
@@ -622,6 +654,24 @@ impl Engine {
         let class = ErrorClass::Cancelled;
         let words = "stopped before it was done";
         EntryError::plain(Side::Destination, Operation::Attempt, class, path, words)
+    }
+}
+
+/// The permission of an owner to write.
+const OWNER_WRITES: u32 = 0o200;
+
+/// Whether an attribute may be set by anybody who may write to its entry.
+fn is_of_users(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+}
+
+/// The order in which attributes are set. An ACL may deny its owner writing, which attributes of `user.*` need without
+/// privilege; and setting anything else may clear a capability.
+fn rank(name: &[u8]) -> u8 {
+    match name {
+        b"security.capability" => 2,
+        _ if name.starts_with(b"system.") => 1,
+        _ => 0,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Attributes in later passes: what changed at the source arrives, what is gone there goes, and nothing is lost on the way.
 use super::Bench;
-use super::bench::{append, is_root};
+use super::bench::{NOBODY, append, is_root};
 use dmover_testkit::image::{FileSystem, Image, Mounted};
 use dmover_testkit::skip;
 
@@ -32,16 +32,20 @@ fn attributes_that_a_directory_lost_go_from_its_copy() {
     let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::Tmpfs];
     for image in images("attributes_that_a_directory_lost_go_from_its_copy", &all) {
         let bench = Bench::inside(image.path());
-        bench.sh("mkdir -p a/d/e; touch a/d/e/f
+        bench.sh(
+            "mkdir -p a/d/e; touch a/d/e/f
              for at in a a/d a/d/e; do
                  setfattr -n user.q -v 1 $at; setfattr -n trusted.q -v 1 $at
                  setfattr -n security.q -v 1 $at; setfacl -m u:5:rx -d -m u:6:rx $at
-             done");
+             done",
+        );
         bench.sync("a b", 0);
-        bench.sh("for at in a a/d a/d/e; do
+        bench.sh(
+            "for at in a a/d a/d/e; do
                  setfattr -x user.q $at; setfattr -x trusted.q $at; setfattr -x security.q $at
                  setfacl -b $at
-             done");
+             done",
+        );
         bench.verify("a b", 1);
         bench.sync("a b", 0);
         assert_eq!(bench.attributes("b"), bench.attributes("a"), "{}", image.file_system());
@@ -83,4 +87,64 @@ fn a_file_that_is_updated_in_place_keeps_no_attribute_that_its_source_lost() {
         assert_eq!((bench.inode("b/f"), bench.attributes("b")), (inode, String::new()));
         bench.assert_same("a", "b");
     }
+}
+
+/// An ACL, or a mode, that denies its owner writing denies setting attributes as well.
+#[test]
+fn without_privilege_a_read_only_file_keeps_its_own_attributes() {
+    if !is_root() {
+        skip!("needs root to become another user");
+    }
+    let bench = Bench::new().unprivileged();
+    bench.sh(
+        "mkdir -p a/d; echo x > a/f; echo y > a/g
+         for at in a/f a/g a/d; do setfattr -n user.q -v 1 $at; done
+         setfacl -m u::r--,u:5:r a/f; setfacl -m u::r-x,u:5:r a/d; chmod 444 a/g
+         chown -R 65534:65534 a",
+    );
+    let plain = |pass: &super::Pass| assert_eq!(pass.number("privileged_attributes"), 0);
+    plain(&bench.sync("a b", 0));
+    bench.assert_same("a", "b");
+    bench.verify("a b", 0);
+    // Later passes set, change and remove attributes of what may not be written to.
+    bench.sh(
+        "for at in a/f a/g a/d; do setfattr -n user.q -v 2 $at; setfattr -n user.r -v 3 $at; done",
+    );
+    bench.verify("a b", 1);
+    plain(&bench.sync("a b", 0));
+    bench.assert_same("a", "b");
+    bench.sh("for at in a/f a/g a/d; do setfattr -x user.q $at; done");
+    plain(&bench.sync("a b", 0));
+    bench.assert_same("a", "b");
+    // A repair as well.
+    for change in ["-n user.r -v wrong", "-x user.r", "-n user.more -v 1"] {
+        bench.sh(&format!("for at in b/f b/g b/d; do setfattr {change} $at; done"));
+        bench.verify("a b", 1);
+        bench.verify("--repair a b", 1);
+        bench.verify("a b", 0);
+        bench.assert_same("a", "b");
+    }
+}
+
+#[test]
+fn without_privilege_an_own_read_only_file_is_written_in_place() {
+    if !is_root() {
+        skip!("needs root to become another user");
+    }
+    let bench = Bench::new().unprivileged();
+    let own = format!("chown -R {NOBODY}:{NOBODY} a; chmod 444 a/f");
+    bench.sh(&format!("mkdir a; echo one > a/f; {own}"));
+    bench.sync("--inplace a b", 0);
+    let inode = bench.inode("b/f");
+    bench.sh(&format!("rm a/f; echo other > a/f; {own}"));
+    bench.sync("--inplace a b", 0);
+    assert_eq!((bench.read("b/f"), bench.inode("b/f")), ("other\n".into(), inode));
+    bench.assert_same("a", "b");
+    bench.sh(&format!("rm a/f; echo third > a/f; {own}"));
+    bench.copy("--inplace --overwrite=always -T a b").expect_code(0);
+    assert_eq!((bench.read("b/f"), bench.inode("b/f")), ("third\n".into(), inode));
+    bench.assert_same("a", "b");
+    // Ranges leave its mode alone.
+    bench.copy("--offset=1 --length=2 --dst-offset=1 --overwrite=always a/f b/f").expect_code(0);
+    assert_eq!((bench.mode("b/f"), bench.inode("b/f")), (0o444, inode));
 }

@@ -1,7 +1,8 @@
 //! Files that are written into where they stand.
 use dmover_model::{EntryError, EntryKind, ErrorClass, Metadata, Operation, Side};
+use dmover_sys::stat::FileType;
 use dmover_sys::xattr::Held;
-use dmover_sys::{Errno, OwnedFd, file, set, stat, xattr};
+use dmover_sys::{Errno, OwnedFd, file, path, set, stat, xattr};
 
 use super::{Supply, Unfinished};
 use crate::context::entry_error;
@@ -37,7 +38,7 @@ impl Mover<'_> {
     ) -> Result<OwnedFd, EntryError> {
         let shown = || level.target_path(last);
         let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
-        let fd = file::open_for_writing(&target.fd, last).map_err(fail)?;
+        let fd = self.open_own(target, last).map_err(fail)?;
         let found = self.engine.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
         let foreign = found.kind != EntryKind::File || found.links != 1;
         if foreign || found.identity == source.identity {
@@ -48,4 +49,28 @@ impl Mover<'_> {
         }
         Ok(fd)
     }
+
+    /// Opens a file for writing; without privilege also an own one whose mode does not let its owner write. It gets its mode
+    /// back at once: the descriptor is enough.
+    fn open_own(&self, target: &TargetDirectory, last: &[u8]) -> Result<OwnedFd, Errno> {
+        let privilege = self.engine.privilege;
+        let opened = file::open_for_writing(&target.fd, last);
+        if opened.as_ref().err() != Some(&Errno::ACCESS) || privilege.privileged {
+            return opened;
+        }
+        let pinned = path::pin_at(&target.fd, last)?;
+        let found = stat::stat_fd(&pinned)?;
+        let closed = found.mode & OWNER_OPENS != OWNER_OPENS;
+        if found.uid != privilege.uid || found.file_type() != FileType::RegularFile || !closed {
+            return opened;
+        }
+        let mode = found.mode & 0o7777;
+        set::mode_pinned(&pinned, mode | OWNER_OPENS)?;
+        let opened = file::open_for_writing(&target.fd, last);
+        set::mode_pinned(&pinned, mode)?;
+        opened
+    }
 }
+
+/// The permissions of an owner to read and to write.
+const OWNER_OPENS: u32 = 0o600;
