@@ -26,6 +26,8 @@ pub(crate) struct Attributes {
     /// The file system has answered what flags there are.
     pub knows_flags: bool,
     pub project: Project,
+    /// The project that the copy is to have; `None`: whatever it has.
+    pub project_there: Option<Project>,
     /// What the owning group may do, where an ACL says so and the mode's group bits are its mask.
     pub owning_group: Option<u32>,
 }
@@ -172,32 +174,6 @@ impl Engine {
         if early != 0 {
             self.set_flags(object, early, early)?;
         }
-        Ok(())
-    }
-
-    /// Sets the project id, once the entry has its final name: into a directory that hands its own
-    /// project down, nothing of another project can be renamed or linked (EXDEV). A source without a
-    /// project leaves what the destination hands down.
-    pub(crate) fn set_project(
-        &self,
-        object: Object<'_>,
-        attributes: &Attributes,
-    ) -> Result<(), EntryError> {
-        let wanted = attributes.project;
-        if !self.keeps(Attribute::Project) || wanted == Project::default() {
-            return Ok(());
-        }
-        let now = flags::project(object.fd).map_err(|e| object.fail(Operation::SetFlags, e))?;
-        match now {
-            Some(now) if now == wanted => return Ok(()),
-            Some(_) => match flags::set_project(object.fd, wanted) {
-                Ok(true) => return Ok(()),
-                Ok(false) | Err(Errno::PERM) => {}
-                Err(error) => return Err(object.fail(Operation::SetFlags, error)),
-            },
-            None => {}
-        }
-        self.loss(LossKind::Project, (object.path)(), format!("id {}", wanted.id));
         Ok(())
     }
 

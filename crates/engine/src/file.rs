@@ -181,7 +181,8 @@ impl Engine {
     ) -> Result<Supply, EntryError> {
         let metadata = self.settled(level, record, &fd, found)?;
         let shown = || level.source_path(record.name.as_bytes());
-        let attributes = self.read_attributes(fd.as_fd(), Held::Open, &shown)?;
+        let mut attributes = self.read_attributes(fd.as_fd(), Held::Open, &shown)?;
+        self.settle_project(level, EntryKind::File, &mut attributes, true)?;
         self.note_writers(level, &record.name, (&metadata, &fd));
         Ok(Supply { fd, metadata, attributes })
     }
@@ -562,7 +563,7 @@ impl Mover<'_> {
         decision: Decision,
     ) -> Result<Moved, EntryError> {
         let engine = self.engine;
-        let supply = engine.supply(level, record)?;
+        let mut supply = engine.supply(level, record)?;
         let last = record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let source_path = || level.source_path(record.name.as_bytes());
@@ -580,6 +581,7 @@ impl Mover<'_> {
                 .map_err(|e| entry_error(Side::Destination, Operation::SetMode, shown(), e))?;
             file.metadata = engine.mounts.metadata(&closed);
             engine.remove_foreign(engine.file_object(&file, &shown), &supply.attributes)?;
+            engine.settle_project(level, EntryKind::File, &mut supply.attributes, false)?;
         }
         if level.root.range.is_none() {
             let object = engine.file_object(&file, &shown);
@@ -676,7 +678,7 @@ impl Mover<'_> {
 /// Into a directory that hands its own project down, nothing of another project can be renamed or linked
 /// (EXDEV), so the file gets its project under its final name. Most files have none, and nothing is asked.
 fn project_waits(file: &Unfinished<'_>, attributes: &Attributes) -> bool {
-    attributes.project != flags::Project::default()
+    attributes.project_there.is_some()
         && matches!(flags::project(&file.target.fd), Ok(Some(project)) if project.inherit)
 }
 

@@ -415,7 +415,8 @@ impl Mover<'_> {
         let target = self.target_of(&level, large)?;
         let (fd, metadata) = self.source_version(&level, large)?;
         let source_path = || level.source_path(large.file.name.as_bytes());
-        let attributes = self.engine.read_attributes(fd.as_fd(), Held::Open, &source_path)?;
+        let mut attributes = self.engine.read_attributes(fd.as_fd(), Held::Open, &source_path)?;
+        self.engine.settle_project(&level, EntryKind::File, &mut attributes, true)?;
         let supply = Supply { fd, metadata, attributes };
         let mut made = Vec::new();
         if let Some(shape) = large.shape {

@@ -3,10 +3,11 @@ use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Identity, Metadata, Operation, PathBytes, RootId, Side,
     TreePath, Verb,
 };
+use dmover_sys::flags::Project;
 use dmover_sys::stat::{ATTRIBUTE_MOUNT_ROOT, Stat};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, flags, path, set, stat, xattr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
@@ -21,6 +22,8 @@ pub(crate) struct SourceDirectory {
     /// As it was when it was opened, before anything was read.
     pub metadata: Metadata,
     pub facts: Arc<Facts>,
+    /// The project that copies of what has none in it have, once that was asked.
+    pub handed_down: OnceLock<Project>,
 }
 
 /// A destination directory, open for creating entries.
@@ -43,6 +46,8 @@ pub(crate) struct TargetDirectory {
     pub opened_up: bool,
     /// New entries inherit inode flags.
     pub hands_down_flags: bool,
+    /// New entries inherit its project.
+    pub hands_down_project: bool,
 }
 
 impl TargetDirectory {
@@ -122,6 +127,7 @@ impl Level {
             fd: path::open_directory_at(&self.source.fd, b".")?,
             metadata: self.source.metadata.clone(),
             facts: Arc::clone(&self.source.facts),
+            handed_down: self.source.handed_down.clone(),
         };
         Ok(Self {
             root_id: self.root_id,
@@ -237,7 +243,7 @@ impl Engine {
             let class = ErrorClass::Unsupported;
             return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
         }
-        Ok(SourceDirectory { fd, metadata, facts })
+        Ok(SourceDirectory { fd, metadata, facts, handed_down: OnceLock::new() })
     }
 
     pub(crate) fn open_target(
@@ -293,6 +299,7 @@ impl Engine {
             steady: self.directories_apart,
             opened_up: false,
             hands_down_flags: false,
+            hands_down_project: false,
         };
         target.folds_case = target.facts.case_insensitive;
         if !fresh {
@@ -305,6 +312,7 @@ impl Engine {
         }
         let bits = bits.unwrap_or(0);
         target.hands_down_flags = bits & (flags::CARRIED | flags::PROJECT_INHERIT) != 0;
+        target.hands_down_project = bits & flags::PROJECT_INHERIT != 0;
         target.folds_case |= bits & flags::CASEFOLD != 0;
         Ok(target)
     }

@@ -43,6 +43,7 @@ mod mounts;
 mod mover;
 mod other;
 mod pace;
+mod project;
 pub mod queue;
 mod report;
 mod rights;

@@ -126,6 +126,50 @@ fn without_privilege_a_read_only_file_keeps_its_own_attributes() {
     }
 }
 
+const PROJECT: &str = include_str!("../../../testkit/python/set_project.py");
+
+#[test]
+fn a_project_that_an_entry_left_is_left_by_its_copy() {
+    let test = "a_project_that_an_entry_left_is_left_by_its_copy";
+    for image in images(test, &[FileSystem::Ext4, FileSystem::Xfs]) {
+        let bench = Bench::inside(image.path());
+        bench.write("project.py", PROJECT);
+        bench.write("none.py", PROJECT.replace("fields[0] |= XFLAG", "fields[0] &= ~XFLAG"));
+        bench.sh("mkdir -p a/d/below a/own; echo x > a/f; echo y > a/d/g; echo z > a/own/h; echo 1 > a/own/k");
+        let set = "python3 project.py 7 a/f a/d a/d/below a/d/g";
+        if bench.sh(&format!("{set} 2>/dev/null && echo kept || true")).is_empty() {
+            let why = format!("no projects on {}", image.file_system());
+            dmover_testkit::skip::skipped(test, &why);
+            continue;
+        }
+        bench.sync("a b", 0);
+        bench.assert_same("a", "b");
+        bench.sh("python3 none.py 0 a/f a/d a/d/below a/d/g");
+        bench.verify("a b", 1);
+        bench.sync("a b", 0);
+        bench.assert_same("a", "b");
+        bench.verify("a b", 0);
+        // One that the source's directory hands down, and the entry itself does not have.
+        bench.sh("python3 project.py 8 a/own; python3 none.py 8 a/own/h a/own/k");
+        bench.sync("a b", 0);
+        bench.assert_same("a", "b");
+        bench.sh("python3 none.py 0 a/own/h; echo new > a/own/i; python3 none.py 0 a/own/i; echo more >> a/own/k");
+        bench.sh("python3 none.py 0 a/own/k");
+        bench.verify("a b", 1);
+        bench.sync("a b", 0);
+        bench.assert_same("a", "b");
+        // The destination's own, which its directory hands down, stays.
+        bench.sh("mkdir c; python3 project.py 9 c");
+        bench.sync("a c", 0);
+        bench.verify("a c", 0);
+        let project = |path: &str| bench.sh(&format!("lsattr -pd {path} | awk '{{print $1}}'"));
+        assert_eq!((project("c/f"), project("c/own/h")), ("9\n".into(), "0\n".into()));
+        bench.sh("chmod 600 a/f; chmod 700 a/d");
+        bench.sync("a c", 0);
+        assert_eq!((project("c/f"), project("c/d")), ("9\n".into(), "9\n".into()));
+    }
+}
+
 #[test]
 fn without_privilege_an_own_read_only_file_is_written_in_place() {
     if !is_root() {

@@ -277,11 +277,9 @@ impl Mover<'_> {
         let Ok(other) = path::open_file_at(&base.fd, name, false) else { return Ok(false) };
         let shown = || level.source_path(record.name.as_bytes());
         let other_shown = || level.target_path(name);
-        let differs = engine.attribute_differences(
-            (source.as_fd(), other.as_fd()),
-            Held::Open,
-            (&shown, &other_shown),
-        )?;
+        let of = (level, EntryKind::File, Held::Open);
+        let sides = (source.as_fd(), other.as_fd());
+        let differs = engine.attribute_differences(of, sides, (&shown, &other_shown))?;
         Ok(differs.is_empty())
     }
 

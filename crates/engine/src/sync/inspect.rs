@@ -345,7 +345,8 @@ impl Mover<'_> {
         let last = record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let fds = (sides.source.as_fd(), sides.destination.as_fd());
-        let unseen = engine.attribute_differences(fds, sides.held, (&source_shown, &shown))?;
+        let of = (level, record.metadata.kind, sides.held);
+        let unseen = engine.attribute_differences(of, fds, (&source_shown, &shown))?;
         if unseen.is_empty() && !self.is_dressed_otherwise(planned) {
             return Ok(Decision::Skip);
         }
@@ -362,7 +363,10 @@ impl Mover<'_> {
         if now.version() != found.version() {
             return Err(changed(Side::Destination, shown()));
         }
-        let attributes = engine.read_attributes(sides.source.as_fd(), sides.held, &source_shown)?;
+        let kind = record.metadata.kind;
+        let mut attributes =
+            engine.read_attributes(sides.source.as_fd(), sides.held, &source_shown)?;
+        engine.settle_project(level, kind, &mut attributes, false)?;
         if record.metadata.kind == EntryKind::File && engine.is_recent(level, &record.metadata) {
             // It may have taken the place of another that looks alike since the names were compared, and its copy will look
             // younger than that.
@@ -373,7 +377,7 @@ impl Mover<'_> {
         let object = Object {
             fd: sides.destination.as_fd(),
             held: sides.held,
-            kind: record.metadata.kind,
+            kind,
             facts: &target.facts,
             made: false,
             replaces: None,

@@ -11,7 +11,6 @@ use dmover_model::{
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::verify::{Scope, Sight, describe, differences, is_sampled, merged};
 use dmover_plan::{chunk, retry};
-use dmover_sys::flags::Project;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, BorrowedFd, Errno, directory, path, stat};
 
@@ -613,14 +612,15 @@ impl Engine {
         };
         let sides = (level.source.fd.as_fd(), target.fd.as_fd());
         let (one, other) = (|| level.own_source_path(), || level.own_target_path());
-        Ok(kinds.and(self.attribute_differences(sides, Held::Open, (&one, &other))?))
+        let of = (level, EntryKind::Directory, Held::Open);
+        Ok(kinds.and(self.attribute_differences(of, sides, (&one, &other))?))
     }
 
     /// What differs in attributes that a look does not show.
     pub(crate) fn attribute_differences(
         &self,
+        (level, kind, held): (&Level, EntryKind, Held),
         (source, destination): (BorrowedFd<'_>, BorrowedFd<'_>),
-        held: Held,
         (source_shown, shown): Shown<'_>,
     ) -> Result<DifferenceSet, EntryError> {
         let expected = self.read_attributes(source, held, source_shown)?;
@@ -638,10 +638,11 @@ impl Engine {
         if keeps(Attribute::Flags) && flags_differ(expected.flags, found.flags) {
             kinds.insert(DifferenceKind::Flags);
         }
-        // Without a project of its own an entry takes that of its new directory.
-        let has_project = expected.project != Project::default();
-        if keeps(Attribute::Project) && has_project && expected.project != found.project {
-            kinds.insert(DifferenceKind::Project);
+        if keeps(Attribute::Project) && held == Held::Open && expected.project != found.project {
+            let wanted = self.expected_project(level, kind, expected.project)?;
+            if wanted.is_some_and(|wanted| wanted != found.project) {
+                kinds.insert(DifferenceKind::Project);
+            }
         }
         Ok(kinds)
     }
@@ -655,7 +656,8 @@ impl Engine {
         let sides = (pair.source.fd.as_fd(), pair.destination.fd.as_fd());
         let source_shown = || level.source_path(record.name.as_bytes());
         let shown = || level.target_path(record.destination_name().as_bytes());
-        self.attribute_differences(sides, Held::Open, (&source_shown, &shown))
+        let of = (level, EntryKind::File, Held::Open);
+        self.attribute_differences(of, sides, (&source_shown, &shown))
     }
 
     /// The same for what has no content.
@@ -675,7 +677,8 @@ impl Engine {
         let destination =
             path::pin_at(&target.fd, last).map_err(|e| fail(Side::Destination, shown(), e))?;
         let sides = (source.as_fd(), destination.as_fd());
-        self.attribute_differences(sides, Held::Pinned, (&source_shown, &shown))
+        let of = (level, record.metadata.kind, Held::Pinned);
+        self.attribute_differences(of, sides, (&source_shown, &shown))
     }
 }
 

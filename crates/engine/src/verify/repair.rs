@@ -82,7 +82,8 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let record = &planned.record;
-        let supply = engine.supply(level, record)?;
+        let mut supply = engine.supply(level, record)?;
+        engine.settle_project(level, EntryKind::File, &mut supply.attributes, false)?;
         let Some(found) = &planned.existing else { return Ok(()) };
         // What differs is known of these versions only.
         if finding.source != Some(supply.metadata.version()) {

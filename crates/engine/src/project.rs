@@ -1,0 +1,115 @@
+//! Project ids: those of the source, and those that a directory of the destination hands down.
+use dmover_model::{
+    Attribute, EntryError, EntryKind, Identity, LossKind, Operation, Side, TreePath,
+};
+use dmover_sys::flags::{self, Project};
+use dmover_sys::{Errno, OwnedFd, path};
+
+use crate::attributes::{Attributes, Object};
+use crate::context::{Engine, entry_error};
+use crate::level::Level;
+
+const NONE: Project = Project { id: 0, inherit: false };
+
+impl Engine {
+    /// The project that the copy of an entry of this level, or of the level's own directory, should have if its source has
+    /// `source`. `None`: whatever it has.
+    ///
+    /// What DEST itself hands down is the choice of whoever made it, and often a quota: entries without a project have that
+    /// one, unless a directory above them has a project at the source. Then they were taken out of it on purpose.
+    pub(crate) fn expected_project(
+        &self,
+        level: &Level,
+        kind: EntryKind,
+        source: Project,
+    ) -> Result<Option<Project>, EntryError> {
+        if source != NONE {
+            return Ok(Some(source));
+        }
+        let is_directory = kind == EntryKind::Directory;
+        // What a root, or an entry that is one, lies in is not of this job.
+        if !level.root.is_directory || (is_directory && level.path.is_root()) {
+            return Ok(None);
+        }
+        let there = if is_directory {
+            self.handed_down(level, false)?
+        } else if let Some(known) = level.source.handed_down.get() {
+            *known
+        } else {
+            let found = self.handed_down(level, true)?;
+            *level.source.handed_down.get_or_init(|| found)
+        };
+        Ok(Some(Project { inherit: there.inherit && is_directory, ..there }))
+    }
+
+    /// What entries without a project have in a directory, or beside it.
+    fn handed_down(&self, level: &Level, inside: bool) -> Result<Project, EntryError> {
+        let fail = |operation, e| entry_error(Side::Source, operation, level.own_source_path(), e);
+        let asks = |object: &OwnedFd| {
+            let found = flags::project(object).map_err(|e| fail(Operation::ReadXattr, e));
+            found.map(Option::unwrap_or_default)
+        };
+        if inside && asks(&level.source.fd)? != NONE {
+            return Ok(NONE);
+        }
+        let mut above: Option<OwnedFd> = None;
+        for _ in level.path.components() {
+            let below = above.as_ref().unwrap_or(&level.source.fd);
+            let next = match path::open_directory_at(below, b"..") {
+                // Who may not look cannot tell; it counts as none.
+                Err(Errno::ACCESS) => break,
+                next => next.map_err(|e| fail(Operation::Open, e))?,
+            };
+            if asks(&next)? != NONE {
+                return Ok(NONE);
+            }
+            above = Some(next);
+        }
+        let top = self.open_target(&level.root, &TreePath::root(), Identity::default())?;
+        let there = top.map(|top| flags::project(&top.fd)).transpose().map_err(|e| {
+            entry_error(Side::Destination, Operation::ReadXattr, level.own_target_path(), e)
+        })?;
+        Ok(there.flatten().filter(|there| there.inherit).unwrap_or(NONE))
+    }
+
+    /// Finds out which project the copy of a file that has these attributes is to have. For a new file nothing has to be
+    /// asked but where the destination's directory hands a project down.
+    pub(crate) fn settle_project(
+        &self,
+        level: &Level,
+        kind: EntryKind,
+        attributes: &mut Attributes,
+        is_new: bool,
+    ) -> Result<(), EntryError> {
+        let source = attributes.project;
+        let inherits = level.target.as_ref().is_some_and(|target| target.hands_down_project);
+        let is_plain = source == NONE && is_new && !inherits;
+        if self.spec.policy.preserve.has(Attribute::Project) && !is_plain {
+            attributes.project_there = self.expected_project(level, kind, source)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the project id, once the entry has its final name: into a directory that hands its own
+    /// project down, nothing of another project can be renamed or linked (EXDEV).
+    pub(crate) fn set_project(
+        &self,
+        object: Object<'_>,
+        attributes: &Attributes,
+    ) -> Result<(), EntryError> {
+        let Some(wanted) = attributes.project_there else { return Ok(()) };
+        let fail = |e| entry_error(Side::Destination, Operation::SetFlags, (object.path)(), e);
+        match flags::project(object.fd).map_err(fail)? {
+            Some(now) if now == wanted => return Ok(()),
+            Some(_) => match flags::set_project(object.fd, wanted) {
+                Ok(true) => return Ok(()),
+                Ok(false) | Err(Errno::PERM) => {}
+                Err(error) => return Err(fail(error)),
+            },
+            None if wanted == NONE => return Ok(()),
+            None => {}
+        }
+        self.loss(LossKind::Project, (object.path)(), format!("id {}", wanted.id));
+        Ok(())
+    }
+}
