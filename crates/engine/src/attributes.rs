@@ -20,7 +20,7 @@ use crate::level::{ACCESS_ACL, DEFAULT_ACL, TargetDirectory};
 pub(crate) struct Attributes {
     /// Extended attributes, ACLs and capabilities included, system ones left out.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// System attributes that there were.
+    /// System attributes that there were and are told.
     pub left_out: u32,
     pub flags: Flags,
     /// The file system has answered what flags there are.
@@ -32,16 +32,20 @@ pub(crate) struct Attributes {
     pub owning_group: Option<u32>,
 }
 
-/// Names or prefixes of attributes that belong to a file system or a security module. Copying them
-/// blindly would be wrong at best: labels and signatures are made anew at the destination, and layouts
-/// have an option of their own.
+/// Attributes that belong to a file system or a security module, by their whole names. Copying them blindly would be wrong
+/// at best: labels and signatures are made anew at the destination, and layouts have an option of their own. A name that only
+/// begins like one of these is a user's own.
 const NEVER_COPIED: &[&[u8]] = &[
     b"security.selinux",
     b"security.ima",
     b"security.evm",
     b"security.apparmor",
     b"security.SMACK64",
-    b"trusted.overlay.",
+    b"security.SMACK64EXEC",
+    b"security.SMACK64IPIN",
+    b"security.SMACK64IPOUT",
+    b"security.SMACK64MMAP",
+    b"security.SMACK64TRANSMUTE",
     b"trusted.lov",
     b"trusted.lma",
     b"trusted.lmv",
@@ -51,15 +55,25 @@ const NEVER_COPIED: &[&[u8]] = &[
     b"trusted.dmv",
     b"trusted.hsm",
     b"trusted.version",
-    b"lustre.",
-    b"trusted.SGI_ACL_",
-    b"system.nfs4",
-    b"system.cifs",
-    b"system.ntfs",
 ];
 
+/// Namespaces of a file system, in which nobody else can have an attribute.
+const NAMESPACES_OF_SYSTEMS: &[&[u8]] = &[
+    b"lustre.",
+    b"trusted.overlay.",
+    b"system.cifs_",
+    b"system.nfs4_",
+    b"system.ntfs_",
+    b"system.smb3_",
+];
+
+/// The form in which XFS keeps ACLs, which it shows beside the ACLs themselves.
+const SHOWN_TWICE: &[&[u8]] = &[b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
+
 pub(crate) fn is_never_copied(name: &[u8]) -> bool {
-    NEVER_COPIED.iter().any(|prefix| name.starts_with(prefix))
+    NEVER_COPIED.contains(&name)
+        || NAMESPACES_OF_SYSTEMS.iter().any(|namespace| name.starts_with(namespace))
+        || SHOWN_TWICE.contains(&name)
 }
 
 /// An entry at the destination whose attributes are being set.
@@ -104,7 +118,8 @@ impl Engine {
         if wanted {
             for name in xattr::list(fd, held).map_err(fail)?.unwrap_or_default() {
                 if is_never_copied(&name) {
-                    attributes.left_out += u32::from(self.keeps(Attribute::Xattr));
+                    let told = self.keeps(Attribute::Xattr) && !SHOWN_TWICE.contains(&&*name);
+                    attributes.left_out += u32::from(told);
                 } else if let Some(value) = self.read_xattr(fd, held, &name, shown)? {
                     attributes.xattrs.push((name, value));
                 }
@@ -653,6 +668,8 @@ fn rank(name: &[u8]) -> u8 {
 
 fn flag_words(bits: Flags) -> String {
     const WORDS: &[(Flags, &str)] = &[
+        (0x1, "secure deletion"),
+        (0x2, "undeletable"),
         (0x4, "compress"),
         (0x8, "sync"),
         (0x10, "immutable"),

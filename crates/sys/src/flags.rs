@@ -26,8 +26,9 @@ pub const CASEFOLD: Flags = 0x4000_0000;
 /// `FS_PROJINHERIT_FL`: new entries take the directory's project id.
 pub const PROJECT_INHERIT: Flags = 0x2000_0000;
 /// Flags that a copy carries over: those a user sets, not those that describe the file system's state.
-/// `SYNC`, `IMMUTABLE`, `APPEND`, `NODUMP`, `NOATIME`, `COMPR`, `NOCOMP`, `NOTAIL`, `DIRSYNC`, `TOPDIR`, `NOCOW`.
-pub const CARRIED: Flags = 0x8 | LOCKS | 0x40 | 0x80 | 0x8000 | 0x10000 | 0x20000 | EARLY;
+/// `SECRM`, `UNRM`, `SYNC`, `IMMUTABLE`, `APPEND`, `NODUMP`, `NOATIME`, `COMPR`, `NOCOMP`, `NOTAIL`, `DIRSYNC`, `TOPDIR`, `NOCOW`.
+pub const CARRIED: Flags =
+    0x1 | 0x2 | 0x8 | LOCKS | 0x40 | 0x80 | 0x8000 | 0x10000 | 0x20000 | EARLY;
 
 /// Of these, the ones that neither need an empty file nor forbid anything.
 pub const PLAIN: Flags = CARRIED & !EARLY & !LOCKS;

@@ -29,6 +29,8 @@ FS_IOC_FSGETXATTR = 0x801C581F
 XFLAG_PROJINHERIT = 0x200
 # Flags that a user sets on purpose; the rest describe the file system's own state.
 USER_FLAGS = {
+    0x01: "secure deletion",
+    0x02: "undeletable",
     0x04: "compress",
     0x08: "sync",
     0x10: "immutable",
@@ -36,7 +38,9 @@ USER_FLAGS = {
     0x40: "nodump",
     0x80: "noatime",
     0x400: "nocompress",
+    0x8000: "notail",
     0x10000: "dirsync",
+    0x20000: "topdir",
     0x800000: "nocow",
 }
 USER_FLAGS_MASK = sum(USER_FLAGS)

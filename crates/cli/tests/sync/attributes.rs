@@ -171,6 +171,40 @@ fn a_project_that_an_entry_left_is_left_by_its_copy() {
 }
 
 #[test]
+fn every_flag_that_a_user_sets_is_carried() {
+    let Some(image) =
+        Image::create_or_skip("every_flag_that_a_user_sets_is_carried", FileSystem::Ext4, 64 << 20)
+    else {
+        return;
+    };
+    let bench = Bench::inside(image.path());
+    bench.sh("mkdir -p a/d; touch a/f a/g; chattr +su a/f; chattr +su a/d");
+    bench.sync("a b", 0);
+    bench.assert_same("a", "b");
+    bench.sh("chattr -s a/f; chattr +u a/g; chattr -u a/d");
+    bench.verify("a b", 1);
+    bench.sync("a b", 0);
+    let flags = |path: &str| bench.sh(&format!("cd {path}; lsattr -R . | sort"));
+    assert_eq!(flags("b"), flags("a"));
+    bench.assert_same("a", "b");
+    bench.verify("a b", 0);
+    bench.sh("rm -rf a/* b/*");
+}
+
+#[test]
+fn an_acl_that_arrived_is_not_told_as_left_out() {
+    let test = "an_acl_that_arrived_is_not_told_as_left_out";
+    for image in images(test, &[FileSystem::Xfs, FileSystem::Ext4]) {
+        let bench = Bench::inside(image.path());
+        bench.sh("mkdir -p a/d; touch a/f; setfacl -m u:5:r a/f; setfacl -d -m u:6:rx a/d");
+        let pass = bench.sync("-v a b", 0);
+        assert_eq!(pass.number("system_attributes"), 0, "{}", pass.0.tell());
+        assert!(!pass.0.tell().contains("system_attribute\""), "{}", pass.0.tell());
+        bench.assert_same("a", "b");
+    }
+}
+
+#[test]
 fn without_privilege_an_own_read_only_file_is_written_in_place() {
     if !is_root() {
         skip!("needs root to become another user");
@@ -191,4 +225,34 @@ fn without_privilege_an_own_read_only_file_is_written_in_place() {
     // Ranges leave its mode alone.
     bench.copy("--offset=1 --length=2 --dst-offset=1 --overwrite=always a/f b/f").expect_code(0);
     assert_eq!((bench.mode("b/f"), bench.inode("b/f")), (0o444, inode));
+}
+
+#[test]
+fn attributes_are_left_out_by_their_whole_name() {
+    if !is_root() {
+        skip!("needs root");
+    }
+    for image in images("attributes_are_left_out_by_their_whole_name", &[FileSystem::Ext4]) {
+        let bench = Bench::inside(image.path());
+        bench.sh(
+            "mkdir -p a/d; touch a/f
+             for at in a/f a/d; do
+                 for name in trusted.something trusted.version2 trusted.linked trusted.hsmx \
+                         trusted.SGI_ACL_FILES security.imaginary security.evmx security.selinux2 \
+                         trusted.overlays security.apparmors security.SMACK64X; do
+                     setfattr -n $name -v 1 $at
+                 done
+                 # What is a file system's own is made anew.
+                 setfattr -n trusted.lov -v 1 $at; setfattr -n trusted.overlay.origin -v 1 $at
+             done",
+        );
+        let pass = bench.sync("a b", 0);
+        assert_eq!(pass.number("system_attributes"), 4, "{}", pass.0.tell());
+        bench.sh("for at in a/f a/d; do setfattr -x trusted.lov $at; setfattr -x trusted.overlay.origin $at; done");
+        bench.assert_same("a", "b");
+        bench.sh("for at in a/f a/d; do setfattr -x trusted.something $at; setfattr -n security.imaginary -v 2 $at; done");
+        bench.verify("a b", 1);
+        bench.sync("a b", 0);
+        bench.assert_same("a", "b");
+    }
 }
