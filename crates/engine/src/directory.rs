@@ -259,7 +259,8 @@ impl Mover<'_> {
             return Ok(());
         }
         self.check_lease(level, b"")?;
-        let mut attributes = engine.read_attributes(source.fd.as_fd(), Held::Open, &source_shown)?;
+        let mut attributes =
+            engine.read_attributes(source.fd.as_fd(), Held::Open, &source_shown)?;
         let plain = target.made && !target.hands_down_project;
         engine.settle_project(level, EntryKind::Directory, &mut attributes, plain)?;
         let object = directory_object(target, &shown);

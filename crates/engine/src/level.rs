@@ -7,8 +7,8 @@ use dmover_sys::flags::Project;
 use dmover_sys::stat::{ATTRIBUTE_MOUNT_ROOT, Stat};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, flags, path, set, stat, xattr};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use crate::capability::Facts;
 use crate::context::{Engine, Privilege, entry_error};

@@ -256,3 +256,29 @@ fn attributes_are_left_out_by_their_whole_name() {
         bench.assert_same("a", "b");
     }
 }
+
+#[test]
+fn specials_with_two_names_stay_one_inode_where_directories_are_in_the_way() {
+    let kinds = ["mkfifo a/1", "ln -s x a/1", "echo x > a/1"];
+    let devices = ["mknod a/1 c 1 3", "mknod a/1 b 7 200"];
+    let kinds = kinds.iter().chain(devices.iter().filter(|_| is_root()));
+    for make in kinds {
+        for renames in ["", "--no-renames"] {
+            for (change, names) in [
+                ("mv a/1 a/3; rm b/2; mkdir -p b/2/x", ["2", "3"]),
+                ("mv a/2 a/3; rm b/1; mkdir -p b/1/x", ["1", "3"]),
+                ("mv a/1 a/3; mkdir -p b/3/x", ["2", "3"]),
+                ("mv a/2 a/0; mkdir -p b/0/x", ["0", "1"]),
+            ] {
+                let bench = Bench::new();
+                bench.sh(&format!("mkdir a; {make}; ln a/1 a/2"));
+                bench.sync("--delete a b", 0);
+                bench.sh(change);
+                bench.sync(&format!("--delete {renames} a b"), 0);
+                let inodes = names.map(|name| bench.inode(&format!("b/{name}")));
+                assert_eq!(inodes[0], inodes[1], "{make}; {change} {renames}");
+                bench.assert_same("a", "b");
+            }
+        }
+    }
+}

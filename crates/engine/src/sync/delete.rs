@@ -111,7 +111,7 @@ impl Mover<'_> {
         if let Some(found) = &planned.existing {
             let metadata = &planned.record.metadata;
             if self.clear_name(level, planned.record.destination_name(), found)
-                && metadata.kind == EntryKind::File
+                && metadata.kind != EntryKind::Directory
                 && metadata.links > 1
             {
                 // When its place is free its other names are long dealt with.
