@@ -46,6 +46,8 @@ pub(crate) struct RunFacts {
     pub directories_apart: bool,
     /// Whatever was changed at the source before this, an earlier pass has seen.
     pub seen_before: Option<Timestamp>,
+    /// When that pass ended: what was changed at the destination later, others have changed, or passes over less.
+    pub seen_until: Option<Timestamp>,
     /// Whatever was changed at the source after this was perhaps changed during the pass.
     pub pass_began: Timestamp,
     /// Earlier passes that began then, in seconds since 1970, did not come to their end.
@@ -130,6 +132,7 @@ impl Engine {
             keeps_journal: facts.keeps_journal,
             doubtful: parts.doubtful,
             seen_before: facts.seen_before,
+            seen_until: facts.seen_until,
             pass_began: facts.pass_began,
             suspect_since: facts.suspect_since,
             keeps_catalog: facts.keeps_catalog,

@@ -135,6 +135,8 @@ pub struct Engine {
     pub(crate) doubtful: Doubtful,
     /// Whatever was changed at the source before this, an earlier pass has seen.
     pub(crate) seen_before: Option<Timestamp>,
+    /// When that pass ended: what was changed at the destination later, others have changed, or passes over less.
+    pub(crate) seen_until: Option<Timestamp>,
     /// Whatever was changed at the source after this was perhaps changed during the pass.
     pub(crate) pass_began: Timestamp,
     /// The catalog does not know most directories, so that movers tell which ones they enter.

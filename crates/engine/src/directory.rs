@@ -293,6 +293,7 @@ impl Mover<'_> {
             && times
             && (now.immutable, now.append_only) == (source.immutable, source.append_only)
             && !engine.is_touched(level, source, now)
+            && !engine.is_foreign(level, now)
             && !engine.was_renamed_itself(level)
             && !self.is_unlike(source, now)
     }

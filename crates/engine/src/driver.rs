@@ -330,6 +330,7 @@ impl Run {
             // A list may name one directory several times.
             directories_apart: resolved.meetings.is_empty() && matches!(job.list, JobList::None),
             seen_before: last.as_ref().and_then(|last| last.seen_before(spec)),
+            seen_until: last.as_ref().and_then(|last| last.seen_until(spec)),
             pass_began: pass_began(record.as_ref(), last.as_ref()),
             suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
             umask: job.umask,

@@ -103,6 +103,7 @@ impl Mover<'_> {
         let metadata = |of| self.engine.mounts.metadata(of);
         let (new, old) = (metadata(new), metadata(old));
         !self.engine.is_touched(level, &new, &old)
+            && !self.engine.is_foreign(level, &old)
             && !self.engine.is_racy(&new, &old)
             && !self.engine.is_suspect(level, &old)
     }

@@ -328,7 +328,9 @@ impl Mover<'_> {
             granularity_ns: directory.facts.granularity_ns(),
             ranged: level.root.range.is_some(),
             flags_matter: self.flags_matter(level),
-            unlike: syncs && self.is_unlike(&record.metadata, metadata),
+            unlike: syncs
+                && (self.is_unlike(&record.metadata, metadata)
+                    || engine.is_foreign(level, metadata)),
             touched: syncs
                 && (engine.is_touched(level, &record.metadata, metadata)
                     || engine.was_renamed(level, name)),

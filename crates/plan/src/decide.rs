@@ -41,7 +41,7 @@ pub struct Existing<'a> {
     pub ranged: bool,
     /// Immutable and append-only flags are kept, so that their absence counts.
     pub flags_matter: bool,
-    /// It has another owner or mode than it should have.
+    /// It has another owner or mode than it should have, or may have other attributes.
     pub unlike: bool,
     /// The source may have been changed since it was brought over, whatever its size and time of the last write say.
     pub touched: bool,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 
 /// Number of the protocol between coordinator and movers. Others are refused.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// What to do about programs that do not understand each other.
 pub(crate) const ONE_VERSION: &str = "use one version of dmover for all";

@@ -1,7 +1,7 @@
 //! Attributes in later passes: what changed at the source arrives, what is gone there goes, and nothing is lost on the way.
 use super::Bench;
 use super::bench::{NOBODY, append, is_root};
-use dmover_testkit::image::{FileSystem, Image, Mounted};
+use dmover_testkit::image::{FileSystem, Image, ImageOptions, Mounted};
 use dmover_testkit::skip;
 
 /// Mounts of the file systems that a test runs on.
@@ -257,6 +257,35 @@ fn attributes_are_left_out_by_their_whole_name() {
     }
 }
 
+/// A change in the second in which a pass looks is told from none by no time of such a file system.
+#[test]
+fn what_changes_within_the_second_of_a_pass_is_not_missed_where_times_are_whole_seconds() {
+    let test = "what_changes_within_the_second_of_a_pass_is_not_missed_where_times_are_whole_seconds";
+    let options = ImageOptions {
+        size_bytes: 64 << 20,
+        mkfs_arguments: ["-I", "128"].map(str::to_owned).to_vec(),
+        ..ImageOptions::default()
+    };
+    let coarse = match Image::create_with(FileSystem::Ext4, &options) {
+        Ok(coarse) => coarse,
+        Err(why) => skip!("{test}: {why}"),
+    };
+    let bench = Bench::new();
+    let source = coarse.path().join("a");
+    bench.sh(&format!("mkdir {0}; ln -s {0} a", source.display()));
+    // Whether the second turns between the pass and the change is nobody's to choose.
+    for round in 0..6 {
+        bench.sh(&format!("mkdir a/d{round}; touch a/f{round}; mkfifo a/p{round}"));
+        bench.sync("a/ b", 0);
+        bench.sh(&format!(
+            "setfacl -d -m u:5:rx a/d{round}; setfattr -n user.q -v 1 a/f{round}
+             setfacl -m u:5:r a/p{round}"
+        ));
+        bench.sync("a/ b", 0);
+        bench.assert_same("a/", "b");
+    }
+}
+
 #[test]
 fn specials_with_two_names_stay_one_inode_where_directories_are_in_the_way() {
     let kinds = ["mkfifo a/1", "ln -s x a/1", "echo x > a/1"];
@@ -280,5 +309,45 @@ fn specials_with_two_names_stay_one_inode_where_directories_are_in_the_way() {
                 bench.assert_same("a", "b");
             }
         }
+    }
+}
+
+/// Neither size nor time nor owner nor mode shows it: the time of the change at the destination does.
+#[test]
+fn attributes_that_somebody_changed_at_the_destination_are_set_back() {
+    let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::Tmpfs];
+    for image in images("attributes_that_somebody_changed_at_the_destination_are_set_back", &all) {
+        let bench = Bench::inside(image.path());
+        bench.sh(
+            "mkdir -p a/d; echo x > a/f; mkfifo a/p; ln -s x a/l; setfattr -n user.q -v 1 a/f
+             setfattr -n user.q -v 1 a/d; setfacl -m u:5:r a/p; setfacl -d -m u:6:rx a/d",
+        );
+        bench.sync("a b", 0);
+        let _undo = bench.undo("chattr -R -f -i -a b");
+        let mut changes = vec![
+            "setfattr -n user.q -v 2 b/f",
+            "setfattr -x user.q b/d",
+            "setfattr -n user.new -v 1 b/d",
+            "setfacl -m u:7:rw b/f",
+            "setfacl -b b/p",
+            "setfacl -k b/d",
+            "setfacl -d -m u:8:rx b",
+        ];
+        if is_root() {
+            changes.push("setfattr -h -n trusted.q -v 1 b/l");
+            changes.push("setfattr -n trusted.q -v 1 b/p");
+        }
+        for change in changes {
+            bench.sh(change);
+            bench.verify("a b", 1);
+            bench.sync("--check a b", 1);
+            bench.sync("a b", 0);
+            bench.assert_same("a", "b");
+            bench.verify("a b", 0);
+        }
+        // It is not looked at for ever.
+        let before = super::bench::snapshot(&bench.at("b"));
+        assert_eq!(bench.sync("a b", 0).done(), [""; 0]);
+        assert_eq!(before.changes(&super::bench::snapshot(&bench.at("b"))), [""; 0]);
     }
 }

@@ -102,6 +102,8 @@ pub(crate) struct LastPass {
     /// When the last pass over everything began that came to its end, and failed at nothing: whatever was changed at the source
     /// before, it has seen, and brought over what it was to keep. Of older ones it is not known any more what failed.
     pub seen_before_ms: Option<i64>,
+    /// When that pass ended. What has changed at the destination since then, it was not the one who changed it.
+    pub seen_until_ms: Option<i64>,
     /// What that pass was to keep, and of what (JSON).
     pub seen_spec: Option<String>,
     /// When the first of the passes began that did not come to their end, if the last one did not.
@@ -111,12 +113,22 @@ pub(crate) struct LastPass {
 impl LastPass {
     /// See `seen_before_ms`: by the clock of file systems, and only if that pass has looked at what this one is about.
     pub fn seen_before(&self, spec: &JobSpec) -> Option<Timestamp> {
-        let known: serde_json::Value = serde_json::from_str(self.seen_spec.as_ref()?).ok()?;
-        let now: serde_json::Value = serde_json::from_str(&same_work(spec)).ok()?;
-        let selection = serde_json::from_value(known[1].clone()).ok()?;
-        let same = has_looked_at(&selection, &spec.selection)
-            && known[2]["preserve"] == now[2]["preserve"];
-        self.seen_before_ms.filter(|_| same).map(ticked)
+        self.seen_before_ms.filter(|_| self.has_seen(spec)).map(ticked)
+    }
+
+    /// See `seen_until_ms`, under the same conditions.
+    pub fn seen_until(&self, spec: &JobSpec) -> Option<Timestamp> {
+        self.seen_until_ms.filter(|_| self.has_seen(spec)).map(ticked)
+    }
+
+    /// Whether that pass has looked at what a job is about.
+    fn has_seen(&self, spec: &JobSpec) -> bool {
+        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+        let known = self.seen_spec.as_deref().and_then(read);
+        let Some((known, now)) = known.zip(read(&same_work(spec))) else { return false };
+        let selection = serde_json::from_value(known[1].clone());
+        selection.is_ok_and(|then| has_looked_at(&then, &spec.selection))
+            && known[2]["preserve"] == now[2]["preserve"]
     }
 
     /// The last pass of the job that has this directory, of which nothing is changed; `None` if there was none.
@@ -141,8 +153,8 @@ impl LastPass {
                     (SELECT 1 FROM pass AS later WHERE later.number > one.number \
                      AND later.state = 'finished' AND later.kind = 'whole' \
                      AND json_extract(later.spec, '$[1]') IN (json_extract(one.spec, '$[1]'), ?1))), \
-                   seen.begun_ms, seen.spec \
-                   FROM pass LEFT JOIN (SELECT begun_ms, spec FROM pass AS one \
+                   seen.begun_ms, seen.spec, seen.ended_ms \
+                   FROM pass LEFT JOIN (SELECT begun_ms, ended_ms, spec FROM pass AS one \
                     WHERE state = 'finished' AND kind = 'whole' AND number > (SELECT max(number) FROM pass) - ?2 \
                      AND NOT EXISTS (SELECT 1 FROM error WHERE error.pass = one.number \
                       AND NOT (side = 'source' AND class IN ('vanished', 'changed'))) \
@@ -156,9 +168,15 @@ impl LastPass {
             let entries: i64 = row.get(3)?;
             let (source, unfinished_since_ms) = (row.get(0)?, row.get(5)?);
             let (seen_before_ms, seen_spec) = (row.get(6)?, row.get(7)?);
-            let entries = entries as u64;
-            let last =
-                Self { source, clean, entries, seen_before_ms, seen_spec, unfinished_since_ms };
+            let last = Self {
+                source,
+                clean,
+                entries: entries as u64,
+                seen_before_ms,
+                seen_until_ms: row.get(8)?,
+                seen_spec,
+                unfinished_since_ms,
+            };
             Ok((last, row.get::<_, i64>(4)?))
         });
         let Some((last, then)) = row.optional().map_err(|error| failure(path, &error))? else {

@@ -145,7 +145,7 @@ impl Engine {
     /// either time, and every write of ours comes after the change that it brings over. But a name that is linked to a
     /// file, or taken from it, moves its time as well, so what the last pass cannot have seen counts in any case.
     pub(crate) fn is_touched(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
-        let changed_since = |seen| later(new.ctime, self.skew(level)) >= seen;
+        let changed_since = |seen| self.changed_at_the_latest(level, new) >= seen;
         self.is_later(level, new, old)
             || match self.seen_before {
                 Some(seen) => changed_since(seen),
@@ -156,7 +156,28 @@ impl Engine {
 
     /// The same by the times of both sides alone.
     pub(crate) fn is_later(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
-        later(new.ctime, self.skew(level)) >= old.ctime
+        self.changed_at_the_latest(level, new) >= old.ctime
+    }
+
+    /// When an entry of the source was last changed, at the latest by the clock of the destination. Where times are whole
+    /// seconds, the change may have come when the second was nearly over.
+    fn changed_at_the_latest(&self, level: &Level, new: &Metadata) -> Timestamp {
+        let cut = if new.ctime.nanoseconds == 0 { COARSE } else { Duration::ZERO };
+        later(new.ctime, self.skew(level) + cut)
+    }
+
+    /// Whether an entry of the destination was changed after the last pass over everything had ended, so that its attributes
+    /// may be anything. On other hosts' file systems clocks may differ by more than passes take, and nothing is known.
+    pub(crate) fn is_foreign(&self, level: &Level, old: &Metadata) -> bool {
+        let local = level.target.as_ref().is_some_and(|target| target.facts.local);
+        let cut = if old.ctime.nanoseconds == 0 { COARSE } else { Duration::ZERO };
+        local && self.seen_until.is_some_and(|until| later(old.ctime, cut) >= until)
+    }
+
+    /// Whether an entry of the destination that is locked (chattr(1)) was locked by an earlier pass, as its source was then.
+    /// What somebody else has locked since is not this program's to unlock.
+    pub(crate) fn is_own_lock(&self, level: &Level, old: &Metadata) -> bool {
+        old.is_locked() && self.seen_until.is_some() && !self.is_foreign(level, old)
     }
 
     /// Whether an entry of the source was perhaps changed, or renamed, since the pass began.
