@@ -289,7 +289,10 @@ impl Mover<'_> {
         if decision != Decision::Create {
             self.back_up(level, target, last)?;
             let mut renamed = directory::rename(&target.fd, name, last);
-            if renamed == Err(Errno::PERM) && locks && self.lift_file(target, last) {
+            if renamed == Err(Errno::PERM)
+                && (locks || self.is_locked_by_us(level, target, last))
+                && self.lift_file(target, last)
+            {
                 renamed = directory::rename(&target.fd, name, last);
             }
             return match renamed {
@@ -326,6 +329,19 @@ impl Mover<'_> {
     pub(crate) fn is_at(&self, target: &TargetDirectory, name: &[u8], identity: Identity) -> bool {
         let found = stat::stat_at(&target.fd, name, false);
         found.is_ok_and(|found| self.engine.mounts.identity(&found) == identity)
+    }
+
+    /// Whether an earlier pass has locked what stands under a name. Its source is not locked any more.
+    pub(crate) fn is_locked_by_us(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        last: &[u8],
+    ) -> bool {
+        let found = stat::stat_at(&target.fd, last, false);
+        found.is_ok_and(|found| {
+            self.engine.is_own_lock(level, &self.engine.mounts.metadata(&found))
+        })
     }
 
     pub(crate) fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {

@@ -356,8 +356,8 @@ impl Engine {
         Err(EntryError::plain(side, Operation::Open, class, shown.clone(), words))
     }
 
-    /// A directory that an earlier run has made immutable, as its source is, is opened up again; so is one that is
-    /// closed to its own owner.
+    /// A directory that an earlier run has made immutable, as its source is or was then, is opened up again; so is one that
+    /// is closed to its own owner.
     ///
     /// Only one that will be finished: it gets its flags back then.
     pub(crate) fn lift_directory(&self, level: &Level) -> bool {
@@ -369,8 +369,10 @@ impl Engine {
             return true;
         }
         let source = flags::get(&level.source.fd).ok().flatten().unwrap_or(0);
-        let target = target.filter(|_| source & flags::LOCKS != 0);
-        target.is_some_and(|t| self.lift_flags(t.fd.as_fd()))
+        let is_own = |t: &&TargetDirectory| {
+            source & flags::LOCKS != 0 || self.is_own_lock(level, &t.metadata)
+        };
+        target.filter(is_own).is_some_and(|t| self.lift_flags(t.fd.as_fd()))
     }
 
     /// Without privilege, an own directory that is closed to its owner has to be opened up to be

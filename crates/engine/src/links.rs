@@ -513,7 +513,14 @@ impl Mover<'_> {
         }
         if temporary.is_some() {
             let backed_up = self.back_up(level, target, last);
-            let placed = backed_up.and_then(|()| match directory::rename(&target.fd, name, last) {
+            let rename = || directory::rename(&target.fd, name, last);
+            let placed = backed_up.and_then(|()| match rename() {
+                Err(Errno::PERM)
+                    if self.is_locked_by_us(level, target, last)
+                        && self.lift_file(target, last) =>
+                {
+                    rename().map_err(|e| fail(Operation::Rename, e))
+                }
                 Err(_) if self.is_at(target, last, anchor.identity) => Ok(()),
                 result => result.map_err(|e| fail(Operation::Rename, e)),
             });

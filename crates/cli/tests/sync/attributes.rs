@@ -312,6 +312,43 @@ fn specials_with_two_names_stay_one_inode_where_directories_are_in_the_way() {
     }
 }
 
+#[test]
+fn locked_directories_go_and_are_filled_as_the_source_wants_it() {
+    let test = "locked_directories_go_and_are_filled_as_the_source_wants_it";
+    for image in images(test, &[FileSystem::Ext4, FileSystem::Xfs]) {
+        let bench = Bench::inside(image.path());
+        let (trash, unlock) = ("--trash=trash", "chattr -R -f -i -a a b trash || true");
+        for delete in ["--delete", "--delete=during", &format!("--delete {trash}")] {
+            bench.sh(
+                "mkdir -p a/i a/a a/full/i a/full/a; touch a/full/i/f a/stays
+                 chattr +i a/i a/full/i; chattr +a a/a a/full/a",
+            );
+            bench.sync(&format!("{delete} a b"), 0);
+            bench.assert_same("a", "b");
+            bench.sh("chattr -i a/i a/full/i; chattr -a a/a a/full/a; rm -r a/i a/a a/full");
+            bench.sync(&format!("{delete} a b"), 0);
+            bench.assert_same("a", "b");
+            // Whatever could not be removed would still stand here.
+            assert_eq!(bench.sh("ls -A b"), "stays\n", "{delete} on {}", image.file_system());
+            bench.sh(&format!("{unlock}; rm -rf a b trash"));
+        }
+        // Unlocked at the source, and changed in the same pass.
+        for flag in ["i", "a"] {
+            bench.sh(&format!(
+                "mkdir -p a/d/e; echo 1 > a/d/f; echo 2 > a/d/g; ln a/d/f a/h; chattr +{flag} a/d"
+            ));
+            bench.sync("a b", 0);
+            bench.sh(&format!(
+                "chattr -{flag} a/d; echo new > a/d/n; echo other > a/d/f; rm a/d/g; mkdir a/d/m
+                 mv a/d/e a/e; ln -s x a/d/l"
+            ));
+            bench.sync("--delete a b", 0);
+            bench.assert_same("a", "b");
+            bench.sh(&format!("{unlock}; rm -rf a b"));
+        }
+    }
+}
+
 /// Neither size nor time nor owner nor mode shows it: the time of the change at the destination does.
 #[test]
 fn attributes_that_somebody_changed_at_the_destination_are_set_back() {

@@ -38,7 +38,15 @@ impl Mover<'_> {
     ) -> Result<OwnedFd, EntryError> {
         let shown = || level.target_path(last);
         let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
-        let fd = self.open_own(target, last).map_err(fail)?;
+        let fd = match self.open_own(target, last) {
+            Err(Errno::PERM)
+                if self.is_locked_by_us(level, target, last) && self.lift_file(target, last) =>
+            {
+                self.open_own(target, last)
+            }
+            opened => opened,
+        };
+        let fd = fd.map_err(fail)?;
         let found = self.engine.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
         let foreign = found.kind != EntryKind::File || found.links != 1;
         if foreign || found.identity == source.identity {

@@ -368,7 +368,7 @@ impl Mover<'_> {
             Some(trash) => self
                 .once_more(target, || match trash.take(target, going) {
                     // An earlier pass has locked it, as its source was.
-                    Err(Errno::PERM) if name.kind != EntryKind::Directory => {
+                    Err(Errno::PERM) => {
                         self.unlocked(target, name, || trash.take(target, going))
                     }
                     taken => taken,
@@ -420,7 +420,12 @@ impl Mover<'_> {
     fn unlink(&self, target: &TargetDirectory, name: &ExtraName) -> Result<Gone, Errno> {
         let bytes = name.name.as_bytes();
         if name.kind == EntryKind::Directory {
-            return match directory::remove_directory(&target.fd, bytes) {
+            let remove = || directory::remove_directory(&target.fd, bytes);
+            let removed = match remove() {
+                Err(Errno::PERM) => self.unlocked(target, name, remove),
+                removed => removed,
+            };
+            return match removed {
                 Ok(()) => Ok(Gone::Removed),
                 Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(Gone::Holds),
                 Err(error) => Err(error),
@@ -451,6 +456,9 @@ impl Mover<'_> {
             return Err(Errno::PERM);
         }
         let done = action();
+        if name.kind == EntryKind::Directory && done.is_ok() {
+            return done; // nothing has its inode any more
+        }
         if !flags::set(&file, before)? {
             return Err(Errno::PERM);
         }
