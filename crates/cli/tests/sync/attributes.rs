@@ -228,6 +228,31 @@ fn without_privilege_an_own_read_only_file_is_written_in_place() {
 }
 
 #[test]
+fn zeroes_become_holes_in_files_that_are_updated_in_place() {
+    let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::Tmpfs];
+    for image in images("zeroes_become_holes_in_files_that_are_updated_in_place", &all) {
+        let bench = Bench::inside(image.path());
+        bench.sh("mkdir a; head -c 2M /dev/urandom > a/f; head -c 2M /dev/urandom > a/g");
+        bench.sync("a b", 0);
+        // The source has its zeroes in blocks.
+        let zero = "dd if=/dev/zero bs=64k conv=notrunc status=none";
+        bench.sh(&format!("{zero} of=a/f count=32; {zero} of=a/g count=20 seek=8; sync -f a"));
+        bench.sync("--sparse=always --inplace a b", 0);
+        bench.sh("cmp a/f b/f; cmp a/g b/g; sync -f b");
+        let kib = |path: &str| bench.sh(&format!("du -k {path} | cut -f1")).trim().parse().unwrap();
+        let (all, some): (u64, u64) = (kib("b/f"), kib("b/g"));
+        assert!(all < 64 && some < 900, "{}: {all} KiB, {some} KiB", image.file_system());
+        // Blocks of zeroes that are there already become holes too once the file is written.
+        bench.sh(&format!("{zero} of=b/f count=32; {zero} of=a/g count=4; printf x >> a/f"));
+        bench.sync("--sparse=always --inplace a b", 0);
+        bench.sync("--sparse=always a b", 0);
+        bench.sh("cmp a/f b/f; cmp a/g b/g; sync -f b");
+        let (all, some): (u64, u64) = (kib("b/f"), kib("b/g"));
+        assert!(all < 64 && some < 640, "{}: {all} KiB, {some} KiB", image.file_system());
+    }
+}
+
+#[test]
 fn attributes_are_left_out_by_their_whole_name() {
     if !is_root() {
         skip!("needs root");

@@ -1,5 +1,5 @@
 //! Writing only what differs from what stands there already.
-use dmover_model::{ByteRange, EntryError};
+use dmover_model::{ByteRange, EntryError, When};
 use dmover_observe::{Activity, Counter, station};
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::{BorrowedFd, Errno};
@@ -79,6 +79,8 @@ impl Engine {
     ) -> Result<u64, EntryError> {
         let half = (tools.buffer.len() / 2).min(BLOCK) / PIECE * PIECE;
         let (new, old) = tools.buffer.split_at_mut(half);
+        // Until the file system turns out not to punch holes.
+        let mut detects = self.spec.policy.sparse == When::Always;
         let mut written = 0;
         let mut at = range.start;
         while at < range.end {
@@ -103,7 +105,15 @@ impl Engine {
                 compare = there == wanted;
             }
             let mut block_written = 0;
-            for run in differing(at, &new[..wanted], compare.then_some(&old[..wanted])) {
+            let mut runs = differing(at, &new[..wanted], compare.then_some(&old[..wanted]));
+            if detects {
+                let zeroes = zero_runs(at, &new[..wanted]);
+                detects = punch(transfer, at, &zeroes)?;
+                if detects {
+                    runs = without(&runs, &zeroes);
+                }
+            }
+            for run in runs {
                 let bytes = &new[run.0..run.1];
                 file::write_all_at(transfer.destination, bytes, at + run.0 as u64)
                     .map_err(|e| transfer.write_error(e))?;
@@ -116,6 +126,62 @@ impl Engine {
         }
         Ok(written)
     }
+}
+
+/// Makes holes of runs that are none yet. Answers whether the file system can.
+fn punch(transfer: Transfer<'_>, at: u64, runs: &[(usize, usize)]) -> Result<bool, EntryError> {
+    for (start, end) in runs {
+        let (start, end) = (at + *start as u64, at + *end as u64);
+        let there = file::next_data(transfer.destination, start);
+        let is_hole = match there.map_err(|e| transfer.write_error(e))? {
+            DataRange::End => true,
+            DataRange::Data(data, _) => data >= end,
+            DataRange::Unknown => false,
+        };
+        let punched = is_hole
+            || file::punch_hole(transfer.destination, start, end - start)
+                .map_err(|e| transfer.write_error(e))?;
+        if !punched {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Runs of whole pieces of zeroes, as offsets in the buffer.
+fn zero_runs(at: u64, new: &[u8]) -> Vec<(usize, usize)> {
+    let first = (PIECE as u64 - at % PIECE as u64) as usize % PIECE;
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    let mut start = first;
+    while start + PIECE <= new.len() {
+        let end = start + PIECE;
+        if new[start..end].iter().all(|byte| *byte == 0) {
+            match runs.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => runs.push((start, end)),
+            }
+        }
+        start = end;
+    }
+    runs
+}
+
+/// What of some runs lies in no hole. Both are in order.
+fn without(runs: &[(usize, usize)], holes: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    let mut left = Vec::new();
+    for (start, end) in runs {
+        let mut at = *start;
+        for hole in holes.iter().filter(|hole| hole.1 > *start && hole.0 < *end) {
+            if hole.0 > at {
+                left.push((at, hole.0));
+            }
+            at = at.max(hole.1);
+        }
+        if at < *end {
+            left.push((at, *end));
+        }
+    }
+    left
 }
 
 /// Fills a buffer, short only at the end of the file.
@@ -165,5 +231,22 @@ mod tests {
         assert_eq!(differing(10, &new[10..], Some(&old[10..]))[0], (PIECE - 10, 3 * PIECE - 10));
         assert_eq!(differing(0, &old, Some(&old)), []);
         assert_eq!(differing(0, &old, None), [(0, 5 * PIECE)]);
+    }
+
+    #[test]
+    fn runs_of_zeroes_are_whole_pieces_and_are_not_written() {
+        let mut new = vec![1u8; 6 * PIECE];
+        new[PIECE..3 * PIECE].fill(0);
+        new[4 * PIECE - 1..5 * PIECE].fill(0);
+        let holes = zero_runs(0, &new);
+        assert_eq!(holes, [(PIECE, 3 * PIECE), (4 * PIECE, 5 * PIECE)]);
+        // A range that begins inside a piece.
+        assert_eq!(zero_runs(10, &new[10..])[0], (PIECE - 10, 3 * PIECE - 10));
+        assert_eq!(zero_runs(0, &new[..PIECE - 1]), []);
+        let all = [(0, 6 * PIECE)];
+        let left = [(0, PIECE), (3 * PIECE, 4 * PIECE), (5 * PIECE, 6 * PIECE)];
+        assert_eq!(without(&all, &holes), left);
+        assert_eq!(without(&[(PIECE, 2 * PIECE), (5 * PIECE, 6 * PIECE)], &holes), [left[2]]);
+        assert_eq!(without(&all, &[]), all);
     }
 }
