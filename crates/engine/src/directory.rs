@@ -1,9 +1,10 @@
 //! Directories: made closed, filled, and given their metadata when nothing is left below them.
 use dmover_model::{
-    Attribute, DirectoryRef, EntryError, EntryKind, ErrorClass, Identity, Metadata, Note,
-    Operation, Side, Verb,
+    Action, Attribute, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Identity, Item,
+    Metadata, Note, Operation, Side, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
+use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, set, stat};
@@ -245,10 +246,13 @@ impl Mover<'_> {
     fn try_to_finish(&self, level: &Level) -> Result<(), EntryError> {
         let engine = self.engine;
         let Some(target) = &level.target else { return Ok(()) };
-        if !level.root.is_directory || engine.spec.policy.dry_run || engine.clears_all() {
+        if !level.root.is_directory || engine.clears_all() {
             return Ok(());
         }
         station::at(Activity::TargetNames);
+        if engine.spec.policy.dry_run {
+            return self.preview_finish(level, target);
+        }
         let source = &level.source;
         let shown = || level.own_target_path();
         let source_shown = || level.own_source_path();
@@ -279,15 +283,71 @@ impl Mover<'_> {
         if now.mtime != mtime.truncated(step) || read {
             engine.set_times(object, &source.metadata)?;
         }
-        engine.carry_flags(object, &attributes, flags::LOCKS)
+        engine.carry_flags(object, &attributes, flags::LOCKS)?;
+        // Whatever was set has moved the change time.
+        let after = stat::stat_fd(&target.fd)
+            .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
+        if !target.made && engine.mounts.metadata(&after).ctime != now.ctime {
+            self.tell_updated(level, &now);
+        }
+        Ok(())
+    }
+
+    /// What a dry run tells of a directory that is there: whether finishing it would set anything.
+    fn preview_finish(&self, level: &Level, target: &TargetDirectory) -> Result<(), EntryError> {
+        let (engine, now) = (self.engine, &target.metadata);
+        if !engine.spec.verb.fills() || target.made || self.is_finished(level, target, now) {
+            return Ok(());
+        }
+        let source = &level.source.metadata;
+        let locks = (now.immutable, now.append_only) != (source.immutable, source.append_only);
+        let seen = self.is_unlike(source, now)
+            || !self.has_times(level, target, now)
+            || (locks && engine.spec.policy.preserve.has(Attribute::Flags));
+        let differs = seen || {
+            let of = (level, EntryKind::Directory, Held::Open);
+            let sides = (level.source.fd.as_fd(), target.fd.as_fd());
+            let (one, other) = (|| level.own_source_path(), || level.own_target_path());
+            !engine.attribute_differences(of, sides, (&one, &other))?.is_empty()
+        };
+        if differs {
+            self.tell_updated(level, now);
+        }
+        Ok(())
+    }
+
+    /// Whether a directory has the times of its source, where they are kept.
+    fn has_times(&self, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
+        let step = target.facts.granularity_ns();
+        now.mtime.truncated(step) == level.source.metadata.mtime.truncated(step)
+            || !self.engine.spec.policy.preserve.has(Attribute::Times)
+    }
+
+    /// Counts a directory that gets, or would get, attributes or times. One whose time alone differs is not listed: it has
+    /// got other names, each of which is.
+    fn tell_updated(&self, level: &Level, now: &Metadata) {
+        let (engine, source) = (self.engine, &level.source.metadata);
+        engine.count(Counter::DirectoriesUpdated);
+        engine.progress();
+        let only_time = now.mtime != source.mtime && !self.is_unlike(source, now);
+        if only_time || !engine.monitor.wants_items() {
+            return;
+        }
+        engine.show(Event::Item(Item {
+            path: level.own_source_path(),
+            target: level.own_target_path(),
+            action: Action::Dressed,
+            kind: EntryKind::Directory,
+            bytes: 0,
+            elapsed_us: 0,
+            itemized: itemize::columns(Action::Dressed, source, Some(now)),
+        }));
     }
 
     /// Whether a directory has all that its source has, as far as that shows: nothing has changed there since.
     fn is_finished(&self, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
         let (engine, source) = (self.engine, &level.source.metadata);
-        let step = target.facts.granularity_ns();
-        let times = now.mtime.truncated(step) == source.mtime.truncated(step)
-            || !engine.spec.policy.preserve.has(Attribute::Times);
+        let times = self.has_times(level, target, now);
         let filled = !target.made && !target.opened_up;
         filled
             && times

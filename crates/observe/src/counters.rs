@@ -89,6 +89,8 @@ counters! {
     EntriesReplaced = "entries_replaced",
     /// Entries whose owner, mode or other attributes were set, and nothing else.
     EntriesDressed = "entries_dressed",
+    /// Directories that were there and got attributes or times of their source.
+    DirectoriesUpdated = "directories_updated",
     /// Entries renamed at the destination as they were at the source.
     EntriesRenamed = "entries_renamed",
     /// Entries that only the destination has.
@@ -181,7 +183,7 @@ impl Counters {
 }
 
 /// What was done to entries, as opposed to what was seen of them.
-const DONE: [Counter; 23] = [
+const DONE: [Counter; 24] = [
     Counter::FilesCopied,
     Counter::DirectoriesCreated,
     Counter::SymlinksCopied,
@@ -198,6 +200,7 @@ const DONE: [Counter; 23] = [
     Counter::BytesByRing,
     Counter::EntriesReplaced,
     Counter::EntriesDressed,
+    Counter::DirectoriesUpdated,
     Counter::EntriesRenamed,
     Counter::EntriesDeleted,
     Counter::BytesDeleted,

@@ -134,6 +134,7 @@ fn changes(report: &JobReport) -> u64 {
         Counter::HardLinksCreated,
         Counter::EntriesRenamed,
         Counter::EntriesDressed,
+        Counter::DirectoriesUpdated,
         Counter::EntriesDeleted,
     ];
     counters.into_iter().map(|counter| report.counters.get(counter)).sum()

@@ -252,6 +252,7 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
         (Counter::FilesUnchanged, "  unchanged   "),
         (Counter::EntriesRenamed, "  renamed     "),
         (Counter::EntriesDressed, "  dressed     "),
+        (Counter::DirectoriesUpdated, "  directories "),
         (Counter::EntriesDeleted, "  deleted     "),
         (Counter::DeletesWithheld, "  withheld    "),
         (Counter::EntriesReplaced, "  replaced    "),

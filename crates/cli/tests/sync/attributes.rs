@@ -312,6 +312,43 @@ fn what_changes_within_the_second_of_a_pass_is_not_missed_where_times_are_whole_
 }
 
 #[test]
+fn a_check_sees_directories_that_differ_in_attributes_alone() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/d/e; touch a/d/f");
+    bench.sync("a b", 0);
+    bench.sync("--check a b", 0);
+    let mut changes = vec![
+        "chmod 700 a/d",
+        "touch -d 2001-01-01 a/d/e",
+        "setfacl -m u:5:rx a/d",
+        "setfacl -d -m u:5:rx a/d",
+        "setfattr -n user.q -v 1 a/d/e",
+        "setfattr -x user.q a/d/e",
+        "setfacl -k a/d",
+        "chmod 750 a",
+    ];
+    if is_root() {
+        changes.push("chown 5 a/d");
+        changes.push("chgrp 6 a");
+    }
+    for change in changes {
+        bench.sh(change);
+        let before = super::bench::snapshot(&bench.at("b"));
+        let pass = bench.sync("--check a b", 1);
+        assert_eq!(pass.number("directories_updated"), 1, "{change}: {}", pass.0.tell());
+        assert_eq!(before.changes(&super::bench::snapshot(&bench.at("b"))), [""; 0], "{change}");
+        let pass = bench.sync("a b", 0);
+        assert_eq!(pass.number("directories_updated"), 1, "{change}: {}", pass.0.tell());
+        bench.sync("--check a b", 0);
+        bench.assert_same("a", "b");
+    }
+    // The text says it as well.
+    bench.sh("chmod 701 a/d");
+    let run = bench.dmover("sync --check -i a b").expect_code(1);
+    assert!(run.stdout.contains(".d...p..... a/d"), "{}", run.tell());
+}
+
+#[test]
 fn specials_with_two_names_stay_one_inode_where_directories_are_in_the_way() {
     let kinds = ["mkfifo a/1", "ln -s x a/1", "echo x > a/1"];
     let devices = ["mknod a/1 c 1 3", "mknod a/1 b 7 200"];
