@@ -1,7 +1,10 @@
 //! Where a broker is, and how to be let in.
 use dmover_engine::Fatal;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+
+use crate::secret::{self, Guard};
 
 /// What `dmover broker` leaves for whoever may use it: the address with the secret, readable by its owner alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +29,8 @@ pub struct Address {
     pub(crate) url: String,
     pub(crate) secret: Secret,
     pub(crate) certificates: Option<String>,
+    /// Whoever uses it has said that it need not be safe.
+    pub(crate) insecure: bool,
 }
 
 /// What lets one in.
@@ -57,14 +62,16 @@ fn refused(what: impl Into<String>, hint: &str) -> Fatal {
 
 impl Address {
     /// Understands `--broker`: an address, the file that `dmover broker` has left, or `-` for what stands in that file on
-    /// standard input. `credentials`: a file with a token, with the seed of an nkey, or what `nsc` writes.
+    /// standard input. `credentials`: a file with a token, with the seed of an nkey, or what `nsc` writes. `insecure`: connections in
+    /// clear text are allowed.
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn new(broker: &str, credentials: Option<&Path>) -> Result<Self, Fatal> {
+    pub fn new(broker: &str, credentials: Option<&Path>, insecure: bool) -> Result<Self, Fatal> {
         let is_url = ["nats://", "tls://"].iter().any(|scheme| broker.starts_with(scheme));
         let mut address = if is_url {
-            Self { url: broker.to_owned(), secret: Secret::None, certificates: None }
+            let url = broker.to_owned();
+            Self { url, secret: Secret::None, certificates: None, insecure: false }
         } else if broker == "-" {
             Self::of_stdin(std::io::stdin().lock())?
         } else {
@@ -73,17 +80,44 @@ impl Address {
         if let Some(path) = credentials {
             address.secret = read_secret(path)?;
         }
-        Ok(address)
+        address.allowed(insecure)
+    }
+
+    /// The same of a word that need not be text. Nothing is read from standard input.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn of_word(word: &OsStr, insecure: bool) -> Result<Self, Fatal> {
+        match word.to_str().filter(|word| word.contains("://")) {
+            Some(url) => Self::new(url, None, insecure),
+            None => Self::of_file(Path::new(word))?.allowed(insecure),
+        }
+    }
+
+    fn allowed(mut self, insecure: bool) -> Result<Self, Fatal> {
+        self.insecure = insecure;
+        if insecure || !self.is_clear_text() {
+            return Ok(self);
+        }
+        let message = format!(
+            "connections to the broker {} would be in clear text, and anybody at that address could be the broker",
+            self.shown()
+        );
+        let hint = "use the file of a 'dmover broker' that was started without --insecure, or tls://HOST:PORT; with \
+                    --insecure they are allowed";
+        Err(refused(message, hint))
+    }
+
+    /// Whether anybody on the way can read and change what is said, and answer in the name of the broker.
+    pub fn is_clear_text(&self) -> bool {
+        let encrypted = |server: &str| server.trim_start().starts_with("tls://");
+        self.certificates.is_none() && !self.url.split(',').all(encrypted)
     }
 
     fn of_file(path: &Path) -> Result<Self, Fatal> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            refused(
-                format!("--broker '{shown}': {error}"),
-                "give nats://HOST:PORT, or the file that 'dmover broker' has written",
-            )
-        })?;
+        let hint = "give tls://HOST:PORT, or the file that 'dmover broker' has written";
+        let text = secret::read(path, Guard::Secret, "--broker", hint)?;
         let file: JoinFile = serde_json::from_str(&text).map_err(|error| {
             let hint = "give the file that 'dmover broker' has written";
             refused(format!("--broker '{shown}' is no file of a broker: {error}"), hint)
@@ -112,7 +146,7 @@ impl Address {
             (None, Some(token)) => Secret::Token(token),
             (None, None) => Secret::None,
         };
-        Self { url: file.url, secret, certificates: file.certificates }
+        Self { url: file.url, secret, certificates: file.certificates, insecure: false }
     }
 
     /// Where it is, without what lets one in.
@@ -130,16 +164,13 @@ impl Address {
 
 fn read_secret(path: &Path) -> Result<Secret, Fatal> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let hint = "give a file with a token, the seed of an nkey, or one of nsc";
-        refused(format!("--credentials '{shown}': {error}"), hint)
-    })?;
+    let hint = "give a file with a token, the seed of an nkey, or one of nsc";
+    let text = secret::read(path, Guard::Secret, "--credentials", hint)?;
     let text = text.trim();
     if text.contains("-----BEGIN NATS USER JWT-----") {
         return Ok(Secret::Credentials(path.to_owned()));
     }
     if text.is_empty() || text.contains(char::is_whitespace) {
-        let hint = "give a file with a token, the seed of an nkey, or one of nsc";
         return Err(refused(format!("--credentials '{shown}' has no secret in it"), hint));
     }
     // Seeds of users begin so (NATS, ADR-1).
@@ -153,9 +184,22 @@ mod tests {
 
     #[test]
     fn an_address_is_shown_without_its_secret() {
-        let address = Address::new("nats://me:secret@a:1,nats://b:2", None).unwrap();
+        let address = Address::new("nats://me:secret@a:1,nats://b:2", None, true).unwrap();
         assert_eq!(address.shown(), "nats://a:1,nats://b:2");
         assert!(!format!("{:?}", Secret::Token("secret".into())).contains("secret"));
+    }
+
+    #[test]
+    fn clear_text_is_used_only_where_it_is_allowed() {
+        for (url, is_clear) in
+            [("nats://a:1", true), ("tls://a:1", false), ("tls://a:1,nats://b:1", true)]
+        {
+            let address = Address::new(url, None, false);
+            assert_eq!(address.is_err(), is_clear, "{url}");
+            assert_eq!(Address::new(url, None, true).unwrap().is_clear_text(), is_clear);
+        }
+        let error = Address::new("nats://a:1", None, false).unwrap_err();
+        assert!(error.hint().contains("--insecure"), "{error}");
     }
 
     #[test]
@@ -177,12 +221,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
-            std::fs::write(&path, text).unwrap();
+            secret::write(&path, text, 0o600).unwrap();
             path
         };
         let seed = nkeys::KeyPair::new_user().seed().unwrap();
         let file = write("seed", &format!("{seed}\n"));
-        let address = Address::new("nats://a", Some(&file)).unwrap();
+        let address = Address::new("nats://a", Some(&file), true).unwrap();
         assert_eq!(address.secret, Secret::Nkey(seed.clone()));
         let file = write("token", "s3cret");
         assert_eq!(read_secret(&file).unwrap(), Secret::Token("s3cret".into()));
@@ -194,10 +238,10 @@ mod tests {
             certificates: None,
         };
         let file = write("join.json", &serde_json::to_string(&join).unwrap());
-        let address = Address::new(file.to_str().unwrap(), None).unwrap();
+        let address = Address::new(file.to_str().unwrap(), None, false).unwrap();
         assert_eq!((address.url.as_str(), address.secret), ("tls://h:4222", Secret::Nkey(seed)));
-        let error = Address::new(write("x", "{").to_str().unwrap(), None).unwrap_err();
+        let error = Address::new(write("x", "{").to_str().unwrap(), None, false).unwrap_err();
         assert!(error.to_string().contains("no file of a broker"), "{error}");
-        assert!(Address::new("nowhere", None).unwrap_err().to_string().contains("nowhere"));
+        assert!(Address::new("nowhere", None, false).unwrap_err().to_string().contains("nowhere"));
     }
 }

@@ -1,7 +1,7 @@
 //! Starts a `nats-server` that is configured as dmover needs it, for anybody.
 use dmover_engine::Fatal;
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::address::JoinFile;
+use crate::secret::{self, Guard};
 use crate::tls;
 
 /// The server has to answer within this.
@@ -73,6 +74,7 @@ impl Broker {
             let message = format!("cannot make '{}': {error}", state.display());
             refused(message, "name another directory with --state")
         })?;
+        check_owner(state)?;
         let lock = lock(state)?;
         let port = choose_port(options)?;
         let key = nkey(state)?;
@@ -276,7 +278,8 @@ fn choose_port(options: &BrokerOptions) -> Result<u16, Fatal> {
 /// The key that lets others in: that of the last time, or a new one.
 fn nkey(state: &Path) -> Result<nkeys::KeyPair, Fatal> {
     let path = state.join("user.nk");
-    if let Ok(seed) = std::fs::read_to_string(&path) {
+    if std::fs::symlink_metadata(&path).is_ok() {
+        let seed = secret::read(&path, Guard::Secret, "the key of the broker", "remove it")?;
         return nkeys::KeyPair::from_seed(seed.trim()).map_err(|error| {
             refused(format!("'{}' is no seed: {error}", path.display()), "remove it")
         });
@@ -307,11 +310,15 @@ fn certificate(options: &BrokerOptions, reached: &[String]) -> Result<Option<Cer
                 write(&key, &secret, 0o600)?;
                 write(&certificate, &text, 0o644)?;
             }
+            // Who could change them would be the broker.
+            let hint = "remove both, and let the broker make others";
+            secret::read(&key, Guard::Secret, "the key of the broker", hint)?;
+            secret::read(&certificate, Guard::Trust, "the certificate of the broker", hint)?;
             (certificate, key)
         }
     };
     let fail = |path: &Path, error: &dyn std::fmt::Display| {
-        let hint = "give files in PEM with --tls-certificate and --tls-key, or --tls";
+        let hint = "give files in PEM with --tls-certificate and --tls-key, or neither of them";
         refused(format!("'{}': {error}", path.display()), hint)
     };
     // The server looks for them from where it is started.
@@ -324,17 +331,29 @@ fn certificate(options: &BrokerOptions, reached: &[String]) -> Result<Option<Cer
 }
 
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Fatal> {
-    let fail = |error: std::io::Error| {
+    secret::write(path, text, mode).map_err(|error| {
         let message = format!("cannot write '{}': {error}", path.display());
         refused(message, "name another directory with --state")
-    };
-    // Never for a moment readable by others.
-    let new = path.with_extension("new");
-    let _ = std::fs::remove_file(&new);
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(mode).open(&new).map_err(fail)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fail)?;
-    std::fs::rename(&new, path).map_err(fail)
+    })
+}
+
+/// Whoever owns or may write the directory of a broker could put files of his own there.
+fn check_owner(state: &Path) -> Result<(), Fatal> {
+    let hint = "name a directory of your own with --state";
+    let found = std::fs::metadata(state)
+        .map_err(|error| refused(format!("'{}': {error}", state.display()), hint))?;
+    let own = dmover_sys::process::effective_uid();
+    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    if owner != own {
+        let message =
+            format!("'{}' belongs to user {owner}, and this is user {own}", state.display());
+        return Err(refused(message, hint));
+    }
+    if mode & 0o022 != 0 {
+        let message = format!("others may write to '{}' (mode {mode:o})", state.display());
+        return Err(refused(message, "'chmod 700 DIR' closes it"));
+    }
+    Ok(())
 }
 
 /// The configuration of nats-server. What it acknowledges it may lose in a power cut: the journal is the truth, and a coordinator

@@ -12,6 +12,7 @@ mod broker;
 mod clock;
 mod coordinator;
 mod heard;
+mod impostor;
 mod link;
 mod members;
 mod message;
@@ -19,6 +20,7 @@ mod mover;
 mod offered;
 pub mod placement;
 mod remote;
+mod secret;
 mod streams;
 mod tls;
 

@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::address::{Address, Secret};
+use crate::impostor::Watch;
 use crate::message::{self, Call, Reply};
 use crate::{streams, tls};
 
@@ -30,6 +31,8 @@ pub(crate) struct Link {
     pub jetstream: Context,
     pub runtime: Arc<Runtime>,
     pub shown: String,
+    /// Whoever uses it has said that it need not be safe.
+    pub insecure: bool,
     /// How many connections there have been.
     connections: watch::Receiver<u64>,
 }
@@ -54,7 +57,9 @@ impl Link {
             .ack_timeout(ANSWER_WITHIN)
             .build(client.clone());
         drop(entered);
-        let link = Self { client, jetstream, runtime: Arc::new(runtime), shown, connections };
+        let insecure = address.insecure;
+        let runtime = Arc::new(runtime);
+        let link = Self { client, jetstream, runtime, shown, insecure, connections };
         link.runtime.block_on(link.check())?;
         Ok(Arc::new(link))
     }
@@ -147,6 +152,7 @@ async fn connect(
     connected: watch::Sender<u64>,
 ) -> Result<Client, Fatal> {
     let connected = Arc::new(connected);
+    let watch = (!address.is_clear_text()).then(|| Arc::new(Watch::new(&address.url)));
     let shown = address.shown();
     let mut options = ConnectOptions::new()
         .name(format!("dmover {name}"))
@@ -163,11 +169,17 @@ async fn connect(
             if event == Event::Connected {
                 connected.send_modify(|connections| *connections += 1);
             }
+            let watch = watch.clone();
             async move {
                 match event {
                     Event::Connected => tracing::info!("connected to the broker"),
                     Event::Disconnected => tracing::warn!("the connection to the broker is lost"),
-                    other => tracing::info!(event = %other, "broker"),
+                    other => {
+                        tracing::info!(event = %other, "broker");
+                        if let (Event::ClientError(_), Some(watch)) = (other, watch) {
+                            watch.look().await;
+                        }
+                    }
                 }
             }
         });
@@ -181,8 +193,10 @@ async fn connect(
         })?,
     };
     if let Some(certificates) = &address.certificates {
-        options = options.tls_client_config(tls::trusting(certificates)?).require_tls(true);
+        options = options.tls_client_config(tls::trusting(certificates)?);
     }
+    // Whatever a server says of itself, or of others of its cluster.
+    options = options.require_tls(!address.is_clear_text());
     let servers: Vec<&str> = address.url.split(',').collect();
     let connected = tokio::time::timeout(2 * CONNECT_WITHIN, options.connect(servers)).await;
     let error = match connected {

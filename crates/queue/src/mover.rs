@@ -116,6 +116,7 @@ impl Mover {
                 Err(error) => return Err(error),
             }
         };
+        refuse_openness(&link)?;
         let info = MoverInfo {
             id: dmover_sys::process::random_u64(),
             protocol: PROTOCOL,
@@ -240,6 +241,19 @@ impl Mover {
             .map_err(Fatal::Thread)?;
         Ok(Session { run, thread, over })
     }
+}
+
+/// A mover with the rights of root does what the broker brings it: whoever may connect there could say what that is.
+fn refuse_openness(link: &Link) -> Result<(), Fatal> {
+    let is_privileged = dmover_sys::process::effective_uid() == 0
+        || !dmover_sys::process::capabilities_that_matter().is_empty();
+    if !is_privileged || link.insecure || link.client.server_info().auth_required {
+        return Ok(());
+    }
+    let message =
+        format!("the broker {} lets anybody in, and this mover has the rights of root", link.shown);
+    let hint = "have nats-server ask for credentials, or use 'dmover broker', which does; with --insecure it is allowed";
+    Err(Fatal::refused(message, hint))
 }
 
 /// What the network interfaces of this host have carried.

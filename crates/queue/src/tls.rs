@@ -65,7 +65,20 @@ impl ServerCertVerifier for Verifier {
         if self.known.iter().any(|known| known == end_entity) {
             return Ok(ServerCertVerified::assertion());
         }
-        self.signed.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        let signed = self.signed.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        signed.inspect_err(|error| {
+            let server = server_name.to_str();
+            tracing::warn!(
+                %server, %error,
+                "refused a server that shows another certificate than the broker's: is somebody else listening at its address?"
+            );
+        })
     }
 
     fn verify_tls12_signature(

@@ -41,7 +41,7 @@ impl Drop for Part {
 
 /// Starts a mover that says nothing.
 fn mover(mut command: Command, broker: &NatsServer, words: &[&str]) -> Result<Part> {
-    command.args(["mover", "--broker", &broker.url()]).args(words);
+    command.args(["mover", "--insecure", "--broker", &broker.url()]).args(words);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Ok(Part(command.spawn().context("cannot start a mover")?))
 }
@@ -108,7 +108,7 @@ fn against_one_process(
     let _mover = mover(Command::new(dmover), &broker, &[])?;
     let at = scratch.path().display();
     let command = format!("{} copy -q -T --no-state {at}/s {at}/d", dmover.display());
-    let through = format!("{command} --broker {}", broker.url());
+    let through = format!("{command} --insecure --broker {}", broker.url());
     let before = format!("rm -rf {at}/d; sleep 0.3");
     let answers = tempfile::tempdir()?;
     let duel = Duel {
@@ -153,7 +153,11 @@ fn four_hosts(args: &FleetArgs, dmover: &Path, name: &str) -> Result<()> {
     let at = mountpoint.display();
     let enter: Vec<String> = words_of(&cluster.host("base").command(dmover));
     let line = |broker: &NatsServer| {
-        format!("{} copy -q -T --no-state {at}/s {at}/d --broker {}", enter.join(" "), broker.url())
+        format!(
+            "{} copy -q -T --no-state {at}/s {at}/d --insecure --broker {}",
+            enter.join(" "),
+            broker.url()
+        )
     };
     let before = format!("rm -rf {}/d; sleep 0.3", backing.display());
     let (own, tool) = (line(&four.0), line(&one.0));

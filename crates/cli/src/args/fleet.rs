@@ -9,13 +9,17 @@ use super::LogFormatArg;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Movers elsewhere")]
 pub struct FleetArgs {
-    /// Have the work done by the movers ('dmover mover') behind this broker: nats://HOST:PORT (several of one cluster
-    /// separated by commas), or the file that 'dmover broker' has written
+    /// Have the work done by the movers ('dmover mover') behind this broker: the file that 'dmover broker' has written, or
+    /// tls://HOST:PORT (several of one cluster separated by commas)
     #[arg(long, value_name = "URL|FILE")]
     pub broker: Option<String>,
     /// A file with what the broker asks for: a token, the seed of an nkey, or a credentials file of nsc
     #[arg(long, value_name = "FILE", requires = "broker")]
     pub credentials: Option<OsString>,
+    /// Allow connections to the broker in clear text, which anybody on the way can read and change, and in which anybody at its
+    /// address can be the broker
+    #[arg(long, requires = "broker")]
+    pub insecure: bool,
     /// A mover that says nothing for so long has lost its tasks, which others get then
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "30s",
         requires = "broker")]
@@ -62,10 +66,15 @@ pub struct BrokerArgs {
     /// several networks
     #[arg(long, value_name = "HOST")]
     pub advertise: Vec<String>,
-    /// Encrypt connections (TLS) with a certificate that is made once; the file that lets others in has what they trust
-    #[arg(long, conflicts_with = "tls_certificate")]
+    /// Do not encrypt connections (TLS): anybody on the way can read and change them, and anybody at its address can be the broker.
+    /// Movers and jobs have to say --insecure as well
+    #[arg(long, conflicts_with_all = ["tls", "tls_certificate"])]
+    pub insecure: bool,
+    /// What is done without it as well: encrypt connections with a certificate that is made once
+    #[arg(long, hide = true, conflicts_with = "tls_certificate")]
     pub tls: bool,
-    /// Encrypt connections with this certificate (PEM; with those that have signed it, if others are to trust these)
+    /// Encrypt connections with this certificate (PEM; with those that have signed it, if others are to trust these), instead of
+    /// with one that is made once; the file that lets others in has what they trust
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_certificate: Option<OsString>,
     /// Its key
@@ -82,12 +91,16 @@ pub struct BrokerArgs {
 /// Arguments of `mover`.
 #[derive(Debug, Args)]
 pub struct MoverArgs {
-    /// The broker: nats://HOST:PORT, the file that 'dmover broker' has written, or '-': its content is on standard input
+    /// The broker: the file that 'dmover broker' has written, '-' (its content is on standard input), or tls://HOST:PORT
     #[arg(long, value_name = "URL|FILE|-", required = true)]
     pub broker: String,
     /// A file with what the broker asks for: a token, the seed of an nkey, or a credentials file of nsc
     #[arg(long, value_name = "FILE")]
     pub credentials: Option<OsString>,
+    /// Allow connections in clear text, and as root a broker that lets anybody in: whoever answers at its address, or
+    /// connects there, is believed as far as signatures do not say otherwise
+    #[arg(long)]
+    pub insecure: bool,
     /// Concurrent operations for each job, 0 chooses and adapts
     #[arg(short = 'j', long, value_name = "N", default_value_t = 0)]
     pub threads: usize,

@@ -72,9 +72,13 @@ pub struct SubmitArgs {
     /// How ssh is called, with options of its own
     #[arg(long, value_name = "COMMAND", default_value = "ssh", help_heading = "Movers")]
     pub ssh_command: String,
-    /// Use this broker instead of starting one: nats://HOST:PORT, or the file that 'dmover broker' has written
+    /// Use this broker instead of starting one: the file that 'dmover broker' has written, or tls://HOST:PORT
     #[arg(long, value_name = "URL|FILE", help_heading = "Broker")]
     pub broker: Option<OsString>,
+    /// Allow connections in clear text, which anybody on the way can read and change, and in which anybody at its address can be
+    /// the broker
+    #[arg(long, help_heading = "Broker")]
+    pub insecure: bool,
     /// The address that the broker listens on (default: the one that the other hosts reach)
     #[arg(long, value_name = "ADDRESS", conflicts_with = "broker", help_heading = "Broker")]
     pub listen: Option<IpAddr>,

@@ -46,9 +46,22 @@ fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
     let patience = Duration::from_millis(args.mover_wait);
     let (only, pool) = (args.only_movers.clone(), args.limit_pool.clone());
     let terms = Terms { lease, patience, only, pool };
-    let fleets = Address::new(broker, credentials)
+    let fleets = address(broker, credentials, args.insecure)
         .and_then(|address| NatsFleets::connect(&address, terms.clone()));
     fleets.map(|fleets| Some(Arc::new(fleets) as Arc<dyn Fleets>)).map_err(|error| fail(&error))
+}
+
+/// Where the broker is. Whoever does without safety hears so each time.
+fn address(broker: &str, credentials: Option<&Path>, insecure: bool) -> Result<Address, Fatal> {
+    let address = Address::new(broker, credentials, insecure)?;
+    if address.is_clear_text() {
+        let shown = address.shown();
+        say(&format!(
+            "dmover: warning: connections to the broker {shown} are in clear text (--insecure): others can read and change \
+             them, and can be the broker"
+        ));
+    }
+    Ok(address)
 }
 
 fn fail(error: &Fatal) -> ExitCode {
@@ -75,8 +88,8 @@ pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
         advertise: args.advertise.clone(),
         tls: match (&args.tls_certificate, &args.tls_key) {
             (Some(certificate), Some(key)) => Tls::Files(path(certificate), path(key)),
-            _ if args.tls => Tls::Own,
-            _ => Tls::None,
+            _ if args.insecure => Tls::None,
+            _ => Tls::Own,
         },
         program: args.nats_server.as_ref().map(path),
         search: environment("PATH").unwrap_or_default(),
@@ -113,6 +126,11 @@ fn watch_stdin(ended: &Arc<AtomicBool>) -> std::io::Result<()> {
 /// Waits for a signal, or for the end of the server.
 fn stay(mut broker: Broker, mut signals: Signals, eof: &AtomicBool) -> ExitCode {
     say(&format!("dmover: the broker answers at {} (process {})", broker.url, broker.pid()));
+    if broker.url.starts_with("nats://") {
+        say(
+            "dmover: warning: connections are in clear text (--insecure): others can read and change them",
+        );
+    }
     say("  hint: give the file that is named below to 'dmover mover' and to jobs, as --broker");
     line(&broker.join_file.display().to_string());
     loop {
@@ -159,7 +177,7 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         bytes_per_s: args.bwlimit,
     };
     let credentials = args.credentials.as_deref().map(Path::new);
-    let mover = Address::new(&args.broker, credentials)
+    let mover = address(&args.broker, credentials, args.insecure)
         .and_then(|address| Mover::connect(&address, options));
     let mover = match mover {
         Ok(mover) => mover,

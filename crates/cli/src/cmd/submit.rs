@@ -27,7 +27,7 @@ const VERBS: [&str; 4] = ["copy", "sync", "verify", "sum"];
 /// A batch job waits so long for a lock that an earlier copy of itself may still hold.
 const RETRY_IN_BATCH: Duration = Duration::from_mins(10);
 /// Stands for the broker that a job will get.
-const A_BROKER: &str = "nats://a-broker";
+const A_BROKER: &str = "tls://a-broker";
 /// Movers of an array that nobody ends leave after so long without a job.
 const IDLE_EXIT: &str = "1h";
 /// A job that was requeued is ended from outside within this.
@@ -240,6 +240,9 @@ impl Place<'_> {
         if self.args.threads > 0 {
             options.push(format!("-j{}", self.args.threads).into());
         }
+        if self.args.insecure {
+            options.push("--insecure".into());
+        }
         if self.args.job.is_empty() {
             options.extend(["--idle-exit".into(), IDLE_EXIT.into()]);
         }
@@ -248,7 +251,7 @@ impl Place<'_> {
 
     fn given_broker(&self) -> Result<Option<Given>> {
         let word = self.args.broker.as_ref().map(broker_word);
-        Ok(word.map(|word| Given::new(&word)).transpose()?)
+        Ok(word.map(|word| Given::new(&word, self.args.insecure)).transpose()?)
     }
 
     fn ssh(&self) -> Vec<OsString> {
@@ -366,6 +369,7 @@ impl Place<'_> {
             directory: self.directory(),
             environment,
             retry_for: retry.unwrap_or(if in_batch { RETRY_IN_BATCH } else { Duration::ZERO }),
+            insecure: args.insecure,
             warnings: if in_batch { vec![SIGUSR1, SIGUSR2] } else { Vec::new() },
         };
         let signals = listen(in_batch)?;
@@ -425,6 +429,7 @@ impl Place<'_> {
         pass("--threads", (args.threads > 0).then(|| args.threads.to_string().into()));
         let plain_ssh = args.ssh_command == "ssh";
         pass("--ssh-command", (!plain_ssh).then(|| args.ssh_command.clone().into()));
+        command.extend(args.insecure.then(|| "--insecure".into()));
         if !is_array {
             command.push("--".into());
             command.extend(args.job.iter().cloned());

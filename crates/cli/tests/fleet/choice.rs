@@ -70,7 +70,7 @@ fn jobs_of_one_pool_share_their_limits() {
     }
     let start = |source: &str| {
         let (url, limits) = (fleet.broker.url(), "--limit-pool far_fs --create-limit 50");
-        let line = format!("copy -T {limits} {source} far-{source} --broker {url}");
+        let line = format!("copy -T {limits} {source} far-{source} --insecure --broker {url}");
         fleet.bench.dmover.start(line.split(' ')).unwrap()
     };
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Connections to a broker are encrypted where that is asked for, and nobody else is taken for it.
+//! Connections to a broker are encrypted unless somebody asks for less, and nobody else is taken for it.
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 
@@ -47,7 +47,7 @@ fn a_broker_makes_a_certificate_and_only_who_shows_it_is_taken_for_the_broker() 
     }
     let bench = Bench::new();
     bench.sh("mkdir source; seq 9 > source/f");
-    let first = broker(&bench, "one", "--tls");
+    let first = broker(&bench, "one", "");
     assert!(
         greeting(&bench, "one").contains("\"tls_required\":true"),
         "{}",
@@ -56,25 +56,26 @@ fn a_broker_makes_a_certificate_and_only_who_shows_it_is_taken_for_the_broker() 
     assert_eq!(bench.sh("stat -c %a one/tls-key.pem one/join.json one").trim(), "600\n600\n700");
     copies(&bench, "one/join.json", "far");
     // From anywhere, on any host: the file has all that is needed.
-    bench.sh("mkdir sub; mv one/join.json sub/copy.json; cp sub/copy.json one/join.json");
+    bench
+        .sh("umask 077; mkdir sub; mv one/join.json sub/copy.json; cp sub/copy.json one/join.json");
     copies(&bench, "sub/copy.json", "far2");
     let plain = greeting(&bench, "one");
     assert!(!plain.is_empty());
     let join: serde_json::Value = serde_json::from_str(&bench.read("one/join.json")).unwrap();
     let url = join["url"].as_str().unwrap();
-    for wrong in [url.to_owned(), url.replace("tls://", "nats://")] {
+    for wrong in [url.to_owned(), format!("{} --insecure", url.replace("tls://", "nats://"))] {
         let run = bench.dmover(&format!("copy source none --broker {wrong}")).expect_code(2);
         assert!(run.stderr.contains("certificate that is not trusted"), "{}", run.tell());
     }
     // Somebody else listens there, with a certificate of his own.
     end(first);
-    let other = broker(&bench, "two", &format!("--tls --port {}", url.rsplit_once(':').unwrap().1));
+    let other = broker(&bench, "two", &format!("--port {}", url.rsplit_once(':').unwrap().1));
     let run = bench.dmover("copy source none --broker one/join.json").expect_code(2);
     assert!(run.stderr.contains("certificate that is not trusted"), "{}", run.tell());
     assert!(!bench.exists("none"));
     end(other);
     // Its own certificate stays the same over a restart.
-    let again = broker(&bench, "one", "--tls");
+    let again = broker(&bench, "one", "");
     copies(&bench, "sub/copy.json", "far3");
     end(again);
 }
@@ -101,7 +102,7 @@ fn certificates_of_a_site_will_do_signed_by_themselves_or_by_another() {
     let signed = broker(&bench, "two", "--tls-certificate chain.pem --tls-key leaf.key");
     copies(&bench, "two/join.json", "far2");
     // The signer alone is enough.
-    bench.sh(r#"python3 - <<'E'
+    bench.sh(r#"umask 077; python3 - <<'E'
 import json
 join = json.load(open("two/join.json"))
 join["certificates"] = open("ca.pem").read()
@@ -113,7 +114,7 @@ E"#);
         ("--tls-certificate self.key --tls-key self.key", "self.key"),
         ("--tls-certificate self.pem --tls-key nowhere", "nowhere"),
         ("--tls-certificate self.pem", "--tls-key"),
-        ("--tls --tls-certificate self.pem --tls-key self.key", "--tls"),
+        ("--insecure --tls-certificate self.pem --tls-key self.key", "--insecure"),
     ] {
         let run = bench.dmover(&format!("broker --state three {wrong}")).expect_code(2);
         assert!(run.stderr.contains(words), "{}", run.tell());

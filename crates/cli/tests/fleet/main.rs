@@ -9,6 +9,7 @@ mod choice;
 mod encryption;
 mod opinions;
 mod refusals;
+mod security;
 mod standby;
 mod topologies;
 mod verbs;
@@ -46,7 +47,8 @@ impl Fleet {
 
     /// The same, with another way to the broker.
     fn call_mover_by(&mut self, url: &str, words: &str) {
-        let words = ["mover", "--broker", url].into_iter().chain(words.split_whitespace());
+        let words =
+            ["mover", "--insecure", "--broker", url].into_iter().chain(words.split_whitespace());
         let mover = self.bench.dmover.start(words).unwrap();
         assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
         self.movers.push(mover);
@@ -55,6 +57,6 @@ impl Fleet {
     /// Runs a line through the broker.
     #[track_caller]
     fn dmover(&self, line: &str) -> Run {
-        self.bench.dmover(&format!("{line} --broker {}", self.broker.url()))
+        self.bench.dmover(&format!("{line} --insecure --broker {}", self.broker.url()))
     }
 }

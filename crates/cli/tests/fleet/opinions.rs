@@ -20,7 +20,8 @@ impl Fleet {
     fn call_mover_without(&mut self, denied: &[&'static str], words: &str) {
         let program = Dmover::new(PROGRAM).unwrap().in_directory(self.bench.root());
         let url = self.broker.url();
-        let words = ["mover", "--broker", &url].into_iter().chain(words.split_whitespace());
+        let words =
+            ["mover", "--insecure", "--broker", &url].into_iter().chain(words.split_whitespace());
         let mover = program.denied(denied, EIO).start(words).unwrap();
         assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
         self.movers.push(mover);
@@ -81,7 +82,17 @@ fn a_mover_that_was_left_out_is_asked_when_nobody_else_is_left() {
     fleet
         .bench
         .sh("mkdir source; cd source; for f in $(seq 400); do head -c 200 /dev/urandom > $f; done");
-    let words = ["copy", "-T", "--lease", "1s", "source", "far", "--broker", &fleet.broker.url()];
+    let words = [
+        "copy",
+        "-T",
+        "--lease",
+        "1s",
+        "source",
+        "far",
+        "--insecure",
+        "--broker",
+        &fleet.broker.url(),
+    ];
     let job = fleet.bench.dmover.start(words).unwrap();
     assert!(job.wait_for_stderr("gets no more tasks for 60 s", 1), "{}", job.stderr_so_far());
     fleet.movers.remove(0).kill().unwrap();

@@ -17,19 +17,21 @@ fn a_broker_that_is_not_there_or_lets_nobody_in_is_named() {
     }
     let bench = Bench::new();
     bench.sh("mkdir source");
-    let run = bench.dmover("copy source far --broker nats://127.0.0.1:1").expect_code(6);
+    let run = bench.dmover("copy source far --insecure --broker nats://127.0.0.1:1").expect_code(6);
     assert!(run.stderr.contains("nats://127.0.0.1:1 cannot be reached"), "{}", run.tell());
-    let run = bench.dmover("mover --broker-wait 0s --broker nats://127.0.0.1:1").expect_code(6);
+    let run = bench
+        .dmover("mover --broker-wait 0s --insecure --broker nats://127.0.0.1:1")
+        .expect_code(6);
     assert!(run.stderr.contains("cannot be reached"), "{}", run.tell());
     let run = bench.dmover("copy source far --broker nowhere.json").expect_code(2);
     assert!(run.stderr.contains("nowhere.json"), "{}", run.tell());
     let locked = NatsServer::start_local("authorization { token: \"s3cret\" }").unwrap();
     let url = locked.url();
     for verb in ["copy source far", "mover"] {
-        let run = bench.dmover(&format!("{verb} --broker {url}")).expect_code(2);
+        let run = bench.dmover(&format!("{verb} --insecure --broker {url}")).expect_code(2);
         assert!(run.stderr.contains("does not let us in"), "{}", run.tell());
-        bench.write("wrong", "another");
-        let run = bench.dmover(&format!("{verb} --broker {url} --credentials wrong"));
+        bench.sh("umask 077; echo another > wrong");
+        let run = bench.dmover(&format!("{verb} --insecure --broker {url} --credentials wrong"));
         assert!(run.expect_code(2).stderr.contains("does not let us in"));
     }
     assert!(!bench.exists("far"));
@@ -57,8 +59,10 @@ fn a_second_coordinator_is_refused_and_told_where_the_first_one_is() {
     let mut fleet = Fleet::new(0);
     fleet.bench.sh("mkdir source; seq 9 | (cd source; xargs touch)");
     // Without state there is no lock; both have one id.
-    let line =
-        format!("copy --no-state --mover-wait 1m -T source far --broker {}", fleet.broker.url());
+    let line = format!(
+        "copy --no-state --mover-wait 1m -T source far --insecure --broker {}",
+        fleet.broker.url()
+    );
     let start = || {
         let mut command = fleet.bench.dmover.command();
         command.env_remove("DMOVER_STATE_DIR").args(line.split_whitespace());
@@ -97,8 +101,9 @@ fn a_mover_with_another_file_system_under_the_same_path_gets_no_tasks() {
         ("mount --bind \"$1/../other\" \"$1\"", "is another directory here"),
     ];
     for (mount, why) in mounts {
-        let script =
-            format!("mount --make-rprivate / && {mount} && exec \"$2\" mover --broker \"$3\"");
+        let script = format!(
+            "mount --make-rprivate / && {mount} && exec \"$2\" mover --insecure --broker \"$3\""
+        );
         let mover = Command::new("unshare")
             .args(["--mount", "sh", "-c", &script, "sh", &there, PROGRAM, &url])
             .stdout(Stdio::null())
@@ -131,7 +136,18 @@ fn a_mover_with_other_mounts_below_the_roots_gets_no_tasks() {
     let url = fleet.broker.url();
     let call = |at: &str| {
         let script = with_mount(&fleet.bench.at(at).display().to_string());
-        let words = ["--mount", "sh", "-c", &script, "sh", PROGRAM, "mover", "--broker", &url];
+        let words = [
+            "--mount",
+            "sh",
+            "-c",
+            &script,
+            "sh",
+            PROGRAM,
+            "mover",
+            "--insecure",
+            "--broker",
+            &url,
+        ];
         let mut mover = Command::new("unshare").args(words).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(mover.stderr.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().contains("waiting for jobs")));
@@ -164,7 +180,14 @@ fn a_mover_with_other_mounts_below_the_roots_gets_no_tasks() {
     let script = with_mount(&plain.bench.at("source/sub").display().to_string());
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script, "sh", PROGRAM, "copy", "-T", "source", "far"]);
-    command.args(["--no-state", "--mover-wait", "3s", "--broker", &plain.broker.url()]);
+    command.args([
+        "--no-state",
+        "--mover-wait",
+        "3s",
+        "--insecure",
+        "--broker",
+        &plain.broker.url(),
+    ]);
     let output = command.current_dir(plain.bench.at("")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let why = "source/sub' is not what is mounted there where the coordinator runs";
@@ -199,11 +222,11 @@ fn a_mover_whose_mounts_change_leaves() {
         let mut fleet = Fleet::new(0);
         fleet.bench.sh("mkdir -p source/sub; head -c 24M /dev/urandom > source/large");
         let url = fleet.broker.url();
-        let words = ["--mount", PROGRAM, "mover", "--broker", &url];
+        let words = ["--mount", PROGRAM, "mover", "--insecure", "--broker", &url];
         let mut command = Command::new("unshare");
         let quiet = command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
         let mover = Ending(quiet.spawn().unwrap());
-        let line = "copy -T source far --bwlimit 3M --lease 2s --mover-wait 1m --broker";
+        let line = "copy -T source far --bwlimit 3M --lease 2s --mover-wait 1m --insecure --broker";
         let job = fleet.bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
         let until = Instant::now() + Duration::from_mins(1);
         // It has begun: poll.
@@ -237,8 +260,9 @@ fn a_mover_that_may_do_less_than_its_coordinator_gets_no_tasks() {
     let url = fleet.broker.url();
     let front = ["setpriv", "--bounding-set=-chown,-mknod", "--inh-caps=-chown,-mknod"];
     let front: Vec<_> = front.map(Into::into).to_vec();
-    let weak = fleet.bench.dmover.start_behind(&front, ["mover", "--broker", &url]).unwrap();
-    let line = format!("copy -T source far --broker {url}");
+    let weak =
+        fleet.bench.dmover.start_behind(&front, ["mover", "--insecure", "--broker", &url]).unwrap();
+    let line = format!("copy -T source far --insecure --broker {url}");
     let job = fleet.bench.dmover.start(line.split(' ')).unwrap();
     let words = "the coordinator has CAP_CHOWN, CAP_MKNOD, and this mover has not";
     assert!(job.wait_for_stderr(words, 1), "{}", job.stderr_so_far());
@@ -280,12 +304,12 @@ fn a_mover_whose_clock_is_an_hour_wrong_is_refused_and_one_that_is_minutes_wrong
     let fleet = Fleet::new(0);
     let (bench, url) = (&fleet.bench, fleet.broker.url());
     let call = |clock: &WrongClock| {
-        let words = ["mover", "--broker", &url];
+        let words = ["mover", "--insecure", "--broker", &url];
         bench.dmover.start_behind(&clock.words(), words).unwrap()
     };
     bench.sh("mkdir source; seq 9 | (cd source; xargs touch)");
     let late = call(&far);
-    let words = format!("sync source far --broker {url} --mover-wait 1m");
+    let words = format!("sync source far --insecure --broker {url} --mover-wait 1m");
     let job = bench.dmover.start(words.split_whitespace()).unwrap();
     assert!(job.wait_for_stderr("60 min ahead of that of the coordinator; set both clocks", 1));
     assert!(late.wait_for_stderr("60 min ahead", 1), "{}", late.stderr_so_far());
@@ -312,9 +336,9 @@ fn a_mover_whose_clock_goes_wrong_while_it_works_is_refused() {
     let mut fleet = Fleet::new(0);
     fleet.bench.sh("mkdir source; head -c 40M /dev/urandom > source/f");
     let url = fleet.broker.url();
-    let words = format!("copy -T --bwlimit 4M --lease 2s source far --broker {url}");
+    let words = format!("copy -T --bwlimit 4M --lease 2s source far --insecure --broker {url}");
     let job = fleet.bench.dmover.start(words.split(' ')).unwrap();
-    let wrong = ["mover", "--broker", &url];
+    let wrong = ["mover", "--insecure", "--broker", &url];
     let wrong = fleet.bench.dmover.start_behind(&racing.words(), wrong).unwrap();
     assert!(wrong.wait_for_stderr("at work for a job", 1), "{}", wrong.stderr_so_far());
     let words = "min ahead of that of the coordinator; set both clocks";

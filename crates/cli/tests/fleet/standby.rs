@@ -50,7 +50,8 @@ fn who_stands_by_goes_on_when_the_coordinator_is_gone_one_after_the_other() {
     let bench = &fleet.bench;
     bench.sh("mkdir source; cd source; seq 300 | split -l 1 -a 4
               for i in $(seq 24); do head -c 1M /dev/urandom > large$i; done");
-    let line = "sync --label it --bwlimit 3M --reflink=never --lease 2s source far --broker";
+    let line =
+        "sync --label it --bwlimit 3M --reflink=never --lease 2s source far --insecure --broker";
     let url = fleet.broker.url();
     let first = bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
     fleet.wait_for_bytes(2 << 20, &first);
@@ -89,7 +90,8 @@ fn a_coordinator_that_hangs_is_killed_by_who_stands_by_if_that_was_asked_for() {
     let fleet = Fleet::new(1);
     let bench = &fleet.bench;
     bench.sh("mkdir source; cd source; for i in $(seq 9); do head -c 1M /dev/urandom > f$i; done");
-    let line = "sync --label it --bwlimit 3M --reflink=never --lease 2s source far --broker";
+    let line =
+        "sync --label it --bwlimit 3M --reflink=never --lease 2s source far --insecure --broker";
     let url = fleet.broker.url();
     let first = bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
     fleet.wait_for_bytes(2 << 20, &first);

@@ -92,7 +92,7 @@ fn connections_that_are_cut_in_the_middle_of_a_word_lose_nothing() {
         }
         // Small chunks, which hungry movers have cut, so that much is told in the middle of tasks.
         let words = "--json --split-size=1M --hash-type=sha256 --manifest=manifest source far";
-        bench.dmover(&format!("copy {words} --broker {}", own.url())).expect_code(0);
+        bench.dmover(&format!("copy {words} --insecure --broker {}", own.url())).expect_code(0);
         bench.assert_same("source", "far");
         let cuts = own.cuts() + movers.iter().map(Cutter::cuts).sum::<u64>();
         assert!(cuts >= 4, "{cuts} connections were cut, which proves little");
@@ -204,7 +204,8 @@ fn a_watch_goes_on_through_a_broker() {
     let bench = &fleet.bench;
     bench.sh("mkdir source; seq 50 | (cd source; xargs touch)");
     let url = fleet.broker.url();
-    let words = ["sync", "--watch", "--json", "--delete", "source", "far", "--broker", &url];
+    let words =
+        ["sync", "--watch", "--json", "--delete", "source", "far", "--insecure", "--broker", &url];
     let watch = bench.dmover.start(words).unwrap();
     assert!(watch.wait_for_stdout("\"type\":\"summary\"", 1), "{}", watch.stderr_so_far());
     bench.sh("rm source/7; echo new >source/new; mkdir source/d; echo x >source/d/f");
@@ -239,7 +240,8 @@ fn a_mover_that_is_to_leave_hands_back_what_it_has() {
     }
     let url = fleet.broker.url();
     // Half a minute for one that nobody relieves; the lease is longer than the test may take.
-    let line = ["copy", "--lease=10m", "--bwlimit=1M", "source", "far", "--broker", &url];
+    let line =
+        ["copy", "--lease=10m", "--bwlimit=1M", "source", "far", "--insecure", "--broker", &url];
     let copy = fleet.bench.dmover.start(line).unwrap();
     let until = Instant::now() + Duration::from_mins(1);
     while !fleet.bench.exists("far/0") && fleet.bench.sh("ls far 2>/dev/null | wc -l").trim() == "0"

@@ -15,7 +15,7 @@ fn a_job_that_begins_while_the_broker_starts_waits_for_it() {
     fleet.bench.sh("mkdir source; seq 50 | (cd source; xargs touch)");
     let url = fleet.broker.url();
     fleet.broker.kill();
-    let words = ["copy", "-vv", "-T", "source", "far", "--broker", &url];
+    let words = ["copy", "-vv", "-T", "source", "far", "--insecure", "--broker", &url];
     let job = fleet.bench.dmover.start(words).unwrap();
     assert!(job.wait_for_stderr("trying again", 1), "{}", job.stderr_so_far());
     fleet.broker.restart().unwrap();
@@ -41,7 +41,7 @@ fn a_watch_waits_for_a_broker_that_is_away_when_something_changes() {
         let mut fleet = Fleet::new(1);
         fleet.bench.sh("mkdir source; seq 50 | (cd source; xargs touch)");
         let url = fleet.broker.url();
-        let words = ["sync", "--watch", "source", "far", "--broker", &url];
+        let words = ["sync", "--watch", "source", "far", "--insecure", "--broker", &url];
         let watch = fleet.bench.dmover.start(words).unwrap();
         assert!(watch.wait_for_stderr("waiting for changes", 1), "{}", watch.stderr_so_far());
         fleet.broker.kill();
@@ -72,8 +72,9 @@ fn two_jobs_that_fill_one_place_are_kept_apart_whatever_their_state_directories(
     let mut fleet = Fleet::new(0);
     fleet.bench.sh("mkdir -p source/sub far; seq 9 | (cd source; xargs touch)");
     let url = fleet.broker.url();
-    let line =
-        |verb: &str, state: &str| format!("{verb} --state-dir {state} --lease 2s --broker {url}");
+    let line = |verb: &str, state: &str| {
+        format!("{verb} --state-dir {state} --lease 2s --insecure --broker {url}")
+    };
     let first = line("sync source far", "one");
     let first = fleet.bench.dmover.start(first.split(' ')).unwrap();
     assert!(first.wait_for_stderr("there is no mover", 1), "{}", first.stderr_so_far());
@@ -106,7 +107,7 @@ fn a_run_that_cannot_begin_leaves_what_is_known_of_movers_of_the_one_before() {
     fleet.bench.sh("mkdir source; head -c 20M /dev/urandom > source/f");
     let url = fleet.broker.url();
     let words = "sync --state-dir state --lease 500ms --bwlimit 1M --split-size 1M --reflink never";
-    let line = format!("{words} --mover-wait 1s source far --broker {url}");
+    let line = format!("{words} --mover-wait 1s source far --insecure --broker {url}");
     let job = fleet.bench.dmover.start(line.split(' ')).unwrap();
     let until = Instant::now() + Duration::from_mins(1);
     while fleet.bench.sh("find far -name '.dmover-*' 2>/dev/null || true").is_empty() {
@@ -115,7 +116,8 @@ fn a_run_that_cannot_begin_leaves_what_is_known_of_movers_of_the_one_before() {
         std::thread::sleep(Duration::from_millis(10));
     }
     job.kill().unwrap();
-    let other = format!("sync --state-dir other --only-movers x=y source far --broker {url}");
+    let other =
+        format!("sync --state-dir other --only-movers x=y source far --insecure --broker {url}");
     let other = fleet.bench.dmover.start(other.split(' ')).unwrap();
     assert!(other.wait_for_stderr("there is no mover", 1), "{}", other.stderr_so_far());
     let note = || fleet.bench.sh("find state -name movers-elsewhere");
@@ -141,7 +143,7 @@ fn what_fills_another_place_or_none_runs_beside_a_job() {
     fleet.call_mover("");
     fleet.bench.sh("mkdir -p source far farther; seq 9 | (cd source; xargs touch)");
     let url = fleet.broker.url();
-    let first = format!("sync source far --only-movers x=y --broker {url}");
+    let first = format!("sync source far --only-movers x=y --insecure --broker {url}");
     let first = fleet.bench.dmover.start(first.split(' ')).unwrap();
     let missing = "there is no mover with all labels that are asked for";
     assert!(first.wait_for_stderr(missing, 1), "{}", first.stderr_so_far());

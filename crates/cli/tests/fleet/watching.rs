@@ -68,7 +68,7 @@ fn metrics_and_status_show_the_job_and_its_movers_and_one_that_is_slow() {
     fleet.call_mover("--bwlimit 800K --metrics 0");
     fleet.bench.sh("mkdir source; for i in 1 2 3 4; do head -c 160M /dev/zero > source/$i; done");
     let url = fleet.broker.url();
-    let line = "copy -T source far --metrics 0 --broker";
+    let line = "copy -T source far --metrics 0 --insecure --broker";
     let job = fleet.bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
     let (own, mover) = (endpoint(&job), endpoint(&fleet.movers[3]));
     let words = "times slower than the others with large files; it loses the time waiting";
@@ -156,7 +156,7 @@ fn histograms_have_each_file_once_where_it_belongs() {
         .sh("mkdir source; for i in $(seq 40); do head -c 2000 /dev/zero > source/$i; done; \
          head -c 60M /dev/zero > source/large");
     let line = "copy -T source far --split-size 1M --bwlimit 3M --metrics 0";
-    for broker in [None, Some(format!("--broker {}", fleet.broker.url()))] {
+    for broker in [None, Some(format!("--insecure --broker {}", fleet.broker.url()))] {
         fleet.bench.sh("rm -rf far");
         let words = format!("{line} {}", broker.as_deref().unwrap_or_default());
         let job = fleet.bench.dmover.start(words.split_whitespace()).unwrap();
@@ -255,7 +255,7 @@ fn rules_and_dashboard_ask_for_metrics_that_there_are() {
     fleet.call_mover("--metrics 0");
     fleet.bench.sh("mkdir source; head -c 32M /dev/zero > source/f; touch source/g");
     let url = fleet.broker.url();
-    let line = "copy -T source far --bwlimit 4M --metrics 0 --broker";
+    let line = "copy -T source far --bwlimit 4M --metrics 0 --insecure --broker";
     let job = fleet.bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
     let (own, mover) = (endpoint(&job), endpoint(&fleet.movers[1]));
     let until = Instant::now() + Duration::from_mins(1);
@@ -345,7 +345,9 @@ fn what_only_reads_is_seen_while_it_runs_and_leaves_nothing_behind() {
         ("verify", "verify --level digest --bwlimit 4M source far"),
         ("sum", "sum --bwlimit 4M source"),
     ] {
-        let start = || bench.dmover.start(words.split(' ').chain(["--broker", &url])).unwrap();
+        let start = || {
+            bench.dmover.start(words.split(' ').chain(["--insecure", "--broker", &url])).unwrap()
+        };
         let job = start();
         let status = seen(verb);
         let mover = &status["movers"][0];

@@ -26,6 +26,9 @@ const REFUSALS: u32 = 3;
 /// The exit code for what may be different later.
 const TEMPORARY: i32 = 6;
 
+/// What allows connections in clear text, on every command line.
+const INSECURE: &str = "--insecure";
+
 /// A job and its movers.
 #[derive(Debug, Clone)]
 pub struct Conduct {
@@ -47,6 +50,8 @@ pub struct Conduct {
     pub environment: Vec<(OsString, OsString)>,
     /// What may be different later is tried again for so long.
     pub retry_for: Duration,
+    /// Connections in clear text are allowed.
+    pub insecure: bool,
     /// These signals say that the time is nearly over. Others that are heard end the job, but for USR1, which asks it how it
     /// stands.
     pub warnings: Vec<i32>,
@@ -245,9 +250,11 @@ impl Stage<'_> {
         let own = [self.conduct.program.as_os_str(), OsStr::new("broker")];
         let words =
             own.into_iter().chain(["--until-eof", "--listen", &listen, "--state"].map(OsStr::new));
-        let words: Vec<OsString> = words.chain([state.as_os_str()]).map(OsStr::to_owned).collect();
+        let insecure = self.conduct.insecure.then_some(OsStr::new(INSECURE));
+        let words = words.chain([state.as_os_str()]).chain(insecure);
+        let words: Vec<OsString> = words.map(OsStr::to_owned).collect();
         let broker = BrokerPost::start(&words, &self.conduct.directory)?;
-        let given = Given::new(broker.join_file.as_os_str());
+        let given = Given::new(broker.join_file.as_os_str(), self.conduct.insecure);
         self.broker = Some(broker);
         given
     }
@@ -293,6 +300,7 @@ impl Stage<'_> {
         command.args(verb);
         if let Some(given) = &self.given {
             command.arg("--broker").arg(&given.word);
+            command.args(self.conduct.insecure.then_some(INSECURE));
         }
         command.args(further);
         let variables = self.conduct.environment.iter().map(|(name, value)| (name, value));

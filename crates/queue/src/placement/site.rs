@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::post::Post;
 use super::shell_line;
-use crate::JoinFile;
+use crate::{Address, JoinFile};
 
 /// An ssh that does not get through gives up after so long.
 const CONNECT_S: u32 = 15;
@@ -57,11 +57,12 @@ pub struct Given {
 }
 
 impl Given {
-    /// Reads the file, if it is one.
+    /// Reads the file, if it is one. `insecure`: connections in clear text are allowed.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn new(word: &OsStr) -> Result<Self, Fatal> {
+    /// It cannot be read, or must not be used.
+    pub fn new(word: &OsStr, insecure: bool) -> Result<Self, Fatal> {
+        Address::of_word(word, insecure)?;
         let is_url = |text: &str| text.starts_with("nats://") || text.starts_with("tls://");
         let join = match word.to_str() {
             Some(url) if is_url(url) => {

@@ -138,7 +138,7 @@ impl<'a> Experiment<'a> {
         words.extend(["--split-size=1M".into(), "--reflink=never".into()]);
         // Slow enough to be hit.
         words.push(format!("--bwlimit={}M", rng.random_range(8..40)).into());
-        words.extend(["--broker".into(), broker.url().into()]);
+        words.extend(["--insecure".into(), "--broker".into(), broker.url().into()]);
         words.push(format!("--lease={}ms", LEASE.as_millis()).into());
         if verb == "sync" {
             words.push("--delete".into());
@@ -174,7 +174,7 @@ impl<'a> Experiment<'a> {
         let threads = format!("-j{}", self.rng.random_range(1..=3));
         let url = self.broker.url();
         let mut words: Vec<OsString> =
-            ["mover", "--broker", &url, &threads].map(Into::into).to_vec();
+            ["mover", "--insecure", "--broker", &url, &threads].map(Into::into).to_vec();
         if let Some(logs) = std::env::var_os("DMOVER_FLEET_LOGS") {
             let name = format!("mover-{}", self.called);
             words.extend(["-vv".into(), "--log-file".into(), Path::new(&logs).join(name).into()]);

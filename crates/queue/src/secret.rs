@@ -1,0 +1,84 @@
+//! Files with secrets: who may own them, and who may read them.
+use dmover_engine::Fatal;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// What a file that is trusted must not allow to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// It holds a secret: nobody else reads it.
+    Secret,
+    /// It says who is trusted: nobody else writes it. It may belong to root as well.
+    Trust,
+}
+
+/// Reads a file, and refuses one that somebody else owns, or that others may read or change. `what`: for what it was given, such as
+/// `--broker`; `hint`: what to do about a file that cannot be read.
+///
+/// # Errors
+/// It cannot be read, or not be trusted.
+pub(crate) fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<String, Fatal> {
+    let shown = path.display();
+    let fail = |error: std::io::Error| Fatal::refused(format!("{what} '{shown}': {error}"), hint);
+    let mut file = std::fs::File::open(path).map_err(fail)?;
+    // Of the file that is open, whatever stands under its name by now.
+    let found = file.metadata().map_err(fail)?;
+    let own = dmover_sys::process::effective_uid();
+    let owner = found.uid();
+    if owner != own && !(guard == Guard::Trust && owner == 0) {
+        let message = format!("{what} '{shown}' belongs to user {owner}, and this is user {own}");
+        let hint = "whoever owns the file decides what it says: use a file of your own";
+        return Err(Fatal::refused(message, hint));
+    }
+    // An access control list shows in the bits of the group.
+    let mode = found.mode() & 0o7777;
+    let (others, words, advice) = match guard {
+        Guard::Secret => (0o077, "has a secret in it, and others may open it", "600"),
+        Guard::Trust => (0o022, "says who is trusted, and others may change it", "644"),
+    };
+    if mode & others != 0 {
+        let message = format!("{what} '{shown}' {words} (mode {mode:o})");
+        let hint = format!(
+            "'chmod {advice} FILE' closes it; if others have read a secret, replace the secret as well"
+        );
+        return Err(Fatal::refused(message, hint));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(fail)?;
+    Ok(text)
+}
+
+/// Writes a file in one step; it is never for a moment readable by more than `mode` says.
+pub(crate) fn write(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let _ = std::fs::remove_file(&new);
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
+    std::fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_others_may_open_or_change_is_refused_with_its_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        write(&path, "s3cret", 0o600).unwrap();
+        let read = |guard| read(&path, guard, "--broker", "hint").map_err(|e| e.to_string());
+        assert_eq!(read(Guard::Secret).unwrap(), "s3cret");
+        for (mode, is_secret, is_trusted) in
+            [(0o400, true, true), (0o640, false, true), (0o644, false, true), (0o620, false, false)]
+        {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(read(Guard::Secret).is_ok(), is_secret, "{mode:o}");
+            assert_eq!(read(Guard::Trust).is_ok(), is_trusted, "{mode:o}");
+        }
+        let error = read(Guard::Secret).unwrap_err();
+        assert!(error.contains("others may open it (mode 620)"), "{error}");
+    }
+}
