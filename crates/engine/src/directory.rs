@@ -417,7 +417,8 @@ impl Mover<'_> {
         let path = level.path.join(name);
         let root = std::sync::Arc::clone(&level.root);
         let (root_id, base) = (level.root_id, engine.enter_base(level, name));
-        let entered = Level { root_id, root, path, source, target, base, ancestors };
+        let mut entered = Level { root_id, root, path, source, target, base, ancestors };
+        self.narrow(&mut entered)?;
         engine.keep_directory(&entered);
         self.tell_entered(level, &entered);
         Ok(entered)

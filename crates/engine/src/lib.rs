@@ -41,6 +41,7 @@ mod look;
 mod made;
 mod mounts;
 mod mover;
+mod narrow;
 mod other;
 mod pace;
 mod project;

@@ -1,7 +1,7 @@
 //! A mover: leases tasks, runs them, reports.
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Identity, MountId, NewNode, Operation, Outcome,
-    PathBytes, Side, Task, TaskKind, Work,
+    PathBytes, Side, Task, TaskKind, TreePath, Work,
 };
 use dmover_observe::{Activity, Counter, Spread, Station, station};
 use dmover_sys::Errno;
@@ -54,6 +54,8 @@ pub(crate) struct Mover<'a> {
     /// Tasks found on the way that have to hang on the directory being worked on.
     pub deferred: Vec<TaskKind>,
     pub spent: Spent,
+    /// The directory into which something was moved last, narrowed with all above it.
+    pub narrowed: RefCell<Option<TreePath>>,
     /// The directory that was last searched for leftovers.
     pub cleaned: &'a mut Option<Identity>,
     /// The names of the directory that was last asked for an exact one, where case is ignored.
@@ -257,6 +259,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 outcome: Outcome::default(),
                 deferred: Vec::new(),
                 spent: Spent { entries: 0, bytes: 0, since: Instant::now() },
+                narrowed: RefCell::default(),
                 cleaned: &mut cleaned,
                 exact_names: RefCell::new(None),
                 in_place: false,

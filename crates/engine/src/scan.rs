@@ -162,7 +162,8 @@ impl Mover<'_> {
         let path = dmover_model::TreePath::root();
         let root = Arc::clone(&root);
         let (base, ancestors) = (engine.open_base(&path), Vec::new());
-        let level = Level { root_id: id, root, path, source, target, base, ancestors };
+        let mut level = Level { root_id: id, root, path, source, target, base, ancestors };
+        self.narrow(&mut level)?;
         engine.keep_directory(&level);
         Ok(level)
     }

@@ -13,6 +13,7 @@ mod deletes;
 mod guide;
 mod jobs;
 mod meanwhile;
+mod narrow;
 mod passes;
 mod renames;
 mod rights;

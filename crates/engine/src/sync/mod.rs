@@ -14,5 +14,5 @@ pub(crate) use guard::{Guard, doubt, is_empty, refuse_missing_destination};
 pub use guard::{Withheld, WithheldReason};
 pub use inspect::Doubts;
 pub(crate) use inspect::{COARSE, Doubtful};
-pub(crate) use revisit::object_of;
+pub(crate) use revisit::{ONLY_ROOT, object_of};
 pub(crate) use trash::{Trash, is_mark_there};

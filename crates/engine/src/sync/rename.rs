@@ -77,6 +77,10 @@ impl Mover<'_> {
         {
             return LEFT;
         }
+        let elsewhere = old_place != new_place;
+        if elsewhere {
+            self.narrow_above(&root, &new_place)?;
+        }
         let Some(new) = self.place_for(&root, &new_place)? else { return LEFT };
         if !self.lease.holds() {
             return LEFT;
@@ -92,6 +96,17 @@ impl Mover<'_> {
         let other = there.as_ref().filter(|_| wanted.exchange);
         if other.is_some_and(|other| self.holds_own(&new.fd, new_name, other.kind)) {
             return LEFT;
+        }
+        if elsewhere {
+            let (own, found) =
+                (Some((&source.fd, new_name, &metadata)), engine.mounts.metadata(&copy.0));
+            let mut may = self.narrow_moved((&old, old_name), &found, own).map_err(refused)?;
+            if let Some(other) = other {
+                may &= self.narrow_moved((&new, new_name), other, None).map_err(refused)?;
+            }
+            if !may {
+                return LEFT;
+            }
         }
         let result = match self.make_move(wanted, &ends, there.as_ref()) {
             Err(Errno::ACCESS | Errno::PERM) if self.open_up_for(&ends, entry) => {

@@ -25,7 +25,7 @@ const NAMES_MAX: usize = 4096;
 const LEFT_MAX: usize = 65_536;
 
 /// The tree of a job that has a catalog.
-pub(super) const ONLY_ROOT: RootId = RootId(0);
+pub(crate) const ONLY_ROOT: RootId = RootId(0);
 
 /// Which object it is that was looked at.
 pub(crate) fn object_of((stat, birth): &(Stat, Option<(i64, u32)>)) -> Object {

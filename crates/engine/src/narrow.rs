@@ -1,0 +1,178 @@
+//! Directories that let in more than their source does are narrowed before anything enters them.
+//!
+//! The final mode of a directory is set when everything below it is done. Until then what arrives must not be open to anybody
+//! whom the source does not let in: only bits are taken away here, and an owner that is no longer right.
+use dmover_model::{Attribute, EntryError, EntryKind, Metadata, Operation, Side, TreePath};
+use dmover_plan::acl;
+use dmover_sys::xattr::{self, Held};
+use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
+use std::sync::Arc;
+
+use crate::context::{Engine, entry_error};
+use crate::level::{ACCESS_ACL, Level, TargetDirectory};
+use crate::mover::Mover;
+use crate::root::Root;
+use crate::sync::ONLY_ROOT;
+
+const OTHERS: u32 = 0o077;
+const GROUP: u32 = 0o070;
+const OWNER: u32 = 0o700;
+const STICKY: u32 = 0o1000;
+
+impl Engine {
+    fn sets_modes(&self) -> bool {
+        let policy = &self.spec.policy;
+        self.spec.verb.fills()
+            && policy.preserve.has(Attribute::Mode)
+            && !(policy.dry_run || policy.skip_chmod || self.clears_all())
+    }
+
+    /// The owner that an entry is to have, as far as this process can give it.
+    fn owner_to_set(&self, new: &Metadata, old: &Metadata) -> Option<(u32, u32)> {
+        let owner = (self.ids.user(new.uid), self.ids.group(new.gid));
+        let sets = self.privilege.privileged && self.spec.policy.preserve.has(Attribute::Owner);
+        (sets && owner != (old.uid, old.gid)).then_some(owner)
+    }
+
+    /// What the source lets its owner, its group and others do. An ACL that the destination does not have in the same form
+    /// closes the group: its bits are the mask of all whom either ACL names.
+    fn allowed(
+        &self,
+        new: &Metadata,
+        (source, target): (impl AsFd, impl AsFd),
+        held: Held,
+    ) -> Result<u32, Errno> {
+        let mode = new.mode & 0o777;
+        let wanted = xattr::get(source, held, ACCESS_ACL)?;
+        if !self.spec.policy.preserve.has(Attribute::Acl) {
+            let group = wanted.as_deref().and_then(acl::owning_group);
+            return Ok(group.map_or(mode, |group| mode & !GROUP | group << 3));
+        }
+        let maps = !self.ids.is_identity();
+        let mapped = wanted.as_deref().filter(|_| maps).and_then(|acl| self.ids.posix_acl(acl));
+        let same = mapped.or(wanted) == xattr::get(target, held, ACCESS_ACL)?;
+        Ok(if same { mode } else { mode & !GROUP })
+    }
+}
+
+/// Where modes or owners cannot be set there is nothing to narrow; finishing the entry tells what was lost.
+fn unless_impossible(set: Result<(), Errno>) -> Result<bool, Errno> {
+    match set {
+        Ok(()) => Ok(true),
+        Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl Mover<'_> {
+    /// Takes from a directory of the destination what its source does not allow.
+    pub(crate) fn narrow(&self, level: &mut Level) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let Some(target) = &level.target else { return Ok(()) };
+        let (new, old) = (&level.source.metadata, &target.metadata);
+        let wide = old.mode & OTHERS != 0 || engine.owner_to_set(new, old).is_some();
+        let unlike = self.is_unlike(new, old) || engine.is_touched(level, new, old);
+        if target.made || !wide || !unlike || !engine.sets_modes() {
+            return Ok(());
+        }
+        let narrowed = self.try_to_narrow(level, target);
+        let narrowed = narrowed.map_err(|e| {
+            entry_error(Side::Destination, Operation::SetMode, level.own_target_path(), e)
+        })?;
+        if let (Some(now), Some(target)) = (narrowed, &mut level.target) {
+            target.metadata = now;
+        }
+        Ok(())
+    }
+
+    /// Answers what the directory is afterwards, if anything was taken.
+    fn try_to_narrow(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+    ) -> Result<Option<Metadata>, Errno> {
+        let engine = self.engine;
+        let (new, old) = (&level.source.metadata, &target.metadata);
+        let mut allowed = engine.allowed(new, (&level.source.fd, &target.fd), Held::Open)?;
+        if !engine.privilege.privileged {
+            // Who fills it has to get in.
+            allowed |= OWNER;
+        }
+        let mut changed = false;
+        if let Some((uid, gid)) = engine.owner_to_set(new, old) {
+            changed = unless_impossible(set::owner(&target.fd, Some(uid), Some(gid)))?;
+        }
+        if !changed && engine.ids.group(new.gid) != old.gid {
+            allowed &= !GROUP;
+        }
+        let mode = old.mode & 0o7000 | new.mode & STICKY | old.mode & allowed;
+        if mode != old.mode & 0o7777 {
+            let mut set = set::mode(&target.fd, mode);
+            if set == Err(Errno::PERM) && engine.lift_flags(target.fd.as_fd()) {
+                set = set::mode(&target.fd, mode);
+            }
+            changed |= unless_impossible(set)?;
+        }
+        changed
+            .then(|| stat::stat_fd(&target.fd).map(|now| engine.mounts.metadata(&now)))
+            .transpose()
+    }
+
+    /// Narrows a directory and all above it, before something is moved there.
+    pub(crate) fn narrow_above(&self, root: &Arc<Root>, at: &TreePath) -> Result<(), EntryError> {
+        if !self.engine.sets_modes() || self.narrowed.borrow().as_ref() == Some(at) {
+            return Ok(());
+        }
+        let mut place = TreePath::root();
+        for component in std::iter::once(None).chain(at.components().map(Some)) {
+            place = component.map_or(place.clone(), |name| place.join(name));
+            match self.engine.level_at(ONLY_ROOT, root, place.clone()) {
+                Ok(mut level) => self.narrow(&mut level)?,
+                // It is made, closed to all others.
+                Err(error) if stat::is_absent_number(error.errno) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        *self.narrowed.borrow_mut() = Some(at.clone());
+        Ok(())
+    }
+
+    /// Before an entry moves into another directory: it may be seen there by whom the old place kept out. A directory is
+    /// closed to all others, like one that is new, until everything below it was looked at. Answers whether it may move.
+    pub(crate) fn narrow_moved(
+        &self,
+        (holder, name): (&TargetDirectory, &[u8]),
+        old: &Metadata,
+        source: Option<(&OwnedFd, &[u8], &Metadata)>,
+    ) -> Result<bool, Errno> {
+        let engine = self.engine;
+        if old.kind == EntryKind::Symlink || !engine.sets_modes() {
+            return Ok(true);
+        }
+        let pinned = path::pin_at(&holder.fd, name)?;
+        if engine.mounts.identity(&stat::stat_fd(&pinned)?) != old.identity {
+            return Ok(false);
+        }
+        let is_directory = old.kind == EntryKind::Directory;
+        let owner = source.and_then(|(.., new)| engine.owner_to_set(new, old));
+        if let Some((uid, gid)) = owner.filter(|_| is_directory) {
+            unless_impossible(set::owner(&pinned, Some(uid), Some(gid)))?;
+        } else if owner.is_some_and(|(uid, _)| uid != old.uid) {
+            // Whoever has it could read there what arrives for somebody else.
+            return Ok(false);
+        }
+        let allowed = match source.filter(|_| !is_directory && old.mode & OTHERS != 0) {
+            Some((fd, name, new)) => {
+                let own = path::pin_at(fd, name)?;
+                let allowed = engine.allowed(new, (&own, &pinned), Held::Pinned)?;
+                if owner.is_some() { allowed & !GROUP } else { allowed }
+            }
+            None => OWNER,
+        };
+        let mode = old.mode & 0o7000 | old.mode & (allowed | OWNER);
+        if mode != old.mode & 0o7777 {
+            unless_impossible(set::mode_pinned(&pinned, mode))?;
+        }
+        Ok(true)
+    }
+}
