@@ -114,6 +114,7 @@ pub(crate) fn verify_spec(
     let mut preserve = if args.keep.preserve.is_empty() { AttributeSet::all() } else { asked };
     dropped.iter().for_each(|attribute| preserve.remove(attribute));
     let verify = VerifyPolicy {
+        marks_unproven: false,
         level: match args.level {
             LevelArg::Exists => VerifyLevel::Exists,
             LevelArg::Size => VerifyLevel::Size,

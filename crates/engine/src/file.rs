@@ -1,7 +1,7 @@
 //! Regular files: content under the final or a temporary name, then everything else, times last.
 use dmover_model::{
     Attribute, ByteRange, CopyEngine, EntryError, EntryKind, EntryRecord, ErrorClass, Identity,
-    Metadata, Name, Note, Operation, RangeCopy, Side, Verb, When,
+    Metadata, Name, Note, Operation, Side, Verb, When,
 };
 use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
@@ -23,7 +23,10 @@ use crate::mover::Mover;
 
 mod existing;
 mod patched;
+mod ranges;
 use patched::PATCHED_MIN;
+pub(crate) use patched::unfinished_time;
+use ranges::{covers_all, ranges};
 
 /// What the source half supplies for one file: its content and what belongs to it.
 ///
@@ -498,7 +501,9 @@ impl Mover<'_> {
         }
         let range = ByteRange { start: 0, end: size };
         if size >= PATCHED_MIN && self.begins_with_old(level, file.target, planned, file, size)? {
-            return engine.patch_range(transfer, range, self.tools).map(|bytes| (bytes, true));
+            return engine
+                .patch_range(transfer, range, true, self.tools)
+                .map(|bytes| (bytes, true));
         }
         let holes = engine.holes(&supply.metadata);
         if holes != Holes::Fill {
@@ -605,8 +610,7 @@ impl Mover<'_> {
         let size = supply.metadata.size;
         let partial = level.root.range.is_some();
         if existing && !partial && engine.spec.verb == Verb::Sync {
-            let mut moved = self.patch_existing(level, &file, (record, &supply), transfer)?;
-            engine.finish_file(&file, &supply.metadata, &supply.attributes, true, &shown)?;
+            let mut moved = self.update_existing(level, &file, (record, &supply), transfer)?;
             self.in_place = true;
             engine.set_last(&file, &supply.attributes, &shown)?;
             self.keep(file, last)
@@ -687,35 +691,6 @@ pub(crate) fn cannot_share(path: dmover_model::PathBytes) -> EntryError {
     let words = "the blocks cannot be shared with the source";
     let (side, class) = (Side::Destination, ErrorClass::Unsupported);
     EntryError::plain(side, Operation::Write, class, path, words)
-}
-
-/// Ranges of the source, clipped to its size, and where each goes.
-fn ranges(wanted: Option<&RangeCopy>, size: u64) -> Vec<(ByteRange, u64)> {
-    let Some(wanted) = wanted else {
-        return vec![(ByteRange { start: 0, end: size }, 0)];
-    };
-    let clip = |r: &ByteRange| ByteRange { start: r.start.min(size), end: r.end.min(size) };
-    let first = wanted.ranges.first().map_or(0, |r| r.start);
-    let to = |start: u64| match wanted.destination_offset {
-        Some(offset) => offset + start.saturating_sub(first),
-        None => start,
-    };
-    let ranges = wanted.ranges.iter().map(clip).filter(|r| !r.is_empty());
-    ranges.map(|r| (r, to(r.start))).collect()
-}
-
-/// Whether the ranges are the whole file, at its own place.
-fn covers_all(wanted: Option<&RangeCopy>, size: u64) -> bool {
-    let mut pieces = ranges(wanted, size);
-    pieces.sort_unstable_by_key(|(range, _)| range.start);
-    let mut end = 0;
-    for (range, to) in pieces {
-        if range.start > end || to != range.start {
-            return false;
-        }
-        end = end.max(range.end);
-    }
-    end >= size
 }
 
 /// How often a file may have changed just now before it counts as one that is being written.

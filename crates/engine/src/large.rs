@@ -299,7 +299,7 @@ impl Mover<'_> {
             let end = task.range.end.min(start.saturating_add(step));
             let part = ByteRange { start, end };
             if task.large.patched {
-                engine.patch_range(transfer, part, self.tools)?;
+                engine.patch_range(transfer, part, true, self.tools)?;
             } else {
                 engine.copy_range(transfer, part, start, holes, self.tools)?;
             }

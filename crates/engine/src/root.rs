@@ -661,9 +661,12 @@ impl Resolver<'_> {
                 opened.map_err(|e| refuse_errno(&source.display, "read", e, "check the path"))?;
             name = None;
         }
+        // What is not proven gets another time.
+        let marks = self.spec.policy.verify.as_ref().is_some_and(|policy| policy.marks_unproven);
         // A detached mount ends at its root, so links that lead out of it could not be followed.
         if self.privileged
             && !asked
+            && !marks
             && let Some(quiet) = mount::quiet_clone(&parent)
         {
             parent = quiet;

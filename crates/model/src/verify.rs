@@ -93,6 +93,9 @@ pub struct VerifyPolicy {
     pub since: Option<Timestamp>,
     /// Content is read from storage, past the page cache.
     pub stored: bool,
+    /// A file that is not proven gets a time of its last write that says that it is not done.
+    #[serde(default)]
+    pub marks_unproven: bool,
 }
 
 /// An entry that is not as it should be.

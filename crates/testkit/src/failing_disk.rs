@@ -54,12 +54,21 @@ impl FailingDisk {
 
     /// The next `count` writes of data fail with EIO; 0: all.
     pub fn fail_writes(&self, count: u64) -> Result<()> {
-        let eio = Action::Errno(errno_by_name("EIO").context("EIO has a number")?);
-        let rule = Rule::new(Op::Write, eio).from_offset(self.data_from + 1).count(count);
+        let eio = errno_by_name("EIO").context("EIO has a number")?;
+        self.set(Action::Errno(eio), count)
+    }
+
+    /// One bit of each of the next `count` writes of data arrives inverted, and nobody hears of it.
+    pub fn spoil_writes(&self, count: u64) -> Result<()> {
+        self.set(Action::BitFlip { offset_in_buffer: 2000 }, count)
+    }
+
+    fn set(&self, action: Action, count: u64) -> Result<()> {
+        let rule = Rule::new(Op::Write, action).from_offset(self.data_from + 1).count(count);
         self.handle.set_rules(&[rule])
     }
 
-    /// No write fails any more. Answers how many have failed.
+    /// Writes are right again. Answers how many were not.
     pub fn heal(&self) -> Result<u64> {
         let failed = self.handle.counters().rules_fired.iter().sum();
         self.handle.set_rules(&[])?;

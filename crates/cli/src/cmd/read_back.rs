@@ -39,6 +39,7 @@ pub(super) fn run(
         seed: dmover_sys::process::random_u64(),
         since: None,
         stored: true,
+        marks_unproven: true,
     };
     let spec = JobSpec {
         schema: JobSpec::SCHEMA,

@@ -13,11 +13,13 @@ const PIECE: usize = 4096;
 const BLOCK: usize = 256 << 10;
 
 impl Engine {
-    /// Makes a range of the destination as the source has it. The destination has its final size already.
+    /// Makes a range of the destination as the source has it. The destination has its final size already. `compares`: what is
+    /// equal is not written.
     pub(crate) fn patch_range(
         &self,
         transfer: Transfer<'_>,
         range: ByteRange,
+        compares: bool,
         tools: &mut Tools,
     ) -> Result<u64, EntryError> {
         let mut written = 0;
@@ -39,7 +41,7 @@ impl Engine {
                 written += self.patch_hole(transfer, hole, tools)?;
             }
             if data.end > data.start {
-                written += self.patch_data(transfer, data, true, tools)?;
+                written += self.patch_data(transfer, data, compares, tools)?;
             }
             at = data.end.max(data.start);
         }

@@ -1,8 +1,10 @@
 //! Files of which an older version stands at the destination, and much of it is right.
-use dmover_model::{ByteRange, EntryError, EntryKind, EntryRecord, Operation, Side, Verb, When};
+use dmover_model::{
+    ByteRange, EntryError, EntryKind, EntryRecord, Operation, Side, Timestamp, Verb, When,
+};
 use dmover_plan::decide::Decision;
 use dmover_sys::copy::Offer;
-use dmover_sys::{copy, file, path, set};
+use dmover_sys::{cache, copy, file, path, set};
 
 use super::{Supply, Unfinished};
 use crate::apply::{Moved, Planned};
@@ -10,6 +12,12 @@ use crate::content::Transfer;
 use crate::context::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+
+/// A time of the last write that says that a file is not done: not that of its source.
+pub(crate) fn unfinished_time(source: Timestamp) -> (i64, u32) {
+    const DAY: i64 = 86_400;
+    if source.seconds.abs() < DAY { (2 * DAY, 0) } else { (0, 0) }
+}
 
 /// Smaller files are written as a whole.
 pub(super) const PATCHED_MIN: u64 = 256 << 10;
@@ -60,8 +68,36 @@ impl Mover<'_> {
         file::set_size(file.fd(), size).map(|()| true).map_err(fail)
     }
 
+    /// Makes a file that stands there as its source, in place, and writes no more than what differs.
+    pub(super) fn update_existing(
+        &mut self,
+        level: &Level,
+        file: &Unfinished<'_>,
+        (record, supply): (&EntryRecord, &Supply),
+        transfer: Transfer<'_>,
+    ) -> Result<Moved, EntryError> {
+        let engine = self.engine;
+        let shown = || level.target_path(record.destination_name().as_bytes());
+        let identity = file.metadata.identity;
+        let patched = self.patch_existing(level, file, (record, supply), transfer);
+        let finished = patched.and_then(|moved| {
+            engine.finish_file(file, &supply.metadata, &supply.attributes, true, &shown)?;
+            Ok(moved)
+        });
+        if let Err(error) = &finished
+            && error.operation == Operation::Sync
+        {
+            let whole = ByteRange { start: 0, end: supply.metadata.size };
+            engine.unflushed.add(identity, &[whole]);
+        }
+        if finished.is_ok() {
+            engine.unflushed.settle(identity);
+        }
+        finished
+    }
+
     /// Writes what differs into a file that stands there.
-    pub(super) fn patch_existing(
+    fn patch_existing(
         &mut self,
         level: &Level,
         file: &Unfinished<'_>,
@@ -74,14 +110,20 @@ impl Mover<'_> {
         let step = file.target.facts.granularity_ns();
         if file.metadata.mtime.truncated(step) == supply.metadata.mtime.truncated(step) {
             // Until the end its time has to say that it is not what it should be, also after a power cut.
-            set::times(file.fd(), None, Some((0, 0))).map_err(|e| fail(Operation::SetTimes, e))?;
+            let unfinished = unfinished_time(supply.metadata.mtime);
+            set::times(file.fd(), None, Some(unfinished))
+                .map_err(|e| fail(Operation::SetTimes, e))?;
             file::sync_all(file.fd()).map_err(|e| fail(Operation::Sync, e))?;
         }
         file::set_size(file.fd(), size).map_err(|e| fail(Operation::Allocate, e))?;
         let tap = engine.tap(size);
         let transfer = Transfer { tap: tap.as_ref().map(|tap| &tap.pieces), ..transfer };
         let range = ByteRange { start: 0, end: size };
-        let bytes = engine.patch_range(transfer, range, self.tools)?;
+        // What an earlier attempt could not flush is equal in the page cache, and perhaps not on storage. What an earlier run could
+        // not flush is dropped from the cache.
+        let compares = engine.unflushed.of(file.metadata.identity).is_empty();
+        cache::forget(file.fd(), 0, size);
+        let bytes = engine.patch_range(transfer, range, compares, self.tools)?;
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
         Ok(Moved { bytes, made, ..Moved::default() })

@@ -27,6 +27,7 @@ mod known;
 mod records;
 mod repair;
 mod restore;
+mod unproven;
 
 pub(crate) use content::Pair;
 pub(crate) use content::changed;
@@ -547,6 +548,9 @@ impl Mover<'_> {
         }
         let again = error.retryable() || error.class == ErrorClass::Fenced;
         if !again || task.round >= retry::ATTEMPTS_MAX || engine.control.is_stopping() {
+            if let Some(record) = &task.record {
+                engine.mark_unproven(record);
+            }
             engine.error(error);
             return self.tell_unrepaired();
         }

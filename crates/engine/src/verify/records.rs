@@ -93,6 +93,7 @@ impl Mover<'_> {
                     *place = None;
                 }
                 Err(error) => {
+                    engine.mark_unproven(record);
                     engine.error(EntryError { attempt, ..error });
                     return self.tell_unrepaired();
                 }
@@ -266,6 +267,9 @@ impl Mover<'_> {
             return Ok(());
         }
         if !engine.repairs() || finding.kinds.is_empty() {
+            if finding.kinds.is_of_content() {
+                engine.mark_unproven(record);
+            }
             engine.tell_finding(path, kind, finding, None);
             return Ok(());
         }

@@ -1,0 +1,42 @@
+//! What was read back and is not as it was read at the source.
+use dmover_model::{EntryError, EntryKind, Operation, Record, Side};
+use dmover_sys::{Errno, path, set, stat};
+
+use crate::context::{Engine, entry_error};
+use crate::file::unfinished_time;
+
+/// A file whose time lies further from the one that it was given has been written by somebody else.
+const NEAR_S: u64 = 2;
+
+impl Engine {
+    /// Gives a file that is not proven a time that says that it is not done: it looks equal to its source, and the next run
+    /// would leave it alone.
+    pub(super) fn mark_unproven(&self, record: &Record) {
+        if !self.verify_policy().marks_unproven || record.body.kind != EntryKind::File {
+            return;
+        }
+        if let Err(error) = self.try_to_mark(record) {
+            let detail = "it is not proven and looks equal: remove it before the next run".into();
+            self.error(EntryError { detail, ..error });
+        }
+    }
+
+    fn try_to_mark(&self, record: &Record) -> Result<(), EntryError> {
+        let Some((directory, name)) = record.path.split_last() else { return Ok(()) };
+        let level = self.checked_level(&directory)?;
+        let fail =
+            |e| entry_error(Side::Destination, Operation::SetTimes, level.source_path(name), e);
+        let fd = match path::open_file_at(&level.source.fd, name, false) {
+            Ok(fd) => fd,
+            // It is gone, or something else stands there.
+            Err(error) if stat::is_absent(error) || error == Errno::LOOP => return Ok(()),
+            Err(error) => return Err(fail(error)),
+        };
+        let found = self.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
+        let (is, was) = (found.mtime.seconds, record.body.mtime.seconds);
+        if found.kind != EntryKind::File || is.abs_diff(was) > NEAR_S {
+            return Ok(());
+        }
+        set::times(&fd, None, Some(unfinished_time(record.body.mtime))).map_err(fail)
+    }
+}
