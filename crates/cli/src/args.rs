@@ -300,6 +300,9 @@ pub struct SelectionArgs {
     /// Follow symbolic links given as SOURCE
     #[arg(long)]
     pub dereference_args: bool,
+    /// With --dereference: names that lead to one file become hard links
+    #[arg(long, hide = true, requires = "dereference")]
+    pub link_followed: bool,
 }
 
 /// Rules that entries of trees have to pass.

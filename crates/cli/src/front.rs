@@ -4,7 +4,6 @@
 use clap::FromArgMatches;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -12,6 +11,13 @@ use crate::args::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 use crate::print::{failure, say};
 use crate::quote::quoted;
 use crate::{Cli, Verb, cmd};
+
+mod backups;
+mod streams;
+mod targets;
+
+use backups::{Backups, Control};
+use targets::{Named, named};
 
 const MIB: u64 = 1 << 20;
 /// Attributes that `copy` knows, by its words.
@@ -202,35 +208,45 @@ fn mcp_words(args: &McpArgs, mut words: Vec<OsString>) -> Result<Vec<OsString>, 
 }
 
 fn run_cp(args: &CpArgs, more: Vec<OsString>, program: &str) -> ExitCode {
-    let batch = more.iter().any(|word| word == "--read-stdin");
-    let (mut words, paths) = match cp_words(args, batch, program) {
-        Ok(prepared) => prepared,
+    let is_typed =
+        |flag: &str| more.iter().any(|word| word.as_bytes().starts_with(flag.as_bytes()));
+    let batch = is_typed("--read-stdin");
+    let ranged = ["--offset=", "--length=", "--dst-offset="].into_iter().any(is_typed);
+    let planned = option_words(args, program).and_then(|(words, backups)| {
+        let named =
+            if batch { Named::default() } else { named(args, &backups, (program, ranged))? };
+        let mut words = words;
+        words.extend(backups.words(named.control));
+        Ok((words, named))
+    });
+    let (mut words, named) = match planned {
+        Ok(planned) => planned,
         Err(refused) => return refuse(&refused),
     };
-    if paths.words.is_empty() && !batch {
-        return ExitCode::FAILURE; // every source was a directory, and was named
+    let mut failed = named.failed;
+    for (source, target) in &named.streams {
+        failed |= !streams::write(args, source, target);
     }
-    let ranged = ["--offset=", "--length=", "--dst-offset="];
-    let ranged = more
-        .iter()
-        .any(|word| ranged.iter().any(|flag| word.as_bytes().starts_with(flag.as_bytes())));
-    if !ranged && let Some(code) = stream(args) {
-        return code;
+    for target in &named.removed {
+        if let Err(error) = std::fs::remove_file(target) {
+            let shown = quoted(target.as_os_str().as_bytes());
+            return refuse(&refused(
+                format!("cannot remove {shown}: {error}"),
+                "check the directory",
+            ));
+        }
+    }
+    if !batch && named.words.is_empty() {
+        return if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     }
     words.extend(more);
-    words.extend(paths.words);
+    words.extend(named.words);
     let code = run_as("copy", words);
-    if paths.omitted && code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code }
+    if failed && code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code }
 }
 
-/// Sources and destination as `copy` is to have them.
-struct Paths {
-    words: Vec<OsString>,
-    /// A directory was left out, for want of -R.
-    omitted: bool,
-}
-
-fn cp_words(args: &CpArgs, batch: bool, program: &str) -> Result<(Vec<OsString>, Paths), Refused> {
+/// Everything but paths and backups.
+fn option_words(args: &CpArgs, program: &str) -> Result<(Vec<OsString>, Backups), Refused> {
     let cannot = &args.impossible;
     let impossible = [
         (cannot.attributes_only, "--attributes-only"),
@@ -245,14 +261,21 @@ fn cp_words(args: &CpArgs, batch: bool, program: &str) -> Result<(Vec<OsString>,
         let hint = "use the system's own cp for it";
         return Err(refused(format!("{program} {name} is not possible with dmover"), hint));
     }
+    let backups = Backups::new(args)?;
+    if args.no_clobber && backups.control != Control::None {
+        let message = "--backup and --no-clobber exclude each other";
+        return Err(refused(message, "leave one of them out"));
+    }
     // Nothing is remembered: the same command may mean another place the next time.
     let mut words: Vec<OsString> =
         vec!["--quiet".into(), "--progress=never".into(), "--no-state".into()];
-    words.extend(attribute_words(args)?);
+    let kept = kept_attributes(args)?;
+    words.extend(attribute_words(args, &kept));
     let recursive = args.recursive || args.archive;
-    let follows = follows(args, recursive);
+    let all = follows(args, recursive) && (args.dereference || !args.dereference_args);
     words.extend(chosen(&[
-        (follows && (args.dereference || !args.dereference_args), "--dereference"),
+        (all, "--dereference"),
+        (all && kept.contains(&"links"), "--link-followed"),
         (args.dereference_args && !args.dereference, "--dereference-args"),
         (args.one_file_system, "--one-file-system"),
     ]));
@@ -263,20 +286,14 @@ fn cp_words(args: &CpArgs, batch: bool, program: &str) -> Result<(Vec<OsString>,
     });
     words.extend(args.reflink.iter().map(|when| flag("--reflink", when)));
     words.extend(args.sparse.iter().map(|when| flag("--sparse", when)));
-    words.extend(backup_words(args)?);
     if args.verbose {
         words.push("--format='%n' -> '%d'".into());
     }
-    let paths = if batch {
-        Paths { words: Vec::new(), omitted: false }
-    } else {
-        paths(args, recursive, program)?
-    };
-    Ok((words, paths))
+    Ok((words, backups))
 }
 
 /// What cp keeps is little unless it is asked for more.
-fn attribute_words(args: &CpArgs) -> Result<Vec<OsString>, Refused> {
+fn kept_attributes(args: &CpArgs) -> Result<Vec<&'static str>, Refused> {
     const USUAL: [&str; 4] = ["mode", "owner", "times", "acl"];
     const ALL: [&str; 6] = ["mode", "owner", "times", "links", "xattr", "acl"];
     let of = |word: &str| -> Result<Vec<&'static str>, Refused> {
@@ -295,7 +312,7 @@ fn attribute_words(args: &CpArgs) -> Result<Vec<OsString>, Refused> {
             }
         })
     };
-    let mut kept: Vec<&str> = if args.archive { ALL.to_vec() } else { Vec::new() };
+    let mut kept: Vec<&'static str> = if args.archive { ALL.to_vec() } else { Vec::new() };
     if args.preserve_usual {
         kept.extend(USUAL);
     }
@@ -309,169 +326,25 @@ fn attribute_words(args: &CpArgs) -> Result<Vec<OsString>, Refused> {
         let dropped = of(word)?;
         kept.retain(|attribute| !dropped.contains(attribute));
     }
+    Ok(kept)
+}
+
+fn attribute_words(args: &CpArgs, kept: &[&str]) -> Vec<OsString> {
     let dropped: Vec<&str> = ATTRIBUTES.into_iter().filter(|word| !kept.contains(word)).collect();
-    // cp -a goes on without a word where the destination cannot hold something.
-    let losses = (args.archive && args.preserve.is_empty()).then(|| "--allow-loss=all".into());
-    Ok(std::iter::once(flag("--no-preserve", dropped.join(","))).chain(losses).collect())
-}
-
-fn backup_words(args: &CpArgs) -> Result<Vec<OsString>, Refused> {
-    let control = args.backup.as_deref().or(args.simple_backup.then_some("existing"));
-    let control = control.or(args.suffix.is_some().then_some("existing"));
-    let mut words = Vec::new();
-    match control {
-        None | Some("none" | "off") => return Ok(words),
-        Some("numbered" | "t") => words.push("--backup=numbered".into()),
-        Some("existing" | "nil" | "simple" | "never") => words.push("--backup=simple".into()),
-        Some(other) => {
-            let hint = "there are none, simple, numbered and existing";
-            return Err(refused(format!("--backup: '{other}' is unknown"), hint));
-        }
-    }
-    words.extend(args.suffix.iter().map(|suffix| flag_os("--suffix", suffix)));
-    Ok(words)
-}
-
-/// Where cp puts things depends on what stands there now, and on nothing that is remembered.
-fn paths(args: &CpArgs, recursive: bool, program: &str) -> Result<Paths, Refused> {
-    let mut sources = args.paths.clone();
-    let is_directory = |path: &OsStr| std::fs::metadata(path).is_ok_and(|found| found.is_dir());
-    let mut words = Vec::new();
-    if let Some(directory) = &args.target_directory {
-        words.push(flag_os("--target-directory", directory));
-    } else {
-        let Some(last) = sources.pop().filter(|_| !sources.is_empty()) else {
-            let given = args.paths.first().map(|path| quoted(path.as_bytes()));
-            let after = given.map_or(String::new(), |path| format!(" after {path}"));
-            return Err(refused(format!("missing destination file operand{after}"), "see --help"));
-        };
-        if args.no_target_directory {
-            words.extend(["--no-target-directory".into(), local(&last)]);
-        } else if is_directory(&last) {
-            words.push(flag_os("--target-directory", &last));
-        } else if sources.len() > 1 {
-            let shown = quoted(last.as_bytes());
-            return Err(refused(format!("target {shown} is not a directory"), "name a directory"));
-        } else {
-            let link = std::fs::symlink_metadata(&sources[0]).is_ok_and(|found| found.is_symlink());
-            // A link that is copied as one takes the place of a link, never of what that leads to.
-            let as_link = link && !follows(args, recursive);
-            let at = if as_link { last } else { beyond_links(&sources[0], &last)? };
-            words.extend(["--no-target-directory".into(), local(&at)]);
-        }
-    }
-    if sources.is_empty() {
-        return Err(refused("missing file operand", "see --help"));
-    }
-    let given = sources.len();
-    sources.retain(|source| {
-        let link = std::fs::symlink_metadata(source).is_ok_and(|found| found.is_symlink());
-        let entered = is_directory(source) && !(link && args.no_dereference);
-        let left_out = entered && !recursive;
-        if left_out {
-            let shown = quoted(source.as_bytes());
-            say(&format!("dmover: {program}: -r not specified; omitting directory {shown}"));
-        }
-        !left_out
-    });
-    sources.retain(|source| {
-        let found = std::fs::symlink_metadata(source);
-        let is_there =
-            found.is_ok() && !(follows(args, recursive) && std::fs::metadata(source).is_err());
-        if !is_there {
-            let error = std::fs::metadata(source).err().or(found.err());
-            let why = error.map_or_else(String::new, |error| error.to_string());
-            say(&format!("dmover: {program}: cannot stat {}: {why}", quoted(source.as_bytes())));
-        }
-        is_there
-    });
-    let omitted = sources.len() < given;
-    let strip = |source: &OsString| {
-        let bytes = source.as_bytes();
-        let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(1, |at| at + 1);
-        let cut = if args.strip_trailing_slashes { &bytes[..end.min(bytes.len())] } else { bytes };
-        local(OsStr::from_bytes(cut))
+    // cp -a goes on without a word where the destination cannot hold something, and --preserve=all without extended
+    // attributes, unless those were asked for by name.
+    let has = |name: &str| args.preserve.iter().any(|word| word == name);
+    let losses = match (args.archive && args.preserve.is_empty(), has("all") && !has("xattr")) {
+        (true, _) => Some("--allow-loss=all"),
+        (false, true) => Some("--allow-loss=xattr,capability"),
+        (false, false) => None,
     };
-    let sources: Vec<OsString> = sources.iter().map(strip).collect();
-    if sources.is_empty() {
-        return Ok(Paths { words: Vec::new(), omitted });
-    }
-    // The destination, where it is a path, comes last.
-    let at = words
-        .iter()
-        .position(|word| word == "--no-target-directory")
-        .map_or(words.len(), |at| at + 1);
-    words.splice(at..at, std::iter::once("--".into()).chain(sources));
-    Ok(Paths { words, omitted })
-}
-
-/// The file that a link as DEST leads to is what is replaced, as cp would write to it.
-fn beyond_links(source: &OsStr, target: &OsStr) -> Result<OsString, Refused> {
-    use std::os::unix::fs::MetadataExt;
-    let is_link = std::fs::symlink_metadata(target).is_ok_and(|found| found.is_symlink());
-    if !is_link {
-        return Ok(target.to_owned());
-    }
-    let shown = quoted(target.as_bytes());
-    let Ok(there) = std::fs::metadata(target) else {
-        let hint = "remove the link, or name what it leads to";
-        return Err(refused(format!("not writing through dangling symlink {shown}"), hint));
-    };
-    let same = std::fs::metadata(source)
-        .is_ok_and(|found| (found.dev(), found.ino()) == (there.dev(), there.ino()));
-    if same {
-        let source = quoted(source.as_bytes());
-        return Err(refused(format!("{source} and {shown} are the same file"), "nothing to do"));
-    }
-    let at = std::fs::canonicalize(target);
-    at.map(Into::into).map_err(|e| refused(format!("cannot resolve {shown}: {e}"), "check it"))
-}
-
-/// No name is another machine's, and none is an option.
-fn local(path: &OsStr) -> OsString {
-    let bytes = path.as_bytes();
-    let first = bytes.split(|byte| *byte == b'/').next().unwrap_or_default();
-    let odd = first.contains(&b':') || bytes.starts_with(b"-");
-    if odd { OsString::from_vec([b"./", bytes].concat()) } else { path.to_owned() }
+    let losses = losses.map(OsString::from);
+    std::iter::once(flag("--no-preserve", dropped.join(","))).chain(losses).collect()
 }
 
 /// Whether symbolic links among the sources are followed.
 fn follows(args: &CpArgs, recursive: bool) -> bool {
     let keeps = args.no_dereference || args.no_dereference_links || args.archive;
     args.dereference || args.dereference_args || !(keeps || recursive)
-}
-
-/// A device or FIFO is read from and written to, as cp does it, instead of being copied and replaced.
-fn stream(args: &CpArgs) -> Option<ExitCode> {
-    let [source, target] = args.paths.as_slice() else { return None };
-    if args.target_directory.is_some() || args.recursive || args.archive {
-        return None;
-    }
-    let mut at = std::path::PathBuf::from(target);
-    let look = |path: &Path| std::fs::metadata(path).map(|found| found.file_type());
-    let is_stream = |path: &Path| {
-        look(path).is_ok_and(|of| of.is_char_device() || of.is_block_device() || of.is_fifo())
-    };
-    if look(&at).is_ok_and(|of| of.is_dir()) && !args.no_target_directory {
-        at.push(Path::new(source).file_name()?);
-    }
-    if !is_stream(Path::new(source)) && !is_stream(&at) {
-        return None;
-    }
-    if args.no_clobber && look(&at).is_ok() {
-        return Some(ExitCode::SUCCESS);
-    }
-    let written = std::fs::File::open(source).and_then(|mut from| {
-        let mut options = std::fs::OpenOptions::new();
-        let mut to = options.write(true).create(true).truncate(true).open(&at)?;
-        std::io::copy(&mut from, &mut to)
-    });
-    Some(match written {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => {
-            let (from, to) = (quoted(source.as_bytes()), quoted(at.as_os_str().as_bytes()));
-            failure(&format!("cannot write {from} to {to}: {error}"), "check both");
-            ExitCode::from(dmover_model::ExitCode::Partial.code())
-        }
-    })
 }

@@ -281,6 +281,7 @@ fn selection(args: &SelectionArgs, matches: &ArgMatches) -> Result<Selection, Un
     };
     let list = list.map(|(path, pairs)| ListFile { path, nul: args.from0, pairs });
     let follow = match (args.filter.dereference, args.dereference_args) {
+        (true, _) if args.link_followed => FollowLinks::AlwaysLinked,
         (true, _) => FollowLinks::Always,
         (false, true) => FollowLinks::Arguments,
         _ => FollowLinks::Never,

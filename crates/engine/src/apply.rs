@@ -79,6 +79,8 @@ pub(crate) struct Renaming<'a> {
     pub locks: bool,
     /// The temporary itself.
     pub identity: Identity,
+    /// The entry of the source that it is a copy of.
+    pub source: Identity,
 }
 
 impl Mover<'_> {
@@ -282,12 +284,12 @@ impl Mover<'_> {
         target: &TargetDirectory,
         renaming: Renaming<'_>,
     ) -> Result<(), EntryError> {
-        let Renaming { name, last, decision, locks, identity } = renaming;
+        let Renaming { name, last, decision, locks, identity, source } = renaming;
         let fail =
             |e| entry_error(Side::Destination, Operation::Rename, level.target_path(last), e);
         self.check_lease(level, last)?;
         if decision != Decision::Create {
-            self.back_up(level, target, last)?;
+            self.back_up(level, target, last, source)?;
             let mut renamed = directory::rename(&target.fd, name, last);
             if renamed == Err(Errno::PERM)
                 && (locks || self.is_locked_by_us(level, target, last))
@@ -359,68 +361,6 @@ impl Mover<'_> {
             (ErrorClass::NameClash, "another entry has this name in another case")
         };
         EntryError::plain(Side::Destination, Operation::Create, class, path, words)
-    }
-
-    /// Whether another entry of the source goes where a backup would be put.
-    fn is_anothers_place(&self, level: &Level, name: &[u8]) -> bool {
-        // What other lines of a list bring is not known; what lies beside a source may be one.
-        if level.root.is_directory || !self.engine.directories_apart {
-            return stat::stat_at(&level.source.fd, name, false).is_ok();
-        }
-        self.engine.has_target_named(name)
-    }
-
-    /// Keeps the version that is about to be replaced under its backup name.
-    pub(crate) fn back_up(
-        &self,
-        level: &Level,
-        target: &TargetDirectory,
-        name: &[u8],
-    ) -> Result<(), EntryError> {
-        let Some(backup) = &self.engine.spec.policy.backup else { return Ok(()) };
-        let fail =
-            |e| entry_error(Side::Destination, Operation::Backup, level.target_path(name), e);
-        let mut number = 0u64;
-        loop {
-            number += 1;
-            let mut kept = name.to_vec();
-            if backup.numbered {
-                kept.extend_from_slice(format!(".~{number}~").as_bytes());
-            } else {
-                kept.extend_from_slice(&backup.suffix);
-            }
-            // A link keeps the old version reachable at every instant; rename comes after it.
-            if !backup.numbered && self.is_anothers_place(level, &kept) {
-                let words = "its backup name belongs to another entry of the source";
-                let (side, class) = (Side::Destination, ErrorClass::NameClash);
-                let path = level.target_path(name);
-                return Err(EntryError::plain(side, Operation::Backup, class, path, words));
-            }
-            // A numbered name is free or the next one is tried; a simple one changes hands in one step.
-            let free = backup.numbered.then_some(&kept).cloned();
-            let at = free.unwrap_or_else(|| self.temporary_name().as_bytes().to_vec());
-            match directory::hard_link(&target.fd, name, &target.fd, &at) {
-                Ok(()) if at == kept => return Ok(()),
-                Ok(()) => {
-                    let renamed = directory::rename(&target.fd, &at, &kept);
-                    // rename(2) leaves both names if they are one file already.
-                    match directory::unlink(&target.fd, &at) {
-                        Err(error) if renamed.is_ok() && !stat::is_absent(error) => {
-                            return Err(fail(error));
-                        }
-                        _ => return renamed.map_err(fail),
-                    }
-                }
-                Err(error) if stat::is_absent(error) => return Ok(()),
-                Err(Errno::EXIST) if backup.numbered => {}
-                Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
-                    return directory::rename(&target.fd, name, &kept).map_err(fail);
-                }
-                // A numbered name may be an older version; only a temporary is surely ours to remove.
-                Err(error) if backup.numbered => return Err(fail(error)),
-                Err(error) => return Err(self.not_made(level, target, &at, name, error)),
-            }
-        }
     }
 
     /// Counts, times and tells what was done with an entry.

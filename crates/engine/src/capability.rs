@@ -97,6 +97,12 @@ impl Facts {
     }
 }
 
+/// Whether an open file is on a file system without storage, such as proc: its size says nothing of what can be read.
+pub fn is_without_storage(file: impl AsFd) -> bool {
+    let found = stat::file_system(file);
+    found.is_ok_and(|found| stat::is_pseudo(stat::file_system_name(found.magic)))
+}
+
 /// The facts of every mount that the job has met.
 #[derive(Debug, Default)]
 pub(crate) struct CapabilityCache(Mutex<HashMap<MountId, Arc<Facts>>>);

@@ -453,7 +453,8 @@ impl Mover<'_> {
             self.in_place = false;
             Some(temporary)
         } else {
-            self.settle(level, file, last, decision, &supply.attributes)?;
+            let source = supply.metadata.identity;
+            self.settle(level, file, last, (decision, source), &supply.attributes)?;
             None
         };
         let made = tap.map(|tap| tap.into_made(None));
@@ -524,7 +525,7 @@ impl Mover<'_> {
         level: &Level,
         mut file: Unfinished<'_>,
         last: &[u8],
-        decision: Decision,
+        (decision, source): (Decision, Identity),
         attributes: &Attributes,
     ) -> Result<(), EntryError> {
         let shown = || level.target_path(last);
@@ -534,7 +535,7 @@ impl Mover<'_> {
             file.hear_late_errors().map_err(fail)?;
             let locks = attributes.flags & flags::LOCKS != 0;
             let identity = file.metadata.identity;
-            let renaming = Renaming { name: &file.name, last, decision, locks, identity };
+            let renaming = Renaming { name: &file.name, last, decision, locks, identity, source };
             if let Err(error) = self.put_in_place(level, file.target, renaming) {
                 self.in_place = self.is_at(file.target, last, identity);
                 return Err(error);

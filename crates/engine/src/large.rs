@@ -204,7 +204,7 @@ impl Mover<'_> {
         let shown = || level.target_path(last);
         let (metadata, attributes) = (&supply.metadata, &supply.attributes);
         self.engine.finish_file(&unfinished, metadata, attributes, true, &shown)?;
-        self.settle(level, unfinished, last, decision, attributes)
+        self.settle(level, unfinished, last, (decision, metadata.identity), attributes)
     }
 
     /// Copies one chunk. A failure is for the seal to judge.

@@ -150,7 +150,8 @@ impl Mover<'_> {
             None => {
                 let Temporary { name, identity } = &temporary;
                 let (decision, identity) = (planned.decision, *identity);
-                let renaming = Renaming { name, last, decision, locks: false, identity };
+                let source = planned.record.metadata.identity;
+                let renaming = Renaming { name, last, decision, locks: false, identity, source };
                 self.put_in_place(level, target, renaming)
             }
         };

@@ -1,7 +1,7 @@
 //! One directory on both sides, open: what the scan reads from and the apply half writes into.
 use dmover_model::{
-    DirectoryRef, EntryError, ErrorClass, Identity, Metadata, Operation, PathBytes, RootId, Side,
-    TreePath, Verb,
+    DirectoryRef, EntryError, ErrorClass, FollowLinks, Identity, Metadata, Operation, PathBytes,
+    RootId, Side, TreePath, Verb,
 };
 use dmover_sys::flags::Project;
 use dmover_sys::stat::{ATTRIBUTE_MOUNT_ROOT, Stat};
@@ -217,13 +217,12 @@ impl Engine {
     }
 
     pub(crate) fn follows_links(&self) -> bool {
-        self.spec.selection.follow == dmover_model::FollowLinks::Always
+        matches!(self.spec.selection.follow, FollowLinks::Always | FollowLinks::AlwaysLinked)
     }
 
     /// Whether a symbolic link in this directory is followed: all are, or it is the argument itself.
     pub(crate) fn follows(&self, level: &Level) -> bool {
-        let argument = !level.root.is_directory
-            && self.spec.selection.follow != dmover_model::FollowLinks::Never;
+        let argument = !level.root.is_directory && self.spec.selection.follow != FollowLinks::Never;
         self.follows_links() || argument
     }
 

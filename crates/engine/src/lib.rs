@@ -10,6 +10,7 @@
 pub mod apply;
 mod assemble;
 mod attributes;
+mod backup;
 mod below;
 pub mod capability;
 mod catalog;

@@ -512,7 +512,7 @@ impl Mover<'_> {
             return Err(EntryError::plain(side, Operation::Link, class, path, words));
         }
         if temporary.is_some() {
-            let backed_up = self.back_up(level, target, last);
+            let backed_up = self.back_up(level, target, last, anchor.source);
             let rename = || directory::rename(&target.fd, name, last);
             let placed = backed_up.and_then(|()| match rename() {
                 Err(Errno::PERM)

@@ -1,7 +1,7 @@
 //! Looking at entries on both sides and having `plan` decide what each needs.
 use dmover_model::{
-    Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Item,
-    LinkName, Metadata, Name, Note, Operation, RootId, ScanNames, Side, TaskKind, Timestamp,
+    Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, FollowLinks,
+    Item, LinkName, Metadata, Name, Note, Operation, RootId, ScanNames, Side, TaskKind, Timestamp,
     TreePath, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
@@ -185,10 +185,14 @@ impl Mover<'_> {
         let policy = &self.engine.spec.policy;
         self.engine.compares_links()
             && level.root.destination.is_some()
-            && record.is_hard_linked()
             && policy.preserve.has(Attribute::Links)
             && level.root.range.is_none()
-            && !self.engine.follows_links()
+            && match self.engine.spec.selection.follow {
+                FollowLinks::Never | FollowLinks::Arguments => record.is_hard_linked(),
+                FollowLinks::Always => false,
+                // The number of links says nothing of symbolic links that lead here.
+                FollowLinks::AlwaysLinked => record.metadata.kind == EntryKind::File,
+            }
     }
 
     fn is_large(&self, level: &Level, planned: &Planned) -> bool {
@@ -301,7 +305,9 @@ impl Mover<'_> {
         if level.root.range.is_some() && decision == Decision::Replace {
             decision = Decision::UpdateInPlace;
         }
-        let replaced = existing.as_ref().filter(|_| decision == Decision::Replace);
+        // A backup keeps what the link leads to.
+        let keeps = self.engine.spec.policy.backup.is_some();
+        let replaced = existing.as_ref().filter(|_| decision == Decision::Replace && !keeps);
         if replaced.is_some_and(|(old, _)| self.is_where_it_leads(level, &record, old)) {
             let words = "it is what the symbolic link leads to, of which nothing else may be left";
             decision = Decision::Refuse(ErrorClass::SelfCopy, words);

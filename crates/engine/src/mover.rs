@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::backup::BackupNumbers;
 use crate::content::Tools;
 use crate::context::{Engine, entry_error};
 use crate::control::StopReason;
@@ -60,6 +61,8 @@ pub(crate) struct Mover<'a> {
     pub cleaned: &'a mut Option<Identity>,
     /// The names of the directory that was last asked for an exact one, where case is ignored.
     pub exact_names: RefCell<Option<(Identity, HashSet<Vec<u8>>)>>,
+    /// The numbers of backups in the directory that was last asked for them.
+    pub backups: RefCell<Option<(Identity, BackupNumbers)>>,
     /// The entry being worked on looks complete at the destination: after an error another attempt would find it
     /// equal and pass over the error.
     pub in_place: bool,
@@ -262,6 +265,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 narrowed: RefCell::default(),
                 cleaned: &mut cleaned,
                 exact_names: RefCell::new(None),
+                backups: RefCell::new(None),
                 in_place: false,
                 carried: None,
                 pair: None,

@@ -48,7 +48,8 @@ impl Mover<'_> {
                 return Ok(());
             }
             let identity = made.metadata.identity;
-            let renaming = Renaming { name, last, decision, locks: false, identity };
+            let source = record.metadata.identity;
+            let renaming = Renaming { name, last, decision, locks: false, identity, source };
             self.put_in_place(level, target, renaming)
         });
         if let Err(error) = settled {

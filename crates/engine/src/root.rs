@@ -568,7 +568,9 @@ impl Resolver<'_> {
         old: &Metadata,
     ) -> Result<(), Fatal> {
         let ranges = self.spec.policy.range.is_some();
-        if old.identity == metadata.identity && !ranges {
+        // Another name of the source's inode can be replaced where a backup keeps it.
+        let is_apart = self.spec.policy.backup.is_some() && !is_same_entry(source, target);
+        if old.identity == metadata.identity && !ranges && !is_apart {
             let what = format!("and '{}' are the same", target.display.to_path().display());
             return Err(refuse(&source.display, &what, "choose another destination"));
         }
@@ -673,6 +675,13 @@ impl Resolver<'_> {
         }
         Ok(RootSide { parent: Arc::new(parent), name, display: source.display })
     }
+}
+
+/// Whether both are one name in one directory, whatever paths lead there.
+fn is_same_entry(one: &Argument, other: &Argument) -> bool {
+    let directory = |of: &Argument| stat::stat_fd(&of.parent).ok().map(|at| (at.device, at.inode));
+    let (first, second) = (directory(one), directory(other));
+    one.name == other.name && (first == second || first.is_none() || second.is_none())
 }
 
 pub(crate) fn place(

@@ -59,6 +59,8 @@ pub enum FollowLinks {
     Arguments,
     /// All.
     Always,
+    /// All, and names that lead to one file become hard links.
+    AlwaysLinked,
 }
 
 /// One include or exclude rule; the first that matches decides.

@@ -6,6 +6,8 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 
+mod same;
+
 use bench::{Bench, PROGRAM, pattern};
 use dmover_testkit::skip;
 

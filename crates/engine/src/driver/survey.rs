@@ -26,7 +26,8 @@ pub(super) fn survey(
     }
     let directory = state.of_job(id);
     let whole = matches!(job.list, JobList::None);
-    let plain = job.spec.selection.follow != FollowLinks::Always;
+    let plain =
+        !matches!(job.spec.selection.follow, FollowLinks::Always | FollowLinks::AlwaysLinked);
     let root = resolved.roots.first().filter(|root| root.is_directory && sync.renames);
     let changed = if let JobList::Changed(places) = &job.list { Some(places) } else { None };
     let Some(root) = root.filter(|_| (whole || changed.is_some()) && plain) else {

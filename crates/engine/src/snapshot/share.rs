@@ -354,7 +354,13 @@ impl Mover<'_> {
             temporary.is_some(),
             &shown,
         )?;
-        self.settle(level, file, last, planned.decision, &supply.attributes)?;
+        self.settle(
+            level,
+            file,
+            last,
+            (planned.decision, supply.metadata.identity),
+            &supply.attributes,
+        )?;
         Ok(true)
     }
 

@@ -142,7 +142,13 @@ impl Mover<'_> {
             // Nothing may take its place while it is immutable or append-only; that it is, is told.
             self.lift_file(target, last);
         }
-        self.settle(level, unfinished, last, Decision::Replace, &supply.attributes)?;
+        self.settle(
+            level,
+            unfinished,
+            last,
+            (Decision::Replace, supply.metadata.identity),
+            &supply.attributes,
+        )?;
         Ok(true)
     }
 
