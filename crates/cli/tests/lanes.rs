@@ -4,8 +4,8 @@
 #![allow(clippy::disallowed_methods)]
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
-    LaneOptions, corruption, digests, faults, kill, live, memory, pairs, powercut, renames, resume,
-    seccomp, snapshots, sparse, swap, watch,
+    LaneOptions, corruption, differential, digests, faults, kill, live, memory, pairs, powercut,
+    renames, resume, seccomp, snapshots, sparse, swap, watch,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -32,6 +32,11 @@ fn killed_passes_go_on_and_do_nothing_twice() {
 #[test]
 fn passes_over_a_changing_tree_end_equal() {
     live::live(&options(24)).unwrap().assert_clean();
+}
+
+#[test]
+fn random_passes_leave_what_the_source_has() {
+    differential::differential(&options(32)).unwrap().assert_clean();
 }
 
 #[test]

@@ -32,20 +32,16 @@ fn attributes_that_a_directory_lost_go_from_its_copy() {
     let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::Tmpfs];
     for image in images("attributes_that_a_directory_lost_go_from_its_copy", &all) {
         let bench = Bench::inside(image.path());
-        bench.sh(
-            "mkdir -p a/d/e; touch a/d/e/f
+        bench.sh("mkdir -p a/d/e; touch a/d/e/f
              for at in a a/d a/d/e; do
                  setfattr -n user.q -v 1 $at; setfattr -n trusted.q -v 1 $at
                  setfattr -n security.q -v 1 $at; setfacl -m u:5:rx -d -m u:6:rx $at
-             done",
-        );
+             done");
         bench.sync("a b", 0);
-        bench.sh(
-            "for at in a a/d a/d/e; do
+        bench.sh("for at in a a/d a/d/e; do
                  setfattr -x user.q $at; setfattr -x trusted.q $at; setfattr -x security.q $at
                  setfacl -b $at
-             done",
-        );
+             done");
         bench.verify("a b", 1);
         bench.sync("a b", 0);
         assert_eq!(bench.attributes("b"), bench.attributes("a"), "{}", image.file_system());
@@ -96,12 +92,10 @@ fn without_privilege_a_read_only_file_keeps_its_own_attributes() {
         skip!("needs root to become another user");
     }
     let bench = Bench::new().unprivileged();
-    bench.sh(
-        "mkdir -p a/d; echo x > a/f; echo y > a/g
+    bench.sh("mkdir -p a/d; echo x > a/f; echo y > a/g
          for at in a/f a/g a/d; do setfattr -n user.q -v 1 $at; done
          setfacl -m u::r--,u:5:r a/f; setfacl -m u::r-x,u:5:r a/d; chmod 444 a/g
-         chown -R 65534:65534 a",
-    );
+         chown -R 65534:65534 a");
     let plain = |pass: &super::Pass| assert_eq!(pass.number("privileged_attributes"), 0);
     plain(&bench.sync("a b", 0));
     bench.assert_same("a", "b");
@@ -259,8 +253,7 @@ fn attributes_are_left_out_by_their_whole_name() {
     }
     for image in images("attributes_are_left_out_by_their_whole_name", &[FileSystem::Ext4]) {
         let bench = Bench::inside(image.path());
-        bench.sh(
-            "mkdir -p a/d; touch a/f
+        bench.sh("mkdir -p a/d; touch a/f
              for at in a/f a/d; do
                  for name in trusted.something trusted.version2 trusted.linked trusted.hsmx \
                          trusted.SGI_ACL_FILES security.imaginary security.evmx security.selinux2 \
@@ -269,8 +262,7 @@ fn attributes_are_left_out_by_their_whole_name() {
                  done
                  # What is a file system's own is made anew.
                  setfattr -n trusted.lov -v 1 $at; setfattr -n trusted.overlay.origin -v 1 $at
-             done",
-        );
+             done");
         let pass = bench.sync("a b", 0);
         assert_eq!(pass.number("system_attributes"), 4, "{}", pass.0.tell());
         bench.sh("for at in a/f a/d; do setfattr -x trusted.lov $at; setfattr -x trusted.overlay.origin $at; done");
@@ -285,7 +277,8 @@ fn attributes_are_left_out_by_their_whole_name() {
 /// A change in the second in which a pass looks is told from none by no time of such a file system.
 #[test]
 fn what_changes_within_the_second_of_a_pass_is_not_missed_where_times_are_whole_seconds() {
-    let test = "what_changes_within_the_second_of_a_pass_is_not_missed_where_times_are_whole_seconds";
+    let test =
+        "what_changes_within_the_second_of_a_pass_is_not_missed_where_times_are_whole_seconds";
     let options = ImageOptions {
         size_bytes: 64 << 20,
         mkfs_arguments: ["-I", "128"].map(str::to_owned).to_vec(),
@@ -381,10 +374,8 @@ fn locked_directories_go_and_are_filled_as_the_source_wants_it() {
         let bench = Bench::inside(image.path());
         let (trash, unlock) = ("--trash=trash", "chattr -R -f -i -a a b trash || true");
         for delete in ["--delete", "--delete=during", &format!("--delete {trash}")] {
-            bench.sh(
-                "mkdir -p a/i a/a a/full/i a/full/a; touch a/full/i/f a/stays
-                 chattr +i a/i a/full/i; chattr +a a/a a/full/a",
-            );
+            bench.sh("mkdir -p a/i a/a a/full/i a/full/a; touch a/full/i/f a/stays
+                 chattr +i a/i a/full/i; chattr +a a/a a/full/a");
             bench.sync(&format!("{delete} a b"), 0);
             bench.assert_same("a", "b");
             bench.sh("chattr -i a/i a/full/i; chattr -a a/a a/full/a; rm -r a/i a/a a/full");
@@ -417,10 +408,8 @@ fn attributes_that_somebody_changed_at_the_destination_are_set_back() {
     let all = [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::Tmpfs];
     for image in images("attributes_that_somebody_changed_at_the_destination_are_set_back", &all) {
         let bench = Bench::inside(image.path());
-        bench.sh(
-            "mkdir -p a/d; echo x > a/f; mkfifo a/p; ln -s x a/l; setfattr -n user.q -v 1 a/f
-             setfattr -n user.q -v 1 a/d; setfacl -m u:5:r a/p; setfacl -d -m u:6:rx a/d",
-        );
+        bench.sh("mkdir -p a/d; echo x > a/f; mkfifo a/p; ln -s x a/l; setfattr -n user.q -v 1 a/f
+             setfattr -n user.q -v 1 a/d; setfacl -m u:5:r a/p; setfacl -d -m u:6:rx a/d");
         bench.sync("a b", 0);
         let _undo = bench.undo("chattr -R -f -i -a b");
         let mut changes = vec![
