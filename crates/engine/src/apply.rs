@@ -181,8 +181,10 @@ impl Mover<'_> {
                 self.clear(level, planned);
                 return Ok(Moved::otherwise(Decision::Clear));
             }
+            Decision::Clear if !self.clear(level, planned) => {
+                return Ok(Moved::otherwise(Decision::Clear));
+            }
             Decision::Clear => {
-                self.clear(level, planned);
                 let instead = Some(Decision::Replace);
                 return Ok(Moved { instead, ..would_move(planned) });
             }

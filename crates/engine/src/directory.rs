@@ -372,6 +372,26 @@ impl Mover<'_> {
         Err(EntryError::plain(side, Operation::MakeDirectory, class, path, words))
     }
 
+    /// A rule may exclude what is no directory, and take the directory of the same name: then nothing makes way for it.
+    fn refuse_to_replace_excluded(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
+        let engine = self.engine;
+        let Some(target) = level.target.as_ref().filter(|_| engine.spec.verb == Verb::Sync) else {
+            return Ok(());
+        };
+        let excludes = || !engine.filter.admits_name(level.path.join(name).as_bytes(), false);
+        if !engine.filter.has_rules() || !excludes() {
+            return Ok(());
+        }
+        let found = stat::stat_at(&target.fd, name, false);
+        if found.is_ok_and(|found| found.file_type() != stat::FileType::Directory) {
+            let words = "a rule excludes what stands here and is no directory";
+            let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+            let (operation, path) = (Operation::MakeDirectory, level.target_path(name));
+            return Err(EntryError::plain(side, operation, class, path, words));
+        }
+        Ok(())
+    }
+
     /// Opens a source directory below `level` and the one that belongs to it at the destination.
     pub(crate) fn enter(&mut self, level: &Level, name: &[u8]) -> Result<Level, EntryError> {
         let engine = self.engine;
@@ -384,6 +404,7 @@ impl Mover<'_> {
         // What has the name in another case must not make way.
         self.settle_case(level, name)?;
         self.refuse_other_case(level, name)?;
+        self.refuse_to_replace_excluded(level, name)?;
         let target = match &level.target {
             None => {
                 engine.count_missing_directory();

@@ -207,7 +207,17 @@ impl Mover<'_> {
         let dead = !at.is_root() && self.is_leftover(name.as_bytes());
         let written = is_temporary(name.as_bytes()) && !dead && !engine.clears_all();
         let own = engine.spec.verb.fills() && written;
-        if own || !self.is_admitted_below(level, at, name, &found) {
+        if own {
+            return false;
+        }
+        if !self.is_admitted_below(level, at, name, &found) {
+            if self.clearing {
+                self.spared.get_or_insert_with(shown);
+            }
+            if self.clearing || engine.spec.policy.dry_run {
+                // A dry run removes nothing, and would not find out that the directories above are not empty.
+                engine.hold_above(level, at);
+            }
             return false;
         }
         let (kind, mount) = (found.kind, found.identity.mount);

@@ -55,6 +55,10 @@ pub(crate) struct Mover<'a> {
     /// Tasks found on the way that have to hang on the directory being worked on.
     pub deferred: Vec<TaskKind>,
     pub spent: Spent,
+    /// A directory that is in the way is walked.
+    pub clearing: bool,
+    /// What a rule keeps in it.
+    pub spared: Option<PathBytes>,
     /// The directory into which something was moved last, narrowed with all above it.
     pub narrowed: RefCell<Option<TreePath>>,
     /// The directory that was last searched for leftovers.
@@ -262,6 +266,8 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 outcome: Outcome::default(),
                 deferred: Vec::new(),
                 spent: Spent { entries: 0, bytes: 0, since: Instant::now() },
+                clearing: false,
+                spared: None,
                 narrowed: RefCell::default(),
                 cleaned: &mut cleaned,
                 exact_names: RefCell::new(None),

@@ -99,7 +99,8 @@ impl Filter {
             && self.older_than.is_none_or(|t| file.mtime < t)
     }
 
-    fn admits_name(&self, path: &[u8], directory: bool) -> bool {
+    /// Whether the rules let an entry at `path` take part.
+    pub fn admits_name(&self, path: &[u8], directory: bool) -> bool {
         let last = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
         self.rules
             .iter()

@@ -67,6 +67,58 @@ fn rules_protect_what_they_leave_out() {
     }
 }
 
+/// A rule keeps what it excludes also where the source has something of another type, and what cannot be brought for that is
+/// named.
+#[test]
+fn what_is_excluded_stays_where_the_source_has_another_type() {
+    for when in ["delay", "during", "after"] {
+        for (make, rules, kept) in [
+            ("touch a/foo; mkdir b/foo; touch b/foo/x", "--exclude foo/", "b/foo/x"),
+            (
+                "touch a/foo; mkdir b/foo; touch b/foo/x.keep b/foo/y",
+                "--exclude *.keep",
+                "b/foo/x.keep",
+            ),
+            ("ln -s q a/foo; mkdir -p b/foo/d/e; touch b/foo/d/e/x", "--exclude e/", "b/foo/d/e/x"),
+            (
+                "seq 3 > a/foo; ln a/foo a/goo; mkdir b/foo; touch b/foo/x.keep",
+                "--exclude *.keep",
+                "b/foo/x.keep",
+            ),
+            ("mkdir a/foo; touch a/foo/x b/foo", "--include foo/ --exclude foo", "b/foo"),
+            ("mkdir a/foo; touch a/foo/x; ln -s q b/foo", "--include foo/ --exclude foo", "b/foo"),
+        ] {
+            let bench = Bench::new();
+            bench.sh(&format!("mkdir a b; {make}; touch a/z"));
+            let line = format!("--delete={when} {rules} a b");
+            for line in [format!("-n {line}"), line.clone(), line] {
+                let pass = bench.sync(&line, 3);
+                let said = pass.0.said().unwrap();
+                let named = said.errors.iter().any(|line| line.path().ends_with("b/foo"));
+                assert!(named, "{line}: {make}: {}", pass.0.tell());
+                assert!(bench.exists(kept), "{line}: {make}");
+                assert!(
+                    !pass.done().iter().any(|done| done.ends_with("/foo")),
+                    "{line}: {:?}",
+                    pass.done()
+                );
+            }
+            assert!(bench.exists("b/z"), "the rest arrives");
+        }
+    }
+}
+
+/// A dry run lists no directory that holds what a rule keeps.
+#[test]
+fn a_dry_run_lists_no_directory_that_stays() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a b/x/y b/q; touch a/1 b/x/y/k.keep b/x/y/f b/q/f");
+    let line = "--delete --exclude *.keep a b";
+    let listed = bench.sync(&format!("-n {line}"), 0).done();
+    assert_eq!(listed, bench.sync(line, 0).done());
+    assert!(bench.exists("b/x/y/k.keep") && !bench.exists("b/x/y/f") && !bench.exists("b/q"));
+}
+
 #[test]
 fn too_many_deletes_are_no_deletes() {
     let bench = Bench::new();

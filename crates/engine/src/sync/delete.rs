@@ -106,18 +106,16 @@ impl Mover<'_> {
             && target.is_some_and(|target| is_trash_of_both(&target.fd, &level.source.fd))
     }
 
-    /// A directory that has to go before an entry of another type can take its place.
-    pub(crate) fn clear(&mut self, level: &Level, planned: &Planned) {
-        if let Some(found) = &planned.existing {
-            let metadata = &planned.record.metadata;
-            if self.clear_name(level, planned.record.destination_name(), found)
-                && metadata.kind != EntryKind::Directory
-                && metadata.links > 1
-            {
-                // When its place is free its other names are long dealt with.
-                self.engine.look_again(LINKED);
-            }
+    /// A directory that has to go before an entry of another type can take its place. Answers whether it is to go.
+    pub(crate) fn clear(&mut self, level: &Level, planned: &Planned) -> bool {
+        let Some(found) = &planned.existing else { return false };
+        let metadata = &planned.record.metadata;
+        let goes = self.clear_name(level, planned.record.destination_name(), found);
+        if goes && metadata.kind != EntryKind::Directory && metadata.links > 1 {
+            // When its place is free its other names are long dealt with.
+            self.engine.look_again(LINKED);
         }
+        goes
     }
 
     /// The same for a further name of a file. Answers whether anything may go at all; why this does not was told then.
@@ -136,15 +134,36 @@ impl Mover<'_> {
         let (root, holder) = (TreePath::root(), target.metadata.identity);
         let fd = &target.fd;
         let entry = ExtraEntry { fd, at: &root, holder, name, found: found.clone() };
+        if !self.engine.filter.admits(level.path.join(name.as_bytes()).as_bytes(), found) {
+            self.tell_kept(level, name, "a rule excludes the directory that stands here");
+            return false;
+        }
         let goes = self.note_extra(level, &entry, &mut extra, true);
         if goes {
             let first = root.join(name.as_bytes());
+            self.clearing = true;
             self.walk_below(level, &target.fd, first, &mut |mover, entry| {
                 mover.note_extra(level, &entry, &mut extra, true)
             });
+            self.clearing = false;
+        }
+        let spared = self.spared.take();
+        if let Some(kept) = &spared {
+            let words = format!(
+                "a directory stands here, and a rule excludes '{}'",
+                kept.to_path().display()
+            );
+            self.tell_kept(level, name, &words);
         }
         self.hand_over(&mut extra, true);
-        goes
+        goes && spared.is_none()
+    }
+
+    /// A rule keeps what is in the way.
+    pub(crate) fn tell_kept(&self, level: &Level, name: &Name, words: &str) {
+        let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+        let path = level.target_path(name.as_bytes());
+        self.engine.error(EntryError::plain(side, Operation::Create, class, path, words));
     }
 
     /// A name that the source has no more.
