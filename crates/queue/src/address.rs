@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use crate::identity::Signer;
 use crate::secret::{self, Guard};
 
 /// What `dmover broker` leaves for whoever may use it: the address with the secret, readable by its owner alone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinFile {
     /// `nats://host:port` or `tls://host:port`.
     pub url: String,
@@ -20,6 +21,12 @@ pub struct JoinFile {
     /// Certificates to trust (PEM): the server's own, or those of who has signed it. Without them, those that the host trusts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<String>,
+    /// Whose offers movers believe that have this file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signers: Vec<Signer>,
+    /// The seed of the key by which movers prove that they have this file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mover_seed: Option<String>,
 }
 
 /// How a broker is reached.
@@ -29,6 +36,10 @@ pub struct Address {
     pub(crate) url: String,
     pub(crate) secret: Secret,
     pub(crate) certificates: Option<String>,
+    /// Whose offers movers believe that come this way.
+    pub(crate) signers: Vec<Signer>,
+    /// By which they prove that they may.
+    pub(crate) mover_seed: Option<String>,
     /// Whoever uses it has said that it need not be safe.
     pub(crate) insecure: bool,
 }
@@ -60,6 +71,18 @@ fn refused(what: impl Into<String>, hint: &str) -> Fatal {
     Fatal::refused(what, hint)
 }
 
+impl JoinFile {
+    pub(crate) fn read(path: &Path) -> Result<Self, Fatal> {
+        let hint = "give tls://HOST:PORT, or the file that 'dmover broker' has written";
+        let text = secret::read(path, Guard::Secret, "--broker", hint)?;
+        serde_json::from_str(&text).map_err(|error| {
+            let hint = "give the file that 'dmover broker' has written";
+            let shown = path.display();
+            refused(format!("--broker '{shown}' is no file of a broker: {error}"), hint)
+        })
+    }
+}
+
 impl Address {
     /// Understands `--broker`: an address, the file that `dmover broker` has left, or `-` for what stands in that file on
     /// standard input. `credentials`: a file with a token, with the seed of an nkey, or what `nsc` writes. `insecure`: connections in
@@ -70,8 +93,7 @@ impl Address {
     pub fn new(broker: &str, credentials: Option<&Path>, insecure: bool) -> Result<Self, Fatal> {
         let is_url = ["nats://", "tls://"].iter().any(|scheme| broker.starts_with(scheme));
         let mut address = if is_url {
-            let url = broker.to_owned();
-            Self { url, secret: Secret::None, certificates: None, insecure: false }
+            Self::of_join_file(JoinFile { url: broker.to_owned(), ..JoinFile::default() })
         } else if broker == "-" {
             Self::of_stdin(std::io::stdin().lock())?
         } else {
@@ -115,14 +137,7 @@ impl Address {
     }
 
     fn of_file(path: &Path) -> Result<Self, Fatal> {
-        let shown = path.display();
-        let hint = "give tls://HOST:PORT, or the file that 'dmover broker' has written";
-        let text = secret::read(path, Guard::Secret, "--broker", hint)?;
-        let file: JoinFile = serde_json::from_str(&text).map_err(|error| {
-            let hint = "give the file that 'dmover broker' has written";
-            refused(format!("--broker '{shown}' is no file of a broker: {error}"), hint)
-        })?;
-        Ok(Self::of_join_file(file))
+        JoinFile::read(path).map(Self::of_join_file)
     }
 
     /// Secrets on command lines are seen by everybody, so a file that a host does not have goes through standard input. Whatever
@@ -146,7 +161,8 @@ impl Address {
             (None, Some(token)) => Secret::Token(token),
             (None, None) => Secret::None,
         };
-        Self { url: file.url, secret, certificates: file.certificates, insecure: false }
+        let JoinFile { url, certificates, signers, mover_seed, .. } = file;
+        Self { url, secret, certificates, signers, mover_seed, insecure: false }
     }
 
     /// Where it is, without what lets one in.
@@ -234,8 +250,7 @@ mod tests {
         let join = JoinFile {
             url: "tls://h:4222".into(),
             nkey_seed: Some(seed.clone()),
-            token: None,
-            certificates: None,
+            ..JoinFile::default()
         };
         let file = write("join.json", &serde_json::to_string(&join).unwrap());
         let address = Address::new(file.to_str().unwrap(), None, false).unwrap();

@@ -6,9 +6,11 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::address::JoinFile;
+use crate::identity::Identity;
 use crate::secret::{self, Guard};
 use crate::tls;
 
@@ -34,6 +36,8 @@ pub struct BrokerOptions {
     pub program: Option<PathBuf>,
     /// What PATH says.
     pub search: OsString,
+    /// The user who starts it, whose offers its movers believe.
+    pub identity: Arc<Identity>,
 }
 
 /// Whether and how connections are encrypted.
@@ -74,7 +78,8 @@ impl Broker {
             let message = format!("cannot make '{}': {error}", state.display());
             refused(message, "name another directory with --state")
         })?;
-        check_owner(state)?;
+        // Whoever may write there could put files of his own in the place of these.
+        secret::check_directory(state, "--state")?;
         let lock = lock(state)?;
         let port = choose_port(options)?;
         let key = nkey(state)?;
@@ -104,6 +109,8 @@ impl Broker {
             nkey_seed: Some(seed),
             token: None,
             certificates: tls.map(|tls| tls.text),
+            signers: vec![options.identity.signer()],
+            mover_seed: Some(options.identity.of_movers()?.seed()?),
         };
         let join_file = state.join("join.json");
         let text = serde_json::to_string_pretty(&join).unwrap_or_default();
@@ -335,25 +342,6 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Fatal> {
         let message = format!("cannot write '{}': {error}", path.display());
         refused(message, "name another directory with --state")
     })
-}
-
-/// Whoever owns or may write the directory of a broker could put files of his own there.
-fn check_owner(state: &Path) -> Result<(), Fatal> {
-    let hint = "name a directory of your own with --state";
-    let found = std::fs::metadata(state)
-        .map_err(|error| refused(format!("'{}': {error}", state.display()), hint))?;
-    let own = dmover_sys::process::effective_uid();
-    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
-    if owner != own {
-        let message =
-            format!("'{}' belongs to user {owner}, and this is user {own}", state.display());
-        return Err(refused(message, hint));
-    }
-    if mode & 0o022 != 0 {
-        let message = format!("others may write to '{}' (mode {mode:o})", state.display());
-        return Err(refused(message, "'chmod 700 DIR' closes it"));
-    }
-    Ok(())
 }
 
 /// The configuration of nats-server. What it acknowledges it may lose in a power cut: the journal is the truth, and a coordinator

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use crate::address::Address;
 use crate::clock::{self, Distance};
 use crate::heard::Heard;
+use crate::identity::Trust;
 use crate::link::Link;
 use crate::members::Members;
 use crate::message::{
@@ -52,6 +53,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct NatsFleets {
     link: Arc<Link>,
     terms: Terms,
+    trust: Arc<Trust>,
     /// The broker has taken a job.
     is_known: AtomicBool,
 }
@@ -74,7 +76,7 @@ impl NatsFleets {
     ///
     /// # Errors
     /// It cannot be reached, does not let us in, or cannot do what is needed.
-    pub fn connect(address: &Address, terms: Terms) -> Result<Self, Fatal> {
+    pub fn connect(address: &Address, terms: Terms, trust: Trust) -> Result<Self, Fatal> {
         let begun = Lease::now_ms();
         let within = BEGIN_WITHIN.min(terms.patience).as_millis() as u64;
         let link = loop {
@@ -87,7 +89,7 @@ impl NatsFleets {
                 result => break result?,
             }
         };
-        Ok(Self { link, terms, is_known: AtomicBool::new(false) })
+        Ok(Self { link, terms, trust: Arc::new(trust), is_known: AtomicBool::new(false) })
     }
 }
 
@@ -102,7 +104,8 @@ impl Fleets for NatsFleets {
         let is_known = self.is_known.load(Ordering::SeqCst);
         let within = if is_known { patience } else { BEGIN_WITHIN.min(patience) };
         let terms = self.terms.clone();
-        let fleet = NatsFleet::open(&self.link, &offer, engine, terms, within);
+        let way = (&self.link, &self.trust);
+        let fleet = NatsFleet::open(way, &offer, engine, terms, within);
         let fleet = self.link.runtime.block_on(fleet)?;
         self.is_known.store(true, Ordering::SeqCst);
         Ok(Arc::new(fleet))
@@ -120,6 +123,7 @@ struct Issued {
 struct Shared {
     link: Arc<Link>,
     names: Names,
+    trust: Arc<Trust>,
     engine: Arc<Engine>,
     leases: Mutex<Leases<Issued>>,
     facts: Mutex<Vec<Fact>>,
@@ -153,7 +157,7 @@ pub(crate) struct NatsFleet {
 
 impl NatsFleet {
     async fn open(
-        link: &Arc<Link>,
+        (link, trust): (&Arc<Link>, &Arc<Trust>),
         offer: &JobOffer,
         engine: Arc<Engine>,
         Terms { lease, patience, only, pool }: Terms,
@@ -161,7 +165,8 @@ impl NatsFleet {
     ) -> Result<Self, Fatal> {
         let names = Names { job: offer.key.clone(), run: offer.run };
         let lease_ms = lease.as_millis() as u64;
-        let body = OfferRecord {
+        let text = serde_json::to_string(offer).map_err(|e| unavailable("the job", &e))?;
+        let mut body = OfferRecord {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
             job: names.job.clone(),
@@ -171,8 +176,11 @@ impl NatsFleet {
             lease_ms,
             wants_log: tracing::enabled!(target: "mover", tracing::Level::INFO),
             only,
-            offer: serde_json::to_value(offer).map_err(|e| unavailable("the job", &e))?,
+            offer: text.into(),
+            signer: String::new(),
+            signature: String::new(),
         };
+        body.sign(&trust.identity);
         let (outgoing, tasks) = mpsc::unbounded_channel();
         let calls = link.client.subscribe(names.call_subject()).await;
         let calls = calls.map_err(|e| unavailable("calls", &e))?;
@@ -180,6 +188,7 @@ impl NatsFleet {
         let shared = Arc::new(Shared {
             link: Arc::clone(link),
             names,
+            trust: Arc::clone(trust),
             engine,
             leases: Mutex::new(Leases::new(lease_ms + lease_ms / 10)),
             facts: Mutex::default(),
@@ -474,24 +483,32 @@ impl Shared {
         match store.entry(&body.job).await {
             Ok(Some(found)) if found.revision == revision => return Ok(()),
             Ok(Some(found)) if found.operation == kv::Operation::Put => {
-                let other = serde_json::from_slice::<OfferRecord>(&found.value);
-                if other.as_ref().is_ok_and(|other| other.run == body.run) {
-                    // Put twice, because an answer was lost.
-                    lock(&self.record).revision = found.revision;
-                    return Ok(());
+                match serde_json::from_slice::<OfferRecord>(&found.value) {
+                    Ok(other) if other.digest() == body.digest() => {
+                        // Put twice, because an answer was lost.
+                        lock(&self.record).revision = found.revision;
+                        return Ok(());
+                    }
+                    Ok(other) if other.run != body.run && other.verify(&self.trust).is_ok() => {
+                        let OfferRecord { pid, host, job, .. } = other;
+                        let message = format!("process {pid} on {host} has taken job {job} over");
+                        let error = Fatal::unavailable(message, "leave it to that one");
+                        return Err(Refused::Taken(error));
+                    }
+                    other => {
+                        let why = other.map_or_else(
+                            |error| error.to_string(),
+                            |other| other.verify(&self.trust).err().unwrap_or_default(),
+                        );
+                        tracing::warn!(why, "somebody has replaced the offer of this job: refused");
+                    }
                 }
-                let who = other.map_or_else(
-                    |_| "somebody".into(),
-                    |other| format!("process {} on {}", other.pid, other.host),
-                );
-                let message = format!("{who} has taken job {} over", body.job);
-                return Err(Refused::Taken(Fatal::unavailable(message, "leave it to that one")));
             }
             Ok(_) => {}
             // The bucket is gone with everything else.
             Err(error) => tracing::debug!(%error, "the offer cannot be read"),
         }
-        tracing::warn!("the broker has forgotten the job; telling it again");
+        tracing::warn!("the broker does not have the job any more; telling it again");
         let store = streams::jobs(&self.link.jetstream).await?;
         let before = store.entry(&body.job).await.ok().flatten().map(|found| found.revision);
         let revision = put(&store, &body, before).await?;

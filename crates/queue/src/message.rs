@@ -1,4 +1,6 @@
 //! What goes over the wire. Everything carries the protocol's number or belongs to a run whose offer does.
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use dmover_engine::{Answer, Fact, JobOffer, Question, Told};
 use dmover_model::{Outcome, Task};
@@ -9,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
+use crate::identity::{Identity, Trust, is_signed_by};
 
 /// Number of the protocol between coordinator and movers. Others are refused.
 pub const PROTOCOL: u32 = 5;
@@ -39,8 +42,18 @@ pub(crate) struct OfferRecord {
     /// Movers have to have all of these labels.
     #[serde(default)]
     pub only: Vec<(String, String)>,
+    /// The [`JobOffer`], as text: what is signed is what was written.
     pub offer: serde_json::Value,
+    /// The public key of the user whose job it is.
+    #[serde(default)]
+    pub signer: String,
+    /// The signature of all the rest by that key, in base64.
+    #[serde(default)]
+    pub signature: String,
 }
+
+/// What signatures of offers are for.
+const OFFER: &str = "offer";
 
 impl OfferRecord {
     /// Whether a mover with these labels may work for it.
@@ -49,7 +62,57 @@ impl OfferRecord {
     }
 
     pub fn offer(&self) -> Result<JobOffer, serde_json::Error> {
-        JobOffer::deserialize(&self.offer)
+        serde_json::from_str(self.offer.as_str().unwrap_or_default())
+    }
+
+    /// All that is signed, as bytes: the fields as they were read, however they are written.
+    fn signed(&self) -> Vec<u8> {
+        let offer = self.offer.as_str().unwrap_or_default();
+        let of_run = (&self.job, self.run, &self.host, self.pid, self.lease_ms);
+        let rest = (self.wants_log, &self.only, offer, &self.signer);
+        // As in `encode`: it cannot fail.
+        postcard::to_stdvec(&(self.protocol, &self.version, of_run, rest)).unwrap_or_default()
+    }
+
+    /// What tells this offer from all others.
+    pub fn digest(&self) -> [u8; 32] {
+        *blake3::hash(&self.signed()).as_bytes()
+    }
+
+    pub fn sign(&mut self, identity: &Identity) {
+        identity.public().clone_into(&mut self.signer);
+        self.signature = BASE64_STANDARD.encode(identity.sign(OFFER, &self.signed()));
+    }
+
+    /// Answers the offer if somebody has signed it who is believed, and if it claims nothing that this signature does not cover.
+    pub fn verify(&self, trust: &Trust) -> Result<JobOffer, String> {
+        if self.signature.is_empty() {
+            return Err("its offer is not signed".into());
+        }
+        let signature = BASE64_STANDARD.decode(&self.signature).unwrap_or_default();
+        if !is_signed_by(&self.signer, OFFER, &self.signed(), &signature) {
+            return Err(
+                "its offer was changed by somebody, or is forged: the signature is wrong".into()
+            );
+        }
+        let users = trust.users_of(&self.signer);
+        if users.is_empty() {
+            return Err(format!(
+                "its offer is signed by the key {}, which is not trusted",
+                self.signer
+            ));
+        }
+        let offer = self.offer().map_err(|error| format!("its offer is not readable: {error}"))?;
+        if offer.key != self.job || offer.run != self.run {
+            return Err("its offer is that of another job".into());
+        }
+        if !users.contains(&offer.uid) {
+            let (claimed, user) = (offer.uid, users[0]);
+            return Err(format!(
+                "its offer claims to be user {claimed}'s, and is signed by the key of user {user}"
+            ));
+        }
+        Ok(offer)
     }
 }
 

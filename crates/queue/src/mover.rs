@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
+use crate::identity::Trust;
 use crate::link::Link;
 use crate::message::{Call, Describe, MoverInfo, ONE_VERSION, OfferRecord, PROTOCOL, Reply};
 use crate::remote::{RemoteDesk, RemoteQueue};
@@ -67,6 +68,7 @@ pub struct MoverOptions {
 pub struct Mover {
     link: Arc<Link>,
     options: MoverOptions,
+    trust: Arc<Trust>,
     info: MoverInfo,
     leaving: Arc<AtomicBool>,
     sessions: Sessions,
@@ -104,7 +106,7 @@ impl Mover {
     ///
     /// # Errors
     /// It cannot be reached, or does not let us in.
-    pub fn connect(address: &Address, options: MoverOptions) -> Result<Self, Fatal> {
+    pub fn connect(address: &Address, options: MoverOptions, trust: Trust) -> Result<Self, Fatal> {
         let begun = Instant::now();
         let link = loop {
             match Link::new(address, "mover") {
@@ -128,7 +130,8 @@ impl Mover {
             labels: options.labels.clone(),
             mounts: mounts_here(),
         };
-        Ok(Self { link, options, info, leaving: Arc::default(), sessions: Sessions::default() })
+        let (leaving, sessions, trust) = (Arc::default(), Sessions::default(), Arc::new(trust));
+        Ok(Self { link, options, trust, info, leaving, sessions })
     }
 
     /// The switch that makes it leave: it ends what it has in hand, or hands it back.
@@ -224,6 +227,7 @@ impl Mover {
             link: Arc::clone(&self.link),
             options: self.options.clone(),
             info: MoverInfo { id: dmover_sys::process::random_u64(), ..self.info.clone() },
+            trust: Arc::clone(&self.trust),
             leaving: Arc::clone(&self.leaving),
             over: Arc::clone(&over),
             sessions: Arc::clone(&self.sessions),
@@ -310,6 +314,11 @@ async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
             let Some(Ok(entry)) = next else { break };
             let news = if entry.operation == kv::Operation::Put {
                 match serde_json::from_slice::<OfferRecord>(&entry.value) {
+                    Ok(offer) if offer.job != entry.key => {
+                        let (job, key) = (offer.job, entry.key);
+                        tracing::warn!(job, key, "refused an offer under the name of another job");
+                        continue;
+                    }
                     Ok(offer) if known.get(&entry.key) == Some(&offer.run) => continue,
                     Ok(offer) => {
                         known.insert(entry.key, offer.run);
@@ -337,6 +346,7 @@ async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
 struct Worker {
     link: Arc<Link>,
     options: MoverOptions,
+    trust: Arc<Trust>,
     info: MoverInfo,
     leaving: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
@@ -382,8 +392,9 @@ impl Worker {
         names: &Names,
         has_worked: &mut bool,
     ) -> Result<(), Fatal> {
-        let offer: JobOffer = record.offer().map_err(|error| {
-            Fatal::refused(format!("the job cannot be understood: {error}"), ONE_VERSION)
+        let offer: JobOffer = record.verify(&self.trust).map_err(|why| {
+            let hint = "have the same key in the state directories of job and mover, or name it with --trust";
+            Fatal::refused(why, hint)
         })?;
         let log = record.wants_log.then(|| overhear(LOG_BEHIND));
         let switch = Arc::new(Switch::default());

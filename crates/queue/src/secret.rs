@@ -49,6 +49,25 @@ pub(crate) fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<
     Ok(text)
 }
 
+/// Refuses a directory that others could put files into.
+pub(crate) fn check_directory(path: &Path, what: &str) -> Result<(), Fatal> {
+    let shown = path.display();
+    let hint = "use a directory of your own that nobody else may write to ('chmod 700 DIR')";
+    let found = std::fs::metadata(path)
+        .map_err(|error| Fatal::refused(format!("{what} '{shown}': {error}"), hint))?;
+    let own = dmover_sys::process::effective_uid();
+    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    if owner != own && owner != 0 {
+        let message = format!("{what} '{shown}' belongs to user {owner}, and this is user {own}");
+        return Err(Fatal::refused(message, hint));
+    }
+    if mode & 0o022 != 0 {
+        let message = format!("{what} '{shown}': others may write to it (mode {mode:o})");
+        return Err(Fatal::refused(message, hint));
+    }
+    Ok(())
+}
+
 /// Writes a file in one step; it is never for a moment readable by more than `mode` says.
 pub(crate) fn write(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     let new = path.with_extension("new");

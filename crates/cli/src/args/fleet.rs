@@ -20,6 +20,10 @@ pub struct FleetArgs {
     /// address can be the broker
     #[arg(long, requires = "broker")]
     pub insecure: bool,
+    /// Let in movers that have these keys as well: a file like 'identity.pub' in the state directory of their user, or a directory
+    /// of such files; may be given several times
+    #[arg(long, value_name = "FILE|DIR", requires = "broker")]
+    pub trust: Vec<OsString>,
     /// A mover that says nothing for so long has lost its tasks, which others get then
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "30s",
         requires = "broker")]
@@ -101,6 +105,11 @@ pub struct MoverArgs {
     /// connects there, is believed as far as signatures do not say otherwise
     #[arg(long)]
     pub insecure: bool,
+    /// Work for jobs that are signed by these keys as well: a file like 'identity.pub' in the state directory of whoever runs the job,
+    /// or a directory of such files; may be given several times. Trusted without it: the key of the user who runs the mover, and
+    /// the keys that the file of the broker names
+    #[arg(long, value_name = "FILE|DIR")]
+    pub trust: Vec<OsString>,
     /// Concurrent operations for each job, 0 chooses and adapts
     #[arg(short = 'j', long, value_name = "N", default_value_t = 0)]
     pub threads: usize,

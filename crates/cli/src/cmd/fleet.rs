@@ -3,11 +3,13 @@ use dmover_engine::{Fatal, Fleets};
 use dmover_model::{ExitCode as Code, TaskClass};
 use dmover_observe::{Board, JobView, SessionView, exposition};
 use dmover_queue::{
-    Address, Broker, BrokerOptions, Mover, MoverOptions, NatsFleets, Terms, Tls, nics,
+    Address, Broker, BrokerOptions, Identity, Mover, MoverOptions, NatsFleets, Terms, Tls, Trust,
+    nics,
 };
 use dmover_sys::process::is_ignored;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -46,8 +48,10 @@ fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
     let patience = Duration::from_millis(args.mover_wait);
     let (only, pool) = (args.only_movers.clone(), args.limit_pool.clone());
     let terms = Terms { lease, patience, only, pool };
-    let fleets = address(broker, credentials, args.insecure)
-        .and_then(|address| NatsFleets::connect(&address, terms.clone()));
+    let fleets = address(broker, credentials, args.insecure).and_then(|address| {
+        let trust = Trust::of_coordinator(&key_directories(), &address, &paths(&args.trust))?;
+        NatsFleets::connect(&address, terms.clone(), trust)
+    });
     fleets.map(|fleets| Some(Arc::new(fleets) as Arc<dyn Fleets>)).map_err(|error| fail(&error))
 }
 
@@ -62,6 +66,22 @@ fn address(broker: &str, credentials: Option<&Path>, insecure: bool) -> Result<A
         ));
     }
     Ok(address)
+}
+
+/// Where the key of the user may be who runs this: the same for all of his jobs, wherever they keep their state.
+fn key_directories() -> Vec<PathBuf> {
+    key_directories_of(environment("DMOVER_STATE_DIR").map(PathBuf::from))
+}
+
+/// The same for a process that gets this as $DMOVER_STATE_DIR.
+pub(super) fn key_directories_of(named: Option<PathBuf>) -> Vec<PathBuf> {
+    let all = [named, state_directory(None)];
+    let all = all.into_iter().flatten().map(|path| std::path::absolute(&path).unwrap_or(path));
+    all.collect()
+}
+
+fn paths(words: &[OsString]) -> Vec<PathBuf> {
+    words.iter().map(PathBuf::from).collect()
 }
 
 fn fail(error: &Fatal) -> ExitCode {
@@ -80,7 +100,11 @@ pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
             return exit(Code::Usage);
         }
     };
-    let path = |word: &std::ffi::OsString| PathBuf::from(word);
+    let identity = match Identity::of_user(&key_directories()) {
+        Ok(identity) => Arc::new(identity),
+        Err(error) => return fail(&error),
+    };
+    let path = |word: &OsString| PathBuf::from(word);
     let options = BrokerOptions {
         state,
         listen: args.listen,
@@ -93,6 +117,7 @@ pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
         },
         program: args.nats_server.as_ref().map(path),
         search: environment("PATH").unwrap_or_default(),
+        identity,
     };
     let signals = match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
         Ok(signals) => signals,
@@ -177,8 +202,10 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         bytes_per_s: args.bwlimit,
     };
     let credentials = args.credentials.as_deref().map(Path::new);
-    let mover = address(&args.broker, credentials, args.insecure)
-        .and_then(|address| Mover::connect(&address, options));
+    let mover = address(&args.broker, credentials, args.insecure).and_then(|address| {
+        let trust = Trust::of_mover(&key_directories(), &address, &paths(&args.trust))?;
+        Mover::connect(&address, options, trust)
+    });
     let mover = match mover {
         Ok(mover) => mover,
         Err(error) => return fail(&error),

@@ -1,6 +1,7 @@
 //! `dmover submit`.
 use dmover_engine::{Fatal, StateDirectory};
 use dmover_model::ExitCode as Code;
+use dmover_queue::Identity;
 use dmover_queue::placement::script::{Request, System, template};
 use dmover_queue::placement::{
     BrokerPlace, Conduct, Ended, Given, Shape, Site, address_of_interface, address_towards,
@@ -15,6 +16,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::run::{exit, state_directory};
@@ -251,7 +253,21 @@ impl Place<'_> {
 
     fn given_broker(&self) -> Result<Option<Given>> {
         let word = self.args.broker.as_ref().map(broker_word);
-        Ok(word.map(|word| Given::new(&word, self.args.insecure)).transpose()?)
+        let Some(word) = word else { return Ok(None) };
+        let identity = Identity::of_user(&self.key_directories())?;
+        Ok(Some(Given::new(&word, self.args.insecure, &identity)?))
+    }
+
+    /// Where the job looks for the key of its user.
+    fn key_directories(&self) -> Vec<PathBuf> {
+        let named = environment("DMOVER_STATE_DIR").map(PathBuf::from);
+        let named = if self.names_state() { Some(self.state.clone()) } else { named };
+        super::fleet::key_directories_of(named)
+    }
+
+    /// Whether the job is told where its state is.
+    fn names_state(&self) -> bool {
+        self.args.allocation || self.args.state_dir.is_some()
     }
 
     fn ssh(&self) -> Vec<OsString> {
@@ -356,7 +372,7 @@ impl Place<'_> {
         let in_batch = args.allocation;
         let retry = args.retry_for.map(Duration::from_millis);
         let mut environment = vec![as_submitted()];
-        if in_batch || args.state_dir.is_some() {
+        if self.names_state() {
             environment.push(("DMOVER_STATE_DIR".into(), self.state.clone().into()));
         }
         let job = Conduct {
@@ -370,6 +386,7 @@ impl Place<'_> {
             environment,
             retry_for: retry.unwrap_or(if in_batch { RETRY_IN_BATCH } else { Duration::ZERO }),
             insecure: args.insecure,
+            identity: Arc::new(Identity::of_user(&self.key_directories())?),
             warnings: if in_batch { vec![SIGUSR1, SIGUSR2] } else { Vec::new() },
         };
         let signals = listen(in_batch)?;

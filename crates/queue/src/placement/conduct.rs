@@ -6,7 +6,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crate::Identity;
 
 use super::post::{BrokerPost, Post, see_off};
 use super::site::{BrokerPlace, Given, Site};
@@ -52,6 +55,8 @@ pub struct Conduct {
     pub retry_for: Duration,
     /// Connections in clear text are allowed.
     pub insecure: bool,
+    /// Whose job it is.
+    pub identity: Arc<Identity>,
     /// These signals say that the time is nearly over. Others that are heard end the job, but for USR1, which asks it how it
     /// stands.
     pub warnings: Vec<i32>,
@@ -253,10 +258,15 @@ impl Stage<'_> {
         let insecure = self.conduct.insecure.then_some(OsStr::new(INSECURE));
         let words = words.chain([state.as_os_str()]).chain(insecure);
         let words: Vec<OsString> = words.map(OsStr::to_owned).collect();
-        let broker = BrokerPost::start(&words, &self.conduct.directory)?;
-        let given = Given::new(broker.join_file.as_os_str(), self.conduct.insecure);
+        let environment = &self.conduct.environment;
+        let broker = BrokerPost::start(&words, environment, &self.conduct.directory)?;
+        let given = self.given(broker.join_file.as_os_str());
         self.broker = Some(broker);
         given
+    }
+
+    fn given(&self, word: &OsStr) -> Result<Given, Fatal> {
+        Given::new(word, self.conduct.insecure, &self.conduct.identity)
     }
 
     /// Waits until the first mover is there. Answers how it ended meanwhile.

@@ -254,7 +254,11 @@ impl BrokerPost {
     ///
     /// # Errors
     /// What it says.
-    pub fn start(words: &[OsString], logs: &Path) -> Result<Self, Fatal> {
+    pub fn start(
+        words: &[OsString],
+        environment: &[(OsString, OsString)],
+        logs: &Path,
+    ) -> Result<Self, Fatal> {
         let fail = |error: &std::io::Error| {
             Fatal::refused(format!("cannot start a broker: {error}"), "name one with --broker")
         };
@@ -262,6 +266,8 @@ impl BrokerPost {
         let file = File::create(&log).map_err(|e| fail(&e))?;
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
+        // It keeps the keys of the job's user where the job does.
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         let mut child = command.process_group(0).spawn().map_err(|e| fail(&e))?;
         let mut line = String::new();
         if let Some(said) = child.stdout.take() {

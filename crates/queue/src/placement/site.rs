@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::post::Post;
 use super::shell_line;
-use crate::{Address, JoinFile};
+use crate::{Address, Identity, JoinFile};
 
 /// An ssh that does not get through gives up after so long.
 const CONNECT_S: u32 = 15;
@@ -57,26 +57,30 @@ pub struct Given {
 }
 
 impl Given {
-    /// Reads the file, if it is one. `insecure`: connections in clear text are allowed.
+    /// Reads the file, if it is one. `insecure`: connections in clear text are allowed; `identity`: whose offers movers believe
+    /// where there is no file.
     ///
     /// # Errors
     /// It cannot be read, or must not be used.
-    pub fn new(word: &OsStr, insecure: bool) -> Result<Self, Fatal> {
+    pub fn new(word: &OsStr, insecure: bool, identity: &Identity) -> Result<Self, Fatal> {
         Address::of_word(word, insecure)?;
         let is_url = |text: &str| text.starts_with("nats://") || text.starts_with("tls://");
         let join = match word.to_str() {
             Some(url) if is_url(url) => {
                 let url = url.to_owned();
-                let join = JoinFile { url, nkey_seed: None, token: None, certificates: None };
+                let signers = vec![identity.signer()];
+                let mover_seed = Some(identity.of_movers()?.seed()?);
+                let join = JoinFile { url, signers, mover_seed, ..JoinFile::default() };
                 serde_json::to_vec(&join).unwrap_or_default()
             }
-            _ => std::fs::read(word).map_err(|error| {
-                let message = format!("--broker '{}': {error}", word.display());
-                Fatal::refused(
-                    message,
-                    "give nats://HOST:PORT, or the file that 'dmover broker' has written",
-                )
-            })?,
+            _ => {
+                let mut join = JoinFile::read(Path::new(word))?;
+                // Movers elsewhere have no key of this user, who need not be the one of the broker.
+                if !join.signers.contains(&identity.signer()) {
+                    join.signers.push(identity.signer());
+                }
+                serde_json::to_vec(&join).unwrap_or_default()
+            }
         };
         Ok(Self { word: word.to_owned(), join })
     }

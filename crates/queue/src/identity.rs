@@ -1,0 +1,306 @@
+//! Who signs offers of jobs, and whose signatures are believed.
+//!
+//! Each user has one key pair (Ed25519) in the state directory. The coordinator signs what it offers by it; a mover works for
+//! offers that are signed by the key of its own user, by one that the file of its broker names, or by one of `--trust`.
+use dmover_engine::Fatal;
+use serde::{Deserialize, Serialize};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use crate::address::Address;
+use crate::secret::{self, Guard};
+
+/// The file with the seed of a user's key pair, and the one with its public key.
+const SEED: &str = "identity.key";
+const PUBLIC: &str = "identity.pub";
+const HINT: &str = "it is made anew once it is removed; movers have to trust the new one then";
+
+/// A key pair of a user, or of the movers of one.
+pub struct Identity {
+    pair: nkeys::KeyPair,
+    public: String,
+}
+
+/// A public key, and the user for whom it signs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signer {
+    /// As NATS writes the public keys of users: `U…`.
+    pub key: String,
+    /// The user.
+    pub uid: u32,
+}
+
+/// What a process proves itself by, and whom it believes.
+pub struct Trust {
+    pub(crate) identity: Identity,
+    /// Whose offers are believed.
+    pub(crate) offers: Vec<Signer>,
+    /// The public keys of movers that are let in.
+    pub(crate) movers: Vec<String>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Identity({})", self.public)
+    }
+}
+
+fn broken(error: &dyn std::fmt::Display) -> Fatal {
+    Fatal::refused(format!("a key cannot be used: {error}"), HINT)
+}
+
+/// What is signed never stands for anything else that is signed.
+fn in_context(context: &str, bytes: &[u8]) -> Vec<u8> {
+    [b"dmover ", context.as_bytes(), b"\0", bytes].concat()
+}
+
+/// Whether a signature of some bytes in a context is that of a key.
+pub(crate) fn is_signed_by(key: &str, context: &str, bytes: &[u8], signature: &[u8]) -> bool {
+    let pair = nkeys::KeyPair::from_public_key(key);
+    pair.is_ok_and(|pair| pair.verify(&in_context(context, bytes), signature).is_ok())
+}
+
+impl Identity {
+    fn of_pair(pair: nkeys::KeyPair) -> Self {
+        let public = pair.public_key();
+        Self { pair, public }
+    }
+
+    fn of_seed(seed: &str) -> Result<Self, Fatal> {
+        nkeys::KeyPair::from_seed(seed.trim()).map(Self::of_pair).map_err(|e| broken(&e))
+    }
+
+    /// The key pair of the user who runs this: the first that one of these directories has, or a new one in the first of them.
+    ///
+    /// # Errors
+    /// It cannot be kept there, or others may read it.
+    pub fn of_user(directories: &[PathBuf]) -> Result<Self, Fatal> {
+        if let Some(known) = Self::all_of(directories)?.into_iter().next() {
+            return Ok(known);
+        }
+        let Some(directory) = directories.first() else {
+            let hint = "name a directory with $DMOVER_STATE_DIR";
+            return Err(Fatal::refused("there is no place for the key that signs jobs", hint));
+        };
+        Self::make(directory).map_err(|error| {
+            let message = format!(
+                "cannot keep the key that signs jobs in '{}': {error}",
+                directory.display()
+            );
+            Fatal::refused(message, "name another directory with $DMOVER_STATE_DIR")
+        })?;
+        // Somebody else may have made one in this very moment.
+        Self::of_file(&directory.join(SEED))
+    }
+
+    /// Those that are there.
+    fn all_of(directories: &[PathBuf]) -> Result<Vec<Self>, Fatal> {
+        let files = directories.iter().map(|directory| directory.join(SEED));
+        let files = files.filter(|file| std::fs::symlink_metadata(file).is_ok());
+        files.map(|file| Self::of_file(&file)).collect()
+    }
+
+    fn of_file(path: &Path) -> Result<Self, Fatal> {
+        let seed = secret::read(path, Guard::Secret, "the key that signs jobs", HINT)?;
+        Self::of_seed(&seed)
+    }
+
+    fn make(directory: &Path) -> std::io::Result<()> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let pair = nkeys::KeyPair::new_user();
+        let seed = pair.seed().map_err(std::io::Error::other)?;
+        let name = format!("identity-{:016x}.key", dmover_sys::process::random_u64());
+        let new = directory.join(name);
+        secret::write(&new, &(seed + "\n"), 0o600)?;
+        // Two that begin at once have one key.
+        let linked = std::fs::hard_link(&new, directory.join(SEED));
+        let made = match linked {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+            Ok(()) => Ok(true),
+            // A file system without hard links.
+            Err(_) => std::fs::rename(&new, directory.join(SEED)).map(|()| true),
+        };
+        let _ = std::fs::remove_file(&new);
+        if made? {
+            let host = String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned();
+            let uid = dmover_sys::process::effective_uid();
+            let line = format!("{} {uid} {host}\n", pair.public_key());
+            secret::write(&directory.join(PUBLIC), &line, 0o644)?;
+        }
+        Ok(())
+    }
+
+    /// The key pair of this user's movers, which need not have that of the user.
+    pub(crate) fn of_movers(&self) -> Result<Self, Fatal> {
+        let seed = self.pair.seed().map_err(|e| broken(&e))?;
+        let bytes = blake3::derive_key("dmover 1 key of the movers of a user", seed.as_bytes());
+        let pair = nkeys::KeyPair::new_from_raw(nkeys::KeyPairType::User, bytes);
+        pair.map(Self::of_pair).map_err(|e| broken(&e))
+    }
+
+    /// The public key.
+    pub(crate) fn public(&self) -> &str {
+        &self.public
+    }
+
+    /// For whom it signs.
+    pub(crate) fn signer(&self) -> Signer {
+        Signer { key: self.public.clone(), uid: dmover_sys::process::effective_uid() }
+    }
+
+    pub(crate) fn seed(&self) -> Result<String, Fatal> {
+        self.pair.seed().map_err(|e| broken(&e))
+    }
+
+    pub(crate) fn sign(&self, context: &str, bytes: &[u8]) -> Vec<u8> {
+        // It fails for a pair without its secret half, and there is none.
+        self.pair.sign(&in_context(context, bytes)).unwrap_or_default()
+    }
+}
+
+impl Trust {
+    /// That of a job's coordinator. `files`: further keys, see [`read_signers`].
+    ///
+    /// # Errors
+    /// Keys that cannot be read, made or trusted.
+    pub fn of_coordinator(
+        directories: &[PathBuf],
+        address: &Address,
+        files: &[PathBuf],
+    ) -> Result<Self, Fatal> {
+        let further = read_signers(files)?;
+        let own = Identity::all_of(directories)?;
+        // Where there are several, movers of this broker know one of them.
+        let is_known = |own: &Identity| address.signers.iter().any(|known| known.key == own.public);
+        let identity = match own.into_iter().find(is_known) {
+            Some(known) => known,
+            None => Identity::of_user(directories)?,
+        };
+        let mut movers = vec![identity.public.clone(), identity.of_movers()?.public];
+        if let Some(seed) = &address.mover_seed {
+            movers.push(Identity::of_seed(seed)?.public);
+        }
+        movers.extend(further.iter().map(|signer| signer.key.clone()));
+        let offers = [vec![identity.signer()], address.signers.clone(), further].concat();
+        Ok(Self { identity, offers, movers })
+    }
+
+    /// That of a mover.
+    ///
+    /// # Errors
+    /// Keys that cannot be read, made or trusted.
+    pub fn of_mover(
+        directories: &[PathBuf],
+        address: &Address,
+        files: &[PathBuf],
+    ) -> Result<Self, Fatal> {
+        let (own, identity) = match &address.mover_seed {
+            Some(seed) => (Identity::all_of(directories)?, Identity::of_seed(seed)?),
+            None => {
+                let user = Identity::of_user(directories)?;
+                (Identity::all_of(directories)?, user)
+            }
+        };
+        let own = own.iter().map(Identity::signer).collect();
+        let offers = [own, address.signers.clone(), read_signers(files)?].concat();
+        Ok(Self { identity, offers, movers: Vec::new() })
+    }
+
+    /// For which users a key signs.
+    pub(crate) fn users_of(&self, key: &str) -> Vec<u32> {
+        self.offers.iter().filter(|known| known.key == key).map(|known| known.uid).collect()
+    }
+}
+
+/// Reads public keys from files, and from all files `*.pub` in directories. A line has a key, a user id, and anything; empty lines
+/// and those that begin with `#` do not count.
+///
+/// # Errors
+/// What cannot be read or understood, and what others may change.
+fn read_signers(files: &[PathBuf]) -> Result<Vec<Signer>, Fatal> {
+    const WHAT: &str = "--trust";
+    let hint = "give a file like identity.pub, or a directory of such files";
+    let fail = |path: &Path, error: &dyn std::fmt::Display| {
+        Fatal::refused(format!("{WHAT} '{}': {error}", path.display()), hint)
+    };
+    let mut signers = Vec::new();
+    let mut all = Vec::new();
+    for path in files {
+        if !std::fs::metadata(path).map_err(|e| fail(path, &e))?.is_dir() {
+            all.push(path.clone());
+            continue;
+        }
+        secret::check_directory(path, WHAT)?;
+        for entry in std::fs::read_dir(path).map_err(|e| fail(path, &e))? {
+            let file = entry.map_err(|e| fail(path, &e))?.path();
+            all.extend((file.extension().is_some_and(|end| end == "pub")).then_some(file));
+        }
+    }
+    for path in &all {
+        let text = secret::read(path, Guard::Trust, WHAT, hint)?;
+        for line in text.lines().map(str::trim) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let mut words = line.split_ascii_whitespace();
+            let key = words.next().filter(|key| nkeys::KeyPair::from_public_key(key).is_ok());
+            let uid = words.next().and_then(|uid| uid.parse().ok());
+            let Some((key, uid)) = key.zip(uid) else {
+                let words = "a line is not a public key and the id of a user";
+                return Err(fail(path, &words));
+            };
+            signers.push(Signer { key: key.to_owned(), uid });
+        }
+    }
+    Ok(signers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_one_key_and_its_movers_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = vec![directory.path().join("new/state"), directory.path().join("usual")];
+        let first = Identity::of_user(&state).unwrap();
+        assert_eq!(Identity::of_user(&state).unwrap().public, first.public);
+        // The usual place is looked at if the first one has none.
+        let swapped = vec![directory.path().join("empty"), state[0].clone()];
+        assert_eq!(Identity::of_user(&swapped).unwrap().public, first.public);
+        assert_eq!(std::fs::read_dir(&state[0]).unwrap().count(), 2);
+        let movers = first.of_movers().unwrap();
+        assert_ne!(movers.public, first.public);
+        let again = Identity::of_seed(&first.seed().unwrap()).unwrap().of_movers().unwrap();
+        assert_eq!(again.public, movers.public);
+    }
+
+    #[test]
+    fn a_signature_holds_for_its_key_its_bytes_and_its_context() {
+        let pair = || Identity::of_pair(nkeys::KeyPair::new_user());
+        let (one, other) = (pair(), pair());
+        let signature = one.sign("offer", b"bytes");
+        assert!(is_signed_by(&one.public, "offer", b"bytes", &signature));
+        assert!(!is_signed_by(&other.public, "offer", b"bytes", &signature));
+        assert!(!is_signed_by(&one.public, "hello", b"bytes", &signature));
+        assert!(!is_signed_by(&one.public, "offer", b"other", &signature));
+        assert!(!is_signed_by("U", "offer", b"bytes", b""));
+    }
+
+    #[test]
+    fn trusted_keys_are_read_from_files_and_directories() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = nkeys::KeyPair::new_user().public_key();
+        let (good, bad) = (directory.path().join("a.pub"), directory.path().join("b"));
+        secret::write(&good, &format!("# root's\n\n{key} 1000 alice@h\n"), 0o644).unwrap();
+        secret::write(&bad, &format!("{key}\n"), 0o644).unwrap();
+        let expected = [Signer { key, uid: 1000 }];
+        assert_eq!(read_signers(std::slice::from_ref(&good)).unwrap(), expected);
+        assert_eq!(read_signers(&[directory.path().to_owned()]).unwrap(), expected);
+        assert!(read_signers(&[bad]).is_err() && read_signers(&["/nowhere".into()]).is_err());
+        secret::write(&good, "", 0o666).unwrap();
+        std::fs::set_permissions(&good, std::os::unix::fs::PermissionsExt::from_mode(0o666))
+            .unwrap();
+        assert!(read_signers(&[good]).unwrap_err().to_string().contains("others may change it"));
+    }
+}
