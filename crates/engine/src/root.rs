@@ -186,6 +186,12 @@ impl Argument {
         }
     }
 
+    /// Whether it is a symbolic link whose end is missing.
+    fn leads_nowhere(&self) -> bool {
+        let own = |name: &Name| stat::stat_at(&self.parent, name.as_bytes(), false).is_ok();
+        self.slash && self.name.as_ref().is_some_and(own)
+    }
+
     /// Opens the directory it names, following a link as the person means it.
     fn open_directory(&self) -> Result<OwnedFd, Errno> {
         match &self.name {
@@ -549,6 +555,10 @@ impl Resolver<'_> {
         if place.is_ok_and(|fs| fs.read_only) {
             let hint = "remount it read-write, or choose another destination";
             return Err(refuse(&target.display, "is on a read-only file system", hint));
+        }
+        if existing.is_none() && target.leads_nowhere() {
+            let hint = "mount the file system that it leads to, or remove the link";
+            return Err(refuse(&target.display, "is a symbolic link that leads nowhere", hint));
         }
         match existing.map(|found| self.mounts.metadata(&found)) {
             Some(old) => self.check_existing(source, metadata, target, &old)?,

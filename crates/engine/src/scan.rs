@@ -175,6 +175,8 @@ impl Mover<'_> {
     ) -> Result<Option<TargetDirectory>, EntryError> {
         let shown = || display.clone();
         if let Some(name) = name {
+            // What the check of the roots has let pass may be a link to what was unmounted since.
+            self.refuse_link_as_root(parent, name, &shown)?;
             let inherits_acl = self.hands_down_acl(parent);
             let place = Place { parent, inherits_acl, name: name.as_bytes() };
             return self.make_target(place, source, &shown);
@@ -185,6 +187,22 @@ impl Mover<'_> {
         target.opened_up = self.engine.opened_up(&target, &shown)?;
         self.remove_leftovers(&target, Some(source), &shown)?;
         Ok(Some(target))
+    }
+
+    /// Where a symbolic link is named as the destination nothing takes its place.
+    fn refuse_link_as_root(
+        &self,
+        parent: &dmover_sys::OwnedFd,
+        name: &Name,
+        shown: &dyn Fn() -> dmover_model::PathBytes,
+    ) -> Result<(), EntryError> {
+        let found = stat::stat_at(parent, name.as_bytes(), false);
+        if found.is_ok_and(|found| found.file_type() == stat::FileType::Symlink) {
+            let words = "a symbolic link that leads nowhere";
+            let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
+            return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
+        }
+        Ok(())
     }
 
     fn hands_down_acl(&self, parent: &dmover_sys::OwnedFd) -> bool {

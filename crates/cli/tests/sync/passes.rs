@@ -39,6 +39,35 @@ fn a_second_pass_touches_nothing() {
     }
 }
 
+/// A link to a disk that is not mounted: nothing takes its place, and nothing fills the file system below.
+#[test]
+fn a_dangling_link_named_as_the_destination_is_refused() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; touch a/f; ln -s disk/tree b");
+    for line in [
+        "sync a b",
+        "sync -n a b/",
+        "sync --delete a/ b",
+        "sync --watch a b",
+        "copy -T a b/",
+        "copy -T a b",
+    ] {
+        let run = bench.dmover(line).expect_code(2);
+        assert!(run.stderr.contains("is a symbolic link"), "{line}: {}", run.tell());
+        assert_eq!(bench.sh("readlink b"), "disk/tree\n", "{line}");
+    }
+    assert!(!bench.exists("disk"));
+    // Mounted, it is entered.
+    bench.sh("mkdir -p disk/tree");
+    bench.sync("a b", 0);
+    assert!(bench.exists("disk/tree/f"));
+    assert_eq!(bench.sh("readlink b"), "disk/tree\n");
+    // Unmounted again, it is refused by the next pass.
+    bench.sh("mv disk away");
+    bench.sync("a b", 2);
+    assert_eq!(bench.sh("readlink b"), "disk/tree\n");
+}
+
 #[test]
 fn only_what_changed_is_touched() {
     let bench = Bench::new();
