@@ -102,7 +102,8 @@ pub(crate) struct LastPass {
     /// When the last pass over everything began that came to its end, and failed at nothing: whatever was changed at the source
     /// before, it has seen, and brought over what it was to keep. Of older ones it is not known any more what failed.
     pub seen_before_ms: Option<i64>,
-    /// When that pass ended. What has changed at the destination since then, it was not the one who changed it.
+    /// When that pass ended: others made the changes of the destination that are later. A pass that was interrupted has looked at
+    /// nothing again after it was resumed, so that only the time when it began counts.
     pub seen_until_ms: Option<i64>,
     /// What that pass was to keep, and of what (JSON).
     pub seen_spec: Option<String>,
@@ -153,8 +154,9 @@ impl LastPass {
                     (SELECT 1 FROM pass AS later WHERE later.number > one.number \
                      AND later.state = 'finished' AND later.kind = 'whole' \
                      AND json_extract(later.spec, '$[1]') IN (json_extract(one.spec, '$[1]'), ?1))), \
-                   seen.begun_ms, seen.spec, seen.ended_ms \
-                   FROM pass LEFT JOIN (SELECT begun_ms, ended_ms, spec FROM pass AS one \
+                   seen.begun_ms, seen.spec, seen.until_ms \
+                   FROM pass LEFT JOIN (SELECT begun_ms, spec, \
+                     CASE WHEN resumed_ms IS NULL THEN ended_ms ELSE begun_ms END AS until_ms FROM pass AS one \
                     WHERE state = 'finished' AND kind = 'whole' AND number > (SELECT max(number) FROM pass) - ?2 \
                      AND NOT EXISTS (SELECT 1 FROM error WHERE error.pass = one.number \
                       AND NOT (side = 'source' AND class IN ('vanished', 'changed'))) \

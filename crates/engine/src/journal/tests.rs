@@ -100,6 +100,29 @@ fn passes_over_changes_do_not_pile_up_and_say_nothing_of_the_source() {
     assert_eq!(journal.last_pass().unwrap().unwrap().unfinished_since_ms, None);
 }
 
+/// What an interrupted run has done is not looked at again by the run that resumes the pass.
+#[test]
+fn a_resumed_pass_has_seen_the_destination_as_it_was_when_it_began() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(directory.path()).unwrap();
+    let until = |journal: &Journal| {
+        let last = journal.last_pass().unwrap().unwrap();
+        last.seen_until(&spec()).map(|time| time.seconds)
+    };
+    let date = |journal: &Journal, column: &str, ms: i64| {
+        let sql =
+            format!("UPDATE pass SET {column} = ?1 WHERE number = (SELECT max(number) FROM pass)");
+        journal.database.execute(&sql, [ms]).unwrap();
+    };
+    begin(&mut journal, PassKind::Whole);
+    journal.end(Ending::Finished, 0, "{}", LookedInto::Everything).unwrap();
+    date(&journal, "begun_ms", 1_000_000);
+    date(&journal, "ended_ms", 2_000_000);
+    assert_eq!(until(&journal), Some(1999));
+    date(&journal, "resumed_ms", 1_500_000);
+    assert_eq!(until(&journal), Some(999));
+}
+
 /// An entry that failed half-way has a younger change time than its source, and looks as if it had been brought over.
 #[test]
 fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed() {

@@ -387,9 +387,7 @@ impl Mover<'_> {
             Some(trash) => self
                 .once_more(target, || match trash.take(target, going) {
                     // An earlier pass has locked it, as its source was.
-                    Err(Errno::PERM) => {
-                        self.unlocked(target, name, || trash.take(target, going))
-                    }
+                    Err(Errno::PERM) => self.unlocked(target, name, || trash.take(target, going)),
                     taken => taken,
                 })
                 .map_err(fail)?,
