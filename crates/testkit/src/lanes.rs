@@ -16,6 +16,7 @@ pub mod live;
 pub mod memory;
 pub mod pairs;
 pub mod powercut;
+pub mod recorded;
 pub mod renames;
 pub mod resume;
 pub mod run;
@@ -209,6 +210,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("watch", "a watch over a tree that changes", 300, watch::watch),
     ("powercut", "power cuts at any moment, ext4 and XFS", 100, powercut::powercut),
     ("journal", "power cuts, then passes go on with the journal of before", 200, powercut::journal),
+    ("recorded", "power cuts of recorded disks: ext4, XFS, btrfs", 150, recorded::recorded),
     ("swap", "names swapped with ways out of the tree while copies run", 110, swap::swap),
     ("seccomp", "system calls missing or forbidden", 28, seccomp::seccomp),
     ("memory", "a million files, directories and hard links", 3, memory::memory),

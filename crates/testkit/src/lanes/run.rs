@@ -93,6 +93,22 @@ impl Dmover {
         self
     }
 
+    /// Words in front of the program for which the host was booted just now.
+    pub fn booted_words(&self) -> Vec<OsString> {
+        const SCRIPT: &str = "cat /proc/sys/kernel/random/uuid > \"$0\" &&
+            mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+        let id = self.home.path().join("boot");
+        let front = ["unshare", "--mount", "sh", "-c", SCRIPT].map(OsString::from);
+        front.into_iter().chain([id.into_os_string()]).collect()
+    }
+
+    /// Has the host be booted before each run.
+    #[must_use]
+    pub fn booted(mut self) -> Self {
+        self.wrapper = self.booted_words();
+        self
+    }
+
     /// The program itself.
     pub fn program(&self) -> &Path {
         &self.program
