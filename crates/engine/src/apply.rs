@@ -192,6 +192,10 @@ impl Mover<'_> {
                 if let Some(moved) = self.compare_and_bring(level, planned)? {
                     return Ok(moved);
                 }
+                if self.engine.spec.verb != Verb::Sync {
+                    let kept = self.digest_of_skipped(level, record)?;
+                    return Ok(Moved { instead: Some(Decision::Skip), ..kept });
+                }
                 return self.inspect(level, planned);
             }
             Decision::Inspect => return self.inspect(level, planned),

@@ -24,6 +24,7 @@ use crate::pace::Allowance;
 use crate::root::{Meetings, Root};
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
+use crate::storage::Trust;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::unflushed::Unflushed;
 use crate::verify::Known;
@@ -52,6 +53,8 @@ pub(crate) struct RunFacts {
     pub pass_began: Timestamp,
     /// Earlier passes that began then, in seconds since 1970, did not come to their end.
     pub suspect_since: Option<i64>,
+    /// Which files of the destination are on storage.
+    pub trust: Trust,
     /// The creation mask of the person.
     pub umask: u32,
 }
@@ -135,6 +138,7 @@ impl Engine {
             seen_until: facts.seen_until,
             pass_began: facts.pass_began,
             suspect_since: facts.suspect_since,
+            trust: facts.trust,
             keeps_catalog: facts.keeps_catalog,
             tells_entered: facts.tells_entered,
             state_path: parts.state_path,

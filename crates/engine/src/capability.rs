@@ -40,6 +40,8 @@ pub(crate) struct Facts {
     /// One of the kernel's own file systems whose ways are known: a new entry has the owner and mode that the
     /// manual says, and no error waits for close(2).
     pub local: bool,
+    /// It does not tell which bytes of a file have no data.
+    pub tells_no_gaps: AtomicBool,
     /// Space that is reserved for a file is what its bytes are written into.
     pub writes_in_place: bool,
     /// An owner that is set is there afterwards.

@@ -27,6 +27,7 @@ use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
+use crate::storage::Trust;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::told::Said;
 use crate::unflushed::Unflushed;
@@ -143,6 +144,8 @@ pub struct Engine {
     pub(crate) tells_entered: bool,
     /// Earlier passes that began then, in seconds since 1970, did not come to their end.
     pub(crate) suspect_since: Option<i64>,
+    /// Which files of the destination are on storage.
+    pub(crate) trust: Trust,
     /// There is a catalog.
     pub(crate) keeps_catalog: bool,
     /// Where the job keeps what it knows.

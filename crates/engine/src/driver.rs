@@ -30,7 +30,8 @@ use crate::pace::{self, Allowance};
 use crate::queue::{Dispatch, LocalQueue, Reported};
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
-use crate::state::{JobFile, JobLock, Outliving, StateDirectory, job_id};
+use crate::state::{JobFile, JobLock, Outliving, StateDirectory, Written, job_id};
+use crate::storage::Trust;
 use crate::sync::{Doubts, Guard, refuse_missing_destination};
 use crate::told::Told;
 
@@ -48,7 +49,7 @@ use outside::Outside;
 pub use outside::Then;
 use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
 use standing::{Shown, Standing};
-use start::{guard, header, losses_still_there, refuse_what_cannot_be_held, remember, sharing};
+use start::{guard, header, refuse_what_cannot_be_held, remember, settle_losses, sharing};
 use survey::survey;
 
 /// A mover in this process that makes no progress for so long has lost its task.
@@ -201,11 +202,15 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let (survey, doubts) = survey(job, &id, &resolved, is_resumed)?;
     let outliving = Outliving::begin(job, &id)?;
     let fenced = outliving.before;
-    let begin = Begin { fenced, mounts, resolved, guard, record, survey, doubts, last };
+    let written = Written::begin(job, &id, &resolved.targets)?;
+    let trust = written.trust();
+    let begin = Begin { fenced, mounts, resolved, guard, record, survey, doubts, last, trust };
     // Nobody has had a task of a run that could not begin. Movers of one before it may still be at work.
     let unless_fenced = || (!fenced).then(|| outliving.end());
     let mut run = Run::new(job, &id, begin).inspect_err(|_| _ = unless_fenced())?;
+    let flushing = written.flush_now_and_then(&run.engine);
     let result = run.run(&job.list);
+    drop(flushing);
     if run.hands.is_settled() {
         outliving.end();
     }
@@ -218,21 +223,10 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     report.meant_as_name =
         one && placement == Placement::As && job.spec.target_mode == TargetMode::Auto;
     if let Some(state) = &job.state {
-        let mut known = losses_still_there(state, &report, &job.spec, &destination);
-        report.earlier_losses.clone_from(&known);
-        report.earlier_losses.retain(|kind, _| !job.spec.policy.allow_loss.has(*kind));
-        if !dry_run {
-            for (kind, count) in &report.losses {
-                let known = known.entry(*kind).or_default();
-                // Another pass tries the same again.
-                let again = job.spec.verb == Verb::Sync;
-                *known = if again { *count.max(known) } else { *known + count };
-            }
-            if let Err(error) = state.remember_losses(&report.job, &destination, &known) {
-                tracing::warn!(%error, "what was lost cannot be remembered");
-            }
-        }
+        settle_losses(job, state, &mut report, &destination);
     }
+    let is_complete = report.state == JobState::Finished && run.has_failed_at_nothing();
+    written.end(job, &run.engine, is_complete);
     let settled = run.engine.doubtful.take_settled();
     let saw_all = run.saw_all(&job.list);
     let looked_into = if saw_all { LookedInto::Everything } else { LookedInto::These(&settled) };
@@ -261,6 +255,7 @@ struct Begin {
     survey: Option<Survey>,
     doubts: Doubts,
     last: Option<LastPass>,
+    trust: Trust,
 }
 
 /// Who does the work.
@@ -315,7 +310,7 @@ impl Hands {
 
 impl Run {
     fn new(job: &Job, id: &JobId, begin: Begin) -> Result<Self, Fatal> {
-        let Begin { fenced, mounts, resolved, guard, record, survey, doubts, last } = begin;
+        let Begin { fenced, mounts, resolved, guard, record, survey, doubts, last, trust } = begin;
         let spec = &job.spec;
         let allowance = Allowance::new(spec.limits.threads);
         let spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
@@ -332,6 +327,7 @@ impl Run {
             seen_before: last.as_ref().and_then(|last| last.seen_before(spec)),
             seen_until: last.as_ref().and_then(|last| last.seen_until(spec)),
             pass_began: pass_began(record.as_ref(), last.as_ref()),
+            trust,
             suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
             umask: job.umask,
         };
@@ -650,10 +646,13 @@ impl Run {
 
     /// Whether every entry of the tree was looked at, and none failed.
     fn saw_all(&self, list: &JobList) -> bool {
-        let engine = &self.engine;
-        let whole = matches!(list, JobList::None) && engine.filter.admits_all();
+        let whole = matches!(list, JobList::None) && self.engine.filter.admits_all();
+        whole && self.has_failed_at_nothing()
+    }
+
+    fn has_failed_at_nothing(&self) -> bool {
         let failed = self.record.as_ref().map_or(0, |record| record.failed.all());
-        whole && engine.counters.get(Counter::Errors) + failed == 0
+        self.engine.counters.get(Counter::Errors) + failed == 0
     }
 
     /// The next tasks of the phase in which names go that only the destination has.

@@ -41,6 +41,10 @@ impl Engine {
     }
 }
 
+fn time_of((seconds, nanoseconds): (i64, u32)) -> Timestamp {
+    Timestamp { seconds, nanoseconds }
+}
+
 impl Mover<'_> {
     /// A way to pass over files of a directory, where that is possible.
     pub(crate) fn glance(&self, level: &Level) -> Option<Glance> {
@@ -70,6 +74,7 @@ impl Mover<'_> {
             || self.engine.is_doubtful(level, name)
             || self.engine.was_renamed(level, name)
             || !self.is_plainly_equal(level, target, (&new, &old))
+            || self.engine.is_suspect(level, name, (time_of(old.ctime), old.size))
         {
             return false;
         }
@@ -87,7 +92,7 @@ impl Mover<'_> {
         (new, old): (&Stat, &Stat),
     ) -> bool {
         let step = target.facts.granularity_ns();
-        let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds }.truncated(step);
+        let time = |of| time_of(of).truncated(step);
         let flags = |of: &Stat| of.attributes & (ATTRIBUTE_IMMUTABLE | ATTRIBUTE_APPEND);
         let alike = new.size == old.size
             && new.mode == old.mode
@@ -105,7 +110,6 @@ impl Mover<'_> {
         !self.engine.is_touched(level, &new, &old)
             && !self.engine.is_foreign(level, &old)
             && !self.engine.is_racy(&new, &old)
-            && !self.engine.is_suspect(level, &old)
     }
 
     /// Counts what was left alone.

@@ -54,6 +54,7 @@ mod roots;
 pub mod scan;
 mod snapshot;
 mod state;
+mod storage;
 mod sum;
 mod sync;
 mod told;

@@ -340,10 +340,16 @@ impl Mover<'_> {
             touched: syncs
                 && (engine.is_touched(level, &record.metadata, metadata)
                     || engine.was_renamed(level, name)),
+            suspect: engine.spec.verb.fills()
+                && metadata.kind == EntryKind::File
+                && engine.is_suspect(
+                    level,
+                    record.destination_name().as_bytes(),
+                    (metadata.ctime, metadata.size),
+                ),
             racy: syncs
                 && (engine.is_racy(&record.metadata, metadata)
                     || (coarse && engine.is_later(level, &record.metadata, metadata))
-                    || engine.is_suspect(level, metadata)
                     || self.is_doubtful
                     || engine.is_doubtful(level, name)),
         }

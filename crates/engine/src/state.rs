@@ -18,8 +18,10 @@ use crate::root::{Placement, canonical_paths, place};
 
 mod files;
 mod outliving;
+mod written;
 pub use files::{Ask, JobFile, JobPhase, JobStatus};
 pub(crate) use outliving::Outliving;
+pub(crate) use written::Written;
 
 /// Derives the id of a job from its verb, sources, destination, list, user, host and state
 /// directory, so that the same command finds the

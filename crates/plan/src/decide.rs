@@ -45,6 +45,8 @@ pub struct Existing<'a> {
     pub unlike: bool,
     /// The source may have been changed since it was brought over, whatever its size and time of the last write say.
     pub touched: bool,
+    /// It may have lost content that was not on storage yet, whatever its size and times say.
+    pub suspect: bool,
     /// The source's last write is so recent that another one may follow without showing.
     pub racy: bool,
 }
@@ -78,6 +80,11 @@ pub fn decide(
     }
     match policy.overwrite {
         Overwrite::Never => return Decision::Skip,
+        Overwrite::Changed | Overwrite::Older
+            if existing.suspect && !existing.ranged && is_equal(source, existing) =>
+        {
+            return Decision::Compare;
+        }
         Overwrite::Older if is_not_older(source, existing) => return Decision::Skip,
         // A range may go anywhere, so equality of the whole says nothing about it.
         Overwrite::Changed | Overwrite::Older if !existing.ranged && is_equal(source, existing) => {
@@ -178,8 +185,25 @@ mod tests {
             flags_matter: true,
             unlike: false,
             touched: false,
+            suspect: false,
             racy: false,
         }
+    }
+
+    #[test]
+    fn what_may_have_lost_its_content_is_compared_by_every_verb() {
+        let new = record(EntryKind::File);
+        let old = Metadata { identity: Identity::default(), ..new.metadata.clone() };
+        let suspect = Existing { suspect: true, ..view(&old, 1) };
+        let with = |overwrite| CopyPolicy { overwrite, ..CopyPolicy::default() };
+        for overwrite in [Overwrite::Changed, Overwrite::Older] {
+            assert_eq!(decide(&new, Some(suspect), &with(overwrite)), Decision::Compare);
+        }
+        assert_eq!(decide(&new, Some(suspect), &with(Overwrite::Never)), Decision::Skip);
+        let younger = Metadata { mtime: Timestamp { seconds: 200, nanoseconds: 0 }, ..old.clone() };
+        let other = Existing { metadata: &younger, ..suspect };
+        let decision = decide(&new, Some(other), &with(Overwrite::Older));
+        assert_eq!(decision, Decision::Skip, "it is another version");
     }
 
     #[test]

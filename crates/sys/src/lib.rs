@@ -9,6 +9,7 @@ pub mod buffer;
 pub mod cache;
 pub mod copy;
 pub mod directory;
+pub mod extents;
 pub mod fanotify;
 pub mod file;
 pub mod flags;

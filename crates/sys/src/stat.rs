@@ -139,6 +139,15 @@ pub fn mount_id(object: impl AsFd) -> Option<u64> {
     (st.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(st.stx_mnt_id)
 }
 
+/// A number of the mount that an open object was reached through which no other mount gets as long as the kernel runs
+/// (`STATX_MNT_ID_UNIQUE`, Linux 6.8). Older kernels have the other id, which they use again.
+pub fn mount_number(object: impl AsFd) -> Option<u64> {
+    let mask = StatxFlags::from_bits_retain(0x4000);
+    let st = rustix::fs::statx(object.as_fd(), c"", AtFlags::EMPTY_PATH, mask);
+    let unique = st.ok().filter(|st| st.stx_mask & mask.bits() != 0).map(|st| st.stx_mnt_id);
+    unique.or_else(|| mount_id(object))
+}
+
 /// Memory and offset alignment for direct I/O (`STATX_DIOALIGN`, Linux 6.1); `None` if unknown.
 pub fn direct_io_alignment(file: impl AsFd) -> Option<(u32, u32)> {
     let mask = StatxFlags::from_bits_retain(0x2000);

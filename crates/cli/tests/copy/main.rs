@@ -9,6 +9,7 @@
 mod arguments;
 #[path = "../bench/mod.rs"]
 mod bench;
+mod cuts;
 mod engines;
 mod faults;
 mod fidelity;

@@ -1,6 +1,6 @@
 //! What a job looks at before it begins, and what it remembers of that.
 use dmover_digest::manifest::Header;
-use dmover_model::{JobSpec, LossKind, Overwrite, PathBytes, Timestamp};
+use dmover_model::{JobSpec, LossKind, Overwrite, PathBytes, Timestamp, Verb};
 use dmover_observe::Counter;
 use dmover_sys::{AsFd, path, stat};
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ pub(super) fn remember(
 
 /// What earlier runs lost of entries that were left alone now: the job is not whole because they are
 /// equal in type, size and time.
-pub(super) fn losses_still_there(
+fn losses_still_there(
     state: &StateDirectory,
     report: &JobReport,
     spec: &JobSpec,
@@ -66,6 +66,30 @@ pub(super) fn losses_still_there(
         return BTreeMap::new();
     }
     state.losses(&report.job, destination)
+}
+
+/// Has a report tell what earlier runs lost, and the next run know of all.
+pub(super) fn settle_losses(
+    job: &Job,
+    state: &StateDirectory,
+    report: &mut JobReport,
+    destination: &std::path::Path,
+) {
+    let mut known = losses_still_there(state, report, &job.spec, destination);
+    report.earlier_losses.clone_from(&known);
+    report.earlier_losses.retain(|kind, _| !job.spec.policy.allow_loss.has(*kind));
+    if job.spec.policy.dry_run {
+        return;
+    }
+    for (kind, count) in &report.losses {
+        let known = known.entry(*kind).or_default();
+        // Another pass tries the same again.
+        let again = job.spec.verb == Verb::Sync;
+        *known = if again { *count.max(known) } else { *known + count };
+    }
+    if let Err(error) = state.remember_losses(&report.job, destination, &known) {
+        tracing::warn!(%error, "what was lost cannot be remembered");
+    }
 }
 
 /// What movers of a job share that makes a snapshot.

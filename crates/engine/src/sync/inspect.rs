@@ -22,7 +22,7 @@ use crate::told::Said;
 use crate::verify::changed;
 
 /// How far clocks of two servers may lie apart.
-pub(super) const SKEW: Duration = Duration::from_hours(1);
+pub(crate) const SKEW: Duration = Duration::from_hours(1);
 /// The longest steps in which file systems keep times, those of FAT, and one more second.
 pub(crate) const COARSE: Duration = Duration::from_secs(3);
 
@@ -276,15 +276,6 @@ impl Engine {
         }
     }
 
-    /// Whether a file was written at a time of which nothing is known: a pass was cut off. ext4 may have its size and times
-    /// on storage and not what is in it, unless it was flushed; what was is on record, and not looked at again.
-    pub(crate) fn is_suspect(&self, level: &Level, old: &Metadata) -> bool {
-        let Some(since) = self.suspect_since else { return false };
-        let local = level.target.as_ref().is_some_and(|target| target.facts.local);
-        let skew = if local { COARSE } else { SKEW };
-        old.kind == EntryKind::File && later(old.ctime, skew).seconds >= since
-    }
-
     /// Whether a file was open for writing when it was brought over.
     pub(crate) fn is_doubtful(&self, level: &Level, name: &[u8]) -> bool {
         self.doubtful.has(&level.path, name)
@@ -298,7 +289,7 @@ impl Engine {
     }
 }
 
-pub(super) fn later(time: Timestamp, by: Duration) -> Timestamp {
+pub(crate) fn later(time: Timestamp, by: Duration) -> Timestamp {
     Timestamp { seconds: time.seconds.saturating_add_unsigned(by.as_secs()), ..time }
 }
 
@@ -315,7 +306,8 @@ impl Mover<'_> {
         let source = &pair.source;
         self.engine.note_writers(level, &planned.record.name, (&source.metadata, &source.fd));
         let all = ByteRange { start: 0, end: pair.source.metadata.size };
-        if self.engine.is_suspect(level, found) {
+        let last = planned.record.destination_name().as_bytes();
+        if self.engine.is_suspect(level, last, (found.ctime, found.size)) {
             // If it could not be written, memory may still have what storage has not.
             cache::forget(&pair.destination.fd, 0, all.end);
         }

@@ -13,6 +13,6 @@ pub(crate) use changed::Following;
 pub(crate) use guard::{Guard, doubt, is_empty, refuse_missing_destination};
 pub use guard::{Withheld, WithheldReason};
 pub use inspect::Doubts;
-pub(crate) use inspect::{COARSE, Doubtful};
+pub(crate) use inspect::{COARSE, Doubtful, SKEW, later};
 pub(crate) use revisit::{ONLY_ROOT, object_of};
 pub(crate) use trash::{Trash, is_mark_there};

@@ -1,0 +1,478 @@
+//! What a job has written and what of that is on storage: after a power cut the next run compares the rest.
+//!
+//! A run that does not flush what it writes puts a record on storage before it begins: which boot of the kernel and which
+//! mounts it writes to, and since when nothing was flushed. While it runs, everything is flushed now and then, and the
+//! record says so. How it has ended is in a file of its own, which nobody flushes: without it less is known, and more is
+//! looked at.
+use dmover_model::{JobId, Operation, Overwrite, PathBytes, Selection, Side, Verb};
+use dmover_observe::Counter;
+use dmover_plan::overlap::parse_mountinfo;
+use dmover_sys::{Errno, file, mount, path, process, stat};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::StateDirectory;
+use crate::context::{Engine, entry_error, lock};
+use crate::driver::{Job, JobList};
+use crate::error::Fatal;
+use crate::journal::now_ms;
+use crate::storage::Trust;
+
+const BEGUN: &str = "written.json";
+const ENDED: &str = "written-end.json";
+/// Everything is flushed so often, and so long after the last flush in relation to what that took.
+const FLUSH_EVERY: Duration = Duration::from_secs(30);
+const FLUSH_SHARE: u32 = 20;
+/// What the kernel has had so long is mostly on storage, so that a flush costs nothing.
+const WRITTEN_BACK_MS: i64 = 60_000;
+
+/// A directory, and the mount that it was reached through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    path: PathBytes,
+    device: u64,
+    mount: u64,
+}
+
+impl Place {
+    fn is_same_mount(&self, other: &Self) -> bool {
+        (self.device, self.mount) == (other.device, other.mount)
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        let (own, other) = (self.path.to_path(), other.path.to_path());
+        own.starts_with(&other) || other.starts_with(&own)
+    }
+}
+
+/// Everything that a selection names was looked at, and what was changed before this is on storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Whole {
+    before_ms: i64,
+    selection: String,
+}
+
+/// What is on storage before a run writes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Begun {
+    run: u64,
+    boot: String,
+    places: Vec<Place>,
+    /// The places have been mounted since then.
+    mounted_ms: i64,
+    /// What was written since then was not flushed.
+    unflushed_ms: Option<i64>,
+    /// Everything had been flushed then.
+    flushed_ms: Option<i64>,
+    /// What runs wrote since then was perhaps cut off.
+    cut_ms: Option<i64>,
+    whole: Option<Whole>,
+    selection: String,
+    updated_ms: i64,
+}
+
+/// How a run has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Ended {
+    run: u64,
+    /// It has looked at everything that it was to look at, and nothing failed.
+    is_complete: bool,
+    at_ms: i64,
+}
+
+impl Begun {
+    /// What earlier runs have left in a job's directory.
+    fn read(directory: &Path) -> Option<Self> {
+        let mut begun: Self = read(&directory.join(BEGUN))?;
+        let ended: Option<Ended> = read(&directory.join(ENDED));
+        if let Some(ended) = ended.filter(|ended| ended.run == begun.run) {
+            begun.updated_ms = begun.updated_ms.max(ended.at_ms);
+            if ended.is_complete {
+                begun.complete();
+            }
+        }
+        Some(begun)
+    }
+
+    /// Everything was looked at.
+    fn complete(&mut self) {
+        self.cut_ms = None;
+        if let Some(before_ms) = self.flushed_ms {
+            self.whole = Some(Whole { before_ms, selection: self.selection.clone() });
+        }
+    }
+
+    /// Whether what was written to these places, as far as it concerns others, is still there or on storage.
+    fn is_alive(&self, boot: &str, places: &[Place]) -> bool {
+        let concerned = self.places.iter().filter(|own| places.iter().any(|p| p.meets(own)));
+        !boot.is_empty()
+            && self.boot == boot
+            && concerned.into_iter().all(|own| places.iter().any(|p| p.is_same_mount(own)))
+    }
+
+    /// Since when runs were perhaps cut off.
+    fn cut_since(&self, is_alive: bool) -> Option<i64> {
+        let unflushed = self.unflushed_ms.filter(|_| !is_alive);
+        [self.cut_ms, unflushed].into_iter().flatten().min()
+    }
+
+    fn knows_mounts_of(&self, places: &[Place]) -> bool {
+        places.iter().all(|place| self.places.iter().any(|own| own.is_same_mount(place)))
+    }
+}
+
+/// The record of a run.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Where it is kept; `None`: nowhere.
+    directory: Option<PathBuf>,
+    begun: Arc<Mutex<Begun>>,
+    /// The run flushes by itself whatever it writes.
+    flushes: bool,
+    /// The run before was on the same mounts.
+    goes_on: bool,
+    trust: Trust,
+}
+
+/// Flushes now and then, as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Flushing {
+    /// Ends the thread when it is dropped.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Flushing {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that flushes has failed");
+        }
+    }
+}
+
+impl Written {
+    /// Finds out what is known of the destination, and puts on record that it is written to.
+    pub fn begin(job: &Job, id: &JobId, targets: &[PathBuf]) -> Result<Self, Fatal> {
+        let spec = &job.spec;
+        let now = now_ms();
+        let places = if spec.verb.fills() { places_of(targets) } else { Vec::new() };
+        let flushes = spec.verb == Verb::Sync || spec.policy.fsync;
+        let boot = mount::boot_id();
+        let selection = serde_json::to_string(&spec.selection).unwrap_or_default();
+        let directory = job.state.as_ref().map(|state| state.of_job(id));
+        let before = directory.as_deref().and_then(Begun::read);
+        let is_alive = before.as_ref().is_some_and(|before| before.is_alive(&boot, &places));
+        let others = job.state.as_ref().map(|state| others(state, id)).unwrap_or_default();
+        let others = others
+            .iter()
+            .filter(|one| one.places.iter().any(|p| places.iter().any(|o| o.meets(p))));
+        let (mut cut_ms, mut mounted_ms) = (None, now);
+        for (one, is_alive) in others
+            .map(|other| (other, other.is_alive(&boot, &places)))
+            .chain(before.iter().map(|before| (before, is_alive)))
+        {
+            cut_ms = [cut_ms, one.cut_since(is_alive)].into_iter().flatten().min();
+            if is_alive && one.knows_mounts_of(&places) {
+                mounted_ms = mounted_ms.min(one.mounted_ms);
+            }
+        }
+        let mut begun = Begun {
+            run: process::random_u64(),
+            boot,
+            places,
+            mounted_ms,
+            unflushed_ms: (!flushes).then_some(now),
+            flushed_ms: None,
+            cut_ms,
+            whole: before.as_ref().and_then(|before| before.whole.clone()),
+            selection,
+            updated_ms: now,
+        };
+        let may_lose = !begun.places.is_empty() || (spec.verb.fills() && targets.is_empty());
+        let kept = directory.filter(|_| !begun.places.is_empty() && !spec.policy.dry_run);
+        if kept.is_some() && spec.verb != Verb::Sync {
+            begun.settle(before.as_ref(), is_alive, flushes);
+        }
+        let all = serde_json::to_string(&Selection::default()).unwrap_or_default();
+        let whole = begun.whole.as_ref();
+        let whole = whole.filter(|whole| [&all, &begun.selection].contains(&&whole.selection));
+        let trust = Trust {
+            may_lose,
+            whole_before_ms: whole.map(|whole| whole.before_ms),
+            cut_since_ms: begun.cut_ms,
+            mounted_since_ms: Some(begun.mounted_ms).filter(|_| !begun.places.is_empty()),
+        };
+        if let Some(since) = begun.cut_ms {
+            tracing::info!(
+                since,
+                "what was written since then is compared: it was perhaps cut off"
+            );
+        }
+        if let Some(directory) = kept.as_ref().filter(|_| spec.verb != Verb::Sync) {
+            put(directory, BEGUN, &begun, true).map_err(|error| Fatal::Ledger {
+                path: directory.join(BEGUN),
+                reason: error.to_string(),
+            })?;
+        }
+        let begun = Arc::new(Mutex::new(begun));
+        Ok(Self { directory: kept, begun, flushes, goes_on: is_alive, trust })
+    }
+
+    /// What is known of files of the destination.
+    pub fn trust(&self) -> Trust {
+        self.trust.clone()
+    }
+
+    /// Flushes now and then what the run writes. Not needed where that is flushed in any case.
+    pub fn flush_now_and_then(&self, engine: &Arc<Engine>) -> Option<Flushing> {
+        let directory = self.directory.clone().filter(|_| !self.flushes && !engine.is_elsewhere)?;
+        let (engine, begun) = (Arc::clone(engine), Arc::clone(&self.begun));
+        let (stop, stopped) = channel::<()>();
+        let work = move || {
+            let mut pause = FLUSH_EVERY;
+            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                let (begin, at) = (Instant::now(), now_ms());
+                let mut known = lock(&begun).clone();
+                if let Err(error) = flush(&known.places) {
+                    // The kernel tells it once: from here on nobody knows what is on storage.
+                    let path = engine.spec.destination.clone();
+                    let (side, operation) = (Side::Destination, Operation::Sync);
+                    engine.error(entry_error(side, operation, path, error));
+                    return;
+                }
+                (known.unflushed_ms, known.flushed_ms, known.updated_ms) = (Some(at), Some(at), at);
+                if let Err(error) = put(&directory, BEGUN, &known, true) {
+                    tracing::warn!(%error, "that everything was flushed cannot be written down");
+                } else {
+                    *lock(&begun) = known;
+                }
+                pause = FLUSH_EVERY.max(begin.elapsed() * FLUSH_SHARE);
+            }
+        };
+        let thread = std::thread::Builder::new().name("flush".into()).spawn(work);
+        match thread {
+            Ok(thread) => Some(Flushing { stop: Some(stop), thread: Some(thread) }),
+            Err(error) => {
+                tracing::warn!(%error, "nothing is flushed while the job runs");
+                None
+            }
+        }
+    }
+
+    /// The run has ended.
+    pub fn end(&self, job: &Job, engine: &Engine, is_complete: bool) {
+        let Some(directory) = &self.directory else { return };
+        let mut begun = lock(&self.begun).clone();
+        let (spec, at_ms) = (&job.spec, now_ms());
+        let looks = matches!(spec.policy.overwrite, Overwrite::Changed | Overwrite::Always);
+        let ages = spec.selection.ages_ms != [None; 2];
+        let is_complete = is_complete && looks && !ages && matches!(job.list, JobList::None);
+        let put = if spec.verb == Verb::Sync {
+            if !is_complete {
+                return;
+            }
+            let has_written = engine.counters.get(Counter::FilesCopied) > 0;
+            if has_written || !self.goes_on || begun.whole.is_none() {
+                begun.flushed_ms = flush(&begun.places).is_ok().then_some(at_ms);
+            }
+            begun.complete();
+            begun.updated_ms = at_ms;
+            put(directory, BEGUN, &begun, false)
+        } else {
+            put(directory, ENDED, &Ended { run: begun.run, is_complete, at_ms }, false)
+        };
+        if let Err(error) = put {
+            tracing::warn!(%error, "how the run has ended cannot be written down");
+        }
+    }
+}
+
+impl Begun {
+    /// Takes over what the run before has left unflushed, unless a flush costs nothing now.
+    fn settle(&mut self, before: Option<&Self>, is_alive: bool, flushes: bool) {
+        let Some(before) = before else { return };
+        let left = before.unflushed_ms.filter(|_| is_alive);
+        let now = self.updated_ms;
+        let is_cheap = !is_alive || now - before.updated_ms >= WRITTEN_BACK_MS;
+        if is_cheap && flush(&self.places).is_ok() {
+            self.flushed_ms = Some(now);
+            return;
+        }
+        if is_alive {
+            self.flushed_ms = before.flushed_ms;
+        }
+        if let Some(left) = left {
+            let own = self.unflushed_ms.filter(|_| !flushes).unwrap_or(left);
+            self.unflushed_ms = Some(own.min(left));
+        }
+    }
+}
+
+/// Records of other jobs that use this state directory.
+fn others(state: &StateDirectory, own: &JobId) -> Vec<Begun> {
+    let jobs = std::fs::read_dir(state.path.join("jobs")).into_iter().flatten().flatten();
+    let others = jobs.filter(|job| job.file_name() != own.0.as_str());
+    others.filter_map(|job| Begun::read(&job.path())).collect()
+}
+
+/// Directories that are written to, with what is mounted below them, as far as a power cut may take something there.
+fn places_of(targets: &[PathBuf]) -> Vec<Place> {
+    // Several sources go into one directory.
+    let above: BTreeSet<&Path> = match targets {
+        [one] => BTreeSet::from([one.as_path()]),
+        many => many.iter().filter_map(|target| target.parent()).collect(),
+    };
+    let mounts = parse_mountinfo(&mount::mountinfo());
+    let mut places: Vec<Place> = above.iter().filter_map(|path| place_of(path)).collect();
+    for line in mounts {
+        let point = &line.mount_point;
+        let is_below = above.iter().any(|path| point.starts_with(path) && point != path);
+        if is_below && may_lose(&line.file_system) {
+            places.extend(place_of(point));
+        }
+    }
+    places
+}
+
+fn place_of(target: &Path) -> Option<Place> {
+    let directory = target.ancestors().find_map(|above| path::open_directory(above).ok())?;
+    let magic = stat::file_system(&directory).ok()?.magic;
+    let known = stat::file_system_name(magic);
+    if stat::is_pseudo(known) || !known.is_none_or(may_lose) {
+        return None;
+    }
+    let device = stat::stat_fd(&directory).ok()?.device;
+    let mount = stat::mount_number(&directory).unwrap_or_default();
+    Some(Place { path: PathBytes::from(target.as_os_str()), device, mount })
+}
+
+/// Whether what a file system was given is in the memory of this host for a while. What a server has been told by close(2)
+/// is the server's.
+fn may_lose(file_system: &str) -> bool {
+    let remote = ["nfs", "fuse", "cifs", "smb", "lustre", "gpfs", "ceph", "9p", "virtiofs", "afs"];
+    let fleeting = ["tmpfs", "ramfs", "proc", "sysfs", "devtmpfs", "cgroup", "autofs", "bpf"];
+    !remote.iter().chain(&fleeting).any(|name| file_system.starts_with(name))
+}
+
+fn flush(places: &[Place]) -> Result<(), Errno> {
+    let mut flushed = BTreeSet::new();
+    for place in places.iter().filter(|place| flushed.insert(place.device)) {
+        let target = place.path.to_path();
+        let directory = target.ancestors().find_map(|above| path::open_directory(above).ok());
+        file::sync_file_system(directory.ok_or(Errno::NOENT)?)?;
+    }
+    Ok(())
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+/// In one step. `durable`: it is on storage afterwards, with the directories that lead to it.
+fn put(directory: &Path, name: &str, value: &impl Serialize, durable: bool) -> std::io::Result<()> {
+    /// The job's own directory, that of jobs, that of states and what holds it.
+    const LEVELS: usize = 4;
+    let temporary = directory.join(format!("{name}.new"));
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    serde_json::to_writer(&mut file, value)?;
+    file.write_all(b"\n")?;
+    if durable {
+        file.sync_all()?;
+    }
+    let is_new = std::fs::symlink_metadata(directory.join(name)).is_err();
+    std::fs::rename(temporary, directory.join(name))?;
+    if durable {
+        let directory = std::path::absolute(directory)?;
+        for above in directory.ancestors().take(if is_new { LEVELS } else { 1 }) {
+            // One that may not be read was not made by this program. Not every file system flushes directories.
+            let flushed = path::open_directory(above).and_then(file::sync_all);
+            if let Err(error) = flushed {
+                tracing::debug!(%error, directory = %above.display(), "cannot flush a directory");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(path: &str, mount: u64) -> Begun {
+        let path = PathBytes::from(std::ffi::OsStr::new(path));
+        Begun {
+            run: 1,
+            boot: "a".into(),
+            places: vec![Place { path, device: 1, mount }],
+            mounted_ms: 1000,
+            unflushed_ms: Some(2000),
+            flushed_ms: None,
+            cut_ms: None,
+            whole: None,
+            selection: "all".into(),
+            updated_ms: 3000,
+        }
+    }
+
+    #[test]
+    fn what_was_not_flushed_is_cut_off_by_another_boot_or_mount() {
+        let one = begun("/d", 7);
+        assert!(one.is_alive("a", &begun("/d", 7).places));
+        assert!(one.is_alive("a", &begun("/d/below", 7).places));
+        assert!(!one.is_alive("b", &begun("/d", 7).places), "booted since");
+        assert!(!one.is_alive("a", &begun("/d", 8).places), "mounted since");
+        assert!(!one.is_alive("", &begun("/d", 7).places), "nobody knows");
+        assert_eq!(one.cut_since(true), None);
+        assert_eq!(one.cut_since(false), Some(2000));
+        let cut = Begun { cut_ms: Some(500), ..one };
+        assert_eq!(cut.cut_since(true), Some(500), "as long as nobody has looked at everything");
+    }
+
+    #[test]
+    fn a_run_that_is_over_vouches_only_for_what_was_flushed() {
+        let mut one = Begun { cut_ms: Some(500), ..begun("/d", 7) };
+        one.complete();
+        assert_eq!((one.cut_ms, &one.whole), (None, &None));
+        one.flushed_ms = Some(1500);
+        one.complete();
+        assert_eq!(one.whole.as_ref().map(|whole| whole.before_ms), Some(1500));
+        assert_eq!(one.unflushed_ms, Some(2000), "the rest is still in memory only");
+    }
+
+    #[test]
+    fn runs_that_follow_each_other_at_once_keep_what_is_not_flushed() {
+        let before = begun("/nowhere", 7);
+        let mut next = Begun { unflushed_ms: Some(4000), updated_ms: 4000, ..before.clone() };
+        next.settle(Some(&before), true, false);
+        assert_eq!(next.unflushed_ms, Some(2000));
+        let mut durable = Begun { unflushed_ms: None, updated_ms: 4000, ..before.clone() };
+        durable.settle(Some(&before), true, true);
+        assert_eq!(durable.unflushed_ms, Some(2000), "which the run before has left");
+    }
+
+    #[test]
+    fn a_record_survives_and_half_a_one_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let one = begun("/d", 7);
+        put(directory.path(), BEGUN, &one, true).unwrap();
+        assert_eq!(Begun::read(directory.path()), Some(one.clone()));
+        let ended = Ended { run: 2, is_complete: true, at_ms: 9000 };
+        put(directory.path(), ENDED, &ended, false).unwrap();
+        assert_eq!(Begun::read(directory.path()), Some(one.clone()), "that was another run");
+        std::fs::write(directory.path().join(ENDED), b"").unwrap();
+        assert_eq!(Begun::read(directory.path()), Some(one));
+        std::fs::write(directory.path().join(BEGUN), b"\0\0").unwrap();
+        assert_eq!(Begun::read(directory.path()), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! Which files of the destination are surely on storage.
+//!
+//! A power cut may leave a file with its size and times, and without what was in it: ext4 commits the size when it
+//! allocates blocks and marks them as written later; btrfs and XFS do the same where a file has several extents. So what
+//! looks equal is compared if it may have been cut off. Most files are known not to: by their change times, no more is
+//! looked at.
+use dmover_model::Timestamp;
+use dmover_sys::extents::{self, Gap};
+use dmover_sys::file::{DataRange, next_data};
+use dmover_sys::path;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::Ordering;
+
+use crate::context::Engine;
+use crate::journal::ticked;
+use crate::level::{Level, TargetDirectory};
+use crate::sync::{COARSE, SKEW, later};
+
+/// What is known of all files of the destination by their change times, in milliseconds since 1970.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Trust {
+    /// The destination lies on a file system of this host, which a power cut may rob of what was not flushed.
+    pub may_lose: bool,
+    /// What was changed before this is whole: an earlier run has looked at it, and it was flushed.
+    pub whole_before_ms: Option<i64>,
+    /// What a run wrote from here on was perhaps cut off: it is compared.
+    pub cut_since_ms: Option<i64>,
+    /// The file system has been mounted since then, so that what was written later is there, in memory if not on storage.
+    pub mounted_since_ms: Option<i64>,
+}
+
+/// What the change time of a file says.
+#[derive(Debug, PartialEq, Eq)]
+enum Known {
+    Whole,
+    CutOff,
+    Nothing,
+}
+
+impl Trust {
+    fn of(&self, ctime: Timestamp) -> Known {
+        let is_before = |ms: &i64| ctime < ticked(*ms);
+        if !self.may_lose || self.whole_before_ms.as_ref().is_some_and(is_before) {
+            return Known::Whole;
+        }
+        if self.cut_since_ms.is_some_and(|since| later(ctime, COARSE) >= ticked(since)) {
+            return Known::CutOff;
+        }
+        let mounted = self.mounted_since_ms;
+        // A file system with whole seconds has cut the time off.
+        let is_since =
+            |ms| ctime >= ticked(ms) || (ctime.nanoseconds == 0 && ctime.seconds >= ms / 1000);
+        if mounted.is_some_and(is_since) { Known::Whole } else { Known::Nothing }
+    }
+}
+
+impl Engine {
+    /// Whether a file that looks equal may lack what is in it. `name`: at the destination; `found`: when it was changed
+    /// there, and its size.
+    pub(crate) fn is_suspect(&self, level: &Level, name: &[u8], found: (Timestamp, u64)) -> bool {
+        let (ctime, size) = found;
+        let Some(target) = level.target.as_ref().filter(|_| size > 0) else { return false };
+        if let Some(since) = self.suspect_since {
+            // A pass was cut off; what was flushed is on record, and not looked at again.
+            let skew = if target.facts.local { COARSE } else { SKEW };
+            if later(ctime, skew).seconds >= since {
+                return true;
+            }
+        }
+        match self.trust.of(ctime) {
+            Known::Whole => false,
+            Known::CutOff => true,
+            Known::Nothing => lacks_data(level, target, name, size),
+        }
+    }
+}
+
+/// Whether bytes of a file were never written that the source has. A file that cannot be opened, or a file system that
+/// does not tell, leaves it at size and times.
+fn lacks_data(level: &Level, target: &TargetDirectory, name: &[u8], size: u64) -> bool {
+    if target.facts.is(&target.facts.tells_no_gaps) {
+        return false;
+    }
+    let Ok(file) = path::open_file_at(&target.fd, name, false) else { return false };
+    let Ok(gaps) = extents::gaps(&file, size) else { return false };
+    let Some(gaps) = gaps else {
+        target.facts.tells_no_gaps.store(true, Ordering::Relaxed);
+        return false;
+    };
+    if gaps.iter().any(|gap| gap.is_unwritten) {
+        return true;
+    }
+    !gaps.is_empty() && has_data_in(level, name, &gaps)
+}
+
+/// Whether the source has data where the destination has holes. In doubt it has.
+fn has_data_in(level: &Level, name: &[u8], holes: &[Gap]) -> bool {
+    let Ok(source) = path::open_file_at(&level.source.fd, name, false) else { return true };
+    holes.iter().any(|hole| match next_data(&source, hole.range.start) {
+        Ok(DataRange::Data(start, _)) => start < hole.range.end,
+        Ok(DataRange::End) => false,
+        Ok(DataRange::Unknown) | Err(_) => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: i64) -> Timestamp {
+        let nanoseconds = (ms % 1000 * 1_000_000) as u32;
+        Timestamp { seconds: ms / 1000, nanoseconds }
+    }
+
+    #[test]
+    fn change_times_say_what_a_power_cut_may_have_taken() {
+        let none = Trust { may_lose: true, ..Trust::default() };
+        assert_eq!(none.of(at(5_000_000)), Known::Nothing);
+        let mounted = Trust { mounted_since_ms: Some(5_000_000), ..none.clone() };
+        assert_eq!(mounted.of(at(5_000_500)), Known::Whole, "the page cache has it");
+        assert_eq!(mounted.of(at(4_999_000)), Known::Nothing);
+        let whole = Trust { whole_before_ms: Some(4_000_000), ..mounted.clone() };
+        assert_eq!(whole.of(at(3_999_000)), Known::Whole);
+        assert_eq!(whole.of(at(4_000_000)), Known::Nothing, "within a tick of the flush");
+        let cut = Trust { cut_since_ms: Some(4_500_000), ..whole };
+        assert_eq!(
+            cut.of(at(3_999_000)),
+            Known::Whole,
+            "looked at before the run that was cut off"
+        );
+        assert_eq!(cut.of(at(4_498_000)), Known::CutOff, "clocks of file systems are coarse");
+        assert_eq!(cut.of(at(5_000_500)), Known::CutOff, "also if it was written since");
+        assert_eq!(cut.of(at(4_100_000)), Known::Nothing);
+        let network = Trust { may_lose: false, ..cut };
+        assert_eq!(network.of(at(4_600_000)), Known::Whole);
+    }
+
+    #[test]
+    fn whole_seconds_are_not_taken_for_earlier() {
+        let trust = Trust { may_lose: true, mounted_since_ms: Some(5_000_700), ..Trust::default() };
+        assert_eq!(trust.of(at(5_000_000)), Known::Whole);
+        assert_eq!(trust.of(at(5_000_600)), Known::Nothing);
+    }
+}
