@@ -4,8 +4,8 @@
 #![allow(clippy::disallowed_methods)]
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
-    LaneOptions, corruption, differential, digests, faults, kill, live, memory, pairs, powercut, recorded,
-    renames, resume, seccomp, snapshots, sparse, swap, watch,
+    LaneOptions, corruption, differential, digests, faults, kill, live, memory, pairs, powercut,
+    recorded, renames, resume, seccomp, snapshots, sparse, swap, watch,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;

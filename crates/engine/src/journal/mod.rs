@@ -480,9 +480,10 @@ impl Journal {
         }
         let run = || -> rusqlite::Result<()> {
             let sql = "UPDATE pass SET state = ?1, ended_ms = ?2, exit_code = ?3, counters = ?4, \
-                       resumed_ms = ?5 WHERE number = ?6";
-            let now = now_ms();
-            self.database.execute(sql, params![state, ended, code, counters, now, self.pass])?;
+                       resumed_ms = coalesce(?5, resumed_ms) WHERE number = ?6";
+            let stopped = (!finished).then(now_ms);
+            self.database
+                .execute(sql, params![state, ended, code, counters, stopped, self.pass])?;
             if finished {
                 self.database.execute_batch(schema::FORGET)?;
             }
