@@ -4,8 +4,8 @@
 #![allow(clippy::disallowed_methods)]
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
-    LaneOptions, corruption, differential, digests, faults, kill, live, memory, pairs, powercut,
-    recorded, renames, resume, seccomp, snapshots, sparse, swap, watch,
+    LaneOptions, attributes, corruption, differential, digests, faults, kill, live, memory, pairs,
+    powercut, recorded, renames, resume, seccomp, snapshots, sparse, swap, watch,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -37,6 +37,11 @@ fn passes_over_a_changing_tree_end_equal() {
 #[test]
 fn random_passes_leave_what_the_source_has() {
     differential::differential(&options(32)).unwrap().assert_clean();
+}
+
+#[test]
+fn an_attribute_that_changed_on_either_side_is_seen_and_set_right() {
+    attributes::attributes(&options(24)).unwrap().assert_clean();
 }
 
 #[test]

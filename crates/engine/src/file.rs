@@ -669,7 +669,7 @@ impl Mover<'_> {
         let fail =
             |operation, e| entry_error(Side::Destination, operation, level.target_path(last), e);
         let fd = if existing {
-            self.open_existing(level, target, last, &supply.metadata)?
+            self.open_existing(level, target, last, &supply.metadata)?.0
         } else {
             engine.limits.create(&engine.control);
             file::create_new(&target.fd, last, engine.closed_mode(&supply.metadata))

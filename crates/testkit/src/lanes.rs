@@ -4,6 +4,7 @@
 //! that repeats it, and the lane goes on. `cargo xtask soak NAME` runs them in full, the tests of the command-line
 //! program run a sample.
 
+pub mod attributes;
 pub mod check;
 pub mod corruption;
 pub mod differential;
@@ -198,6 +199,12 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("kill", "kill -9 at any moment, then the same command again", 500, kill::kill),
     ("resume", "kill -9 of passes, then the same command goes on", 1000, resume::resume),
     ("fleet", "movers, coordinator and broker killed, stopped, made to forget", 500, fleet::fleet),
+    (
+        "attributes",
+        "one attribute changed on either side between passes",
+        2000,
+        attributes::attributes,
+    ),
     ("live", "passes over a tree that is changed all the time", 500, live::live),
     (
         "differential",

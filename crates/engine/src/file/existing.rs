@@ -29,24 +29,26 @@ impl Mover<'_> {
         Ok(())
     }
 
+    /// Opens a file to write into it. Answers as well whether that took a change of its flags or its mode, which moved its change
+    /// time.
     pub(crate) fn open_existing(
         &self,
         level: &Level,
         target: &TargetDirectory,
         last: &[u8],
         source: &Metadata,
-    ) -> Result<OwnedFd, EntryError> {
+    ) -> Result<(OwnedFd, bool), EntryError> {
         let shown = || level.target_path(last);
         let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
-        let fd = match self.open_own(target, last) {
+        let opened = match self.open_own(target, last) {
             Err(Errno::PERM)
                 if self.is_locked_by_us(level, target, last) && self.lift_file(target, last) =>
             {
-                self.open_own(target, last)
+                self.open_own(target, last).map(|(fd, _)| (fd, true))
             }
             opened => opened,
         };
-        let fd = fd.map_err(fail)?;
+        let (fd, opened_up) = opened.map_err(fail)?;
         let found = self.engine.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
         let foreign = found.kind != EntryKind::File || found.links != 1;
         if foreign || found.identity == source.identity {
@@ -55,14 +57,14 @@ impl Mover<'_> {
             let side = Side::Destination;
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
         }
-        Ok(fd)
+        Ok((fd, opened_up))
     }
 
     /// Opens a file for writing; without privilege also an own one whose mode does not let its owner write. It gets its mode
     /// back at once: the descriptor is enough.
-    fn open_own(&self, target: &TargetDirectory, last: &[u8]) -> Result<OwnedFd, Errno> {
+    fn open_own(&self, target: &TargetDirectory, last: &[u8]) -> Result<(OwnedFd, bool), Errno> {
         let privilege = self.engine.privilege;
-        let opened = file::open_for_writing(&target.fd, last);
+        let opened = file::open_for_writing(&target.fd, last).map(|fd| (fd, false));
         if opened.as_ref().err() != Some(&Errno::ACCESS) || privilege.privileged {
             return opened;
         }
@@ -76,7 +78,7 @@ impl Mover<'_> {
         set::mode_pinned(&pinned, mode | OWNER_OPENS)?;
         let opened = file::open_for_writing(&target.fd, last);
         set::mode_pinned(&pinned, mode)?;
-        opened
+        opened.map(|fd| (fd, true))
     }
 }
 

@@ -141,6 +141,8 @@ fn a_pass_has_seen_what_it_was_to_keep_and_only_if_nothing_failed() {
     journal.end(Ending::Finished, 0, "{}", LookedInto::Everything).unwrap();
     let first = seen(&journal, &spec()).unwrap();
     assert_eq!(first.seconds, 999);
+    let until = journal.last_pass().unwrap().and_then(|last| last.seen_until(&spec()));
+    assert!(until > Some(first), "it ended just now: {until:?}");
     let failures = [
         (Side::Destination, ErrorClass::Quota, 999),
         (Side::Source, ErrorClass::Denied, 999),

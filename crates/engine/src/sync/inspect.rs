@@ -26,6 +26,9 @@ pub(crate) const SKEW: Duration = Duration::from_hours(1);
 /// The longest steps in which file systems keep times, those of FAT, and one more second.
 pub(crate) const COARSE: Duration = Duration::from_secs(3);
 
+/// Longer than what is taken off the end of a pass for the kernel's clock.
+const TICKS: Duration = Duration::from_millis(12);
+
 /// What is looked at more closely than times ask for.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubts {
@@ -177,7 +180,10 @@ impl Engine {
     /// Whether an entry of the destination that is locked (chattr(1)) was locked by an earlier pass, as its source was then.
     /// What somebody else has locked since is not this program's to unlock.
     pub(crate) fn is_own_lock(&self, level: &Level, old: &Metadata) -> bool {
-        old.is_locked() && self.seen_until.is_some() && !self.is_foreign(level, old)
+        let local = level.target.as_ref().is_some_and(|target| target.facts.local);
+        // A pass locks entries last, perhaps in the tick in which it ends.
+        let ended = self.seen_until.map(|until| later(until, TICKS));
+        old.is_locked() && local && ended.is_some_and(|ended| old.ctime <= ended)
     }
 
     /// Whether an entry of the source was perhaps changed, or renamed, since the pass began.
@@ -290,7 +296,11 @@ impl Engine {
 }
 
 pub(crate) fn later(time: Timestamp, by: Duration) -> Timestamp {
-    Timestamp { seconds: time.seconds.saturating_add_unsigned(by.as_secs()), ..time }
+    const SECOND: u32 = 1_000_000_000;
+    let nanoseconds = time.nanoseconds + by.subsec_nanos();
+    let seconds = by.as_secs() + u64::from(nanoseconds / SECOND);
+    let seconds = time.seconds.saturating_add_unsigned(seconds);
+    Timestamp { seconds, nanoseconds: nanoseconds % SECOND }
 }
 
 impl Mover<'_> {
@@ -467,5 +477,13 @@ mod tests {
         let carried = doubtful.carry(&[(&from, &to)]);
         assert_eq!(carried, ["x/y", "x/y/b", "x/y/b/c"].map(path));
         assert!(doubtful.has(&path("x/y/b/c"), b"deeper"), "also below it");
+    }
+
+    #[test]
+    fn nanoseconds_are_carried_into_seconds() {
+        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        assert_eq!(later(time(1, 999_000_000), TICKS), time(2, 11_000_000));
+        assert_eq!(later(time(-1, 0), Duration::from_millis(2_500)), time(1, 500_000_000));
+        assert_eq!(later(time(5, 7), COARSE), time(8, 7));
     }
 }

@@ -164,11 +164,9 @@ impl Mover<'_> {
         let shown = || level.target_path(last);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let opened = self.open_existing(level, target, last, &supply.metadata);
-        let mut lifted = false;
-        let fd = match opened {
+        let (fd, opened_up) = match opened {
             Err(error) if error.errno == EPERM && self.lift_file(target, last) => {
-                lifted = true;
-                self.open_existing(level, target, last, &supply.metadata)?
+                (self.open_existing(level, target, last, &supply.metadata)?.0, true)
             }
             opened => opened?,
         };
@@ -177,7 +175,7 @@ impl Mover<'_> {
         // What stands there is never removed; its times will show that it is incomplete.
         file.disarm();
         let mut now = file.metadata.clone();
-        if let Some(found) = planned.existing.as_ref().filter(|_| lifted) {
+        if let Some(found) = planned.existing.as_ref().filter(|_| opened_up) {
             // That was ours.
             now.ctime = found.ctime;
         }
