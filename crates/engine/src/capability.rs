@@ -1,6 +1,6 @@
 //! What file systems can do: facts learnt on the way, and a probe for `dmover doctor` and up-front
 //! refusals.
-use dmover_model::{Attribute, AttributeSet, MountId, Timestamp};
+use dmover_model::{Attribute, AttributeSet, Metadata, MountId, Timestamp};
 use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
 use dmover_sys::{
@@ -27,6 +27,8 @@ pub(crate) struct Facts {
     pub no_kernel_copy_from: RefusedMount,
     /// Steps of time in nanoseconds, 0 while unknown.
     granularity_ns: AtomicU32,
+    /// The finest steps that times of change have shown.
+    finest_step_ns: Finest,
     /// A file system without storage, such as proc: sizes there mean nothing.
     pub pseudo: bool,
     /// Names that differ only in case are the same.
@@ -48,6 +50,32 @@ pub(crate) struct Facts {
     pub keeps_owners: OnceLock<bool>,
     /// The owner that such a server gave to the first entry made here.
     squashed_owner: OnceLock<u32>,
+}
+
+#[derive(Debug)]
+struct Finest(AtomicU32);
+
+impl Default for Finest {
+    fn default() -> Self {
+        Self(AtomicU32::new(u32::MAX))
+    }
+}
+
+/// The steps in which a file system keeps times, as far as an entry shows them: the kernel sets the time of the last
+/// change from a clock that is finer than most file systems' steps.
+fn step_of(found: &Metadata) -> u32 {
+    const STEPS: [u32; 6] = [2_000_000_000, 1_000_000_000, 1_000_000, 1_000, 100, 1];
+    let nanoseconds = found.ctime.nanoseconds;
+    let fits = |step: &&u32| {
+        if **step == 2_000_000_000 {
+            // Those of FAT are even in the time of the last write only.
+            return nanoseconds == 0
+                && found.mtime.nanoseconds == 0
+                && found.mtime.seconds % 2 == 0;
+        }
+        nanoseconds.is_multiple_of(**step)
+    };
+    STEPS.iter().find(fits).copied().unwrap_or(1)
 }
 
 /// The mount that something was last refused for: its id plus one, 0 for none.
@@ -81,6 +109,21 @@ impl Facts {
 
     pub fn granularity_is_known(&self) -> bool {
         self.granularity_ns.load(Ordering::Relaxed) != 0
+    }
+
+    /// The steps in which it keeps times, as far as its entries show them, or as they are known.
+    pub fn shown_step_ns(&self, found: &Metadata) -> u32 {
+        const SECOND: u32 = 1_000_000_000;
+        let shown = step_of(found);
+        let step = if !self.local {
+            shown.min(self.finest_step_ns.0.fetch_min(shown, Ordering::Relaxed))
+        } else if shown < SECOND {
+            // Every hundredth time of change is a multiple of 100 ns by chance.
+            1
+        } else {
+            SECOND // ext4 with small inodes
+        };
+        step.max(self.granularity_ns())
     }
 
     /// Learns the granularity from a time that was set and what the file system made of it.

@@ -96,7 +96,9 @@ impl Mover<'_> {
         let fd = path::open_directory_below(parent, name).map_err(|e| fail(Operation::Open, e))?;
         let mut target = engine.target_directory(fd, true, shown)?;
         // What was inherited is taken away below where ACLs are kept, else it stays.
-        target.default_acl = inherits_acl && !engine.spec.policy.preserve.has(Attribute::Acl);
+        let keeps = engine.spec.policy.preserve.has(Attribute::Acl);
+        let inherits_acl = inherits_acl && !engine.dresses_by_record();
+        target.default_acl |= inherits_acl && !keeps;
         // Between mkdir and open somebody may have put another directory here.
         let own = target.facts.is_own(target.metadata.uid, engine.privilege.uid);
         if !own {

@@ -301,7 +301,10 @@ impl Engine {
             hands_down_project: false,
         };
         target.folds_case = target.facts.case_insensitive;
-        if !fresh {
+        if self.dresses_by_record() {
+            // It may get one at any time, when its record is dealt with.
+            target.default_acl = true;
+        } else if !fresh {
             let acl = xattr::get(&target.fd, Held::Open, DEFAULT_ACL);
             target.default_acl = acl.is_ok_and(|acl| acl.is_some());
         }

@@ -1,5 +1,6 @@
 //! A tree beside its manifest.
 use super::{Bench, damage, is_root, pattern, two_trees};
+use dmover_testkit::faultfs::{Action, Op, Rule};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::skip;
 
@@ -314,4 +315,51 @@ fn a_manifest_finds_its_tree_from_anywhere() {
     bench.sh(&format!("cd elsewhere; {} verify --manifest ../m", super::bench::PROGRAM));
     bench.sh("printf CONTENT > g; touch -r f g");
     assert_eq!(bench.verify("--manifest m", 7).len(), 1);
+}
+
+/// Another mover makes the directory of an entry, which hands its own ACL down, while the record of the directory is dealt with.
+#[test]
+fn a_missing_directory_gets_its_acl_whoever_makes_it() {
+    let Some((handle, bench)) = Bench::faulty().filter(|_| is_root()) else {
+        skip!("needs root and /dev/fuse");
+    };
+    bench.sh("mkdir -p a/q; setfacl -d -m u::rwx,g::rwx,o::rwx,u:55:rwx a
+          for n in $(seq 20); do echo $n > a/q/x$n; setfacl -b a/q/x$n; chmod 640 a/q/x$n; done; ln a/q/x3 a/q/y
+          setfacl -b -k a/q; chmod 750 a/q; setfacl -m u:77:rwx a/q");
+    bench.dmover("copy -q -T --manifest m a backing").expect_code(0);
+    let acls = |tree: &str| {
+        bench.sh(&format!("cd {tree}; find . -print0 | sort -z | xargs -0 getfacl -pn; find . -printf '%p %m %t\\n' | sort"))
+    };
+    for _ in 0..10 {
+        bench.sh("rm -r backing/q");
+        // Between the making of a directory and what is done with it afterwards.
+        let wait = Rule::new(Op::Opendir, Action::Hang { duration_ms: 100 }).name("q");
+        handle.set_rules(&[wait]).unwrap();
+        bench.verify("-j2 --repair --manifest m --from a faulty", 0);
+        assert_eq!(acls("a"), acls("backing"));
+    }
+}
+
+/// One time of change in a hundred is a multiple of 100 ns, which says nothing of the file system's steps.
+#[test]
+fn a_nanosecond_is_a_difference_whatever_the_time_of_the_change() {
+    let bench = Bench::new();
+    bench.sh(
+        r#"mkdir a; echo 1 > a/f; touch -d '2001-01-01 00:00:00.123456700' a/f; cp -a a b; cp -a a c
+          python3 - <<'END'
+import os
+for tree in "b", "c":
+    before = os.stat("a/f").st_mtime_ns
+    for _ in range(100000):
+        os.utime(tree + "/f", ns=(before, before + 1))
+        if os.stat(tree + "/f").st_ctime_ns % 100 == 0:
+            break
+    else:
+        raise SystemExit("no such time of change")
+END"#,
+    );
+    bench.dmover("copy -q -T --manifest m a d").expect_code(0);
+    assert_eq!(bench.differences("a b", 1), ["b/f: mtime"]);
+    assert_eq!(bench.differences("--repair --manifest m --from a c", 0), ["c/f: mtime"]);
+    assert_eq!(bench.sh("stat -c %y a/f"), bench.sh("stat -c %y c/f"));
 }

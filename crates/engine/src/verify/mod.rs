@@ -125,6 +125,12 @@ impl Engine {
         self.spec.verb == Verb::Verify && self.is_recorded()
     }
 
+    /// Whether a directory that is missing gets all that it has when its own record is dealt with. Whoever makes it for the sake of
+    /// an entry in it must not touch it then: another mover may have finished it already.
+    pub(crate) fn dresses_by_record(&self) -> bool {
+        self.repairs() && self.is_recorded()
+    }
+
     /// Whether names of one inode belong together.
     pub(crate) fn compares_links(&self) -> bool {
         match self.spec.verb {
@@ -201,11 +207,11 @@ impl Engine {
 
     /// What counts in a comparison with `found`.
     fn scope(&self, level: &Level, found: &Metadata) -> Scope {
-        let known = level.target.as_ref().map_or(1, |target| target.facts.granularity_ns());
+        let step = level.target.as_ref().map_or(1, |target| target.facts.shown_step_ns(found));
         Scope {
             level: self.verify_policy().level,
             attributes: self.spec.policy.preserve,
-            granularity_ns: known.max(step_of(found)),
+            granularity_ns: step,
         }
     }
 
@@ -707,23 +713,6 @@ fn symlink_at(
     directory::read_symlink(&target.fd, name).map(Some).map_err(|e| {
         entry_error(Side::Destination, Operation::ReadLink, level.target_path(name), e)
     })
-}
-
-/// The steps in which a file system keeps times, as far as an entry shows them: the kernel sets the time of the last
-/// change from a clock that is finer than any file system's steps.
-fn step_of(found: &Metadata) -> u32 {
-    const STEPS: [u32; 6] = [2_000_000_000, 1_000_000_000, 1_000_000, 1_000, 100, 1];
-    let nanoseconds = found.ctime.nanoseconds;
-    let fits = |step: &&u32| {
-        if **step == 2_000_000_000 {
-            // Those of FAT are even in the time of the last write only.
-            return nanoseconds == 0
-                && found.mtime.nanoseconds == 0
-                && found.mtime.seconds % 2 == 0;
-        }
-        nanoseconds.is_multiple_of(**step)
-    };
-    STEPS.iter().find(fits).copied().unwrap_or(1)
 }
 
 /// What stands under a name, if anything does.

@@ -13,7 +13,8 @@ use dmover_sys::{AsFd, Errno, directory, stat};
 use std::sync::Arc;
 
 use super::content::{changed, pieces_of, whole_pieces};
-use super::{Finding, Times, Unrepaired, at_destination, look_at, step_of};
+use super::{Finding, Times, Unrepaired, at_destination, look_at};
+use crate::capability::Facts;
 use crate::context::{Engine, entry_error, lock};
 use crate::desk::{Answer, Question};
 use crate::extended::Whose;
@@ -483,7 +484,8 @@ impl Engine {
             let path = level.source_path(name.as_bytes());
             entry_error(Side::Destination, Operation::ReadLink, path, e)
         })?;
-        let mut kinds = self.record_differences(found, link.as_deref(), record);
+        let facts = &level.source.facts;
+        let mut kinds = self.record_differences((found, facts), link.as_deref(), record);
         if self.compares_closely() && found.kind == record.body.kind {
             kinds = kinds.and(self.recorded_attributes(level, name, found, record)?);
         }
@@ -518,7 +520,8 @@ impl Engine {
         found: &Metadata,
         record: &Record,
     ) -> Result<Finding, EntryError> {
-        let mut kinds = self.record_differences(found, None, record);
+        let facts = &level.source.facts;
+        let mut kinds = self.record_differences((found, facts), None, record);
         if self.compares_closely() {
             let (open, shown) = ((level.source.fd.as_fd(), Held::Open), || level.own_source_path());
             let extended = &record.body.extended;
@@ -530,14 +533,14 @@ impl Engine {
 
     fn record_differences(
         &self,
-        found: &Metadata,
+        (found, facts): (&Metadata, &Facts),
         link: Option<&[u8]>,
         record: &Record,
     ) -> DifferenceSet {
         let scope = Scope {
             level: self.verify_policy().level,
             attributes: self.spec.policy.preserve,
-            granularity_ns: step_of(found),
+            granularity_ns: facts.shown_step_ns(found),
         };
         differences(recorded_sight(record), Sight::of(found, link), scope)
     }

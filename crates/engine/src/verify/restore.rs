@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use super::content::changed;
 use super::records::{Linked, recorded_sight};
-use super::{Finding, look_at, step_of};
+use super::{Finding, look_at};
+use crate::capability::Facts;
 use crate::content::Reading;
 use crate::context::{Engine, entry_error};
 use crate::extended::Whose;
@@ -33,7 +34,8 @@ impl Mover<'_> {
         let Some((directory, name)) = record.path.split_last() else {
             let level = self.repaired_level(&TreePath::root())?;
             let metadata = level.source.metadata.clone();
-            engine.check_source(level.own_source_path(), (&metadata, None), record)?;
+            let facts = &level.source.facts;
+            engine.check_source(level.own_source_path(), (&metadata, None), (record, facts))?;
             let shown = || level.own_source_path();
             engine.check_attributes((level.source.fd.as_fd(), Held::Open), record, &shown)?;
             return Ok(self.repair_directory(&level));
@@ -45,7 +47,7 @@ impl Mover<'_> {
         let entry = self.look(&above, &name)?;
         let (metadata, symlink) = (&entry.metadata, entry.symlink.as_deref());
         let path = above.source_path(name.as_bytes());
-        engine.check_source(path, (metadata, symlink), record)?;
+        engine.check_source(path, (metadata, symlink), (record, &above.source.facts))?;
         if record.body.extended != Extended::default() {
             let shown = || above.source_path(name.as_bytes());
             let (fd, held) = engine.open_for_attributes(&above, &entry)?;
@@ -180,12 +182,12 @@ impl Engine {
         &self,
         path: PathBytes,
         (metadata, symlink): (&Metadata, Option<&[u8]>),
-        record: &Record,
+        (record, facts): (&Record, &Facts),
     ) -> Result<(), EntryError> {
         let scope = Scope {
             level: VerifyLevel::Mtime,
             attributes: self.spec.policy.preserve,
-            granularity_ns: step_of(metadata),
+            granularity_ns: facts.shown_step_ns(metadata),
         };
         let sight = self.wanted_sight(metadata, symlink);
         let kinds = differences(recorded_sight(record), sight, scope);
