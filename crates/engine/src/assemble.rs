@@ -16,6 +16,7 @@ use crate::control::Control;
 use crate::desk::Desk;
 use crate::error::Fatal;
 use crate::flush::Flusher;
+use crate::large::Unflushed;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::Recorder;
@@ -37,6 +38,8 @@ pub(crate) struct RunFacts {
     /// What is done has to be on storage.
     pub is_durable: bool,
     pub keeps_journal: bool,
+    /// Parts of large files go on record.
+    pub keeps_parts: bool,
     /// Movers are in other processes than their coordinator.
     pub is_elsewhere: bool,
     pub keeps_catalog: bool,
@@ -133,6 +136,8 @@ impl Engine {
             is_resumed: facts.is_resumed,
             flusher: facts.is_durable.then(Flusher::default),
             keeps_journal: facts.keeps_journal,
+            keeps_parts: facts.keeps_parts,
+            unflushed: Unflushed::default(),
             doubtful: parts.doubtful,
             seen_before: facts.seen_before,
             seen_until: facts.seen_until,

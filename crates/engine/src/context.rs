@@ -20,6 +20,7 @@ use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
 use crate::desk::Desk;
 use crate::flush::Flusher;
+use crate::large::Unflushed;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::{Carried, Recorder};
@@ -131,6 +132,10 @@ pub struct Engine {
     pub(crate) flusher: Option<Flusher>,
     /// There is a journal.
     pub(crate) keeps_journal: bool,
+    /// Parts of large files go on record once they are flushed.
+    pub(crate) keeps_parts: bool,
+    /// Those that are not flushed yet.
+    pub(crate) unflushed: Unflushed,
     /// Files that were open for writing when an earlier pass brought them over: no time says that they were written to
     /// since, if that was through a mapping (mmap(2)).
     pub(crate) doubtful: Doubtful,

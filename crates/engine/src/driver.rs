@@ -30,12 +30,15 @@ use crate::pace::{self, Allowance};
 use crate::queue::{Dispatch, LocalQueue, Reported};
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
-use crate::state::{JobFile, JobLock, Outliving, StateDirectory, Written, job_id};
+use crate::state::{
+    JobFile, JobLock, Outliving, PartialFiles, Starts, StateDirectory, Written, job_id,
+};
 use crate::storage::Trust;
 use crate::sync::{Doubts, Guard, refuse_missing_destination};
 use crate::told::Told;
 
 mod abandoned;
+mod large_files;
 mod offer;
 mod outside;
 mod record;
@@ -211,9 +214,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let flushing = written.flush_now_and_then(&run.engine);
     let result = run.run(&job.list);
     drop(flushing);
-    if run.hands.is_settled() {
-        outliving.end();
-    }
+    run.end_for_others(&outliving, result.is_ok(), &job.list);
     if let Some(state) = locked {
         remember(state, &id, placement, &destination);
     }
@@ -273,6 +274,9 @@ struct Run {
     coordinator: Coordinator,
     /// The journal, where there is one.
     record: Option<Recording>,
+    /// Parts of large files that another run continues.
+    large_files: PartialFiles,
+    starts: Starts,
     /// The catalog, where there is one.
     survey: Option<Survey>,
     /// Those who ask from outside.
@@ -313,11 +317,14 @@ impl Run {
         let Begin { fenced, mounts, resolved, guard, record, survey, doubts, last, trust } = begin;
         let spec = &job.spec;
         let allowance = Allowance::new(spec.limits.threads);
-        let spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
+        let mut spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
+        let (large_files, starts) = large_files::open(job, id, fenced)?;
+        spared.extend(large_files.temporaries());
         let facts = RunFacts {
             is_resumed: record.as_ref().is_some_and(|record| record.is_resumed),
             is_durable: spec.verb == Verb::Sync && !spec.policy.dry_run,
             keeps_journal: record.is_some(),
+            keeps_parts: large_files.are_kept(),
             is_elsewhere: job.fleets.is_some(),
             keeps_catalog: survey.is_some(),
             tells_entered: survey.as_ref().is_some_and(Survey::records_all),
@@ -394,6 +401,8 @@ impl Run {
             hands,
             coordinator,
             record,
+            large_files,
+            starts,
             survey,
             outside,
             shown: Shown::new(job, id),
@@ -469,6 +478,7 @@ impl Run {
         if let Some(record) = &mut self.record {
             record.settle(&self.engine)?;
         }
+        self.settle_large_files();
         if !self.outgoing.is_empty() {
             self.queue.publish(std::mem::take(&mut self.outgoing));
         }
@@ -569,13 +579,19 @@ impl Run {
     fn feed(&mut self, input: Input, list: &JobList) -> Result<(), Fatal> {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
+            if let Input::Report(_, outcome) | Input::Done(_, outcome) = &input {
+                self.large_files.hear(outcome, &self.engine);
+            }
             let commands = self.coordinator.handle(input);
             if let Some(record) = &mut self.record {
                 record.changes(self.coordinator.take_changes());
             }
             for command in commands {
                 match command {
-                    Command::Publish(task) => self.outgoing.push(task),
+                    Command::Publish(mut task) => {
+                        self.large_files.fill(&mut task, &self.engine);
+                        self.outgoing.push(task);
+                    }
                     Command::Supply(most) => match list.supply(most, &self.engine)? {
                         Some(input) => inputs.push_back(input),
                         None => self.awaited = Some(most),

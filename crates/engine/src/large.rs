@@ -1,7 +1,8 @@
 //! Large files: one open, chunks on as many movers as are free, one seal.
 use dmover_model::{
-    ByteRange, ChunkTask, EntryError, EntryKind, ErrorClass, FileRef, HashedPieces, LargeFile,
-    Metadata, NewNode, NewTask, Operation, Outcome, Parent, SealTask, Side, TaskKind, Verb, When,
+    ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef, HashedPieces,
+    LargeFile, LargeNews, Metadata, NewNode, NewTask, Operation, Outcome, Parent, SealTask, Side,
+    TaskKind, Verb, When,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -20,6 +21,17 @@ use crate::made::Tap;
 use crate::mover::{Mover, TELL_EVERY};
 use crate::queue::Class;
 use crate::sum::in_order;
+
+mod partial;
+pub(crate) use partial::Unflushed;
+use partial::{Continued, PART_TIME, Part};
+
+/// What a chunk has written.
+struct Written {
+    pieces: Option<HashedPieces>,
+    /// What is on storage by now.
+    flushed: Option<DoneParts>,
+}
 
 impl Mover<'_> {
     /// Begins a large file.
@@ -54,31 +66,37 @@ impl Mover<'_> {
         let is_file = planned.record.metadata.kind == EntryKind::File;
         let Some(target) = level.target.as_ref().filter(|_| wanted && is_file) else {
             // Something else by now: equal, refused, or of another type.
+            self.discard_partial(level);
             self.apply(level, vec![planned]);
             self.hand_on_as_inherited();
             return Ok(());
         };
         let supply = engine.supply(level, &planned.record)?;
-        let temporary = self.temporary_in(level);
         let last = file.destination_name.as_bytes();
-        let mut unfinished =
-            self.create_file(level, target, temporary.as_bytes(), last, &supply)?;
-        let tap = engine.tap(supply.metadata.size);
-        unfinished.replaces = engine.takes_after(target, last, planned.existing.as_ref());
-        if self.share_whole(level, file, &supply, &unfinished, tap.as_ref())? {
-            return self.end_shared(level, &planned, &supply, unfinished, tap);
-        }
-        if engine.spec.policy.reflink == When::Always {
-            let path = level.target_path(file.destination_name.as_bytes());
-            return Err(cannot_share(path));
-        }
+        let begun = match self.continue_partial(level, target, last, &supply)? {
+            Some(continued) => continued,
+            None => {
+                let temporary = self.temporary_in(level);
+                let mut unfinished =
+                    self.create_file(level, target, temporary.as_bytes(), last, &supply)?;
+                let tap = engine.tap(supply.metadata.size);
+                unfinished.replaces = engine.takes_after(target, last, planned.existing.as_ref());
+                if self.share_whole(level, file, &supply, &unfinished, tap.as_ref())? {
+                    return self.end_shared(level, &planned, &supply, unfinished, tap);
+                }
+                let patched = self.fill_up(level, target, &planned, &supply, &unfinished)?;
+                Continued {
+                    temporary,
+                    unfinished,
+                    done: DoneParts::default(),
+                    patched,
+                    is_new: true,
+                }
+            }
+        };
         let size = supply.metadata.size;
-        let shown = || level.target_path(file.destination_name.as_bytes());
-        let fail = |e| entry_error(Side::Destination, Operation::Allocate, shown(), e);
-        let patched = self.begins_with_old(level, target, &planned, &unfinished, size)?;
-        if !patched {
-            self.reserve(&unfinished, &supply.metadata).map_err(fail)?;
-        }
+        let Continued { temporary, unfinished, done, patched, is_new } = begun;
+        let shown = || level.target_path(last);
         let large = LargeFile {
             file: file.clone(),
             temporary,
@@ -103,14 +121,37 @@ impl Mover<'_> {
         let chunk_bytes = chunk_bytes.map(|bytes| bytes.saturating_mul(times));
         // Whoever hears of this file sees to its temporary, and nobody else does.
         let name = large.temporary.clone();
-        if let Ok(directory) = target.fd.try_clone() {
+        if is_new && let Ok(directory) = target.fd.try_clone() {
             self.lease.unless_said(move || _ = directory::unlink(&directory, name.as_bytes()));
         }
         unfinished
             .keep()
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
-        self.report_chunks(&large, size, chunk_bytes.unwrap_or(size.max(1)));
+        self.report_chunks(&large, chunk_bytes.unwrap_or(size.max(1)), done);
         Ok(())
+    }
+
+    /// Gives a new temporary the blocks of the old version, or the space that it needs. Answers whether it has the former.
+    fn fill_up(
+        &self,
+        level: &Level,
+        target: &TargetDirectory,
+        planned: &Planned,
+        supply: &Supply,
+        unfinished: &Unfinished<'_>,
+    ) -> Result<bool, EntryError> {
+        let last = planned.record.destination_name().as_bytes();
+        if self.engine.spec.policy.reflink == When::Always {
+            return Err(cannot_share(level.target_path(last)));
+        }
+        let size = supply.metadata.size;
+        let patched = self.begins_with_old(level, target, planned, unfinished, size)?;
+        if !patched {
+            let shown = || level.target_path(last);
+            let fail = |e| entry_error(Side::Destination, Operation::Allocate, shown(), e);
+            self.reserve(unfinished, &supply.metadata).map_err(fail)?;
+        }
+        Ok(patched)
     }
 
     /// Sets the size. Where files are written in place and there are no holes to keep, the space is taken at
@@ -129,13 +170,17 @@ impl Mover<'_> {
         self.outcome.tasks.extend(kinds.into_iter().map(|kind| NewTask { parent, kind }));
     }
 
-    fn report_chunks(&mut self, large: &LargeFile, size: u64, chunk_bytes: u64) {
+    fn report_chunks(&mut self, large: &LargeFile, chunk_bytes: u64, done: DoneParts) {
         let seal = SealTask { large: large.clone(), failure: None, pieces: Vec::new() };
         let finish = TaskKind::Seal(Box::new(seal));
-        let number = self.report(NewNode { parent: Parent::Inherited, finish });
-        for range in chunk::chunks(size, chunk_bytes) {
-            let kind = TaskKind::Chunk(Box::new(ChunkTask { large: large.clone(), range }));
-            self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
+        let missing = chunk::missing(&done.ranges, large.version.size);
+        let number = self.report(NewNode { parent: Parent::Inherited, finish, done });
+        for part in missing {
+            for ByteRange { start, end } in chunk::chunks(part.len(), chunk_bytes) {
+                let range = ByteRange { start: part.start + start, end: part.start + end };
+                let kind = TaskKind::Chunk(Box::new(ChunkTask { large: large.clone(), range }));
+                self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
+            }
         }
     }
 
@@ -211,9 +256,12 @@ impl Mover<'_> {
     pub(crate) fn run_chunk(&mut self, task: &ChunkTask) {
         let mut task = task.clone();
         match self.copy_chunk(&mut task) {
-            Ok(pieces) => {
+            Ok(Written { pieces, flushed }) => {
                 self.spent.bytes += task.range.len();
                 self.outcome.pieces = pieces;
+                let temporary = task.large.temporary.clone();
+                let news = flushed.map(|done| LargeNews::Flushed { temporary, done });
+                self.outcome.large.extend(news);
                 self.outcome.covered = Some(task.range);
                 self.engine.count(Counter::ChunksCopied);
                 self.engine.progress();
@@ -239,8 +287,8 @@ impl Mover<'_> {
     }
 
     /// Copies the range of a chunk, which becomes shorter where others take a part of it.
-    fn copy_chunk(&mut self, task: &mut ChunkTask) -> Result<Option<HashedPieces>, EntryError> {
-        let engine = self.engine;
+    fn copy_chunk(&mut self, task: &mut ChunkTask) -> Result<Written, EntryError> {
+        let (engine, begun, whole) = (self.engine, Instant::now(), task.range);
         let large = task.large.clone();
         let level = engine.open_level(&large.file.directory)?;
         let target = self.target_of(&level, &large)?;
@@ -269,17 +317,41 @@ impl Mover<'_> {
             let name = large.file.name.as_bytes();
             engine.check_version(&level, name, &fd, &metadata)
         });
-        let flushed = match checked {
+        let digests = tap.map(|tap| tap.into_made(None).pieces);
+        let pieces = digests.map(|digests| HashedPieces { start: task.range.start, digests });
+        let is_last = task.range != whole;
+        let due = checked.is_ok().then(|| self.due_parts(task, pieces.as_ref(), (begun, is_last)));
+        let due = due.flatten();
+        let flushed = match due {
             // It goes on record as done, and the seal may be another run's.
-            Ok(()) if engine.flushes_unheard(target) => file::sync_data(unfinished.fd()),
+            Some(_) if engine.flusher.is_none() || engine.flushes_unheard(target) => {
+                file::sync_data(unfinished.fd())
+            }
             _ => Ok(()),
         };
         let closed = unfinished.keep();
         checked?;
         flushed.map_err(|e| entry_error(Side::Destination, Operation::Sync, target_path(), e))?;
         closed.map_err(|e| entry_error(Side::Destination, Operation::Close, target_path(), e))?;
-        let digests = tap.map(|tap| tap.into_made(None).pieces);
-        Ok(digests.map(|digests| HashedPieces { start: task.range.start, digests }))
+        Ok(Written { pieces, flushed: due })
+    }
+
+    /// Takes note of a chunk that was written. Answers what is to be flushed and reported now.
+    fn due_parts(
+        &self,
+        task: &ChunkTask,
+        pieces: Option<&HashedPieces>,
+        (begun, is_last): (Instant, bool),
+    ) -> Option<DoneParts> {
+        let engine = self.engine;
+        if engine.flusher.is_some() {
+            // Whatever a task has written is on storage when it ends.
+            let pieces = pieces.cloned().into_iter().collect();
+            return Some(DoneParts { ranges: vec![task.range], pieces });
+        }
+        let (temporary, range, pieces) = (&task.large.temporary, task.range, pieces.cloned());
+        let part = Part { temporary, range, pieces, begun, is_last };
+        engine.keeps_parts.then(|| engine.unflushed.add(part)).flatten()
     }
 
     /// Copies step by step. Between two steps, movers without work get the second half of what is left, and whoever wants the
@@ -293,6 +365,7 @@ impl Mover<'_> {
         let engine = self.engine;
         let piece = task.large.shape.map_or(1, |shape| shape.piece());
         let (mut start, mut told) = (task.range.start, Instant::now());
+        let since = told;
         while start < task.range.end {
             let step = self.tools.step.bytes(piece);
             let begun = Instant::now();
@@ -312,7 +385,11 @@ impl Mover<'_> {
             }
             let left = ByteRange { start, end: task.range.end };
             let others_wait = self.queue.is_hungry(Class::Large);
-            let all = self.lease.is_wanted_back() || (others_wait && self.queue.is_slow());
+            // What is done is flushed and reported, so that another run need not do it again.
+            let is_time = engine.keeps_parts
+                && (since.elapsed() >= PART_TIME || engine.control.is_stopping());
+            let all =
+                is_time || self.lease.is_wanted_back() || (others_wait && self.queue.is_slow());
             let given = if all && !left.is_empty() {
                 Some(left)
             } else {
@@ -387,12 +464,18 @@ impl Mover<'_> {
             None => self.seal(&task.large, &task.pieces),
             Some(error) => Err((**error).clone()),
         };
-        let Err(mut error) = result else { return };
+        let ended = LargeNews::Ended { temporary: task.large.temporary.clone() };
+        self.engine.unflushed.forget(&task.large.temporary);
+        let Err(mut error) = result else {
+            self.outcome.large.push(ended);
+            return;
+        };
         if !self.lease.holds() {
             return; // whoever holds it now seals or removes the temporary
         }
         error = self.for_another_round(error);
         self.remove_temporary(&task.large);
+        self.outcome.large.push(ended);
         let large = &task.large;
         error.attempt = large.round;
         if error.path.0.is_empty() {

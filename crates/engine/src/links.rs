@@ -52,6 +52,9 @@ impl Carrier {
     }
 }
 
+/// From this size on a file is begun so that another run can continue it, also where one mover does all.
+const CONTINUED_AT_LEAST: u64 = 1 << 30;
+
 impl Mover<'_> {
     /// Runs a links task.
     pub(crate) fn run_links(&mut self, groups: &[LinkGroup]) {
@@ -269,7 +272,7 @@ impl Mover<'_> {
             let mut rest = group.clone();
             rest.first_is_done = true;
             let finish = TaskKind::Links(vec![rest]);
-            let number = self.report(NewNode { parent: Parent::Inherited, finish });
+            let number = self.report(NewNode::new(Parent::Inherited, finish));
             let kind = TaskKind::Open { file: group.first.clone(), round: 1 };
             self.outcome.tasks.push(NewTask { parent: Parent::New(number), kind });
             self.outcome.dirty.push(group.first.directory.clone());
@@ -365,7 +368,10 @@ impl Mover<'_> {
         // A digest that no pieces make is made by one mover.
         let shape = self.engine.copy_shape(metadata.size);
         let in_pieces = shape.is_none_or(|shape| self.engine.hash_chunk(&shape).is_some());
-        in_pieces && chunk::chunk_bytes(size, self.engine.movers_max, policy.split_bytes).is_some()
+        let splits = chunk::chunk_bytes(size, self.engine.movers_max, policy.split_bytes).is_some();
+        // One mover alone begins it as a large file if it takes long: another run can continue it then.
+        let continues = self.engine.keeps_parts && policy.split_bytes.is_none();
+        in_pieces && (splits || (continues && size >= CONTINUED_AT_LEAST))
     }
 
     pub(crate) fn present(&self, level: &Level, file: &FileRef) -> Option<stat::Stat> {

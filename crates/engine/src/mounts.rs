@@ -59,6 +59,12 @@ impl MountTable {
         devices.get(first..).unwrap_or_default().iter().map(|(device, _)| *device).collect()
     }
 
+    /// The device number of an id. `None`: nothing is known of it here.
+    pub fn device(&self, id: MountId) -> Option<u64> {
+        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        devices.iter().find(|(_, known)| *known == id).map(|(device, _)| *device)
+    }
+
     /// The id of a device number.
     pub fn id(&self, device: u64) -> MountId {
         let mut first = self.first.iter().map_while(OnceLock::get);

@@ -163,6 +163,7 @@ impl Mover<'_> {
                 self.engine.error(error);
                 // What is not on storage must not go on record as done.
                 self.outcome.survey.clear();
+                self.outcome.large.clear();
                 let reason = StopReason::Systemic(class);
                 self.engine.tell(|| Said::Stop(reason));
                 self.engine.control.stop(reason);

@@ -375,7 +375,7 @@ impl Mover<'_> {
                 FrameNode::Reported(number) => Parent::New(number),
                 FrameNode::OnTheSpot => {
                     let finish = TaskKind::Finish(vec![frame.level.reference()]);
-                    let number = self.report(NewNode { parent, finish });
+                    let number = self.report(NewNode::new(parent, finish));
                     frame.node = FrameNode::Reported(number);
                     Parent::New(number)
                 }

@@ -18,9 +18,11 @@ use crate::root::{Placement, canonical_paths, place};
 
 mod files;
 mod outliving;
+mod partial;
 mod written;
 pub use files::{Ask, JobFile, JobPhase, JobStatus};
 pub(crate) use outliving::Outliving;
+pub(crate) use partial::{PartialFiles, Starts, Unneeded};
 pub(crate) use written::Written;
 
 /// Derives the id of a job from its verb, sources, destination, list, user, host and state

@@ -277,7 +277,7 @@ impl Mover<'_> {
         };
         let conclude = ConcludeTask { file: file.clone(), pieces: Vec::new(), failure: None };
         let finish = TaskKind::Conclude(Box::new(conclude));
-        let number = self.report(NewNode { parent: Parent::Inherited, finish });
+        let number = self.report(NewNode::new(Parent::Inherited, finish));
         // What they should be is for the conclusion; there may be a million digests.
         let item = SumItem { expected: None, ..file.item.clone() };
         let file = HashedFile { item, ..file };

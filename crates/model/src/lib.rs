@@ -54,8 +54,9 @@ pub use sync::{
     DeleteLimit, DeletePolicy, DeleteWhen, ExtraName, ExtraNames, Share, SnapshotPolicy, SyncPolicy,
 };
 pub use task::{
-    Budget, ChunkTask, DirectoryRef, FileRef, LargeFile, LinkGroup, LinkName, NewNode, NewTask,
-    Outcome, Parent, RootId, ScanNames, SealTask, Task, TaskClass, TaskId, TaskKind, Work,
+    Budget, ChunkTask, DirectoryRef, DoneParts, FileRef, LargeFile, LargeNews, LinkGroup, LinkName,
+    NewNode, NewTask, Outcome, Parent, PartialFile, RootId, ScanNames, SealTask, Task, TaskClass,
+    TaskId, TaskKind, Work,
 };
 pub use verify::{
     Against, CompareTask, Difference, DifferenceKind, DifferenceSet, JudgeTask, RecordsTask,

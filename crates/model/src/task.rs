@@ -149,6 +149,51 @@ pub struct LinkGroup {
     pub first_is_done: bool,
 }
 
+/// Parts of a large file that are done, with their digests if any are made.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DoneParts {
+    /// Bytes, in order.
+    pub ranges: Vec<ByteRange>,
+    /// Digests of their pieces.
+    pub pieces: Vec<HashedPieces>,
+}
+
+/// What an earlier run of the job has done of a large file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartialFile {
+    /// The temporary, in the directory of the file.
+    pub temporary: Name,
+    /// Its inode number.
+    pub inode: u64,
+    /// The version of the source that its bytes are of. `None`: its file system is not known here.
+    pub version: Option<Version>,
+    /// How its digest is put together, if one is made.
+    pub shape: Option<crate::Shape>,
+    /// See [`LargeFile::patched`].
+    pub patched: bool,
+    /// What is on storage.
+    pub done: DoneParts,
+    /// A mover of the earlier run may still write to the temporary: it must not become the file.
+    pub fenced: bool,
+}
+
+/// News of a large file that another run has to know to continue it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LargeNews {
+    /// These parts of a temporary are on storage.
+    Flushed {
+        /// The temporary.
+        temporary: Name,
+        /// The parts.
+        done: DoneParts,
+    },
+    /// The temporary is gone: it has become the file, or was removed.
+    Ended {
+        /// The temporary.
+        temporary: Name,
+    },
+}
+
 /// What a task asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskKind {
@@ -255,13 +300,15 @@ pub struct Task {
     pub lost: Vec<u32>,
     /// Leases that ran out on the tasks that handed this one on: it was part of what their holders had.
     pub lost_above: Vec<u32>,
+    /// What an earlier run has done of the large file that this task begins.
+    pub partial: Option<Box<PartialFile>>,
 }
 
 impl Task {
     /// One that nobody has begun.
     pub fn new(id: TaskId, kind: TaskKind, budget: Budget) -> Self {
         let (given, lost, lost_above) = (Vec::new(), Vec::new(), Vec::new());
-        Self { id, kind, budget, resumed: false, given, lost, lost_above }
+        Self { id, kind, budget, resumed: false, given, lost, lost_above, partial: None }
     }
 
     /// All leases that ran out and may have left something where this task works.
@@ -314,6 +361,15 @@ pub struct NewNode {
     pub parent: Parent,
     /// The task that ends it.
     pub finish: TaskKind,
+    /// Parts that an earlier run has done.
+    pub done: DoneParts,
+}
+
+impl NewNode {
+    /// One of which nothing is done yet.
+    pub fn new(parent: Parent, finish: TaskKind) -> Self {
+        Self { parent, finish, done: DoneParts::default() }
+    }
 }
 
 /// A task that a mover gives back to be handed out.
@@ -348,6 +404,8 @@ pub struct Outcome {
     pub pieces: Option<HashedPieces>,
     /// Bytes of a part that are not as they should be.
     pub differing: Vec<ByteRange>,
+    /// What another run has to know to continue large files.
+    pub large: Vec<LargeNews>,
     /// What it took, once it has ended.
     pub work: Work,
 }
@@ -396,8 +454,16 @@ impl Outcome {
         all.extend(pieces(dirty, most, |dirty| Self { dirty, ..Self::default() }));
         all.extend(pieces(extra, 1, |extra| Self { extra, ..Self::default() }));
         all.extend(pieces(survey, most, |survey| Self { survey, ..Self::default() }));
-        let Self { chunk_failure, covered, pieces, differing, work, .. } = self;
-        all.push(Self { chunk_failure, covered, pieces, differing, work, ..Self::default() });
+        let Self { chunk_failure, covered, pieces, differing, large, work, .. } = self;
+        all.push(Self {
+            chunk_failure,
+            covered,
+            pieces,
+            differing,
+            large,
+            work,
+            ..Self::default()
+        });
         all
     }
 
@@ -405,7 +471,7 @@ impl Outcome {
     pub fn is_empty(&self) -> bool {
         // What it took is told at the end in any case.
         let parts = self.chunk_failure.is_some() || self.covered.is_some() || self.pieces.is_some();
-        self.len() == 0 && !parts && self.differing.is_empty()
+        self.len() == 0 && !parts && self.differing.is_empty() && self.large.is_empty()
     }
 }
 

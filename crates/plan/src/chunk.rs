@@ -31,6 +31,19 @@ pub fn chunks(size: u64, chunk_bytes: u64) -> impl Iterator<Item = ByteRange> {
         .map(move |i| ByteRange { start: i * chunk_bytes, end: ((i + 1) * chunk_bytes).min(size) })
 }
 
+/// What is missing of a file of `size` bytes, of which these ranges are done, in order.
+pub fn missing(done: &[ByteRange], size: u64) -> Vec<ByteRange> {
+    let mut missing = Vec::new();
+    let mut start = 0;
+    for range in done.iter().chain([&ByteRange { start: size, end: size }]) {
+        if range.start.min(size) > start {
+            missing.push(ByteRange { start, end: range.start.min(size) });
+        }
+        start = start.max(range.end);
+    }
+    missing
+}
+
 /// A step takes about so many milliseconds: short enough for whoever waits, long enough for the time between two steps, in which
 /// nothing is on its way, not to count.
 const STEP_MS: std::ops::Range<u64> = 50..200;
@@ -147,6 +160,22 @@ mod tests {
                 prop_assert!(bytes >= CHUNK_AT_LEAST);
             }
         }
+    }
+
+    #[test]
+    fn what_is_missing_lies_between_what_is_done() {
+        let range = |(start, end)| ByteRange { start, end };
+        for (done, expected) in [
+            (vec![], vec![(0, 10)]),
+            (vec![(0, 10)], vec![]),
+            (vec![(2, 4), (4, 5), (8, 10)], vec![(0, 2), (5, 8)]),
+            (vec![(0, 3), (1, 2), (12, 13)], vec![(3, 10)]),
+        ] {
+            let done: Vec<ByteRange> = done.into_iter().map(range).collect();
+            let expected: Vec<ByteRange> = expected.into_iter().map(range).collect();
+            assert_eq!(missing(&done, 10), expected);
+        }
+        assert!(missing(&[], 0).is_empty());
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //! sealed when its chunks have settled. What exceeds the window goes to the ledger (the *shelf*) and
 //! comes back last in, first out: depth first, so that memory follows depth and not the tree.
 use dmover_model::{
-    Budget, DirectoryRef, EntryError, ErrorClass, NewNode, NewTask, Operation, Outcome, Parent,
-    PathBytes, Side, Task, TaskId, TaskKind, TreePath, Work,
+    Budget, DirectoryRef, DoneParts, EntryError, ErrorClass, LargeNews, NewNode, NewTask,
+    Operation, Outcome, Parent, PartialFile, PathBytes, SealTask, Side, Task, TaskId, TaskKind,
+    TreePath, Work,
 };
 use std::collections::HashMap;
 
@@ -31,12 +32,28 @@ struct Node {
     holds: u64,
     finish: TaskKind,
     note: PartNote,
+    resumption: Resumption,
+}
+
+/// What another run can do with a large file that this one does not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Resumption {
+    /// Nothing of it is on storage.
+    Nothing,
+    /// Parts of it are on storage, and nobody else writes to it.
+    Continues,
+    /// A mover that has lost a part of it may still write to it.
+    Lost,
+    /// The same of a mover of the run before: this run begins the file again.
+    Anew,
 }
 
 #[derive(Debug)]
 struct Flight {
     node: Option<NodeId>,
     large: bool,
+    /// It is a chunk of a large file.
+    chunk: bool,
     /// No journal hears of it.
     begun_anew: bool,
     /// Nodes this task has reported; they stay open as long as it may report more below them.
@@ -98,6 +115,8 @@ pub struct Coordinator {
     remembers: bool,
     /// Whoever had tasks of the earlier run may be at work still.
     fenced: bool,
+    /// What changes now goes on record although the job stops: a part of a large file is done.
+    keeps_part: bool,
 }
 
 impl Coordinator {
@@ -126,6 +145,7 @@ impl Coordinator {
             changes: None,
             remembers: false,
             fenced: false,
+            keeps_part: false,
         }
     }
 
@@ -168,7 +188,8 @@ impl Coordinator {
 
     fn change(&mut self, change: impl FnOnce() -> Change) {
         // What happens after a stop is done again by whoever goes on.
-        if let Some(changes) = self.changes.as_mut().filter(|_| !self.stopping) {
+        let counts = !self.stopping || self.keeps_part;
+        if let Some(changes) = self.changes.as_mut().filter(|_| counts) {
             changes.push(change());
         }
     }
@@ -202,13 +223,19 @@ impl Coordinator {
                     out.push(Command::Shelve(shelved));
                 }
             }
-            Input::Report(task, outcome) => self.take_outcome(task, outcome, &mut out),
+            Input::Report(task, outcome) => {
+                self.keeps_part = self.is_part_done(task, &outcome);
+                self.take_outcome(task, outcome, &mut out);
+                self.keeps_part = false;
+            }
             Input::Done(task, outcome) => {
                 let work = outcome.work;
+                self.keeps_part = self.is_part_done(task, &outcome);
                 self.take_outcome(task, outcome, &mut out);
                 if self.flights.get(&task).is_some_and(|flight| !flight.begun_anew) {
                     self.change(|| Change::Ended(task, work));
                 }
+                self.keeps_part = false;
                 self.end_flight(task, &mut out);
             }
             Input::Expired(task) => self.expired(task, &mut out),
@@ -274,14 +301,18 @@ impl Coordinator {
     fn take_outcome(&mut self, task: TaskId, outcome: Outcome, out: &mut Vec<Command>) {
         let Some(flight) = self.flights.get(&task) else { return };
         let inherited = flight.node;
-        for NewNode { parent, finish } in outcome.nodes {
+        for NewNode { parent, finish, done } in outcome.nodes {
             let parent = self.resolve(task, inherited, parent);
             self.hold(parent);
             let id = NodeId(self.next_node);
             self.next_node += 1;
             self.change(|| Change::Waiting { node: id, parent, finish: finish.clone() });
             let note = PartNote::default();
-            self.nodes.insert(id, Node { parent, holds: 1, finish, note });
+            let is_known = !done.ranges.is_empty();
+            let resumption = if is_known { Resumption::Continues } else { Resumption::Nothing };
+            self.nodes.insert(id, Node { parent, holds: 1, finish, note, resumption });
+            let DoneParts { ranges: covered, pieces } = done;
+            self.note_parts(id, PartNote { covered, pieces, ..PartNote::default() });
             if let Some(flight) = self.flights.get_mut(&task) {
                 flight.reported.push(id);
             }
@@ -291,6 +322,13 @@ impl Coordinator {
             let covered = outcome.covered.into_iter().collect();
             let pieces = outcome.pieces.into_iter().collect();
             self.note_parts(id, PartNote { failure, covered, pieces, differing });
+            let is_flushed = |news: &LargeNews| matches!(news, LargeNews::Flushed { .. });
+            if outcome.large.iter().any(is_flushed)
+                && let Some(node) = self.nodes.get_mut(&id)
+                && node.resumption == Resumption::Nothing
+            {
+                node.resumption = Resumption::Continues;
+            }
         }
         if !outcome.links.is_empty() {
             // Also when the link phase has seen all names already: these are new.
@@ -351,7 +389,8 @@ impl Coordinator {
         for LeftNode { id, parent, holds, finish, note } in nodes {
             // One hold more, so that nothing ends before all are known.
             ended.extend((holds == 0).then_some(id));
-            self.nodes.insert(id, Node { parent, holds: holds.max(1), finish, note });
+            let (holds, resumption) = (holds.max(1), Resumption::Nothing);
+            self.nodes.insert(id, Node { parent, holds, finish, note, resumption });
         }
         for id in ended {
             self.release(Some(id), out);
@@ -401,7 +440,10 @@ impl Coordinator {
             if !task.task.kind.is_begun_anew() {
                 self.change(|| Change::Added { task: task.clone(), origin });
             }
+            // That it is given up because of a stop does not go on record.
+            let keeps_part = std::mem::take(&mut self.keeps_part);
             self.place(task, &mut shelved, out);
+            self.keeps_part = keeps_part;
         }
         if !shelved.is_empty() {
             out.push(Command::Shelve(shelved));
@@ -445,9 +487,10 @@ impl Coordinator {
         }
         *self.out.of(&task.kind) += 1;
         let (large, begun_anew) = (task.kind.is_large(), task.kind.is_begun_anew());
+        let chunk = matches!(task.kind, TaskKind::Chunk(_));
         let (reported, earlier, given) = (Vec::new(), Vec::new(), task.given.clone());
         let lost = task.lost_leases().collect();
-        let flight = Flight { node, large, begun_anew, reported, earlier, given, lost };
+        let flight = Flight { node, large, chunk, begun_anew, reported, earlier, given, lost };
         self.flights.insert(task.id, flight);
         out.push(Command::Publish(task));
     }
@@ -476,6 +519,9 @@ impl Coordinator {
         if matches!(task.kind, TaskKind::Chunk(_)) {
             let node = flight.node;
             self.fail_node(node, ErrorClass::Fenced, "a mover lost its lease on a chunk");
+            if let Some(node) = node.and_then(|id| self.nodes.get_mut(&id)) {
+                node.resumption = Resumption::Lost;
+            }
             self.change(|| Change::Ended(task.id, Work::default()));
             self.end_flight(task.id, out);
         } else if matches!(task.kind, TaskKind::Sums(_)) {
@@ -508,11 +554,43 @@ impl Coordinator {
         }
     }
 
-    /// Somebody of an earlier run may be about to write into the file that this chunk belongs to: it is taken again.
+    /// Somebody of an earlier run may be about to write into the file that this chunk belongs to: the file is begun again,
+    /// with what its temporary has, but never in it.
     fn give_up_chunk(&mut self, node: Option<NodeId>, task: TaskId, out: &mut Vec<Command>) {
-        self.fail_node(node, ErrorClass::Fenced, "the run that had a part of it was cut off");
+        if let Some(node) = node.and_then(|id| self.nodes.get_mut(&id)) {
+            node.resumption = Resumption::Anew;
+        }
         self.change(|| Change::Ended(task, Work::default()));
         self.release(node, out);
+    }
+
+    /// Begins a large file again, with what an earlier run has done of it.
+    fn begin_again(
+        &mut self,
+        parent: Option<NodeId>,
+        SealTask { large, .. }: SealTask,
+        note: PartNote,
+        out: &mut Vec<Command>,
+    ) {
+        let task = self.number(TaskKind::Open { file: large.file, round: large.round });
+        let (node, added) = (parent, task.clone());
+        self.change(|| Change::Added { task: Shelved { node, task: added }, origin: None });
+        let partial = PartialFile {
+            temporary: large.temporary,
+            inode: large.temporary_identity.inode,
+            version: Some(large.version),
+            shape: large.shape,
+            patched: large.patched,
+            done: DoneParts { ranges: note.covered, pieces: note.pieces },
+            fenced: true,
+        };
+        self.publish(parent, Task { partial: Some(Box::new(partial)), ..task }, out);
+    }
+
+    /// Whether part of a large file is done, also if the job stops.
+    fn is_part_done(&self, task: TaskId, outcome: &Outcome) -> bool {
+        let is_chunk = self.flights.get(&task).is_some_and(|flight| flight.chunk);
+        is_chunk && outcome.chunk_failure.is_none()
     }
 
     fn end_flight(&mut self, task: TaskId, out: &mut Vec<Command>) {
@@ -534,10 +612,17 @@ impl Coordinator {
                 return;
             }
             let Some(mut node) = self.nodes.remove(&id) else { return };
+            if node.resumption == Resumption::Anew
+                && let TaskKind::Seal(seal) = node.finish
+            {
+                self.change(|| Change::Released(id));
+                return self.begin_again(node.parent, *seal, node.note, out);
+            }
             if node.note.failure.is_none() && !node.note.covers(&node.finish) {
                 let words = "not all of its parts were told to be done";
                 node.note.failure = Some(Box::new(part_failure(ErrorClass::Fenced, words)));
             }
+            let continues = node.resumption == Resumption::Continues && node.note.failure.is_some();
             let PartNote { failure, pieces, mut differing, .. } = node.note;
             match &mut node.finish {
                 TaskKind::Seal(seal) => (seal.failure, seal.pieces) = (failure, pieces),
@@ -551,7 +636,8 @@ impl Coordinator {
                 _ => {}
             }
             self.change(|| Change::Released(id));
-            let sealed = matches!(node.finish, TaskKind::Seal(_)) && self.changes.is_none();
+            let is_seal = matches!(node.finish, TaskKind::Seal(_));
+            let sealed = is_seal && self.changes.is_none() && !continues;
             if self.stopping && !sealed {
                 // A directory stays closed until the next run finishes it; the driver names the rest.
                 out.push(Command::Abandon(node.finish));

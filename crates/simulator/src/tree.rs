@@ -108,7 +108,7 @@ pub fn opened(task: &Task, bytes: u64) -> Outcome {
     };
     let Some(large) = large_file(round, bytes) else { return Outcome::default() };
     let seal = SealTask { large: large.clone(), failure: None, pieces: Vec::new() };
-    let node = NewNode { parent: Parent::Inherited, finish: TaskKind::Seal(Box::new(seal)) };
+    let node = NewNode::new(Parent::Inherited, TaskKind::Seal(Box::new(seal)));
     let times = (task.budget.time_ms / BUDGET.time_ms).max(1);
     let step = CHUNK_BYTES.max(bytes.div_ceil(1024)) * times;
     let chunks = dmover_plan::chunk::chunks(bytes, step);
@@ -153,7 +153,7 @@ pub fn rest_of_tree(entries: u64, large: u64, found: u64) -> Outcome {
     let mut outcome = Outcome::default();
     if entries > 0 {
         let finish = TaskKind::Finish(vec![directory(0, 0)]);
-        outcome.nodes.push(NewNode { parent: Parent::Inherited, finish });
+        outcome.nodes.push(NewNode::new(Parent::Inherited, finish));
     }
     let pieces = PIECES.min(entries.max(1));
     for piece in 0..pieces {

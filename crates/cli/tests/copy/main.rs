@@ -19,6 +19,7 @@ mod overwrite;
 mod privilege;
 mod refusals;
 mod regressions;
+mod resumed;
 mod selection;
 mod servers;
 mod signals;

@@ -45,7 +45,8 @@ fn interrupt_terminate_and_hangup_park_the_job_and_the_same_command_goes_on() {
         assert_eq!(summary.text("state"), "stopped");
         assert!(summary.number("files_copied").unwrap() < 61);
         assert_nothing_lies(&bench);
-        assert_eq!(leftovers(&bench.at("d")).unwrap().len(), 0, "a soft stop cleans up");
+        let left = leftovers(&bench.at("d")).unwrap();
+        assert!(left.len() <= 1, "more than the large file that the next run continues: {left:?}");
         bench.copy("--split-size=500K s d").expect_code(0);
         bench.assert_same("s", "d");
     }

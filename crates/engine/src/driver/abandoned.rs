@@ -60,6 +60,12 @@ impl Run {
                 }
                 None => return,
             },
+            TaskKind::Seal(seal) if self.record.is_none() => {
+                let (at, name) = of_file(&seal.large.file);
+                let name = name.map_or(&b""[..], |name| name.as_bytes());
+                let path = self.engine.destination_path(at.root, &at.path, name);
+                (path, "it is not complete yet; the next run continues it".into())
+            }
             // Directories stay closed until the next run; chunks are told by their file.
             TaskKind::Finish(_)
             | TaskKind::Chunk(_)

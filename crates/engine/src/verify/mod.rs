@@ -535,7 +535,7 @@ impl Mover<'_> {
 
     fn report_judge(&mut self, judge: JudgeTask) -> usize {
         let finish = TaskKind::Judge(Box::new(judge));
-        self.report(NewNode { parent: Parent::Inherited, finish })
+        self.report(NewNode::new(Parent::Inherited, finish))
     }
 
     /// Ends a file whose parts were compared.

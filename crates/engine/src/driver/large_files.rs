@@ -1,0 +1,75 @@
+//! What lasts of a run that does not come to its end: parts of large files, and whether anything lasts at all.
+use dmover_model::{Event, JobId};
+use dmover_observe::Counter;
+
+use super::{Job, JobList, Run};
+use crate::control::StopReason;
+use crate::error::Fatal;
+use crate::state::{Outliving, PartialFiles, Starts};
+
+/// A job that was begun so often without progress says so.
+const STARTS_IN_VAIN: u32 = 3;
+/// What another run does not do again.
+const LASTING: [Counter; 8] = [
+    Counter::FilesCopied,
+    Counter::DirectoriesCreated,
+    Counter::SymlinksCopied,
+    Counter::SpecialsCopied,
+    Counter::HardLinksCreated,
+    Counter::EntriesDressed,
+    Counter::EntriesRenamed,
+    Counter::EntriesDeleted,
+];
+
+/// What earlier runs have left of large files, and how often the job was begun in vain.
+pub(super) fn open(job: &Job, id: &JobId, fenced: bool) -> Result<(PartialFiles, Starts), Fatal> {
+    let keeps = job.spec.verb.fills() && !job.spec.policy.dry_run;
+    let state = job.state.as_ref().filter(|_| keeps);
+    let files = PartialFiles::open(state, id, fenced)?;
+    let starts = Starts::begin(state, id);
+    if starts.in_vain >= STARTS_IN_VAIN {
+        let words = format!(
+            "the last {} runs of this job ended before anything was complete: give it more time, or see what stops it",
+            starts.in_vain
+        );
+        tracing::warn!(runs = starts.in_vain, "no progress");
+        job.monitor.event(&Event::Movers { words });
+    }
+    Ok((files, starts))
+}
+
+impl Run {
+    /// Writes down what has happened to large files.
+    pub(super) fn settle_large_files(&mut self) {
+        self.large_files.write();
+        let lasts = |run: &Self| {
+            let counters = &run.engine.counters;
+            run.large_files.has_news() || LASTING.iter().any(|counter| counters.get(*counter) > 0)
+        };
+        if self.starts.waits() && lasts(self) {
+            self.starts.progressed();
+        }
+    }
+
+    /// The run ends. What it leaves of large files stays for the next one, unless the job ends with it.
+    pub(super) fn end_for_others(&mut self, outliving: &Outliving, is_told: bool, list: &JobList) {
+        let is_settled = self.hands.is_settled();
+        if is_settled {
+            outliving.end();
+        }
+        let reason = self.engine.control.reason().filter(|_| is_told);
+        let is_finished = is_told && reason.is_none();
+        if is_finished {
+            self.starts.progressed();
+        }
+        // One over part of the tree has not come to all of them.
+        let is_whole = is_finished && !matches!(list, JobList::Failed(_) | JobList::Changed(_));
+        if is_whole || reason == Some(StopReason::Cancelled) {
+            for unneeded in self.large_files.end() {
+                self.engine.remove_unneeded(&unneeded);
+            }
+        } else {
+            self.large_files.stop(is_settled);
+        }
+    }
+}

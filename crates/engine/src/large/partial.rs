@@ -1,0 +1,228 @@
+//! Parts of large files: when they are flushed and reported, and how a run continues the temporary of an earlier one.
+use dmover_model::{
+    ByteRange, DoneParts, EntryError, HashedPieces, Identity, LargeNews, Metadata, Name,
+    PartialFile, Timestamp, When,
+};
+use dmover_sys::copy::{self, Offer};
+use dmover_sys::stat::FileType;
+use dmover_sys::{OwnedFd, directory, file, path, set, stat};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::context::{Engine, lock};
+use crate::file::{Supply, Unfinished};
+use crate::level::{Level, TargetDirectory};
+use crate::mover::Mover;
+use crate::state::Unneeded;
+
+/// After so long a chunk ends, and what is written is flushed and reported: a run that is killed loses no more.
+pub(super) const PART_TIME: Duration = Duration::from_secs(3);
+/// Notes of so many files are kept; those that were not written to for a while are ended.
+const FILES_MAX: usize = 256;
+
+/// Parts of large files that this process has written and not flushed, by temporary.
+#[derive(Debug, Default)]
+pub(crate) struct Unflushed(Mutex<HashMap<Name, Written>>);
+
+#[derive(Debug)]
+struct Written {
+    since: Instant,
+    done: DoneParts,
+}
+
+/// A chunk that was written.
+pub(super) struct Part<'a> {
+    pub temporary: &'a Name,
+    pub range: ByteRange,
+    pub pieces: Option<HashedPieces>,
+    pub begun: Instant,
+    /// Nothing more may come: it is flushed at once.
+    pub is_last: bool,
+}
+
+impl Unflushed {
+    /// Takes note of a part. Answers all parts of the file that are to be flushed now.
+    pub(super) fn add(&self, part: Part<'_>) -> Option<DoneParts> {
+        let Part { temporary, range, pieces, begun, is_last } = part;
+        let mut files = lock(&self.0);
+        if files.len() >= FILES_MAX {
+            files.retain(|_, written| written.since.elapsed() < 10 * PART_TIME);
+        }
+        let (since, done) = (begun, DoneParts::default());
+        let written = files.entry(temporary.clone()).or_insert(Written { since, done });
+        written.since = written.since.min(begun);
+        written.done.ranges.push(range);
+        written.done.pieces.extend(pieces);
+        if !is_last && written.since.elapsed() < PART_TIME {
+            return None;
+        }
+        files.remove(temporary).map(|written| written.done)
+    }
+
+    pub(super) fn forget(&self, temporary: &Name) {
+        lock(&self.0).remove(temporary);
+    }
+}
+
+/// The temporary of an earlier run, or what has its bytes.
+pub(super) struct Continued<'t> {
+    pub temporary: Name,
+    pub unfinished: Unfinished<'t>,
+    pub done: DoneParts,
+    pub patched: bool,
+    /// It is a new file that nobody else knows of.
+    pub is_new: bool,
+}
+
+impl Mover<'_> {
+    /// Continues what an earlier run has done of this file. `None`: it is of no use, and is gone.
+    pub(super) fn continue_partial<'t>(
+        &mut self,
+        level: &Level,
+        target: &'t TargetDirectory,
+        last: &[u8],
+        supply: &Supply,
+    ) -> Result<Option<Continued<'t>>, EntryError> {
+        let Some(partial) = self.lease.task.partial.clone() else { return Ok(None) };
+        let Some(old) = self.open_partial(target, &partial, supply) else {
+            self.discard_partial(level);
+            return Ok(None);
+        };
+        self.unlock_for_temporaries(level);
+        let PartialFile { temporary, done, patched, fenced, .. } = *partial;
+        let continued = if fenced {
+            self.clone_partial(level, target, last, supply, &old)?.map(|(temporary, unfinished)| {
+                Continued { temporary, unfinished, done, patched, is_new: true }
+            })
+        } else {
+            self.adopt(target, &temporary).map(|unfinished| Continued {
+                temporary,
+                unfinished,
+                done,
+                patched,
+                is_new: false,
+            })
+        };
+        if fenced || continued.is_none() {
+            self.discard_partial(level);
+        }
+        Ok(continued)
+    }
+
+    /// Opens the temporary for reading if it has bytes of the very version that the source has now.
+    fn open_partial(
+        &self,
+        target: &TargetDirectory,
+        partial: &PartialFile,
+        supply: &Supply,
+    ) -> Option<OwnedFd> {
+        let engine = self.engine;
+        let wanted = partial.version == Some(supply.metadata.version())
+            && partial.shape == engine.copy_shape(supply.metadata.size)
+            && engine.spec.policy.reflink != When::Always;
+        if !wanted || partial.done.ranges.is_empty() {
+            return None;
+        }
+        let fd = path::open_file_at(&target.fd, partial.temporary.as_bytes(), false).ok()?;
+        let found = stat::stat_fd(&fd).ok()?;
+        let same = found.inode == partial.inode
+            && found.file_type() == FileType::RegularFile
+            && found.size == supply.metadata.size
+            && found.links == 1;
+        same.then_some(fd)
+    }
+
+    /// Goes on in the temporary itself: no mover of the earlier run is at work any more.
+    fn adopt<'t>(&self, target: &'t TargetDirectory, name: &Name) -> Option<Unfinished<'t>> {
+        self.writes_to(target);
+        let fd = file::open_for_writing(&target.fd, name.as_bytes()).ok()?;
+        let mut unfinished = Unfinished::new(self.engine, target, fd, name.as_bytes()).ok()?;
+        // Whatever happens: the record has it, and another attempt continues it.
+        unfinished.disarm();
+        Some(unfinished)
+    }
+
+    /// Goes on in a file that shares the temporary's blocks: whoever still writes to the temporary does not write to it.
+    fn clone_partial<'t>(
+        &mut self,
+        level: &Level,
+        target: &'t TargetDirectory,
+        last: &[u8],
+        supply: &Supply,
+        old: &OwnedFd,
+    ) -> Result<Option<(Name, Unfinished<'t>)>, EntryError> {
+        let name = self.temporary_in(level);
+        let unfinished = self.create_file(level, target, name.as_bytes(), last, supply)?;
+        // What cannot share blocks is begun anew: a copy of what is there would be written as well.
+        let is_shared = matches!(copy::clone_file(old, unfinished.fd()), Ok(Offer::Done(())));
+        Ok(is_shared.then_some((name, unfinished)))
+    }
+
+    /// Removes what an earlier run has left of this file.
+    pub(super) fn discard_partial(&mut self, level: &Level) {
+        let Some(partial) = self.lease.task.partial.as_deref() else { return };
+        let Some(target) = &level.target else { return };
+        if remove_temporary(target, &partial.temporary) {
+            let temporary = partial.temporary.clone();
+            self.outcome.large.push(LargeNews::Ended { temporary });
+        }
+    }
+}
+
+/// Removes a temporary, which is the job's by its name. Answers whether it is gone.
+fn remove_temporary(target: &TargetDirectory, name: &Name) -> bool {
+    match directory::unlink(&target.fd, name.as_bytes()) {
+        Ok(()) => true,
+        Err(error) if stat::is_absent(error) => true,
+        Err(error) => {
+            tracing::warn!(%error, ?name, "a temporary stays behind");
+            false
+        }
+    }
+}
+
+impl Engine {
+    /// Removes a temporary that no run needs any more, from a directory that has its times already.
+    pub(crate) fn remove_unneeded(&self, unneeded: &Unneeded) {
+        let Unneeded { root, directory, temporary } = unneeded;
+        let anywhere = Identity::default();
+        let target = self.root(*root).and_then(|root| self.open_target(&root, directory, anywhere));
+        match target {
+            Ok(Some(target)) => {
+                let Metadata { atime, mtime, .. } = target.metadata;
+                let there = stat::stat_at(&target.fd, temporary.as_bytes(), false).is_ok();
+                if there && remove_temporary(&target, temporary) {
+                    let time = |time: Timestamp| Some((time.seconds, time.nanoseconds));
+                    let kept = set::times(&target.fd, time(atime), time(mtime));
+                    tracing::debug!(?kept, ?temporary, "a temporary is not needed any more");
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::debug!(?error, ?temporary, "a temporary cannot be looked for"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(temporary: &Name, number: u64, begun: Instant, is_last: bool) -> Part<'_> {
+        let range = ByteRange { start: number, end: number + 1 };
+        Part { temporary, range, pieces: None, begun, is_last }
+    }
+
+    #[test]
+    fn parts_are_flushed_together_when_the_first_is_old() {
+        let (unflushed, now) = (Unflushed::default(), Instant::now());
+        let (one, other) = (Name::new(*b"a").unwrap(), Name::new(*b"b").unwrap());
+        let old = now.checked_sub(PART_TIME).unwrap();
+        assert!(unflushed.add(part(&one, 1, now, false)).is_none());
+        assert!(unflushed.add(part(&other, 1, now, false)).is_none());
+        assert_eq!(unflushed.add(part(&one, 2, old, false)).unwrap().ranges.len(), 2);
+        assert_eq!(unflushed.add(part(&one, 3, now, true)).unwrap().ranges.len(), 1);
+        unflushed.forget(&other);
+        assert_eq!(unflushed.add(part(&other, 2, now, true)).unwrap().ranges.len(), 1);
+    }
+}

@@ -1,0 +1,475 @@
+//! A record of large files that are under way: which parts of which temporary are on storage, so that another run of the
+//! job continues them instead of beginning anew.
+//!
+//! It is a file of lines in the directory of the job. Movers flush a part before they report it, so the record may be
+//! behind the destination, never ahead. A file of which nothing was flushed yet is not in it: what takes no time costs
+//! nothing. `docs/journal.md` describes it for people.
+use dmover_model::{
+    DoneParts, Identity, JobId, LargeFile, LargeNews, Name, Outcome, PartialFile, PathBytes,
+    RootId, Shape, Task, TaskKind, Timestamp, TreePath, Version,
+};
+use dmover_plan::verify::merged;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::StateDirectory;
+use crate::context::Engine;
+use crate::desk::FileSystemName;
+use crate::error::Fatal;
+use crate::mounts::names_of;
+
+/// Its name in the directory of the job.
+const FILE: &str = "large-files";
+
+/// One line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    /// A run writes what follows, under this kernel.
+    Run { boot: String },
+    /// A large file was begun.
+    Begun(Box<Begun>),
+    /// Parts of it are on storage.
+    Flushed { temporary: Name, done: DoneParts },
+    /// Its temporary is gone.
+    Ended { temporary: Name },
+    /// The run was stopped, and none of its movers is at work any more.
+    Stopped,
+}
+
+/// A large file that was begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Begun {
+    /// Where it goes, in full, and below which root.
+    destination: PathBytes,
+    root: RootId,
+    directory: TreePath,
+    temporary: Name,
+    inode: u64,
+    /// What the source's file system is called. Its device number is another after each mount.
+    file_system: Vec<FileSystemName>,
+    source_inode: u64,
+    size: u64,
+    mtime: Timestamp,
+    ctime: Timestamp,
+    shape: Option<Shape>,
+    patched: bool,
+    /// A mover of a run that was cut off may still write to the temporary.
+    fenced: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Partial {
+    begun: Begun,
+    done: DoneParts,
+    is_written: bool,
+}
+
+/// A temporary that nobody needs any more.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Unneeded {
+    pub root: RootId,
+    pub directory: TreePath,
+    pub temporary: Name,
+}
+
+/// The record of a job. Without a state directory it holds nothing.
+#[derive(Debug, Default)]
+pub(crate) struct PartialFiles {
+    path: Option<PathBuf>,
+    file: Option<File>,
+    lines: Vec<Line>,
+    /// Those of earlier runs that this one has not come to, by destination.
+    left: BTreeMap<PathBytes, Partial>,
+    /// Those of this run, by temporary.
+    begun: HashMap<Name, Partial>,
+    /// Something was flushed in this run.
+    has_news: bool,
+}
+
+impl PartialFiles {
+    /// Reads the record of a job, which has to be locked. `fenced`: movers of the run before may be at work still.
+    pub fn open(state: Option<&StateDirectory>, id: &JobId, fenced: bool) -> Result<Self, Fatal> {
+        let Some(state) = state else { return Ok(Self::default()) };
+        let path = state.of_job(id).join(FILE);
+        let fail = |error: std::io::Error| {
+            let (path, reason) = (path.clone(), error.to_string());
+            Fatal::Ledger { path, reason }
+        };
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(fail(error)),
+        };
+        let boot = dmover_sys::mount::boot_id();
+        let mut left = read(&text, (&boot, state.is_shared()));
+        for partial in left.values_mut() {
+            partial.begun.fenced |= fenced;
+        }
+        let mut files = Self { path: Some(path.clone()), left, ..Self::default() };
+        if files.left.is_empty() {
+            files.forget();
+        } else {
+            files.begin_anew().map_err(fail)?;
+        }
+        Ok(files)
+    }
+
+    /// Whether anything is kept.
+    pub fn are_kept(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Whether something was flushed in this run.
+    pub fn has_news(&self) -> bool {
+        self.has_news
+    }
+
+    /// Temporaries that this run may continue.
+    pub fn temporaries(&self) -> impl Iterator<Item = Name> + '_ {
+        self.left.values().map(|partial| partial.begun.temporary.clone())
+    }
+
+    /// Writes the record as it is now in the place of the old one, whose last line may be incomplete.
+    fn begin_anew(&mut self) -> std::io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let temporary = path.with_extension("new");
+        let mut options = std::fs::OpenOptions::new();
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        let mut lines = vec![Line::Run { boot: dmover_sys::mount::boot_id() }];
+        for partial in self.left.values_mut() {
+            partial.is_written = true;
+            let (temporary, done) = (partial.begun.temporary.clone(), partial.done.clone());
+            lines.push(Line::Begun(Box::new(partial.begun.clone())));
+            lines.push(Line::Flushed { temporary, done });
+        }
+        file.write_all(&in_text(&lines))?;
+        // That a temporary must not be written to has to outlive a power cut.
+        file.sync_data()?;
+        std::fs::rename(temporary, path)?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.file = None;
+        let Some(path) = &self.path else { return };
+        if let Err(error) = std::fs::remove_file(path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "the record of large files cannot be removed");
+        }
+    }
+
+    /// Hears what a mover reports.
+    pub fn hear(&mut self, outcome: &Outcome, engine: &Engine) {
+        if !self.are_kept() {
+            return;
+        }
+        for news in &outcome.large {
+            match news {
+                LargeNews::Flushed { temporary, done } => self.flushed(temporary, done),
+                LargeNews::Ended { temporary } => self.ended(temporary),
+            }
+        }
+        for node in &outcome.nodes {
+            if let TaskKind::Seal(seal) = &node.finish {
+                self.begin(&seal.large, engine);
+            }
+        }
+    }
+
+    fn begin(&mut self, large: &LargeFile, engine: &Engine) {
+        let Some(begun) = begun(large, engine) else { return };
+        if let Some(left) = self.left.remove(&begun.destination) {
+            if left.begun.temporary == begun.temporary {
+                let partial = Partial { begun, ..left };
+                self.begun.insert(large.temporary.clone(), partial);
+                return;
+            }
+            self.lines.push(Line::Ended { temporary: left.begun.temporary });
+        }
+        let partial = Partial { begun, done: DoneParts::default(), is_written: false };
+        self.begun.insert(large.temporary.clone(), partial);
+    }
+
+    fn flushed(&mut self, temporary: &Name, done: &DoneParts) {
+        let Some(partial) = self.begun.get_mut(temporary) else { return };
+        self.has_news = true;
+        if !std::mem::replace(&mut partial.is_written, true) {
+            self.lines.push(Line::Begun(Box::new(partial.begun.clone())));
+        }
+        add(&mut partial.done, done.clone());
+        self.lines.push(Line::Flushed { temporary: temporary.clone(), done: done.clone() });
+    }
+
+    fn ended(&mut self, temporary: &Name) {
+        let was = self.begun.remove(temporary);
+        let is_left = |partial: &Partial| partial.begun.temporary == *temporary;
+        let is_written =
+            was.is_some_and(|partial| partial.is_written) || self.left.values().any(is_left);
+        self.left.retain(|_, partial| partial.begun.temporary != *temporary);
+        if is_written {
+            self.lines.push(Line::Ended { temporary: temporary.clone() });
+        }
+    }
+
+    /// Adds to a task what an earlier run has done of its file.
+    pub fn fill(&self, task: &mut Task, engine: &Engine) {
+        let TaskKind::Open { file, .. } = &task.kind else { return };
+        if task.partial.is_some() || self.left.is_empty() {
+            return;
+        }
+        let (at, name) = (&file.directory, file.destination_name.as_bytes());
+        let destination = engine.destination_path(at.root, &at.path, name);
+        let Some(Partial { begun, done, .. }) = self.left.get(&destination) else { return };
+        let mount = begun.file_system.iter().find_map(|name| engine.mounts.named(name));
+        let version = mount.map(|mount| Version {
+            identity: Identity { mount, inode: begun.source_inode },
+            size: begun.size,
+            mtime: begun.mtime,
+            ctime: begun.ctime,
+        });
+        task.partial = Some(Box::new(PartialFile {
+            temporary: begun.temporary.clone(),
+            inode: begun.inode,
+            version,
+            shape: begun.shape,
+            patched: begun.patched,
+            done: done.clone(),
+            fenced: begun.fenced,
+        }));
+    }
+
+    /// Writes what was heard.
+    pub fn write(&mut self) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let mut lines = std::mem::take(&mut self.lines);
+        if let Err(error) = self.append(&mut lines) {
+            // Another run begins these files anew.
+            tracing::warn!(%error, "the record of large files cannot be written");
+            self.forget();
+            self.path = None;
+        }
+    }
+
+    fn append(&mut self, lines: &mut Vec<Line>) -> std::io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        if self.file.is_none() {
+            let mut options = std::fs::OpenOptions::new();
+            let file = options.append(true).create(true).mode(0o600).open(path)?;
+            self.file = Some(file);
+            lines.insert(0, Line::Run { boot: dmover_sys::mount::boot_id() });
+        }
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(&in_text(lines)))
+    }
+
+    /// The run ends before its job does. `settled`: none of its movers is at work any more.
+    pub fn stop(&mut self, settled: bool) {
+        if settled && self.file.is_some() {
+            self.lines.push(Line::Stopped);
+        }
+        self.write();
+    }
+
+    /// The job has ended. Answers temporaries that nobody needs any more.
+    pub fn end(&mut self) -> Vec<Unneeded> {
+        self.lines.clear();
+        self.forget();
+        let left = std::mem::take(&mut self.left).into_values();
+        let all = left.chain(std::mem::take(&mut self.begun).into_values());
+        let unneeded = |Partial { begun, .. }: Partial| {
+            let Begun { root, directory, temporary, .. } = begun;
+            Unneeded { root, directory, temporary }
+        };
+        all.map(unneeded).collect()
+    }
+}
+
+fn begun(large: &LargeFile, engine: &Engine) -> Option<Begun> {
+    let (at, name) = (&large.file.directory, large.file.destination_name.as_bytes());
+    let version = large.version;
+    let device = engine.mounts.device(version.identity.mount)?;
+    Some(Begun {
+        destination: engine.destination_path(at.root, &at.path, name),
+        root: at.root,
+        directory: at.path.clone(),
+        temporary: large.temporary.clone(),
+        inode: large.temporary_identity.inode,
+        file_system: names_of(device),
+        source_inode: version.identity.inode,
+        size: version.size,
+        mtime: version.mtime,
+        ctime: version.ctime,
+        shape: large.shape,
+        patched: large.patched,
+        fenced: false,
+    })
+}
+
+fn add(done: &mut DoneParts, more: DoneParts) {
+    done.ranges.extend(more.ranges);
+    done.ranges = merged(std::mem::take(&mut done.ranges));
+    done.pieces.extend(more.pieces);
+}
+
+fn in_text(lines: &[Line]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for line in lines {
+        // Serialising to memory fails only for maps whose keys are no text, and there are none.
+        text.extend(serde_json::to_vec(line).unwrap_or_default());
+        text.push(b'\n');
+    }
+    text
+}
+
+/// Reads a record up to the first line that is not whole. Temporaries of a run under another kernel, which may be that of
+/// another host, are fenced unless that run was stopped.
+fn read(text: &[u8], (boot, is_shared): (&str, bool)) -> BTreeMap<PathBytes, Partial> {
+    let mut files: HashMap<Name, Partial> = HashMap::new();
+    let (mut is_own, mut is_stopped) = (true, true);
+    let lines =
+        text.split_inclusive(|byte| *byte == b'\n').take_while(|line| line.ends_with(b"\n"));
+    for line in lines.map_while(|line| serde_json::from_slice(line).ok()) {
+        is_stopped = matches!(line, Line::Stopped);
+        match line {
+            Line::Run { boot: theirs } => is_own = theirs == boot,
+            Line::Begun(begun) => {
+                let done = DoneParts::default();
+                let partial = Partial { begun: *begun, done, is_written: true };
+                files.insert(partial.begun.temporary.clone(), partial);
+            }
+            Line::Flushed { temporary, done } => {
+                if let Some(partial) = files.get_mut(&temporary) {
+                    add(&mut partial.done, done);
+                }
+            }
+            Line::Ended { temporary } => _ = files.remove(&temporary),
+            Line::Stopped => {}
+        }
+    }
+    let fenced = is_shared && !is_own && !is_stopped;
+    let by_destination = |mut partial: Partial| {
+        partial.begun.fenced |= fenced;
+        (partial.begun.destination.clone(), partial)
+    };
+    files.into_values().map(by_destination).collect()
+}
+
+/// How often a job was begun without anything being done.
+#[derive(Debug)]
+pub(crate) struct Starts {
+    path: Option<PathBuf>,
+    /// The runs before this one that did nothing that lasts.
+    pub in_vain: u32,
+}
+
+impl Starts {
+    /// Takes note that a run of the job begins.
+    pub fn begin(state: Option<&StateDirectory>, id: &JobId) -> Self {
+        let Some(state) = state else { return Self { path: None, in_vain: 0 } };
+        let path = state.of_job(id).join("starts");
+        let in_vain = std::fs::read_to_string(&path).ok();
+        let in_vain = in_vain.and_then(|text| text.trim().parse().ok()).unwrap_or(0u32);
+        if let Err(error) = std::fs::write(&path, format!("{}\n", in_vain.saturating_add(1))) {
+            tracing::warn!(%error, "the start of the job cannot be counted");
+        }
+        Self { path: Some(path), in_vain }
+    }
+
+    /// The run has done something that lasts.
+    pub fn progressed(&mut self) {
+        if let Some(path) = self.path.take() {
+            remove(&path);
+        }
+    }
+
+    /// Whether nothing has lasted so far.
+    pub fn waits(&self) -> bool {
+        self.path.is_some()
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path)
+        && error.kind() != ErrorKind::NotFound
+    {
+        tracing::warn!(%error, path = %path.display(), "a note cannot be removed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmover_model::ByteRange;
+
+    fn name(number: u8) -> Name {
+        Name::new(vec![b't', number]).unwrap()
+    }
+
+    fn begun(number: u8) -> Line {
+        Line::Begun(Box::new(Begun {
+            destination: PathBytes(vec![b'/', 0xff, number]),
+            root: RootId(0),
+            directory: TreePath::root(),
+            temporary: name(number),
+            inode: 7,
+            file_system: vec![FileSystemName::Uuid("u".into())],
+            source_inode: 8,
+            size: 100,
+            mtime: Timestamp { seconds: -1, nanoseconds: 2 },
+            ctime: Timestamp { seconds: 3, nanoseconds: 4 },
+            shape: None,
+            patched: true,
+            fenced: false,
+        }))
+    }
+
+    fn flushed(number: u8, start: u64, end: u64) -> Line {
+        let ranges = vec![ByteRange { start, end }];
+        Line::Flushed { temporary: name(number), done: DoneParts { ranges, pieces: Vec::new() } }
+    }
+
+    fn run(boot: &str) -> Line {
+        Line::Run { boot: boot.into() }
+    }
+
+    #[test]
+    fn a_record_is_read_as_far_as_it_is_whole() {
+        let lines = [run("b"), begun(1), begun(2), flushed(1, 0, 10), flushed(1, 10, 30)];
+        let mut text = in_text(&lines);
+        text.extend(in_text(&[Line::Ended { temporary: name(2) }]));
+        let whole = text.len();
+        text.extend(in_text(&[flushed(1, 50, 60)]));
+        for cut in [whole, whole + 5, text.len() - 1] {
+            let files = read(&text[..cut], ("b", true));
+            let [partial] = &files.into_values().collect::<Vec<_>>()[..] else { panic!() };
+            assert_eq!(partial.done.ranges, [ByteRange { start: 0, end: 30 }]);
+            assert!(!partial.begun.fenced && partial.begun.destination.0[1] == 0xff);
+        }
+        // What a power cut leaves of blocks that were not written.
+        let zeroes = [&text[..whole], &[0; 64]].concat();
+        assert_eq!(read(&zeroes, ("b", true)).len(), 1);
+        assert_eq!(read(&text, ("b", true)).into_values().next().unwrap().done.ranges.len(), 2);
+    }
+
+    #[test]
+    fn a_run_that_may_live_on_another_host_is_fenced() {
+        let is_fenced = |lines: &[Line], shared| {
+            let files = read(&in_text(lines), ("here", shared));
+            files.into_values().next().unwrap().begun.fenced
+        };
+        assert!(is_fenced(&[run("there"), begun(1)], true));
+        assert!(!is_fenced(&[run("there"), begun(1)], false), "this host, before it was started");
+        assert!(!is_fenced(&[run("here"), begun(1)], true));
+        assert!(!is_fenced(&[run("there"), begun(1), Line::Stopped], true));
+        assert!(is_fenced(&[run("there"), begun(1), Line::Stopped, flushed(1, 0, 1)], true));
+    }
+}
