@@ -16,7 +16,7 @@ use crate::control::Control;
 use crate::desk::Desk;
 use crate::error::Fatal;
 use crate::flush::Flusher;
-use crate::large::Unflushed;
+use crate::large::WrittenParts;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::Recorder;
@@ -137,7 +137,7 @@ impl Engine {
             flusher: facts.is_durable.then(Flusher::default),
             keeps_journal: facts.keeps_journal,
             keeps_parts: facts.keeps_parts,
-            unflushed: Unflushed::default(),
+            written_parts: WrittenParts::default(),
             doubtful: parts.doubtful,
             seen_before: facts.seen_before,
             seen_until: facts.seen_until,

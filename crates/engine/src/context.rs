@@ -20,7 +20,7 @@ use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
 use crate::desk::Desk;
 use crate::flush::Flusher;
-use crate::large::Unflushed;
+use crate::large::WrittenParts;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::{Carried, Recorder};
@@ -135,7 +135,7 @@ pub struct Engine {
     /// Parts of large files go on record once they are flushed.
     pub(crate) keeps_parts: bool,
     /// Those that are not flushed yet.
-    pub(crate) unflushed: Unflushed,
+    pub(crate) written_parts: WrittenParts,
     /// Files that were open for writing when an earlier pass brought them over: no time says that they were written to
     /// since, if that was through a mapping (mmap(2)).
     pub(crate) doubtful: Doubtful,

@@ -23,7 +23,7 @@ use crate::queue::Class;
 use crate::sum::in_order;
 
 mod partial;
-pub(crate) use partial::Unflushed;
+pub(crate) use partial::WrittenParts;
 use partial::{Continued, PART_TIME, Part};
 
 /// What a chunk has written.
@@ -351,7 +351,7 @@ impl Mover<'_> {
         }
         let (temporary, range, pieces) = (&task.large.temporary, task.range, pieces.cloned());
         let part = Part { temporary, range, pieces, begun, is_last };
-        engine.keeps_parts.then(|| engine.unflushed.add(part)).flatten()
+        engine.keeps_parts.then(|| engine.written_parts.add(part)).flatten()
     }
 
     /// Copies step by step. Between two steps, movers without work get the second half of what is left, and whoever wants the
@@ -465,7 +465,7 @@ impl Mover<'_> {
             Some(error) => Err((**error).clone()),
         };
         let ended = LargeNews::Ended { temporary: task.large.temporary.clone() };
-        self.engine.unflushed.forget(&task.large.temporary);
+        self.engine.written_parts.forget(&task.large.temporary);
         let Err(mut error) = result else {
             self.outcome.large.push(ended);
             return;

@@ -23,7 +23,7 @@ const FILES_MAX: usize = 256;
 
 /// Parts of large files that this process has written and not flushed, by temporary.
 #[derive(Debug, Default)]
-pub(crate) struct Unflushed(Mutex<HashMap<Name, Written>>);
+pub(crate) struct WrittenParts(Mutex<HashMap<Name, Written>>);
 
 #[derive(Debug)]
 struct Written {
@@ -41,7 +41,7 @@ pub(super) struct Part<'a> {
     pub is_last: bool,
 }
 
-impl Unflushed {
+impl WrittenParts {
     /// Takes note of a part. Answers all parts of the file that are to be flushed now.
     pub(super) fn add(&self, part: Part<'_>) -> Option<DoneParts> {
         let Part { temporary, range, pieces, begun, is_last } = part;
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn parts_are_flushed_together_when_the_first_is_old() {
-        let (unflushed, now) = (Unflushed::default(), Instant::now());
+        let (unflushed, now) = (WrittenParts::default(), Instant::now());
         let (one, other) = (Name::new(*b"a").unwrap(), Name::new(*b"b").unwrap());
         let old = now.checked_sub(PART_TIME).unwrap();
         assert!(unflushed.add(part(&one, 1, now, false)).is_none());
