@@ -286,11 +286,14 @@ impl Mover<'_> {
             engine.set_times(object, &source.metadata)?;
         }
         engine.carry_flags(object, &attributes, flags::LOCKS)?;
+        if target.made {
+            return Ok(());
+        }
         // Whatever was set has moved the change time.
         let after = stat::stat_fd(&target.fd)
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
-        if !target.made && engine.mounts.metadata(&after).ctime != now.ctime {
-            self.tell_updated(level, &now);
+        if engine.mounts.metadata(&after).ctime != now.ctime {
+            engine.count(Counter::DirectoriesUpdated);
         }
         Ok(())
     }
@@ -313,7 +316,8 @@ impl Mover<'_> {
             !engine.attribute_differences(of, sides, (&one, &other))?.is_empty()
         };
         if differs {
-            self.tell_updated(level, now);
+            engine.count(Counter::DirectoriesUpdated);
+            self.list_updated(level, now);
         }
         Ok(())
     }
@@ -325,12 +329,10 @@ impl Mover<'_> {
             || !self.engine.spec.policy.preserve.has(Attribute::Times)
     }
 
-    /// Counts a directory that gets, or would get, attributes or times. One whose time alone differs is not listed: it has
-    /// got other names, each of which is.
-    fn tell_updated(&self, level: &Level, now: &Metadata) {
+    /// Lists a directory that would get attributes. One whose time alone differs is not listed: mostly it has got other names,
+    /// each of which is.
+    fn list_updated(&self, level: &Level, now: &Metadata) {
         let (engine, source) = (self.engine, &level.source.metadata);
-        engine.count(Counter::DirectoriesUpdated);
-        engine.progress();
         let only_time = now.mtime != source.mtime && !self.is_unlike(source, now);
         if only_time || !engine.monitor.wants_items() {
             return;
