@@ -392,7 +392,12 @@ impl Mover<'_> {
             let level = engine.open_level(&file.directory)?;
             tries += 1;
             self.note_opened_up(&level, &file.directory);
-            let kept = self.link_one(&level, file, anchor, unlocked)?;
+            let kept = match self.link_one(&level, file, anchor, unlocked)? {
+                Linked::Impossible(Errno::XDEV) => {
+                    self.link_across_projects(&level, file, anchor, unlocked)?
+                }
+                linked => linked,
+            };
             Ok((level, kept))
         });
         match result {
@@ -537,6 +542,46 @@ impl Mover<'_> {
             }
         }
         Ok(Linked::New(existing.map(Box::new)))
+    }
+
+    /// Into a directory that hands its project down nothing of another project can be linked (EXDEV). At the source the name
+    /// was there before, so the file is lent that project for the moment. A run that is killed in it leaves a file that was
+    /// changed after the last pass, whose attributes the next one compares.
+    fn link_across_projects(
+        &mut self,
+        level: &Level,
+        file: &FileRef,
+        anchor: &Anchor<'_>,
+        unlocked: &mut Unlocked,
+    ) -> Result<Linked, EntryError> {
+        let impossible = Ok(Linked::Impossible(Errno::XDEV));
+        let (Some(target), Some(from)) = (&level.target, &anchor.level.target) else {
+            return impossible;
+        };
+        let handed_down = flags::project(&target.fd).ok().flatten().filter(|own| own.inherit);
+        let opened = path::open_file_at(&from.fd, anchor.name, false).ok();
+        let Some((fd, there)) =
+            opened.zip(handed_down).filter(|_| anchor.metadata.kind == EntryKind::File)
+        else {
+            return impossible;
+        };
+        let same = stat::stat_fd(&fd)
+            .is_ok_and(|found| self.engine.mounts.identity(&found) == anchor.identity);
+        let own = flags::project(&fd).ok().flatten().filter(|own| same && own.id != there.id);
+        let Some(own) = own else { return impossible };
+        let lent = flags::Project { inherit: false, ..there };
+        if !flags::set_project(&fd, lent).unwrap_or(false) {
+            return impossible;
+        }
+        let linked = self.link_one(level, file, anchor, unlocked);
+        match flags::set_project(&fd, own) {
+            Ok(true) => linked,
+            given_back => {
+                let path = level.target_path(file.destination_name.as_bytes());
+                let error = given_back.err().unwrap_or(Errno::OPNOTSUPP);
+                Err(entry_error(Side::Destination, Operation::SetFlags, path, error))
+            }
+        }
     }
 
     /// What stands under a name that would be linked, if it is not to be replaced.

@@ -152,6 +152,14 @@ fn a_project_that_an_entry_left_is_left_by_its_copy() {
         bench.verify("a b", 1);
         bench.sync("a b", 0);
         bench.assert_same("a", "b");
+        // Names of one file in directories of other projects.
+        bench.sh(
+            "mkdir l l/one l/two; echo x > l/one/f; ln l/one/f l/two/g; ln l/one/f l/h
+             python3 project.py 5 l/one l/two; python3 none.py 4 l/one/f; python3 project.py 6 l/two",
+        );
+        bench.sync("l m", 0);
+        bench.assert_same("l", "m");
+        bench.verify("l m", 0);
         // The destination's own, which its directory hands down, stays.
         bench.sh("mkdir c; python3 project.py 9 c");
         bench.sync("a c", 0);
