@@ -36,7 +36,8 @@ macro_rules! exit_codes {
         "Exit codes:
   0  all done, nothing wrong
   1  compared, and the two sides differ
-  2  wrong usage or configuration, or a refused loss: nothing was changed
+  2  wrong usage or configuration, or a refused loss: nothing was changed;
+     or deletes that need --yes: nothing was deleted
   3  finished, but some entries failed, lost an attribute or were withheld
   4  finished; only entries are missing that vanished or changed at the source
   5  stopped by a limit that was given (--max-errors, --max-delete, --max-duration)

@@ -1,5 +1,6 @@
 //! Words for what people type who come from cp and rsync, and for values that nobody typed.
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::ffi::OsString;
 
 use crate::config::{environment, variable_of};
 
@@ -42,6 +43,54 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
         }
         _ => None,
     }
+}
+
+/// Help that was not asked for: other tools write -h for sizes that people read, among other letters or beside paths.
+pub(crate) fn for_help(error: &clap::Error, words: &[OsString]) -> Option<(String, String)> {
+    if error.kind() != ErrorKind::DisplayHelp {
+        return None;
+    }
+    let mut command = crate::command();
+    command.build();
+    let mut command = &command;
+    let mut called = "dmover".to_owned();
+    let mut operands = 0;
+    let mut cluster = None;
+    let mut takes_value = false;
+    for word in words.iter().skip(1).map(|word| word.to_string_lossy()) {
+        if word == "--" || word == "--help" {
+            return None;
+        }
+        if std::mem::take(&mut takes_value) {
+            continue;
+        }
+        if word.starts_with('-') && word.len() > 1 {
+            let short = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+            if short.is_some_and(|letters| letters.len() > 1 && letters.contains('h')) {
+                cluster.get_or_insert_with(|| word.clone().into_owned());
+            }
+            takes_value = command.get_arguments().any(|arg| {
+                let long = arg.get_long().is_some_and(|long| word == format!("--{long}"));
+                let last = short.and_then(|letters| letters.chars().last());
+                let needs = arg.get_num_args().is_some_and(|range| range.min_values() > 0);
+                arg.get_action().takes_values()
+                    && needs
+                    && (long || (last.is_some() && arg.get_short() == last))
+            });
+        } else if let Some(below) = command.find_subcommand(&*word).filter(|_| operands == 0) {
+            command = below;
+            called = format!("{called} {word}");
+        } else {
+            operands += 1;
+        }
+    }
+    let typed = match (cluster, operands) {
+        (Some(cluster), _) => cluster,
+        (None, 0) => return None,
+        (None, _) => "-h".into(),
+    };
+    let message = format!("'{typed}': -h is help here, not sizes that people can read");
+    Some((message, format!("leave out -h: sizes have units already; '{called} --help' shows help")))
 }
 
 /// `bwlimit` of `--bwlimit <SIZE>`.

@@ -36,7 +36,8 @@ pub fn main() -> ExitCode {
     let matches = match config::parse(front::as_called(std::env::args_os().collect())) {
         Ok(matches) => matches,
         Err(config::ParseError::Clap(error)) => {
-            if let Some((message, hint)) = hints::for_error(&error) {
+            let help = || hints::for_help(&error, &std::env::args_os().collect::<Vec<_>>());
+            if let Some((message, hint)) = hints::for_error(&error).or_else(help) {
                 failure(&message, &hint);
                 return ExitCode::from(dmover_model::ExitCode::Usage.code());
             }

@@ -186,7 +186,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     }
     let last = last_pass(job, &id, record.as_ref())?;
     refuse_what_was_emptied(&job.spec, &resolved.roots, last.as_ref())?;
-    let guard = guard(job, &id, (&resolved, &mounts), last.as_ref())?;
+    let guard = guard(job, &id, (&resolved, &mounts), last.as_ref(), record.as_ref())?;
     if let Some(record) = &mut record {
         record.begin(job, &resolved.roots, &mounts)?;
         guard.go_on(record.failed.unseen, record.had);
@@ -682,9 +682,10 @@ impl Run {
             let look = |root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Extra };
             return Ok(engine.roots.ids().map(look).collect());
         }
-        if let Some(reason) = engine.guard.withholds_all(&engine) {
+        if let Some(mut reason) = engine.guard.withholds_all(&engine) {
             loop {
                 let names = self.ledger.take_extra(EXTRA_NAMES)?;
+                engine.name_example(&mut reason, &names);
                 if names.is_empty() {
                     return Ok(Vec::new());
                 }

@@ -14,6 +14,14 @@ pub enum Fatal {
         /// What to do.
         hint: String,
     },
+    /// Deletes may not be meant; nothing was changed.
+    #[error("{message}")]
+    Unmeant {
+        /// What would go.
+        message: String,
+        /// What was likely meant.
+        hint: String,
+    },
     /// Another run holds the lock.
     #[error("the same job, or one that writes to the same place, is running already (lock {})", lock.display())]
     Locked {
@@ -72,7 +80,7 @@ impl Fatal {
     /// The exit code that fits.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Refused { .. } => ExitCode::Usage,
+            Self::Refused { .. } | Self::Unmeant { .. } => ExitCode::Usage,
             Self::Locked { .. } | Self::Fenced { .. } | Self::Unavailable { .. } => {
                 ExitCode::Temporary
             }
@@ -86,6 +94,7 @@ impl Fatal {
     pub fn hint(&self) -> String {
         match self {
             Self::Refused { hint, .. }
+            | Self::Unmeant { hint, .. }
             | Self::Watch { hint, .. }
             | Self::Unavailable { hint, .. } => hint.clone(),
             Self::Locked { .. } | Self::Fenced { .. } => "wait for the other run, or stop it first".into(),

@@ -78,6 +78,6 @@ pub use snapshot::{
     check_snapshot_paths,
 };
 pub use state::{Ask, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, job_id};
-pub use sync::{Withheld, WithheldReason};
+pub use sync::{Unmeant, Withheld, WithheldReason};
 pub use told::Told;
 pub use watch::{FanotifyFeed, WatchOptions, Watched, watch};

@@ -111,6 +111,10 @@ impl JobReport {
             code = ExitCode::Partial;
         }
         match self.withheld.as_ref().map(|withheld| &withheld.reason) {
+            // Errors are not hidden by a question.
+            Some(WithheldReason::Unmeant(..)) if code != ExitCode::Partial => {
+                code = ExitCode::Usage
+            }
             Some(WithheldReason::Limit(_)) => code = code.merge(ExitCode::Limit),
             Some(_) => code = code.merge(ExitCode::Partial),
             None => {}

@@ -34,6 +34,9 @@ pub struct DeletePolicy {
     pub limit: Option<DeleteLimit>,
     /// Moved there instead of being removed.
     pub trash: Option<PathBytes>,
+    /// Whoever asked has said that it is meant, however much it is. It belongs to a command, not to the work.
+    #[serde(default, skip)]
+    pub meant: bool,
 }
 
 /// How a file that has not changed since the last snapshot gets into the next one.

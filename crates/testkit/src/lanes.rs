@@ -40,6 +40,9 @@ use rand_chacha::ChaCha8Rng;
 use crate::image::{FileSystem, Image, Mounted};
 use crate::skip::skipped;
 
+/// Deletes are meant. Programs that do not ask understand it as well.
+pub(crate) const MEANT: &str = "--max-delete=1000000000";
+
 /// How a lane is run.
 #[derive(Clone, Debug)]
 pub struct LaneOptions {

@@ -75,6 +75,11 @@ pub struct DeleteArgs {
     /// (exit code 5); with --delete=during it stops at N
     #[arg(long, value_name = "N|P%", value_parser = limit, requires = "delete")]
     pub max_delete: Option<DeleteLimit>,
+    /// Deletes are meant. Without it, and without --max-delete on the command line, nothing goes (exit code 2; a terminal asks)
+    /// if DEST has an entry with the name of SOURCE that SOURCE lacks, if more than half of DEST and more than 100 entries
+    /// would go, or if DEST had content before the first pass of this job
+    #[arg(long)]
+    pub yes: bool,
     /// Move what would be deleted into this directory, which has to be on the file system of DEST
     #[arg(long, value_name = "DIR", requires = "delete")]
     pub trash: Option<OsString>,

@@ -1,11 +1,12 @@
 //! What `copy` and `sync` have in common: a job that brings entries over.
 use dmover_digest::lines::Style;
 use dmover_engine::{
-    Control, Fatal, Job, JobList, JobReport, JobState, JournalReader, StateDirectory, Then, job_id,
-    layout, run_job,
+    Control, Fatal, Job, JobList, JobReport, JobState, JournalReader, StateDirectory, Then,
+    Withheld, WithheldReason, job_id, layout, run_job,
 };
 use dmover_model::{ExitCode as Code, JobId, JobSpec, TreePath, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
 use crate::print::text::TextPrinter;
-use crate::print::{Sizes, counted, failure, grouped};
+use crate::print::{Sizes, ask, counted, failure, grouped};
 use crate::quote::quoted;
 
 /// A job, and how it is shown.
@@ -145,6 +146,11 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
     let Prepared { mut job, printer, manifest } = prepare(args)?;
     let kept = !args.spec.policy.dry_run && keep_times(&mut job);
     let mut result = hold(&mut job).and_then(|()| run_job(&job));
+    let meant = asks(args) && is_said_to_be_meant(&result);
+    if meant {
+        mean(&mut job.spec);
+        result = run_job(&job);
+    }
     let went_on = result.is_ok();
     if let Ok(first) = &result
         && (first.resumed || kept || (first.needs_all.is_some() && first.withheld.is_none()))
@@ -158,6 +164,9 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
         };
         printer.say(&format!("dmover: {why}; looking at everything once more"));
         job.spec = args.spec.clone();
+        if meant {
+            mean(&mut job.spec);
+        }
         let first = first.clone();
         job.counters = Arc::new(first.counters.of_what_was_done());
         job.before = first.elapsed;
@@ -259,6 +268,32 @@ pub(super) struct Ended {
 }
 
 /// Takes the lock of the job: it ends when its result is proven and has its name.
+/// Whether somebody is there who can be asked.
+fn asks(args: &Transfer<'_>) -> bool {
+    let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    terminal && !args.output.json && args.output.quiet == 0
+}
+
+/// Asks whether deletes are meant that were refused, or withheld.
+fn is_said_to_be_meant(result: &Result<JobReport, Fatal>) -> bool {
+    match result {
+        Err(Fatal::Unmeant { message, .. }) => ask(&format!("{message}; is that meant?")),
+        Ok(JobReport { withheld: Some(Withheld { reason, entries }), .. }) => {
+            let unmeant = matches!(reason, WithheldReason::Unmeant(..));
+            let what = counted(*entries, "entry", "entries");
+            unmeant && ask(&format!("delete {what}? {}", reason.words()))
+        }
+        _ => false,
+    }
+}
+
+/// Deletes are meant.
+fn mean(spec: &mut JobSpec) {
+    if let Some(delete) = spec.policy.sync.as_mut().and_then(|sync| sync.delete.as_mut()) {
+        delete.meant = true;
+    }
+}
+
 fn hold(job: &mut Job) -> Result<(), Fatal> {
     if let Some(state) = job.state.as_ref().filter(|_| !job.spec.policy.dry_run) {
         let id = job_id(&job.spec, &job.list, Some(state))?;

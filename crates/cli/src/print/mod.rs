@@ -54,6 +54,14 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
+/// Asks whoever sits at the terminal. Anything but yes is no.
+pub(crate) fn ask(question: &str) -> bool {
+    let _ = write!(std::io::stderr().lock(), "dmover: {question} [y/N] ");
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
 /// Prints why nothing could be done, and what to do.
 pub(crate) fn failure(message: &str, hint: &str) {
     say(&format!("dmover: error: {message}"));

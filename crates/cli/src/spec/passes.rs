@@ -1,5 +1,6 @@
 //! Jobs that are passes: `sync`, and what `snapshot` is made of.
 use clap::ArgMatches;
+use clap::parser::ValueSource;
 use dmover_model::{
     CopyPolicy, DeleteLimit, DeletePolicy, DeleteWhen, JobSpec, Limits, PathBytes, Selection,
     SnapshotPolicy, SyncPolicy, TargetMode, Verb,
@@ -32,7 +33,7 @@ pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec
         filter(&args.filter, matches)?,
         CopyPolicy {
             dry_run: policy.dry_run || args.comparison.check,
-            sync: Some(sync_policy(args)?),
+            sync: Some(sync_policy(args, matches)?),
             ..policy
         },
         limits(&args.limits),
@@ -80,7 +81,12 @@ pub(crate) fn snapshot_spec(
     let policy = policy(&args.fidelity, &args.writing, &args.proof)?;
     let sync = SyncPolicy {
         // What an interrupted run has brought over and the source has no more.
-        delete: Some(DeletePolicy { when: DeleteWhen::Delay, limit: None, trash: None }),
+        delete: Some(DeletePolicy {
+            when: DeleteWhen::Delay,
+            limit: None,
+            trash: None,
+            meant: true,
+        }),
         allow_empty_source: args.how.allow_empty_source,
         checksum: args.how.checksum,
         ctime: args.how.ctime,
@@ -101,7 +107,8 @@ pub(crate) fn snapshot_spec(
 
 /// The pass that empties a tree.
 pub(crate) fn removal_spec(empty: &PathBytes, tree: &PathBytes, args: &LimitArgs) -> JobSpec {
-    let delete = Some(DeletePolicy { when: DeleteWhen::Delay, limit: None, trash: None });
+    let delete =
+        Some(DeletePolicy { when: DeleteWhen::Delay, limit: None, trash: None, meant: true });
     let sync =
         SyncPolicy { delete, allow_empty_source: true, clears_all: true, ..SyncPolicy::default() };
     let policy = CopyPolicy { sync: Some(sync), ..CopyPolicy::default() };
@@ -114,7 +121,14 @@ fn contents_of(path: &PathBytes) -> PathBytes {
     PathBytes([&path.0[..end], b"/"].concat())
 }
 
-fn sync_policy(args: &SyncArgs) -> Result<SyncPolicy, Unusable> {
+/// Whether deletes were said to be meant: on the command line, since what files and variables say is of any command.
+fn is_meant(args: &SyncArgs, matches: &ArgMatches) -> bool {
+    let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+    (args.delete.yes && typed("yes")) || typed("max_delete")
+}
+
+fn sync_policy(args: &SyncArgs, matches: &ArgMatches) -> Result<SyncPolicy, Unusable> {
+    let meant = is_meant(args, matches);
     let delete = args.delete.delete.map(|when| DeletePolicy {
         when: match when {
             DeleteArg::During => DeleteWhen::During,
@@ -123,6 +137,7 @@ fn sync_policy(args: &SyncArgs) -> Result<SyncPolicy, Unusable> {
         },
         limit: args.delete.max_delete,
         trash: args.delete.trash.as_ref().map(|trash| PathBytes::from(trash.as_os_str())),
+        meant,
     });
     let share = matches!(args.delete.max_delete, Some(DeleteLimit::Millionths(_)));
     if share && args.delete.delete == Some(DeleteArg::During) {

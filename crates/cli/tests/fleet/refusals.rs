@@ -160,7 +160,7 @@ fn a_mover_with_other_mounts_below_the_roots_gets_no_tasks() {
     // Each sees another tree below one name.
     for at in ["source/sub", "source/sub/deep", "far/sub"] {
         let mover = call(at);
-        let run = fleet.dmover("sync --delete source far --mover-wait 3s").expect_code(6);
+        let run = fleet.dmover("sync --yes --delete source far --mover-wait 3s").expect_code(6);
         let why = format!("{at}' is mounted here, and something else where the coordinator runs");
         assert!(run.stderr.contains(&why), "{}", run.tell());
         dismiss(mover);

@@ -110,7 +110,7 @@ fn passes_through_a_broker_delete_link_and_rename() {
     bench.sh("mkdir -p source/was/below source/goes/away; seq 100 >source/was/below/f
               echo x >source/goes/away/f; ln source/was/below/f source/second");
     for when in ["delay", "during", "after"] {
-        let pass = format!("sync --json --split-size=1M --delete={when} source far");
+        let pass = format!("sync --json --yes --split-size=1M --delete={when} source far");
         fleet.dmover(&pass).expect_code(0);
         bench.assert_same("source", "far");
         bench.sh(&format!(
@@ -127,7 +127,7 @@ fn passes_through_a_broker_delete_link_and_rename() {
         assert!(summary.number("entries_deleted") > Some(0), "{}", run.tell());
     }
     // Nothing to do, and nothing done.
-    let run = fleet.dmover("sync --json --delete source far").expect_code(0);
+    let run = fleet.dmover("sync --json --yes --delete source far").expect_code(0);
     let summary = run.said().unwrap().summary.unwrap();
     assert_eq!(summary.number("files_copied"), Some(0), "{}", run.tell());
     assert_eq!(summary.number("entries_deleted"), Some(0), "{}", run.tell());
@@ -150,7 +150,7 @@ fn deletes_are_withheld_and_bounded_as_in_one_process() {
         assert!(left >= 55, "{when}: {left} are left");
     }
     bench.sh("mkdir trash");
-    fleet.dmover("sync --delete --trash trash source far").expect_code(0);
+    fleet.dmover("sync --yes --delete --trash trash source far").expect_code(0);
     bench.assert_same("source", "far");
     let kept = bench.sh("ls trash/* | wc -l").trim().parse::<u64>().unwrap();
     assert_eq!(kept, 46);
@@ -204,8 +204,18 @@ fn a_watch_goes_on_through_a_broker() {
     let bench = &fleet.bench;
     bench.sh("mkdir source; seq 50 | (cd source; xargs touch)");
     let url = fleet.broker.url();
-    let words =
-        ["sync", "--watch", "--json", "--delete", "source", "far", "--insecure", "--broker", &url];
+    let words = [
+        "sync",
+        "--watch",
+        "--json",
+        "--yes",
+        "--delete",
+        "source",
+        "far",
+        "--insecure",
+        "--broker",
+        &url,
+    ];
     let watch = bench.dmover.start(words).unwrap();
     assert!(watch.wait_for_stdout("\"type\":\"summary\"", 1), "{}", watch.stderr_so_far());
     bench.sh("rm source/7; echo new >source/new; mkdir source/d; echo x >source/d/f");
@@ -225,7 +235,7 @@ fn a_watch_goes_on_through_a_broker() {
     watch.signal(rustix::process::Signal::TERM);
     let run = watch.finish().unwrap();
     assert_eq!(run.signal(), Some(15), "{}", run.tell());
-    fleet.dmover("sync --delete source far").expect_code(0);
+    fleet.dmover("sync --yes --delete source far").expect_code(0);
     bench.assert_same("source", "far");
 }
 

@@ -135,7 +135,7 @@ fn too_many_deletes_are_no_deletes() {
     }
     bench.sync("--delete --max-delete=65% a b", 0);
     assert_eq!(bench.rsync("a", "b"), "");
-    bench.dmover("sync --delete=during --max-delete=5% a b").expect_code(2);
+    bench.dmover("sync --yes --delete=during --max-delete=5% a b").expect_code(2);
     bench.dmover("sync --max-delete=5 a b").expect_code(2);
 }
 
@@ -243,7 +243,7 @@ fn what_fstab_has_mounted_and_is_not_there() {
     bench.write("fstab", "# nothing\n");
     bench.sync("a b", 0);
     bench.write("fstab", format!("server:/home {at}/b nfs rw 0 0\n"));
-    for line in ["sync a b", "sync -n a b", "sync a b/below", "sync --delete a b"] {
+    for line in ["sync a b", "sync -n a b", "sync a b/below", "sync --yes --delete a b"] {
         let refused = bench.dmover(line).expect_code(2);
         assert!(refused.stderr.contains("is to be mounted there"), "{}", refused.tell());
     }
@@ -273,7 +273,8 @@ fn what_is_unmounted_while_the_pass_runs_deletes_nothing() {
         let hang = Rule::new(Op::Create, Action::Hang { duration_ms: 60_000 }).name("last");
         handle.set_rules(&[hang]).unwrap();
         let delete = format!("--delete={when}");
-        let running = bench.dmover.start(["sync", "--json", &delete, "a", "faulty"]).unwrap();
+        let running =
+            bench.dmover.start(["sync", "--json", "--yes", &delete, "a", "faulty"]).unwrap();
         wait_for_fault(&handle);
         bench.write("fstab", format!("server:/m {}/a/m nfs rw 0 0\n", bench.root().display()));
         handle.release_hangs();
@@ -303,7 +304,7 @@ fn trash_keeps_what_would_be_deleted() {
     assert_eq!(before.changes(&snapshot(&bench.at("b"))), [""; 0]);
     bench.sh("mkdir elsewhere; mount -t tmpfs none elsewhere");
     let _undo = bench.undo("umount elsewhere");
-    bench.dmover("sync --delete --trash elsewhere/t a b").expect_code(2);
+    bench.dmover("sync --yes --delete --trash elsewhere/t a b").expect_code(2);
 }
 
 #[test]
@@ -315,7 +316,7 @@ fn trash_in_a_destination_that_the_first_pass_makes() {
     bench.sh("echo extra > new/extra");
     bench.sync("--delete --trash new/.trash a new", 0);
     assert_eq!(bench.sh("cat new/.trash/*/extra"), "extra\n");
-    let refused = bench.dmover("sync --delete --trash nowhere/.trash a other").expect_code(2);
+    let refused = bench.dmover("sync --yes --delete --trash nowhere/.trash a other").expect_code(2);
     assert!(refused.stderr.contains("nowhere/.trash"), "{}", refused.tell());
     assert!(!bench.exists("other"));
 }
@@ -346,7 +347,7 @@ fn one_place_is_not_synchronised_with_two_sources_at_once() {
     handle.set_rules(&[hang]).unwrap();
     let running = bench.dmover.start(["sync", "a", "faulty"]).unwrap();
     wait_for_fault(&handle);
-    bench.dmover("sync --delete a2 bound").expect_code(6);
+    bench.dmover("sync --yes --delete a2 bound").expect_code(6);
     handle.release_hangs();
     running.finish().unwrap().expect_code(0);
     assert!(bench.exists("backing/f"));
@@ -357,14 +358,14 @@ fn one_place_is_not_synchronised_with_two_sources_at_once() {
 fn trash_on_another_file_system_is_refused_and_not_made() {
     let bench = Bench::new();
     trees(&bench);
-    let refused = bench.dmover("sync --delete --trash /proc/trash a b").expect_code(2);
+    let refused = bench.dmover("sync --yes --delete --trash /proc/trash a b").expect_code(2);
     assert!(refused.stderr.contains("another file system"), "{}", refused.tell());
     bench.sh("mkdir elsewhere; mount -t tmpfs none elsewhere || touch unsupported");
     if bench.exists("unsupported") {
         return skip::skipped("trash_on_another_file_system", "needs root");
     }
     let _undo = bench.undo("umount elsewhere");
-    bench.dmover("sync --delete --trash elsewhere/trash a b").expect_code(2);
+    bench.dmover("sync --yes --delete --trash elsewhere/trash a b").expect_code(2);
     assert!(!bench.exists("elsewhere/trash"));
 }
 
@@ -464,7 +465,7 @@ fn what_comes_back_or_changes_before_it_goes_stays() {
     let Some((handle, bench)) = Bench::faulty() else { return skip::skipped(test, "no FUSE") };
     bench.sh("mkdir -p a/d; touch a/keep; cp -a a/. backing; touch backing/d/{1..9} backing/{1..9}; mkdir backing/e; touch backing/e/x");
     handle.set_rules(&[Rule::new(Op::Unlink, Action::Hang { duration_ms: 60_000 })]).unwrap();
-    let words = ["sync", "--json", "-j1", "--delete", "a", "faulty"];
+    let words = ["sync", "--json", "--yes", "-j1", "--delete", "a", "faulty"];
     let running = bench.dmover.start(words).unwrap();
     wait_for_fault(&handle);
     // One is being removed; the source gets some of the others back, and some are written to at the destination.

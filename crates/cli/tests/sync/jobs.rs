@@ -181,7 +181,8 @@ fn a_pass_that_goes_on_looks_at_everything_once_more() {
     let test = "a_pass_that_goes_on_looks_at_everything_once_more";
     let Some((handle, bench)) = hanging("z9") else { return skip::skipped(test, "no FUSE") };
     bench.sh("mkdir -p source/{a,b}; touch source/a/x{1..9} source/b/z9 source/done; cp -a source/. backing; rm backing/b/z9");
-    let running = bench.dmover.start(["sync", "-j2", "--delete", "source", "faulty"]).unwrap();
+    let running =
+        bench.dmover.start(["sync", "-j2", "--yes", "--delete", "source", "faulty"]).unwrap();
     wait_for_fault(&handle);
     // If there is one mover only by now, nobody ends them.
     let until = Instant::now() + Duration::from_secs(10);

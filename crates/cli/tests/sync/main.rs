@@ -11,6 +11,7 @@ mod case;
 mod cuts;
 mod deletes;
 mod guide;
+mod habits;
 mod jobs;
 mod meanwhile;
 mod narrow;
@@ -25,10 +26,10 @@ use dmover_testkit::lanes::lines::Line;
 use dmover_testkit::lanes::run::Run;
 
 impl Bench {
-    /// Runs `sync --json`, which has to end with this code.
+    /// Runs `sync --json`, which has to end with this code. Deletes are said to be meant.
     #[track_caller]
     fn sync(&self, line: &str, code: i32) -> Pass {
-        Pass(self.dmover(&format!("sync --json {line}")).expect_code(code))
+        Pass(self.dmover(&format!("sync --json --yes {line}")).expect_code(code))
     }
 
     /// What rsync would still do, with content compared, to make both sides equal.

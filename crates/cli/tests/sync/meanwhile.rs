@@ -126,7 +126,7 @@ fn a_file_with_several_names_that_somebody_writes_to() {
     for change in ["rm a/1", "mv a/1 a/9", "ln a/1 a/0"] {
         let bench = Bench::new();
         let sync = format!(
-            "{} sync -q --delete --state-dir {} a b",
+            "{} sync -q --yes --delete --state-dir {} a b",
             super::bench::PROGRAM,
             bench.dmover.state_directory().display()
         );

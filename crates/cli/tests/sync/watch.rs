@@ -25,7 +25,7 @@ impl Watch {
     #[track_caller]
     fn start(bench: &Bench, words: &str) -> Self {
         let mut command = Command::new(crate::bench::PROGRAM);
-        command.args(["sync", "--watch", "--json"]).args(words.split_whitespace());
+        command.args(["sync", "--watch", "--json", "--yes"]).args(words.split_whitespace());
         command.current_dir(bench.root()).env("DMOVER_STATE_DIR", bench.dmover.state_directory());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -319,14 +319,14 @@ fn a_watch_is_seen_held_and_cancelled_from_outside() {
     ask("pause");
     wait_for("paused");
     bench.sh("echo held >src/held");
-    bench.dmover("sync --delete src dst").expect_code(6);
+    bench.dmover("sync --yes --delete src dst").expect_code(6);
     assert!(!bench.exists("dst/held"));
     ask("resume");
     wait_until_equal(bench, "src", "dst");
     ask("cancel");
     watch.code();
     wait_for("cancelled");
-    bench.dmover("sync --delete src dst").expect_code(0);
+    bench.dmover("sync --yes --delete src dst").expect_code(0);
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub(super) struct Recording {
     pub failed: Failed,
     /// Entries of the source that the destination had, as far as that run got.
     pub had: u64,
+    /// The pass may delete.
+    deletes: bool,
 }
 
 impl Recording {
@@ -54,7 +56,9 @@ impl Recording {
         let entry = Entry::default();
         let unplaced = Vec::new();
         let (mounts, is_resumed, failed, had) = (0, false, Failed::default(), 0);
-        Ok(Some(Self { journal, last, entry, unplaced, mounts, is_resumed, failed, had }))
+        let deletes = spec.policy.sync.as_ref().is_some_and(|sync| sync.delete.is_some());
+        let new = Self { journal, last, entry, unplaced, mounts, is_resumed, failed, had, deletes };
+        Ok(Some(new))
     }
 
     /// The devices that tasks of an earlier run speak of.
@@ -86,6 +90,16 @@ impl Recording {
         }
         self.mounts = if self.is_resumed { mounts.since(0).len() } else { 0 };
         Ok(())
+    }
+
+    /// The destination had content before the first pass of this job.
+    pub fn note_foreign(&self) -> Result<(), Fatal> {
+        self.journal.set_foreign(true)
+    }
+
+    /// Whether it had, and no pass has deleted since.
+    pub fn is_foreign(&self) -> Result<bool, Fatal> {
+        self.journal.is_foreign()
     }
 
     /// Names of linked inodes that are to be remembered.
@@ -184,6 +198,10 @@ impl Recording {
             JobState::Stopped(StopReason::Cancelled) => Ending::Cancelled,
             JobState::Stopped(_) => Ending::Stopped,
         };
+        let deletes = self.deletes && report.withheld.is_none();
+        if deletes && report.state == JobState::Finished {
+            self.journal.set_foreign(false)?;
+        }
         let counters = serde_json::Value::Object(counters).to_string();
         self.journal.end(ending, report.exit_code().code(), &counters, looked_into)
     }

@@ -1,14 +1,14 @@
 //! What a job looks at before it begins, and what it remembers of that.
 use dmover_digest::manifest::Header;
-use dmover_model::{JobSpec, LossKind, Overwrite, PathBytes, Timestamp, Verb};
+use dmover_model::{Identity, JobSpec, LossKind, Overwrite, PathBytes, Timestamp, Verb};
 use dmover_observe::Counter;
 use dmover_sys::{AsFd, path, stat};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use super::Job;
-use super::record::other_source;
+use super::record::{Recording, other_source};
+use super::{Job, JobList};
 use crate::capability::probe;
 use crate::error::Fatal;
 use crate::journal::LastPass;
@@ -17,7 +17,7 @@ use crate::report::JobReport;
 use crate::root::{Placement, Resolved, Root};
 use crate::snapshot::Sharing;
 use crate::state::StateDirectory;
-use crate::sync::{Guard, Trash, WithheldReason, doubt};
+use crate::sync::{Asks, Guard, Trash, WithheldReason, doubt, refuse_unmeant};
 
 pub(super) fn header(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -> Header {
     let mut base = job.spec.destination.to_path();
@@ -147,12 +147,17 @@ pub(super) fn guard(
     id: &dmover_model::JobId,
     (resolved, mounts): (&Resolved, &MountTable),
     last: Option<&LastPass>,
+    record: Option<&Recording>,
 ) -> Result<Guard, Fatal> {
     let policy = job.spec.policy.sync.as_ref();
+    let root = resolved.roots.first();
     let Some(delete) = policy.and_then(|sync| sync.delete.as_ref()) else {
+        if policy.is_some_and(|sync| sync.snapshot.is_none()) {
+            // A later pass may delete.
+            asks(job, root, (mounts, None), record)?;
+        }
         return Ok(Guard::default());
     };
-    let root = resolved.roots.first();
     let one = job.spec.selection.one_file_system;
     let may_be_empty = policy.is_some_and(|policy| policy.allow_empty_source);
     let doubt = root.and_then(|root| doubt(root, may_be_empty, one));
@@ -182,5 +187,29 @@ pub(super) fn guard(
         Some(mounts.identity(&found))
     });
     let gone = job.counters.get(Counter::EntriesDeleted);
-    Ok(Guard::new(Some(delete), doubt, trash, state, gone))
+    let asks = asks(job, root, (mounts, state), record)?;
+    Ok(Guard::new(Some(delete), doubt, trash, state, gone).asking(asks))
+}
+
+/// What is to be asked of deletes. Refuses those that are a habit of other tools, before anything is done.
+fn asks(
+    job: &Job,
+    root: Option<&Root>,
+    (mounts, state): (&MountTable, Option<Identity>),
+    record: Option<&Recording>,
+) -> Result<Asks, Fatal> {
+    let delete = job.spec.policy.sync.as_ref().and_then(|sync| sync.delete.as_ref());
+    let (Some(root), JobList::None) = (root, &job.list) else {
+        return Ok(Asks::default());
+    };
+    // A second look of the same command goes on with what the first one was allowed.
+    let is_new = record.is_none_or(|record| record.last.is_none()) && job.before.is_zero();
+    let has_content = refuse_unmeant(job, root, (mounts, state), delete, is_new)?;
+    let meant = delete.is_none_or(|delete| delete.meant) || job.spec.policy.dry_run;
+    let foreign = match record {
+        Some(record) if is_new && has_content => record.note_foreign().map(|()| true)?,
+        Some(record) => record.is_foreign()?,
+        None => is_new && has_content,
+    };
+    Ok(if meant { Asks::default() } else { Asks { foreign, half: true } })
 }

@@ -370,6 +370,21 @@ impl Journal {
         self.database.query_row(sql, [self.pass], read).map_err(|e| self.fail(&e))
     }
 
+    /// Whether the destination had content when the job met it first, and no pass has deleted since.
+    pub fn is_foreign(&self) -> Result<bool, Fatal> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'foreign')";
+        self.database.query_row(sql, [], |row| row.get(0)).map_err(|e| self.fail(&e))
+    }
+
+    pub fn set_foreign(&self, foreign: bool) -> Result<(), Fatal> {
+        let sql = if foreign {
+            "INSERT OR REPLACE INTO meta VALUES ('foreign', 1)"
+        } else {
+            "DELETE FROM meta WHERE key = 'foreign'"
+        };
+        self.database.execute(sql, []).map(drop).map_err(|e| self.fail(&e))
+    }
+
     /// Entries of the source that the destination had before the pass that this run goes on with.
     pub fn had(&self) -> Result<u64, Fatal> {
         let sql = "SELECT value FROM meta WHERE key = 'had'";

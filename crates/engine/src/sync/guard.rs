@@ -15,6 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::meant::{FEW, Unmeant};
 use super::trash::Trash;
 use crate::context::{Engine, lock};
 use crate::desk::{Answer, Question};
@@ -42,6 +43,8 @@ pub enum WithheldReason {
     Stopped,
     /// More would go than was allowed.
     Limit(DeleteLimit),
+    /// It may not be meant: why, and an entry that would go.
+    Unmeant(Unmeant, PathBytes),
 }
 
 /// What was not deleted, and why.
@@ -68,6 +71,10 @@ impl WithheldReason {
             }
             Self::NoTrash => "--trash lies in the destination, which was not there yet".into(),
             Self::Stopped => "the job was stopped before it had seen everything".into(),
+            Self::Unmeant(why, example) if example.0.is_empty() => why.words(),
+            Self::Unmeant(why, example) => {
+                format!("{}, such as '{}'", why.words(), example.to_path().display())
+            }
             Self::Limit(DeleteLimit::Entries(most)) => {
                 format!("more entries would go than --max-delete={most} allows")
             }
@@ -92,6 +99,9 @@ impl WithheldReason {
             }
             Self::SourceErrors(_) => "mend the errors that are named, then run it again",
             Self::NoTrash | Self::Stopped => "run the same command again",
+            Self::Unmeant(..) => {
+                "look at what would go by --dry-run --itemize; --yes says that it is meant. For a copy inside DEST: dmover sync SOURCE DEST/NAME"
+            }
             Self::Limit(_) => {
                 "look at what would go by --dry-run, then raise --max-delete if it is right"
             }
@@ -115,9 +125,20 @@ pub(crate) struct Guard {
     allowance: Allowance,
     /// Entries that have gone before in the same command.
     gone: u64,
+    /// Whether deletes may go without a question, and what speaks against it.
+    asks: Asks,
     withheld: Mutex<Option<Withheld>>,
     /// What was found when mounts were last looked at.
     looked: Mutex<Option<(Instant, Option<WithheldReason>)>>,
+}
+
+/// What is asked of deletes that were not said to be meant.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Asks {
+    /// The destination had content that no pass of this job has brought.
+    pub foreign: bool,
+    /// The whole tree is looked at, so that it is known how much of it would go.
+    pub half: bool,
 }
 
 /// Entries that may still go.
@@ -151,6 +172,21 @@ impl Guard {
         };
         let allowance = Allowance(AtomicU64::new(most));
         Self { doubt, trash, state, allowance, gone, ..Self::default() }
+    }
+
+    pub fn asking(self, asks: Asks) -> Self {
+        Self { asks, ..self }
+    }
+
+    /// What speaks against deletes that were not said to be meant.
+    fn unmeant(&self, extra: u64) -> Option<WithheldReason> {
+        let half = || self.asks.half && extra > FEW && extra > self.had_so_far();
+        let why = match () {
+            () if extra > 0 && self.asks.foreign => Unmeant::Foreign,
+            () if half() => Unmeant::Half,
+            () => return None,
+        };
+        Some(WithheldReason::Unmeant(why, PathBytes::default()))
     }
 
     pub fn trash(&self) -> Option<&Trash> {
@@ -229,6 +265,9 @@ impl Guard {
             };
             return reason;
         }
+        if self.asks.foreign {
+            return self.unmeant(names);
+        }
         let limit = engine.delete_policy().and_then(|policy| policy.limit);
         limit.filter(|_| !self.allowance.take(names)).map(WithheldReason::Limit)
     }
@@ -238,9 +277,11 @@ impl Guard {
         if let Some(doubt) = self.doubts(engine) {
             return Some(doubt);
         }
+        let extra = engine.counters.get(Counter::EntriesExtra) + self.gone;
+        if let Some(unmeant) = self.unmeant(extra) {
+            return Some(unmeant);
+        }
         let limit = engine.delete_policy().and_then(|policy| policy.limit)?;
-        let get = |counter| engine.counters.get(counter);
-        let extra = get(Counter::EntriesExtra) + self.gone;
         let too_many = match limit {
             DeleteLimit::Entries(most) => extra > most,
             DeleteLimit::Millionths(share) => {
@@ -320,6 +361,19 @@ pub(crate) fn refuse_missing_destination(root: &Root) -> Result<(), Fatal> {
 impl Engine {
     pub(crate) fn delete_policy(&self) -> Option<&DeletePolicy> {
         self.spec.policy.sync.as_ref()?.delete.as_ref()
+    }
+
+    /// Names an entry that would go.
+    pub(crate) fn name_example(&self, reason: &mut WithheldReason, names: &[ExtraNames]) {
+        let WithheldReason::Unmeant(_, example) = reason else { return };
+        if let Some(extra) = names.first().filter(|_| example.0.is_empty())
+            && let Some(name) = extra.names.first()
+        {
+            let at = &extra.directory;
+            let place =
+                extra.below.components().fold(at.path.clone(), |path, part| path.join(part));
+            *example = self.destination_path(at.root, &place, name.name.as_bytes());
+        }
     }
 
     /// These names stay. What they keep from its place is an error of its own.

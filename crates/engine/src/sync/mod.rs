@@ -5,14 +5,17 @@ mod changed;
 mod delete;
 mod guard;
 mod inspect;
+mod meant;
 mod rename;
 mod revisit;
 mod trash;
 
 pub(crate) use changed::Following;
-pub(crate) use guard::{Guard, doubt, is_empty, refuse_missing_destination};
+pub(crate) use guard::{Asks, Guard, doubt, is_empty, refuse_missing_destination};
 pub use guard::{Withheld, WithheldReason};
 pub use inspect::Doubts;
 pub(crate) use inspect::{COARSE, Doubtful, SKEW, later};
+pub use meant::Unmeant;
+pub(crate) use meant::refuse_unmeant;
 pub(crate) use revisit::{ONLY_ROOT, object_of};
 pub(crate) use trash::{Trash, is_mark_there};

@@ -376,8 +376,9 @@ impl Watch {
 
     /// A pass that was stopped, or that may not delete what it would have to, is the last one.
     fn ended(&self, report: JobReport) -> Option<JobReport> {
-        use crate::sync::WithheldReason::Limit;
-        let limited = report.withheld.as_ref().is_some_and(|w| matches!(w.reason, Limit(_)));
+        use crate::sync::WithheldReason::{Limit, Unmeant};
+        let limited =
+            report.withheld.as_ref().is_some_and(|w| matches!(w.reason, Limit(_) | Unmeant(..)));
         if limited {
             let code = report.exit_code().code();
             let words = report.withheld.as_ref().map(|withheld| withheld.reason.words());

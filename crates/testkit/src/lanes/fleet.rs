@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use super::check::{leftovers, lying_files};
 use super::run::{Dmover, Run, Running};
-use super::{LaneOptions, LaneReport, rng, stage};
+use super::{LaneOptions, LaneReport, MEANT, rng, stage};
 use crate::clock::{self, WrongClock};
 use crate::cluster::{Cluster, Host, NatsServer, Piece, needs};
 use crate::compare::{CompareOptions, compare};
@@ -141,7 +141,7 @@ impl<'a> Experiment<'a> {
         words.extend(["--insecure".into(), "--broker".into(), broker.url().into()]);
         words.push(format!("--lease={}ms", LEASE.as_millis()).into());
         if verb == "sync" {
-            words.push("--delete".into());
+            words.extend(["--delete".into(), MEANT.into()]);
         } else {
             words.push("-T".into());
         }

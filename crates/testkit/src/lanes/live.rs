@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::check::leftovers;
 use super::run::Dmover;
-use super::{LaneOptions, LaneReport, rng};
+use super::{LaneOptions, LaneReport, MEANT, rng};
 use crate::compare::{CompareOptions, compare};
 use crate::image::{FileSystem, Mounted};
 use crate::tree;
@@ -122,7 +122,7 @@ fn one(
     let mut words: Vec<OsString> = vec!["sync".into(), "--json".into()];
     words.push(format!("-j{}", rng.random_range(1..=4)).into());
     let delete = ["--delete", "--delete=during", "--delete=after"][rng.random_range(0..3)];
-    words.push(delete.into());
+    words.extend([delete.into(), MEANT.into()]);
     if rng.random_bool(0.3) {
         words.push("--inplace".into());
     }

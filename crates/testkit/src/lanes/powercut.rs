@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::check::{leftovers, lying_files};
 use super::run::Dmover;
 use super::stage::{OldVersions, plant_old_versions, source, torn_files};
-use super::{LaneOptions, LaneReport, rng};
+use super::{LaneOptions, LaneReport, MEANT, rng};
 use crate::compare::{CompareOptions, compare};
 use crate::image::{FileSystem, ImageOptions, base_directory};
 use crate::powercut::PowerCutDevice;
@@ -209,7 +209,7 @@ impl Experiment {
             words.push("--split-size=1M".into());
         }
         if cut.syncs {
-            words.splice(0..0, ["sync".into(), "--json".into(), "--delete".into()]);
+            words.splice(0..0, ["sync", "--json", "--delete", MEANT].map(OsString::from));
         } else {
             words.splice(0..0, ["copy".into(), "--json".into()]);
             words.push("-T".into());

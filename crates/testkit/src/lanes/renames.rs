@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::check::leftovers;
 use super::run::Dmover;
-use super::{LaneOptions, LaneReport, rng};
+use super::{LaneOptions, LaneReport, MEANT, rng};
 use crate::compare::{CompareOptions, compare};
 use crate::image::FileSystem;
 use crate::tree;
@@ -156,6 +156,7 @@ fn one(
     words.push(format!("-j{}", rng.random_range(1..=4)).into());
     let delete = ["--delete", "--delete=during", "--delete=after"];
     words.push((*delete.choose(&mut rng).context("a word")?).into());
+    words.push(MEANT.into());
     words.extend([source.clone().into_os_string(), copy.clone().into_os_string()]);
     let first = dmover.run(&words)?;
     anyhow::ensure!(first.code() == Some(0), "{}", first.tell());

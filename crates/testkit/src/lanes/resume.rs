@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::check::{leftovers, lying_files};
 use super::run::{Dmover, Run};
-use super::{LaneOptions, LaneReport, rng, stage};
+use super::{LaneOptions, LaneReport, MEANT, rng, stage};
 use crate::compare::{CompareOptions, compare};
 use crate::image::FileSystem;
 use crate::tree;
@@ -59,7 +59,8 @@ pub fn resume(options: &LaneOptions) -> Result<LaneReport> {
 }
 
 fn words(source: &Path, target: &Path, movers: u32) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec!["sync".into(), "--json".into(), "--delete".into()];
+    let mut words: Vec<OsString> =
+        ["sync", "--json", "--delete", MEANT].map(OsString::from).to_vec();
     words.extend(["--split-size=1M".into(), format!("-j{movers}").into()]);
     // Blocks that are shared with the source are not copied, and could not be counted.
     words.push("--reflink=never".into());

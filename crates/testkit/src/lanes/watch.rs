@@ -10,7 +10,7 @@ use rand::Rng;
 
 use super::live::{Mutator, plant};
 use super::run::{Dmover, Running};
-use super::{LaneOptions, LaneReport, rng};
+use super::{LaneOptions, LaneReport, MEANT, rng};
 use crate::compare::{CompareOptions, Difference, compare};
 use crate::image::{FileSystem, Mounted};
 use crate::tree;
@@ -68,10 +68,11 @@ fn one(
     let (source, copy) = (place.path().join("source"), there.path().join("copy"));
     plant(&mut rng, &source)?;
     let dmover = Dmover::new(&options.program)?.patience(Duration::from_mins(3));
-    let mut words: Vec<OsString> = ["sync", "--watch", "-q", "--delete", "--watch-delay=50ms"]
-        .iter()
-        .map(OsString::from)
-        .collect();
+    let mut words: Vec<OsString> =
+        ["sync", "--watch", "-q", "--delete", MEANT, "--watch-delay=50ms"]
+            .iter()
+            .map(OsString::from)
+            .collect();
     words.push(format!("-j{}", rng.random_range(1..=4)).into());
     words.extend([source.clone().into_os_string(), copy.clone().into_os_string()]);
     let maps = ground.file_system() != FileSystem::Tmpfs;

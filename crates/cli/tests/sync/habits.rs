@@ -1,0 +1,157 @@
+//! Habits of rsync: what another tool would have understood otherwise is refused, not done.
+use super::Bench;
+
+#[test]
+fn help_beside_other_arguments_is_an_error() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; touch a/f");
+    for line in [
+        "sync -avh a b",
+        "sync -vh a b",
+        "sync -h a b",
+        "sync a b -h",
+        "copy -Rh a b",
+        "sync -hv",
+        "cp -ah a b",
+        "verify -h a b",
+    ] {
+        let run = bench.dmover(line).expect_code(2);
+        assert!(run.stderr.contains("-h is help here"), "{line}: {}", run.tell());
+        assert!(!bench.exists("b"), "{line}");
+    }
+    for line in [
+        "-h",
+        "sync -h",
+        "sync --help",
+        "snapshot create -h",
+        "sync --label x -h",
+        "sync a b --help",
+        "help sync",
+        "sync -j 2 -h",
+    ] {
+        let run = bench.dmover(line).expect_code(0);
+        assert!(run.text().contains("Usage"), "{line}");
+    }
+}
+
+/// rsync makes DEST/src of `SRC DEST`, and leaves whatever else DEST has.
+#[test]
+fn a_destination_that_holds_a_copy_beside_others_is_not_emptied() {
+    let bench = Bench::new();
+    let make = "mkdir -p src/d dst/src/d dst/photos; touch src/d/f dst/src/d/f dst/photos/{1..9}";
+    bench.sh(make);
+    for line in [
+        "sync --delete src dst",
+        "sync --delete ./src/ dst/",
+        "sync --delete=during src dst",
+        "sync --watch --delete src dst",
+    ] {
+        let run = bench.dmover(line).expect_code(2);
+        assert!(run.stderr.contains("dst/src'") && run.stderr.contains("--yes"), "{}", run.tell());
+        assert!(run.stderr.contains("dmover sync --delete"), "{}", run.tell());
+        assert!(bench.exists("dst/photos/9") && !bench.exists("dst/d"), "{line}");
+    }
+    // Later passes as well, and what files and variables say is not meant for this command.
+    bench.dmover("sync src dst").expect_code(0);
+    bench.sh("mkdir -p c; printf '[sync]\\nmax-delete = 100\\n' > c/config.toml");
+    bench.dmover("sync --delete --config c/config.toml src dst").expect_code(2);
+    assert!(bench.exists("dst/photos/9"));
+    let listed = bench.dmover("sync -n -i --delete src dst").expect_code(0);
+    assert!(listed.text().contains("photos/9"), "{}", listed.tell());
+    bench.dmover("sync --delete --max-delete=50 src dst").expect_code(0);
+    assert_eq!(bench.sh("ls dst"), "d\n");
+    // The name is an ordinary one where the source has it too, or where a rule keeps it.
+    bench.sh("mkdir src/src dst/src; touch dst/src/x; mkdir dst/photos");
+    bench.dmover("sync --delete src dst").expect_code(0);
+    assert_eq!(bench.sh("ls dst dst/src"), "dst:\nd\nsrc\n\ndst/src:\n");
+    bench.sh("rmdir src/src");
+    bench.dmover("sync --delete --exclude /src src dst").expect_code(0);
+    assert!(bench.exists("dst/src"));
+}
+
+#[test]
+fn content_that_the_job_did_not_bring_does_not_go_unasked() {
+    for when in ["--delete", "--delete=after", "--delete=during"] {
+        let bench = Bench::new();
+        bench.sh("mkdir -p a/d b/d b/other; touch a/d/f b/d/f b/other/x");
+        let run = bench.dmover(&format!("sync {when} a b")).expect_code(2);
+        assert!(
+            run.stderr.contains("1 entry at its top") && run.stderr.contains("b/other"),
+            "{}",
+            run.tell()
+        );
+        // Also after a pass without deletes, and where only deeper directories have more.
+        bench.dmover("sync a b").expect_code(0);
+        let run = bench.dmover(&format!("sync {when} a b")).expect_code(2);
+        assert!(bench.exists("b/other/x"), "{}", run.tell());
+        bench.sh("mv b/other b/d");
+        for _ in 0..2 {
+            let run = bench.dmover(&format!("sync {when} a b")).expect_code(2);
+            assert!(run.stderr.contains("nothing is deleted"), "{}", run.tell());
+            assert!(bench.exists("b/d/other/x"), "{when}");
+        }
+        bench.dmover(&format!("sync {when} --yes a b")).expect_code(0);
+        assert!(!bench.exists("b/d/other"));
+        // From now on the content is the job's.
+        bench.sh("touch b/d/new");
+        bench.dmover(&format!("sync {when} a b")).expect_code(0);
+        assert!(!bench.exists("b/d/new"));
+    }
+}
+
+/// A destination that another tool has brought, without anything else in it, needs no word.
+#[test]
+fn a_destination_that_is_the_same_is_taken_over() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/d; touch a/d/f a/g; cp -a a b");
+    bench.dmover("sync --delete a b").expect_code(0);
+    bench.sh("rm a/g");
+    bench.dmover("sync --delete a b").expect_code(0);
+    assert_eq!(bench.sh("ls b"), "d\n");
+}
+
+#[test]
+fn more_than_half_does_not_go_unasked() {
+    for when in ["--delete", "--delete=after"] {
+        let bench = Bench::new();
+        bench.sh("mkdir a; touch a/{001..240}");
+        bench.dmover("sync a b").expect_code(0);
+        bench.sh("rm a/{001..140}; touch a/new-{001..500}");
+        let run = bench.dmover(&format!("sync {when} a b")).expect_code(2);
+        assert!(
+            run.stderr.contains("more than half") && run.stderr.contains("such as 'b/"),
+            "{}",
+            run.tell()
+        );
+        assert_eq!(bench.sh("ls b | wc -l").trim(), "740", "the rest arrives");
+        bench.dmover(&format!("sync {when} --yes a b")).expect_code(0);
+        bench.assert_same("a", "b");
+        // Of a few entries all may go.
+        bench.sh("mkdir c; touch c/{01..90}");
+        bench.dmover("sync c d").expect_code(0);
+        bench.sh("rm c/*; touch c/new");
+        bench.dmover(&format!("sync {when} c d")).expect_code(0);
+        assert_eq!(bench.sh("ls d"), "new\n");
+    }
+}
+
+/// Somebody at a terminal is asked.
+#[test]
+fn a_terminal_asks() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p src dst/src dst/photos; touch src/f");
+    let program = bench.dmover.program().display().to_string();
+    let state = "--state-dir state";
+    let asked = |answer: &str, code: i32| {
+        let script = format!(
+            "printf '{answer}\\n' | script -qec '{program} sync --delete {state} src dst' /dev/null > out || code=$?; echo $code; cat out"
+        );
+        let told = bench.sh(&format!("code=0; {script}"));
+        assert!(told.starts_with(&code.to_string()), "{told}");
+        assert!(told.contains("is that meant? [y/N]"), "{told}");
+    };
+    asked("n", 2);
+    assert!(bench.exists("dst/photos"));
+    asked("y", 0);
+    assert_eq!(bench.sh("ls dst"), "f\n");
+}

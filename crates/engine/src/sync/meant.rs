@@ -1,0 +1,152 @@
+//! Deletes that are perhaps not meant: habits of other tools, and destinations that hold something else.
+use dmover_model::{DeletePolicy, Identity, Name, PathBytes, TreePath};
+use dmover_plan::filter::Filter;
+use dmover_plan::temporary::is_temporary;
+use dmover_sys::directory::DirectoryReader;
+use dmover_sys::{Errno, OwnedFd, path, stat};
+use serde::{Deserialize, Serialize};
+
+use super::trash::is_trash;
+use crate::driver::Job;
+use crate::error::Fatal;
+use crate::mounts::MountTable;
+use crate::root::Root;
+use crate::verify::look_at;
+
+/// So many entries may go without a question, whatever share of the destination they are.
+pub(super) const FEW: u64 = 100;
+
+/// Why it is to be asked whether deletes are meant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unmeant {
+    /// More than half of the entries of the destination would go.
+    Half,
+    /// The destination had content when this job met it first, and no pass of the job has deleted since.
+    Foreign,
+}
+
+impl Unmeant {
+    /// Why, in words.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Half => "more than half of what DEST had would go".into(),
+            Self::Foreign => "DEST had content that this job did not bring".into(),
+        }
+    }
+}
+
+/// What the destination of a job has at its top before the job.
+struct Top {
+    /// Any entry that is not dmover's own.
+    any: bool,
+    /// Names that the source does not have and no rule excludes.
+    extra: Vec<Name>,
+}
+
+/// Refuses deletes that look like a habit, or like a destination that is not meant. Answers whether the destination has content.
+pub(crate) fn refuse_unmeant(
+    job: &Job,
+    root: &Root,
+    (mounts, state): (&MountTable, Option<Identity>),
+    delete: Option<&DeletePolicy>,
+    is_new: bool,
+) -> Result<bool, Fatal> {
+    let Some(side) = &root.destination else { return Ok(false) };
+    let opened = match &side.name {
+        Some(name) => path::open_directory_below(&side.parent, name.as_bytes()),
+        None => path::open_directory_at(&side.parent, b"."),
+    };
+    // It is made by the pass, or what is the matter is told when it is opened again.
+    let Ok(destination) = opened else { return Ok(false) };
+    let asks = delete.is_some_and(|delete| !delete.meant) && !job.spec.policy.dry_run;
+    let copy = asks.then(|| source_name(root)).flatten();
+    let filter = Filter::new(&job.spec.selection)
+        .map_err(|e| Fatal::refused(e.to_string(), "correct the rule"))?;
+    let is_extra = |name: &Name| -> Result<bool, Errno> {
+        let Some(found) = look_at(&destination, name.as_bytes())? else { return Ok(false) };
+        let found = mounts.metadata(&found);
+        Ok(filter.admits(name.as_bytes(), &found)
+            && look_at(&root.source.parent, name.as_bytes())?.is_none())
+    };
+    let is_own = |name: &Name| {
+        let found = stat::stat_at(&destination, name.as_bytes(), false);
+        let identity = found.is_ok().then(|| found.map(|found| mounts.identity(&found)).ok());
+        is_temporary(name.as_bytes())
+            || is_trash(&destination, name)
+            || (state.is_some() && identity.flatten() == state)
+    };
+    let shown = side.display.to_path();
+    if let Some(copy) = copy.filter(|name| is_extra(name) == Ok(true) && !is_own(name)) {
+        let inside = side.display.join(&TreePath::root().join(copy.as_bytes()));
+        let message = format!(
+            "--delete would remove '{}', which has the name of SOURCE, and everything else that only '{}' has",
+            inside.to_path().display(),
+            shown.display(),
+        );
+        let hint = format!(
+            "sync makes DEST as SOURCE is, not an entry in it. To go on with the copy: dmover sync --delete '{}' '{}'; \
+             if '{}' is to be as SOURCE is: --yes",
+            root.source.display.to_path().display(),
+            inside.to_path().display(),
+            shown.display(),
+        );
+        return Err(Fatal::Unmeant { message, hint });
+    }
+    if !is_new {
+        return Ok(true);
+    }
+    let top = read_top(&destination, &is_extra, &is_own);
+    if let Some(first) = top.extra.first().filter(|_| asks) {
+        let example = side.display.join(&TreePath::root().join(first.as_bytes()));
+        let (count, what) =
+            (top.extra.len(), if top.extra.len() == 1 { "entry" } else { "entries" });
+        let message = format!(
+            "'{}' has content that dmover did not bring: --delete would remove {count} {what} at its top, such as '{}', \
+             and everything below",
+            shown.display(),
+            example.to_path().display(),
+        );
+        let inside = source_name(root).map(|name| TreePath::root().join(name.as_bytes()));
+        let inside = inside.map_or_else(|| side.display.clone(), |name| side.display.join(&name));
+        let hint = format!(
+            "look at what would go by --dry-run --itemize; --yes says that it is meant. To make a copy in it: \
+             dmover sync '{}' '{}'",
+            root.source.display.to_path().display(),
+            inside.to_path().display(),
+        );
+        return Err(Fatal::Unmeant { message, hint });
+    }
+    Ok(top.any)
+}
+
+fn read_top(
+    destination: &OwnedFd,
+    is_extra: &dyn Fn(&Name) -> Result<bool, Errno>,
+    is_own: &dyn Fn(&Name) -> bool,
+) -> Top {
+    let mut top = Top { any: false, extra: Vec::new() };
+    let read = path::open_directory_at(destination, b".").and_then(|fd| {
+        DirectoryReader::default().read(&fd, |name, _| -> Result<bool, Errno> {
+            let name = Name::new(name).map_err(|_| Errno::ILSEQ)?;
+            let extra = is_extra(&name)?;
+            if (extra || !top.any) && !is_own(&name) {
+                top.any = true;
+                top.extra.extend(Some(name).filter(|_| extra));
+            }
+            Ok(true)
+        })
+    });
+    if read.is_err() {
+        // What cannot be looked at is not known to be dmover's.
+        top.any = true;
+    }
+    top.extra.sort_unstable();
+    top
+}
+
+/// The last component of SOURCE, as it was typed.
+fn source_name(root: &Root) -> Option<Name> {
+    let PathBytes(bytes) = &root.source.display;
+    let last = bytes.split(|byte| *byte == b'/').rfind(|part| !part.is_empty())?;
+    Name::new(last).ok().filter(|name| !matches!(name.as_bytes(), b"." | b".."))
+}
