@@ -27,6 +27,22 @@ fn is_plain(c: char) -> bool {
     !(c.is_control() || direction)
 }
 
+/// Lines for a terminal: what could move the cursor or reverse the text is escaped as three octal digits.
+pub fn printable(lines: &[u8]) -> Vec<u8> {
+    let mut out = String::with_capacity(lines.len());
+    for chunk in lines.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\n' || is_plain(c) {
+                out.push(c);
+            } else {
+                c.encode_utf8(&mut [0; 4]).bytes().for_each(|b| escape(&mut out, b));
+            }
+        }
+        chunk.invalid().iter().for_each(|b| escape(&mut out, *b));
+    }
+    out.into_bytes()
+}
+
 /// The form `$'…'` of bash, which can express any byte.
 fn ansi_c_quoted(path: &[u8]) -> String {
     let mut out = String::from("$'");

@@ -1,7 +1,9 @@
 //! Files to hash or to check: from arguments, from lists, and from batch lines.
-use dmover_digest::lines::{self, Entry};
+use dmover_digest::lines::{self, Entry, Form};
 use dmover_engine::SumSupply;
-use dmover_model::{ByteRange, Expected, HashType, PathBytes, Subject, SumItem, percent_decode};
+use dmover_model::{
+    ByteRange, Expected, Guess, HashType, PathBytes, Subject, SumItem, percent_decode,
+};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -185,7 +187,7 @@ impl Tally {
 
     fn found(&self, entry: &Entry) {
         self.good.fetch_add(1, Ordering::Relaxed);
-        if !entry.hash_is_certain && entry.hash == HashType::Blake3 {
+        if !entry.hash_is_certain {
             self.guessed.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -198,13 +200,20 @@ fn subject(path: &[u8]) -> Subject {
 
 /// `leaf`: bytes of a leaf and a piece where a line of mutil leaves them to the command line.
 fn wanted(
-    Entry { name, hash, form, digests, .. }: Entry,
+    Entry { name, hash, hash_is_certain, form, digests }: Entry,
     (leaf, piece): (Option<u64>, Option<u64>),
 ) -> Wanted {
     let given = leaf.filter(|_| form.mutil);
     let piece = form.piece.or(piece.or(given).filter(|_| form.mutil && digests.len() > 1));
-    let expected = Expected { hash, leaf: form.leaf.or(given), piece, digests };
-    Wanted { subject: subject(&name), range: form.range, expected: Some(expected) }
+    let subject = subject(&name);
+    // Standard input cannot be read again. Of no other length are two functions equally strong.
+    let is_guess = !hash_is_certain
+        && hash == HashType::Blake3
+        && form == Form::PLAIN
+        && subject != Subject::Stdin;
+    let guess = is_guess.then_some(Guess::First);
+    let expected = Expected { hash, leaf: form.leaf.or(given), piece, digests, guess };
+    Wanted { subject, range: form.range, expected: Some(expected) }
 }
 
 fn batch_line(line: &[u8]) -> Result<Vec<Wanted>, String> {

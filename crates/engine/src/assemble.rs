@@ -117,6 +117,7 @@ impl Engine {
             privilege: Privilege::of_process(privileged, facts.umask),
             layout: parts.layout,
             kept_times: Mutex::default(),
+            guesses_sha256: AtomicBool::new(false),
             unflushed: Unflushed::default(),
             sealed: Mutex::default(),
             known: Mutex::new(Known::new(memory / 4, parts.spill_directory)),

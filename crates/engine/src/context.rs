@@ -101,6 +101,8 @@ pub struct Engine {
     pub(crate) known: Mutex<Known>,
     /// Times that directories are to have once repairs below them have ended.
     pub(crate) kept_times: Mutex<HashMap<TreePath, Times>>,
+    /// Digests of 64 digits of which nothing says what they are were SHA-256 so far.
+    pub(crate) guesses_sha256: AtomicBool,
     /// Content that could not be flushed into files that stay.
     pub(crate) unflushed: Unflushed,
     /// Content of large files with several names, until the other names are linked.

@@ -47,8 +47,8 @@ pub use policy::{
 };
 pub use record::{Body, Content, Extended, NamedDigest, Record};
 pub use sum::{
-    ConcludeTask, DigestPolicy, Expected, FileDigest, HashTask, HashedFile, HashedPieces, Subject,
-    SumItem, Verdict,
+    ConcludeTask, DigestPolicy, Expected, FileDigest, Guess, HashTask, HashedFile, HashedPieces,
+    Subject, SumItem, Verdict,
 };
 pub use sync::{
     DeleteLimit, DeletePolicy, DeleteWhen, ExtraName, ExtraNames, Share, SnapshotPolicy, SyncPolicy,

@@ -76,9 +76,32 @@ pub struct Expected {
     pub piece: Option<u64>,
     /// The digests.
     pub digests: Vec<Digest>,
+    /// The function was guessed.
+    #[serde(default)]
+    pub guess: Option<Guess>,
+}
+
+/// What a digest of 64 digits may be that no line and nobody says: BLAKE3 or SHA-256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Guess {
+    /// The other function was not tried yet.
+    First,
+    /// It was.
+    Last,
 }
 
 impl Expected {
+    /// The same with the other function. `None`: there is none.
+    #[must_use]
+    pub fn guessed_otherwise(&self, guess: Guess) -> Option<Self> {
+        let hash = match (self.guess?, self.hash) {
+            (Guess::First, HashType::Blake3) => HashType::Sha256,
+            (Guess::First, HashType::Sha256) => HashType::Blake3,
+            _ => return None,
+        };
+        Some(Self { hash, guess: Some(guess), ..self.clone() })
+    }
+
     /// How the digest of `length` bytes is put together.
     pub fn policy(&self) -> DigestPolicy {
         DigestPolicy {

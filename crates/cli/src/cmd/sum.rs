@@ -231,7 +231,7 @@ fn check_words(args: &SumArgs, [bad, failed, differ, equal]: [u64; 4], guessed: 
         crate::print::say(&format!("dmover: error: {what}"));
     } else if differ > 0 && equal == 0 && guessed > 0 {
         crate::print::say(
-            "  hint: digests of 64 digits were taken for BLAKE3; if they are SHA-256, add -a sha256",
+            "  hint: the lines do not say which digests they are; if it is not MD5, SHA or BLAKE3, name it by -a",
         );
     }
 }

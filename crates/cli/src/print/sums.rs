@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::text::TextPrinter;
 use super::{Sizes, counted};
+use crate::quote::printable;
 
 /// Results that wait for an earlier file of the list may have so many bytes; beyond that they come as they come.
 const WAITING_MAX: usize = 16 << 20;
@@ -196,6 +197,7 @@ impl Sink {
 
 impl Out {
     fn put(&mut self, number: Option<u64>, text: Vec<u8>) -> std::io::Result<()> {
+        let text = if self.is_terminal { printable(&text) } else { text };
         match number {
             Some(number) if number > self.next => {
                 self.waiting_bytes += text.len() + size_of::<(u64, Vec<u8>)>();

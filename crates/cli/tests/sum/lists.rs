@@ -108,8 +108,8 @@ fn lines_that_say_nothing_never_pass() {
     let run = bench.dmover("sum -c good empty").expect_code(1);
     assert!(words(&run).contains("empty: no line has digest and name"), "{}", run.tell());
     // The usual mistake is told.
-    let run = bench.dmover_with("sum -c", format!("{good}\n")).expect_code(1);
-    assert!(words(&run).contains("add -a sha256"), "{}", run.tell());
+    let run = bench.dmover_with("sum -c", format!("{}  f\n", "0".repeat(32))).expect_code(1);
+    assert!(words(&run).contains("name it by -a"), "{}", run.tell());
     // A list that ends in the middle of a line.
     let run = bench.dmover_with("sum -c -a sha256", good[..40].to_owned()).expect_code(1);
     assert!(words(&run).contains("line 1:"), "{}", run.tell());
@@ -210,4 +210,50 @@ fn lists_of_mutil_are_checked() {
             .expect_code(0);
         bench.dmover_with("sum -c -a md5 --hash-leaf-size 2M --status", list).expect_code(1);
     }
+}
+
+#[test]
+fn a_list_of_sha256_is_checked_without_a_word_about_it() {
+    let bench = with_files();
+    for list in [
+        "sum -a sha256 . > ../l",
+        "sum . > ../l",
+        "sum -a sha256 empty > ../l; \"$0\" sum one large >> ../l",
+    ] {
+        let program = super::bench::PROGRAM;
+        bench.sh(&format!("set -- ; bash -ec '\"$0\" {list}' \"{program}\""));
+        let said = bench.sh(&format!("\"{program}\" sum -c --split-size=1M ../l | cat -v"));
+        assert_eq!(said.lines().count(), bench.sh("cat -v ../l").lines().count());
+        assert!(said.lines().all(|line| line.ends_with(": OK")), "{list}: {said}");
+    }
+    bench.sh("sha256sum one large > ../l; echo >> one");
+    let run = bench.dmover("sum -c ../l").expect_code(1);
+    assert_eq!(lines(&run), ["one: FAILED", "large: OK"]);
+    assert!(words(&run).contains("1 computed digest did NOT match"), "{}", run.tell());
+    bench.sh("rm ../l");
+}
+
+#[test]
+fn no_name_controls_a_terminal() {
+    let bench = Bench::new();
+    bench.sh(r"mkdir d; printf x > d/$'a\e[2Jb\xff'; printf x > d/plain");
+    let program = super::bench::PROGRAM;
+    let seen = |line: &str| {
+        bench.sh(&format!(
+            "python3 - <<'END' | od -An -c | tr -d ' \\n'
+import pty, sys
+def read(fd):
+    import os
+    return os.read(fd, 65536)
+pty.spawn(['{program}'] + '{line}'.split(), read)
+END"
+        ))
+    };
+    bench.sh(&format!("\"{program}\" sum d > l"));
+    for line in ["sum d", "sum -c l"] {
+        let seen = seen(line);
+        assert!(seen.contains(r"a\033[2Jb\377") && seen.contains("plain"), "{line}: {seen}");
+    }
+    // A pipe gets names as they are.
+    assert_eq!(bench.sh(&format!("\"{program}\" sum d | grep -ac $'\\e'")), "1\n");
 }
