@@ -1,5 +1,6 @@
 //! The coordinator's side: hands tasks out, knows who has them, hears what movers say.
 use async_nats::jetstream::{self, kv};
+use bytes::Bytes;
 use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
 use dmover_engine::{Engine, Fact, Fatal, Fleet, Fleets, JobOffer, Told};
 use dmover_model::{Limit, Outcome, Task};
@@ -7,7 +8,7 @@ use dmover_observe::{CLASSES, MoverView};
 use dmover_plan::leases::Leases;
 use dmover_plan::opinions::Opinions;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -19,9 +20,11 @@ use crate::identity::Trust;
 use crate::link::Link;
 use crate::members::Members;
 use crate::message::{
-    self, Call, Control, Describe, MoverInfo, ONE_VERSION, OfferRecord, PROTOCOL, Reply,
+    self, Call, Control, Describe, MoverInfo, ONE_VERSION, OfferRecord, OutcomeMessage, PROTOCOL,
+    Reply,
 };
 use crate::offered::{Offered, Refused, put, refuse_others, take_over, unavailable};
+use crate::seal::{self, Kind, Purpose};
 use crate::streams::{self, Names};
 
 /// More tasks than this wait for each other mover: then one may be taken ahead.
@@ -40,9 +43,13 @@ const BEGIN_TELL: Duration = Duration::from_secs(3);
 const FAREWELL: Duration = Duration::from_secs(10);
 
 mod claims;
+mod keyring;
 mod loops;
+mod meeting;
 mod pool;
-use loops::{LOOK_EVERY, answer_all, hear_all, hear_logs, look_after, publish_all};
+use keyring::Keyring;
+use loops::{LOOK_EVERY, hear_all, hear_logs, look_after, publish_all};
+use meeting::{answer_all, refuse};
 use pool::share_limits;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -118,6 +125,8 @@ struct Issued {
     task: Task,
     /// What was said, whether it is the end, and whether it is errors that may be the mover's fault.
     heard: Heard<(Told, Outcome, bool, bool)>,
+    /// The digest of the message that it was published in.
+    digest: Option<[u8; 32]>,
 }
 
 struct Shared {
@@ -128,6 +137,9 @@ struct Shared {
     leases: Mutex<Leases<Issued>>,
     facts: Mutex<Vec<Fact>>,
     members: Mutex<Members>,
+    keyring: Mutex<Keyring>,
+    /// What is told to all movers is numbered.
+    told_number: AtomicU64,
     opinions: Mutex<Opinions>,
     control: Mutex<Control>,
     said: Mutex<Vec<Reported>>,
@@ -193,6 +205,8 @@ impl NatsFleet {
             leases: Mutex::new(Leases::new(lease_ms + lease_ms / 10)),
             facts: Mutex::default(),
             members: Mutex::default(),
+            keyring: Mutex::default(),
+            told_number: AtomicU64::new(0),
             opinions: Mutex::default(),
             control: Mutex::default(),
             said: Mutex::default(),
@@ -284,7 +298,7 @@ impl Shared {
         if *control == before {
             return;
         }
-        let body = message::encode(&*control);
+        let body = self.telling(*control);
         drop(control);
         let (client, subject) = (self.link.client.clone(), self.names.tell_subject());
         self.link.runtime.spawn(async move {
@@ -293,6 +307,13 @@ impl Shared {
                 tracing::debug!(%error, "movers cannot be told");
             }
         });
+    }
+
+    /// A message to all movers.
+    fn telling(&self, control: Control) -> Bytes {
+        let number = self.told_number.fetch_add(1, Ordering::SeqCst) + 1;
+        let body = message::encode(&(number, control));
+        seal::sign(&self.trust.identity, Purpose::Told, &self.names, (b"", &body))
     }
 
     /// Of which classes somebody waits for work and there is none.
@@ -334,11 +355,17 @@ impl Shared {
                 self.steer_work();
                 Reply::Noted
             }
-            Call::Ping => {
-                let record = lock(&self.record);
-                Reply::Pong(record.body.host.clone(), record.body.pid)
-            }
-            Call::Hello { info, clock_ms } => self.welcome(info, clock_ms, now),
+            // It was heard where signatures are looked at.
+            Call::Hello { .. } => Reply::Noted,
+            Call::Join(mover) => match lock(&self.keyring).info(mover) {
+                Some(info) => {
+                    let (who, cores) = (info.describe(), info.cores);
+                    tracing::info!(mover = who, cores, "a mover has come");
+                    lock(&self.members).welcome(info, now);
+                    Reply::Noted
+                }
+                None => Reply::Stranger,
+            },
             Call::Unable { info, why, has_worked } => {
                 tracing::warn!(mover = info.describe(), why, "a mover cannot work for the job");
                 if has_worked {
@@ -347,7 +374,7 @@ impl Shared {
                 self.tell_unable(&info, &why);
                 Reply::Noted
             }
-            Call::Claim { mover, numbers, facts } => self.claim(mover, numbers, facts),
+            Call::Claim { mover, tasks, facts } => self.claim(mover, tasks, facts),
             Call::Renew { mover, held, load, clock_ms } => {
                 let Some(news) = lock(&self.members).heard(mover, load, now) else {
                     return Reply::Stranger;
@@ -427,19 +454,20 @@ impl Shared {
         }
     }
 
-    fn welcome(&self, info: MoverInfo, clock_ms: i64, now: u64) -> Reply {
+    /// Why a mover that has proved who it is may not work for the job. `None`: it may.
+    fn objection(&self, info: &MoverInfo, clock_ms: i64) -> Option<Reply> {
         if info.protocol != PROTOCOL {
             let own = env!("CARGO_PKG_VERSION");
             let why = format!(
                 "the coordinator is dmover {own} (protocol {PROTOCOL}), this mover is dmover {} (protocol {})",
                 info.version, info.protocol
             );
-            self.tell_unable(&info, &why);
-            return Reply::Refused { why, hint: ONE_VERSION.into() };
+            self.tell_unable(info, &why);
+            return Some(Reply::Refused { why, hint: ONE_VERSION.into() });
         }
         if !lock(&self.record).body.is_for(&info.labels) {
             let why = "the job is for movers with other labels".into();
-            return Reply::Refused { why, hint: "start movers that have them".into() };
+            return Some(Reply::Refused { why, hint: "start movers that have them".into() });
         }
         match Distance::between(clock_ms, clock::now_ms()) {
             Distance::Small => {}
@@ -450,13 +478,11 @@ impl Shared {
             Distance::TooLarge(apart) => {
                 let why = format!("its clock is {apart} that of the coordinator");
                 let hint = "set both clocks (NTP)";
-                self.tell_unable(&info, &format!("{why}; {hint}"));
-                return Reply::Refused { why, hint: hint.into() };
+                self.tell_unable(info, &format!("{why}; {hint}"));
+                return Some(Reply::Refused { why, hint: hint.into() });
             }
         }
-        tracing::info!(mover = info.describe(), cores = info.cores, "a mover has come");
-        lock(&self.members).welcome(info, now);
-        Reply::Welcome
+        None
     }
 
     /// Puts something into the hands of the driver.
@@ -466,10 +492,21 @@ impl Shared {
         self.saying.notify_all();
     }
 
-    /// Hears what movers have said.
-    fn hear_bundle(&self, bundle: &[u8]) -> Result<(), String> {
+    /// Hears what movers have said, and nobody else.
+    fn hear_bundle(&self, bytes: &[u8]) -> Result<(), String> {
+        let envelope = seal::open(bytes);
+        let heard = envelope.as_ref().and_then(|e| lock(&self.keyring).hear(Kind::Outcome, e));
+        let Some((by, bundle)) = heard else {
+            refuse("an outcome");
+            return Ok(());
+        };
         for message in message::unbundle(bundle)? {
-            self.hear(message::decode(message)?);
+            let said: OutcomeMessage = message::decode(message)?;
+            if said.mover == by {
+                self.hear(said);
+            } else {
+                refuse("an outcome in the name of another mover");
+            }
         }
         Ok(())
     }
@@ -539,7 +576,8 @@ impl Dispatch for NatsFleet {
                 continue;
             }
             let class = Class::of(&task);
-            let number = leases.offer(class, Issued { task, heard: Heard::default() }, now);
+            let number =
+                leases.offer(class, Issued { task, heard: Heard::default(), digest: None }, now);
             // The channel lives as long as the run.
             let _ = self.shared.outgoing.send(number);
         }
@@ -606,7 +644,7 @@ impl Dispatch for NatsFleet {
             };
             let control = Control { closed: true, ..*lock(&shared.control) };
             let told = shared.names.tell_subject();
-            let _ = shared.link.client.publish(told, message::encode(&control)).await;
+            let _ = shared.link.client.publish(told, shared.telling(control)).await;
             if is_ours
                 && let Err(error) =
                     store.delete_expect_revision(&shared.names.job, Some(revision)).await

@@ -9,6 +9,7 @@
 
 mod address;
 mod broker;
+mod channel;
 mod clock;
 mod coordinator;
 mod heard;
@@ -21,6 +22,7 @@ mod mover;
 mod offered;
 pub mod placement;
 mod remote;
+mod seal;
 mod secret;
 mod streams;
 mod tls;

@@ -11,7 +11,8 @@ use tokio::sync::watch;
 
 use crate::address::{Address, Secret};
 use crate::impostor::Watch;
-use crate::message::{self, Call, Reply};
+use crate::message::{self, Reply};
+use crate::seal::PING;
 use crate::{streams, tls};
 
 /// The first connection is waited for no longer.
@@ -95,14 +96,19 @@ impl Link {
         }
     }
 
-    /// Asks a coordinator. `None`: there was no answer.
-    pub async fn call(&self, job: &str, run: u64, call: &Call) -> Option<Reply> {
-        let request =
-            async_nats::Request::new().payload(message::encode(call)).timeout(Some(ANSWER_WITHIN));
-        let subject = streams::call_subject(job, run);
+    /// Asks a coordinator whether it lives. `None`: there was no answer. Anybody could give one, so it is no proof of anything but that it
+    /// is better to wait.
+    pub async fn ping(&self, job: &str, run: u64) -> Option<Reply> {
+        let answer = self.request(streams::call_subject(job, run), Bytes::from_static(PING)).await;
+        decode_or_log(&answer?)
+    }
+
+    /// Asks whoever hears a subject. `None`: there was no answer.
+    pub async fn request(&self, subject: String, payload: Bytes) -> Option<Bytes> {
+        let request = async_nats::Request::new().payload(payload).timeout(Some(ANSWER_WITHIN));
         let answer = self.unless_cut(self.client.send_request(subject, request)).await?;
         let answer = answer.inspect_err(|error| tracing::debug!(%error, "no answer")).ok()?;
-        decode_or_log(&answer.payload)
+        Some(answer.payload)
     }
 
     /// Publishes into a stream and waits until it is there.

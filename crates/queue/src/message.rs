@@ -10,7 +10,6 @@ use dmover_plan::stragglers::Done;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::clock;
 use crate::identity::{Identity, Trust, is_signed_by};
 
 /// Number of the protocol between coordinator and movers. Others are refused.
@@ -191,7 +190,15 @@ pub(crate) enum Call {
         info: MoverInfo,
         /// What time it is there, in milliseconds since 1970.
         clock_ms: i64,
+        /// Counts how often it has said so.
+        turn: u32,
+        /// The public half of its fresh key.
+        key: [u8; 32],
+        /// The digest of the offer that it has seen.
+        offer: [u8; 32],
     },
+    /// Now it does.
+    Join(MoverId),
     /// It cannot, and why.
     Unable {
         info: MoverInfo,
@@ -199,8 +206,8 @@ pub(crate) enum Call {
         /// It could before, and had tasks.
         has_worked: bool,
     },
-    /// It was handed tasks. `facts`: how many it knows.
-    Claim { mover: MoverId, numbers: Vec<u32>, facts: u32 },
+    /// It was handed tasks: their numbers, and digests of what they say. `facts`: how many it knows.
+    Claim { mover: MoverId, tasks: Vec<(u32, [u8; 32])>, facts: u32 },
     /// It is there and has these in hand; nothing has moved in them for so many milliseconds.
     Renew { mover: MoverId, held: Vec<(u32, u64)>, load: Load, clock_ms: i64 },
     /// Threads there wait for work of these classes. Nothing is answered.
@@ -209,13 +216,18 @@ pub(crate) enum Call {
     Ask { mover: MoverId, question: Question },
     /// It leaves; what it still has is not going to be done.
     Bye(MoverId),
-    /// Is anybody there?
-    Ping,
 }
 
 impl Call {
-    pub fn hello(info: &MoverInfo) -> Self {
-        Self::Hello { info: info.clone(), clock_ms: clock::now_ms() }
+    /// Who says it, of those that need keys to say it.
+    pub fn mover(&self) -> Option<MoverId> {
+        match self {
+            Self::Hello { .. } | Self::Unable { .. } => None,
+            Self::Join(mover) | Self::Waiting(mover, _) | Self::Bye(mover) => Some(*mover),
+            Self::Claim { mover, .. } | Self::Renew { mover, .. } | Self::Ask { mover, .. } => {
+                Some(*mover)
+            }
+        }
     }
 }
 
@@ -241,7 +253,10 @@ pub(crate) struct Load {
 /// What the coordinator answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    Welcome,
+    /// It has proved who it is. `key`: the public half of the coordinator's fresh key.
+    Welcome {
+        key: [u8; 32],
+    },
     Refused {
         why: String,
         /// What to do.
@@ -257,6 +272,8 @@ pub(crate) enum Reply {
         facts: Vec<Fact>,
         /// So many more it may take before it has threads for them.
         spare: u32,
+        /// These are not what the coordinator has published under their numbers.
+        forged: Vec<u32>,
     },
     /// They may be, but not now.
     Later,

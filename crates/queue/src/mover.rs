@@ -2,13 +2,14 @@
 use async_nats::jetstream::kv;
 use dmover_engine::queue::Class;
 use dmover_engine::{
-    Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason, mounts_here,
+    Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason,
+    mounts_here,
 };
 use dmover_observe::{Board, Counters, NicView, SessionView, overhear};
 use dmover_plan::stragglers::Done;
 use dmover_sys::network::{Interface, interfaces};
 use futures_util::StreamExt;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -16,11 +17,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
+use crate::channel::Channel;
 use crate::identity::Trust;
 use crate::link::Link;
 use crate::message::{Call, Describe, MoverInfo, ONE_VERSION, OfferRecord, PROTOCOL, Reply};
 use crate::remote::{RemoteDesk, RemoteQueue};
-use crate::streams::{self, Names};
+use crate::streams;
 
 /// How often movers are looked at.
 const TURN: Duration = Duration::from_millis(5);
@@ -81,8 +83,8 @@ pub type Sessions = Arc<Board<BTreeMap<String, SessionView>>>;
 enum News {
     Offer(Box<OfferRecord>),
     Gone(String),
-    /// This process does not work for a job any more.
-    Left(String),
+    /// This process does not work for a job any more; its coordinator may have ended this run.
+    Left(String, Option<u64>),
 }
 
 /// A job that is worked for.
@@ -159,11 +161,21 @@ impl Mover {
         let mut offers: HashMap<String, Box<OfferRecord>> = HashMap::new();
         let mut sessions: HashMap<String, Session> = HashMap::new();
         let mut tried: HashMap<(String, u64), Instant> = HashMap::new();
+        // Runs whose coordinators have said that they have ended.
+        let mut over: HashSet<(String, u64)> = HashSet::new();
         let (mut joined, mut idle_since) = (0, Instant::now());
         while !self.leaving.load(Ordering::SeqCst) {
             match news.recv_timeout(Duration::from_millis(100)) {
                 Ok(News::Offer(offer)) => {
-                    offers.insert(offer.job.clone(), offer);
+                    let (job, run) = (offer.job.clone(), offer.run);
+                    if over.contains(&(job.clone(), run)) {
+                        tracing::warn!(
+                            job,
+                            "refused an offer of a run that has ended: somebody has put it again"
+                        );
+                        continue;
+                    }
+                    offers.insert(job, offer);
                 }
                 Ok(News::Gone(job)) => {
                     offers.remove(&job);
@@ -171,7 +183,13 @@ impl Mover {
                         session.over.store(true, Ordering::SeqCst);
                     }
                 }
-                Ok(News::Left(job)) => {
+                Ok(News::Left(job, ended)) => {
+                    if let Some(run) = ended {
+                        over.insert((job.clone(), run));
+                        if offers.get(&job).is_some_and(|offer| offer.run == run) {
+                            offers.remove(&job);
+                        }
+                    }
                     tracing::info!(job, "no longer at work for a job");
                     // Another run of it may be offered by now.
                     if let Some(session) = sessions.remove(&job) {
@@ -237,9 +255,12 @@ impl Mover {
         let thread = std::thread::Builder::new()
             .name(format!("job-{}", offer.job))
             .spawn(move || {
-                let left = Leaving { job: offer.job.clone(), tell };
-                if let Err(error) = worker.work(&offer) {
-                    tracing::warn!(job = left.job, %error, "this mover cannot work for a job");
+                let mut left = Leaving { job: offer.job.clone(), ended: None, tell };
+                match worker.work(&offer) {
+                    Ok(has_ended) => left.ended = has_ended.then_some(offer.run),
+                    Err(error) => {
+                        tracing::warn!(job = left.job, %error, "this mover cannot work for a job");
+                    }
                 }
             })
             .map_err(Fatal::Thread)?;
@@ -274,13 +295,15 @@ pub fn nics() -> Vec<NicView> {
 /// Says that a session has ended, however it has.
 struct Leaving {
     job: String,
+    /// The run that its coordinator has ended.
+    ended: Option<u64>,
     tell: mpsc::Sender<News>,
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
         // Whoever has gone himself needs no news.
-        let _ = self.tell.send(News::Left(std::mem::take(&mut self.job)));
+        let _ = self.tell.send(News::Left(std::mem::take(&mut self.job), self.ended));
     }
 }
 
@@ -354,34 +377,28 @@ struct Worker {
 }
 
 impl Worker {
-    fn call(&self, names: &Names, call: &Call) -> Option<Reply> {
-        self.link.runtime.block_on(self.link.call(&names.job, names.run, call))
-    }
-
-    fn work(&self, record: &OfferRecord) -> Result<(), Fatal> {
-        let names = Names { job: record.job.clone(), run: record.run };
+    /// Answers whether its coordinator has ended the run.
+    fn work(&self, record: &OfferRecord) -> Result<bool, Fatal> {
+        let channel = Channel::new(&self.link, &self.trust, self.info.id, record);
+        let runtime = &self.link.runtime;
         if record.protocol != PROTOCOL {
-            // The coordinator says so, with both versions.
-            let why = match self.call(&names, &Call::hello(&self.info)) {
-                Some(Reply::Refused { why, .. }) => why,
-                _ => {
-                    let (theirs, own) = (&record.version, env!("CARGO_PKG_VERSION"));
-                    let number = record.protocol;
-                    format!(
-                        "the coordinator is dmover {theirs} (protocol {number}), this mover is \
-                         dmover {own} (protocol {PROTOCOL})"
-                    )
-                }
-            };
+            // A coordinator that understands it tells a person of this mover.
+            let _ = runtime.block_on(channel.meet(&self.info));
+            let (theirs, own) = (&record.version, env!("CARGO_PKG_VERSION"));
+            let number = record.protocol;
+            let why = format!(
+                "the coordinator is dmover {theirs} (protocol {number}), this mover is \
+                 dmover {own} (protocol {PROTOCOL})"
+            );
             return Err(Fatal::refused(why, ONE_VERSION));
         }
         let mut has_worked = false;
-        let joined = self.join(record, &names, &mut has_worked);
+        let channel = Arc::new(channel);
+        let joined = self.join(record, &channel, &mut has_worked);
         if let Err(error) = &joined {
-            let (info, why) = (self.info.clone(), error.to_string());
             // Trouble of another kind says nothing about what was done.
             let has_worked = has_worked && matches!(error, Fatal::Refused { .. });
-            self.call(&names, &Call::Unable { info, why, has_worked });
+            runtime.block_on(channel.excuse(&self.info, error.to_string(), has_worked));
         }
         joined
     }
@@ -389,23 +406,22 @@ impl Worker {
     fn join(
         &self,
         record: &OfferRecord,
-        names: &Names,
+        channel: &Arc<Channel>,
         has_worked: &mut bool,
-    ) -> Result<(), Fatal> {
+    ) -> Result<bool, Fatal> {
         let offer: JobOffer = record.verify(&self.trust).map_err(|why| {
             let hint = "have the same key in the state directories of job and mover, or name it with --trust";
             Fatal::refused(why, hint)
         })?;
+        // Nothing is looked at for an offer that may be an old one.
+        let runtime = &self.link.runtime;
+        runtime.block_on(channel.meet(&self.info))?;
+        let names = &channel.names;
         let log = record.wants_log.then(|| overhear(LOG_BEHIND));
         let switch = Arc::new(Switch::default());
         let patience = Duration::from_millis(record.lease_ms);
-        let desk = RemoteDesk {
-            link: Arc::clone(&self.link),
-            names: names.clone(),
-            id: self.info.id,
-            over: Arc::clone(&self.over),
-            patience,
-        };
+        let (over, way) = (Arc::clone(&self.over), Arc::clone(channel));
+        let desk = RemoteDesk { channel: way, over, patience };
         let place = MoverPlace {
             threads: self.options.threads,
             memory_bytes: self.options.memory_bytes,
@@ -418,9 +434,8 @@ impl Worker {
         };
         let engine = Joining::new(&offer, place)?;
         let places = engine.places() as u32;
-        match self.call(names, &Call::hello(&self.info)) {
-            Some(Reply::Welcome) => {}
-            Some(Reply::Refused { why, hint }) => return Err(Fatal::refused(why, hint)),
+        match runtime.block_on(channel.call(&Call::Join(self.info.id))) {
+            Some(Reply::Noted) => {}
             _ => {
                 let hint = "it is tried again";
                 return Err(Fatal::unavailable("the coordinator does not answer", hint));
@@ -428,7 +443,7 @@ impl Worker {
         }
         tracing::info!(job = names.job, "at work for a job");
         let class = self.options.class;
-        let queue = RemoteQueue::new(&self.link, names, (&self.info, class), record.lease_ms);
+        let queue = RemoteQueue::new(channel, (&self.info, class), record.lease_ms);
         queue.tell_load(places, None, Done::default(), (0, 0));
         queue.begin(engine.learner());
         if let Some(log) = log {
@@ -449,11 +464,12 @@ impl Worker {
         // Whoever still waits for an answer has nothing to wait for.
         self.over.store(true, Ordering::SeqCst);
         joined.end();
-        if !queue.control().closed {
-            self.call(names, &Call::Bye(self.info.id));
+        let closed = queue.control().closed;
+        if !closed {
+            runtime.block_on(channel.call(&Call::Bye(self.info.id)));
         }
         tracing::info!(job = names.job, mover = self.info.describe(), "left a job");
-        ended
+        ended.map(|()| closed)
     }
 
     fn keep_at_it(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::link::Link;
-use crate::message::{Call, OfferRecord, Reply};
+use crate::message::{OfferRecord, Reply};
 use crate::streams::{self, Names};
 
 /// What stands in the bucket of jobs.
@@ -98,7 +98,7 @@ pub(crate) async fn take_over(
 
 /// Leaves a job to the coordinator that answers for it.
 async fn refuse_living(link: &Arc<Link>, old: &OfferRecord) -> Result<(), Refused> {
-    match link.call(&old.job, old.run, &Call::Ping).await {
+    match link.ping(&old.job, old.run).await {
         Some(Reply::Pong(host, pid)) => {
             let message = format!("job {} is run by process {pid} on {host}", old.job);
             let hint = "wait for it, or stop it first";

@@ -2,7 +2,7 @@
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
 use dmover_engine::queue::{Class, Gate, Lease, Queue};
-use dmover_engine::{Answer, Desk, Fact, Question, Told};
+use dmover_engine::{Answer, Desk, Fact, Fatal, Question, Told};
 use dmover_model::{Limit, Outcome};
 use dmover_observe::{CLASSES, LogLine};
 use dmover_plan::leases::MoverId;
@@ -13,10 +13,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
+use crate::channel::Channel;
 use crate::clock;
 use crate::link::{Link, decode_or_log};
 use crate::message::{self, Call, Control, Load, LogMessage, MoverInfo, Reply, TaskMessage};
 use crate::mover::nics;
+use crate::seal::Kind;
 use crate::streams::{self, Names};
 
 mod sending;
@@ -44,6 +46,7 @@ type Learner = Arc<dyn Fn(Fact) + Send + Sync>;
 /// The queue of one run, as a process with movers sees it.
 pub(crate) struct RemoteQueue {
     link: Arc<Link>,
+    channel: Arc<Channel>,
     names: Names,
     id: MoverId,
     info: MoverInfo,
@@ -77,15 +80,15 @@ pub(crate) struct RemoteQueue {
 impl RemoteQueue {
     /// `class`: the one that it is for.
     pub fn new(
-        link: &Arc<Link>,
-        names: &Names,
+        channel: &Arc<Channel>,
         (info, class): (&MoverInfo, Option<Class>),
         lease_ms: u64,
     ) -> Arc<Self> {
         let (outbox, sending) = mpsc::channel(OUTBOX);
         Arc::new(Self {
-            link: Arc::clone(link),
-            names: names.clone(),
+            link: Arc::clone(&channel.link),
+            channel: Arc::clone(channel),
+            names: channel.names.clone(),
             id: info.id,
             info: info.clone(),
             lease_ms,
@@ -137,6 +140,7 @@ impl RemoteQueue {
                 for some in all.chunks(most) {
                     let (host, pid) = (queue.info.host.clone(), queue.info.pid);
                     let body = message::encode(&LogMessage { host, pid, lines: some.to_vec() });
+                    let body = queue.channel.seal(Kind::Log, &body);
                     let said = queue.link.client.publish(queue.names.log_subject(), body).await;
                     if let Err(error) = said {
                         tracing::debug!(%error, "the log is not sent");
@@ -259,12 +263,13 @@ impl RemoteQueue {
     }
 
     async fn claim_or_give_back(&self, messages: Vec<jetstream::Message>) {
-        let mut tasks = Vec::new();
+        let (mut tasks, mut digests) = (Vec::new(), Vec::new());
         for message in messages {
             match decode_or_log(&message.payload) {
                 // Handed over twice: the coordinator would grant it to us again, who are at it.
                 Some(TaskMessage { number, .. }) if !self.is_first(number) => {}
                 Some(TaskMessage { number, task }) => {
+                    digests.push((number, *blake3::hash(&message.payload).as_bytes()));
                     tasks.push((number, task, message));
                     continue;
                 }
@@ -276,12 +281,11 @@ impl RemoteQueue {
             return;
         }
         let facts = *lock(&self.facts);
-        let numbers = tasks.iter().map(|(number, ..)| *number).collect();
-        let call = Call::Claim { mover: self.id, numbers, facts };
+        let call = Call::Claim { mover: self.id, tasks: digests, facts };
         let begun = Lease::now_ms();
         let (reply, asked_ms) = loop {
             let asked_ms = Lease::now_ms();
-            let reply = self.link.call(&self.names.job, self.names.run, &call).await;
+            let reply = self.channel.call(&call).await;
             // Nobody has answered, but they may have been granted: then they are ours, and nobody else gets them.
             let again = !self.is_closed() && asked_ms < begun + self.lease_ms;
             if reply.is_some() || !again {
@@ -291,7 +295,7 @@ impl RemoteQueue {
         };
         let (mut after, mut is_stranger) = (None, false);
         match reply {
-            Some(Reply::Granted { gone, others, facts: news, spare }) => {
+            Some(Reply::Granted { gone, others, facts: news, spare, forged }) => {
                 self.spare.store(spare, Ordering::Relaxed);
                 self.learn(facts, news);
                 let until_ms = asked_ms + self.lease_ms;
@@ -301,7 +305,14 @@ impl RemoteQueue {
                         give_back(&message, Some(AGAIN)).await;
                         continue;
                     }
-                    if !gone.contains(&number) {
+                    if forged.contains(&number) {
+                        tracing::warn!(
+                            number,
+                            "refused a task that is not the coordinator's: forged"
+                        );
+                        // The right one may come yet.
+                        self.forget(number);
+                    } else if !gone.contains(&number) {
                         self.keep(Lease::granted(task, number, until_ms), asked_ms);
                     }
                     // Whose it is stands in the coordinator's table from now on: the broker has nothing more to do with it.
@@ -359,13 +370,17 @@ impl RemoteQueue {
 
     /// Tells the coordinator once more who this is.
     async fn say_hello(&self) {
-        let call = Call::hello(&self.info);
-        let reply = self.link.call(&self.names.job, self.names.run, &call).await;
-        tracing::info!(welcome = matches!(reply, Some(Reply::Welcome)), "said hello again");
-        if let Some(Reply::Refused { why, .. }) = reply {
-            tracing::warn!(why, "this mover is not let in again");
-            let control = self.control();
-            self.heard(Control { closed: true, ..control });
+        match self.channel.meet(&self.info).await {
+            Ok(()) => {
+                let reply = self.channel.call(&Call::Join(self.id)).await;
+                tracing::info!(welcome = matches!(reply, Some(Reply::Noted)), "said hello again");
+            }
+            Err(error @ Fatal::Refused { .. }) => {
+                tracing::warn!(%error, "this mover is not let in again");
+                let control = self.control();
+                self.heard(Control { closed: true, ..control });
+            }
+            Err(error) => tracing::info!(%error, "said hello again"),
         }
     }
 
@@ -497,7 +512,7 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
         let load = Load { nics: nics(), ..lock(&queue.load).clone() };
         let held = numbers.clone();
         let call = Call::Renew { mover: queue.id, held, load, clock_ms: clock::now_ms() };
-        let reply = queue.link.call(&queue.names.job, queue.names.run, &call).await;
+        let reply = queue.channel.call(&call).await;
         match reply {
             Some(Reply::Renewed { lost, control, is_slow, is_left_out }) => {
                 queue.is_slow.store(is_slow, Ordering::Relaxed);
@@ -544,11 +559,7 @@ async fn tell_waiting(queue: Arc<RemoteQueue>) {
             continue;
         }
         told = waits;
-        let body = message::encode(&Call::Waiting(queue.id, waits));
-        let subject = queue.names.call_subject();
-        if let Err(error) = queue.link.client.publish(subject, body).await {
-            tracing::debug!(%error, "the coordinator is not told who waits");
-        }
+        queue.channel.tell(&Call::Waiting(queue.id, waits)).await;
     }
 }
 
@@ -559,7 +570,7 @@ async fn hear_coordinator(queue: Arc<RemoteQueue>) {
     while !queue.is_closed() {
         match tokio::time::timeout(Duration::from_secs(1), said.next()).await {
             Ok(Some(message)) => {
-                if let Some(control) = decode_or_log::<Control>(&message.payload) {
+                if let Some(control) = queue.channel.told(&message.payload) {
                     queue.heard(control);
                 }
             }
@@ -658,9 +669,7 @@ impl Gate for RemoteQueue {
 
 /// Asks the coordinator of one run.
 pub(crate) struct RemoteDesk {
-    pub link: Arc<Link>,
-    pub names: Names,
-    pub id: MoverId,
+    pub channel: Arc<Channel>,
     /// It is not asked any longer: the run has ended, or what was leased is lost in any case.
     pub over: Arc<AtomicBool>,
     pub patience: Duration,
@@ -668,11 +677,11 @@ pub(crate) struct RemoteDesk {
 
 impl Desk for RemoteDesk {
     fn ask(&self, question: Question) -> Option<Answer> {
-        let call = Call::Ask { mover: self.id, question };
+        let call = Call::Ask { mover: self.channel.id, question };
         let begun = Lease::now_ms();
         while !self.over.load(Ordering::SeqCst) {
-            let call = self.link.call(&self.names.job, self.names.run, &call);
-            if let Some(Reply::Answer(answer)) = self.link.runtime.block_on(call) {
+            let reply = self.channel.link.runtime.block_on(self.channel.call(&call));
+            if let Some(Reply::Answer(answer)) = reply {
                 return Some(answer);
             }
             if Lease::now_ms() > begun + self.patience.as_millis() as u64 {

@@ -26,7 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 pub use self::cutter::Cutter;
 pub use self::host::Host;
-pub use self::nats::{NatsServer, nats_request};
+pub use self::nats::{NatsClient, NatsServer, nats_request};
 pub use self::prometheus::{Prometheus, Scrape};
 pub use self::slurm::Slurm;
 pub use self::sshd::Sshd;

@@ -7,6 +7,7 @@ use dmover_plan::opinions::Opinions;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::meeting::refuse;
 use super::{Issued, PLENTY, Shared, lock};
 use crate::message::{OutcomeMessage, Reply};
 
@@ -17,6 +18,8 @@ struct Granted {
     gone: Vec<u32>,
     /// Not its own for now: others are to try first.
     others: Vec<u32>,
+    /// Somebody else has published these under numbers of tasks.
+    forged: Vec<u32>,
     /// Whether any of the rest would be given up with their mover.
     lost_with_mover: bool,
 }
@@ -25,12 +28,17 @@ struct Granted {
 fn grant(
     leases: &mut Leases<Issued>,
     opinions: &Opinions,
-    (mover, numbers): (MoverId, Vec<u32>),
+    (mover, tasks): (MoverId, Vec<(u32, [u8; 32])>),
     all: &[MoverId],
     closed: bool,
 ) -> Granted {
     let (mut granted, now) = (Granted::default(), Lease::now_ms());
-    for number in numbers {
+    for (number, digest) in tasks {
+        // What it was handed is to be what was published: tasks say what is written and removed.
+        if leases.get(number).is_some_and(|issued| issued.digest != Some(digest)) {
+            granted.forged.push(number);
+            continue;
+        }
         let task = leases.get(number).map(|issued| &issued.task);
         let lost = task.map_or(&[][..], |task| &task.lost);
         // Those who are to do better may be at something else for long, or hang.
@@ -96,7 +104,12 @@ impl Heard {
 
 impl Shared {
     /// A mover was handed these numbers, and knows so many facts.
-    pub(super) fn claim(self: &Arc<Self>, mover: MoverId, numbers: Vec<u32>, facts: u32) -> Reply {
+    pub(super) fn claim(
+        self: &Arc<Self>,
+        mover: MoverId,
+        tasks: Vec<(u32, [u8; 32])>,
+        facts: u32,
+    ) -> Reply {
         if !lock(&self.members).has(mover) {
             return Reply::Stranger;
         }
@@ -110,7 +123,7 @@ impl Shared {
             let opinions = lock(&self.opinions);
             // Mostly nothing has failed.
             let all = if opinions.is_empty() { Vec::new() } else { lock(&self.members).ids() };
-            let granted = grant(&mut leases, &opinions, (mover, numbers), &all, closed);
+            let granted = grant(&mut leases, &opinions, (mover, tasks), &all, closed);
             (granted, leases.holders() as u32)
         };
         // One more to share the limits with is told at once, one less in time.
@@ -119,7 +132,11 @@ impl Shared {
         let spare = if granted.lost_with_mover { 0 } else { self.spare() };
         let known = lock(&self.facts);
         let facts = known.get(facts as usize..).unwrap_or_default().to_vec();
-        Reply::Granted { gone: granted.gone, others: granted.others, facts, spare }
+        let Granted { gone, others, forged, .. } = granted;
+        if !forged.is_empty() {
+            refuse("a task");
+        }
+        Reply::Granted { gone, others, facts, spare, forged }
     }
 
     /// How many tasks a mover may take before it has threads for them: its share, if the others will not take all soon.
@@ -234,11 +251,12 @@ mod tests {
     use dmover_model::{Budget, ErrorClass, NewTask, Parent, TaskId, TreePath};
 
     const ALL: [MoverId; 2] = [1, 2];
+    const DIGEST: [u8; 32] = [7; 32];
 
     fn issued(kind: TaskKind, lost: &[u32]) -> Issued {
         let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
         let task = Task { lost: lost.to_vec(), ..Task::new(TaskId(1), kind, budget) };
-        Issued { task, heard: heard::Heard::default() }
+        Issued { task, heard: heard::Heard::default(), digest: Some(DIGEST) }
     }
 
     fn catalog() -> TaskKind {
@@ -257,20 +275,24 @@ mod tests {
         let sums = leases.offer(Class::Small, issued(TaskKind::Sums(Vec::new()), &[]), now);
         leases.claim(held, 2, now);
         let all = vec![free, held, failed, 99];
-        let granted = grant(&mut leases, &opinions, (1, all.clone()), &ALL, false);
-        let expected =
-            Granted { gone: vec![held, 99], others: vec![failed], lost_with_mover: false };
+        let claimed = |numbers: &[u32]| numbers.iter().map(|n| (*n, DIGEST)).collect::<Vec<_>>();
+        let granted = grant(&mut leases, &opinions, (1, claimed(&all)), &ALL, false);
+        let expected = Granted { gone: vec![held, 99], others: vec![failed], ..Granted::default() };
         assert_eq!(granted, expected);
         assert!(leases.holds(free, 1) && !leases.holds(failed, 1));
         // The answer was lost: who asks again has it.
-        assert_eq!(grant(&mut leases, &opinions, (1, all), &ALL, false), expected);
-        let granted = grant(&mut leases, &opinions, (1, vec![failed]), &[1], false);
+        assert_eq!(grant(&mut leases, &opinions, (1, claimed(&all)), &ALL, false), expected);
+        let granted = grant(&mut leases, &opinions, (1, claimed(&[failed])), &[1], false);
         assert_eq!(granted, Granted::default(), "nobody else is there by now");
-        let granted = grant(&mut leases, &opinions, (2, vec![sums]), &ALL, false);
+        let granted = grant(&mut leases, &opinions, (2, claimed(&[sums])), &ALL, false);
         assert!(granted.lost_with_mover && granted.gone.is_empty());
         let last = leases.offer(Class::Small, issued(catalog(), &[]), now);
-        let granted = grant(&mut leases, &opinions, (2, vec![last]), &ALL, true);
+        let granted = grant(&mut leases, &opinions, (2, claimed(&[last])), &ALL, true);
         assert_eq!(granted.gone, [last], "the run has ended");
+        // Somebody else has published something under its number.
+        let granted = grant(&mut leases, &opinions, (2, vec![(last, [8; 32])]), &ALL, false);
+        assert_eq!((granted.forged, granted.gone), (vec![last], vec![]));
+        assert!(!leases.holds(last, 2));
     }
 
     #[test]

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
+use super::meeting::refuse;
 use super::{Shared, lock};
 use crate::link::decode_or_log;
-use crate::message::{self, Call, LogMessage, Reply, TaskMessage};
+use crate::message::{self, LogMessage, TaskMessage};
 use crate::offered::Refused;
+use crate::seal::{self, Kind};
 use crate::streams;
 
 /// What movers said and the coordinator has not heard: beyond so many entries they wait.
@@ -36,6 +38,9 @@ pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedR
                 (issued.task.clone(), Class::of(&issued.task))
             };
             let body = message::encode(&TaskMessage { number, task });
+            if let Some(issued) = lock(&shared.leases).get_mut(number) {
+                issued.digest = Some(*blake3::hash(&body).as_bytes());
+            }
             let limit = shared.link.client.max_payload();
             if body.len() > limit {
                 let size = body.len();
@@ -108,35 +113,6 @@ async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
     Ok(())
 }
 
-/// Answers movers until the end.
-pub(super) async fn answer_all(shared: Arc<Shared>, mut calls: async_nats::Subscriber) {
-    while let Some(call) = calls.next().await {
-        let Some(wanted) = decode_or_log::<Call>(&call.payload) else { continue };
-        if shared.is_closed() {
-            return;
-        }
-        let Some(to) = call.reply.clone() else {
-            shared.answer(wanted);
-            continue;
-        };
-        let (client, answering) = (shared.link.client.clone(), Arc::clone(&shared));
-        let reply = async move |reply: Reply| {
-            if let Err(error) = client.publish(to, message::encode(&reply)).await {
-                tracing::debug!(%error, "an answer cannot be sent");
-            }
-        };
-        if let Call::Ask { .. } = wanted {
-            // That may ask a disk.
-            tokio::task::spawn(async move {
-                let answer = tokio::task::spawn_blocking(move || answering.answer(wanted)).await;
-                reply(answer.unwrap_or(Reply::Noted)).await;
-            });
-        } else {
-            reply(shared.answer(wanted)).await;
-        }
-    }
-}
-
 /// Puts what the logs of movers say into the log here, until the end.
 pub(super) async fn hear_logs(shared: Arc<Shared>) {
     if !lock(&shared.record).body.wants_log {
@@ -148,9 +124,13 @@ pub(super) async fn hear_logs(shared: Arc<Shared>) {
     while !shared.is_closed() {
         let Ok(message) = tokio::time::timeout(LOOK_EVERY, said.next()).await else { continue };
         let Some(message) = message else { return };
-        let Some(LogMessage { host, pid, lines }) = decode_or_log(&message.payload) else {
+        let envelope = seal::open(&message.payload);
+        let heard = envelope.as_ref().and_then(|e| lock(&shared.keyring).hear(Kind::Log, e));
+        let Some((_, body)) = heard else {
+            refuse("a line of a log");
             continue;
         };
+        let Some(LogMessage { host, pid, lines }) = decode_or_log(body) else { continue };
         for LogLine { level, target: from, text, missed } in lines {
             if missed > 0 {
                 tracing::warn!(target: "mover", host, pid, missed, "lines of its log are missing here");

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{AGAIN, FED, RemoteQueue, lock};
 use crate::message::{self, OutcomeMessage};
+use crate::seal::Kind;
 
 /// What may wait to be sent.
 pub(super) const OUTBOX: usize = 64;
@@ -82,6 +83,7 @@ async fn send_pieces(queue: &RemoteQueue, mut pieces: VecDeque<Piece>) {
             piece.lease.said();
         }
         let body = message::bundle(pieces.iter().take(count).map(|piece| &piece.bytes));
+        let body = queue.channel.seal(Kind::Outcome, &body);
         if let Err(error) = queue.link.publish(queue.names.outcome_subject(), body).await {
             tracing::warn!(%error, "what has come of tasks is not taken");
             lock(&queue.load).trouble = Some(error.to_string());

@@ -190,29 +190,98 @@ impl Ports {
     }
 }
 
-/// One request over NATS's own protocol, with its reply: enough for a test of the servers themselves.
+/// A client that speaks NATS's own protocol in clear text and knows nothing of dmover: enough for a test of the servers
+/// themselves, and for somebody who attacks a fleet.
+#[derive(Debug)]
+pub struct NatsClient {
+    reader: BufReader<TcpStream>,
+    subscriptions: u32,
+}
+
+impl NatsClient {
+    /// Connects, perhaps with a user and a password.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub fn connect(address: SocketAddr, user: Option<(&str, &str)>) -> Result<Self> {
+        let patience = Duration::from_secs(5);
+        let mut stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        let user = user.map(|(user, pass)| format!(",\"user\":\"{user}\",\"pass\":\"{pass}\""));
+        let user = user.unwrap_or_default();
+        write!(
+            stream,
+            "CONNECT {{\"verbose\":false,\"headers\":true,\"no_responders\":true{user}}}\r\n"
+        )?;
+        Ok(Self { reader: BufReader::new(stream), subscriptions: 0 })
+    }
+
+    /// Hears what is said under a subject from now on.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn subscribe(&mut self, subject: &str) -> Result<()> {
+        self.subscriptions += 1;
+        let number = self.subscriptions;
+        Ok(write!(self.reader.get_mut(), "SUB {subject} {number}\r\n")?)
+    }
+
+    /// Says something under a subject; an answer goes to `reply`.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn publish(&mut self, subject: &str, reply: &str, payload: &[u8]) -> Result<()> {
+        let stream = self.reader.get_mut();
+        write!(stream, "PUB {subject} {reply} {}\r\n", payload.len())?;
+        stream.write_all(payload)?;
+        Ok(stream.write_all(b"\r\n")?)
+    }
+
+    /// The next message that was heard: its subject, and what it says.
+    ///
+    /// # Errors
+    /// None within five seconds, or an error of the server.
+    pub fn next(&mut self) -> Result<(String, Vec<u8>)> {
+        loop {
+            let mut line = String::new();
+            self.reader.read_line(&mut line)?;
+            ensure!(!line.is_empty() && !line.starts_with("-ERR"), "{line:?}");
+            let words: Vec<_> = line.split_ascii_whitespace().collect();
+            match words.first() {
+                Some(&("MSG" | "HMSG")) => {
+                    let length = words.last().and_then(|word| word.parse().ok());
+                    let mut body = vec![0; length.context("a message without a length")?];
+                    self.reader.read_exact(&mut body)?;
+                    return Ok((words[1].to_owned(), body));
+                }
+                Some(&"PING") => self.reader.get_mut().write_all(b"PONG\r\n")?,
+                _ => {}
+            }
+        }
+    }
+
+    /// Asks something.
+    ///
+    /// # Errors
+    /// No reply within five seconds, or an error of the server.
+    pub fn request(&mut self, subject: &str, payload: &[u8]) -> Result<Vec<u8>> {
+        let inbox = format!("reply.here{}", self.subscriptions);
+        self.subscribe(&inbox)?;
+        self.publish(subject, &inbox, payload)?;
+        loop {
+            let (heard, body) = self.next().with_context(|| format!("reply to {subject}"))?;
+            if heard == inbox {
+                return Ok(body);
+            }
+        }
+    }
+}
+
+/// One request without a user, with its reply.
 ///
 /// # Errors
 /// No reply within five seconds, or an error of the server.
 pub fn nats_request(address: SocketAddr, subject: &str, payload: &str) -> Result<String> {
-    let patience = Duration::from_secs(5);
-    let mut stream = TcpStream::connect_timeout(&address, patience)?;
-    stream.set_read_timeout(Some(patience))?;
-    let length = payload.len();
-    let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}";
-    let publish = format!("PUB {subject} reply.here {length}\r\n{payload}");
-    write!(stream, "{connect}\r\nSUB reply.here 1\r\n{publish}\r\n")?;
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).with_context(|| format!("reply to {subject}"))?;
-        ensure!(!line.is_empty() && !line.starts_with("-ERR"), "{subject}: {line:?}");
-        let words: Vec<_> = line.split_ascii_whitespace().collect();
-        if let Some(&("MSG" | "HMSG")) = words.first() {
-            let length = words.last().and_then(|word| word.parse().ok());
-            let mut body = vec![0; length.context("a message without a length")?];
-            reader.read_exact(&mut body)?;
-            return Ok(String::from_utf8_lossy(&body).into_owned());
-        }
-    }
+    let reply = NatsClient::connect(address, None)?.request(subject, payload.as_bytes())?;
+    Ok(String::from_utf8_lossy(&reply).into_owned())
 }

@@ -1,0 +1,165 @@
+//! The way of a mover to the coordinator of one run: nobody else hears as one of them, or speaks as one of them.
+use bytes::Bytes;
+use dmover_engine::Fatal;
+use dmover_plan::leases::MoverId;
+use serde::de::DeserializeOwned;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::clock;
+use crate::identity::Trust;
+use crate::link::{Link, decode_or_log};
+use crate::message::{self, Call, Control, MoverInfo, OfferRecord, Reply};
+use crate::seal::{self, Envelope, Fresh, Keys, Kind, Meeting, Purpose};
+use crate::streams::Names;
+
+/// One mover's way to the coordinator of one run.
+pub(crate) struct Channel {
+    pub link: Arc<Link>,
+    pub names: Names,
+    pub id: MoverId,
+    trust: Arc<Trust>,
+    /// The key of the one who has signed the offer, and the offer's digest.
+    coordinator: String,
+    offer: [u8; 32],
+    /// The keys of the last meeting, and which one it was.
+    keys: Mutex<Option<(u32, Keys)>>,
+    /// One meeting at a time.
+    meeting: tokio::sync::Mutex<u32>,
+    /// Numbers of calls, and of what was told to all.
+    called: AtomicU64,
+    told: AtomicU64,
+}
+
+/// Somebody has answered, or spoken, who is not the coordinator.
+fn refuse(what: &str) {
+    tracing::warn!("refused {what} that is not the coordinator's: forged or replayed");
+}
+
+impl Channel {
+    pub fn new(link: &Arc<Link>, trust: &Arc<Trust>, id: MoverId, record: &OfferRecord) -> Self {
+        Self {
+            link: Arc::clone(link),
+            names: Names { job: record.job.clone(), run: record.run },
+            id,
+            trust: Arc::clone(trust),
+            coordinator: record.signer.clone(),
+            offer: record.digest(),
+            keys: Mutex::default(),
+            meeting: tokio::sync::Mutex::new(0),
+            called: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+        }
+    }
+
+    fn keys(&self) -> Option<(u32, Keys)> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks the coordinator something that nobody else could ask. `None`: it has not answered.
+    pub async fn call(&self, call: &Call) -> Option<Reply> {
+        let (turn, keys) = self.keys()?;
+        let number = self.called.fetch_add(1, Ordering::Relaxed) + 1;
+        let request = keys.seal(Kind::Call, (self.id, turn), number, &message::encode(call));
+        let answer = self.link.request(self.names.call_subject(), request.clone()).await?;
+        match seal::open(&answer) {
+            Some(Envelope::Sealed(sealed))
+                if sealed.number == number && keys.fits(Kind::Reply, &sealed) =>
+            {
+                decode_or_log(sealed.body)
+            }
+            // Without keys it can say no more than that.
+            Some(Envelope::Signed(_)) => {
+                let reply = self.signed(&answer, Purpose::Answer, &request)?;
+                matches!(reply, Reply::Stranger).then_some(reply)
+            }
+            _ => {
+                refuse("an answer");
+                None
+            }
+        }
+    }
+
+    /// Tells the coordinator something that nobody else could tell, without an answer.
+    pub async fn tell(&self, call: &Call) {
+        let Some((turn, keys)) = self.keys() else { return };
+        let number = self.called.fetch_add(1, Ordering::Relaxed) + 1;
+        let body = keys.seal(Kind::Call, (self.id, turn), number, &message::encode(call));
+        if let Err(error) = self.link.client.publish(self.names.call_subject(), body).await {
+            tracing::debug!(%error, "the coordinator is not told");
+        }
+    }
+
+    /// Asks with a signature, as long as there are no keys.
+    async fn introduce(&self, call: &Call) -> Option<Reply> {
+        let body = message::encode(call);
+        let request = seal::sign(&self.trust.identity, Purpose::Call, &self.names, (b"", &body));
+        let answer = self.link.request(self.names.call_subject(), request.clone()).await?;
+        self.signed(&answer, Purpose::Answer, &request)
+    }
+
+    /// What the coordinator has signed.
+    fn signed<T: DeserializeOwned>(&self, bytes: &[u8], purpose: Purpose, to: &[u8]) -> Option<T> {
+        match seal::open(bytes) {
+            Some(Envelope::Signed(signed))
+                if signed.by == self.coordinator && signed.holds(purpose, &self.names, to) =>
+            {
+                decode_or_log(signed.body)
+            }
+            _ => {
+                refuse(if purpose == Purpose::Told { "a word to all movers" } else { "an answer" });
+                None
+            }
+        }
+    }
+
+    /// Meets the coordinator: both prove who they are, and have keys then.
+    ///
+    /// # Errors
+    /// It refuses, or nobody proves to be it.
+    pub async fn meet(&self, info: &MoverInfo) -> Result<(), Fatal> {
+        let mut turn = self.meeting.lock().await;
+        *turn += 1;
+        let fresh = Fresh::new().ok_or_else(|| {
+            Fatal::unavailable("there are no random numbers", "it is tried again")
+        })?;
+        let (movers_key, offer) = (fresh.public, self.offer);
+        let (info, clock_ms) = (info.clone(), clock::now_ms());
+        let hello = Call::Hello { info, clock_ms, turn: *turn, key: movers_key, offer };
+        let coordinators_key = match self.introduce(&hello).await {
+            Some(Reply::Welcome { key }) => key,
+            Some(Reply::Refused { why, hint }) => return Err(Fatal::refused(why, hint)),
+            _ => {
+                let message = "nobody proves to be the coordinator of this offer: it has ended, or somebody has put an old \
+                               offer again";
+                return Err(Fatal::unavailable(message, "it is tried again"));
+            }
+        };
+        let (mover, turn) = (self.id, *turn);
+        let meeting = Meeting { offer, mover, turn, movers_key, coordinators_key };
+        let keys = fresh.agree(&coordinators_key, &meeting);
+        let keys = keys.ok_or_else(|| Fatal::unavailable("no keys follow", "it is tried again"))?;
+        *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = Some((turn, keys));
+        Ok(())
+    }
+
+    /// Tells the coordinator why this mover cannot work for it.
+    pub async fn excuse(&self, info: &MoverInfo, why: String, has_worked: bool) {
+        let call = Call::Unable { info: info.clone(), why, has_worked };
+        self.introduce(&call).await;
+    }
+
+    /// A message of this mover with its code.
+    pub fn seal(&self, kind: Kind, body: &[u8]) -> Bytes {
+        let Some((turn, keys)) = self.keys() else { return Bytes::new() };
+        keys.seal(kind, (self.id, turn), 0, body)
+    }
+
+    /// What the coordinator has told all movers, once.
+    pub fn told(&self, bytes: &[u8]) -> Option<Control> {
+        let (number, control) = self.signed::<(u64, Control)>(bytes, Purpose::Told, b"")?;
+        // One that was overtaken says nothing new.
+        let before = self.told.fetch_max(number, Ordering::Relaxed);
+        (number > before).then_some(control)
+    }
+}

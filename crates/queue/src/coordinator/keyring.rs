@@ -1,0 +1,177 @@
+//! Which mover says what: keys of movers, and what nobody says who has none.
+use bytes::Bytes;
+use dmover_plan::leases::MoverId;
+use std::collections::HashMap;
+
+use crate::message::MoverInfo;
+use crate::seal::{Envelope, Fresh, Keys, Kind, Meeting, Sealed, Window};
+
+/// Movers that were not heard of for so long are forgotten, once there are many.
+const FORGOTTEN_MS: u64 = 600_000;
+const MANY: usize = 1024;
+
+/// One that has proved who it is.
+struct Known {
+    info: MoverInfo,
+    /// The last meeting, what was said then, and what was answered.
+    turn: u32,
+    said: blake3::Hash,
+    answer: Bytes,
+    /// The keys of the last two meetings: what was said before the last one may still be on its way.
+    keys: Vec<(u32, Keys)>,
+    window: Window,
+    heard_ms: u64,
+}
+
+/// Movers that have proved who they are.
+#[derive(Default)]
+pub(super) struct Keyring(HashMap<MoverId, Known>);
+
+/// What becomes of a hello.
+pub(super) enum Met {
+    /// It was answered before, and the answer got lost.
+    Again(Bytes),
+    /// It is older than what was heard already.
+    Late,
+    New,
+}
+
+/// Why a message with a code is not believed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Nobody has these keys here: they are forgotten.
+    Stranger,
+    Forged,
+}
+
+impl Keyring {
+    /// Looks at a hello, which was signed.
+    pub fn look(&self, mover: MoverId, turn: u32, said: &[u8]) -> Met {
+        match self.0.get(&mover) {
+            Some(known) if known.turn == turn && known.said == blake3::hash(said) => {
+                Met::Again(known.answer.clone())
+            }
+            Some(known) if known.turn >= turn => Met::Late,
+            _ => Met::New,
+        }
+    }
+
+    /// Makes keys with a mover. `None`: that cannot be. `answer` has what to answer made of the public half.
+    pub fn meet(
+        &mut self,
+        (info, said): (MoverInfo, &[u8]),
+        (turn, offer, movers_key): (u32, [u8; 32], [u8; 32]),
+        now_ms: u64,
+        answer: impl FnOnce([u8; 32]) -> Bytes,
+    ) -> Option<Bytes> {
+        let fresh = Fresh::new()?;
+        let (mover, coordinators_key) = (info.id, fresh.public);
+        let meeting = Meeting { offer, mover, turn, movers_key, coordinators_key };
+        let keys = fresh.agree(&movers_key, &meeting)?;
+        let answer = answer(coordinators_key);
+        if self.0.len() > MANY {
+            self.0.retain(|_, known| now_ms < known.heard_ms + FORGOTTEN_MS);
+        }
+        let before = self.0.remove(&mover).and_then(|known| known.keys.into_iter().next());
+        let known = Known {
+            info,
+            turn,
+            said: blake3::hash(said),
+            answer: answer.clone(),
+            keys: std::iter::once((turn, keys)).chain(before).collect(),
+            window: Window::default(),
+            heard_ms: now_ms,
+        };
+        self.0.insert(mover, known);
+        Some(answer)
+    }
+
+    /// How a mover described itself.
+    pub fn info(&self, mover: MoverId) -> Option<MoverInfo> {
+        self.0.get(&mover).map(|known| known.info.clone())
+    }
+
+    /// The keys of a call, if it is one of the mover that it names and comes for the first time.
+    pub fn hear_call(&mut self, call: &Sealed<'_>, now_ms: u64) -> Result<Keys, Refusal> {
+        let known = self.0.get_mut(&call.mover).ok_or(Refusal::Stranger)?;
+        let keys = known.keys.first().filter(|(turn, _)| *turn == call.turn);
+        let (_, keys) = keys.ok_or(Refusal::Forged)?;
+        if !keys.fits(Kind::Call, call) || !known.window.hear(call.number) {
+            return Err(Refusal::Forged);
+        }
+        known.heard_ms = now_ms;
+        Ok(keys.clone())
+    }
+
+    /// What a mover has said without a number, if it is said by the one that it names.
+    pub fn hear<'a>(&self, kind: Kind, envelope: &Envelope<'a>) -> Option<(MoverId, &'a [u8])> {
+        let Envelope::Sealed(sealed) = envelope else { return None };
+        let known = self.0.get(&sealed.mover)?;
+        let (_, keys) = known.keys.iter().find(|(turn, _)| *turn == sealed.turn)?;
+        keys.fits(kind, sealed).then_some((sealed.mover, sealed.body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::PROTOCOL;
+    use crate::seal::open;
+
+    fn info(id: MoverId) -> MoverInfo {
+        MoverInfo {
+            id,
+            protocol: PROTOCOL,
+            version: String::new(),
+            host: "h".into(),
+            pid: 1,
+            cores: 1,
+            memory_bytes: 0,
+            labels: Vec::new(),
+            mounts: Vec::new(),
+        }
+    }
+
+    /// A mover meets the coordinator. Answers its keys.
+    fn meet(keyring: &mut Keyring, id: MoverId, turn: u32) -> Keys {
+        let (fresh, offer) = (Fresh::new().unwrap(), [3; 32]);
+        let movers_key = fresh.public;
+        let said = [&movers_key[..], &turn.to_le_bytes()].concat();
+        let facts = (turn, offer, movers_key);
+        let answer = |key: [u8; 32]| Bytes::copy_from_slice(&key);
+        let answer = keyring.meet((info(id), &said), facts, 0, answer).unwrap();
+        assert!(matches!(keyring.look(id, turn, &said), Met::Again(again) if again == answer));
+        assert!(matches!(keyring.look(id, turn, b"else"), Met::Late), "another hello of that turn");
+        let coordinators_key = answer[..].try_into().unwrap();
+        let meeting = Meeting { offer, mover: id, turn, movers_key, coordinators_key };
+        fresh.agree(&coordinators_key, &meeting).unwrap()
+    }
+
+    #[test]
+    fn nobody_speaks_as_another_mover_and_nothing_is_heard_twice() {
+        let mut keyring = Keyring::default();
+        let (one, two) = (meet(&mut keyring, 1, 1), meet(&mut keyring, 2, 1));
+        let call = |keyring: &mut Keyring, keys: &Keys, from, number| {
+            let bytes = keys.seal(Kind::Call, from, number, b"call");
+            let Some(Envelope::Sealed(sealed)) = open(&bytes) else { panic!("it is sealed") };
+            keyring.hear_call(&sealed, 0).map(|_| ())
+        };
+        assert_eq!(call(&mut keyring, &one, (1, 1), 1), Ok(()));
+        assert_eq!(call(&mut keyring, &one, (1, 1), 1), Err(Refusal::Forged), "replayed");
+        assert_eq!(call(&mut keyring, &two, (1, 1), 2), Err(Refusal::Forged), "another mover");
+        assert_eq!(call(&mut keyring, &one, (9, 1), 2), Err(Refusal::Stranger));
+        let outcome = |keyring: &Keyring, keys: &Keys, from| {
+            let bytes = keys.seal(Kind::Outcome, from, 0, b"outcome");
+            keyring.hear(Kind::Outcome, &open(&bytes).unwrap()).map(|(mover, _)| mover)
+        };
+        assert_eq!(outcome(&keyring, &one, (1, 1)), Some(1));
+        assert_eq!(outcome(&keyring, &two, (1, 1)), None, "another mover");
+        assert_eq!(keyring.hear(Kind::Outcome, &Envelope::Plain(b"outcome")), None);
+        // It meets the coordinator again: calls are heard with the new keys alone, outcomes with those before as well.
+        let again = meet(&mut keyring, 1, 2);
+        assert_eq!(call(&mut keyring, &one, (1, 1), 3), Err(Refusal::Forged));
+        assert_eq!(call(&mut keyring, &again, (1, 2), 1), Ok(()));
+        assert_eq!(outcome(&keyring, &one, (1, 1)), Some(1));
+        assert!(matches!(keyring.look(1, 1, b"old"), Met::Late), "an old hello");
+    }
+}

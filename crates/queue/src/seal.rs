@@ -1,0 +1,284 @@
+//! What makes a message one of a run's coordinator, or of one of its movers, and of nobody else who can say something at the broker.
+//!
+//! A mover says hello with a signature, and the coordinator answers with one; both sign a fresh public key (X25519), from which
+//! follow keys that these two alone have. All else that passes between them carries a code (BLAKE3 with a key) made by these
+//! keys. What was said once cannot be said again: keys are those of one mover in one run, calls and what is told to all
+//! are numbered, answers belong to their calls, and outcomes have their numbers inside.
+use bytes::Bytes;
+use dmover_plan::leases::MoverId;
+use ring::agreement::{EphemeralPrivateKey, UnparsedPublicKey, X25519, agree_ephemeral};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+use crate::identity::{Identity, is_signed_by};
+use crate::streams::Names;
+
+/// The public half of a fresh key.
+pub(crate) type Public = [u8; 32];
+
+/// What a message with a code is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Call,
+    Reply,
+    Outcome,
+    Log,
+}
+
+/// What a signature is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A mover without keys speaks to the coordinator.
+    Call,
+    /// The coordinator answers it.
+    Answer,
+    /// The coordinator speaks to all movers.
+    Told,
+}
+
+impl Purpose {
+    fn context(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Answer => "answer",
+            Self::Told => "told",
+        }
+    }
+}
+
+/// The same in every protocol, so that coordinators of different versions know that the other one lives: a call without content,
+/// and its answer [`crate::message::Reply::Pong`], both in the form of protocol 4.
+pub(crate) const PING: &[u8] = &[0, 7];
+/// First bytes of what is signed, and of what carries a code.
+const SIGNED: u8 = 2;
+const SEALED: u8 = 3;
+
+/// The keys that one mover and the coordinator have.
+#[derive(Clone)]
+pub(crate) struct Keys([[u8; 32]; 4]);
+
+/// A key that is used once.
+pub(crate) struct Fresh {
+    secret: EphemeralPrivateKey,
+    pub public: Public,
+}
+
+/// What both sides know of a meeting before they have keys. Keys are different if any of it is.
+#[derive(Debug, Serialize)]
+pub(crate) struct Meeting {
+    /// The digest of the offer.
+    pub offer: [u8; 32],
+    pub mover: MoverId,
+    /// Counts the meetings of this mover and its coordinator.
+    pub turn: u32,
+    pub movers_key: Public,
+    pub coordinators_key: Public,
+}
+
+impl Fresh {
+    /// `None`: the system has no random numbers.
+    pub fn new() -> Option<Self> {
+        let random = ring::rand::SystemRandom::new();
+        let secret = EphemeralPrivateKey::generate(&X25519, &random).ok()?;
+        let public = secret.compute_public_key().ok()?.as_ref().try_into().ok()?;
+        Some(Self { secret, public })
+    }
+
+    /// The keys that follow from this one and the other's. `None`: the other's is no key.
+    pub fn agree(self, theirs: &Public, meeting: &Meeting) -> Option<Keys> {
+        let meeting = postcard::to_stdvec(meeting).ok()?;
+        let theirs = UnparsedPublicKey::new(&X25519, theirs);
+        let derive = |secret: &[u8]| {
+            let key = |context: &str| {
+                let mut hasher = blake3::Hasher::new_derive_key(context);
+                *hasher.update(secret).update(&meeting).finalize().as_bytes()
+            };
+            Keys([
+                key("dmover 5 calls of a mover"),
+                key("dmover 5 replies to a mover"),
+                key("dmover 5 outcomes of a mover"),
+                key("dmover 5 log of a mover"),
+            ])
+        };
+        agree_ephemeral(self.secret, &theirs, derive).ok()
+    }
+}
+
+impl Keys {
+    fn code(&self, kind: Kind, number: u64, body: &[u8]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0[kind as usize]);
+        hasher.update(&number.to_le_bytes()).update(body).finalize()
+    }
+
+    /// Whether a code is that of a message. It takes as long whatever is wrong.
+    pub fn fits(&self, kind: Kind, sealed: &Sealed<'_>) -> bool {
+        self.code(kind, sealed.number, sealed.body) == blake3::Hash::from_bytes(sealed.code)
+    }
+
+    /// Puts the code of a message before it. `from`: the mover and its turn.
+    pub fn seal(
+        &self,
+        kind: Kind,
+        (mover, turn): (MoverId, u32),
+        number: u64,
+        body: &[u8],
+    ) -> Bytes {
+        let code = *self.code(kind, number, body).as_bytes();
+        written(SEALED, &Sealed { mover, turn, number, code, body })
+    }
+}
+
+/// A message with a code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sealed<'a> {
+    pub mover: MoverId,
+    pub turn: u32,
+    pub number: u64,
+    code: [u8; 32],
+    #[serde(with = "serde_bytes")]
+    pub body: &'a [u8],
+}
+
+/// A message with a signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Signed<'a> {
+    /// The public key.
+    pub by: &'a str,
+    #[serde(with = "serde_bytes")]
+    signature: &'a [u8],
+    #[serde(with = "serde_bytes")]
+    pub body: &'a [u8],
+}
+
+/// A message, as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Envelope<'a> {
+    /// Without any protection.
+    Plain(&'a [u8]),
+    Signed(Signed<'a>),
+    Sealed(Sealed<'a>),
+}
+
+fn written<T: Serialize>(first: u8, message: &T) -> Bytes {
+    // Serialising to memory does not fail for what is in here.
+    postcard::to_extend(message, vec![first]).unwrap_or_default().into()
+}
+
+/// Takes a message apart. `None`: it is none.
+pub(crate) fn open(bytes: &[u8]) -> Option<Envelope<'_>> {
+    match bytes.split_first()? {
+        (&SIGNED, rest) => postcard::from_bytes(rest).ok().map(Envelope::Signed),
+        (&SEALED, rest) => postcard::from_bytes(rest).ok().map(Envelope::Sealed),
+        _ => Some(Envelope::Plain(bytes)),
+    }
+}
+
+/// What is signed: a message of this run, and what it answers.
+fn of_run(names: &Names, to: &[u8], body: &[u8]) -> Vec<u8> {
+    let (to, body) = (blake3::hash(to), blake3::hash(body));
+    let all = (&names.job, names.run, to.as_bytes(), body.as_bytes());
+    postcard::to_stdvec(&all).unwrap_or_default()
+}
+
+/// Puts a signature before a message of a run. `to`: what it answers.
+pub(crate) fn sign(
+    identity: &Identity,
+    purpose: Purpose,
+    names: &Names,
+    (to, body): (&[u8], &[u8]),
+) -> Bytes {
+    let signature = identity.sign(purpose.context(), &of_run(names, to, body));
+    written(SIGNED, &Signed { by: identity.public(), signature: &signature, body })
+}
+
+impl Signed<'_> {
+    /// Whether the one who is named has signed it.
+    pub fn holds(&self, purpose: Purpose, names: &Names, to: &[u8]) -> bool {
+        let signed = of_run(names, to, self.body);
+        is_signed_by(self.by, purpose.context(), &signed, self.signature)
+    }
+}
+
+/// Numbers that were heard. Each is heard once; they come nearly in order.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    highest: u64,
+    heard: BTreeSet<u64>,
+}
+
+/// How far behind the highest number one may be.
+const BEHIND: u64 = 1024;
+
+impl Window {
+    /// Whether a number comes for the first time, and not too late.
+    pub fn hear(&mut self, number: u64) -> bool {
+        if number + BEHIND <= self.highest || !self.heard.insert(number) {
+            return false;
+        }
+        self.highest = self.highest.max(number);
+        if self.heard.len() > 2 * BEHIND as usize {
+            self.heard = self.heard.split_off(&(self.highest - BEHIND + 1));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(change: impl Fn(&mut Meeting)) -> Keys {
+        let (mover, coordinator) = (Fresh::new().unwrap(), Fresh::new().unwrap());
+        let mut meeting = Meeting {
+            offer: [1; 32],
+            mover: 7,
+            turn: 1,
+            movers_key: mover.public,
+            coordinators_key: coordinator.public,
+        };
+        let movers = mover.agree(&meeting.coordinators_key, &meeting).unwrap();
+        let theirs = meeting.movers_key;
+        change(&mut meeting);
+        let coordinators = coordinator.agree(&theirs, &meeting).unwrap();
+        let sealed = movers.seal(Kind::Call, (7, 1), 5, b"body");
+        let Some(Envelope::Sealed(sealed)) = open(&sealed) else { panic!("it is sealed") };
+        assert_eq!(coordinators.fits(Kind::Call, &sealed), meeting.offer == [1; 32]);
+        movers
+    }
+
+    #[test]
+    fn both_have_the_same_keys_if_they_speak_of_the_same_offer() {
+        keys(|_| {});
+        keys(|meeting| meeting.offer = [2; 32]);
+    }
+
+    #[test]
+    fn a_code_holds_for_its_message_its_kind_and_its_number() {
+        let (own, other) = (keys(|_| {}), keys(|_| {}));
+        let bytes = own.seal(Kind::Outcome, (7, 1), 5, b"body");
+        let Some(Envelope::Sealed(sealed)) = open(&bytes) else { panic!("it is sealed") };
+        assert!(own.fits(Kind::Outcome, &sealed) && sealed.body == b"body" && sealed.mover == 7);
+        assert!(!own.fits(Kind::Call, &sealed) && !other.fits(Kind::Outcome, &sealed));
+        assert!(!own.fits(Kind::Outcome, &Sealed { number: 6, ..sealed }));
+        assert!(!own.fits(Kind::Outcome, &Sealed { body: b"bodY", ..sealed }));
+        assert!(open(b"").is_none() && open(&[SEALED, 1]).is_none());
+        assert_eq!(open(PING), Some(Envelope::Plain(PING)));
+    }
+
+    #[test]
+    fn numbers_are_heard_once_and_not_much_too_late() {
+        let mut window = Window::default();
+        assert!(window.hear(2) && window.hear(1) && !window.hear(2) && !window.hear(1));
+        (3..10_000).for_each(|number| assert!(window.hear(number)));
+        assert!(
+            !window.hear(9_998) && !window.hear(3) && window.hear(10_001) && window.hear(10_000)
+        );
+        assert!(window.heard.len() <= 2 * BEHIND as usize + 1);
+    }
+
+    #[test]
+    fn the_form_of_a_ping_is_that_of_protocol_4() {
+        use crate::message::{Reply, encode};
+        assert_eq!(encode(&Reply::Pong("h".into(), 5)), &[0, 8, 1, b'h', 5][..]);
+    }
+}
