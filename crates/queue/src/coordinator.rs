@@ -3,7 +3,7 @@ use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
 use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
 use dmover_engine::{Engine, Fact, Fatal, Fleet, Fleets, JobOffer, Told};
-use dmover_model::{Limit, Outcome, Task};
+use dmover_model::{JobSpec, Limit, Outcome, Task, Verb};
 use dmover_observe::{CLASSES, MoverView};
 use dmover_plan::leases::Leases;
 use dmover_plan::opinions::Opinions;
@@ -123,11 +123,16 @@ impl Fleets for NatsFleets {
 #[derive(Debug, Clone)]
 struct Issued {
     task: Task,
-    /// What was said, whether it is the end, and whether it is errors that may be the mover's fault.
-    heard: Heard<(Told, Outcome, bool, bool)>,
+    /// What is being said.
+    heard: Heard<Piece>,
+    /// What is heard when the task has ended: whoever gets it after a lost lease does all of it again.
+    held: Vec<Piece>,
     /// The digest of the message that it was published in.
     digest: Option<[u8; 32]>,
 }
+
+/// What was said, whether it is the end, and whether it is errors that may be the mover's fault.
+type Piece = (Told, Outcome, bool, bool);
 
 struct Shared {
     link: Arc<Link>,
@@ -160,6 +165,8 @@ struct Shared {
     patience: Duration,
     /// What was done of a task is found equal when it is done again, and not brought over twice.
     redoes: bool,
+    /// Lines are told by entry, and nothing is written: what a task tells counts when it has ended.
+    holds: bool,
 }
 
 /// One run with movers behind a broker.
@@ -222,6 +229,7 @@ impl NatsFleet {
             trouble: Mutex::default(),
             patience,
             redoes: offer.spec.verb.fills() && !offer.spec.policy.dry_run,
+            holds: holds(&offer.spec),
         });
         link.runtime.spawn(publish_all(Arc::clone(&shared), tasks));
         link.runtime.spawn(hear_all(Arc::clone(&shared)));
@@ -232,6 +240,17 @@ impl NatsFleet {
             link.runtime.spawn(share_limits(Arc::clone(&shared), pool));
         }
         Ok(Self { shared })
+    }
+}
+
+/// Whether what a task says is heard when it has ended. What a lost mover has brought over or repaired is not found again,
+/// so that jobs which write hear everything at once.
+fn holds(spec: &JobSpec) -> bool {
+    let repairs = spec.policy.verify.as_ref().is_some_and(|verify| verify.repair);
+    match spec.verb {
+        Verb::Sum => true,
+        Verb::Verify => !repairs,
+        Verb::Copy | Verb::Sync => false,
     }
 }
 
@@ -576,8 +595,8 @@ impl Dispatch for NatsFleet {
                 continue;
             }
             let class = Class::of(&task);
-            let number =
-                leases.offer(class, Issued { task, heard: Heard::default(), digest: None }, now);
+            let issued = Issued { task, heard: Heard::default(), held: Vec::new(), digest: None };
+            let number = leases.offer(class, issued, now);
             // The channel lives as long as the run.
             let _ = self.shared.outgoing.send(number);
         }

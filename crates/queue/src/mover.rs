@@ -2,8 +2,7 @@
 use async_nats::jetstream::kv;
 use dmover_engine::queue::Class;
 use dmover_engine::{
-    Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason,
-    mounts_here,
+    Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason, mounts_here,
 };
 use dmover_observe::{Board, Counters, NicView, SessionView, overhear};
 use dmover_plan::stragglers::Done;

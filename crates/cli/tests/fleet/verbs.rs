@@ -291,3 +291,31 @@ fn a_mover_that_has_left_a_job_holds_on_to_nothing() {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// A mover that is lost has told of entries that somebody else does again.
+#[test]
+fn each_line_is_told_once_whoever_is_lost() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(2);
+    fleet
+        .bench
+        .sh("mkdir a b; cd a; seq 600 | split -l 1 -a 3; for f in *; do truncate -s 20K $f; done");
+    fleet.bench.sh("cp -a a/. b; cd b; for f in *; do printf x >> $f; done");
+    let url = fleet.broker.url();
+    for line in ["sum --bwlimit=2M a", "verify --bwlimit=4M --level=digest a b"] {
+        let words = format!("{line} --lease=2s --progress=never --broker {url}");
+        let job = fleet.bench.dmover.start(words.split_whitespace()).unwrap();
+        for told in [20, 120, 220, 320] {
+            assert!(job.wait_for_stdout("\n", told), "{}", job.stderr_so_far());
+            fleet.call_mover("");
+            drop(fleet.movers.remove(0).kill().unwrap());
+        }
+        let run = job.finish().unwrap();
+        let text = run.text();
+        let lines = text.lines().filter(|line| line.contains('x'));
+        let told = sorted_lines(&run).into_iter().filter(|line| line.contains('x')).count();
+        assert_eq!((lines.count(), told), (600, 600), "{line}: {}", run.stderr);
+    }
+}

@@ -79,12 +79,10 @@ fn the_template_expands_wildcards_where_it_runs() {
         .replace("SRC=/path/of/the/source/root", &format!("SRC={root}/t"))
         .replace("calibration/2026-*", "")
         .replace("DST=/path/of/the/destination", &format!("DST={root}/d"))
+        .replace("STATE=/path/that/all/nodes/see", &format!("STATE={root}/state"))
         .replace(
             "dmover submit --allocation",
-            &format!(
-                "{} submit --allocation --state-dir {root}/state --listen 127.0.0.1",
-                bench.dmover.program().display()
-            ),
+            &format!("{} submit --allocation --listen 127.0.0.1", bench.dmover.program().display()),
         );
     bench.write("edited", &script);
     bench.sh(&format!("export FAKE='{root}' PATH='{root}/bin':$PATH; qsub < edited"));

@@ -211,7 +211,7 @@ fn two_copies_at_once_do_no_harm() {
     place
         .slurm
         .wait_until("the second copy to wait", PATIENCE, || {
-            Ok(place.said().contains("trying again in"))
+            Ok(place.said().contains("this job runs already"))
         })
         .unwrap_or_else(|error| panic!("{error:#}\n{}", place.said()));
     assert_ne!(place.first_node(job), first);
@@ -222,4 +222,25 @@ fn two_copies_at_once_do_no_harm() {
     // The node comes back, and Slurm ends the old copy.
     host.mend_link().unwrap();
     place.assert_complete(job);
+}
+
+/// The script that a person edits, submitted by root.
+#[test]
+fn the_template_works_for_root() {
+    let place = place!();
+    let root = place.bench.root().display().to_string();
+    let script = place.bench.dmover("submit --template slurm").expect_code(0).text();
+    let script = script
+        .replace("--nodes=4", "--nodes=2")
+        .replace("SRC=/path/of/the/source/root", &format!("SRC={root}/t"))
+        .replace("'run* calibration/2026-*'", "'*'")
+        .replace("DST=/path/of/the/destination", &format!("DST={root}/d"))
+        .replace("STATE=/path/that/all/nodes/see", &format!("STATE={root}/state"))
+        .replace("exec dmover", &format!("exec {PROGRAM}"));
+    place.bench.sh("mkdir t d; mv s t/s");
+    let path = place.bench.write("copy.sh", script);
+    let job = place.slurm.submit(["-o", &format!("{root}/said"), path.to_str().unwrap()]).unwrap();
+    let ended = place.slurm.wait_for(job, "COMPLETED", PATIENCE);
+    ended.unwrap_or_else(|error| panic!("{error:#}\n{}", place.said()));
+    place.bench.assert_same("t/s", "d/s");
 }

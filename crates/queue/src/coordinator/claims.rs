@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::meeting::refuse;
-use super::{Issued, PLENTY, Shared, lock};
+use super::{Issued, PLENTY, Piece, Shared, lock};
 use crate::message::{OutcomeMessage, Reply};
 
 /// What is answered to a mover that was handed tasks.
@@ -58,6 +58,17 @@ fn grant(
     granted
 }
 
+/// Keeps what is said of a task until it has ended: a lost lease takes it along, and each line is told once. Parts of files
+/// tell no lines, and their progress is shown as it comes.
+fn held_back(issued: &mut Issued, pieces: Vec<Piece>) -> Vec<Piece> {
+    if matches!(issued.task.kind, TaskKind::Hash(_) | TaskKind::Compare(_)) {
+        return pieces;
+    }
+    issued.held.extend(pieces);
+    let has_ended = issued.held.iter().any(|(_, _, ends, _)| *ends);
+    if has_ended { std::mem::take(&mut issued.held) } else { Vec::new() }
+}
+
 /// What movers have said of a task lately, and what follows.
 struct Heard {
     said: Vec<Reported>,
@@ -70,7 +81,7 @@ struct Heard {
 }
 
 impl Heard {
-    fn of(task: &Task, pieces: Vec<(Told, Outcome, bool, bool)>) -> Self {
+    fn of(task: &Task, pieces: Vec<Piece>) -> Self {
         let mut heard =
             Self { said: Vec::new(), entries: 0, hosts: None, has_failed: false, has_ended: false };
         for (told, outcome, ends, hosts) in pieces {
@@ -184,6 +195,7 @@ impl Shared {
         let Some(issued) = leases.get_mut(number) else { return };
         let ends = ended && !more;
         let pieces = issued.heard.hear(sequence, (told, outcome, ends, hosts), more);
+        let pieces = if self.holds { held_back(issued, pieces) } else { pieces };
         let mut heard = Heard::of(&issued.task, pieces);
         if heard.has_ended
             && let Some(Issued { mut task, .. }) = leases.end(number)
@@ -256,7 +268,7 @@ mod tests {
     fn issued(kind: TaskKind, lost: &[u32]) -> Issued {
         let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
         let task = Task { lost: lost.to_vec(), ..Task::new(TaskId(1), kind, budget) };
-        Issued { task, heard: heard::Heard::default(), digest: Some(DIGEST) }
+        Issued { task, heard: heard::Heard::default(), held: Vec::new(), digest: Some(DIGEST) }
     }
 
     fn catalog() -> TaskKind {
@@ -293,6 +305,16 @@ mod tests {
         let granted = grant(&mut leases, &opinions, (2, vec![(last, [8; 32])]), &ALL, false);
         assert_eq!((granted.forged, granted.gone), (vec![last], vec![]));
         assert!(!leases.holds(last, 2));
+    }
+
+    #[test]
+    fn what_is_told_by_entry_counts_when_its_task_has_ended() {
+        let piece = |ends| (Told::default(), Outcome::default(), ends, false);
+        let mut sums = issued(TaskKind::Sums(Vec::new()), &[]);
+        assert!(held_back(&mut sums, vec![piece(false), piece(false)]).is_empty());
+        assert!(held_back(&mut sums, Vec::new()).is_empty());
+        assert_eq!(held_back(&mut sums, vec![piece(false), piece(true)]).len(), 4);
+        assert!(sums.held.is_empty());
     }
 
     #[test]

@@ -144,10 +144,14 @@ pub fn conduct(
     Ok(Ended { how, wants_more_time })
 }
 
+/// Whether a process holds the lock of a broker.
+fn is_locked(path: &Path) -> bool {
+    std::fs::File::open(path).is_ok_and(|lock| lock.try_lock().is_err())
+}
+
 /// Nothing of it is needed when the job is done, unless another copy of the same job has begun to use it.
 fn remove(directory: &Path) {
-    let lock = std::fs::File::open(directory.join("broker/lock"));
-    if lock.as_ref().is_ok_and(|lock| lock.try_lock().is_err()) {
+    if is_locked(&directory.join("broker/lock")) {
         return;
     }
     match std::fs::remove_dir_all(directory) {
@@ -259,7 +263,14 @@ impl Stage<'_> {
         let words = words.chain([state.as_os_str()]).chain(insecure);
         let words: Vec<OsString> = words.map(OsStr::to_owned).collect();
         let environment = &self.conduct.environment;
-        let broker = BrokerPost::start(&words, environment, &self.conduct.directory)?;
+        let started = BrokerPost::start(&words, environment, &self.conduct.directory);
+        let broker = started.map_err(|error| {
+            if !is_locked(&state.join("lock")) {
+                return error;
+            }
+            let message = format!("this job runs already: its broker uses '{}'", state.display());
+            Fatal::unavailable(message, "wait for that run, or end it")
+        })?;
         let given = self.given(broker.join_file.as_os_str());
         self.broker = Some(broker);
         given

@@ -165,16 +165,16 @@ pub fn template(system: System) -> &'static str {
              #SBATCH --nodes=4 --time=24:00:00 --requeue --open-mode=append --signal=B:USR1@120\n\
              SRC=/path/of/the/source/root\n\
              REL='run* calibration/2026-*'\n\
-             DST=/path/of/the/destination\n\
-             cd \"$SRC\" && exec dmover submit --allocation -- copy -t \"$DST\" -- $REL\n"
+             DST=/path/of/the/destination STATE=/path/that/all/nodes/see\n\
+             cd \"$SRC\" && exec dmover submit --allocation --state-dir \"$STATE\" -- copy -t \"$DST\" -- $REL\n"
         }
         System::Pbs => {
             "#!/bin/bash\n\
              #PBS -r y -j oe -l walltime=24:00:00 -l select=4:ncpus=1:mpiprocs=1 -l place=scatter\n\
              SRC=/path/of/the/source/root\n\
              REL='run* calibration/2026-*'\n\
-             DST=/path/of/the/destination\n\
-             cd \"$SRC\" && exec dmover submit --allocation -- copy -t \"$DST\" -- $REL\n"
+             DST=/path/of/the/destination STATE=/path/that/all/nodes/see\n\
+             cd \"$SRC\" && exec dmover submit --allocation --state-dir \"$STATE\" -- copy -t \"$DST\" -- $REL\n"
         }
     }
 }
