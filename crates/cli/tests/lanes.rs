@@ -4,8 +4,8 @@
 #![allow(clippy::disallowed_methods)]
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
-    LaneOptions, attributes, corruption, differential, digests, faults, kill, live, memory, pairs,
-    powercut, recorded, renames, resume, seccomp, snapshots, sparse, swap, watch,
+    LaneOptions, attributes, brokers, corruption, differential, digests, faults, kill, live,
+    memory, pairs, powercut, recorded, renames, resume, seccomp, snapshots, sparse, swap, watch,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -27,6 +27,11 @@ fn kills_leave_nothing_that_looks_complete() {
 #[test]
 fn killed_passes_go_on_and_do_nothing_twice() {
     resume::resume(&options(48)).unwrap().assert_clean();
+}
+
+#[test]
+fn a_job_survives_the_loss_of_one_of_three_brokers() {
+    brokers::brokers(&options(1)).unwrap().assert_clean();
 }
 
 #[test]

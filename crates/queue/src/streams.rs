@@ -1,6 +1,8 @@
 //! What a job has at the broker: two streams for each run, and a bucket for all jobs.
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
-use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
+use async_nats::jetstream::context::{
+    CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind,
+};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{Context, ErrorCode, kv};
 use dmover_engine::{Fatal, queue::Class};
@@ -18,8 +20,11 @@ const ACK_WAIT: Duration = Duration::from_secs(10);
 const WAITING_MAX: i64 = 1 << 16;
 /// What is found at a broker after so long is nobody's.
 const AGE_MAX: Duration = Duration::from_hours(30 * 24);
-/// Bytes of outcomes that may wait for the coordinator.
-const OUTCOMES_MAX: i64 = 4 << 30;
+/// Messages with outcomes that may wait for the coordinator, each of 256 KiB at most unless it is one large piece. A limit in bytes would
+/// reserve as much of the broker's storage for each job, used or not.
+const OUTCOMES_MAX: i64 = 1 << 13;
+/// Servers of a cluster that store a stream: it survives the loss of one.
+const REPLICAS: usize = 3;
 
 /// Names of one run.
 #[derive(Debug, Clone)]
@@ -93,6 +98,29 @@ fn fail(what: &str, error: &dyn std::fmt::Display) -> Fatal {
     Fatal::unavailable(format!("the broker cannot keep {what}: {error}"), hint)
 }
 
+/// Whether an error says that there are too few servers for several replicas.
+fn lacks_servers(error: &CreateStreamError) -> bool {
+    let CreateStreamErrorKind::JetStream(error) = error.kind() else { return false };
+    let codes = [
+        ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED,
+        ErrorCode::CLUSTER_NO_PEERS,
+        ErrorCode::INSUFFICIENT_RESOURCES,
+    ];
+    codes.contains(&error.error_code())
+}
+
+/// Makes a stream, with three replicas if the cluster has the servers for them. One that exists is left as it is.
+async fn get_or_create(context: &Context, config: Config) -> Result<Stream, CreateStreamError> {
+    let replicated = Config { num_replicas: REPLICAS, ..config.clone() };
+    match context.get_or_create_stream(replicated).await {
+        Err(error) if lacks_servers(&error) => {
+            tracing::debug!(%error, stream = config.name, "no replicas");
+            context.get_or_create_stream(config).await
+        }
+        result => result,
+    }
+}
+
 /// Makes the streams of a run, with their consumers; those that are there stay.
 pub(crate) async fn make(context: &Context, names: &Names) -> Result<(Stream, Stream), Fatal> {
     let plain = Config {
@@ -111,16 +139,16 @@ pub(crate) async fn make(context: &Context, names: &Names) -> Result<(Stream, St
     let outcomes = Config {
         name: names.outcomes(),
         subjects: vec![names.outcome_subject()],
-        max_bytes: OUTCOMES_MAX,
+        max_messages: OUTCOMES_MAX,
         ..plain
     };
     let tasks = async {
-        let tasks = context.get_or_create_stream(tasks).await.map_err(|e| fail("tasks", &e))?;
+        let tasks = get_or_create(context, tasks).await.map_err(|e| fail("tasks", &e))?;
         try_join_all(Class::ALL.map(|class| consumer(&tasks, names, class))).await?;
         Ok(tasks)
     };
     let outcomes = async {
-        let made = context.get_or_create_stream(outcomes).await;
+        let made = get_or_create(context, outcomes).await;
         made.map_err(|e| fail("outcomes", &e))
     };
     try_join(tasks, outcomes).await
@@ -173,6 +201,7 @@ pub(crate) async fn remove(context: &Context, names: &Names) {
 /// The bucket of jobs, made if need be.
 pub(crate) async fn jobs(context: &Context) -> Result<kv::Store, Fatal> {
     if let Ok(store) = context.get_key_value(JOBS).await {
+        add_replicas(context, &store).await;
         return Ok(store);
     }
     // The client's own way asks for the account as nats-server 2.9 does not describe it yet (NATS, ADR-8 has the stream of a
@@ -189,9 +218,23 @@ pub(crate) async fn jobs(context: &Context) -> Result<kv::Store, Fatal> {
         allow_direct: true,
         ..Config::default()
     };
-    let made = context.get_or_create_stream(config).await;
+    let made = get_or_create(context, config).await;
     made.map_err(|e| fail("jobs", &e))?;
     context.get_key_value(JOBS).await.map_err(|e| fail("jobs", &e))
+}
+
+/// The bucket of jobs outlives jobs: the cluster may have had fewer servers when it was made.
+async fn add_replicas(context: &Context, store: &kv::Store) {
+    let known = store.stream.cached_info();
+    if known.cluster.is_none() || known.config.num_replicas >= REPLICAS {
+        return;
+    }
+    let config = Config { num_replicas: REPLICAS, ..known.config.clone() };
+    match context.update_stream(config).await {
+        Ok(_) => tracing::info!(replicas = REPLICAS, "the bucket of jobs has more replicas"),
+        // The cluster still has too few servers, or one of them is down.
+        Err(error) => tracing::debug!(%error, "the bucket of jobs gets no more replicas"),
+    }
 }
 
 /// Keeps a task that no mover survives, to be looked at.
@@ -203,7 +246,7 @@ pub(crate) async fn bury(context: &Context, names: &Names, body: bytes::Bytes) {
         max_age: AGE_MAX,
         ..Config::default()
     };
-    let made = context.get_or_create_stream(config).await.map(|_| ());
+    let made = get_or_create(context, config).await.map(|_| ());
     let published = match made {
         Ok(()) => context.publish(names.dead_subject(), body).await.map(|_| ()),
         Err(error) => return tracing::warn!(%error, "the dead-letter stream cannot be made"),

@@ -5,6 +5,7 @@
 //! program run a sample.
 
 pub mod attributes;
+pub mod brokers;
 pub mod check;
 pub mod corruption;
 pub mod differential;
@@ -208,6 +209,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
         2000,
         attributes::attributes,
     ),
+    ("brokers", "three brokers killed in turn, without space, one lost", 40, brokers::brokers),
     ("live", "passes over a tree that is changed all the time", 500, live::live),
     (
         "differential",

@@ -29,6 +29,28 @@ fn a_job_that_begins_while_the_broker_starts_waits_for_it() {
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }
 
+/// What is reserved for one job is missing for all others, used or not.
+#[test]
+fn a_job_needs_hardly_any_storage_at_its_broker() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::with(1, "jetstream { max_file_store: 16MB }");
+    fleet.bench.sh("mkdir source; seq 2000 | (cd source; xargs touch)");
+    fleet.dmover("copy -T source far").expect_code(0);
+    fleet.bench.assert_same("source", "far");
+    // Several at a time.
+    let url = fleet.broker.url();
+    let line = |to: &str| format!("copy -T --bwlimit 1M large {to} --broker {url}");
+    fleet.bench.sh("mkdir large; head -c 3M /dev/urandom > large/f");
+    let start = |to: &str| fleet.bench.dmover.start(line(to).split(' ')).unwrap();
+    let jobs: Vec<_> = ["one", "two", "three"].map(start).into();
+    for job in jobs {
+        job.finish().unwrap().expect_code(0);
+    }
+    fleet.movers.clear();
+}
+
 #[test]
 fn a_watch_waits_for_a_broker_that_is_away_when_something_changes() {
     if let Err(why) = needs(&[Piece::Nats]) {

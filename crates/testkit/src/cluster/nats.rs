@@ -13,6 +13,9 @@ use super::daemon::{Daemon, STARTING};
 use super::workplace::{Workplace, pid_file};
 use super::{Host, http};
 
+/// Where servers of a cluster meet.
+const CLUSTER_PORT: u16 = 6222;
+
 /// A nats-server with its store; dropping it kills it.
 #[derive(Debug)]
 pub struct NatsServer {
@@ -72,12 +75,49 @@ impl NatsServer {
         Self::start_in(Place::Here(workplace), directory, config, None)
     }
 
+    /// Starts one server on each of these hosts, which form a cluster, and waits until all of them are healthy. `furnish` gets the empty
+    /// directory of each store before its server starts.
+    pub fn start_cluster(
+        hosts: &[&Host],
+        mut furnish: impl FnMut(&Path) -> Result<()>,
+    ) -> Result<Vec<Self>> {
+        let route = |host: &&Host| format!("nats://{}:{CLUSTER_PORT}", host.address());
+        let routes: Vec<String> = hosts.iter().map(route).collect();
+        let mut start = |host: &&Host| {
+            let (name, address) = (host.name(), host.address());
+            let routes = routes.join(", ");
+            let config = format!(
+                "server_name: {name}\n\
+                 cluster {{ name: test, listen: \"{address}:{CLUSTER_PORT}\", routes: [{routes}] }}\n"
+            );
+            let directory = host.directory().join(format!("nats-{name}"));
+            let ports = Ports { client: 4222, monitor: 8222 };
+            let mut server =
+                Self::prepare(Place::Host((*host).clone()), directory, &config, ports)?;
+            std::fs::create_dir(server.store())?;
+            furnish(&server.store())?;
+            // None of them is healthy before most of them are there.
+            server.spawn()?;
+            Ok(server)
+        };
+        let servers = hosts.iter().map(&mut start).collect::<Result<Vec<_>>>()?;
+        servers.iter().try_for_each(Self::wait_until_healthy)?;
+        Ok(servers)
+    }
+
     fn start_in(
         place: Place,
         directory: PathBuf,
         config: &str,
         ports: Option<Ports>,
     ) -> Result<Self> {
+        let unknown = Ports { client: 0, monitor: 0 };
+        let mut server = Self::prepare(place, directory, config, ports.unwrap_or(unknown))?;
+        server.launch()?;
+        Ok(server)
+    }
+
+    fn prepare(place: Place, directory: PathBuf, config: &str, ports: Ports) -> Result<Self> {
         match std::fs::create_dir(&directory) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(error).with_context(|| format!("create {directory:?}"));
@@ -85,13 +125,16 @@ impl NatsServer {
             _ => {}
         }
         std::fs::write(directory.join("config"), config)?;
-        let unknown = Ports { client: 0, monitor: 0 };
-        let mut server = Self { daemon: None, place, directory, ports: ports.unwrap_or(unknown) };
-        server.launch()?;
-        Ok(server)
+        Ok(Self { daemon: None, place, directory, ports })
     }
 
     fn launch(&mut self) -> Result<()> {
+        self.spawn()?;
+        self.wait_until_healthy()
+    }
+
+    /// Starts the process.
+    fn spawn(&mut self) -> Result<()> {
         // The server takes a free port for -1.
         let port = |number: u16| if number == 0 { "-1".to_owned() } else { number.to_string() };
         let mut command = self.place.command("nats-server");
@@ -114,15 +157,25 @@ impl NatsServer {
                 Ok(true)
             })?;
         }
-        let monitor = SocketAddr::new(self.place.address().into(), self.ports.monitor);
-        daemon.wait_until("healthy", STARTING, || Ok(http::answers(monitor, "/healthz")))
+        Ok(())
+    }
+
+    fn wait_until_healthy(&self) -> Result<()> {
+        let daemon = self.daemon.as_ref().context("the server was killed")?;
+        daemon.wait_until("healthy", STARTING, || Ok(self.is_healthy()))
+    }
+
+    /// Whether its JetStream works.
+    pub fn is_healthy(&self) -> bool {
+        http::answers(self.monitor_address(), "/healthz")
     }
 
     fn log(&self) -> PathBuf {
         self.directory.join("log")
     }
 
-    fn store(&self) -> PathBuf {
+    /// Where it keeps its streams.
+    pub fn store(&self) -> PathBuf {
         self.directory.join("store")
     }
 
