@@ -71,6 +71,8 @@ impl Broker {
     ///
     /// # Errors
     /// There is no `nats-server`, the directory cannot be used, or it does not start.
+    ///
+    /// The server ends with the thread that calls this.
     pub fn start(options: &BrokerOptions) -> Result<Self, Fatal> {
         let program = find(options)?;
         let state = &options.state;
@@ -116,7 +118,10 @@ impl Broker {
         let text = serde_json::to_string_pretty(&join).unwrap_or_default();
         write(&join_file, &(text + "\n"), 0o600)?;
         let log = state.join("nats-server.log");
-        let child = Command::new(&program)
+        let mut command = Command::new(&program);
+        // A broker that is killed takes its server along.
+        dmover_sys::process::kill_with_parent(&mut command);
+        let child = command
             .arg("--config")
             .arg(&config)
             // It never reads that; so the lock is held as long as the server lives, whoever has started it.
@@ -172,6 +177,13 @@ impl Broker {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let bad = text.lines().rev().find(|line| line.contains("[FTL]") || line.contains("[ERR]"));
         bad.or_else(|| text.lines().next_back()).unwrap_or("it has said nothing").to_owned()
+    }
+
+    /// Ends one that does not listen any more.
+    pub fn kill(mut self) {
+        // It fails only where it is gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// Asks it to end, and waits for that.

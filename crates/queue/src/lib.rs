@@ -26,6 +26,7 @@ mod seal;
 mod secret;
 mod streams;
 mod tls;
+mod watchdog;
 
 pub use address::{Address, JoinFile};
 pub use broker::{Broker, BrokerOptions, Tls};
@@ -33,3 +34,4 @@ pub use coordinator::{NatsFleets, Terms};
 pub use identity::{Identity, Signer, Trust};
 pub use message::{Describe, MoverInfo, PROTOCOL};
 pub use mover::{Mover, MoverOptions, Sessions, nics};
+pub use watchdog::Watchdog;

@@ -33,6 +33,30 @@ pub fn end_with_parent() {
     let _ = rustix::process::set_parent_process_death_signal(wanted);
 }
 
+/// Has the kernel kill a child (SIGKILL) when the thread that starts it is gone (`PR_SET_PDEATHSIG` of prctl(2)): start it from a thread that lives as
+/// long as the process, which is the main thread.
+#[allow(unsafe_code)]
+pub fn kill_with_parent(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    let parent = rustix::process::getpid();
+    let prepare = move || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        if rustix::process::getppid() == Some(parent) {
+            return Ok(());
+        }
+        // The parent ended before the kernel knew of the wish.
+        Err(rustix::io::Errno::SRCH.into())
+    };
+    // SAFETY: between fork(2) and execve(2) the closure makes two system calls; it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Bytes that an ordinary user may still write to the file system of a directory (statvfs(3)); `None` where that is not known.
+pub fn free_bytes(directory: &std::path::Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(directory).ok()?;
+    Some(found.f_bavail * found.f_frsize)
+}
+
 /// Whether the process may give files away (CAP_CHOWN) and read and write whatever it likes
 /// (CAP_DAC_OVERRIDE), as root usually may. A root without capabilities, as in many containers,
 /// counts as an ordinary user.

@@ -4,7 +4,7 @@ use dmover_model::{ExitCode as Code, TaskClass};
 use dmover_observe::{Board, JobView, SessionView, exposition};
 use dmover_queue::{
     Address, Broker, BrokerOptions, Identity, Mover, MoverOptions, NatsFleets, Terms, Tls, Trust,
-    nics,
+    Watchdog, nics,
 };
 use dmover_sys::process::is_ignored;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::run::{Log, exit, open_log, state_directory};
 use crate::args::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
@@ -24,6 +24,8 @@ use crate::print::{failure, line, say};
 
 /// How often a broker is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// A server that cannot be started again, on a full disk for example, is tried again after this time.
+const START_AGAIN: Duration = Duration::from_secs(2);
 
 /// Who works for a job, and where it shows how it stands.
 #[derive(Default)]
@@ -132,7 +134,7 @@ pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
         return fail(&Fatal::Thread(error));
     }
     match Broker::start(&options) {
-        Ok(broker) => stay(broker, signals, &eof),
+        Ok(broker) => stay(broker, &options, signals, &eof),
         Err(error) => fail(&error),
     }
 }
@@ -148,8 +150,13 @@ fn watch_stdin(ended: &Arc<AtomicBool>) -> std::io::Result<()> {
     std::thread::Builder::new().name("stdin".into()).spawn(watch).map(|_| ())
 }
 
-/// Waits for a signal, or for the end of the server.
-fn stay(mut broker: Broker, mut signals: Signals, eof: &AtomicBool) -> ExitCode {
+/// Waits for a signal, or for the end of the server. One that does not work any more is started again.
+fn stay(
+    broker: Broker,
+    options: &BrokerOptions,
+    mut signals: Signals,
+    eof: &AtomicBool,
+) -> ExitCode {
     say(&format!("dmover: the broker answers at {} (process {})", broker.url, broker.pid()));
     if broker.url.starts_with("nats://") {
         say(
@@ -158,23 +165,65 @@ fn stay(mut broker: Broker, mut signals: Signals, eof: &AtomicBool) -> ExitCode 
     }
     say("  hint: give the file that is named below to 'dmover mover' and to jobs, as --broker");
     line(&broker.join_file.display().to_string());
+    let watch = |broker: &Broker| {
+        let begun = Watchdog::start(&broker.join_file);
+        begun.inspect_err(|error| say(&format!("dmover: note: not watched: {error}"))).ok()
+    };
+    let mut watchdog = watch(&broker);
+    let (mut broker, mut again) = (Some(broker), Instant::now());
+    let mut told = String::new();
     loop {
-        if let Some(signal) = signals.pending().next() {
-            broker.stop();
-            say(&format!("dmover: the broker was ended by signal {signal}"));
+        let signal = signals.pending().next();
+        if signal.is_some() || eof.load(Ordering::SeqCst) {
+            drop(broker);
+            if let Some(signal) = signal {
+                say(&format!("dmover: the broker was ended by signal {signal}"));
+            }
             return exit(Code::Done);
         }
-        if eof.load(Ordering::SeqCst) {
-            broker.stop();
-            return exit(Code::Done);
-        }
-        if broker.has_ended() {
+        if let Some(broker) = &mut broker
+            && broker.has_ended()
+        {
             let log = broker.log.display();
             failure(&format!("nats-server has ended; its log is {log}"), "see there why");
             return exit(Code::Fatal);
         }
+        if let Some(trouble) = watchdog.as_ref().and_then(Watchdog::trouble) {
+            let space = free_space(&options.state);
+            say(&format!("dmover: note: nats-server is restarted: {trouble}{space}"));
+            broker.take().map(Broker::kill);
+            (watchdog, again) = (None, Instant::now());
+        }
+        if broker.is_none() && Instant::now() >= again {
+            // At the same port, with the same key: both are in its directory.
+            match Broker::start(options) {
+                Ok(started) => {
+                    say(&format!("dmover: the broker answers again (process {})", started.pid()));
+                    watchdog = watch(&started);
+                    broker = Some(started);
+                    told.clear();
+                }
+                Err(error) => {
+                    let words = format!("{error}{}", free_space(&options.state));
+                    if told != words {
+                        say(&format!("dmover: note: the broker is tried again: {words}"));
+                        told = words;
+                    }
+                    again = Instant::now() + START_AGAIN;
+                }
+            }
+        }
         std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// What is left on the file system of a broker, in words.
+fn free_space(state: &Path) -> String {
+    let free = dmover_sys::process::free_bytes(state);
+    free.map_or(String::new(), |free| {
+        let (free, place) = (dmover_model::units::format_iec(free), state.display());
+        format!(" ({free} are free at '{place}')")
+    })
 }
 
 /// `dmover mover`.
