@@ -5,11 +5,13 @@
 //! call dmover again on their first node. Nothing here decides what is copied, and whatever dies here costs work and no data: the
 //! journal of the job is the truth.
 mod conduct;
+mod owner;
 mod post;
 pub mod script;
 mod site;
 
 pub use conduct::{Conduct, Ended, conduct};
+pub use owner::{remove_broker, unused_brokers};
 pub use site::{
     BrokerPlace, Given, Site, address_of_interface, address_towards, host_behind_ssh, slurm_nodes,
 };

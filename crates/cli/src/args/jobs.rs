@@ -147,7 +147,7 @@ pub struct CleanupArgs {
     /// Ids of jobs, beginnings of them, or labels
     #[arg(value_name = "JOB", required_unless_present = "all", conflicts_with = "all")]
     pub jobs: Vec<String>,
-    /// All jobs that do not run
+    /// All jobs that do not run, and the data and secrets of brokers that do not run
     #[arg(long)]
     pub all: bool,
     /// Say what would be removed, change nothing

@@ -1,6 +1,7 @@
 //! `dmover pause`, `resume`, `cancel`, `retry` and `cleanup`: what is asked of jobs.
 use dmover_engine::{Ask, Fatal, JobFile};
 use dmover_model::{ExitCode as Code, JobId};
+use dmover_queue::placement::{remove_broker, unused_brokers};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -128,7 +129,34 @@ pub(crate) fn cleanup(args: &CleanupArgs) -> ExitCode {
     for known in &known {
         code = code.merge(clean_one(known, args));
     }
+    if args.all
+        && let Ok(state) = directory(place)
+    {
+        code = code.merge(clean_brokers(state.path(), args.dry_run));
+    }
     exit(code)
+}
+
+/// Removes what brokers that do not run have left: logs, data, and the secret that lets others in.
+fn clean_brokers(state: &std::path::Path, dry_run: bool) -> Code {
+    let mut code = Code::Done;
+    for path in unused_brokers(state) {
+        let shown = path.display();
+        if dry_run {
+            say(&format!("dmover: would remove the data and the secret of a broker: '{shown}'"));
+            continue;
+        }
+        match remove_broker(&path) {
+            Ok(()) => {
+                say(&format!("dmover: removed the data and the secret of a broker: '{shown}'"))
+            }
+            Err(error) => {
+                failure(&format!("cannot remove '{shown}': {error}"), "check permissions");
+                code = Code::Partial;
+            }
+        }
+    }
+    code
 }
 
 fn clean_one(Known { state, file }: &Known, args: &CleanupArgs) -> Code {

@@ -31,10 +31,15 @@ fn in_the_middle(bench: &Bench) -> Running {
 /// Kills a process of the bench by what is on its command line.
 #[track_caller]
 fn kill(bench: &Bench, wanted: &str) {
+    signal(bench, wanted, Signal::KILL);
+}
+
+#[track_caller]
+fn signal(bench: &Bench, wanted: &str, signal: Signal) {
     let found = processes_in(bench.root());
     let found = found.iter().find(|(_, line)| line.contains(wanted));
     let (pid, _) = found.unwrap_or_else(|| panic!("no process with {wanted:?}"));
-    kill_process(Pid::from_raw(*pid as i32).unwrap(), Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(*pid as i32).unwrap(), signal).unwrap();
 }
 
 #[test]
@@ -94,6 +99,120 @@ fn a_killed_submit_takes_everything_along() {
     assert_nobody_is_left(&bench);
     bench.dmover.run(SLOW).unwrap().expect_code(0);
     bench.assert_same("s", "d");
+}
+
+/// What one that was killed has left goes with the next one, whatever that does; what was left on purpose stays.
+#[test]
+fn what_a_killed_submit_has_left_goes_with_the_next_one() {
+    need_a_broker!();
+    let bench = bench();
+    let places = || {
+        let placement = bench.dmover.state_directory().join("placement");
+        let all = std::fs::read_dir(placement).unwrap();
+        all.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    let running = in_the_middle(&bench);
+    kill(&bench, "submit --local");
+    running.finish().unwrap();
+    assert_nobody_is_left(&bench);
+    assert_eq!(places().len(), 1, "nobody could tidy up");
+    bench.write("e/f", "content");
+    bench.dmover("submit --local -- copy e g").expect_code(0);
+    assert_eq!(places().len(), 0);
+    // One that was asked to end leaves its logs.
+    bench.sh("rm -r d");
+    let running = in_the_middle(&bench);
+    running.signal(Signal::TERM);
+    let run = running.finish().unwrap();
+    assert!(run.stderr.contains("ended by signal 15; the same command goes on"), "{}", run.stderr);
+    bench.dmover("submit --local -- copy e h").expect_code(0);
+    assert_eq!(places().len(), 1);
+    bench.dmover("cleanup --all").expect_code(0);
+    assert_eq!(places().len(), 0);
+}
+
+#[test]
+fn a_job_that_is_killed_beside_its_submit_is_told_of() {
+    need_a_broker!();
+    let bench = bench();
+    let running = in_the_middle(&bench);
+    kill(&bench, "dmover copy --broker");
+    let run = running.finish().unwrap();
+    assert_eq!(run.signal(), Some(9), "{}", run.tell());
+    let words = "the job was ended, not by submit, by signal 9; the same command goes on";
+    assert!(run.stderr.contains(words), "{}", run.stderr);
+    assert_nobody_is_left(&bench);
+}
+
+#[test]
+fn a_killed_broker_takes_its_server_along_and_leaves_nothing_after_a_cleanup() {
+    need_a_broker!();
+    let bench = bench();
+    let state = bench.dmover.state_directory();
+    for _ in 0..2 {
+        let broker = bench.dmover.start(["broker"]).unwrap();
+        assert!(broker.wait_for_stdout("join.json", 1), "{}", broker.stderr_so_far());
+        // It runs.
+        bench.dmover("cleanup --all").expect_code(0);
+        assert!(state.join("broker/user.nk").exists());
+        broker.kill().unwrap();
+        assert_nobody_is_left(&bench);
+    }
+    let run = bench.dmover("cleanup --all -n").expect_code(0);
+    assert!(run.stderr.contains("would remove the data and the secret"), "{}", run.stderr);
+    assert!(state.join("broker/user.nk").exists());
+    bench.dmover("cleanup --all").expect_code(0);
+    assert!(!state.join("broker").exists());
+}
+
+/// A job with movers behind a broker of `dmover broker`, which is at work for some seconds.
+fn behind_a_broker(bench: &Bench, state: &str) -> (Running, Vec<Running>, Running) {
+    let broker = bench.dmover.start(["broker", "--state", state]).unwrap();
+    assert!(broker.wait_for_stdout("join.json", 1), "{}", broker.stderr_so_far());
+    let file = format!("{state}/join.json");
+    let movers = (0..2).map(|_| bench.dmover.start(["mover", "--broker", &file]).unwrap());
+    let movers = movers.collect();
+    let words = ["copy", "-T", "--ops-limit=100", "--lease=3s", "--broker", &file, "s", "d"];
+    let job = bench.dmover.start(words).unwrap();
+    wait_for_the_middle(bench);
+    (broker, movers, job)
+}
+
+#[test]
+fn a_server_that_hangs_is_restarted_and_the_job_goes_on() {
+    need_a_broker!();
+    let bench = bench();
+    bench.sh("cd s; mkdir many; cd many; seq 400 | xargs touch");
+    let (broker, movers, job) = behind_a_broker(&bench, "broker");
+    signal(&bench, "nats-server --config", Signal::STOP);
+    assert!(broker.wait_for_stderr("the broker answers again", 1), "{}", broker.stderr_so_far());
+    let said = broker.stderr_so_far();
+    assert!(said.contains("nats-server is restarted: JetStream does not answer"), "{said}");
+    assert!(said.contains("are free at 'broker'"), "{said}");
+    job.finish().unwrap().expect_code(0);
+    bench.assert_same("s", "d");
+    drop(movers);
+    broker.signal(Signal::TERM);
+    assert_eq!(broker.finish().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_broker_without_space_for_a_moment_works_on_when_it_has_some() {
+    need_a_broker!();
+    if !rustix::process::geteuid().is_root() {
+        skip!("it needs a file system of its own, and so root");
+    }
+    let bench = bench();
+    bench.sh("mkdir full; mount -t tmpfs -o size=24M tmpfs full");
+    let _undo = bench.undo("umount -l full");
+    bench.sh("cd s; for i in 1 2 3 4; do mkdir m$i; (cd m$i; seq 300 | xargs touch); done");
+    let (broker, movers, job) = behind_a_broker(&bench, "full/broker");
+    bench.sh("head -c 30M /dev/zero > full/filler || true; sleep 5; rm full/filler");
+    job.finish().unwrap().expect_code(0);
+    bench.assert_same("s", "d");
+    drop(movers);
+    broker.signal(Signal::TERM);
+    assert_eq!(broker.finish().unwrap().code(), Some(0));
 }
 
 #[test]

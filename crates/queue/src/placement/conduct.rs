@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::Identity;
 
+use super::owner::{Owner, sweep};
 use super::post::{BrokerPost, Post, see_off};
 use super::site::{BrokerPlace, Given, Site};
 
@@ -127,6 +128,10 @@ pub fn conduct(
     next: &dyn Fn() -> Option<i32>,
     tell: &dyn Fn(&str),
 ) -> Result<Ended, Fatal> {
+    let directory = &conduct.directory;
+    make(directory)?;
+    let owner = Owner::take(directory);
+    sweep(directory);
     let warnings = &conduct.warnings[..];
     let mut outside = Outside { next, tell, warnings, stopped: None, warned: false, hurry: false };
     let mut stage =
@@ -135,10 +140,17 @@ pub fn conduct(
     let impatient = outside.hurry;
     see_off(&mut stage.posts, || impatient || (next)().is_some());
     drop(stage.broker.take());
-    let how = result?;
-    let is_finished = matches!(how, Ok(0 | 1 | 3 | 4));
+    let is_finished = matches!(result, Ok(Ok(0 | 1 | 3 | 4)));
     if is_finished {
-        remove(&conduct.directory);
+        remove(directory);
+    } else if let Some(owner) = owner {
+        owner.leave();
+    }
+    let how = result?;
+    if let (Err(signal), false) = (how, outside.warned) {
+        let who =
+            if outside.stopped.is_some() { "ended" } else { "the job was ended, not by submit," };
+        tell(&format!("{who} by signal {signal}; the same command goes on"));
     }
     let wants_more_time = outside.warned && (how.is_err() || conduct.job.is_none());
     Ok(Ended { how, wants_more_time })
@@ -147,6 +159,13 @@ pub fn conduct(
 /// Whether a process holds the lock of a broker.
 fn is_locked(path: &Path) -> bool {
     std::fs::File::open(path).is_ok_and(|lock| lock.try_lock().is_err())
+}
+
+fn make(directory: &Path) -> Result<(), Fatal> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
+        let message = format!("cannot make '{}': {error}", directory.display());
+        Fatal::refused(message, "name another directory with --state-dir")
+    })
 }
 
 /// Nothing of it is needed when the job is done, unless another copy of the same job has begun to use it.
@@ -231,10 +250,7 @@ impl Stage<'_> {
     /// Starts what is not there yet.
     fn begin(&mut self) -> Result<(), Fatal> {
         let directory = &self.conduct.directory;
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|e| {
-            let message = format!("cannot make '{}': {e}", directory.display());
-            Fatal::refused(message, "name another directory with --state-dir")
-        })?;
+        make(directory)?;
         if self.given.is_none() {
             self.given = Some(match &self.conduct.broker {
                 BrokerPlace::Given(given) => given.clone(),

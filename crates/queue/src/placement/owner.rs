@@ -1,0 +1,150 @@
+//! Who uses a directory below `placement/`, and what becomes of those whose process was killed.
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The file that the process holds the lock of, while there is one; it has the name of its host.
+const MARK: &str = "running";
+/// What is about to be removed has a name that begins with this.
+const GONE: &str = ".gone-";
+/// Whoever tidies up holds the lock for a moment.
+const ATTEMPTS: u32 = 10;
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// A directory in use by this process.
+pub(super) struct Owner {
+    mark: PathBuf,
+    _lock: File,
+}
+
+impl Owner {
+    /// Marks a directory as in use. `None`: another process uses it, or its file system has no locks.
+    pub fn take(directory: &Path) -> Option<Self> {
+        let mark = directory.join(MARK);
+        for _ in 0..ATTEMPTS {
+            if let Some(mut lock) = lock_of(&mark, true) {
+                // Nobody else can tell that it is dead.
+                let written = lock.set_len(0).and_then(|()| lock.write_all(&own_host()));
+                return written.ok().map(|()| Self { mark, _lock: lock });
+            }
+            std::thread::sleep(AGAIN);
+        }
+        None
+    }
+
+    /// It ended in order: what is left there is left on purpose.
+    pub fn leave(self) {
+        if let Err(error) = std::fs::remove_file(&self.mark) {
+            tracing::debug!(%error, "the mark of a directory cannot be removed");
+        }
+    }
+}
+
+fn own_host() -> Vec<u8> {
+    dmover_sys::process::host_name()
+}
+
+/// Locks a file, unless somebody else has, or it is not the one of this name any more.
+fn lock_of(path: &Path, create: bool) -> Option<File> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).append(true).create(create).mode(0o600).open(path).ok()?;
+    file.try_lock().ok()?;
+    let (own, named) = (file.metadata().ok()?, std::fs::metadata(path).ok()?);
+    (own.ino() == named.ino()).then_some(file)
+}
+
+/// Removes a directory that nobody uses. It gets another name first, so that whoever comes next makes a new one.
+fn remove(directory: &Path) -> std::io::Result<()> {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let gone = directory.with_file_name(format!("{GONE}{name}-{}", std::process::id()));
+    std::fs::rename(directory, &gone)?;
+    std::fs::remove_dir_all(&gone)
+}
+
+/// Removes what killed processes of this host have left beside `own`. What others hold, or left on purpose, stays.
+pub(super) fn sweep(own: &Path) {
+    let Some(entries) = own.parent().and_then(|all| std::fs::read_dir(all).ok()) else { return };
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path != own) {
+        let is_half_gone = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(GONE));
+        let removed =
+            if is_half_gone { std::fs::remove_dir_all(&path) } else { remove_if_dead(&path) };
+        match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::debug!(%error, path = %path.display(), "it cannot be removed");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn remove_if_dead(directory: &Path) -> std::io::Result<()> {
+    let Some(mut lock) = lock_of(&directory.join(MARK), false) else { return Ok(()) };
+    let mut host = Vec::new();
+    lock.read_to_end(&mut host)?;
+    // Locks of another host may not be seen here.
+    if host == own_host() { remove(directory) } else { Ok(()) }
+}
+
+/// Directories of brokers in a state directory that no process uses: they hold secrets.
+pub fn unused_brokers(state: &Path) -> Vec<PathBuf> {
+    let placed = std::fs::read_dir(state.join("placement"));
+    let placed = placed.into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_unused = |directory: &PathBuf| {
+        let is_free = |lock: &str| {
+            let path = directory.join(lock);
+            std::fs::metadata(&path).is_err() || lock_of(&path, false).is_some()
+        };
+        std::fs::metadata(directory).is_ok_and(|found| found.is_dir())
+            && ["lock", "broker/lock", MARK].into_iter().all(is_free)
+    };
+    placed.chain([state.join("broker")]).filter(is_unused).collect()
+}
+
+/// Removes one of these.
+///
+/// # Errors
+/// What the system says.
+pub fn remove_broker(directory: &Path) -> std::io::Result<()> {
+    remove(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(all: &Path, name: &str, host: Option<&[u8]>) -> PathBuf {
+        let directory = all.join(name);
+        std::fs::create_dir_all(directory.join("broker")).unwrap();
+        std::fs::write(directory.join("broker/user.nk"), "secret").unwrap();
+        if let Some(host) = host {
+            std::fs::write(directory.join(MARK), host).unwrap();
+        }
+        directory
+    }
+
+    #[test]
+    fn only_what_killed_processes_of_this_host_left_is_removed() {
+        let state = tempfile::tempdir().unwrap();
+        let all = state.path().join("placement");
+        let own = make(&all, "own", Some(&own_host()));
+        let dead = make(&all, "dead", Some(&own_host()));
+        let failed = make(&all, "failed", None);
+        let elsewhere = make(&all, "elsewhere", Some(b"another-host"));
+        let used = make(&all, "used", None);
+        let owner = Owner::take(&used).unwrap();
+        sweep(&own);
+        assert!(!dead.exists());
+        assert!([&own, &failed, &elsewhere, &used].into_iter().all(|path| path.exists()));
+        let mut unused = unused_brokers(state.path());
+        unused.sort();
+        assert_eq!(unused, [elsewhere.clone(), failed, own.clone()]);
+        owner.leave();
+        sweep(&own);
+        assert!(used.exists(), "it ended in order");
+        assert!(unused_brokers(state.path()).contains(&used));
+        remove_broker(&used).unwrap();
+        assert!(!used.exists());
+    }
+}
