@@ -2,6 +2,7 @@
 //!
 //! Names follow its rules: `dmover_job_…` is what the owner of a job counts, over all movers; `dmover_mover_…` what one process
 //! with movers does. Labels have few values: a job, a class of errors, a mover, a limit; never a path.
+use dmover_model::ErrorClass;
 use prometheus::proto::{
     Bucket, Counter as CounterValue, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
 };
@@ -151,10 +152,12 @@ pub fn of_job(process: &ProcessView, job: Option<&JobView>) -> String {
     families.gauge("dmover_job_pending_tasks", help, &job, view.tasks_left as f64);
     families.counters("job", &[(&job, &view.counters)]);
     families.spreads("job", &[(&job, &view.counters)]);
-    for (class, count) in &view.errors {
+    // A series that begins with its first error has no increase in the eyes of Prometheus.
+    for class in ErrorClass::ALL.iter().map(|class| class.word()) {
         let labels = [("job", view.job.as_str()), ("class", class)];
         let help = "Entries that failed, by class of error.";
-        families.counter("dmover_job_classified_errors_total", help, &labels, *count as f64);
+        let count = view.errors.get(class).copied().unwrap_or(0) as f64;
+        families.counter("dmover_job_classified_errors_total", help, &labels, count);
     }
     if let Some(limit) = view.limit {
         let labels = [("job", view.job.as_str()), ("limit", limit)];
@@ -173,7 +176,7 @@ fn of_movers(families: &mut Families, view: &JobView) {
     let job = [("job", view.job.as_str())];
     let help = "Processes with movers that work for the job.";
     families.gauge("dmover_job_movers", help, &job, movers.len() as f64);
-    let names: Vec<String> = movers.iter().map(MoverView::name).collect();
+    let names: Vec<String> = movers.iter().map(MoverView::place).collect();
     let each = |families: &mut Families, counts: bool, name: &str, help: &str, value: Value| {
         for (mover, known) in movers.iter().zip(&names) {
             let labels = [("job", view.job.as_str()), ("mover", known.as_str())];
@@ -233,4 +236,32 @@ pub fn of_mover(process: &ProcessView, nics: &[NicView], sessions: &[SessionView
     families.counters("mover", &all);
     families.spreads("mover", &all);
     families.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::Counters;
+
+    #[test]
+    fn every_class_of_errors_is_there_from_the_beginning() {
+        let job = JobView {
+            job: "0123456789ab".into(),
+            verb: "copy".into(),
+            paused: false,
+            begun_ms: 0,
+            tasks_left: 0,
+            counters: Counters::default().snapshot(),
+            errors: [(ErrorClass::ALL[0].word(), 3)].into(),
+            limit: None,
+            movers: None,
+        };
+        let text = of_job(&ProcessView::default(), Some(&job));
+        for (number, class) in ErrorClass::ALL.iter().enumerate() {
+            let count = if number == 0 { 3 } else { 0 };
+            let labels = format!("job=\"0123456789ab\",class=\"{}\"", class.word());
+            let line = format!("\ndmover_job_classified_errors_total{{{labels}}} {count}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+    }
 }

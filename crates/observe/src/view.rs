@@ -13,6 +13,9 @@ pub struct MoverView {
     pub host: String,
     /// Its process there.
     pub pid: u32,
+    /// Tells it from others of its host, from 1 on. The next mover gets the number of one that has gone.
+    #[serde(default)]
+    pub slot: u32,
     /// What was said of it.
     pub labels: Vec<(String, String)>,
     /// Its program.
@@ -79,6 +82,11 @@ impl MoverView {
     /// By what it is known.
     pub fn name(&self) -> String {
         format!("{}/{}", self.host, self.pid)
+    }
+
+    /// A name that the next mover on its host has as well: series of metrics go on, and there are not more of them with each restart.
+    pub fn place(&self) -> String {
+        if self.slot > 1 { format!("{}/{}", self.host, self.slot) } else { self.host.clone() }
     }
 
     /// What is wrong with it, if anything is.

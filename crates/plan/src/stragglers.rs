@@ -3,7 +3,7 @@
 //! Each mover counts its own work and samples what its threads are at; the coordinator hears of both every few seconds. A slow
 //! mover does less in a second *and* less in a second of each of its busy threads: one that has few tasks does only the
 //! former, and one that has many threads for the same hardware only the latter. Speeds are compared within a class of tasks,
-//! because a byte of a large file and an entry of a directory cost differently.
+//! because a byte of a large file and an entry of a directory cost differently. Time in which a mover waits for a limit on its rate does not count.
 use dmover_model::TaskClass;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -86,13 +86,12 @@ struct Track {
 type Activity = (fn(&Profile) -> u64, &'static str);
 
 /// Where threads can be, in the words of [`Slow::at`].
-const ACTIVITIES: [Activity; 6] = [
+const ACTIVITIES: [Activity; 5] = [
     (|p| p.source_names, "looking at the source (its way to the source's metadata)"),
     (|p| p.source_data, "reading (its way to the source, or its own disk)"),
     (|p| p.target_names, "creating names (its way to the destination's metadata)"),
     (|p| p.target_data, "writing (its way to the destination, or its own disk)"),
     (|p| p.kernel_copy, "copying inside the kernel (source or destination)"),
-    (|p| p.capped, "waiting for a limit that was asked for"),
 ];
 
 /// The speeds of a fleet.
@@ -118,13 +117,17 @@ impl Stragglers {
         let busy: [u64; CLASSES] = std::array::from_fn(|c| since(done.busy[c], before.busy[c]));
         let work: [u64; CLASSES] = std::array::from_fn(|c| since(done.work[c], before.work[c]));
         let all = busy.iter().sum::<u64>();
+        // Who waits for a limit that was asked for could do more.
+        let capped = since(done.profile.capped, before.profile.capped).min(all);
+        let free = (all - capped) as f64 / all.max(1) as f64;
         for (class, speed) in track.speeds.iter_mut().enumerate() {
-            if busy[class] < SAMPLES_MIN {
+            if ((busy[class] as f64 * free) as u64) < SAMPLES_MIN {
                 continue;
             }
             // While threads are at tasks of the other class, they do nothing for this one.
             let share = busy[class] as f64 / all as f64;
-            let found = [elapsed_s * share, busy[class] as f64].map(|by| work[class] as f64 / by);
+            let by = [elapsed_s * share, busy[class] as f64].map(|by| by * free);
+            let found = by.map(|by| work[class] as f64 / by);
             let weight = if speed.stretches == 0 { 1.0 } else { WEIGHT };
             for (known, found) in speed.work.iter_mut().zip(found) {
                 *known += (found - *known) * weight;
@@ -247,6 +250,22 @@ mod tests {
                     1 => done.busy[1] *= 10,
                     _ => {}
                 }
+                fleet.tell(id, done, second * 1000);
+            }
+        }
+        assert!((0..5).all(|id| fleet.slow(id).is_none()));
+    }
+
+    #[test]
+    fn who_waits_for_a_limit_is_not_slow() {
+        let mut fleet = Stragglers::default();
+        for second in 0..9 {
+            for id in 0..5 {
+                // One has a share that is a tenth of the others'.
+                let (rate, capped) = if id == 0 { (5 * MIB, 198) } else { (50 * MIB, 180) };
+                let mut done = at(second, rate, 0);
+                done.profile.target_data = (200 - capped) * second;
+                done.profile.capped = capped * second;
                 fleet.tell(id, done, second * 1000);
             }
         }

@@ -20,6 +20,8 @@ const TOGETHER_MS: u64 = 2000;
 /// A process with movers that has said hello.
 struct Member {
     info: MoverInfo,
+    /// See `MoverView::slot`.
+    slot: u32,
     load: Load,
     heard_ms: u64,
     /// Since when the broker has not taken what it has to say.
@@ -70,8 +72,16 @@ impl Members {
     pub fn welcome(&mut self, info: MoverInfo, now_ms: u64) {
         let load = Load { places: info.cores.max(1), ..Load::default() };
         let id = info.id;
+        let others = self
+            .all
+            .iter()
+            .filter(|(other, member)| **other != id && member.info.host == info.host);
+        let taken: HashSet<u32> = others.map(|(_, member)| member.slot).collect();
+        let known = self.all.get(&id).map(|member| member.slot);
+        let slot = known.or_else(|| (1..).find(|slot| !taken.contains(slot))).unwrap_or(1);
         let member = Member {
             info,
+            slot,
             load,
             heard_ms: now_ms,
             troubled_ms: None,
@@ -196,6 +206,7 @@ impl Members {
         let view = |(id, member): (&MoverId, &Member)| MoverView {
             host: member.info.host.clone(),
             pid: member.info.pid,
+            slot: member.slot,
             labels: member.info.labels.clone(),
             version: member.info.version.clone(),
             cores: member.info.cores,
@@ -270,6 +281,23 @@ mod tests {
         );
         assert_eq!(members.places(), 16);
         assert!(members.heard(9, Load::default(), 0).is_none(), "a stranger");
+    }
+
+    #[test]
+    fn the_next_mover_of_a_host_has_the_name_of_the_one_before() {
+        let mut members = Members::default();
+        let named = |id: MoverId, pid| MoverInfo { host: "dtn1".into(), pid, ..info(id) };
+        let places = |members: &Members| {
+            let views = members.views(0, |_| 0, |_| false);
+            views.iter().map(|view| (view.pid, view.place())).collect::<Vec<_>>()
+        };
+        members.welcome(named(1, 100), 0);
+        members.welcome(named(2, 200), 0);
+        members.welcome(named(1, 100), 0);
+        assert_eq!(places(&members), [(100, "dtn1".into()), (200, "dtn1/2".into())]);
+        members.remove(1);
+        members.welcome(named(3, 300), 0);
+        assert_eq!(places(&members), [(200, "dtn1/2".into()), (300, "dtn1".into())]);
     }
 
     #[test]
