@@ -12,6 +12,7 @@ mod refusals;
 mod security;
 mod standby;
 mod topologies;
+mod units;
 mod verbs;
 mod waiting;
 mod watching;
