@@ -15,7 +15,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::StateDirectory;
@@ -73,9 +72,14 @@ struct Begun {
     flushed_ms: Option<i64>,
     /// What runs wrote since then was perhaps cut off.
     cut_ms: Option<i64>,
+    /// What those runs were to look at.
+    cut_selection: String,
     whole: Option<Whole>,
     selection: String,
     updated_ms: i64,
+    /// How the run has ended is known.
+    #[serde(skip)]
+    has_ended: bool,
 }
 
 /// How a run has ended.
@@ -94,6 +98,7 @@ impl Begun {
         let ended: Option<Ended> = read(&directory.join(ENDED));
         if let Some(ended) = ended.filter(|ended| ended.run == begun.run) {
             begun.updated_ms = begun.updated_ms.max(ended.at_ms);
+            begun.has_ended = true;
             if ended.is_complete {
                 begun.complete();
             }
@@ -103,7 +108,9 @@ impl Begun {
 
     /// Everything was looked at.
     fn complete(&mut self) {
-        self.cut_ms = None;
+        if self.selection == everything() || self.selection == self.cut_selection {
+            self.cut_ms = None;
+        }
         if let Some(before_ms) = self.flushed_ms {
             self.whole = Some(Whole { before_ms, selection: self.selection.clone() });
         }
@@ -121,6 +128,14 @@ impl Begun {
     fn cut_since(&self, is_alive: bool) -> Option<i64> {
         let unflushed = self.unflushed_ms.filter(|_| !is_alive);
         [self.cut_ms, unflushed].into_iter().flatten().min()
+    }
+
+    /// What the runs that were perhaps cut off were to look at, all taken together.
+    fn cut_selection(&self) -> String {
+        if self.cut_ms.is_none() || self.cut_selection == self.selection {
+            return self.selection.clone();
+        }
+        everything()
     }
 
     fn knows_mounts_of(&self, places: &[Place]) -> bool {
@@ -141,23 +156,11 @@ pub(crate) struct Written {
     trust: Trust,
 }
 
-/// Flushes now and then, as long as it lives.
+/// Has everything be flushed now and then, until it is dropped. A flush that is under way then is not waited for: a disk that
+/// hangs must not keep a job that was stopped.
 #[derive(Debug)]
 pub(crate) struct Flushing {
-    /// Ends the thread when it is dropped.
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Flushing {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that flushes has failed");
-        }
-    }
+    _until: Sender<()>,
 }
 
 impl Written {
@@ -176,9 +179,17 @@ impl Written {
         let others = others
             .iter()
             .filter(|one| one.places.iter().any(|p| places.iter().any(|o| o.meets(p))));
+        let selects = |whole: &&Whole| [everything(), selection.clone()].contains(&whole.selection);
+        let whole = before.as_ref().and_then(|before| before.whole.as_ref()).filter(selects);
+        let whole_before_ms = whole.map(|whole| whole.before_ms);
+        // What ended before that was looked at.
+        let is_over = |one: &Begun| {
+            one.has_ended && whole_before_ms.is_some_and(|before| one.updated_ms < before)
+        };
         let (mut cut_ms, mut mounted_ms) = (None, now);
         for (one, is_alive) in others
             .map(|other| (other, other.is_alive(&boot, &places)))
+            .filter(|(other, is_alive)| *is_alive || !is_over(other))
             .chain(before.iter().map(|before| (before, is_alive)))
         {
             cut_ms = [cut_ms, one.cut_since(is_alive)].into_iter().flatten().min();
@@ -194,21 +205,20 @@ impl Written {
             unflushed_ms: (!flushes).then_some(now),
             flushed_ms: None,
             cut_ms,
+            cut_selection: before.as_ref().map(Begun::cut_selection).unwrap_or_default(),
             whole: before.as_ref().and_then(|before| before.whole.clone()),
             selection,
             updated_ms: now,
+            has_ended: false,
         };
         let may_lose = !begun.places.is_empty() || (spec.verb.fills() && targets.is_empty());
         let kept = directory.filter(|_| !begun.places.is_empty() && !spec.policy.dry_run);
         if kept.is_some() && spec.verb != Verb::Sync {
             begun.settle(before.as_ref(), is_alive, flushes);
         }
-        let all = serde_json::to_string(&Selection::default()).unwrap_or_default();
-        let whole = begun.whole.as_ref();
-        let whole = whole.filter(|whole| [&all, &begun.selection].contains(&&whole.selection));
         let trust = Trust {
             may_lose,
-            whole_before_ms: whole.map(|whole| whole.before_ms),
+            whole_before_ms,
             cut_since_ms: begun.cut_ms,
             mounted_since_ms: Some(begun.mounted_ms).filter(|_| !begun.places.is_empty()),
         };
@@ -261,7 +271,7 @@ impl Written {
         };
         let thread = std::thread::Builder::new().name("flush".into()).spawn(work);
         match thread {
-            Ok(thread) => Some(Flushing { stop: Some(stop), thread: Some(thread) }),
+            Ok(_) => Some(Flushing { _until: stop }),
             Err(error) => {
                 tracing::warn!(%error, "nothing is flushed while the job runs");
                 None
@@ -316,6 +326,11 @@ impl Begun {
             self.unflushed_ms = Some(own.min(left));
         }
     }
+}
+
+/// The selection that leaves nothing out.
+fn everything() -> String {
+    serde_json::to_string(&Selection::default()).unwrap_or_default()
 }
 
 /// Records of other jobs that use this state directory.
@@ -419,9 +434,11 @@ mod tests {
             unflushed_ms: Some(2000),
             flushed_ms: None,
             cut_ms: None,
+            cut_selection: String::new(),
             whole: None,
             selection: "all".into(),
             updated_ms: 3000,
+            has_ended: false,
         }
     }
 
@@ -441,7 +458,11 @@ mod tests {
 
     #[test]
     fn a_run_that_is_over_vouches_only_for_what_was_flushed() {
-        let mut one = Begun { cut_ms: Some(500), ..begun("/d", 7) };
+        let cut_selection = "all".into();
+        let mut one = Begun { cut_ms: Some(500), cut_selection, ..begun("/d", 7) };
+        let mut other = Begun { selection: "part".into(), ..one.clone() };
+        other.complete();
+        assert_eq!(other.cut_ms, Some(500), "it did not look at everything");
         one.complete();
         assert_eq!((one.cut_ms, &one.whole), (None, &None));
         one.flushed_ms = Some(1500);
