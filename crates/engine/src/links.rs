@@ -673,7 +673,12 @@ impl Mover<'_> {
                     .map(|carried| (carried.extended.clone(), carried.content.clone()))
                     .unwrap_or_default();
                 let fits = |content: &Content| content.shape.length() == record.metadata.size;
-                self.engine.keep_entry(level, &record, extended, content.filter(fits));
+                let content = content.filter(fits);
+                let has_bytes = record.metadata.kind == EntryKind::File && record.metadata.size > 0;
+                if has_bytes && content.is_none() && !self.engine.keeps_what_is_there() {
+                    return; // another name of what was there, or is read back under its first name
+                }
+                self.engine.keep_entry(level, &record, extended, content);
             }
             Err(error) => self.engine.error(error),
         }

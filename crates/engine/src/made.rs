@@ -299,6 +299,9 @@ impl Mover<'_> {
         let engine = self.engine;
         let policy = &engine.spec.policy;
         let mut content = None;
+        // It may have got other attributes, or blocks of another file, but nothing was written.
+        let unwritten = matches!(action, Action::Skipped | Action::Dressed | Action::Shared)
+            && moved.made.is_empty();
         for Made { shape, at, pieces } in moved.made {
             let Some(digest) = Fold::of(&shape, &pieces) else {
                 engine.leave_out_of_manifest();
@@ -331,7 +334,7 @@ impl Mover<'_> {
                 elapsed_us: elapsed.as_micros() as u64,
             }));
         }
-        if action == Action::Skipped && !engine.keeps_what_is_there() {
+        if unwritten && !engine.keeps_what_is_there() {
             return;
         }
         if kept {

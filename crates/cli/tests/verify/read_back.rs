@@ -67,3 +67,27 @@ fn what_storage_has_counts_and_not_the_page_cache() {
     assert!(found[0].path.ends_with("/first"));
     assert_eq!(found[0].ranges, [(1_048_576, 2_097_152)]);
 }
+
+/// What only got other attributes or another name was not written.
+#[test]
+fn what_was_not_written_is_not_read_back() {
+    let bench = Bench::new();
+    two_trees(&bench);
+    bench.sh("rm -r b");
+    bench.dmover("sync -q a b").expect_code(0);
+    for verify in ["read-back", "sample:100"] {
+        for change in [
+            "setfattr -n user.new -v 1 a/d/two a/d",
+            "chmod 640 a/d/one",
+            "ln a/d/one a/again",
+            "ln a/d/e/three a/d/three; printf new > a/new; ln a/new a/d/new; ln -s x a/symlink",
+        ] {
+            bench.sh(change);
+            let run = bench.dmover(&format!("sync --verify={verify} a b")).expect_code(0);
+            assert!(run.stderr.contains("dmover: read back "), "{change}: {}", run.tell());
+            bench.assert_same("a", "b");
+        }
+        bench.sh("rm a/again a/d/three a/new a/d/new a/symlink; setfattr -x user.new a/d/two; chmod 644 a/d/one");
+        bench.sh("rm -r b; cp -a a b");
+    }
+}
