@@ -193,6 +193,7 @@ impl Mover<'_> {
                     return Ok(moved);
                 }
                 if self.engine.spec.verb != Verb::Sync {
+                    // What is equal keeps its attributes, whatever they are.
                     let kept = self.digest_of_skipped(level, record)?;
                     return Ok(Moved { instead: Some(Decision::Skip), ..kept });
                 }
@@ -452,7 +453,7 @@ impl Mover<'_> {
                 kind,
                 bytes: moved_bytes,
                 elapsed_us,
-                itemized: itemize::columns(action, &record.metadata, old),
+                itemized: itemize::columns(action, &engine.as_mapped(&record.metadata), old),
             }));
         }
     }

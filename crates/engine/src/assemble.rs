@@ -25,6 +25,7 @@ use crate::pace::Allowance;
 use crate::root::{Meetings, Root};
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
+use crate::state::OpenFiles;
 use crate::storage::Trust;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::unflushed::Unflushed;
@@ -73,6 +74,7 @@ pub(crate) struct Parts<'a> {
     pub guard: Guard,
     pub sharing: Option<Sharing>,
     pub doubtful: Doubtful,
+    pub open_files: Option<OpenFiles>,
     pub recorder: Option<Arc<Recorder>>,
     pub monitor: Arc<dyn Monitor>,
     pub counters: Arc<Counters>,
@@ -140,6 +142,7 @@ impl Engine {
             keeps_parts: facts.keeps_parts,
             written_parts: WrittenParts::default(),
             doubtful: parts.doubtful,
+            open_files: parts.open_files,
             seen_before: facts.seen_before,
             seen_until: facts.seen_until,
             pass_began: facts.pass_began,

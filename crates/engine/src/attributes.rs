@@ -87,6 +87,8 @@ pub(crate) struct Object<'a> {
     pub made: bool,
     /// The file whose place it takes: what is not kept of the source stays as it was there, as for cp and rsync.
     pub replaces: Option<&'a Metadata>,
+    /// The permissions that the default ACL of its directory lets a new entry have at most.
+    pub inherits: Option<u32>,
     /// The directory and name, for the one call that needs them on old kernels.
     pub place: Option<(BorrowedFd<'a>, &'a [u8])>,
     pub path: &'a dyn Fn() -> PathBytes,
@@ -103,6 +105,26 @@ impl Engine {
         self.spec.policy.preserve.has(attribute)
     }
 
+    /// The names of all attributes. The kernel lists no more than 64 KiB of them: then those are known that grant rights,
+    /// and the others are lost.
+    fn attribute_names(
+        &self,
+        fd: BorrowedFd<'_>,
+        held: Held,
+        shown: &dyn Fn() -> PathBytes,
+    ) -> Result<Vec<Vec<u8>>, EntryError> {
+        match xattr::list(fd, held) {
+            Err(Errno::TOOBIG) => {
+                let words = "their names are more than 64 KiB, which cannot be listed";
+                self.loss(LossKind::Xattr, shown(), words);
+                Ok([ACCESS_ACL, DEFAULT_ACL, b"security.capability"].map(<[u8]>::to_vec).into())
+            }
+            listed => listed
+                .map(Option::unwrap_or_default)
+                .map_err(|e| entry_error(Side::Source, Operation::ReadXattr, shown(), e)),
+        }
+    }
+
     /// Reads what the policy wants to keep.
     pub(crate) fn read_attributes(
         &self,
@@ -116,7 +138,7 @@ impl Engine {
         // Asked of every object: under a union mount, or where a server answers for each file, the
         // refusal of one says nothing about the next, and an attribute that is not read is lost unseen.
         if wanted {
-            for name in xattr::list(fd, held).map_err(fail)?.unwrap_or_default() {
+            for name in self.attribute_names(fd, held, shown)? {
                 if is_never_copied(&name) {
                     let told = self.keeps(Attribute::Xattr) && !SHOWN_TWICE.contains(&&*name);
                     attributes.left_out += u32::from(told);
@@ -169,15 +191,33 @@ impl Engine {
             .map_err(|e| entry_error(Side::Source, Operation::ReadXattr, shown(), e))
     }
 
+    /// Whether a new entry loses the ACL that the default of its directory has given it: it gets that of its source, or
+    /// the mode alone.
+    pub(crate) fn takes_acl_away(&self, object: Object<'_>, attributes: &Attributes) -> bool {
+        let replaces = object.replaces.is_some() && !self.keeps(Attribute::Mode);
+        let keeps = self.keeps(Attribute::Acl) && !self.obeys_default(object, attributes);
+        object.inherits.is_some() && object.kind != EntryKind::Symlink && (keeps || replaces)
+    }
+
+    /// Whether a new entry gets its permissions from the default ACL of its directory, as with any program that creates
+    /// it: modes are not kept, and there is no ACL to bring over.
+    fn obeys_default(&self, object: Object<'_>, attributes: &Attributes) -> bool {
+        let has_acl = |(name, _): &(Vec<u8>, Vec<u8>)| name == ACCESS_ACL || name == DEFAULT_ACL;
+        object.inherits.is_some()
+            && object.made
+            && object.replaces.is_none()
+            && !self.keeps(Attribute::Mode)
+            && !attributes.xattrs.iter().any(has_acl)
+    }
+
     /// Before the first byte: the flags that only count on an empty file, and no ACL
     /// that the parent's default would have given.
     pub(crate) fn prepare(
         &self,
         object: Object<'_>,
         attributes: &Attributes,
-        inherited_acl: bool,
     ) -> Result<(), EntryError> {
-        if inherited_acl && self.keeps(Attribute::Acl) {
+        if self.takes_acl_away(object, attributes) {
             for name in [ACCESS_ACL, DEFAULT_ACL] {
                 if name == ACCESS_ACL || object.kind == EntryKind::Directory {
                     xattr::remove(object.fd, object.held, name)
@@ -296,6 +336,9 @@ impl Engine {
         let is_acl = |(name, _): &(Vec<u8>, Vec<u8>)| name.starts_with(b"system.");
         let rewritten = attributes.xattrs.iter().any(is_acl);
         let seen = if rewritten { None } else { Some(now) };
+        if let Some(bits) = object.inherits.filter(|_| self.obeys_default(object, attributes)) {
+            return self.change_mode(object, mode & 0o777 & bits, seen, source);
+        }
         self.set_mode(object, &Metadata { mode, ..source.clone() }, seen, owner_kept)
     }
 
@@ -362,7 +405,8 @@ impl Engine {
             has_acl |= set && name == ACCESS_ACL;
         }
         // An existing directory may have an ACL that the source does not have.
-        if object.kind == EntryKind::Directory && self.keeps(Attribute::Acl) {
+        let obeys = self.obeys_default(object, attributes);
+        if object.kind == EntryKind::Directory && self.keeps(Attribute::Acl) && !obeys {
             for acl in [ACCESS_ACL, DEFAULT_ACL] {
                 let wanted = attributes.xattrs.iter().any(|(name, _)| name == acl);
                 if !wanted && self.has_xattr(object, acl)? {
@@ -530,6 +574,19 @@ impl Engine {
         if !owner_kept && mode & SET_ID != 0 {
             mode &= !SET_ID;
             self.note(Note::SetIdDropped, object.path);
+        }
+        self.change_mode(object, mode, now, source)
+    }
+
+    fn change_mode(
+        &self,
+        object: Object<'_>,
+        mode: u32,
+        now: Option<&Metadata>,
+        source: &Metadata,
+    ) -> Result<(), EntryError> {
+        if object.kind == EntryKind::Symlink || self.spec.policy.skip_chmod {
+            return Ok(());
         }
         let now = self.present_mode(object, now, source)?;
         if now == mode {

@@ -1,7 +1,7 @@
 //! What all movers of one job in one process share.
 use dmover_model::{
-    EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Note, Operation, PathBytes, Side,
-    Timestamp, TreePath,
+    EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Metadata, Note, Operation,
+    PathBytes, Side, Timestamp, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Spread};
 use dmover_plan::breaker::Breaker;
@@ -28,6 +28,7 @@ use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
+use crate::state::OpenFiles;
 use crate::storage::Trust;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::told::Said;
@@ -141,6 +142,8 @@ pub struct Engine {
     /// Files that were open for writing when an earlier pass brought them over: no time says that they were written to
     /// since, if that was through a mapping (mmap(2)).
     pub(crate) doubtful: Doubtful,
+    /// Where a copy notes such files, which has no journal.
+    pub(crate) open_files: Option<OpenFiles>,
     /// Whatever was changed at the source before this, an earlier pass has seen.
     pub(crate) seen_before: Option<Timestamp>,
     /// When that pass ended: what was changed at the destination later, others have changed, or passes over less.
@@ -361,6 +364,12 @@ impl Engine {
         }
     }
 
+    /// What the source has, with the owner that the destination is to have.
+    pub(crate) fn as_mapped(&self, source: &Metadata) -> Metadata {
+        let (uid, gid) = (self.ids.user(source.uid), self.ids.group(source.gid));
+        Metadata { uid, gid, ..source.clone() }
+    }
+
     pub(crate) fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
         if self.desk.is_some() {
             self.tell(|| Said::Note { path: path(), note });
@@ -374,6 +383,7 @@ impl Engine {
             Note::TemporarySkipped => Counter::TemporariesSkipped,
             Note::SourceAtimeTouched => Counter::SourceAtimesTouched,
             Note::SystemAttribute => Counter::SystemAttributes,
+            Note::OpenForWriting => Counter::FilesOpenForWriting,
         });
         self.monitor.event(&Event::Note { path: path(), note });
     }

@@ -20,7 +20,7 @@ use crate::pace::ENTRY_WORK;
 pub(crate) struct Place<'a> {
     pub parent: &'a OwnedFd,
     /// The parent hands an ACL down to what is made in it.
-    pub inherits_acl: bool,
+    pub inherits_acl: Option<u32>,
     pub name: &'a [u8],
 }
 
@@ -95,10 +95,10 @@ impl Mover<'_> {
         }
         let fd = path::open_directory_below(parent, name).map_err(|e| fail(Operation::Open, e))?;
         let mut target = engine.target_directory(fd, true, shown)?;
-        // What was inherited is taken away below where ACLs are kept, else it stays.
-        let keeps = engine.spec.policy.preserve.has(Attribute::Acl);
-        let inherits_acl = inherits_acl && !engine.dresses_by_record();
-        target.default_acl |= inherits_acl && !keeps;
+        let by_record = engine.dresses_by_record();
+        if !by_record {
+            target.default_acl = inherits_acl;
+        }
         // Between mkdir and open somebody may have put another directory here.
         let own = target.facts.is_own(target.metadata.uid, engine.privilege.uid);
         if !own {
@@ -108,9 +108,13 @@ impl Mover<'_> {
         }
         self.writes_to(&target);
         engine.count(Counter::DirectoriesCreated);
-        if inherits_acl {
-            let object = directory_object(&target, shown);
-            engine.prepare(object, &Attributes::default(), true)?;
+        if by_record {
+            return Ok(Some(target));
+        }
+        let object = directory_object(&target, shown);
+        engine.prepare(object, &Attributes::default())?;
+        if engine.takes_acl_away(object, &Attributes::default()) {
+            target.default_acl = None;
         }
         Ok(Some(target))
     }
@@ -271,7 +275,8 @@ impl Mover<'_> {
         engine.settle_project(level, EntryKind::Directory, &mut attributes, plain)?;
         let object = directory_object(target, &shown);
         engine.set_project(object, &attributes)?;
-        engine.prepare(object, &attributes, false)?;
+        // What was inherited was taken away when the directory was made.
+        engine.prepare(Object { inherits: None, ..object }, &attributes)?;
         if !target.made {
             engine.remove_foreign(object, &attributes)?;
         }
@@ -540,6 +545,7 @@ pub(crate) fn directory_object<'a>(
         facts: &target.facts,
         made: target.made,
         replaces: None,
+        inherits: target.default_acl,
         place: None,
         path: shown,
     }

@@ -31,7 +31,8 @@ use crate::queue::{Dispatch, LocalQueue, Reported};
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::state::{
-    JobFile, JobLock, Outliving, PartialFiles, Starts, StateDirectory, Written, job_id,
+    JobFile, JobLock, OpenFiles, Outliving, PartialFiles, Starts, StateDirectory, Written, job_id,
+    lock_destination,
 };
 use crate::storage::Trust;
 use crate::sync::{Doubts, Guard, refuse_missing_destination};
@@ -39,6 +40,7 @@ use crate::told::Told;
 
 mod abandoned;
 mod large_files;
+mod mounted;
 mod offer;
 mod outside;
 mod record;
@@ -47,6 +49,7 @@ mod start;
 mod supply;
 mod survey;
 
+use mounted::Mounted;
 use offer::offer;
 use outside::Outside;
 pub use outside::Then;
@@ -187,6 +190,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let last = last_pass(job, &id, record.as_ref())?;
     refuse_what_was_emptied(&job.spec, &resolved.roots, last.as_ref())?;
     let guard = guard(job, &id, (&resolved, &mounts), last.as_ref(), record.as_ref())?;
+    // Kept until the run has ended.
+    let _carried = lock_destination(job, &resolved.roots)?;
+    let mounted = Mounted::of(&resolved.roots);
     if let Some(record) = &mut record {
         record.begin(job, &resolved.roots, &mounts)?;
         guard.go_on(record.failed.unseen, record.had);
@@ -214,6 +220,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let flushing = written.flush_now_and_then(&run.engine);
     let result = run.run(&job.list);
     drop(flushing);
+    if !dry_run {
+        mounted.tell_what_is_gone(&run.engine);
+    }
     run.end_for_others(&outliving, result.is_ok(), &job.list);
     if let Some(state) = locked {
         remember(state, &id, placement, &destination);
@@ -229,6 +238,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let is_complete = report.state == JobState::Finished && run.has_failed_at_nothing();
     written.end(job, &run.engine, is_complete);
     let settled = run.engine.doubtful.take_settled();
+    if let Some(open_files) = &run.engine.open_files {
+        open_files.end(&settled);
+    }
     let saw_all = run.saw_all(&job.list);
     let looked_into = if saw_all { LookedInto::Everything } else { LookedInto::These(&settled) };
     if let Some(record) = &mut run.record {
@@ -339,6 +351,9 @@ impl Run {
             umask: job.umask,
         };
         let run = dmover_sys::process::random_u64();
+        let open_files = OpenFiles::of(job, id);
+        let open = open_files.as_ref().map(|files| files.before().clone());
+        let doubts = Doubts { content: &doubts.content | &open.unwrap_or_default(), ..doubts };
         let offer = job.fleets.as_ref().map(|_| {
             let parts = (&resolved, &guard);
             offer(job, (id, run), parts, facts.clone(), spared.clone())
@@ -355,6 +370,7 @@ impl Run {
             guard,
             sharing: sharing(spec)?,
             doubtful: doubtful(record.as_ref(), doubts)?,
+            open_files,
             recorder: job.manifest.clone(),
             monitor: Arc::clone(&job.monitor),
             counters: Arc::clone(&job.counters),

@@ -205,7 +205,9 @@ impl Mover<'_> {
         // What a rule leaves out is nobody's business at the destination either, and nor is what is being written. What an
         // earlier run of this job left goes with the directory that it lies in.
         let dead = !at.is_root() && self.is_leftover(name.as_bytes());
-        let written = is_temporary(name.as_bytes()) && !dead && !engine.clears_all();
+        // No temporary is a directory.
+        let looks = is_temporary(name.as_bytes()) && found.kind != EntryKind::Directory;
+        let written = looks && !dead && !engine.clears_all();
         let own = engine.spec.verb.fills() && written;
         if own {
             return false;

@@ -22,8 +22,10 @@ use crate::made::Tap;
 use crate::mover::Mover;
 
 mod existing;
+mod leases;
 mod patched;
 mod ranges;
+pub(crate) use leases::past_leases;
 use patched::PATCHED_MIN;
 pub(crate) use patched::unfinished_time;
 use ranges::{covers_all, ranges};
@@ -60,6 +62,8 @@ pub(crate) struct Unfinished<'a> {
     pub metadata: Metadata,
     /// The file whose place it takes, or that was written into.
     pub replaces: Option<Replaced>,
+    /// It is an old file that is written into.
+    pub written_into: bool,
     armed: bool,
 }
 
@@ -80,7 +84,7 @@ impl<'a> Unfinished<'a> {
     ) -> Result<Self, Errno> {
         let metadata = engine.mounts.metadata(&stat::stat_fd(&fd)?);
         let (file, name) = (Some(fd), name.to_vec());
-        Ok(Self { target, file, name, metadata, replaces: None, armed: true })
+        Ok(Self { target, file, name, metadata, replaces: None, written_into: false, armed: true })
     }
 
     /// A file that was just made where new files are as they were asked for. Its identity is not known,
@@ -97,7 +101,7 @@ impl<'a> Unfinished<'a> {
         let metadata =
             Metadata { kind, mode, uid, gid, size: 0, identity, ..target.metadata.clone() };
         let (file, name) = (Some(fd), name.to_vec());
-        Self { target, file, name, metadata, replaces: None, armed: true }
+        Self { target, file, name, metadata, replaces: None, written_into: false, armed: true }
     }
 
     /// Removes the name if it still stands for this very file.
@@ -169,8 +173,10 @@ impl Engine {
         let fail = |operation, e| {
             entry_error(Side::Source, operation, level.source_path(record.name.as_bytes()), e)
         };
-        let fd = path::open_file_at(&level.source.fd, record.name.as_bytes(), self.follows(level))
-            .map_err(|e| fail(Operation::Open, e))?;
+        let (directory, name) = (&level.source.fd, record.name.as_bytes());
+        let open = || path::open_file_at(directory, name, self.follows(level));
+        let is_stopping = || self.control.is_stopping();
+        let fd = past_leases(open, &is_stopping).map_err(|e| fail(Operation::Open, e))?;
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         Ok(Opened { fd, found })
     }
@@ -291,6 +297,10 @@ impl Engine {
     ) -> Result<(), EntryError> {
         station::at(Activity::TargetNames);
         let object = self.file_object(file, shown);
+        if object.replaces.is_some() && self.takes_acl_away(object, attributes) {
+            xattr::remove(file.fd(), Held::Open, ACCESS_ACL)
+                .map_err(|e| entry_error(Side::Destination, Operation::SetXattr, shown(), e))?;
+        }
         self.set_attributes(object, source, attributes, &file.metadata)?;
         if let Some(acl) = file.replaces.as_ref().and_then(|replaced| replaced.acl.as_deref()) {
             xattr::set(file.fd(), Held::Open, ACCESS_ACL, acl)
@@ -364,6 +374,7 @@ impl Engine {
             facts: &file.target.facts,
             made: true,
             replaces: file.replaces.as_ref().map(|replaced| &replaced.metadata),
+            inherits: file.target.default_acl.filter(|_| !file.written_into),
             place: None,
             path: shown,
         }
@@ -408,7 +419,7 @@ impl Mover<'_> {
             })
             .map_err(|e| self.not_made(level, target, name, last, e))?;
         let object = engine.file_object(&file, &shown);
-        engine.prepare(object, &supply.attributes, target.default_acl)?;
+        engine.prepare(object, &supply.attributes)?;
         engine
             .layout
             .place(file.fd(), &supply.metadata)
@@ -578,6 +589,7 @@ impl Mover<'_> {
         }
         let existing = decision != Decision::Create;
         let mut file = self.open_or_make(level, target, last, (&supply, existing))?;
+        file.written_into = existing;
         if existing && level.root.range.is_none() {
             let metadata = file.metadata.clone();
             file.replaces = engine.takes_after(target, last, Some(&metadata));
@@ -591,7 +603,7 @@ impl Mover<'_> {
         }
         if level.root.range.is_none() {
             let object = engine.file_object(&file, &shown);
-            engine.prepare(object, &supply.attributes, target.default_acl && !existing)?;
+            engine.prepare(object, &supply.attributes)?;
         }
         // What stood there before is never removed; its times will show that it is incomplete.
         file.armed = !existing;

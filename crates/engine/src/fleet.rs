@@ -376,6 +376,7 @@ impl Joining {
             guard,
             sharing: None,
             doubtful: Doubtful::default(),
+            open_files: None,
             recorder,
             monitor: Arc::new(Elsewhere { wants_items: offer.wants_items }),
             counters: place.counters,

@@ -3,6 +3,7 @@ use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, FollowLinks, Identity, Metadata, Operation, PathBytes,
     RootId, Side, TreePath, Verb,
 };
+use dmover_plan::acl;
 use dmover_sys::flags::Project;
 use dmover_sys::stat::{ATTRIBUTE_MOUNT_ROOT, Stat};
 use dmover_sys::xattr::Held;
@@ -34,8 +35,8 @@ pub(crate) struct TargetDirectory {
     pub facts: Arc<Facts>,
     /// Made by this very task, so that no name can be in it yet.
     pub fresh: bool,
-    /// New entries inherit an ACL that their source does not have.
-    pub default_acl: bool,
+    /// New entries inherit an ACL that their source does not have, which lets them have these permissions at most.
+    pub default_acl: Option<u32>,
     /// Names that differ only in case are the same name.
     pub folds_case: bool,
     /// Made by this job, so that nothing of it is anybody else's choice.
@@ -56,7 +57,7 @@ impl TargetDirectory {
     pub fn is_closed(&self, privilege: Privilege) -> bool {
         const OTHERS: u32 = 0o077;
         let own = self.metadata.uid == privilege.uid && self.metadata.mode & OTHERS == 0;
-        self.made && self.steady && self.facts.local && own && !self.default_acl
+        self.made && self.steady && self.facts.local && own && self.default_acl.is_none()
     }
 
     /// A new file in it has the owner of the process, the mode that was asked for and no flags, so there is
@@ -64,7 +65,7 @@ impl TargetDirectory {
     pub fn hands_down_nothing(&self, privilege: Privilege) -> bool {
         const SET_GID: u32 = 0o2000;
         let own = (self.metadata.uid, self.metadata.gid) == (privilege.uid, privilege.gid);
-        let inherits = self.default_acl || self.hands_down_flags;
+        let inherits = self.default_acl.is_some() || self.hands_down_flags;
         let plain = own && !inherits && self.metadata.mode & SET_GID == 0;
         self.made && self.steady && self.facts.local && plain
     }
@@ -292,7 +293,7 @@ impl Engine {
             metadata,
             facts,
             fresh,
-            default_acl: false,
+            default_acl: None,
             folds_case: false,
             made: fresh,
             steady: self.directories_apart,
@@ -303,10 +304,9 @@ impl Engine {
         target.folds_case = target.facts.case_insensitive;
         if self.dresses_by_record() {
             // It may get one at any time, when its record is dealt with.
-            target.default_acl = true;
+            target.default_acl = Some(handed_down(&target.fd).unwrap_or(0o777));
         } else if !fresh {
-            let acl = xattr::get(&target.fd, Held::Open, DEFAULT_ACL);
-            target.default_acl = acl.is_ok_and(|acl| acl.is_some());
+            target.default_acl = handed_down(&target.fd);
         }
         let bits = flags::get(&target.fd).ok().flatten();
         if bits.is_none() {
@@ -420,3 +420,9 @@ impl Engine {
 pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// The attribute that holds an access ACL.
 pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
+/// What the default ACL of a directory lets new entries have at most; `None` if it has none.
+pub(crate) fn handed_down(directory: impl AsFd) -> Option<u32> {
+    let acl = xattr::get(directory, Held::Open, DEFAULT_ACL).ok().flatten()?;
+    Some(acl::creation_bits(&acl).unwrap_or(0o777))
+}

@@ -246,6 +246,7 @@ impl Mover<'_> {
             facts: &target.facts,
             made: true,
             replaces: None,
+            inherits: None,
             place: None,
             path: &shown,
         };

@@ -347,6 +347,7 @@ impl Mover<'_> {
                     record.destination_name().as_bytes(),
                     (metadata.ctime, metadata.size),
                 ),
+            doubtful: !syncs && (self.is_doubtful || engine.is_doubtful(level, name)),
             racy: syncs
                 && (engine.is_racy(&record.metadata, metadata)
                     || (coarse && engine.is_later(level, &record.metadata, metadata))

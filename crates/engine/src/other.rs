@@ -133,10 +133,11 @@ impl Mover<'_> {
             facts: &target.facts,
             made: true,
             replaces: None,
+            inherits: target.default_acl,
             place: Some((target.fd.as_fd(), made.name)),
             path: &shown,
         };
-        if target.default_acl && record.metadata.kind != EntryKind::Symlink {
+        if engine.takes_acl_away(object, attributes) {
             engine.prepare_pinned(object)?;
         }
         engine.set_attributes(object, &record.metadata, attributes, &made.metadata)?;

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Fatal;
+use crate::file::past_leases;
 use crate::mounts::MountTable;
 
 /// One end of a root: a pinned directory and a name in it, or the pinned directory itself.
@@ -533,7 +534,8 @@ impl Resolver<'_> {
         let opened = match (metadata.kind, &source.name) {
             (EntryKind::Directory, _) => source.open_directory().map(Some),
             (EntryKind::File, Some(name)) => {
-                path::open_file_at(&source.parent, name.as_bytes(), follow).map(Some)
+                let open = || path::open_file_at(&source.parent, name.as_bytes(), follow);
+                past_leases(open, &|| false).map(Some)
             }
             _ => Ok(None),
         };

@@ -177,7 +177,7 @@ impl Mover<'_> {
         if let Some(name) = name {
             // What the check of the roots has let pass may be a link to what was unmounted since.
             self.refuse_link_as_root(parent, name, &shown)?;
-            let inherits_acl = self.hands_down_acl(parent);
+            let inherits_acl = crate::level::handed_down(parent);
             let place = Place { parent, inherits_acl, name: name.as_bytes() };
             return self.make_target(place, source, &shown);
         }
@@ -203,15 +203,6 @@ impl Mover<'_> {
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
         }
         Ok(())
-    }
-
-    fn hands_down_acl(&self, parent: &dmover_sys::OwnedFd) -> bool {
-        let acl = dmover_sys::xattr::get(
-            parent,
-            dmover_sys::xattr::Held::Open,
-            crate::level::DEFAULT_ACL,
-        );
-        acl.is_ok_and(|acl| acl.is_some())
     }
 
     /// Brings over a root that is a single entry.
@@ -599,7 +590,7 @@ impl Mover<'_> {
             kind: EntryKind::Directory,
             bytes: 0,
             elapsed_us: 0,
-            itemized: itemize::columns(action, &level.source.metadata, old),
+            itemized: itemize::columns(action, &self.engine.as_mapped(&level.source.metadata), old),
         }));
     }
 }

@@ -16,11 +16,15 @@ use crate::driver::JobList;
 use crate::error::Fatal;
 use crate::root::{Placement, canonical_paths, place};
 
+mod destination;
 mod files;
+mod open_files;
 mod outliving;
 mod partial;
 mod written;
+pub(crate) use destination::lock_destination;
 pub use files::{Ask, JobFile, JobPhase, JobStatus};
+pub(crate) use open_files::OpenFiles;
 pub(crate) use outliving::Outliving;
 pub(crate) use partial::{PartialFiles, Starts, Unneeded};
 pub(crate) use written::Written;
@@ -314,9 +318,11 @@ impl StateDirectory {
             (Some(was), Some(now)) => was == identity_of(&now),
             _ => true,
         };
+        // A directory that is gone has no inside any more.
+        let is_there = std::fs::symlink_metadata(destination).is_ok();
         match word {
             "as" if same => Some(Placement::As),
-            "inside" if same => Some(Placement::Inside),
+            "inside" if same && is_there => Some(Placement::Inside),
             _ => None,
         }
     }

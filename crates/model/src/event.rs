@@ -70,6 +70,8 @@ pub enum Note {
     SystemAttribute,
     /// The source's file system updates access times whatever it is asked; told once a file system.
     SourceAtimeTouched,
+    /// Somebody had a file open for writing while it was read.
+    OpenForWriting,
 }
 
 /// One thing that happened in a job.

@@ -137,6 +137,8 @@ counters! {
     TasksDone = "tasks_done",
     /// Tasks whose lease ran out.
     LeasesExpired = "leases_expired",
+    /// Files that were open for writing while they were read; the next run of the same command compares them.
+    FilesOpenForWriting = "files_open_for_writing",
 }
 
 /// The counters of one job, and how what it did is spread.

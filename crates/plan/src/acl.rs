@@ -7,9 +7,11 @@ const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
 /// Tags of entries, acl(5): a named user, the owning group, a named group, the mask.
 pub(crate) const USER: u16 = 0x02;
+const USER_OBJ: u16 = 0x01;
 const GROUP_OBJ: u16 = 0x04;
 pub(crate) const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
 
 /// Whether a value has the form of an ACL.
 pub(crate) fn is_valid(value: &[u8]) -> bool {
@@ -20,16 +22,30 @@ pub(crate) fn is_valid(value: &[u8]) -> bool {
 /// What the owning group may do under an access ACL, in the lowest three bits. The group bits of the
 /// mode are the mask then, so without the ACL they would allow more. `None` if it is no ACL.
 pub fn owning_group(value: &[u8]) -> Option<u32> {
-    let permissions = |wanted: u16| {
-        value[4..].chunks_exact(ENTRY_BYTES).find_map(|entry| {
-            let tag = u16::from_le_bytes([entry[0], entry[1]]);
-            (tag == wanted).then(|| u32::from(u16::from_le_bytes([entry[2], entry[3]])))
-        })
-    };
     if !is_valid(value) {
         return None;
     }
+    let permissions = |wanted| permissions(value, wanted);
     Some(permissions(GROUP_OBJ)? & permissions(MASK).unwrap_or(0o7) & 0o7)
+}
+
+/// The permissions of the first entry with a tag.
+fn permissions(value: &[u8], wanted: u16) -> Option<u32> {
+    value[4..].chunks_exact(ENTRY_BYTES).find_map(|entry| {
+        let tag = u16::from_le_bytes([entry[0], entry[1]]);
+        (tag == wanted).then(|| u32::from(u16::from_le_bytes([entry[2], entry[3]])) & 0o7)
+    })
+}
+
+/// What a default ACL lets new entries have at most, as permission bits: the kernel uses it in place of the creation
+/// mask. `None` if it is no ACL.
+pub fn creation_bits(value: &[u8]) -> Option<u32> {
+    if !is_valid(value) {
+        return None;
+    }
+    let permissions = |wanted| permissions(value, wanted);
+    let group = permissions(MASK).or_else(|| permissions(GROUP_OBJ))?;
+    Some(permissions(USER_OBJ)? << 6 | group << 3 | permissions(OTHER)?)
 }
 
 #[cfg(test)]
@@ -53,5 +69,16 @@ mod tests {
         assert_eq!(owning_group(&acl(&[(1, 6), (4, 5), (0x20, 0)])), Some(5));
         assert_eq!(owning_group(b"nonsense"), None);
         assert_eq!(owning_group(b""), None);
+    }
+
+    #[test]
+    fn a_default_acl_takes_the_place_of_the_creation_mask() {
+        assert_eq!(creation_bits(&acl(&[(1, 7), (4, 7), (0x20, 0)])), Some(0o770));
+        assert_eq!(
+            creation_bits(&acl(&[(1, 7), (2, 6), (4, 5), (0x10, 6), (0x20, 4)])),
+            Some(0o764)
+        );
+        assert_eq!(creation_bits(&acl(&[(1, 7)])), None);
+        assert_eq!(creation_bits(b"nonsense"), None);
     }
 }

@@ -49,6 +49,8 @@ pub struct Existing<'a> {
     pub suspect: bool,
     /// The source's last write is so recent that another one may follow without showing.
     pub racy: bool,
+    /// A copy was made of it while somebody had it open for writing, so that its times say nothing of its content.
+    pub doubtful: bool,
 }
 
 /// Decides what `source` needs under `policy`.
@@ -78,10 +80,11 @@ pub fn decide(
         }
         _ => {}
     }
+    let doubtful = existing.doubtful && source.metadata.kind == EntryKind::File;
     match policy.overwrite {
         Overwrite::Never => return Decision::Skip,
         Overwrite::Changed | Overwrite::Older
-            if existing.suspect && !existing.ranged && is_equal(source, existing) =>
+            if (doubtful || existing.suspect) && !existing.ranged && is_equal(source, existing) =>
         {
             return Decision::Compare;
         }
@@ -187,6 +190,7 @@ mod tests {
             touched: false,
             suspect: false,
             racy: false,
+            doubtful: false,
         }
     }
 

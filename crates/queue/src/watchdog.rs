@@ -29,7 +29,7 @@ impl Watchdog {
     /// # Errors
     /// The file cannot be read, or there are too many threads.
     pub fn start(join_file: &Path) -> Result<Self, Fatal> {
-        let address = Address::new(&join_file.to_string_lossy(), None)?;
+        let address = Address::new(&join_file.to_string_lossy(), None, true)?;
         let (over, trouble) = (Arc::<AtomicBool>::default(), Arc::<Mutex<_>>::default());
         let watchdog = Self { over: Arc::clone(&over), trouble: Arc::clone(&trouble) };
         let watch = move || watch(&address, &over, &trouble);

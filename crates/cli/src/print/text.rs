@@ -58,7 +58,6 @@ impl Monitor for TextPrinter {
             }
             Event::Limit(limit) => self.progress.note_limit(limit),
             Event::Movers { words } => self.say(&format!("dmover: {words}")),
-            Event::Paused { reason } => self.say(&format!("dmover: paused: {reason}")),
             _ => {}
         }
     }
@@ -212,6 +211,7 @@ fn note_words(note: Note) -> &'static str {
         Note::TemporarySkipped => "a temporary of dmover, skipped",
         Note::SourceAtimeTouched => "access times of the source change by being read here",
         Note::SystemAttribute => "an attribute of the system was not carried over",
+        Note::OpenForWriting => "open for writing while it was read; the next run compares it",
     }
 }
 
@@ -263,6 +263,7 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
         (Counter::OwnersNotKept, "  owners      "),
         (Counter::SetIdsDropped, "  set-id bits "),
         (Counter::PrivilegedAttributes, "  privileged  "),
+        (Counter::FilesOpenForWriting, "  open        "),
     ];
     for (counter, label) in more {
         // They are not deleted yet: what they are is said by those of which they are a part.

@@ -6,6 +6,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests stop")]
 #![allow(clippy::unnecessary_debug_formatting, reason = "names hold control characters")]
 
+mod acls;
 mod arguments;
 #[path = "../bench/mod.rs"]
 mod bench;
@@ -23,5 +24,6 @@ mod resumed;
 mod selection;
 mod servers;
 mod signals;
+mod writers;
 
 use bench::{Bench, snapshot};

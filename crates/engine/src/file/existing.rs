@@ -4,7 +4,7 @@ use dmover_sys::stat::FileType;
 use dmover_sys::xattr::Held;
 use dmover_sys::{Errno, OwnedFd, file, path, set, stat, xattr};
 
-use super::{Supply, Unfinished};
+use super::{Supply, Unfinished, past_leases};
 use crate::context::entry_error;
 use crate::level::{ACCESS_ACL, Level, TargetDirectory};
 use crate::mover::Mover;
@@ -64,7 +64,9 @@ impl Mover<'_> {
     /// back at once: the descriptor is enough.
     fn open_own(&self, target: &TargetDirectory, last: &[u8]) -> Result<(OwnedFd, bool), Errno> {
         let privilege = self.engine.privilege;
-        let opened = file::open_for_writing(&target.fd, last).map(|fd| (fd, false));
+        let open = || file::open_for_writing(&target.fd, last);
+        let is_stopping = || self.engine.control.is_stopping();
+        let opened = past_leases(open, &is_stopping).map(|fd| (fd, false));
         if opened.as_ref().err() != Some(&Errno::ACCESS) || privilege.privileged {
             return opened;
         }

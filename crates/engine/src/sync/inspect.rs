@@ -1,7 +1,7 @@
 //! Entries that look equal: is their content, and have they the attributes that they should have?
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata, Name,
-    Operation, Side, Timestamp, TreePath, Verb,
+    Note, Operation, Side, Timestamp, TreePath, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
@@ -206,14 +206,23 @@ impl Engine {
         name: &Name,
         (metadata, file): (&Metadata, &OwnedFd),
     ) {
-        if self.keeps_journal
+        if self.is_written_to(level, file) {
+            self.note_written(level, name, metadata);
+        }
+    }
+
+    /// Whether somebody has a file open for writing, where that is noted.
+    fn is_written_to(&self, level: &Level, file: &OwnedFd) -> bool {
+        self.notes_writers()
             && level.source.facts.local
             && file::is_open_for_writing(file) == Some(true)
-        {
-            self.doubt(level.path.join(name.as_bytes()));
-            if metadata.links > 1 {
-                self.note_writer(metadata.identity);
-            }
+    }
+
+    fn note_written(&self, level: &Level, name: &Name, metadata: &Metadata) {
+        self.note(Note::OpenForWriting, || level.source_path(name.as_bytes()));
+        self.doubt(level.path.join(name.as_bytes()));
+        if metadata.links > 1 {
+            self.note_writer(metadata.identity);
         }
     }
 
@@ -221,7 +230,7 @@ impl Engine {
     pub(crate) fn share_doubts(&self, of: Identity, names: &[FileRef]) {
         let place = |file: &FileRef| file.directory.path.join(file.name.as_bytes());
         let known = self.desk.is_some() || lock(&self.writers).contains(&of);
-        if self.keeps_journal && known {
+        if self.notes_writers() && known {
             self.share_doubts_of(of, names.iter().map(place).collect());
         }
     }
@@ -230,8 +239,13 @@ impl Engine {
     pub(crate) fn share_doubts_of(&self, of: Identity, names: Vec<TreePath>) {
         if !self.tell(|| Said::SharedDoubts(of, names.clone())) && lock(&self.writers).contains(&of)
         {
-            lock(&self.doubts).extend(names);
+            names.into_iter().for_each(|name| self.doubt(name));
         }
+    }
+
+    /// Whether another run compares what was open for writing in this one.
+    fn notes_writers(&self) -> bool {
+        self.keeps_journal || self.spec.verb == Verb::Copy
     }
 
     /// Somebody has a file with several names open for writing.
@@ -243,8 +257,13 @@ impl Engine {
 
     /// The next pass has to compare this.
     pub(crate) fn doubt(&self, path: TreePath) {
-        if !self.tell(|| Said::Doubt(path.clone())) {
-            lock(&self.doubts).push(path);
+        if self.tell(|| Said::Doubt(path.clone())) {
+            return;
+        }
+        match &self.open_files {
+            Some(files) => files.note(path),
+            None if self.keeps_journal => lock(&self.doubts).push(path),
+            None => {}
         }
     }
 
@@ -314,7 +333,9 @@ impl Mover<'_> {
         let Some(found) = &planned.existing else { return Ok(None) };
         let pair = self.engine.open_pair(level, &planned.record, found)?;
         let source = &pair.source;
-        self.engine.note_writers(level, &planned.record.name, (&source.metadata, &source.fd));
+        // Before it is read: what begins to write later moves its times.
+        let written = self.engine.is_written_to(level, &source.fd);
+        let metadata = source.metadata.clone();
         let all = ByteRange { start: 0, end: pair.source.metadata.size };
         let last = planned.record.destination_name().as_bytes();
         if self.engine.is_suspect(level, last, (found.ctime, found.size)) {
@@ -325,6 +346,9 @@ impl Mover<'_> {
         drop(pair);
         self.engine.count(Counter::FilesCompared);
         if differs.is_empty() {
+            if written {
+                self.engine.note_written(level, &planned.record.name, &metadata);
+            }
             return Ok(None);
         }
         let policy = &self.engine.spec.policy;
@@ -404,6 +428,7 @@ impl Mover<'_> {
             facts: &target.facts,
             made: false,
             replaces: None,
+            inherits: None,
             place: Some((target.fd.as_fd(), last)),
             path: &shown,
         };

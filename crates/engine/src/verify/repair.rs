@@ -174,6 +174,7 @@ impl Mover<'_> {
             Unfinished::new(engine, target, fd, last).map_err(|e| fail(Operation::Stat, e))?;
         // What stands there is never removed; its times will show that it is incomplete.
         file.disarm();
+        file.written_into = true;
         let mut now = file.metadata.clone();
         if let Some(found) = planned.existing.as_ref().filter(|_| opened_up) {
             // That was ours.
@@ -188,7 +189,7 @@ impl Mover<'_> {
             file.metadata = engine.mounts.metadata(&closed);
         }
         let object = engine.file_object(&file, &shown);
-        engine.prepare(object, &supply.attributes, false)?;
+        engine.prepare(object, &supply.attributes)?;
         engine.remove_foreign(object, &supply.attributes)?;
         let identity = file.metadata.identity;
         let written = if mending.writes() {

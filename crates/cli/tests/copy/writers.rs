@@ -1,0 +1,102 @@
+//! Files that somebody writes to while they are copied: no time says so, and the next run compares them.
+use crate::bench::{Bench, pattern};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+/// Writes one byte as a mapping or a long write(2) does it: size and time of the last write stay as they were.
+fn write_unseen(bench: &Bench, file: &std::fs::File, at: u64) {
+    let before = file.metadata().unwrap();
+    file.write_all_at(b"~", at).unwrap();
+    file.set_modified(before.modified().unwrap()).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), before.len(), "{:?}", bench.root());
+}
+
+#[test]
+fn what_was_open_for_writing_is_told_and_compared_by_the_next_run() {
+    // Below and above the size from which files are copied in parts.
+    for (name, size, words) in [("small", 3000, ""), ("large", 3_000_000, "--split-size=1M")] {
+        let bench = Bench::new();
+        let path = bench.write(&format!("a/d/{name}"), pattern(size));
+        bench.write("a/quiet", "quiet");
+        let line = format!("copy {words} -T a b");
+        let writer = OpenOptions::new().write(true).open(path).unwrap();
+        let run = bench.dmover(&line).expect_code(0);
+        assert!(run.stderr.contains("open        1 "), "{}", run.tell());
+        write_unseen(&bench, &writer, 100);
+        // It is open still: it is compared now and in the run after.
+        let run = bench.dmover(&line).expect_code(0);
+        assert_eq!(bench.sh("diff -r a b || true"), "", "{}", run.tell());
+        assert!(run.stderr.contains("open        1 "), "{}", run.tell());
+        write_unseen(&bench, &writer, 200);
+        drop(writer);
+        let compared = |line: &str| {
+            let summary = bench.copy(line).expect_code(0).said().unwrap().summary.unwrap();
+            (summary.number("files_compared").unwrap(), bench.sh("diff -r a b || true"))
+        };
+        let line = format!("{words} -T a b");
+        assert_eq!(compared(&line), (1, String::new()));
+        // Nobody has it open any more, so nothing is compared.
+        assert_eq!(compared(&line), (0, String::new()));
+    }
+}
+
+#[test]
+fn a_file_of_several_names_that_was_open_for_writing_is_compared() {
+    let bench = Bench::new();
+    let path = bench.write("a/1", pattern(3000));
+    bench.sh("ln a/1 a/2; mkdir a/d; ln a/1 a/d/3");
+    let writer = OpenOptions::new().write(true).open(path).unwrap();
+    bench.dmover("copy -q -T a b").expect_code(0);
+    write_unseen(&bench, &writer, 100);
+    drop(writer);
+    bench.dmover("copy -q -T a b").expect_code(0);
+    bench.assert_same("a", "b");
+}
+
+#[test]
+fn a_copy_that_was_killed_remembers_what_was_open() {
+    let bench = Bench::new();
+    let path = bench.write("a/1", pattern(3000));
+    bench.write("a/2", pattern(4_000_000));
+    let writer = OpenOptions::new().write(true).open(path).unwrap();
+    let words = ["copy", "-q", "-j1", "--bwlimit=1M", "-T", "a", "b"];
+    let mut running = bench.dmover.start(words).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    while !(bench.exists("b/1") && bench.exists("b/2")) && !running.has_ended().unwrap() {
+        assert!(std::time::Instant::now() < deadline, "nothing is copied");
+        std::thread::yield_now();
+    }
+    running.kill().unwrap();
+    write_unseen(&bench, &writer, 100);
+    drop(writer);
+    bench.dmover("copy -q -u -T a b").expect_code(0);
+    assert_eq!(bench.sh("cmp a/1 b/1 || true"), "");
+}
+
+#[test]
+fn a_long_write_is_noticed() {
+    let bench = Bench::new();
+    // 64 MiB in one write(2), again and again: whatever the first copy caught, the next run puts right.
+    bench.sh(r#"mkdir a; head -c 64M /dev/zero > a/f"#);
+    let script = r#"import os, sys
+fd = os.open("a/f", os.O_WRONLY)
+data = b"x" * (64 << 20)
+open("ready", "w").close()
+for _ in range(20):
+    os.pwrite(fd, data, 0)
+    data = bytes([data[0] + 1]) * len(data)
+"#;
+    bench.write("writer.py", script);
+    let mut writer = std::process::Command::new("python3")
+        .arg("writer.py")
+        .current_dir(bench.root())
+        .spawn()
+        .unwrap();
+    while !bench.exists("ready") {
+        std::thread::yield_now();
+    }
+    bench.dmover("copy -q -T a b");
+    assert!(writer.wait().unwrap().success());
+    bench.dmover("copy -q -T a b").expect_code(0);
+    bench.sh("cmp a/f b/f");
+}

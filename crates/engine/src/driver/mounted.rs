@@ -1,0 +1,66 @@
+//! A destination that is unmounted while a job writes to it (umount(8) -l): nothing fails, and nothing is there afterwards.
+use dmover_model::{EntryError, ErrorClass, Operation, PathBytes, Side};
+use dmover_plan::overlap::parse_mountinfo;
+use dmover_sys::{OwnedFd, mount, path, stat};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use crate::context::Engine;
+use crate::root::Root;
+
+/// Directories that a job writes to, each of a mount that could be seen when it began. They are held, so that the
+/// number of a mount cannot become that of another one.
+pub(super) struct Mounted(Vec<(Held, u64, PathBytes)>);
+
+enum Held {
+    Own(OwnedFd),
+    Shared(Arc<OwnedFd>),
+}
+
+impl Mounted {
+    /// Of a command line with thousands of sources all have one destination.
+    pub fn of(roots: &[Root]) -> Self {
+        let seen = ids();
+        let mut held: Vec<(Held, u64, PathBytes)> = Vec::new();
+        for side in roots.iter().filter_map(|root| root.destination.as_ref()) {
+            let name = side.name.as_ref();
+            let own =
+                name.and_then(|n| path::open_directory_below(&side.parent, n.as_bytes()).ok());
+            let fd = own.map_or_else(|| Held::Shared(Arc::clone(&side.parent)), Held::Own);
+            let Some(id) = stat::mount_id(fd.as_fd()).filter(|id| seen.contains(id)) else {
+                continue;
+            };
+            if !held.iter().any(|(_, known, _)| *known == id) {
+                held.push((fd, id, side.display.clone()));
+            }
+        }
+        Self(held)
+    }
+
+    /// Reports each that is mounted nowhere any more.
+    pub fn tell_what_is_gone(&self, engine: &Engine) {
+        let seen = ids();
+        // Without /proc nothing is known.
+        for (_, _, path) in
+            self.0.iter().filter(|(_, id, _)| !seen.is_empty() && !seen.contains(id))
+        {
+            let words = "its file system was unmounted while the job ran: what was written is not in this place";
+            let (side, class) = (Side::Destination, ErrorClass::Stale);
+            engine.error(EntryError::plain(side, Operation::Check, class, path.clone(), words));
+        }
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Own(fd) => fd.as_fd(),
+            Self::Shared(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// The numbers of all mounts that can be seen.
+fn ids() -> Vec<u64> {
+    parse_mountinfo(&mount::mountinfo()).into_iter().map(|line| line.id).collect()
+}

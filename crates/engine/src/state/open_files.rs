@@ -1,0 +1,88 @@
+//! Files that somebody had open for writing when a copy read them: no time says whether such a copy is whole, so the
+//! next run of the job compares them.
+use dmover_model::{JobId, TreePath, Verb, percent_decode, percent_encode};
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use crate::context::lock;
+use crate::driver::Job;
+
+/// A file of the job's directory with one path a line. It is removed when there is nothing to compare.
+#[derive(Debug)]
+pub(crate) struct OpenFiles {
+    path: PathBuf,
+    /// Noted by earlier runs.
+    before: BTreeSet<TreePath>,
+    now: Mutex<Noted>,
+    is_kept: bool,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    file: Option<File>,
+    paths: BTreeSet<TreePath>,
+}
+
+impl OpenFiles {
+    /// What earlier runs of a copy have noted. `None`: another verb, which has a journal, or no state.
+    pub fn of(job: &Job, id: &JobId) -> Option<Self> {
+        let state = job.state.as_ref().filter(|_| job.spec.verb == Verb::Copy)?;
+        let path = state.of_job(id).join("open-files");
+        let text = std::fs::read(&path).unwrap_or_default();
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let before = lines.filter_map(|line| TreePath::new(percent_decode(line)).ok()).collect();
+        let is_kept = !job.spec.policy.dry_run;
+        Some(Self { path, before, now: Mutex::default(), is_kept })
+    }
+
+    /// What this run has to compare.
+    pub fn before(&self) -> &BTreeSet<TreePath> {
+        &self.before
+    }
+
+    /// Notes a file at once: this process may be killed.
+    pub fn note(&self, path: TreePath) {
+        let mut now = lock(&self.now);
+        if !self.is_kept || !now.paths.insert(path.clone()) {
+            return;
+        }
+        if now.file.is_none() {
+            let mut options = OpenOptions::new();
+            let opened = options.create(true).append(true).mode(0o600).open(&self.path);
+            now.file = opened.inspect_err(|error| self.warn(error)).ok();
+        }
+        if let Some(file) = &mut now.file {
+            let line = percent_encode(path.as_bytes()) + "\n";
+            let _ = file.write_all(line.as_bytes()).inspect_err(|error| self.warn(error));
+        }
+    }
+
+    /// Keeps what the next run has to compare: all but what this one has compared and found closed.
+    pub fn end(&self, compared: &[TreePath]) {
+        let now = lock(&self.now);
+        if !self.is_kept || (self.before.is_empty() && now.paths.is_empty()) {
+            return;
+        }
+        let compared: BTreeSet<&TreePath> = compared.iter().collect();
+        let open = self.before.iter().filter(|path| !compared.contains(path));
+        let open: BTreeSet<&TreePath> = open.chain(&now.paths).collect();
+        let kept = if open.is_empty() {
+            std::fs::remove_file(&self.path)
+        } else {
+            let lines = open.iter().map(|path| percent_encode(path.as_bytes()) + "\n");
+            let temporary = self.path.with_extension("new");
+            std::fs::write(&temporary, lines.collect::<String>())
+                .and_then(|()| std::fs::rename(temporary, &self.path))
+        };
+        let _ = kept.inspect_err(|error| self.warn(error));
+    }
+
+    fn warn(&self, error: &std::io::Error) {
+        tracing::warn!(%error, path = %self.path.display(),
+            "cannot note which files were open for writing; the next run does not compare them");
+    }
+}
