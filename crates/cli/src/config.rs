@@ -8,6 +8,8 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::hints::unusable_value;
+
 /// The file for all users of a host.
 const SYSTEM_FILE: &str = "/etc/dmover/config.toml";
 
@@ -62,7 +64,25 @@ pub(crate) fn as_submitted() -> (OsString, OsString) {
 /// Parses the command line over the defaults of files and environment.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<ArgMatches, ParseError> {
     let settings = read_files(&arguments)?;
-    command_over(&settings).try_get_matches_from(arguments).map_err(ParseError::Clap)
+    let parsed = command_over(&settings).try_get_matches_from(arguments.iter());
+    parsed.map_err(|error| match blamed(&settings, &arguments, &error) {
+        Some(message) => ParseError::Config(message),
+        None => ParseError::Clap(error),
+    })
+}
+
+/// What is wrong in a file, if an error is about a value from there and not about one that was typed.
+fn blamed(sections: &Sections, arguments: &[OsString], error: &clap::Error) -> Option<String> {
+    let (long, value, why) = unusable_value(error)?;
+    let typed = format!("--{long}");
+    let is_typed = |word: &OsString| word.to_string_lossy().starts_with(&typed);
+    if arguments.iter().any(is_typed) || environment(&variable_of(long)).is_some() {
+        return None;
+    }
+    let section = arguments.iter().find_map(|word| sections.get_key_value(word.to_str()?));
+    let (section, settings) = section?;
+    let setting = settings.get(long).filter(|setting| setting.values.iter().any(|v| v == value))?;
+    Some(format!("{}: '{long}' in [{section}] is '{value}'{why}", setting.file.display()))
 }
 
 /// The command with every default that files and environment give.
@@ -184,14 +204,13 @@ fn words(value: &toml::Value) -> Option<Vec<String>> {
 fn check_key(section: &str, key: &str) -> Result<(), String> {
     let command = crate::command();
     let verb = command.find_subcommand(section);
-    let known: Vec<&str> =
-        verb.into_iter().flat_map(Command::get_arguments).filter_map(Arg::get_long).collect();
-    if known.contains(&key) {
+    let all: Vec<&Arg> = verb.into_iter().flat_map(Command::get_arguments).collect();
+    if all.iter().any(|arg| arg.get_long() == Some(key)) {
         return Ok(());
     }
-    let near = known
-        .into_iter()
-        .max_by(|a, b| strsim::jaro_winkler(a, key).total_cmp(&strsim::jaro_winkler(b, key)));
+    let known = all.into_iter().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_long);
+    let near =
+        known.max_by(|a, b| strsim::jaro_winkler(a, key).total_cmp(&strsim::jaro_winkler(b, key)));
     Err(format!("unknown key '{key}' (did you mean '{}'?)", near.unwrap_or_default()))
 }
 

@@ -93,6 +93,40 @@ pub(crate) fn for_help(error: &clap::Error, words: &[OsString]) -> Option<(Strin
     Some((message, format!("leave out -h: sizes have units already; '{called} --help' shows help")))
 }
 
+/// The same error without a suggestion that nobody is to use.
+pub(crate) fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let is_hidden = |word: &str| {
+        let long = word.trim_start_matches('-');
+        let is_it = |arg: &clap::Arg| arg.is_hide_set() && arg.get_long() == Some(long);
+        crate::command().get_subcommands().any(|verb| verb.get_arguments().any(is_it))
+    };
+    let suggests_hidden = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(word)) => is_hidden(word),
+        Some(ContextValue::Strings(words)) => words.iter().any(|word| is_hidden(word)),
+        _ => false,
+    };
+    if suggests_hidden {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    error
+}
+
+/// What a configuration file says that cannot be understood, if that is what an error is about: its section and key, the
+/// value, and why.
+pub(crate) fn unusable_value(error: &clap::Error) -> Option<(&str, &str, String)> {
+    if !matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
+        return None;
+    }
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let long = long_name(text(ContextKind::InvalidArg)?)?;
+    let value = text(ContextKind::InvalidValue)?;
+    let why = std::error::Error::source(error).map_or_else(String::new, |e| format!(": {e}"));
+    Some((long, value, why))
+}
+
 /// `bwlimit` of `--bwlimit <SIZE>`.
 fn long_name(shown: &str) -> Option<&str> {
     shown.strip_prefix("--")?.split([' ', '=', '<', '[']).next()

@@ -33,6 +33,7 @@ pub fn main() -> ExitCode {
         // Without it there is no broker any more, and the lock would be held for nothing.
         dmover_sys::process::end_with_parent();
     }
+    signals::survive_file_size_limit();
     let matches = match config::parse(front::as_called(std::env::args_os().collect())) {
         Ok(matches) => matches,
         Err(config::ParseError::Clap(error)) => {
@@ -41,6 +42,7 @@ pub fn main() -> ExitCode {
                 failure(&message, &hint);
                 return ExitCode::from(dmover_model::ExitCode::Usage.code());
             }
+            let error = hints::without_hidden(error);
             // clap's own rule: help and version go to standard output with 0, errors to stderr with 2.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));

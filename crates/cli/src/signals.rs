@@ -1,7 +1,7 @@
 //! Signals: the first INT, TERM or HUP parks the job, the second drops it; USR1 asks for a status line.
 use dmover_engine::{Control, StopReason};
 use dmover_sys::process::is_ignored;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
 
@@ -27,6 +27,12 @@ pub fn listen(
         }
     })?;
     Ok(())
+}
+
+/// A file that becomes larger than RLIMIT_FSIZE allows is an error (EFBIG) and not the end of the process.
+pub fn survive_file_size_limit() {
+    // It can be refused for no signal that may be caught.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 /// Listens to USR1 only: where nothing is written, other signals may end the process as they always do.

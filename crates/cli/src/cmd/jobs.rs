@@ -203,9 +203,10 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
     ];
     lines.extend((!action.is_empty()).then(|| format!(" action: {action}")));
     lines.push(format!(
-        "    run: begun {}, {} so far{}, process {} on {}",
+        "    run: begun {}, {} {}{}, process {} on {}",
         local_time(status.begun_ms),
         units::format_duration(seconds),
+        if status.phase.has_process() { "so far" } else { "until its end" },
         if status.resumed { ", going on with an earlier run" } else { "" },
         status.pid,
         status.host,

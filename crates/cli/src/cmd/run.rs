@@ -86,6 +86,28 @@ pub(super) struct Log<'a> {
     pub verbose: u8,
 }
 
+/// A log file whose first failure is told: whoever reads the log takes it for whole.
+struct Watched {
+    file: std::fs::File,
+    shown: String,
+    has_failed: bool,
+}
+
+impl Write for Watched {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.file.write(bytes).inspect_err(|error| {
+            if !std::mem::replace(&mut self.has_failed, true) {
+                let message = format!("cannot write the log file '{}': {error}", self.shown);
+                failure(&message, "lines of the log are missing; the job goes on");
+            }
+        })
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// Starts the log if one is wanted.
 pub(super) fn open_log(args: &Log<'_>, wanted: bool) -> Result<(), String> {
     let filter = environment("DMOVER_LOG").map(|f| f.to_string_lossy().into_owned());
@@ -99,7 +121,7 @@ pub(super) fn open_log(args: &Log<'_>, wanted: bool) -> Result<(), String> {
             let opened = options.create(true).append(true).open(path);
             let shown = path.to_string_lossy();
             let file = opened.map_err(|e| format!("cannot open the log file '{shown}': {e}"))?;
-            Some(Box::new(file))
+            Some(Box::new(Watched { file, shown: shown.into_owned(), has_failed: false }))
         }
     };
     let format = match args.format {
@@ -137,9 +159,23 @@ pub(super) fn listen(
 /// Without a place for its state a job still runs; it is just not remembered.
 fn no_state(error: &std::io::Error) {
     crate::print::say(&format!(
-        "dmover: note: the job is not remembered, nor locked against a second run: {error}\n  \
-         hint: name a directory by --state-dir"
+        "dmover: note: the job is not remembered: {error}\n  hint: name a directory by --state-dir"
     ));
+}
+
+/// Says what a job does without that keeps no state, unless that was asked for.
+pub(super) fn tell_without_state(args: &StateArgs, labelled: bool) {
+    let is_unknown = !args.no_state && state_directory(args.state_dir.as_ref()).is_none();
+    let words = match (is_unknown, labelled) {
+        (true, true) => "there is no journal, and --label has no effect",
+        (true, false) => "there is no journal",
+        (false, true) => "--label has no effect on a job that keeps no state",
+        (false, false) => return,
+    };
+    let why = "neither HOME nor XDG_STATE_HOME is set, so the job is not remembered: ";
+    let why = if is_unknown { why } else { "" };
+    let what = if is_unknown { "; name a directory by --state-dir" } else { "" };
+    crate::print::say(&format!("dmover: note: {why}{words}{what}"));
 }
 
 /// Where state is kept, if it can be kept there.

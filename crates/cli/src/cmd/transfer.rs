@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fleet::Around;
-use super::run::{before_the_job, describe, end, exit, listen, spill_directory, usable_state};
+use super::run::{
+    before_the_job, describe, end, exit, listen, spill_directory, tell_without_state, usable_state,
+};
 use super::{detach, fleet, read_back, verify};
 use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
 use crate::list;
@@ -88,6 +90,9 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         return Err(exit(Code::Fatal));
     }
     let state = usable_state(args.state, spec.policy.dry_run);
+    if state.is_none() && !spec.policy.dry_run {
+        tell_without_state(args.state, args.job.label.is_some());
+    }
     let spill_directory = spill_directory(args.state, state.as_ref());
     let manifest = match (&args.proof.manifest, args.proof.verify) {
         (Some(path), _) => ManifestFile::create(path, umask).map(Some),

@@ -12,6 +12,7 @@ mod arguments;
 mod bench;
 mod cuts;
 mod engines;
+mod environment;
 mod faults;
 mod fidelity;
 mod limits;

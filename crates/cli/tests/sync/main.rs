@@ -18,6 +18,7 @@ mod narrow;
 mod passes;
 mod renames;
 mod rights;
+mod stateless;
 mod verbs;
 mod watch;
 
