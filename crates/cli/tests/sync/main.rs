@@ -15,6 +15,7 @@ mod habits;
 mod jobs;
 mod meanwhile;
 mod narrow;
+mod odd;
 mod passes;
 mod renames;
 mod rights;
