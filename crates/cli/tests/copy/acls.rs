@@ -20,7 +20,6 @@ fn what_is_made_below_a_default_acl_gets_what_cp_gives_it() {
         "cp -a s t",
         "cp -p f t/x",
         "cp -r --preserve=timestamps s t",
-        "cp -r --no-preserve=mode s t",
     ];
     // cp 9.1 mixes the creation mask in where a directory may be written to by group or others; rsync does not (below).
     for acl in acls {
