@@ -12,7 +12,7 @@ fn two_passes_without_state_do_not_meet() {
     // A first pass that takes seconds, and a second one as soon as it has begun.
     let said = bench.sh(&format!(
         "{STATELESS} {PROGRAM} sync -q -j1 --bwlimit=1M --label=x a b 2> first & first=$!
-         n=0; while ! ls b/.dmover-* > /dev/null 2>&1 && kill -0 $first && [ $n -lt 6000 ]; do n=$((n + 1)); sleep 0.01; done
+         n=0; while ! [ -e b/f ] && kill -0 $first && [ $n -lt 6000 ]; do n=$((n + 1)); sleep 0.01; done
          {STATELESS} {PROGRAM} sync -q a b 2> second && echo 0 || echo $?
          wait $first && echo 0 || echo $?; ls -A b"
     ));
