@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
+use crate::bounds::Bounds;
 use crate::capability::CapabilityCache;
 use crate::context::{Engine, Privilege};
 use crate::control::Control;
@@ -90,6 +91,8 @@ pub(crate) struct Parts<'a> {
     pub own_bytes_per_s: Option<u64>,
     /// Where relative paths begin; empty: where the process is.
     pub base: PathBuf,
+    /// What this process does for others, and where.
+    pub bounds: Bounds,
 }
 
 impl Engine {
@@ -161,6 +164,7 @@ impl Engine {
             following: facts.follows.then(Following::default),
             is_elsewhere: facts.is_elsewhere,
             base: parts.base,
+            bounds: parts.bounds,
             desk: parts.desk,
             forbidden: RwLock::default(),
         })

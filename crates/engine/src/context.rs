@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use crate::bounds::Bounds;
 use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
 use crate::desk::Desk;
@@ -180,6 +181,8 @@ pub struct Engine {
     pub(crate) is_elsewhere: bool,
     /// Where relative paths begin; empty: where the process is.
     pub(crate) base: PathBuf,
+    /// What this process does for others, and where.
+    pub(crate) bounds: Bounds,
     /// The way to the coordinator, if it is elsewhere.
     pub(crate) desk: Option<Arc<dyn Desk>>,
     /// Identities of the destination roots, never to be entered as a source.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::assemble::{Parts, RunFacts, memory_bytes};
+use crate::bounds::Bounds;
 use crate::catalog::Survey;
 use crate::context::{Engine, lock};
 use crate::control::{Control, StopReason};
@@ -171,7 +172,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let mounts = record.as_ref().map_or_else(|| Ok(MountTable::default()), Recording::mounts)?;
     let privileged = dmover_sys::process::is_privileged();
     let base = Path::new("");
-    let resolver = Resolver { spec: &job.spec, mounts: &mounts, remembered, privileged, base };
+    let bounds = &Bounds::default();
+    let resolver =
+        Resolver { spec: &job.spec, mounts: &mounts, remembered, privileged, base, bounds };
     let resolved = match (&job.list, RootsKind::of(job)) {
         (JobList::Pairs(_), _) => {
             let (roots, placement, meetings) = (Vec::new(), Placement::As, Meetings::default());
@@ -382,6 +385,7 @@ impl Run {
             desk: None,
             own_bytes_per_s: None,
             base: PathBuf::new(),
+            bounds: Bounds::default(),
         })?);
         let (hands, queue): (Hands, Arc<dyn Dispatch>) = match job.fleets.as_ref().zip(offer) {
             Some((fleets, offer)) => {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::assemble::{Parts, RunFacts};
 use crate::below::{Below, LOOK_EVERY};
+use crate::bounds::Bounds;
 use crate::context::{Engine, entry_error};
 use crate::control::Control;
 use crate::crew::Crew;
@@ -184,6 +185,8 @@ pub struct MoverPlace {
     pub counters: Arc<Counters>,
     /// The switch to stop.
     pub control: Arc<Control>,
+    /// What it does for others, and where.
+    pub bounds: Bounds,
 }
 
 /// A mover's part in a job.
@@ -336,7 +339,9 @@ impl Joining {
             remembered: Some(offer.placement),
             privileged: dmover_sys::process::is_privileged(),
             base: &base,
+            bounds: &place.bounds,
         };
+        place.bounds.check_spec(&spec)?;
         let resolved = insist_on(|| {
             let resolved = offer.kind.resolve(&resolver)?;
             let Some(Answer::Roots(known)) = place.desk.ask(Question::Roots) else {
@@ -352,6 +357,7 @@ impl Joining {
         let named = delete.and_then(|delete| delete.trash.as_ref());
         let trash = match (named, target, &offer.trash) {
             (Some(named), Some(target), Some(run)) => {
+                place.bounds.check_place(&base.join(named.to_path()))?;
                 Some(Trash::open(&base.join(named.to_path()), target, run.clone())?)
             }
             _ => None,
@@ -388,6 +394,7 @@ impl Joining {
             desk: Some(place.desk),
             own_bytes_per_s: place.bytes_per_s,
             base: base.clone(),
+            bounds: place.bounds,
         })?;
         let below = Below::new(&engine)?;
         Ok(Self { engine: Arc::new(engine), allowance, below })

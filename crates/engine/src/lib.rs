@@ -12,6 +12,7 @@ mod assemble;
 mod attributes;
 mod backup;
 mod below;
+mod bounds;
 pub mod capability;
 mod catalog;
 mod content;
@@ -62,6 +63,7 @@ mod unflushed;
 mod verify;
 mod watch;
 
+pub use bounds::{Bounds, REPAIR};
 pub use context::Engine;
 pub use control::{Control, StopReason};
 pub use desk::{Answer, Desk, Fact, FileSystemName, Question};

@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::bounds::Bounds;
 use crate::error::Fatal;
 use crate::file::past_leases;
 use crate::mounts::MountTable;
@@ -273,6 +274,8 @@ pub(crate) struct Resolver<'a> {
     pub privileged: bool,
     /// Where relative paths begin; empty: where the process is.
     pub base: &'a Path,
+    /// Where roots may lie.
+    pub bounds: &'a Bounds,
 }
 
 impl Resolver<'_> {
@@ -457,6 +460,7 @@ impl Resolver<'_> {
         }
         let read = self.check_readable(&source, &metadata)?;
         let target = self.target(&source, destination, placement)?;
+        self.bounds.check(&target.parent, target.name.as_ref().map(Name::as_bytes))?;
         if target.slash && metadata.kind != EntryKind::Directory {
             let hint = "create the directory first, or leave out the slash";
             return Err(refuse(&target.display, "is not an existing directory", hint));
@@ -675,6 +679,8 @@ impl Resolver<'_> {
                 opened.map_err(|e| refuse_errno(&source.display, "read", e, "check the path"))?;
             name = None;
         }
+        // Of what is pinned: whoever owns a directory above may exchange names at any time.
+        self.bounds.check(&parent, name.as_ref().map(Name::as_bytes))?;
         // What is not proven gets another time.
         let marks = self.spec.policy.verify.as_ref().is_some_and(|policy| policy.marks_unproven);
         // A detached mount ends at its root, so links that lead out of it could not be followed.

@@ -127,6 +127,7 @@ impl Engine {
             remembered: None,
             privileged: false,
             base: &self.base,
+            bounds: &self.bounds,
         }
     }
 }

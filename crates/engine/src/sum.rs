@@ -560,6 +560,9 @@ impl Engine {
             Subject::Stdin => file::standard_input(),
         };
         let fd = fd.map_err(|e| fail(Operation::Open, e))?;
+        if matches!(subject, Subject::Path(_)) && !self.bounds.holds(&fd) {
+            return Err(fail(Operation::Open, Errno::ACCESS));
+        }
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         let found = self.past_the_tick(&fd, found, &shown)?;
         let metadata = self.mounts.metadata(&found);

@@ -2,7 +2,8 @@
 use async_nats::jetstream::kv;
 use dmover_engine::queue::Class;
 use dmover_engine::{
-    Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason, mounts_here,
+    Bounds, Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason,
+    mounts_here,
 };
 use dmover_observe::{Board, Counters, NicView, SessionView, overhear};
 use dmover_plan::stragglers::Done;
@@ -63,6 +64,8 @@ pub struct MoverOptions {
     pub idle_exit: Option<Duration>,
     /// Bytes that it may move in a second for a job.
     pub bytes_per_s: Option<u64>,
+    /// What it does for others, and where.
+    pub bounds: Bounds,
 }
 
 /// A process with movers.
@@ -159,7 +162,7 @@ impl Mover {
         let watcher = self.link.runtime.spawn(watch_jobs(Arc::clone(&self.link), tell.clone()));
         let mut offers: HashMap<String, Box<OfferRecord>> = HashMap::new();
         let mut sessions: HashMap<String, Session> = HashMap::new();
-        let mut tried: HashMap<(String, u64), Instant> = HashMap::new();
+        let mut tried: HashMap<[u8; 32], Instant> = HashMap::new();
         // Runs whose coordinators have said that they have ended.
         let mut over: HashSet<(String, u64)> = HashSet::new();
         let (mut joined, mut idle_since) = (0, Instant::now());
@@ -171,6 +174,16 @@ impl Mover {
                         tracing::warn!(
                             job,
                             "refused an offer of a run that has ended: somebody has put it again"
+                        );
+                        continue;
+                    }
+                    if sessions.contains_key(&job)
+                        && let Err(why) = offer.verify(&self.trust)
+                    {
+                        tracing::warn!(
+                            job,
+                            why,
+                            "refused another offer of a job that is worked for"
                         );
                         continue;
                     }
@@ -208,15 +221,18 @@ impl Mover {
                     }
                     continue;
                 }
-                let key = (job.clone(), offer.run);
                 let is_wanted = offer.is_for(&self.options.labels)
                     && (self.options.jobs.is_empty()
                         || self.options.jobs.iter().any(|wanted| job.starts_with(wanted.as_str())));
-                let soon = tried.get(&key).is_some_and(|then| then.elapsed() < JOIN_AGAIN);
-                if !is_wanted || soon {
+                if !is_wanted {
                     continue;
                 }
-                tried.insert(key, Instant::now());
+                tried.retain(|_, then| then.elapsed() < JOIN_AGAIN);
+                let digest = offer.digest();
+                if tried.contains_key(&digest) {
+                    continue;
+                }
+                tried.insert(digest, Instant::now());
                 joined += 1;
                 sessions.insert(job.clone(), self.begin_session(offer, tell.clone())?);
             }
@@ -308,7 +324,7 @@ impl Drop for Leaving {
 
 /// Tells of jobs as they come and go.
 async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
-    let mut known: HashMap<String, u64> = HashMap::new();
+    let mut known: HashMap<String, [u8; 32]> = HashMap::new();
     loop {
         let store = match streams::jobs(&link.jetstream).await {
             Ok(store) => store,
@@ -341,9 +357,9 @@ async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
                         tracing::warn!(job, key, "refused an offer under the name of another job");
                         continue;
                     }
-                    Ok(offer) if known.get(&entry.key) == Some(&offer.run) => continue,
+                    Ok(offer) if known.get(&entry.key) == Some(&offer.digest()) => continue,
                     Ok(offer) => {
-                        known.insert(entry.key, offer.run);
+                        known.insert(entry.key, offer.digest());
                         News::Offer(Box::new(offer))
                     }
                     Err(error) => {
@@ -430,6 +446,7 @@ impl Worker {
             desk: Arc::new(desk),
             counters: Arc::new(Counters::default()),
             control: Arc::clone(&switch),
+            bounds: self.options.bounds.clone(),
         };
         let engine = Joining::new(&offer, place)?;
         let places = engine.places() as u32;

@@ -1,5 +1,6 @@
 //! Arguments about movers elsewhere.
 use clap::Args;
+use dmover_engine::REPAIR;
 use std::ffi::OsString;
 use std::net::IpAddr;
 
@@ -110,6 +111,13 @@ pub struct MoverArgs {
     /// the keys that the file of the broker names
     #[arg(long, value_name = "FILE|DIR")]
     pub trust: Vec<OsString>,
+    /// Work only for jobs whose trees all lie in DIR, at it or below it; may be given several times. Jobs that follow symbolic
+    /// links (-L, -H) are refused then
+    #[arg(long, value_name = "DIR")]
+    pub allow_root: Vec<OsString>,
+    /// Work only for jobs of this verb; may be given several times. 'verify' does not allow 'verify --repair', which is 'repair'
+    #[arg(long, value_name = "VERB", value_parser = ["copy", "sync", "verify", "sum", REPAIR])]
+    pub allow_verb: Vec<String>,
     /// Concurrent operations for each job, 0 chooses and adapts
     #[arg(short = 'j', long, value_name = "N", default_value_t = 0)]
     pub threads: usize,

@@ -1,5 +1,5 @@
 //! `dmover broker`, `dmover mover`, and jobs whose movers are elsewhere.
-use dmover_engine::{Fatal, Fleets};
+use dmover_engine::{Bounds, Fatal, Fleets};
 use dmover_model::{ExitCode as Code, TaskClass};
 use dmover_observe::{Board, JobView, SessionView, exposition};
 use dmover_queue::{
@@ -234,6 +234,10 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         return exit(Code::Usage);
     }
     dmover_sys::process::clear_umask();
+    let bounds = match Bounds::new(&paths(&args.allow_root), args.allow_verb.clone()) {
+        Ok(bounds) => bounds,
+        Err(error) => return fail(&error),
+    };
     let options = MoverOptions {
         threads: args.threads,
         memory_bytes: args.memory,
@@ -249,6 +253,7 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
         broker_wait: Duration::from_millis(args.broker_wait),
         idle_exit: args.idle_exit.map(Duration::from_millis),
         bytes_per_s: args.bwlimit,
+        bounds,
     };
     let credentials = args.credentials.as_deref().map(Path::new);
     let mover = address(&args.broker, credentials, args.insecure).and_then(|address| {

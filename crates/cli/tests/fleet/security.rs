@@ -1,8 +1,9 @@
 //! Attacks on a fleet: whoever is not trusted gets nothing done, and is named in the log. docs/security.md lists the threats.
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use dmover_testkit::cluster::{NatsServer, Piece, needs};
+use dmover_testkit::cluster::{NatsClient, NatsServer, Piece, needs};
 use dmover_testkit::lanes::run::Running;
 use dmover_testkit::skip;
 use rustix::process::Signal;
@@ -140,7 +141,7 @@ fn files_with_secrets_that_others_own_or_may_open_are_refused() {
     assert!(run.stderr.contains("user.nk' has a secret in it"), "{}", run.tell());
     bench.sh("chmod 600 one/user.nk; chmod 777 one");
     let run = bench.dmover("broker --state one").expect_code(2);
-    assert!(run.stderr.contains("others may write to 'one'"), "{}", run.tell());
+    assert!(run.stderr.contains("'one': others may write to it"), "{}", run.tell());
     assert!(!bench.exists("far"));
 }
 
@@ -221,4 +222,353 @@ fn a_mover_of_root_stays_away_from_a_broker_that_lets_anybody_in() {
     mover.kill().unwrap();
     drop(locked);
     assert!(Path::new(&bench.at("source")).exists());
+}
+
+/// Makes a key pair for a state directory, as dmover would. Answers the public key.
+fn make_key(bench: &Bench, state: &str) -> String {
+    // The forms of NATS: a prefix, 32 bytes and a checksum, in base32.
+    let script = r#"umask 077; mkdir -p "$1"; python3 - "$1" <<'E'
+import base64, binascii, os, subprocess, sys
+seed = os.urandom(32)
+def text(head, raw):
+    data = head + raw
+    data += binascii.crc_hqx(data, 0).to_bytes(2, "little")
+    return base64.b32encode(data).decode().rstrip("=")
+open(sys.argv[1] + "/identity.key", "w").write(text(bytes([149, 0]), seed) + "\n")
+private = bytes.fromhex("302e020100300506032b657004220420") + seed
+made = subprocess.run(["openssl", "pkey", "-inform", "DER", "-pubout", "-outform", "DER"],
+                      input=private, stdout=subprocess.PIPE, check=True).stdout
+print(text(bytes([160]), made[-32:]))
+E"#;
+    bench.sh(&script.replace("$1", state)).trim().to_owned()
+}
+
+/// A server at which alice and bob can say anything. The job and its movers are alice's.
+struct Strangers {
+    bench: Bench,
+    broker: NatsServer,
+}
+
+impl Strangers {
+    fn new() -> Self {
+        let bench = Bench::new();
+        bench.sh("mkdir source; seq 9 | (cd source; xargs touch)");
+        let alice = make_key(&bench, "alice");
+        make_key(&bench, &bench.dmover.state_directory().display().to_string());
+        let bob = "{ user: bob, password: b }";
+        let config = format!("authorization {{ users: [ {{ nkey: {alice} }}, {bob} ] }}");
+        Self { broker: NatsServer::start_local(&config).unwrap(), bench }
+    }
+
+    /// What leads to the broker.
+    fn way(&self) -> String {
+        format!("--insecure --broker {} --credentials alice/identity.key", self.broker.url())
+    }
+
+    fn bob(&self) -> NatsClient {
+        NatsClient::connect(self.broker.address(), Some(("bob", "b"))).unwrap()
+    }
+
+    /// Starts a job, and waits until it is offered. Answers its key, and how it is offered.
+    fn offered(&self, line: &str) -> (Running, String, serde_json::Value) {
+        let line = format!("{line} {}", self.way());
+        let job = self.bench.dmover.start(line.split_whitespace()).unwrap();
+        assert!(job.wait_for_stderr("there is no mover", 1), "{}", job.stderr_so_far());
+        let (key, record) = self.record().unwrap();
+        (job, key, record)
+    }
+
+    /// The last offer that stands at the broker.
+    fn record(&self) -> Option<(String, serde_json::Value)> {
+        let wanted = br#"{"last_by_subj":"$KV.dmover_jobs.>"}"#;
+        let subject = "$JS.API.STREAM.MSG.GET.KV_dmover_jobs";
+        let answer = self.bob().request(subject, wanted).unwrap();
+        let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+        let key = answer["message"]["subject"].as_str()?.rsplit_once('.')?.1.to_owned();
+        let data = answer["message"]["data"].as_str()?;
+        let script = format!("echo {data} | base64 -d");
+        Some((key, serde_json::from_str(&self.bench.sh(&script)).ok()?))
+    }
+
+    /// Puts something in the place of an offer, as bob.
+    fn put(&self, key: &str, record: &serde_json::Value) {
+        let answer =
+            self.bob().request(&format!("$KV.dmover_jobs.{key}"), record.to_string().as_bytes());
+        assert!(String::from_utf8_lossy(&answer.unwrap()).contains("KV_dmover_jobs"));
+    }
+}
+
+#[test]
+fn an_offer_that_somebody_else_rewrote_is_refused_and_put_right() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let stage = Strangers::new();
+    let (job, key, record) = stage.offered("copy -T source far --mover-wait 2m --only-movers a=b");
+    let mover = call_mover(&stage.bench, &stage.way());
+    // Other labels, so that it would be this mover's; another user; another place.
+    let offer = record["offer"].as_str().unwrap();
+    assert!(offer.contains("\"uid\":") && offer.contains("far"), "{offer}");
+    let uid = rustix::process::geteuid().as_raw();
+    let evil = offer.replace(&format!("\"uid\":{uid},"), "\"uid\":4242,");
+    assert_ne!(evil, offer);
+    let changes: [(&str, serde_json::Value); 4] = [
+        ("offer", evil.into()),
+        ("only", serde_json::json!([])),
+        ("lease_ms", 1.into()),
+        ("signature", "".into()),
+    ];
+    for (field, value) in changes {
+        let mut forged = record.clone();
+        forged["only"] = serde_json::json!([]);
+        forged[field] = value;
+        stage.put(&key, &forged);
+        let restored = || stage.record().is_some_and(|(_, now)| now == record);
+        eventually("the offer to be put right", restored);
+    }
+    let refused = "this mover cannot work for a job job=";
+    assert!(mover.wait_for_stderr(refused, 1), "{}", mover.stderr_so_far());
+    let said = mover.stderr_so_far();
+    assert!(said.contains("the signature is wrong") || said.contains("is not signed"), "{said}");
+    assert!(!said.contains(" dmover_queue::mover: at work for a job"), "{said}");
+    assert!(!stage.bench.exists("far"));
+    mover.kill().unwrap();
+    let right = call_mover(&stage.bench, &format!("{} --label a=b", stage.way()));
+    job.finish().unwrap().expect_code(0);
+    stage.bench.assert_same("source", "far");
+    right.kill().unwrap();
+}
+
+#[test]
+fn an_old_offer_that_is_put_again_gets_nothing_done() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let stage = Strangers::new();
+    let (job, key, record) = stage.offered("copy -T source far --mover-wait 2m");
+    let mover = call_mover(&stage.bench, &stage.way());
+    job.finish().unwrap().expect_code(0);
+    stage.bench.sh("rm -r far");
+    stage.put(&key, &record);
+    let words = "refused an offer of a run that has ended";
+    assert!(mover.wait_for_stderr(words, 1), "{}", mover.stderr_so_far());
+    // Whoever does not remember the run asks for a proof that its coordinator is there.
+    let other = call_mover(&stage.bench, &stage.way());
+    let words = "nobody proves to be the coordinator of this offer";
+    assert!(other.wait_for_stderr(words, 1), "{}", other.stderr_so_far());
+    assert!(!other.stderr_so_far().contains(" dmover_queue::mover: at work for a job"));
+    assert!(!stage.bench.exists("far"));
+    for mover in [mover, other] {
+        mover.kill().unwrap();
+    }
+}
+
+#[test]
+fn offers_are_believed_by_the_key_that_signs_them_and_for_its_user_alone() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    if !is_root() {
+        skip!("the user of the job is root here");
+    }
+    let stage = Strangers::new();
+    let bench = &stage.bench;
+    let own = make_key(bench, &bench.dmover.state_directory().display().to_string());
+    let strange = make_key(bench, "other");
+    assert_ne!(own, strange);
+    for (file, line) in [("right.pub", format!("{own} 0")), ("wrong.pub", format!("{own} 1000"))] {
+        bench.write(file, format!("{line} somebody@somewhere\n"));
+        bench.sh(&format!("chmod 644 {file}"));
+    }
+    bench.write("strange.pub", format!("{strange} 0\n"));
+    bench.sh("chmod 644 strange.pub");
+    // Root's job, and movers of root that have another key.
+    let line = format!("copy -T source far --mover-wait 2m --trust strange.pub {}", stage.way());
+    let job = bench.dmover.start(line.split_whitespace()).unwrap();
+    let call = |trust: &str| {
+        let mut command = bench.dmover.command();
+        let line = format!("mover {} {trust}", stage.way());
+        command.args(line.split_whitespace()).env("DMOVER_STATE_DIR", bench.at("other"));
+        let log = std::fs::File::create(bench.at("mover.log")).unwrap();
+        Ending(command.stderr(log).stdout(Stdio::null()).spawn().unwrap())
+    };
+    for (trust, why) in [
+        ("", format!("signed by the key {own}, which is not trusted")),
+        (
+            "--trust wrong.pub",
+            "claims to be user 0's, and is signed by the key of user 1000".into(),
+        ),
+    ] {
+        let mover = call(trust);
+        eventually("the mover to refuse", || bench.read("mover.log").contains(&why));
+        assert!(!bench.read("mover.log").contains(" dmover_queue::mover: at work for a job"));
+        drop(mover);
+        // A person hears of it where the job runs.
+        assert!(job.wait_for_stderr(&why, 1), "{}", job.stderr_so_far());
+    }
+    assert!(!bench.exists("far"));
+    let mover = call("--trust right.pub");
+    job.finish().unwrap().expect_code(0);
+    bench.assert_same("source", "far");
+    drop(mover);
+}
+
+#[test]
+fn whoever_has_taken_a_join_file_gets_nothing_done_by_the_movers_of_its_owner() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    if !is_root() {
+        skip!("there is nobody to take it from");
+    }
+    let bench = Bench::new();
+    bench.sh("mkdir source; seq 9 | (cd source; xargs touch); chmod 755 .");
+    make_key(&bench, &bench.dmover.state_directory().display().to_string());
+    let own = broker(&bench, "one", "");
+    let mover = call_mover(&bench, "--broker one/join.json");
+    let thief = Bench::new().unprivileged();
+    let stolen = bench.read("one/join.json");
+    thief.write("join.json", &stolen);
+    thief.sh(&format!("chmod 600 join.json; chown {NOBODY} join.json; mkdir -p s; touch s/f"));
+    let line = "copy -T s far --mover-wait 3s --broker join.json";
+    let run = thief.dmover(line).expect_code(6);
+    assert!(run.stderr.contains("there was no mover"), "{}", run.tell());
+    assert!(mover.wait_for_stderr("which is not trusted", 1), "{}", mover.stderr_so_far());
+    assert!(!mover.stderr_so_far().contains(" dmover_queue::mover: at work for a job"));
+    // The same, of somebody who claims to be root.
+    make_key(&bench, "evil");
+    let mut command = bench.dmover.command();
+    command.args([
+        "copy",
+        "-T",
+        "source",
+        "far",
+        "--mover-wait",
+        "3s",
+        "--broker",
+        "one/join.json",
+    ]);
+    let output = command.env("DMOVER_STATE_DIR", bench.at("evil")).output().unwrap();
+    assert_eq!(output.status.code(), Some(6), "{output:?}");
+    assert!(!mover.stderr_so_far().contains(" dmover_queue::mover: at work for a job"));
+    assert!(!bench.exists("far"));
+    mover.kill().unwrap();
+    end(own);
+}
+
+/// Bob has credentials of his own at the broker, and says there whatever he likes.
+#[test]
+fn tasks_calls_and_outcomes_that_somebody_else_says_are_refused() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let stage = Strangers::new();
+    let bench = &stage.bench;
+    bench.sh("head -c 40M /dev/urandom > source/large");
+    let mut bob = stage.bob();
+    bob.subscribe("dmover.>").unwrap();
+    let line = "copy -T source far --bwlimit 2M --mover-wait 2m -v --log-file job.log";
+    let (job, ..) = stage.offered(line);
+    let mut hear = |beginning: &str| loop {
+        let (subject, body) = bob.next().unwrap();
+        // The first bytes of what has a code.
+        if subject.starts_with(beginning) && (body[0] == 3 || beginning == "dmover.task") {
+            return (subject, body);
+        }
+    };
+    // Another task under the number of one, in its place.
+    let (subject, task) = hear("dmover.task");
+    let words: Vec<&str> = subject.split('.').collect();
+    let stream = format!("$JS.API.STREAM.PURGE.DMOVER_TASKS_{}_{}", words[2], words[3]);
+    let purged = stage.bob().request(&stream, b"").unwrap();
+    assert!(String::from_utf8_lossy(&purged).contains("\"success\":true"));
+    stage.bob().request(&subject, &[&task[..], b"x"].concat()).unwrap();
+    let mover = call_mover(bench, &stage.way());
+    assert!(mover.wait_for_stderr("refused a task", 1), "{}", mover.stderr_so_far());
+    let refused = |what: &str| bench.read("job.log").contains(&format!("refused {what}"));
+    eventually("the task to be refused", || refused("a task, "));
+    // A call, said again, and an outcome that is changed, said again, or nothing at all.
+    let (subject, call) = hear("dmover.call");
+    stage.bob().publish(&subject, "nowhere", &call).unwrap();
+    eventually("the call to be refused", || refused("a call, "));
+    let (subject, outcome) = hear("dmover.outcome");
+    let mut changed = outcome.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    let mut other_mover = outcome.clone();
+    other_mover[1] ^= 1;
+    for said in [&changed, &other_mover, &b"garbage".to_vec()] {
+        let before = bench.read("job.log").matches("refused an outcome, ").count();
+        stage.bob().publish(&subject, "nowhere", said).unwrap();
+        let now = || bench.read("job.log").matches("refused an outcome, ").count();
+        eventually("the outcome to be refused", || now() > before);
+    }
+    stage.bob().publish(&subject, "nowhere", &outcome).unwrap();
+    // The end of the run, told to all movers.
+    stage.bob().publish(&subject.replace("outcome", "tell"), "nowhere", b"\0\x01\x01\x01").unwrap();
+    let words = "refused a word to all movers";
+    assert!(mover.wait_for_stderr(words, 1), "{}", mover.stderr_so_far());
+    job.finish().unwrap().expect_code(0);
+    bench.assert_same("source", "far");
+    mover.kill().unwrap();
+}
+
+#[test]
+fn a_mover_works_only_where_and_for_what_it_is_allowed_to() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir -p in/source in/far out/source out/far; seq 9 | (cd in/source; xargs touch)
+         seq 9 > out/source/f; seq 9 > out/file; ln -s ../out in/link; ln -s ../out/source in/tree",
+    );
+    let own = broker(&bench, "one", "");
+    let words = "--allow-root in --allow-verb copy --allow-verb sum --allow-verb sync";
+    let mover = call_mover(&bench, &format!("--broker one/join.json {words}"));
+    let lies = "where this mover works (--allow-root)";
+    for (line, why) in [
+        ("copy -T out/source in/new", lies),
+        ("copy -T in/source out/new", lies),
+        ("copy -T in/source in/../out/new", lies),
+        ("copy -T in/source in/link/new", lies),
+        ("copy in/source in/link", lies),
+        ("copy -T in/tree/ in/new", lies),
+        ("copy -T in/link/file in/new", lies),
+        ("copy -L -T in/source in/new", "follows symbolic links"),
+        ("sync --delete --trash out/trash in/source in/far", lies),
+        ("sum out", lies),
+        ("verify in/source in/source", "does not do 'verify'"),
+    ] {
+        let run = bench.dmover(&format!("{line} --mover-wait 2s --broker one/join.json"));
+        assert_eq!(run.code(), Some(6), "{line}: {}", run.tell());
+        let said = run.stderr.contains("no movers on") && run.stderr.contains(why);
+        assert!(said, "{line}: {}", run.tell());
+    }
+    let names = bench.sh("ls in in/far out/far | tr '\\n' ' '");
+    assert_eq!(names, "in: far link source tree  in/far:  out/far: ");
+    // Digests of single files as well.
+    let run = bench.dmover("sum in/source/1 out/file --mover-wait 1m --broker one/join.json");
+    assert!(run.code() != Some(0) && run.stderr.contains("out/file"), "{}", run.tell());
+    assert_eq!(run.text().lines().count(), 1, "{}", run.tell());
+    let line = "copy -T in/source in/far/copy --mover-wait 1m --broker one/join.json";
+    bench.dmover(line).expect_code(0);
+    bench.assert_same("in/source", "in/far/copy");
+    mover.kill().unwrap();
+    let reader = call_mover(&bench, "--broker one/join.json --allow-verb verify");
+    let line = "in/source in/far/copy --mover-wait 2s --broker one/join.json";
+    bench.dmover(&format!("verify {line}")).expect_code(0);
+    let run = bench.dmover(&format!("verify --repair {line}")).expect_code(6);
+    assert!(run.stderr.contains("does not do 'repair'"), "{}", run.tell());
+    reader.kill().unwrap();
+    end(own);
+}
+
+#[track_caller]
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !done() {
+        assert!(Instant::now() < deadline, "waited for {what}");
+        // A poll: nobody tells.
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -1,0 +1,102 @@
+//! What a mover does for others, and where: whatever a job says.
+use dmover_model::{FollowLinks, JobSpec, Verb};
+use dmover_sys::{Errno, mount, path};
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Fatal;
+
+/// The word for `verify --repair`, which writes.
+pub const REPAIR: &str = "repair";
+
+/// Trees and verbs that a mover is for. The empty ones are for everything.
+#[derive(Debug, Clone, Default)]
+pub struct Bounds {
+    /// As the kernel names them.
+    roots: Vec<PathBuf>,
+    verbs: Vec<String>,
+}
+
+impl Bounds {
+    /// `roots`: directories that are there; `verbs`: by their words, and [`REPAIR`].
+    ///
+    /// # Errors
+    /// A directory that cannot be opened.
+    pub fn new(roots: &[PathBuf], verbs: Vec<String>) -> Result<Self, Fatal> {
+        let canonical = |root: &PathBuf| {
+            let opened = path::open_directory(root).map_err(|error| {
+                let message = format!("--allow-root '{}': {error}", root.display());
+                Fatal::refused(message, "name a directory that is there when the mover starts")
+            })?;
+            mount::path_of(&opened).ok_or_else(|| {
+                Fatal::refused("--allow-root: a path cannot be resolved", "is /proc mounted?")
+            })
+        };
+        let roots = roots.iter().map(canonical).collect::<Result<_, _>>()?;
+        Ok(Self { roots, verbs })
+    }
+
+    /// Refuses jobs of other verbs, and those that could lead out of the trees.
+    pub(crate) fn check_spec(&self, spec: &JobSpec) -> Result<(), Fatal> {
+        let allows = |verb: &str| self.verbs.is_empty() || self.verbs.iter().any(|v| v == verb);
+        let repairs = spec.policy.verify.as_ref().is_some_and(|policy| policy.repair);
+        let needed = if spec.verb == Verb::Verify && repairs { REPAIR } else { spec.verb.word() };
+        if !allows(needed) {
+            let verbs = self.verbs.join(", ");
+            let message =
+                format!("this mover does not do '{needed}': it is for {verbs} (--allow-verb)");
+            return Err(Fatal::refused(message, "use other movers for the job"));
+        }
+        if !self.roots.is_empty() && spec.selection.follow != FollowLinks::Never {
+            let message = "the job follows symbolic links, which may lead out of the trees that this mover is for \
+                           (--allow-root)";
+            return Err(Fatal::refused(message, "leave out -L and -H, or use other movers"));
+        }
+        Ok(())
+    }
+
+    /// Whether an object lies where this mover works.
+    pub(crate) fn holds(&self, object: impl AsFd) -> bool {
+        self.roots.is_empty() || mount::path_of(object).is_some_and(|path| self.contains(&path))
+    }
+
+    /// Refuses an open directory, or a name in it, that lies elsewhere.
+    pub(crate) fn check(&self, directory: impl AsFd, name: Option<&[u8]>) -> Result<(), Fatal> {
+        if self.roots.is_empty() {
+            return Ok(());
+        }
+        let found = mount::path_of(directory).unwrap_or_default();
+        let found = name.map_or_else(|| found.clone(), |name| found.join(OsStr::from_bytes(name)));
+        if self.contains(&found) {
+            return Ok(());
+        }
+        let roots: Vec<String> = self.roots.iter().map(|r| format!("'{}'", r.display())).collect();
+        let message = format!(
+            "'{}' lies outside {}, where this mover works (--allow-root)",
+            found.display(),
+            roots.join(" and ")
+        );
+        Err(Fatal::refused(message, "use other movers for the job, or allow this one more"))
+    }
+
+    /// The same of a directory that need not be there yet: then its place counts.
+    pub(crate) fn check_place(&self, directory: &Path) -> Result<(), Fatal> {
+        let fail = |error| {
+            let message = format!("'{}': {error}", directory.display());
+            Fatal::refused(message, "check the path")
+        };
+        match (path::open_directory(directory), directory.parent(), directory.file_name()) {
+            (Err(error), Some(parent), Some(name)) if error == Errno::NOENT => {
+                let parent = path::open_directory(parent).map_err(fail)?;
+                self.check(&parent, Some(name.as_bytes()))
+            }
+            (opened, ..) => self.check(opened.map_err(fail)?, None),
+        }
+    }
+
+    fn contains(&self, path: &Path) -> bool {
+        self.roots.iter().any(|root| path.starts_with(root))
+    }
+}
