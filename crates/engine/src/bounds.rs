@@ -52,7 +52,10 @@ impl Bounds {
         if !self.roots.is_empty() && spec.selection.follow != FollowLinks::Never {
             let message = "the job follows symbolic links, which may lead out of the trees that this mover is for \
                            (--allow-root)";
-            return Err(Fatal::refused(message, "leave out -L and -H, or use other movers"));
+            return Err(Fatal::refused(
+                message,
+                "leave out -L and --dereference-args, or use other movers",
+            ));
         }
         Ok(())
     }

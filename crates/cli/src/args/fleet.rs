@@ -112,7 +112,7 @@ pub struct MoverArgs {
     #[arg(long, value_name = "FILE|DIR")]
     pub trust: Vec<OsString>,
     /// Work only for jobs whose trees all lie in DIR, at it or below it; may be given several times. Jobs that follow symbolic
-    /// links (-L, -H) are refused then
+    /// links (-L, --dereference-args) are refused then
     #[arg(long, value_name = "DIR")]
     pub allow_root: Vec<OsString>,
     /// Work only for jobs of this verb; may be given several times. 'verify' does not allow 'verify --repair', which is 'repair'
