@@ -3,7 +3,7 @@
 //! Each mover counts its own work and samples what its threads are at; the coordinator hears of both every few seconds. A slow
 //! mover does less in a second *and* less in a second of each of its busy threads: one that has few tasks does only the
 //! former, and one that has many threads for the same hardware only the latter. Speeds are compared within a class of tasks,
-//! because a byte of a large file and an entry of a directory cost differently. Time in which a mover waits for a limit on its rate does not count.
+//! because a byte of a large file and an entry of a directory cost differently. Time in which a mover waits for a limit of the job does not count.
 use dmover_model::TaskClass;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -86,21 +86,29 @@ struct Track {
 type Activity = (fn(&Profile) -> u64, &'static str);
 
 /// Where threads can be, in the words of [`Slow::at`].
-const ACTIVITIES: [Activity; 5] = [
+const ACTIVITIES: [Activity; 6] = [
     (|p| p.source_names, "looking at the source (its way to the source's metadata)"),
     (|p| p.source_data, "reading (its way to the source, or its own disk)"),
     (|p| p.target_names, "creating names (its way to the destination's metadata)"),
     (|p| p.target_data, "writing (its way to the destination, or its own disk)"),
     (|p| p.kernel_copy, "copying inside the kernel (source or destination)"),
+    (|p| p.capped, "waiting for a limit that was asked for"),
 ];
 
 /// The speeds of a fleet.
 #[derive(Debug, Default)]
 pub struct Stragglers {
     movers: BTreeMap<MoverId, Track>,
+    /// The job has limits, which movers share: time in which they wait for these does not count.
+    has_limits: bool,
 }
 
 impl Stragglers {
+    /// For a job that has limits on its rates, or has none.
+    pub fn of_job(has_limits: bool) -> Self {
+        Self { has_limits, ..Self::default() }
+    }
+
     /// A mover tells what it has done so far.
     pub fn tell(&mut self, mover: MoverId, done: Done, now_ms: u64) {
         let track = self
@@ -117,8 +125,9 @@ impl Stragglers {
         let busy: [u64; CLASSES] = std::array::from_fn(|c| since(done.busy[c], before.busy[c]));
         let work: [u64; CLASSES] = std::array::from_fn(|c| since(done.work[c], before.work[c]));
         let all = busy.iter().sum::<u64>();
-        // Who waits for a limit that was asked for could do more.
+        // Who waits for the job's limit could do more; a mover with a limit of its own is slower than others.
         let capped = since(done.profile.capped, before.profile.capped).min(all);
+        let capped = if self.has_limits { capped } else { 0 };
         let free = (all - capped) as f64 / all.max(1) as f64;
         for (class, speed) in track.speeds.iter_mut().enumerate() {
             if ((busy[class] as f64 * free) as u64) < SAMPLES_MIN {
@@ -257,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_limit_is_not_slow() {
-        let mut fleet = Stragglers::default();
+    fn who_waits_for_a_limit_of_the_job_is_not_slow() {
+        let mut fleet = Stragglers::of_job(true);
         for second in 0..9 {
             for id in 0..5 {
                 // One has a share that is a tenth of the others'.

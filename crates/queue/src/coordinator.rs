@@ -3,7 +3,7 @@ use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
 use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
 use dmover_engine::{Engine, Fact, Fatal, Fleet, Fleets, JobOffer, Told};
-use dmover_model::{JobSpec, Limit, Outcome, Task, Verb};
+use dmover_model::{JobSpec, Limit, Limits, Outcome, Task, Verb};
 use dmover_observe::{CLASSES, MoverView};
 use dmover_plan::leases::Leases;
 use dmover_plan::opinions::Opinions;
@@ -211,7 +211,7 @@ impl NatsFleet {
             engine,
             leases: Mutex::new(Leases::new(lease_ms + lease_ms / 10)),
             facts: Mutex::default(),
-            members: Mutex::default(),
+            members: Mutex::new(Members::of_job(has_rates(&offer.spec.limits))),
             keyring: Mutex::default(),
             told_number: AtomicU64::new(0),
             opinions: Mutex::default(),
@@ -252,6 +252,13 @@ fn holds(spec: &JobSpec) -> bool {
         Verb::Verify => !repairs,
         Verb::Copy | Verb::Sync => false,
     }
+}
+
+/// Whether any rate is limited.
+fn has_rates(limits: &Limits) -> bool {
+    let rates =
+        [limits.bytes_per_s, limits.operations_per_s, limits.opens_per_s, limits.creates_per_s];
+    rates.iter().any(Option::is_some)
 }
 
 /// Offers a job, once the broker takes it. Answers in which bucket, and as which revision.

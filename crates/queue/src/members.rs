@@ -51,6 +51,11 @@ fn work(load: &Load) -> u64 {
 }
 
 impl Members {
+    /// Of a job that has limits on its rates, or has none.
+    pub fn of_job(has_limits: bool) -> Self {
+        Self { stragglers: Stragglers::of_job(has_limits), ..Self::default() }
+    }
+
     pub fn has(&self, mover: MoverId) -> bool {
         self.all.contains_key(&mover)
     }
