@@ -6,7 +6,6 @@ use dmover_engine::{
 };
 use dmover_model::{ExitCode as Code, JobId, JobSpec, TreePath, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
-use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,7 +24,7 @@ use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
 use crate::print::text::TextPrinter;
-use crate::print::{Sizes, ask, counted, failure, grouped};
+use crate::print::{Sizes, ask, counted, failure, grouped, is_conversation};
 use crate::quote::quoted;
 
 /// A job, and how it is shown.
@@ -275,8 +274,7 @@ pub(super) struct Ended {
 /// Takes the lock of the job: it ends when its result is proven and has its name.
 /// Whether somebody is there who can be asked.
 fn asks(args: &Transfer<'_>) -> bool {
-    let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    terminal && !args.output.json && args.output.quiet == 0
+    is_conversation() && !args.output.json && args.output.quiet == 0
 }
 
 /// Asks whether deletes are meant that were refused, or withheld.

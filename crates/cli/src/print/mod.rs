@@ -1,7 +1,7 @@
 //! The only door to standard output and standard error.
 use dmover_engine::StopReason;
 use dmover_model::units;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 pub(crate) mod json;
 pub(crate) mod progress;
@@ -52,6 +52,11 @@ pub(crate) fn data() -> std::io::BufWriter<std::io::StdoutLock<'static>> {
 /// Prints a line of words. Standard error may be gone; that must not end a job.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Whether somebody sits at a terminal who can read a question and answer it.
+pub(crate) fn is_conversation() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 /// Asks whoever sits at the terminal. Anything but yes is no.
