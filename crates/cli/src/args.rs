@@ -58,8 +58,9 @@ macro_rules! patterns {
   name        matches an entry of that name at any depth
   a/b         matches that path at any depth; /a/b only directly below SOURCE
   dir/        matches directories only
-  *  ?  [a-z] match within one name; ** matches across slashes
-  A backslash takes the meaning from the character after it."
+  *  ?  [a-z] [[:digit:]] match within one name; ** matches across slashes, also inside a name (a**b);
+  dir/*** matches dir and everything below it. Bytes count: ? is one byte
+  A backslash takes the meaning from the character after it, in patterns that have any of * ? ["
     };
 }
 
@@ -312,10 +313,10 @@ pub struct SelectionArgs {
 pub struct FilterArgs {
     /// Take part even if a later rule excludes it; the first rule that matches wins
     #[arg(long, value_name = "GLOB")]
-    pub include: Vec<String>,
+    pub include: Vec<OsString>,
     /// Leave out what matches; a leading slash anchors at SOURCE, a trailing one means directories
     #[arg(long, value_name = "GLOB")]
-    pub exclude: Vec<String>,
+    pub exclude: Vec<OsString>,
     /// Read include rules from a file, one a line
     #[arg(long, value_name = "FILE")]
     pub include_from: Vec<OsString>,

@@ -325,7 +325,8 @@ fn rules(args: &FilterArgs, matches: &ArgMatches) -> Result<Vec<FilterRule>, Unu
         [("include", true, &args.include), ("exclude", false, &args.exclude)]
     {
         for (at, pattern) in indices(id).into_iter().zip(patterns) {
-            ordered.push((at, vec![FilterRule { include, pattern: pattern.clone() }]));
+            let pattern = PathBytes::from(pattern.as_os_str());
+            ordered.push((at, vec![FilterRule { include, pattern }]));
         }
     }
     for (id, include, files) in
@@ -340,21 +341,24 @@ fn rules(args: &FilterArgs, matches: &ArgMatches) -> Result<Vec<FilterRule>, Unu
 }
 
 fn rules_of_file(file: &OsString, include: bool) -> Result<Vec<FilterRule>, Unusable> {
-    let text = std::fs::read_to_string(file).map_err(|e| {
+    let text = std::fs::read(file).map_err(|e| {
         let shown = file.to_string_lossy();
         unusable(format!("cannot read the rules in '{shown}': {e}"), "check the file")
     })?;
-    let lines = text.lines().map(str::trim_end);
-    let patterns = lines.filter(|l| !l.is_empty() && !l.starts_with('#') && !l.starts_with(';'));
-    let patterns: Vec<&str> = patterns.collect();
-    if let Some(line) = patterns.iter().find(|p| p.starts_with("+ ") || p.starts_with("- ")) {
-        let shown = file.to_string_lossy();
+    // As rsync(1) reads them: blanks belong to a pattern, and either end of a line ends one.
+    let lines = text.split(|byte| matches!(byte, b'\n' | b'\r'));
+    let patterns = lines.filter(|line| !matches!(line.first(), None | Some(b'#' | b';')));
+    let patterns: Vec<&[u8]> = patterns.collect();
+    let is_signed = |line: &&&[u8]| line.starts_with(b"+ ") || line.starts_with(b"- ");
+    if let Some(line) = patterns.iter().find(is_signed) {
+        let (shown, line) = (file.to_string_lossy(), String::from_utf8_lossy(line));
         return Err(unusable(
             format!("'{shown}' has the rule '{line}', and signs are not understood"),
             "put patterns to include and to exclude into a file each (--include-from, --exclude-from)",
         ));
     }
-    Ok(patterns.into_iter().map(|p| FilterRule { include, pattern: p.to_owned() }).collect())
+    let rule = |line: &[u8]| FilterRule { include, pattern: PathBytes(line.to_vec()) };
+    Ok(patterns.into_iter().map(rule).collect())
 }
 
 /// An instant: RFC 3339, a date, or a duration ago.
@@ -674,8 +678,8 @@ mod tests {
     fn rules_keep_the_order_of_the_command_line() {
         let spec = spec("dmover copy --exclude a --include b --exclude c x y").unwrap();
         let rules: Vec<_> =
-            spec.selection.rules.iter().map(|r| (r.include, r.pattern.as_str())).collect();
-        assert_eq!(rules, [(false, "a"), (true, "b"), (false, "c")]);
+            spec.selection.rules.iter().map(|r| (r.include, &r.pattern.0[..])).collect();
+        assert_eq!(rules, [(false, &b"a"[..]), (true, b"b"), (false, b"c")]);
     }
 
     #[test]

@@ -4,8 +4,9 @@
 #![allow(clippy::disallowed_methods)]
 use dmover_testkit::image::FileSystem;
 use dmover_testkit::lanes::{
-    LaneOptions, attributes, brokers, corruption, differential, digests, faults, kill, live,
-    memory, pairs, powercut, recorded, renames, resume, seccomp, snapshots, sparse, swap, watch,
+    LaneOptions, attributes, brokers, corruption, differential, digests, faults, filters, kill,
+    live, memory, pairs, powercut, recorded, renames, resume, seccomp, snapshots, sparse, swap,
+    watch,
 };
 use dmover_testkit::skip;
 use std::path::PathBuf;
@@ -17,6 +18,11 @@ fn options(seeds: u64) -> LaneOptions {
 #[test]
 fn faults_lose_nothing_silently() {
     faults::faults(&options(100)).unwrap().assert_clean();
+}
+
+#[test]
+fn rules_mean_what_they_mean_to_rsync() {
+    filters::filters(&options(100)).unwrap().assert_clean();
 }
 
 #[test]

@@ -68,9 +68,9 @@ pub enum FollowLinks {
 pub struct FilterRule {
     /// Include instead of exclude.
     pub include: bool,
-    /// The glob. A leading slash anchors it at the root of the transfer, a trailing one matches
+    /// The pattern, as rsync(1) understands it. A leading slash anchors it at the root of the transfer, a trailing one matches
     /// directories only, and without an inner slash it matches the last component.
-    pub pattern: String,
+    pub pattern: PathBytes,
 }
 
 /// A file that lists what to copy.

@@ -1,9 +1,7 @@
 //! Include and exclude rules, sizes and ages: which entries take part.
 use dmover_model::{EntryKind, FilterRule, Metadata, Record, Selection, Timestamp, TreePath};
-use globset::{GlobBuilder, GlobMatcher};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+
+use crate::wild::{self, Begin};
 
 /// A rule that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +26,11 @@ struct Rule {
     include: bool,
     directories_only: bool,
     whole_path: bool,
-    matcher: GlobMatcher,
+    is_wild: bool,
+    pattern: Vec<u8>,
+    begin: Begin,
+    from_top: bool,
+    suffix: bool,
 }
 
 impl Filter {
@@ -111,36 +113,101 @@ impl Filter {
 
 impl Rule {
     fn new(rule: &FilterRule) -> Result<Self, PatternError> {
-        let fail = |reason: String| PatternError { pattern: rule.pattern.clone(), reason };
-        let directories_only = rule.pattern.ends_with('/') && rule.pattern.len() > 1;
-        let body = rule.pattern.strip_suffix('/').filter(|_| directories_only);
-        let body = body.unwrap_or(&rule.pattern);
-        let (anchored, body) = body.strip_prefix('/').map_or((false, body), |rest| (true, rest));
-        if body.is_empty() {
-            return Err(fail("matches nothing".into()));
+        let whole = &rule.pattern.0[..];
+        let fail = |reason: &str| PatternError {
+            pattern: String::from_utf8_lossy(whole).into_owned(),
+            reason: reason.into(),
+        };
+        let body = whole.strip_suffix(b"/").filter(|body| !body.is_empty());
+        let directories_only = body.is_some();
+        let body = body.unwrap_or(whole);
+        let anchored = body.starts_with(b"/");
+        let pattern = if anchored { &body[1..] } else { body };
+        if pattern.is_empty() {
+            return Err(fail("matches nothing"));
         }
-        let whole_path = anchored || body.contains('/');
-        let glob = if whole_path && !anchored { format!("**/{body}") } else { body.to_owned() };
-        let built = GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build();
-        let matcher = built.map_err(|e| fail(e.kind().to_string()))?.compile_matcher();
-        Ok(Self { include: rule.include, directories_only, whole_path, matcher })
+        let has = |two: &[u8]| pattern.windows(two.len()).any(|window| window == two);
+        let is_wild = pattern.iter().any(|byte| b"*?[".contains(byte));
+        if is_wild && !is_closed(pattern) {
+            return Err(fail("a bracket without its end, or a class of an unknown name"));
+        }
+        let slashes = pattern.iter().filter(|byte| **byte == b'/').count();
+        let crosses = has(b"**");
+        // A pattern that begins with two stars matches from the start on, also what lies there.
+        let from_top = !anchored && pattern.starts_with(b"**");
+        let begin = match () {
+            () if anchored || from_top => Begin::Start,
+            () if crosses => Begin::Anywhere,
+            () => Begin::Last(slashes + 1),
+        };
+        let whole_path = anchored || slashes > 0 || crosses;
+        let (pattern, suffix) = (pattern.to_vec(), crosses && pattern.ends_with(b"***"));
+        let include = rule.include;
+        Ok(Self {
+            include,
+            directories_only,
+            whole_path,
+            is_wild,
+            pattern,
+            begin,
+            from_top,
+            suffix,
+        })
     }
 
     fn matches(&self, path: &[u8], last: &[u8], directory: bool) -> bool {
+        if self.directories_only && !directory {
+            return false;
+        }
+        if !self.is_wild {
+            // A backslash is a byte like any other where nothing is wild.
+            let rest = path.strip_suffix(&self.pattern[..]);
+            let at_start = |rest: &[u8]| rest.is_empty();
+            return match self.begin {
+                Begin::Start => rest.is_some_and(at_start),
+                _ => rest.is_some_and(|rest| at_start(rest) || rest.ends_with(b"/")),
+            };
+        }
         let subject = if self.whole_path { path } else { last };
-        (directory || !self.directories_only)
-            && self.matcher.is_match(Path::new(OsStr::from_bytes(subject)))
+        let suffix = self.suffix && directory;
+        if !self.from_top && !suffix {
+            return wild::matches(&self.pattern, subject, self.begin);
+        }
+        // `**/` matches at the top as well, and `/***` the directory itself.
+        let before: &[u8] = if self.from_top { b"/" } else { b"" };
+        let after: &[u8] = if suffix { b"/" } else { b"" };
+        wild::matches(&self.pattern, &[before, subject, after].concat(), self.begin)
     }
+}
+
+/// Whether every set of a pattern has its end. rsync(1) takes a rule that has not for one that matches nothing.
+fn is_closed(pattern: &[u8]) -> bool {
+    let mut rest = pattern;
+    while let [byte, after @ ..] = rest {
+        rest = match byte {
+            b'\\' => after.get(1..).unwrap_or_default(),
+            b'[' => match wild::end_of_set(after) {
+                Some(after) => after,
+                None => return false,
+            },
+            _ => after,
+        };
+    }
+    true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dmover_model::PathBytes;
 
     fn filter(rules: &[&str]) -> Filter {
         let rules = rules
             .iter()
-            .map(|r| FilterRule { include: r.starts_with('+'), pattern: r[1..].into() })
+            .map(|r| FilterRule {
+                include: r.starts_with('+'),
+                pattern: PathBytes(r.as_bytes()[1..].to_vec()),
+            })
             .collect();
         Filter::new(&Selection { rules, ..Selection::default() }).unwrap()
     }
@@ -173,8 +240,46 @@ mod tests {
 
     #[test]
     fn a_bad_pattern_is_named() {
-        let rules = vec![FilterRule { include: false, pattern: "a[".into() }];
+        let rules = vec![FilterRule { include: false, pattern: PathBytes(b"a[".to_vec()) }];
         let error = Filter::new(&Selection { rules, ..Selection::default() }).unwrap_err();
         assert!(error.to_string().contains("'a['"));
+    }
+
+    #[test]
+    fn patterns_mean_what_they_mean_to_rsync() {
+        // Each line was tried with rsync 3.5: pattern, path, whether it is a directory, whether it is excluded.
+        for (pattern, path, directory, out) in [
+            ("/a**b", "a/x/b", false, true),
+            ("/a**b", "ab", false, true),
+            ("a**b", "x/a/y/b", false, true),
+            ("/a*b", "a/b", false, false),
+            ("**", "a/b", false, true),
+            ("**/x", "x", false, true),
+            ("x/**", "x", true, false),
+            ("x/**", "y/x/z/w", false, true),
+            ("x/***", "x", true, true),
+            ("x/***", "y/x/z", false, true),
+            ("[[:digit:]]", "7", false, true),
+            ("[[:digit:]]", "d", false, false),
+            ("[![:digit:]a-c]", "d", false, true),
+            ("[^a]", "b", false, true),
+            ("a?c", "a/c", false, false),
+            ("??", "\u{e9}", false, true),
+            ("?", "\u{e9}", false, false),
+            ("{a,b}", "a", false, false),
+            ("{a,b}", "{a,b}", false, true),
+            ("a\\b", "a\\b", false, true),
+            ("a\\*", "a*", false, true),
+            ("a\\*", "ab", false, false),
+            ("b/c", "a/b/c", false, true),
+            ("b/c", "a/xb/c", false, false),
+            ("b/*", "a/b/c", false, true),
+            ("b/*", "a/b/c/d", false, false),
+            ("b ", "b", false, false),
+        ] {
+            let excluded =
+                !filter(&[&format!("-{pattern}")]).admits_name(path.as_bytes(), directory);
+            assert_eq!(excluded, out, "{pattern} {path}");
+        }
     }
 }

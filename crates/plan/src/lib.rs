@@ -23,3 +23,4 @@ pub mod scaling;
 pub mod stragglers;
 pub mod temporary;
 pub mod verify;
+mod wild;

@@ -11,6 +11,7 @@ pub mod corruption;
 pub mod differential;
 pub mod digests;
 pub mod faults;
+pub mod filters;
 pub mod fleet;
 pub mod kill;
 pub mod lines;
@@ -226,6 +227,7 @@ pub const LANES: &[(&str, &str, u64, Lane)] = &[
     ("swap", "names swapped with ways out of the tree while copies run", 110, swap::swap),
     ("seccomp", "system calls missing or forbidden", 28, seccomp::seccomp),
     ("memory", "a million files, directories and hard links", 3, memory::memory),
+    ("filters", "rules as rsync understands them", 500, filters::filters),
     ("sparse", "a file of 1 TiB that holds 100 MiB", 2, sparse::sparse),
     ("corruption", "bytes changed on the device, files cut and grown", 250, corruption::corruption),
     ("digests", "sizes, leaves, ranges, splits and movers", 1000, digests::digests),
