@@ -113,7 +113,7 @@ impl JobReport {
         match self.withheld.as_ref().map(|withheld| &withheld.reason) {
             // Errors are not hidden by a question.
             Some(WithheldReason::Unmeant(..)) if code != ExitCode::Partial => {
-                code = ExitCode::Usage
+                code = ExitCode::Usage;
             }
             Some(WithheldReason::Limit(_)) => code = code.merge(ExitCode::Limit),
             Some(_) => code = code.merge(ExitCode::Partial),

@@ -131,7 +131,7 @@ impl Rule {
         if is_wild && !is_closed(pattern) {
             return Err(fail("a bracket without its end, or a class of an unknown name"));
         }
-        let slashes = pattern.iter().filter(|byte| **byte == b'/').count();
+        let slashes = pattern.split(|byte| *byte == b'/').count() - 1;
         let crosses = has(b"**");
         // A pattern that begins with two stars matches from the start on, also what lies there.
         let from_top = !anchored && pattern.starts_with(b"**");

@@ -50,7 +50,7 @@ fn last(text: &[u8], components: usize) -> Option<&[u8]> {
     match slashes.nth(components - 1) {
         Some((at, _)) => Some(&text[at + 1..]),
         None => {
-            let has = text.iter().filter(|byte| **byte == b'/').count() + 1;
+            let has = text.split(|byte| *byte == b'/').count();
             (has == components).then_some(text)
         }
     }

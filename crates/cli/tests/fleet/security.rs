@@ -470,7 +470,7 @@ fn tasks_and_calls_that_somebody_else_says_are_refused() {
     let line = "copy -T source far --bwlimit 2M --mover-wait 2m -v --log-file job.log";
     let (job, ..) = stage.offered(line);
     let mut hear = |beginning: &str| loop {
-        let (subject, body) = bob.next().unwrap();
+        let (subject, body) = bob.next_message().unwrap();
         // The first bytes of what has a code.
         if subject.starts_with(beginning) && (body[0] == 3 || beginning == "dmover.task") {
             return (subject, body);

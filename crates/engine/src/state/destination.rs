@@ -1,7 +1,6 @@
 //! The lock of a pass that has no state directory: the directory of the destination carries it.
 use dmover_model::{Attribute, Verb};
 use dmover_sys::{OwnedFd, directory, file, path, stat};
-use std::path::PathBuf;
 
 use crate::driver::Job;
 use crate::error::Fatal;
@@ -40,7 +39,7 @@ pub(crate) fn lock_destination(job: &Job, roots: &[Root]) -> Result<Option<Owned
     let Ok(fd) = opened else { return Ok(None) };
     match file::try_lock(&fd) {
         Ok(true) => Ok(Some(fd)),
-        Ok(false) => Err(Fatal::Locked { lock: PathBuf::from(side.display.to_path()) }),
+        Ok(false) => Err(Fatal::Locked { lock: side.display.to_path() }),
         Err(error) => {
             tracing::warn!(%error, "the destination cannot be locked against a second run");
             Ok(None)

@@ -45,7 +45,7 @@ impl OpenFiles {
     }
 
     /// Notes a file at once: this process may be killed.
-    pub fn note(&self, path: TreePath) {
+    pub fn note(&self, path: &TreePath) {
         let mut now = lock(&self.now);
         if !self.is_kept || !now.paths.insert(path.clone()) {
             return;

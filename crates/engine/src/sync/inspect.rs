@@ -239,7 +239,9 @@ impl Engine {
     pub(crate) fn share_doubts_of(&self, of: Identity, names: Vec<TreePath>) {
         if !self.tell(|| Said::SharedDoubts(of, names.clone())) && lock(&self.writers).contains(&of)
         {
-            names.into_iter().for_each(|name| self.doubt(name));
+            for name in names {
+                self.doubt(name);
+            }
         }
     }
 
@@ -261,7 +263,7 @@ impl Engine {
             return;
         }
         match &self.open_files {
-            Some(files) => files.note(path),
+            Some(files) => files.note(&path),
             None if self.keeps_journal => lock(&self.doubts).push(path),
             None => {}
         }

@@ -294,7 +294,7 @@ impl NatsClient {
     ///
     /// # Errors
     /// None within five seconds, or an error of the server.
-    pub fn next(&mut self) -> Result<(String, Vec<u8>)> {
+    pub fn next_message(&mut self) -> Result<(String, Vec<u8>)> {
         loop {
             let mut line = String::new();
             self.reader.read_line(&mut line)?;
@@ -322,7 +322,8 @@ impl NatsClient {
         self.subscribe(&inbox)?;
         self.publish(subject, &inbox, payload)?;
         loop {
-            let (heard, body) = self.next().with_context(|| format!("reply to {subject}"))?;
+            let (heard, body) =
+                self.next_message().with_context(|| format!("reply to {subject}"))?;
             if heard == inbox {
                 return Ok(body);
             }

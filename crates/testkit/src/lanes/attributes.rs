@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::check::leftovers;
 use super::run::{Dmover, Run};
-use super::{LaneOptions, LaneReport, rng};
+use super::{LaneOptions, LaneReport, MEANT, rng};
 use crate::compare::{CompareOptions, compare, python};
 use crate::image::{FileSystem, Mounted};
 use crate::skip::skipped;
@@ -104,7 +104,7 @@ impl Experiment {
             words.push("--inplace".into());
         }
         if rng.random_bool(0.3) {
-            words.push("--delete".into());
+            words.extend(["--delete".into(), MEANT.into()]);
         }
         let file_system = ground.file_system();
         let (place, log) = (place.to_owned(), Vec::new());

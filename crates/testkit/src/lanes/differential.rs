@@ -18,7 +18,7 @@ use rustix::fs::{Gid, Uid};
 use super::check::leftovers;
 use super::live;
 use super::run::{Dmover, Run};
-use super::{LaneOptions, LaneReport, rng, stage};
+use super::{LaneOptions, LaneReport, MEANT, rng, stage};
 use crate::compare::{CompareOptions, Difference, compare, python};
 use crate::image::FileSystem;
 use crate::tree::{self, Features, HardTree, TreeOptions};
@@ -160,7 +160,8 @@ impl Experiment {
     fn words(&self, rng: &mut ChaCha8Rng) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["sync".into(), "--json".into()];
         let delete = ["--delete", "--delete=during", "--delete=after"][rng.random_range(0..3)];
-        words.extend([delete.into(), format!("-j{}", rng.random_range(1..=4)).into()]);
+        words.extend([delete.into(), MEANT.into()]);
+        words.push(format!("-j{}", rng.random_range(1..=4)).into());
         for (flag, chance) in [
             ("--inplace", 0.2),
             ("--split-size=1M", 0.3),
