@@ -62,10 +62,10 @@ pub(crate) fn as_submitted() -> (OsString, OsString) {
 }
 
 /// Parses the command line over the defaults of files and environment.
-pub(crate) fn parse(arguments: Vec<OsString>) -> Result<ArgMatches, ParseError> {
-    let settings = read_files(&arguments)?;
+pub(crate) fn parse(arguments: &[OsString]) -> Result<ArgMatches, ParseError> {
+    let settings = read_files(arguments)?;
     let parsed = command_over(&settings).try_get_matches_from(arguments.iter());
-    parsed.map_err(|error| match blamed(&settings, &arguments, &error) {
+    parsed.map_err(|error| match blamed(&settings, arguments, &error) {
         Some(message) => ParseError::Config(message),
         None => ParseError::Clap(error),
     })

@@ -34,7 +34,7 @@ pub fn main() -> ExitCode {
         dmover_sys::process::end_with_parent();
     }
     signals::survive_file_size_limit();
-    let matches = match config::parse(front::as_called(std::env::args_os().collect())) {
+    let matches = match config::parse(&front::as_called(std::env::args_os().collect())) {
         Ok(matches) => matches,
         Err(config::ParseError::Clap(error)) => {
             let help = || hints::for_help(&error, &std::env::args_os().collect::<Vec<_>>());

@@ -46,6 +46,8 @@ pub(crate) struct Facts {
     pub tells_no_gaps: AtomicBool,
     /// Space that is reserved for a file is what its bytes are written into.
     pub writes_in_place: bool,
+    /// Pages are written back, after which a write through a mapping (mmap(2)) moves the time of the last write again.
+    pub writes_back: bool,
     /// An owner that is set is there afterwards.
     pub keeps_owners: OnceLock<bool>,
     /// The owner that such a server gave to the first entry made here.
@@ -166,6 +168,7 @@ impl CapabilityCache {
                 local: matches!(name, Some("ext4" | "xfs" | "btrfs" | "tmpfs")),
                 fills_with_zeroes: name == Some("fuse"),
                 writes_in_place: matches!(name, Some("ext4" | "xfs")),
+                writes_back: matches!(name, Some("ext4" | "xfs" | "btrfs")),
                 ..Facts::default()
             })
         });

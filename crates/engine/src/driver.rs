@@ -240,24 +240,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     }
     let is_complete = report.state == JobState::Finished && run.has_failed_at_nothing();
     written.end(job, &run.engine, is_complete);
-    let settled = run.engine.doubtful.take_settled();
-    if let Some(open_files) = &run.engine.open_files {
-        open_files.end(&settled);
-    }
-    let saw_all = run.saw_all(&job.list);
-    let looked_into = if saw_all { LookedInto::Everything } else { LookedInto::These(&settled) };
-    if let Some(record) = &mut run.record {
-        record.end(&report, &mut run.coordinator, looked_into)?;
-    }
-    if let Some(survey) = run.survey.as_mut().filter(|_| report.state == JobState::Finished) {
-        survey.trust(&settled)?;
-    }
-    if let Some(outside) = &run.outside {
-        outside.end(&run.engine, &report, report.process_code(report.exit_code()));
-    }
-    tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
-        errors = report.counters.get(Counter::Errors), "job ends");
-    Ok(report)
+    run.conclude(job, report)
 }
 
 /// What a run begins with.
@@ -310,6 +293,25 @@ struct Run {
 }
 
 impl Hands {
+    /// Movers of this process, or a fleet, and the queue that leads to them.
+    fn of(
+        job: &Job,
+        offer: Option<JobOffer>,
+        engine: &Arc<Engine>,
+        (allowance, on_record): (Allowance, bool),
+    ) -> Result<(Self, Arc<dyn Dispatch>), Fatal> {
+        if let Some((fleets, offer)) = job.fleets.as_ref().zip(offer) {
+            let fleet = fleets.open(offer, Arc::clone(engine))?;
+            fleet.know(Fact::Doubts(engine.doubtful.all()));
+            return Ok((Self::Elsewhere(Arc::clone(&fleet)), fleet));
+        }
+        let queue = LocalQueue::new(LEASE);
+        let queue = Arc::new(if on_record { queue.on_record() } else { queue });
+        let (movers, gate) = (Arc::clone(&queue), Arc::clone(&queue));
+        let crew = Crew::new(Arc::clone(engine), movers, gate, allowance);
+        Ok((Self::Here(Box::new(crew)), queue))
+    }
+
     /// Whether nobody has anything in hand any more.
     fn is_settled(&self) -> bool {
         match self {
@@ -387,20 +389,7 @@ impl Run {
             base: PathBuf::new(),
             bounds: Bounds::default(),
         })?);
-        let (hands, queue): (Hands, Arc<dyn Dispatch>) = match job.fleets.as_ref().zip(offer) {
-            Some((fleets, offer)) => {
-                let fleet = fleets.open(offer, Arc::clone(&engine))?;
-                fleet.know(Fact::Doubts(engine.doubtful.all()));
-                (Hands::Elsewhere(Arc::clone(&fleet)), fleet)
-            }
-            None => {
-                let queue = LocalQueue::new(LEASE);
-                let queue = Arc::new(if record.is_some() { queue.on_record() } else { queue });
-                let (movers, gate) = (Arc::clone(&queue), Arc::clone(&queue));
-                let crew = Crew::new(Arc::clone(&engine), movers, gate, allowance);
-                (Hands::Here(Box::new(crew)), queue)
-            }
-        };
+        let (hands, queue) = Hands::of(job, offer, &engine, (allowance, record.is_some()))?;
         let outside = Outside::of(job, id, run, &engine);
         let mut coordinator = Coordinator::new(allowance.most * 4, BUDGET);
         if survey.is_some() {
@@ -433,6 +422,29 @@ impl Run {
             finished: false,
             before: job.before,
         })
+    }
+
+    /// Writes down how the job has ended.
+    fn conclude(&mut self, job: &Job, report: JobReport) -> Result<JobReport, Fatal> {
+        let settled = self.engine.doubtful.take_settled();
+        if let Some(open_files) = &self.engine.open_files {
+            open_files.end(&settled);
+        }
+        let saw_all = self.saw_all(&job.list);
+        let looked_into =
+            if saw_all { LookedInto::Everything } else { LookedInto::These(&settled) };
+        if let Some(record) = &mut self.record {
+            record.end(&report, &mut self.coordinator, looked_into)?;
+        }
+        if let Some(survey) = self.survey.as_mut().filter(|_| report.state == JobState::Finished) {
+            survey.trust(&settled)?;
+        }
+        if let Some(outside) = &self.outside {
+            outside.end(&self.engine, &report, report.process_code(report.exit_code()));
+        }
+        tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
+            errors = report.counters.get(Counter::Errors), "job ends");
+        Ok(report)
     }
 
     fn run(&mut self, list: &JobList) -> Result<(), Fatal> {

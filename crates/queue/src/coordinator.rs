@@ -203,7 +203,8 @@ impl NatsFleet {
         let (outgoing, tasks) = mpsc::unbounded_channel();
         let calls = link.client.subscribe(names.call_subject()).await;
         let calls = calls.map_err(|e| unavailable("calls", &e))?;
-        let (store, revision) = begin(link, &engine, (offer, &names, &body), within).await?;
+        let (store, revision) =
+            Box::pin(begin(link, &engine, (offer, &names, &body), within)).await?;
         let shared = Arc::new(Shared {
             link: Arc::clone(link),
             names,
@@ -285,7 +286,7 @@ async fn begin(
             Ok((store, revision))
         };
         // It may have been killed, and have forgotten everything, in this very moment.
-        let error = match offered.await {
+        let error = match Box::pin(offered).await {
             Ok(offered) => return Ok(offered),
             Err(Refused::Taken(error)) => return Err(error),
             Err(Refused::Broker(error)) => error,

@@ -83,7 +83,7 @@ impl Members {
             .filter(|(other, member)| **other != id && member.info.host == info.host);
         let taken: HashSet<u32> = others.map(|(_, member)| member.slot).collect();
         let known = self.all.get(&id).map(|member| member.slot);
-        let slot = known.or_else(|| (1..).find(|slot| !taken.contains(slot))).unwrap_or(1);
+        let slot = known.unwrap_or_else(|| free_slot(&taken));
         let member = Member {
             info,
             slot,
@@ -232,6 +232,12 @@ impl Members {
         all.sort_by(|one, other| (&one.host, one.pid).cmp(&(&other.host, other.pid)));
         all
     }
+}
+
+/// The lowest number that no other mover of the host has.
+fn free_slot(taken: &HashSet<u32>) -> u32 {
+    let most = taken.len() as u32 + 1;
+    (1..=most).find(|slot| !taken.contains(slot)).unwrap_or(most)
 }
 
 #[cfg(test)]

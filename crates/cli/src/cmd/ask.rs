@@ -148,7 +148,7 @@ fn clean_brokers(state: &std::path::Path, dry_run: bool) -> Code {
         }
         match remove_broker(&path) {
             Ok(()) => {
-                say(&format!("dmover: removed the data and the secret of a broker: '{shown}'"))
+                say(&format!("dmover: removed the data and the secret of a broker: '{shown}'"));
             }
             Err(error) => {
                 failure(&format!("cannot remove '{shown}': {error}"), "check permissions");

@@ -191,7 +191,9 @@ fn stay(
         if let Some(trouble) = watchdog.as_ref().and_then(Watchdog::trouble) {
             let space = free_space(&options.state);
             say(&format!("dmover: note: nats-server is restarted: {trouble}{space}"));
-            broker.take().map(Broker::kill);
+            if let Some(broker) = broker.take() {
+                broker.kill();
+            }
             (watchdog, again) = (None, Instant::now());
         }
         if broker.is_none() && Instant::now() >= again {

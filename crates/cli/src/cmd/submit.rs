@@ -125,7 +125,7 @@ fn check_job(args: &SubmitArgs, is_batch: bool) -> Result<()> {
     let mut words: Vec<OsString> =
         ["dmover", verb, "--broker", A_BROKER].map(OsString::from).to_vec();
     words.extend(args.job.iter().skip(1).cloned());
-    let parsed = crate::config::parse(words);
+    let parsed = crate::config::parse(&words);
     let matches = match parsed {
         Ok(matches) => matches,
         Err(crate::config::ParseError::Config(message)) => {

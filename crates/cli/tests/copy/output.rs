@@ -144,7 +144,10 @@ fn print_job_shows_the_job_and_does_nothing() {
     let job = &parsed[0].0["job"];
     assert_eq!(job["verb"], "copy");
     assert_eq!(job["limits"]["bytes_per_s"], 1 << 20);
-    assert_eq!(job["selection"]["rules"][0]["pattern"], "*.tmp");
+    assert_eq!(
+        job["selection"]["rules"][0]["pattern"], "%2A.tmp",
+        "rules are bytes, written as paths are"
+    );
 }
 
 #[test]

@@ -19,6 +19,7 @@ impl Fleet {
     /// Starts a mover to which these system calls answer with an error.
     fn call_mover_without(&mut self, denied: &[&'static str], words: &str) {
         let program = Dmover::new(PROGRAM).unwrap().in_directory(self.bench.root());
+        let program = program.with_state(self.bench.dmover.state_directory());
         let url = self.broker.url();
         let words =
             ["mover", "--insecure", "--broker", &url].into_iter().chain(words.split_whitespace());

@@ -105,6 +105,7 @@ fn a_mover_with_another_file_system_under_the_same_path_gets_no_tasks() {
             "mount --make-rprivate / && {mount} && exec \"$2\" mover --insecure --broker \"$3\""
         );
         let mover = Command::new("unshare")
+            .env("DMOVER_STATE_DIR", fleet.bench.dmover.state_directory())
             .args(["--mount", "sh", "-c", &script, "sh", &there, PROGRAM, &url])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -148,7 +149,13 @@ fn a_mover_with_other_mounts_below_the_roots_gets_no_tasks() {
             "--broker",
             &url,
         ];
-        let mut mover = Command::new("unshare").args(words).stderr(Stdio::piped()).spawn().unwrap();
+        let state = fleet.bench.dmover.state_directory();
+        let mut mover = Command::new("unshare")
+            .env("DMOVER_STATE_DIR", state)
+            .args(words)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(mover.stderr.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().contains("waiting for jobs")));
         mover
@@ -179,15 +186,9 @@ fn a_mover_with_other_mounts_below_the_roots_gets_no_tasks() {
     plain.call_mover("");
     let script = with_mount(&plain.bench.at("source/sub").display().to_string());
     let mut command = Command::new("unshare");
+    command.env("DMOVER_STATE_DIR", plain.bench.dmover.state_directory());
     command.args(["--mount", "sh", "-c", &script, "sh", PROGRAM, "copy", "-T", "source", "far"]);
-    command.args([
-        "--no-state",
-        "--mover-wait",
-        "3s",
-        "--insecure",
-        "--broker",
-        &plain.broker.url(),
-    ]);
+    command.args(["--mover-wait", "3s", "--insecure", "--broker", &plain.broker.url()]);
     let output = command.current_dir(plain.bench.at("")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let why = "source/sub' is not what is mounted there where the coordinator runs";
@@ -224,6 +225,7 @@ fn a_mover_whose_mounts_change_leaves() {
         let url = fleet.broker.url();
         let words = ["--mount", PROGRAM, "mover", "--insecure", "--broker", &url];
         let mut command = Command::new("unshare");
+        command.env("DMOVER_STATE_DIR", fleet.bench.dmover.state_directory());
         let quiet = command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
         let mover = Ending(quiet.spawn().unwrap());
         let line = "copy -T source far --bwlimit 3M --lease 2s --mover-wait 1m --insecure --broker";
@@ -357,7 +359,7 @@ fn a_broker_that_is_full_ends_the_job_with_its_name() {
         skip!("{why}");
     }
     // Room for the streams, and for few messages.
-    let config = "jetstream { max_file_store: 20KB, max_memory_store: 1MB }";
+    let config = "jetstream { max_file_store: 4KB, max_memory_store: 1MB }";
     let fleet = Fleet::with(1, config);
     let bench = &fleet.bench;
     bench.sh("mkdir source; cd source; for d in $(seq 300); do mkdir d$d; done");

@@ -305,7 +305,7 @@ fn each_line_is_told_once_whoever_is_lost() {
     fleet.bench.sh("cp -a a/. b; cd b; for f in *; do printf x >> $f; done");
     let url = fleet.broker.url();
     for line in ["sum --bwlimit=2M a", "verify --bwlimit=4M --level=digest a b"] {
-        let words = format!("{line} --lease=2s --progress=never --broker {url}");
+        let words = format!("{line} --lease=2s --progress=never --insecure --broker {url}");
         let job = fleet.bench.dmover.start(words.split_whitespace()).unwrap();
         for told in [20, 120, 220, 320] {
             assert!(job.wait_for_stdout("\n", told), "{}", job.stderr_so_far());

@@ -41,7 +41,7 @@ fn a_job_needs_hardly_any_storage_at_its_broker() {
     fleet.bench.assert_same("source", "far");
     // Several at a time.
     let url = fleet.broker.url();
-    let line = |to: &str| format!("copy -T --bwlimit 1M large {to} --broker {url}");
+    let line = |to: &str| format!("copy -T --bwlimit 1M large {to} --insecure --broker {url}");
     fleet.bench.sh("mkdir large; head -c 3M /dev/urandom > large/f");
     let start = |to: &str| fleet.bench.dmover.start(line(to).split(' ')).unwrap();
     let jobs: Vec<_> = ["one", "two", "three"].map(start).into();

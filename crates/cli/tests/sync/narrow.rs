@@ -90,7 +90,7 @@ fn events(bench: &Bench, watched: &[&str], command: &str) -> Vec<String> {
     let watches: Vec<i32> =
         watched.iter().map(|at| inotify::add_watch(&fd, bench.at(at), flags).unwrap()).collect();
     bench.dmover(command).expect_code(0);
-    let mut buffer = [MaybeUninit::uninit(); 65_536];
+    let mut buffer = vec![MaybeUninit::uninit(); 65_536];
     let mut reader = inotify::Reader::new(fd, &mut buffer);
     let mut all = Vec::new();
     while let Ok(event) = reader.next() {

@@ -64,7 +64,6 @@ fn until_done(disk: &FailingDisk, bench: &Bench, line: &str) -> Vec<Option<i32>>
     let mut codes = Vec::new();
     while codes.last() != Some(&Some(0)) && codes.len() < 4 {
         let run = bench.dmover(line);
-        println!("{}", run.tell());
         if codes.is_empty() {
             assert!(disk.heal().unwrap() > 0, "{line}: no write has failed");
         }

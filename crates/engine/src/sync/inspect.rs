@@ -206,16 +206,26 @@ impl Engine {
         name: &Name,
         (metadata, file): (&Metadata, &OwnedFd),
     ) {
-        if self.is_written_to(level, file) {
+        if self.is_written_to(level, (metadata, file)) {
             self.note_written(level, name, metadata);
         }
     }
 
     /// Whether somebody has a file open for writing, where that is noted.
-    fn is_written_to(&self, level: &Level, file: &OwnedFd) -> bool {
+    fn is_written_to(&self, level: &Level, (metadata, file): (&Metadata, &OwnedFd)) -> bool {
         self.notes_writers()
             && level.source.facts.local
+            && !self.rests(level, metadata)
             && file::is_open_for_writing(file) == Some(true)
+    }
+
+    /// Whether a copy need not ask who has a file open: what was not written to for an hour has no page left that could be
+    /// written to again without a new time. A pass asks in any case.
+    fn rests(&self, level: &Level, metadata: &Metadata) -> bool {
+        const AN_HOUR_S: i64 = 3600;
+        self.spec.verb == Verb::Copy
+            && level.source.facts.writes_back
+            && metadata.mtime.seconds + AN_HOUR_S < self.pass_began.seconds
     }
 
     fn note_written(&self, level: &Level, name: &Name, metadata: &Metadata) {
@@ -336,7 +346,7 @@ impl Mover<'_> {
         let pair = self.engine.open_pair(level, &planned.record, found)?;
         let source = &pair.source;
         // Before it is read: what begins to write later moves its times.
-        let written = self.engine.is_written_to(level, &source.fd);
+        let written = self.engine.is_written_to(level, (&source.metadata, &source.fd));
         let metadata = source.metadata.clone();
         let all = ByteRange { start: 0, end: pair.source.metadata.size };
         let last = planned.record.destination_name().as_bytes();

@@ -200,7 +200,7 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
             Err(Refused::Taken(error)) => return shared.fail(error),
             Err(Refused::Broker(error)) => tracing::warn!(%error, "the broker"),
         }
-        if let Err(error) = offer_again(&shared, now).await {
+        if let Err(error) = Box::pin(offer_again(&shared, now)).await {
             tracing::warn!(%error, "the broker");
         }
     }

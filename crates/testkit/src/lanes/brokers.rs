@@ -120,7 +120,9 @@ impl Experiment {
         let words = [verb, "--json", "--progress=never", "--split-size=1M", "--reflink=never"];
         let mut words: Vec<OsString> = words.map(Into::into).to_vec();
         // It has to last until the last broker is lost.
-        words.extend(["--bwlimit=550K", "--lease=3s", "--broker", &url].map(Into::into));
+        words.extend(
+            ["--bwlimit=550K", "--lease=3s", "--insecure", "--broker", &url].map(Into::into),
+        );
         if verb == "copy" {
             words.push("-T".into());
         }
@@ -136,7 +138,7 @@ impl Experiment {
 
     fn run(mut self, report: &mut LaneReport) -> Result<Vec<String>> {
         for name in MOVERS {
-            let words = ["mover", "--broker", &self.url];
+            let words = ["mover", "--insecure", "--broker", &self.url];
             let mover = self.dmover.start_behind(&self.cluster.host(name).words(), words)?;
             self.movers.push(mover);
         }

@@ -26,6 +26,7 @@ const LINGER: Duration = Duration::from_secs(5);
 pub struct Dmover {
     program: PathBuf,
     home: TempDir,
+    state: Option<PathBuf>,
     directory: Option<PathBuf>,
     wrapper: Vec<OsString>,
     denied: Option<(Vec<&'static str>, i32)>,
@@ -39,6 +40,7 @@ impl Dmover {
         Ok(Self {
             program: program.into(),
             home,
+            state: None,
             directory: None,
             wrapper: Vec::new(),
             denied: None,
@@ -50,6 +52,13 @@ impl Dmover {
     #[must_use]
     pub fn in_directory(mut self, directory: &Path) -> Self {
         self.directory = Some(directory.to_owned());
+        self
+    }
+
+    /// Uses the state directory of another one, with the keys in it.
+    #[must_use]
+    pub fn with_state(mut self, directory: PathBuf) -> Self {
+        self.state = Some(directory);
         self
     }
 
@@ -116,7 +125,7 @@ impl Dmover {
 
     /// The state directory of the runs.
     pub fn state_directory(&self) -> PathBuf {
-        self.home.path().join("state")
+        self.state.clone().unwrap_or_else(|| self.home.path().join("state"))
     }
 
     /// The program with nothing of the caller's own configuration.
