@@ -431,7 +431,9 @@ impl Engine {
         for name in xattr::list(object.fd, object.held).map_err(fail)?.unwrap_or_default() {
             let kept = if is_acl(&name) { Attribute::Acl } else { Attribute::Xattr };
             let wanted = attributes.xattrs.iter().any(|(other, _)| *other == name);
-            if wanted || !self.keeps(kept) || is_never_copied(&name) {
+            // What btrfs shows of its own compression belongs to the flags.
+            let of_btrfs = name.starts_with(b"btrfs.");
+            if wanted || of_btrfs || !self.keeps(kept) || is_never_copied(&name) {
                 continue;
             }
             let remove = || xattr::remove(object.fd, object.held, &name);

@@ -277,7 +277,8 @@ impl Mover<'_> {
         engine.set_project(object, &attributes)?;
         // What was inherited was taken away when the directory was made.
         engine.prepare(Object { inherits: None, ..object }, &attributes)?;
-        if !target.made {
+        // A copy only adds, as cp does.
+        if !target.made && engine.spec.verb != Verb::Copy {
             engine.remove_foreign(object, &attributes)?;
         }
         engine.set_attributes(object, &source.metadata, &attributes, &now)?;
@@ -291,7 +292,7 @@ impl Mover<'_> {
             engine.set_times(object, &source.metadata)?;
         }
         engine.carry_flags(object, &attributes, flags::LOCKS)?;
-        if target.made {
+        if target.made || target.narrowed {
             return Ok(());
         }
         // Whatever was set has moved the change time.

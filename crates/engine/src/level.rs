@@ -49,6 +49,8 @@ pub(crate) struct TargetDirectory {
     pub hands_down_flags: bool,
     /// New entries inherit its project.
     pub hands_down_project: bool,
+    /// Bits or an owner were taken from it before anything entered it, and that is counted.
+    pub narrowed: bool,
 }
 
 impl TargetDirectory {
@@ -300,6 +302,7 @@ impl Engine {
             opened_up: false,
             hands_down_flags: false,
             hands_down_project: false,
+            narrowed: false,
         };
         target.folds_case = target.facts.case_insensitive;
         if self.dresses_by_record() {

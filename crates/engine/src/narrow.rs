@@ -3,6 +3,7 @@
 //! The final mode of a directory is set when everything below it is done. Until then what arrives must not be open to anybody
 //! whom the source does not let in: only bits are taken away here, and an owner that is no longer right.
 use dmover_model::{Attribute, EntryError, EntryKind, Metadata, Operation, Side, TreePath};
+use dmover_observe::Counter;
 use dmover_plan::acl;
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
@@ -81,6 +82,8 @@ impl Mover<'_> {
         })?;
         if let (Some(now), Some(target)) = (narrowed, &mut level.target) {
             target.metadata = now;
+            target.narrowed = true;
+            engine.count(Counter::DirectoriesUpdated);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Jobs: what is remembered of them, what is asked of them, and what they refuse.
 use super::Bench;
 use super::bench::{pattern, wait_for_fault};
-use dmover_testkit::faultfs::{Action, FaultFsHandle, Op, Rule};
+use dmover_testkit::faultfs::{Action, FaultFsHandle, Op, Rule, When};
 use dmover_testkit::lanes::check::leftovers;
 use dmover_testkit::lanes::run::Running;
 use dmover_testkit::skip;
@@ -98,7 +98,8 @@ fn what_was_handed_on_is_not_done_again() {
     bench.sh("mkdir -p source/z source/a; touch source/z/last source/a/{1..300}");
     // The destination is not read before the other mover is there to be given something.
     let hang = |op| Rule::new(op, Action::Hang { duration_ms: 60_000 });
-    handle.set_rules(&[hang(Op::Readdir)]).unwrap();
+    // Its root is read once before: has it content that is not this program's?
+    handle.set_rules(&[hang(Op::Readdir).when(When::Nth(3))]).unwrap();
     // A run that goes on and has a manifest does not look at everything once more.
     let words = ["sync", "-j2", "--manifest", "m", "source", "faulty"];
     let running = bench.dmover.start(words).unwrap();

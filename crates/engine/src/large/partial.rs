@@ -85,7 +85,10 @@ impl Mover<'_> {
         supply: &Supply,
     ) -> Result<Option<Continued<'t>>, EntryError> {
         let Some(partial) = self.lease.task.partial.clone() else { return Ok(None) };
-        let Some(old) = self.open_partial(target, &partial, supply) else {
+        // Somebody had it open for writing: a write through a mapping need not have moved a time since.
+        let is_doubtful = self.is_doubtful || self.engine.is_doubtful(level, last);
+        let old = (!is_doubtful).then(|| self.open_partial(target, &partial, supply)).flatten();
+        let Some(old) = old else {
             self.discard_partial(level);
             return Ok(None);
         };

@@ -254,7 +254,11 @@ impl Written {
                 let (begin, at) = (Instant::now(), now_ms());
                 let mut known = lock(&begun).clone();
                 if let Err(error) = flush(&known.places) {
-                    // The kernel tells it once: from here on nobody knows what is on storage.
+                    // The kernel reports it once: the next run compares what was written since the last flush.
+                    known.cut_ms = [known.cut_ms, known.unflushed_ms].into_iter().flatten().min();
+                    if let Err(error) = put(&directory, BEGUN, &known, true) {
+                        tracing::warn!(%error, "that a flush failed cannot be written down");
+                    }
                     let path = engine.spec.destination.clone();
                     let (side, operation) = (Side::Destination, Operation::Sync);
                     engine.error(entry_error(side, operation, path, error));
@@ -314,9 +318,18 @@ impl Begun {
         let left = before.unflushed_ms.filter(|_| is_alive);
         let now = self.updated_ms;
         let is_cheap = !is_alive || now - before.updated_ms >= WRITTEN_BACK_MS;
-        if is_cheap && flush(&self.places).is_ok() {
-            self.flushed_ms = Some(now);
-            return;
+        if is_cheap {
+            match flush(&self.places) {
+                Ok(()) => {
+                    self.flushed_ms = Some(now);
+                    return;
+                }
+                // The kernel reports it once: what the run before has written may not be on storage, and is compared.
+                Err(error) => {
+                    tracing::warn!(?error, "what an earlier run wrote could not be flushed");
+                    self.cut_ms = [self.cut_ms, before.unflushed_ms].into_iter().flatten().min();
+                }
+            }
         }
         if is_alive {
             self.flushed_ms = before.flushed_ms;

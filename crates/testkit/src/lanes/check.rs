@@ -73,7 +73,9 @@ impl Named {
     fn new(said: &Said, trees: Trees<'_>) -> Self {
         let mut named = Self::default();
         named.errors.extend(said.errors.iter().filter_map(|line| trees.below(line)));
-        let entering = ["open", "stat", "read_directory", "make_directory", "attempt", "link"];
+        // A directory whose mode cannot be narrowed is not entered.
+        let entering =
+            ["open", "stat", "read_directory", "make_directory", "attempt", "link", "set_mode"];
         let closed = said.errors.iter().filter(|line| entering.contains(&line.text("operation")));
         named.closed.extend(closed.filter_map(|line| trees.below(line)));
         for line in &said.losses {
