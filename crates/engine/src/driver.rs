@@ -1,10 +1,9 @@
 //! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
 use dmover_model::{
-    Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, JobId, JobSpec, Limit, PathBytes,
-    RangeCopy, Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
+    Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, JobId, JobSpec, PathBytes, RangeCopy,
+    Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor};
-use dmover_plan::bottleneck::Profile;
 use dmover_plan::coordinator::{Command, Coordinator, Input};
 use dmover_plan::temporary::TemporaryNames;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,10 +16,9 @@ use crate::bounds::Bounds;
 use crate::catalog::Survey;
 use crate::context::{Engine, lock};
 use crate::control::{Control, StopReason};
-use crate::crew::Crew;
 use crate::desk::Fact;
 use crate::error::Fatal;
-use crate::fleet::{Fleet, Fleets, JobOffer, RootsKind};
+use crate::fleet::{Fleets, JobOffer, RootsKind};
 use crate::journal::{LastPass, Left, LookedInto};
 use crate::layout::LayoutHook;
 use crate::ledger::{Ledger, SpillLedger};
@@ -28,7 +26,7 @@ use crate::list::root_ref;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::pace::{self, Allowance};
-use crate::queue::{Dispatch, LocalQueue, Reported};
+use crate::queue::{Dispatch, Reported};
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::state::{
@@ -40,6 +38,7 @@ use crate::sync::{Doubts, Guard, refuse_missing_destination};
 use crate::told::Told;
 
 mod abandoned;
+mod hands;
 mod large_files;
 mod mounted;
 mod offer;
@@ -50,6 +49,7 @@ mod start;
 mod supply;
 mod survey;
 
+use hands::Hands;
 use mounted::Mounted;
 use offer::offer;
 use outside::Outside;
@@ -59,8 +59,6 @@ use standing::{Shown, Standing};
 use start::{guard, header, refuse_what_cannot_be_held, remember, settle_losses, sharing};
 use survey::survey;
 
-/// A mover in this process that makes no progress for so long has lost its task.
-const LEASE: Duration = Duration::from_mins(30);
 /// What one task may spend. Half a second keeps outcomes flowing and a stop quick.
 pub(crate) const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
 /// Names of linked inodes in one task. There may be four tasks for every possible mover, so this decides what the
@@ -257,14 +255,6 @@ struct Begin {
     trust: Trust,
 }
 
-/// Who does the work.
-enum Hands {
-    /// Threads of this process.
-    Here(Box<Crew>),
-    /// Movers elsewhere.
-    Elsewhere(Arc<dyn Fleet>),
-}
-
 struct Run {
     engine: Arc<Engine>,
     queue: Arc<dyn Dispatch>,
@@ -290,43 +280,6 @@ struct Run {
     finished: bool,
     /// How long the same command has been at work before.
     before: Duration,
-}
-
-impl Hands {
-    /// Movers of this process, or a fleet, and the queue that leads to them.
-    fn of(
-        job: &Job,
-        offer: Option<JobOffer>,
-        engine: &Arc<Engine>,
-        (allowance, on_record): (Allowance, bool),
-    ) -> Result<(Self, Arc<dyn Dispatch>), Fatal> {
-        if let Some((fleets, offer)) = job.fleets.as_ref().zip(offer) {
-            let fleet = fleets.open(offer, Arc::clone(engine))?;
-            fleet.know(Fact::Doubts(engine.doubtful.all()));
-            return Ok((Self::Elsewhere(Arc::clone(&fleet)), fleet));
-        }
-        let queue = LocalQueue::new(LEASE);
-        let queue = Arc::new(if on_record { queue.on_record() } else { queue });
-        let (movers, gate) = (Arc::clone(&queue), Arc::clone(&queue));
-        let crew = Crew::new(Arc::clone(engine), movers, gate, allowance);
-        Ok((Self::Here(Box::new(crew)), queue))
-    }
-
-    /// Whether nobody has anything in hand any more.
-    fn is_settled(&self) -> bool {
-        match self {
-            Self::Here(_) => true,
-            Self::Elsewhere(fleet) => fleet.is_settled(),
-        }
-    }
-
-    /// What was the limit over the whole job.
-    fn limit(&mut self) -> Limit {
-        match self {
-            Self::Here(crew) => crew.summary(),
-            Self::Elsewhere(fleet) => fleet.limit().unwrap_or_else(|| Profile::default().limit()),
-        }
-    }
 }
 
 impl Run {

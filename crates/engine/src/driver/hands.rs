@@ -1,0 +1,62 @@
+//! Who does the work of a job, and the queue that leads to them.
+use dmover_model::Limit;
+use dmover_plan::bottleneck::Profile;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Job;
+use crate::context::Engine;
+use crate::crew::Crew;
+use crate::desk::Fact;
+use crate::error::Fatal;
+use crate::fleet::{Fleet, JobOffer};
+use crate::pace::Allowance;
+use crate::queue::{Dispatch, LocalQueue};
+
+/// A mover in this process that makes no progress for so long has lost its task.
+const LEASE: Duration = Duration::from_mins(30);
+
+/// Who does the work.
+pub(super) enum Hands {
+    /// Threads of this process.
+    Here(Box<Crew>),
+    /// Movers elsewhere.
+    Elsewhere(Arc<dyn Fleet>),
+}
+
+impl Hands {
+    /// Movers of this process, or a fleet, and the queue that leads to them.
+    pub fn of(
+        job: &Job,
+        offer: Option<JobOffer>,
+        engine: &Arc<Engine>,
+        (allowance, on_record): (Allowance, bool),
+    ) -> Result<(Self, Arc<dyn Dispatch>), Fatal> {
+        if let Some((fleets, offer)) = job.fleets.as_ref().zip(offer) {
+            let fleet = fleets.open(offer, Arc::clone(engine))?;
+            fleet.know(Fact::Doubts(engine.doubtful.all()));
+            return Ok((Self::Elsewhere(Arc::clone(&fleet)), fleet));
+        }
+        let queue = LocalQueue::new(LEASE);
+        let queue = Arc::new(if on_record { queue.on_record() } else { queue });
+        let (movers, gate) = (Arc::clone(&queue), Arc::clone(&queue));
+        let crew = Crew::new(Arc::clone(engine), movers, gate, allowance);
+        Ok((Self::Here(Box::new(crew)), queue))
+    }
+
+    /// Whether nobody has anything in hand any more.
+    pub fn is_settled(&self) -> bool {
+        match self {
+            Self::Here(_) => true,
+            Self::Elsewhere(fleet) => fleet.is_settled(),
+        }
+    }
+
+    /// What was the limit over the whole job.
+    pub fn limit(&mut self) -> Limit {
+        match self {
+            Self::Here(crew) => crew.summary(),
+            Self::Elsewhere(fleet) => fleet.limit().unwrap_or_else(|| Profile::default().limit()),
+        }
+    }
+}
