@@ -358,8 +358,8 @@ fn a_broker_that_is_full_ends_the_job_with_its_name() {
     if let Err(why) = needs(&[Piece::Nats]) {
         skip!("{why}");
     }
-    // Room for the streams, and for few messages.
-    let config = "jetstream { max_file_store: 4KB, max_memory_store: 1MB }";
+    // Not even the record of the job has room.
+    let config = "jetstream { max_file_store: 1KB, max_memory_store: 1MB }";
     let fleet = Fleet::with(1, config);
     let bench = &fleet.bench;
     bench.sh("mkdir source; cd source; for d in $(seq 300); do mkdir d$d; done");
