@@ -329,6 +329,11 @@ impl Mover<'_> {
             }
             _ => Ok(()),
         };
+        if flushed.is_err() {
+            engine.written_parts.fail(&task.large.temporary);
+        }
+        // Another mover may have met the failure of a flush that was about these parts as well.
+        let due = due.filter(|_| !engine.written_parts.has_failed(&task.large.temporary));
         let closed = unfinished.keep();
         checked?;
         flushed.map_err(|e| entry_error(Side::Destination, Operation::Sync, target_path(), e))?;

@@ -15,6 +15,9 @@ use crate::mover::Mover;
 use crate::root::Root;
 use crate::sync::ONLY_ROOT;
 
+/// Where an entry is that is about to move, and what it is.
+type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);
+
 const OTHERS: u32 = 0o077;
 const GROUP: u32 = 0o070;
 const OWNER: u32 = 0o700;
@@ -177,5 +180,39 @@ impl Mover<'_> {
             unless_impossible(set::mode_pinned(&pinned, mode))?;
         }
         Ok(true)
+    }
+
+    /// The same for an entry, and for another one that it changes places with.
+    pub(crate) fn narrow_both(
+        &self,
+        [one, other]: [Option<Moving<'_>>; 2],
+        source: Option<(&OwnedFd, &[u8], &Metadata)>,
+    ) -> Result<bool, Errno> {
+        let may = one.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, source))?;
+        Ok(may && other.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, None))?)
+    }
+
+    /// Gives an entry that did not move what was taken from it.
+    pub(crate) fn put_back(&self, (holder, name): (&TargetDirectory, &[u8]), old: &Metadata) {
+        if old.kind == EntryKind::Symlink || !self.engine.sets_modes() {
+            return;
+        }
+        let put_back = || -> Result<(), Errno> {
+            let pinned = path::pin_at(&holder.fd, name)?;
+            let now = self.engine.mounts.metadata(&stat::stat_fd(&pinned)?);
+            if now.identity != old.identity {
+                return Ok(());
+            }
+            if (now.uid, now.gid) != (old.uid, old.gid) {
+                set::owner(&pinned, Some(old.uid), Some(old.gid))?;
+            }
+            if now.mode != old.mode {
+                set::mode_pinned(&pinned, old.mode & 0o7777)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = put_back() {
+            tracing::warn!(?error, "an entry that was to be moved keeps a narrow mode");
+        }
     }
 }

@@ -7,6 +7,9 @@ use dmover_model::{
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
+#[path = "coordinator_parts_tests.rs"]
+mod parts;
+
 const BUDGET: Budget = Budget { entries: 10, bytes: 10, time_ms: 10 };
 
 fn directory(path: &str) -> DirectoryRef {
@@ -706,101 +709,6 @@ fn whoever_gets_a_lost_task_leaves_alone_what_was_handed_on() {
     let [Command::Publish(part)] = &commands[..] else { panic!("{commands:?}") };
     let smaller = hand_on(&mut coordinator, part.id, &["y"]);
     assert_eq!(smaller.lost_above, [7, 9]);
-}
-
-#[test]
-fn chunks_of_a_run_whose_movers_may_live_are_not_written_again() {
-    let chunk = |id| {
-        let range = ByteRange { start: 0, end: 1 };
-        let chunk = ChunkTask { large: large("d", 1), range };
-        let task = Task::new(TaskId(id), TaskKind::Chunk(Box::new(chunk)), BUDGET);
-        Shelved { node: Some(NodeId(0)), task }
-    };
-    let seal = SealTask { large: large("d", 1), failure: None, pieces: Vec::new() };
-    let finish = TaskKind::Seal(Box::new(seal));
-    let covered = vec![ByteRange { start: 1, end: CHUNKS as u64 }];
-    let note = PartNote { covered, ..PartNote::default() };
-    let node = LeftNode { id: NodeId(0), parent: None, holds: 2, finish, note };
-    let mut coordinator = Coordinator::new(4, BUDGET).fenced();
-    coordinator.handle(Input::Resume { nodes: vec![node], next: (TaskId(9), NodeId(9)) });
-    let commands = coordinator.handle(Input::Left { tasks: vec![chunk(1), chunk(2)], more: false });
-    let [Command::Publish(Task { kind: TaskKind::Open { .. }, partial: Some(partial), .. })] =
-        &commands[..]
-    else {
-        panic!("{commands:?}")
-    };
-    assert!(partial.fenced, "somebody may still write to the temporary");
-    assert_eq!(partial.done.ranges, [ByteRange { start: 1, end: CHUNKS as u64 }]);
-}
-
-/// A large file in two chunks, both of which are out.
-fn begin_in_two_chunks(coordinator: &mut Coordinator) -> [Task; 2] {
-    let commands =
-        coordinator.handle(Input::Start { tasks: vec![scan_of("", &["d"])], more: false });
-    let [Command::Publish(first)] = &commands[..] else { panic!("{commands:?}") };
-    let seal = SealTask { large: large("d", 1), failure: None, pieces: Vec::new() };
-    let nodes = vec![NewNode::new(Parent::Inherited, TaskKind::Seal(Box::new(seal)))];
-    let chunk = |(start, end)| {
-        let chunk = ChunkTask { large: large("d", 1), range: ByteRange { start, end } };
-        NewTask { parent: Parent::New(0), kind: TaskKind::Chunk(Box::new(chunk)) }
-    };
-    let tasks = [(0, 2), (2, CHUNKS as u64)].map(chunk).into();
-    let outcome = Outcome { nodes, tasks, ..Outcome::default() };
-    let commands = coordinator.handle(Input::Done(first.id, outcome));
-    let [Command::Publish(one), Command::Publish(other)] = &commands[..] else {
-        panic!("{commands:?}")
-    };
-    [one.clone(), other.clone()]
-}
-
-fn part_done(start: u64, end: u64, flushed: bool) -> Outcome {
-    let temporary = Name::new(*b"big").unwrap();
-    let news = LargeNews::Flushed { temporary, done: DoneParts::default() };
-    let covered = Some(ByteRange { start, end });
-    Outcome { covered, large: flushed.then_some(news).into_iter().collect(), ..Outcome::default() }
-}
-
-/// Unless another run can go on with it, nothing is left of a large file that a stop interrupts.
-#[test]
-fn a_stop_leaves_what_another_run_continues_and_nothing_else() {
-    for (flushed, lost) in [(false, false), (true, false), (true, true)] {
-        let mut coordinator = Coordinator::new(4, BUDGET);
-        let [one, other] = begin_in_two_chunks(&mut coordinator);
-        coordinator.handle(Input::Done(one.id, part_done(0, 2, flushed)));
-        let mut commands = coordinator.handle(Input::Stop);
-        commands.extend(coordinator.handle(if lost {
-            Input::Expired(other)
-        } else {
-            Input::Withdrawn(other)
-        }));
-        let is_seal = |kind: &TaskKind| matches!(kind, TaskKind::Seal(_));
-        let stays = commands.iter().any(|c| matches!(c, Command::Abandon(kind) if is_seal(kind)));
-        let goes = commands.iter().any(|c| matches!(c, Command::Publish(t) if is_seal(&t.kind)));
-        let continues = flushed && !lost;
-        assert_eq!((stays, goes), (continues, !continues), "{flushed} {lost}: {commands:?}");
-    }
-}
-
-#[test]
-fn a_part_that_is_done_when_the_job_stops_goes_on_record() {
-    let mut coordinator = Coordinator::new(4, BUDGET).journalled();
-    let [one, other] = begin_in_two_chunks(&mut coordinator);
-    coordinator.take_changes();
-    coordinator.handle(Input::Stop);
-    let chunk = ChunkTask { large: large("d", 1), range: ByteRange { start: 1, end: 2 } };
-    let rest = NewTask { parent: Parent::Inherited, kind: TaskKind::Chunk(Box::new(chunk)) };
-    let handed_on = Outcome { tasks: vec![rest], ..Outcome::default() };
-    coordinator.handle(Input::Report(one.id, handed_on));
-    coordinator.handle(Input::Done(one.id, part_done(0, 1, true)));
-    coordinator.handle(Input::Withdrawn(other));
-    let changes = coordinator.take_changes();
-    let [Change::Added { task, .. }, Change::Noted(_, note), Change::Ended(ended, _)] =
-        &changes[..]
-    else {
-        panic!("{changes:?}")
-    };
-    assert!(matches!(task.task.kind, TaskKind::Chunk(_)) && *ended == one.id);
-    assert!(note.failure.is_none() && note.covered == [ByteRange { start: 0, end: 1 }]);
 }
 
 #[test]

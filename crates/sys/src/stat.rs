@@ -140,12 +140,11 @@ pub fn mount_id(object: impl AsFd) -> Option<u64> {
 }
 
 /// A number of the mount that an open object was reached through which no other mount gets as long as the kernel runs
-/// (`STATX_MNT_ID_UNIQUE`, Linux 6.8). Older kernels have the other id, which they use again.
+/// (`STATX_MNT_ID_UNIQUE`, Linux 6.8); `None` on older kernels, which use their ids again.
 pub fn mount_number(object: impl AsFd) -> Option<u64> {
     let mask = StatxFlags::from_bits_retain(0x4000);
     let st = rustix::fs::statx(object.as_fd(), c"", AtFlags::EMPTY_PATH, mask);
-    let unique = st.ok().filter(|st| st.stx_mask & mask.bits() != 0).map(|st| st.stx_mnt_id);
-    unique.or_else(|| mount_id(object))
+    st.ok().filter(|st| st.stx_mask & mask.bits() != 0).map(|st| st.stx_mnt_id)
 }
 
 /// Memory and offset alignment for direct I/O (`STATX_DIOALIGN`, Linux 6.1); `None` if unknown.

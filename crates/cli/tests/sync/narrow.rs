@@ -132,3 +132,15 @@ fn directories_are_narrowed_before_anything_moves_into_them() {
     let attributes = first("b/private/d attributes").unwrap();
     assert!(attributes < first("b/private/d moved").unwrap(), "{seen:?}");
 }
+
+#[test]
+fn what_could_not_be_moved_keeps_its_mode_and_owner() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/x/d a/y; echo f > a/x/d/f; chmod 755 a/x/d");
+    bench.sync("a b", 0);
+    // Its new place is taken by a directory that only DEST has something in.
+    bench.sh("mv a/x/d a/y/d; mkdir b/y/d; echo other > b/y/d/other");
+    let before = bench.sh("stat -c '%a %u:%g' b/x/d");
+    bench.sync("a b", 0);
+    assert_eq!(bench.sh("stat -c '%a %u:%g' b/x/d"), before, "nothing took its place");
+}

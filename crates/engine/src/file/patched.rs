@@ -13,10 +13,12 @@ use crate::context::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
-/// A time of the last write that says that a file is not done: not that of its source.
+/// A time of the last write that says that a file is not done: older than that of its source, so that `--update` brings it over as
+/// well. Where the source is as old as a time of 32 bits can be, it is another time.
 pub(crate) fn unfinished_time(source: Timestamp) -> (i64, u32) {
     const DAY: i64 = 86_400;
-    if source.seconds.abs() < DAY { (2 * DAY, 0) } else { (0, 0) }
+    const EARLIEST: i64 = i32::MIN as i64 + 2 * DAY;
+    if (EARLIEST..DAY).contains(&source.seconds) { (source.seconds - DAY, 0) } else { (0, 0) }
 }
 
 /// Smaller files are written as a whole.
@@ -127,5 +129,21 @@ impl Mover<'_> {
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
         Ok(Moved { bytes, made, ..Moved::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_done_is_older_than_its_source() {
+        let earliest = i64::from(i32::MIN);
+        for seconds in [1_700_000_000, 86_400, 86_399, 1, 0, -1, -86_400, earliest + 200_000] {
+            let (time, _) = unfinished_time(Timestamp { seconds, nanoseconds: 0 });
+            assert!(time < seconds && time >= earliest, "{seconds}: {time}");
+        }
+        let (time, _) = unfinished_time(Timestamp { seconds: earliest, nanoseconds: 0 });
+        assert_ne!(time, earliest);
     }
 }

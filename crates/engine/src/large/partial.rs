@@ -5,8 +5,8 @@ use dmover_model::{
 };
 use dmover_sys::copy::{self, Offer};
 use dmover_sys::stat::FileType;
-use dmover_sys::{OwnedFd, directory, file, path, set, stat};
-use std::collections::HashMap;
+use dmover_sys::{OwnedFd, cache, directory, file, path, set, stat};
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,11 @@ const FILES_MAX: usize = 256;
 
 /// Parts of large files that this process has written and not flushed, by temporary.
 #[derive(Debug, Default)]
-pub(crate) struct WrittenParts(Mutex<HashMap<Name, Written>>);
+pub(crate) struct WrittenParts {
+    files: Mutex<HashMap<Name, Written>>,
+    /// Files of which a flush has failed. The kernel reports that once, so that later flushes prove nothing.
+    failed: Mutex<HashSet<Name>>,
+}
 
 #[derive(Debug)]
 struct Written {
@@ -45,7 +49,7 @@ impl WrittenParts {
     /// Takes note of a part. Answers all parts of the file that are to be flushed now.
     pub(super) fn add(&self, part: Part<'_>) -> Option<DoneParts> {
         let Part { temporary, range, pieces, begun, is_last } = part;
-        let mut files = lock(&self.0);
+        let mut files = lock(&self.files);
         if files.len() >= FILES_MAX {
             files.retain(|_, written| written.since.elapsed() < 10 * PART_TIME);
         }
@@ -61,7 +65,17 @@ impl WrittenParts {
     }
 
     pub(super) fn forget(&self, temporary: &Name) {
-        lock(&self.0).remove(temporary);
+        lock(&self.files).remove(temporary);
+    }
+
+    /// A flush has failed: nothing of the file goes on record any more.
+    pub(super) fn fail(&self, temporary: &Name) {
+        self.forget(temporary);
+        lock(&self.failed).insert(temporary.clone());
+    }
+
+    pub(super) fn has_failed(&self, temporary: &Name) -> bool {
+        lock(&self.failed).contains(temporary)
     }
 }
 
@@ -92,6 +106,10 @@ impl Mover<'_> {
             self.discard_partial(level);
             return Ok(None);
         };
+        if partial.patched {
+            // What is missing is compared: the cache may have what a failed flush has left there.
+            cache::forget(&old, 0, supply.metadata.size);
+        }
         self.unlock_for_temporaries(level);
         let PartialFile { temporary, done, patched, fenced, .. } = *partial;
         let continued = if fenced {

@@ -33,16 +33,20 @@ const FLUSH_SHARE: u32 = 20;
 const WRITTEN_BACK_MS: i64 = 60_000;
 
 /// A directory, and the mount that it was reached through.
+/// Clocks are corrected by less than this without a word.
+const CLOCK_STEP_MS: i64 = 3000;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     path: PathBytes,
     device: u64,
-    mount: u64,
+    /// `None`: the kernel has no number that it does not use again.
+    mount: Option<u64>,
 }
 
 impl Place {
     fn is_same_mount(&self, other: &Self) -> bool {
-        (self.device, self.mount) == (other.device, other.mount)
+        self.mount.is_some() && (self.device, self.mount) == (other.device, other.mount)
     }
 
     fn meets(&self, other: &Self) -> bool {
@@ -181,12 +185,15 @@ impl Written {
             .filter(|one| one.places.iter().any(|p| places.iter().any(|o| o.meets(p))));
         let selects = |whole: &&Whole| [everything(), selection.clone()].contains(&whole.selection);
         let whole = before.as_ref().and_then(|before| before.whole.as_ref()).filter(selects);
+        // Times of a clock that was set back since say nothing of what came first.
+        let set_back = before.as_ref().is_some_and(|one| one.updated_ms > now + CLOCK_STEP_MS);
+        let whole = whole.filter(|_| !set_back);
         let whole_before_ms = whole.map(|whole| whole.before_ms);
         // What ended before that was looked at.
         let is_over = |one: &Begun| {
             one.has_ended && whole_before_ms.is_some_and(|before| one.updated_ms < before)
         };
-        let (mut cut_ms, mut mounted_ms) = (None, now);
+        let (mut cut_ms, mut mounted_ms) = (set_back.then_some(0), now);
         for (one, is_alive) in others
             .map(|other| (other, other.is_alive(&boot, &places)))
             .filter(|(other, is_alive)| *is_alive || !is_over(other))
@@ -206,7 +213,7 @@ impl Written {
             flushed_ms: None,
             cut_ms,
             cut_selection: before.as_ref().map(Begun::cut_selection).unwrap_or_default(),
-            whole: before.as_ref().and_then(|before| before.whole.clone()),
+            whole: before.as_ref().and_then(|before| before.whole.clone()).filter(|_| !set_back),
             selection,
             updated_ms: now,
             has_ended: false,
@@ -380,7 +387,7 @@ fn place_of(target: &Path) -> Option<Place> {
         return None;
     }
     let device = stat::stat_fd(&directory).ok()?.device;
-    let mount = stat::mount_number(&directory).unwrap_or_default();
+    let mount = stat::mount_number(&directory);
     Some(Place { path: PathBytes::from(target.as_os_str()), device, mount })
 }
 
@@ -437,12 +444,12 @@ fn put(directory: &Path, name: &str, value: &impl Serialize, durable: bool) -> s
 mod tests {
     use super::*;
 
-    fn begun(path: &str, mount: u64) -> Begun {
+    fn begun(path: &str, mount: impl Into<Option<u64>>) -> Begun {
         let path = PathBytes::from(std::ffi::OsStr::new(path));
         Begun {
             run: 1,
             boot: "a".into(),
-            places: vec![Place { path, device: 1, mount }],
+            places: vec![Place { path, device: 1, mount: mount.into() }],
             mounted_ms: 1000,
             unflushed_ms: Some(2000),
             flushed_ms: None,
@@ -463,6 +470,7 @@ mod tests {
         assert!(!one.is_alive("b", &begun("/d", 7).places), "booted since");
         assert!(!one.is_alive("a", &begun("/d", 8).places), "mounted since");
         assert!(!one.is_alive("", &begun("/d", 7).places), "nobody knows");
+        assert!(!begun("/d", None).is_alive("a", &begun("/d", None).places), "an old kernel");
         assert_eq!(one.cut_since(true), None);
         assert_eq!(one.cut_since(false), Some(2000));
         let cut = Begun { cut_ms: Some(500), ..one };

@@ -56,8 +56,13 @@ pub(crate) fn refuse_unmeant(
         Some(name) => path::open_directory_below(&side.parent, name.as_bytes()),
         None => path::open_directory_at(&side.parent, b"."),
     };
-    // It is made by the pass, or what is the matter is told when it is opened again.
-    let Ok(destination) = opened else { return Ok(false) };
+    let destination = match opened {
+        Ok(destination) => destination,
+        // The pass makes it.
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+        // The pass reports why it cannot be opened. If it can be then, it may have anything in it.
+        Err(_) => return Ok(true),
+    };
     let asks = delete.is_some_and(|delete| !delete.meant) && !job.spec.policy.dry_run;
     let copy = asks.then(|| source_name(root)).flatten();
     let filter = Filter::new(&job.spec.selection)

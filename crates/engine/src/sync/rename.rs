@@ -97,23 +97,23 @@ impl Mover<'_> {
         if other.is_some_and(|other| self.holds_own(&new.fd, new_name, other.kind)) {
             return LEFT;
         }
-        if elsewhere {
-            let (own, found) =
-                (Some((&source.fd, new_name, &metadata)), engine.mounts.metadata(&copy.0));
-            let mut may = self.narrow_moved((&old, old_name), &found, own).map_err(refused)?;
-            if let Some(other) = other {
-                may &= self.narrow_moved((&new, new_name), other, None).map_err(refused)?;
-            }
-            if !may {
-                return LEFT;
-            }
-        }
-        let result = match self.make_move(wanted, &ends, there.as_ref()) {
-            Err(Errno::ACCESS | Errno::PERM) if self.open_up_for(&ends, entry) => {
-                self.make_move(wanted, &ends, there.as_ref())
-            }
-            result => result,
+        let found = engine.mounts.metadata(&copy.0);
+        let both = [Some(((&old, old_name), &found)), other.map(|other| ((&new, new_name), other))];
+        let own = Some((&source.fd, new_name, &metadata));
+        let narrowed = if elsewhere { self.narrow_both(both, own) } else { Ok(true) };
+        let result = match narrowed {
+            Ok(false) => Ok(MoveResult::Left),
+            Ok(true) => match self.make_move(wanted, &ends, there.as_ref()) {
+                Err(Errno::ACCESS | Errno::PERM) if self.open_up_for(&ends, entry) => {
+                    self.make_move(wanted, &ends, there.as_ref())
+                }
+                result => result,
+            },
+            Err(error) => Err(error),
         };
+        if elsewhere && matches!(result, Ok(MoveResult::Left) | Err(_)) {
+            both.into_iter().flatten().for_each(|(at, old)| self.put_back(at, old));
+        }
         let result = result.map_err(refused)?;
         if result != MoveResult::Left {
             let both = [(from, to), (to, from)];
