@@ -394,7 +394,7 @@ impl Mover<'_> {
         }
         let found = stat::stat_at(&target.fd, name, false);
         if found.is_ok_and(|found| found.file_type() != stat::FileType::Directory) {
-            let words = "a rule excludes what stands here and is no directory";
+            let words = "a rule excludes the entry at this path, which is not a directory";
             let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
             let (operation, path) = (Operation::MakeDirectory, level.target_path(name));
             return Err(EntryError::plain(side, operation, class, path, words));

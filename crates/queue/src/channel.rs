@@ -31,7 +31,7 @@ pub(crate) struct Channel {
     told: AtomicU64,
 }
 
-/// Somebody has answered, or spoken, who is not the coordinator.
+/// A message whose sender is not the coordinator.
 fn refuse(what: &str) {
     tracing::warn!("refused {what} that is not the coordinator's: forged or replayed");
 }

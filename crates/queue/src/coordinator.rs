@@ -143,7 +143,7 @@ struct Shared {
     facts: Mutex<Vec<Fact>>,
     members: Mutex<Members>,
     keyring: Mutex<Keyring>,
-    /// What is told to all movers is numbered.
+    /// The number of the last message to all movers.
     told_number: AtomicU64,
     opinions: Mutex<Opinions>,
     control: Mutex<Control>,

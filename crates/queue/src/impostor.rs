@@ -1,4 +1,4 @@
-//! Says who listens at the address of a broker that cannot be reached: nobody, or somebody who is not the broker.
+//! Finds out whether another server answers at the address of a broker that cannot be reached.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;

@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) enum Guard {
     /// It holds a secret: nobody else reads it.
     Secret,
-    /// It says who is trusted: nobody else writes it. It may belong to root as well.
+    /// It names the keys to trust: only its owner may write it. It may belong to root as well.
     Trust,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<
     let mode = found.mode() & 0o7777;
     let (others, words, advice) = match guard {
         Guard::Secret => (0o077, "has a secret in it, and others may open it", "600"),
-        Guard::Trust => (0o022, "says who is trusted, and others may change it", "644"),
+        Guard::Trust => (0o022, "names the keys to trust, and others may change it", "644"),
     };
     if mode & others != 0 {
         let message = format!("{what} '{shown}' {words} (mode {mode:o})");

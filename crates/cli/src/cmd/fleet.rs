@@ -57,7 +57,7 @@ fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
     fleets.map(|fleets| Some(Arc::new(fleets) as Arc<dyn Fleets>)).map_err(|error| fail(&error))
 }
 
-/// Where the broker is. Whoever does without safety hears so each time.
+/// The broker's address. Prints a warning each time that connections are in clear text.
 fn address(broker: &str, credentials: Option<&Path>, insecure: bool) -> Result<Address, Fatal> {
     let address = Address::new(broker, credentials, insecure)?;
     if address.is_clear_text() {

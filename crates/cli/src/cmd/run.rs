@@ -86,7 +86,7 @@ pub(super) struct Log<'a> {
     pub verbose: u8,
 }
 
-/// A log file whose first failure is told: whoever reads the log takes it for whole.
+/// A log file that reports its first failed write on standard error: a reader takes the log for complete.
 struct Watched {
     file: std::fs::File,
     shown: String,

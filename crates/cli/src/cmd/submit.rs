@@ -265,7 +265,7 @@ impl Place<'_> {
         super::fleet::key_directories_of(named)
     }
 
-    /// Whether the job is told where its state is.
+    /// Whether the job's command names a state directory.
     fn names_state(&self) -> bool {
         self.args.allocation || self.args.state_dir.is_some()
     }

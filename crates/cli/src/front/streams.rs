@@ -58,7 +58,7 @@ fn copy(args: &CpArgs, source: &OsStr, target: &Path) -> std::io::Result<()> {
 fn keep(args: &CpArgs, metadata: &Metadata, to: &File) -> std::io::Result<()> {
     let kept = kept_attributes(args).unwrap_or_default();
     if kept.contains(&"owner") {
-        // As cp does it: who is not privileged keeps what is possible.
+        // As cp does: a user without privilege keeps what is possible.
         let _ = fchown(to, Some(metadata.uid()), Some(metadata.gid()));
     }
     if kept.contains(&"mode") {

@@ -25,7 +25,7 @@ pub(super) struct Named {
     pub failed: bool,
 }
 
-/// Where cp puts things depends on what stands there now, and on nothing that is remembered.
+/// cp decides where a copy goes by what the destination is now; nothing is remembered between runs.
 pub(super) fn named(
     args: &CpArgs,
     backups: &Backups,

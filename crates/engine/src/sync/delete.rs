@@ -135,7 +135,7 @@ impl Mover<'_> {
         let fd = &target.fd;
         let entry = ExtraEntry { fd, at: &root, holder, name, found: found.clone() };
         if !self.engine.filter.admits(level.path.join(name.as_bytes()).as_bytes(), found) {
-            self.tell_kept(level, name, "a rule excludes the directory that stands here");
+            self.tell_kept(level, name, "a rule excludes the directory at this path");
             return false;
         }
         let goes = self.note_extra(level, &entry, &mut extra, true);
@@ -150,7 +150,7 @@ impl Mover<'_> {
         let spared = self.spared.take();
         if let Some(kept) = &spared {
             let words = format!(
-                "a directory stands here, and a rule excludes '{}'",
+                "a directory is at this path, and a rule excludes '{}' in it",
                 kept.to_path().display()
             );
             self.tell_kept(level, name, &words);
