@@ -77,6 +77,9 @@ struct CopyArgs {
     /// Further arguments for dmover, such as '-j 4'
     #[arg(long, value_name = "ARGUMENTS", default_value = "", allow_hyphen_values = true)]
     dmover_args: String,
+    /// An older dmover to measure beside this one, as 'dmover before'
+    #[arg(long, value_name = "PROGRAM")]
+    before: Option<PathBuf>,
     /// Append the samples as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,

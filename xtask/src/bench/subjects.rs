@@ -96,18 +96,22 @@ pub fn install(peers: &Path) -> Result<()> {
 pub fn of(case: &Case, place: Place, programs: &Programs, args: &CopyArgs) -> Result<Vec<Subject>> {
     let reflink = if case.reflink { "auto" } else { "never" };
     let own: Vec<String> = args.dmover_args.split_whitespace().map(str::to_owned).collect();
-    let dmover = |name: &str, more: &[String]| Subject {
+    let dmover = |name: &str, program: &Path, more: &[String]| Subject {
         name: name.into(),
         faithful: true,
         kind: Kind::Dmover {
-            program: programs.dmover.clone(),
+            program: program.to_owned(),
             reflink,
             arguments: [&own[..], more].concat(),
         },
     };
-    let mut all = vec![dmover("dmover", &[])];
+    let mut all = vec![dmover("dmover", &programs.dmover, &[])];
+    if let Some(before) = &args.before {
+        all.push(dmover("dmover before", before, &[]));
+    }
     if let Some((movers, _)) = case.fixed {
-        all.push(dmover(&format!("dmover -j {movers}"), &["-j".into(), movers.to_string()]));
+        let more = ["-j".into(), movers.to_string()];
+        all.push(dmover(&format!("dmover -j {movers}"), &programs.dmover, &more));
     }
     let mut peer = |name: &str, faithful, kind| {
         let wanted = args.with.is_empty() || args.with.iter().any(|n| n == name);
