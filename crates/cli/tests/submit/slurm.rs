@@ -239,7 +239,10 @@ fn the_template_works_for_root() {
         .replace("exec dmover", &format!("exec {PROGRAM}"));
     place.bench.sh("mkdir t d; mv s t/s");
     let path = place.bench.write("copy.sh", script);
-    let job = place.slurm.submit(["-o", &format!("{root}/said"), path.to_str().unwrap()]).unwrap();
+    let job = place
+        .slurm
+        .submit(["--export=NONE", "-o", &format!("{root}/said"), path.to_str().unwrap()])
+        .unwrap();
     let ended = place.slurm.wait_for(job, "COMPLETED", PATIENCE);
     ended.unwrap_or_else(|error| panic!("{error:#}\n{}", place.said()));
     place.bench.assert_same("t/s", "d/s");
