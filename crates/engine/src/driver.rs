@@ -183,6 +183,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let placement = resolved.placement;
     if let (Some(state), Some(lock)) = (locked, &lock) {
         state.claim(lock, job.spec.verb, &resolved.targets)?;
+        state.note_volume(&id, &job.spec)?;
     }
     refuse_what_cannot_be_held(&job.spec, &resolved.roots)?;
     if job.spec.verb == Verb::Sync {
@@ -228,6 +229,8 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     if let Some(state) = locked {
         remember(state, &id, placement, &destination);
     }
+    // Also if the job cannot go on.
+    written.flush_last(&run.engine, result.is_ok() && run.has_failed_at_nothing());
     result?;
     let mut report = run.report(id);
     let one = job.spec.sources.len() == 1 && matches!(job.list, JobList::None);
@@ -237,7 +240,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         settle_losses(job, state, &mut report, &destination);
     }
     let is_complete = report.state == JobState::Finished && run.has_failed_at_nothing();
-    written.end(job, &run.engine, is_complete);
+    written.end(job, is_complete);
     run.conclude(job, report)
 }
 

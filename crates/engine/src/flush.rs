@@ -46,6 +46,14 @@ impl Flusher {
         let volume = lock(&self.0).get(&mount).cloned();
         volume.map_or(Ok(()), |volume| volume?.flush())
     }
+
+    /// Those of which a flush has failed.
+    pub fn failed(&self) -> Vec<MountId> {
+        let volumes = lock(&self.0);
+        let has_failed = |volume: &Arc<Volume>| lock(&volume.state).failed.is_some();
+        let failed = volumes.iter().filter(|(_, volume)| volume.as_ref().is_ok_and(has_failed));
+        failed.map(|(mount, _)| *mount).collect()
+    }
 }
 
 impl Volume {
@@ -88,6 +96,7 @@ mod tests {
         lock(&volume.state).failed = Some(Errno::IO);
         assert_eq!(flusher.flush(MountId(3)), Err(Errno::IO), "as another mover has heard it");
         assert_eq!(flusher.flush(MountId(3)), Err(Errno::IO));
+        assert_eq!(flusher.failed(), [MountId(3)]);
         // What cannot be held cannot be flushed.
         let file = tempfile::tempfile().unwrap();
         flusher.know(MountId(4), &file);

@@ -6,11 +6,12 @@
 use dmover_model::{JobId, JobSpec, LossKind, Verb, percent_decode, percent_encode};
 use dmover_plan::overlap::{FileSystemPath, parse_mountinfo};
 use dmover_sys::{OwnedFd, file, mount, path};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use crate::driver::JobList;
 use crate::error::Fatal;
@@ -18,9 +19,11 @@ use crate::root::{Placement, canonical_paths, place};
 
 mod destination;
 mod files;
+mod flushes;
 mod open_files;
 mod outliving;
 mod partial;
+mod volume;
 mod written;
 pub(crate) use destination::lock_destination;
 pub use files::{Ask, JobFile, JobPhase, JobStatus};
@@ -67,13 +70,20 @@ pub fn job_id(
         }),
     }
     let digest = hasher.finalize().to_hex();
-    Ok(JobId(digest.as_str()[..12].to_owned()))
+    let id = JobId(digest.as_str()[..12].to_owned());
+    // Another file system in the place of the destination is another job's.
+    Ok(match state {
+        Some(state) => state.job_here(id, spec),
+        None => id,
+    })
 }
 
 /// A directory that keeps the state of jobs.
 #[derive(Debug, Clone)]
 pub struct StateDirectory {
     path: PathBuf,
+    /// What jobs are on the file systems that their destinations lie on.
+    here: Arc<Mutex<HashMap<String, JobId>>>,
 }
 
 /// Says that several hosts use a state directory, with locks that hold on all of them.
@@ -145,7 +155,7 @@ impl StateDirectory {
 
     /// Uses `path`, which is created when first needed.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), here: Arc::default() }
     }
 
     /// Where it is.

@@ -33,7 +33,9 @@ impl FailingDisk {
         }
         let image = at("backing").join("image");
         std::fs::File::create(&image)?.set_len(size_bytes)?;
-        tool("mkfs.ext4", &["-q", "-F", "-I", "256", "-b", "4096"], &[&image])?;
+        // The journal lies before the data: it has to stay writable.
+        let options = ["-q", "-F", "-I", "256", "-b", "4096", "-E", "packed_meta_blocks=1"];
+        tool("mkfs.ext4", &options, &[&image])?;
         let told = tool("dumpe2fs", &[], &[&image])?;
         let data_from = first_free_block(&told).context("no free blocks")? * 4096;
         let handle = FaultFs::mount(&at("backing"), &at("seen"), Config::default())?;

@@ -2,6 +2,8 @@
 // Not every suite needs every word.
 #![allow(dead_code)]
 
+pub mod disks;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;

@@ -1,7 +1,10 @@
 //! What a power cut may have taken from files that look complete, and what is compared because of that.
 use super::Bench;
+use super::bench::disks::AWAY;
+use dmover_testkit::clock::WrongClock;
 use dmover_testkit::image::{FileSystem, Image, Mounted};
 use dmover_testkit::lanes::run::Dmover;
+use dmover_testkit::skip;
 
 /// As a cut may leave a file: of the right size and time, with zeroes in it.
 const BLANK: &str = "cp --attributes-only -p d/f time; head -c 6 /dev/zero | dd of=d/f conv=notrunc status=none; touch -r time d/f";
@@ -73,7 +76,8 @@ fn bytes_that_were_never_written_are_noticed_without_any_record() {
         );
         for words in &rules[words..] {
             let copy = bench.sh("c=copy-$RANDOM; cp -a --sparse=always d $c; rm $c/unwritten; n=$(stat -c %s s/hole)
-                fallocate -l $n $c/unwritten; touch -r s/unwritten $c/unwritten; sync -f .; echo -n $c");
+                fallocate -l $n $c/unwritten; touch -r s/unwritten $c/unwritten; sync -f .; touch $c-mark
+                until [ $(($(date +%s%N) - $(date -r $c-mark +%s%N))) -gt 50000000 ]; do :; done; echo -n $c");
             let words = words.replace(" d", &format!(" {copy}"));
             assert_eq!(
                 compared(&bench, &format!("{words} --state-dir={copy}-state")),
@@ -83,4 +87,98 @@ fn bytes_that_were_never_written_are_noticed_without_any_record() {
             bench.sh(&format!("diff -r s {copy}"));
         }
     }
+}
+
+/// Backup disks take turns in one place: that one was looked at says nothing of the other.
+#[test]
+fn a_disk_that_another_one_stood_in_for_is_compared() {
+    let bench = Bench::new().with(Dmover::booted);
+    let _away = bench.undo(AWAY);
+    if !bench.make_disks() {
+        skip!("no loop devices");
+    }
+    bench.sh("mkdir s; echo right > s/f; touch -d '2 days ago' s/f");
+    let copy = "copy -T s disk/d";
+    bench.put_disk(Some("B"));
+    compared(&bench, copy);
+    bench.sh(&BLANK.replace("d/f", "disk/d/f"));
+    for _ in 0..2 {
+        bench.put_disk(Some("A"));
+        compared(&bench, copy);
+        compared(&bench, copy);
+    }
+    bench.put_disk(Some("B"));
+    assert_eq!(compared(&bench, copy), 1);
+    assert_eq!(bench.sh("cat disk/d/f"), "right\n");
+}
+
+/// Disks that take turns are known each by itself, and nothing is compared again.
+#[test]
+fn disks_that_take_turns_are_known_by_themselves() {
+    let bench = Bench::new();
+    let _away = bench.undo(AWAY);
+    if !bench.make_disks() {
+        skip!("no loop devices");
+    }
+    bench.sh("mkdir s; echo right > s/f; touch -d '2 days ago' s/f");
+    for (turn, disk) in ["A", "B", "A", "B", "A"].iter().enumerate() {
+        bench.put_disk(Some(disk));
+        let first = turn < 2;
+        let copied = compared(&bench, "sync s disk/d");
+        let wanted = bench.sh("find $STATE/jobs -name file-system | wc -l"
+            .replace("$STATE", &bench.dmover.state_directory().display().to_string())
+            .as_str());
+        assert_eq!(
+            (copied, wanted.trim()),
+            (0, if turn == 0 { "1" } else { "2" }),
+            "{turn} {first}"
+        );
+    }
+}
+
+/// The record of a kernel before 6.8, which has no numbers of mounts that it does not use again.
+#[test]
+fn an_old_kernel_does_not_vouch_for_a_mount() {
+    let Some((mut mounted, bench)) = mounted("cuts", FileSystem::Ext4) else { return };
+    let root = bench.root().to_owned();
+    let bench = bench.with(|dmover| dmover.denied(&["statx"], libc_enosys()));
+    let away = |bench: &Bench| bench.dmover.state_directory();
+    assert!(!away(&bench).starts_with(&root));
+    compared(&bench, "copy -T s d");
+    bench.sh(BLANK);
+    let bench = bench.with(|dmover| dmover.in_directory(std::path::Path::new("/")));
+    mounted.unmount().unwrap();
+    mounted.mount().unwrap();
+    let bench = bench.with(|dmover| dmover.in_directory(&root));
+    assert_eq!(compared(&bench, "copy -T s d"), 1);
+    assert_eq!(bench.sh("cat d/f"), "right\n");
+}
+
+const fn libc_enosys() -> i32 {
+    38
+}
+
+/// Times of a clock that was set back since say nothing.
+#[test]
+fn a_clock_that_was_set_back_vouches_for_nothing() {
+    let Ok(clock) = WrongClock::new(86_400) else { skip!("no libfaketime") };
+    let Some((_mounted, bench)) = mounted("cuts", FileSystem::Ext4) else { return };
+    // Each run is of another boot, so that it flushes what the one before has left.
+    let ahead = |dmover: Dmover| {
+        let words = [clock.words(), dmover.booted_words()].concat();
+        dmover.wrapped(words)
+    };
+    let bench = bench.with(ahead);
+    for _ in 0..3 {
+        compared(&bench, "copy --fsync -T s d");
+    }
+    let record = bench.dmover.state_directory();
+    let whole = bench
+        .sh(&format!("grep -c '\"whole\":{{' '{}'/jobs/*/written.json || true", record.display()));
+    assert_eq!(whole.trim(), "1", "nothing could be vouched for");
+    bench.sh(BLANK);
+    let bench = bench.with(Dmover::booted);
+    assert_eq!(compared(&bench, "copy --fsync -T s d"), 1);
+    assert_eq!(bench.sh("cat d/f"), "right\n");
+    assert_eq!(compared(&bench, "copy --fsync -T s d"), 0, "once is enough");
 }

@@ -15,6 +15,7 @@ mod engines;
 mod environment;
 mod faults;
 mod fidelity;
+mod flushes;
 mod limits;
 mod output;
 mod overwrite;

@@ -1,5 +1,6 @@
 //! What a pass that was cut off leaves in doubt stays so until it was looked into.
 use super::Bench;
+use super::bench::disks::AWAY;
 use super::bench::wait_for_fault;
 use dmover_testkit::faultfs::{Action, Op, Rule};
 use dmover_testkit::image::FileSystem;
@@ -64,4 +65,33 @@ fn that_a_pass_has_begun_survives_a_power_cut() {
     let sql = "SELECT count(*) FROM pass WHERE state = 'running'";
     let begun: i64 = journal.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(begun, 1);
+}
+
+/// What a pass over one disk has left in doubt is not settled by a pass over another one in its place, and is not gone on with there.
+#[test]
+fn a_pass_that_was_cut_off_on_one_disk_is_not_gone_on_with_on_another() {
+    let bench = Bench::new();
+    let _away = bench.undo(AWAY);
+    if !bench.make_disks() {
+        skip!("no loop devices");
+    }
+    bench
+        .sh("mkdir -p a/d; echo right > a/f; touch -d '2 days ago' a/f; touch a/{1..9} a/d/{1..9}");
+    bench.put_disk(Some("B"));
+    bench.sync("a disk/d", 0);
+    bench.sh(&BLANK.replace("backing/f", "disk/d/f"));
+    bench.tell("UPDATE pass SET state = 'running', ended_ms = NULL");
+    bench.put_disk(Some("A"));
+    for _ in 0..2 {
+        bench.sync("a disk/d", 0);
+        bench.sh("diff -r a disk/d");
+    }
+    bench.put_disk(Some("B"));
+    bench.sync("a disk/d", 0);
+    assert_eq!(bench.sh("cat disk/d/f"), "right\n");
+    // Deletes follow from what is known of this disk alone.
+    bench.put_disk(Some("A"));
+    bench.sh("rm a/1");
+    bench.dmover("sync --delete a disk/d").expect_code(0);
+    bench.sh("diff -r a disk/d");
 }

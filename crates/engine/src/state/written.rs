@@ -18,9 +18,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::StateDirectory;
+use super::flushes::{Failure, Flushes};
+use super::volume::Volume;
 use crate::context::{Engine, entry_error, lock};
 use crate::driver::{Job, JobList};
 use crate::error::Fatal;
+use crate::flush::Flusher;
 use crate::journal::now_ms;
 use crate::storage::Trust;
 
@@ -32,10 +35,10 @@ const FLUSH_SHARE: u32 = 20;
 /// What the kernel has had so long is mostly on storage, so that a flush costs nothing.
 const WRITTEN_BACK_MS: i64 = 60_000;
 
-/// A directory, and the mount that it was reached through.
 /// Clocks are corrected by less than this without a word.
 const CLOCK_STEP_MS: i64 = 3000;
 
+/// A directory, and the mount that it was reached through.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     path: PathBytes,
@@ -81,6 +84,9 @@ struct Begun {
     whole: Option<Whole>,
     selection: String,
     updated_ms: i64,
+    /// A flush is under way, or has failed. The kernel reports a failure once, and whoever waits for it may be killed.
+    #[serde(default)]
+    is_flushing: bool,
     /// How the run has ended is known.
     #[serde(skip)]
     has_ended: bool,
@@ -107,6 +113,9 @@ impl Begun {
                 begun.complete();
             }
         }
+        if begun.is_flushing {
+            begun.doubt_unflushed();
+        }
         Some(begun)
     }
 
@@ -120,6 +129,11 @@ impl Begun {
         }
     }
 
+    /// What was not flushed is perhaps lost.
+    fn doubt_unflushed(&mut self) {
+        self.cut_ms = [self.cut_ms, self.unflushed_ms].into_iter().flatten().min();
+    }
+
     /// Whether what was written to these places, as far as it concerns others, is still there or on storage.
     fn is_alive(&self, boot: &str, places: &[Place]) -> bool {
         let concerned = self.places.iter().filter(|own| places.iter().any(|p| p.meets(own)));
@@ -128,9 +142,13 @@ impl Begun {
             && concerned.into_iter().all(|own| places.iter().any(|p| p.is_same_mount(own)))
     }
 
-    /// Since when runs were perhaps cut off.
-    fn cut_since(&self, is_alive: bool) -> Option<i64> {
-        let unflushed = self.unflushed_ms.filter(|_| !is_alive);
+    /// Since when runs were perhaps cut off. `failures`: flushes that have failed, whoever has heard of them.
+    fn cut_since(&self, is_alive: bool, failures: &[Failure]) -> Option<i64> {
+        let has_failed = |since: i64| {
+            let mut devices = self.places.iter().map(|place| place.device);
+            devices.any(|device| failures.iter().any(|one| one.concerns(device, since)))
+        };
+        let unflushed = self.unflushed_ms.filter(|since| !is_alive || has_failed(*since));
         [self.cut_ms, unflushed].into_iter().flatten().min()
     }
 
@@ -153,6 +171,7 @@ pub(crate) struct Written {
     /// Where it is kept; `None`: nowhere.
     directory: Option<PathBuf>,
     begun: Arc<Mutex<Begun>>,
+    volumes: Arc<Flushes>,
     /// The run flushes by itself whatever it writes.
     flushes: bool,
     /// The run before was on the same mounts.
@@ -172,14 +191,18 @@ impl Written {
     pub fn begin(job: &Job, id: &JobId, targets: &[PathBuf]) -> Result<Self, Fatal> {
         let spec = &job.spec;
         let now = now_ms();
-        let places = if spec.verb.fills() { places_of(targets) } else { Vec::new() };
         let flushes = spec.verb == Verb::Sync || spec.policy.fsync;
         let boot = mount::boot_id();
+        let mut volumes = Flushes::new(job.state.as_ref(), &boot);
+        let places = if spec.verb.fills() { places_of(targets, &mut volumes) } else { Vec::new() };
+        let failures = volumes.failures();
         let selection = serde_json::to_string(&spec.selection).unwrap_or_default();
         let directory = job.state.as_ref().map(|state| state.of_job(id));
         let before = directory.as_deref().and_then(Begun::read);
         let is_alive = before.as_ref().is_some_and(|before| before.is_alive(&boot, &places));
-        let others = job.state.as_ref().map(|state| others(state, id)).unwrap_or_default();
+        let own = directory.as_deref().and_then(Volume::read).filter(|_| places.len() == 1);
+        let others = job.state.as_ref().map(|state| others(state, id, own.as_ref()));
+        let others = others.unwrap_or_default();
         let others = others
             .iter()
             .filter(|one| one.places.iter().any(|p| places.iter().any(|o| o.meets(p))));
@@ -199,7 +222,7 @@ impl Written {
             .filter(|(other, is_alive)| *is_alive || !is_over(other))
             .chain(before.iter().map(|before| (before, is_alive)))
         {
-            cut_ms = [cut_ms, one.cut_since(is_alive)].into_iter().flatten().min();
+            cut_ms = [cut_ms, one.cut_since(is_alive, &failures)].into_iter().flatten().min();
             if is_alive && one.knows_mounts_of(&places) {
                 mounted_ms = mounted_ms.min(one.mounted_ms);
             }
@@ -216,12 +239,23 @@ impl Written {
             whole: before.as_ref().and_then(|before| before.whole.clone()).filter(|_| !set_back),
             selection,
             updated_ms: now,
+            is_flushing: false,
             has_ended: false,
         };
         let may_lose = !begun.places.is_empty() || (spec.verb.fills() && targets.is_empty());
         let kept = directory.filter(|_| !begun.places.is_empty() && !spec.policy.dry_run);
-        if kept.is_some() && spec.verb != Verb::Sync {
-            begun.settle(before.as_ref(), is_alive, flushes);
+        let fail = |path: PathBuf| {
+            move |error: std::io::Error| Fatal::Ledger { path, reason: error.to_string() }
+        };
+        if let Some(directory) = kept.as_ref().filter(|_| spec.verb != Verb::Sync) {
+            let flush = |before: &Begun| {
+                if is_alive && before.unflushed_ms.is_some() {
+                    let before = Begun { is_flushing: true, ..before.clone() };
+                    put(directory, BEGUN, &before, false).map_err(fail(directory.join(BEGUN)))?;
+                }
+                Ok(volumes.flush())
+            };
+            begun.settle(before.as_ref(), (is_alive, flushes), flush)?;
         }
         let trust = Trust {
             may_lose,
@@ -236,13 +270,10 @@ impl Written {
             );
         }
         if let Some(directory) = kept.as_ref().filter(|_| spec.verb != Verb::Sync) {
-            put(directory, BEGUN, &begun, true).map_err(|error| Fatal::Ledger {
-                path: directory.join(BEGUN),
-                reason: error.to_string(),
-            })?;
+            put(directory, BEGUN, &begun, true).map_err(fail(directory.join(BEGUN)))?;
         }
-        let begun = Arc::new(Mutex::new(begun));
-        Ok(Self { directory: kept, begun, flushes, goes_on: is_alive, trust })
+        let (begun, volumes) = (Arc::new(Mutex::new(begun)), Arc::new(volumes));
+        Ok(Self { directory: kept, begun, volumes, flushes, goes_on: is_alive, trust })
     }
 
     /// What is known of files of the destination.
@@ -254,15 +285,20 @@ impl Written {
     pub fn flush_now_and_then(&self, engine: &Arc<Engine>) -> Option<Flushing> {
         let directory = self.directory.clone().filter(|_| !self.flushes && !engine.is_elsewhere)?;
         let (engine, begun) = (Arc::clone(engine), Arc::clone(&self.begun));
+        let volumes = Arc::clone(&self.volumes);
         let (stop, stopped) = channel::<()>();
         let work = move || {
             let mut pause = FLUSH_EVERY;
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let (begin, at) = (Instant::now(), now_ms());
                 let mut known = lock(&begun).clone();
-                if let Err(error) = flush(&known.places) {
-                    // The kernel reports it once: the next run compares what was written since the last flush.
-                    known.cut_ms = [known.cut_ms, known.unflushed_ms].into_iter().flatten().min();
+                known.is_flushing = true;
+                if let Err(error) = put(&directory, BEGUN, &known, false) {
+                    tracing::warn!(%error, "that a flush begins cannot be written down");
+                    continue;
+                }
+                if let Err(error) = volumes.flush() {
+                    // The next run compares what was written since the last flush.
                     if let Err(error) = put(&directory, BEGUN, &known, true) {
                         tracing::warn!(%error, "that a flush failed cannot be written down");
                     }
@@ -272,6 +308,7 @@ impl Written {
                     return;
                 }
                 (known.unflushed_ms, known.flushed_ms, known.updated_ms) = (Some(at), Some(at), at);
+                known.is_flushing = false;
                 if let Err(error) = put(&directory, BEGUN, &known, true) {
                     tracing::warn!(%error, "that everything was flushed cannot be written down");
                 } else {
@@ -290,8 +327,33 @@ impl Written {
         }
     }
 
+    /// Flushes what earlier runs and other jobs have left before a pass vouches for it. Takes note of flushes that have failed
+    /// while the job ran. `is_whole`: it has failed at nothing so far.
+    pub fn flush_last(&self, engine: &Engine, is_whole: bool) {
+        let failed = engine.flusher.as_ref().map(Flusher::failed).unwrap_or_default();
+        let devices = failed.into_iter().filter_map(|mount| engine.mounts.device(mount));
+        self.volumes.note(&devices.collect::<Vec<_>>());
+        let is_pass = engine.spec.verb == Verb::Sync && self.directory.is_some();
+        if !is_pass || !is_whole || engine.control.is_stopping() {
+            return;
+        }
+        let mut begun = lock(&self.begun);
+        let has_written = engine.counters.get(Counter::FilesCopied) > 0;
+        if !has_written && self.goes_on && begun.whole.is_some() {
+            return;
+        }
+        let at_ms = now_ms();
+        match self.volumes.flush() {
+            Ok(()) => begun.flushed_ms = Some(at_ms),
+            Err(error) => {
+                let path = engine.spec.destination.clone();
+                engine.error(entry_error(Side::Destination, Operation::Sync, path, error));
+            }
+        }
+    }
+
     /// The run has ended.
-    pub fn end(&self, job: &Job, engine: &Engine, is_complete: bool) {
+    pub fn end(&self, job: &Job, is_complete: bool) {
         let Some(directory) = &self.directory else { return };
         let mut begun = lock(&self.begun).clone();
         let (spec, at_ms) = (&job.spec, now_ms());
@@ -301,10 +363,6 @@ impl Written {
         let put = if spec.verb == Verb::Sync {
             if !is_complete {
                 return;
-            }
-            let has_written = engine.counters.get(Counter::FilesCopied) > 0;
-            if has_written || !self.goes_on || begun.whole.is_none() {
-                begun.flushed_ms = flush(&begun.places).is_ok().then_some(at_ms);
             }
             begun.complete();
             begun.updated_ms = at_ms;
@@ -320,16 +378,21 @@ impl Written {
 
 impl Begun {
     /// Takes over what the run before has left unflushed, unless a flush costs nothing now.
-    fn settle(&mut self, before: Option<&Self>, is_alive: bool, flushes: bool) {
-        let Some(before) = before else { return };
+    fn settle(
+        &mut self,
+        before: Option<&Self>,
+        (is_alive, flushes): (bool, bool),
+        flush: impl FnOnce(&Self) -> Result<Result<(), Errno>, Fatal>,
+    ) -> Result<(), Fatal> {
+        let Some(before) = before else { return Ok(()) };
         let left = before.unflushed_ms.filter(|_| is_alive);
         let now = self.updated_ms;
         let is_cheap = !is_alive || now - before.updated_ms >= WRITTEN_BACK_MS;
         if is_cheap {
-            match flush(&self.places) {
+            match flush(before)? {
                 Ok(()) => {
                     self.flushed_ms = Some(now);
-                    return;
+                    return Ok(());
                 }
                 // The kernel reports it once: what the run before has written may not be on storage, and is compared.
                 Err(error) => {
@@ -345,6 +408,7 @@ impl Begun {
             let own = self.unflushed_ms.filter(|_| !flushes).unwrap_or(left);
             self.unflushed_ms = Some(own.min(left));
         }
+        Ok(())
     }
 }
 
@@ -353,33 +417,39 @@ fn everything() -> String {
     serde_json::to_string(&Selection::default()).unwrap_or_default()
 }
 
-/// Records of other jobs that use this state directory.
-fn others(state: &StateDirectory, own: &JobId) -> Vec<Begun> {
+/// Records of other jobs that use this state directory. Those that wrote to another file system, which was in the same place,
+/// are left out.
+fn others(state: &StateDirectory, own: &JobId, volume: Option<&Volume>) -> Vec<Begun> {
     let jobs = std::fs::read_dir(state.path.join("jobs")).into_iter().flatten().flatten();
     let others = jobs.filter(|job| job.file_name() != own.0.as_str());
-    others.filter_map(|job| Begun::read(&job.path())).collect()
+    let is_here = |path: &Path, one: &Begun| {
+        let theirs = Volume::read(path).filter(|_| one.places.len() == 1);
+        !theirs.zip(volume).is_some_and(|(theirs, own)| theirs.differs(own))
+    };
+    let read = |path: PathBuf| Begun::read(&path).filter(|one| is_here(&path, one));
+    others.filter_map(|job| read(job.path())).collect()
 }
 
 /// Directories that are written to, with what is mounted below them, as far as a power cut may take something there.
-fn places_of(targets: &[PathBuf]) -> Vec<Place> {
+fn places_of(targets: &[PathBuf], volumes: &mut Flushes) -> Vec<Place> {
     // Several sources go into one directory.
     let above: BTreeSet<&Path> = match targets {
         [one] => BTreeSet::from([one.as_path()]),
         many => many.iter().filter_map(|target| target.parent()).collect(),
     };
     let mounts = parse_mountinfo(&mount::mountinfo());
-    let mut places: Vec<Place> = above.iter().filter_map(|path| place_of(path)).collect();
+    let mut places: Vec<Place> = above.iter().filter_map(|path| place_of(path, volumes)).collect();
     for line in mounts {
         let point = &line.mount_point;
         let is_below = above.iter().any(|path| point.starts_with(path) && point != path);
         if is_below && may_lose(&line.file_system) {
-            places.extend(place_of(point));
+            places.extend(place_of(point, volumes));
         }
     }
     places
 }
 
-fn place_of(target: &Path) -> Option<Place> {
+fn place_of(target: &Path, volumes: &mut Flushes) -> Option<Place> {
     let directory = target.ancestors().find_map(|above| path::open_directory(above).ok())?;
     let magic = stat::file_system(&directory).ok()?.magic;
     let known = stat::file_system_name(magic);
@@ -388,25 +458,16 @@ fn place_of(target: &Path) -> Option<Place> {
     }
     let device = stat::stat_fd(&directory).ok()?.device;
     let mount = stat::mount_number(&directory);
+    volumes.hold(device, directory);
     Some(Place { path: PathBytes::from(target.as_os_str()), device, mount })
 }
 
 /// Whether what a file system was given is in the memory of this host for a while. What a server has been told by close(2)
 /// is the server's.
-fn may_lose(file_system: &str) -> bool {
+pub(super) fn may_lose(file_system: &str) -> bool {
     let remote = ["nfs", "fuse", "cifs", "smb", "lustre", "gpfs", "ceph", "9p", "virtiofs", "afs"];
     let fleeting = ["tmpfs", "ramfs", "proc", "sysfs", "devtmpfs", "cgroup", "autofs", "bpf"];
     !remote.iter().chain(&fleeting).any(|name| file_system.starts_with(name))
-}
-
-fn flush(places: &[Place]) -> Result<(), Errno> {
-    let mut flushed = BTreeSet::new();
-    for place in places.iter().filter(|place| flushed.insert(place.device)) {
-        let target = place.path.to_path();
-        let directory = target.ancestors().find_map(|above| path::open_directory(above).ok());
-        file::sync_file_system(directory.ok_or(Errno::NOENT)?)?;
-    }
-    Ok(())
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
@@ -458,6 +519,7 @@ mod tests {
             whole: None,
             selection: "all".into(),
             updated_ms: 3000,
+            is_flushing: false,
             has_ended: false,
         }
     }
@@ -471,10 +533,14 @@ mod tests {
         assert!(!one.is_alive("a", &begun("/d", 8).places), "mounted since");
         assert!(!one.is_alive("", &begun("/d", 7).places), "nobody knows");
         assert!(!begun("/d", None).is_alive("a", &begun("/d", None).places), "an old kernel");
-        assert_eq!(one.cut_since(true), None);
-        assert_eq!(one.cut_since(false), Some(2000));
+        assert_eq!(one.cut_since(true, &[]), None);
+        assert_eq!(one.cut_since(false, &[]), Some(2000));
         let cut = Begun { cut_ms: Some(500), ..one };
-        assert_eq!(cut.cut_since(true), Some(500), "as long as nobody has looked at everything");
+        assert_eq!(
+            cut.cut_since(true, &[]),
+            Some(500),
+            "as long as nobody has looked at everything"
+        );
     }
 
     #[test]
@@ -496,11 +562,28 @@ mod tests {
     fn runs_that_follow_each_other_at_once_keep_what_is_not_flushed() {
         let before = begun("/nowhere", 7);
         let mut next = Begun { unflushed_ms: Some(4000), updated_ms: 4000, ..before.clone() };
-        next.settle(Some(&before), true, false);
+        next.settle(Some(&before), (true, false), |_| panic!("it is too early")).unwrap();
         assert_eq!(next.unflushed_ms, Some(2000));
         let mut durable = Begun { unflushed_ms: None, updated_ms: 4000, ..before.clone() };
-        durable.settle(Some(&before), true, true);
+        durable.settle(Some(&before), (true, true), |_| panic!("it is too early")).unwrap();
         assert_eq!(durable.unflushed_ms, Some(2000), "which the run before has left");
+    }
+
+    #[test]
+    fn a_flush_that_fails_or_was_not_waited_for_leaves_doubts() {
+        let before = begun("/nowhere", 7);
+        let mut next = Begun { unflushed_ms: Some(90_000), updated_ms: 90_000, ..before.clone() };
+        next.settle(Some(&before), (true, false), |_| Ok(Err(Errno::IO))).unwrap();
+        assert_eq!(
+            (next.cut_ms, next.flushed_ms, next.unflushed_ms),
+            (Some(2000), None, Some(2000))
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let flushing = Begun { is_flushing: true, ..before };
+        put(directory.path(), BEGUN, &flushing, false).unwrap();
+        let ended = Ended { run: 1, is_complete: true, at_ms: 9000 };
+        put(directory.path(), ENDED, &ended, false).unwrap();
+        assert_eq!(Begun::read(directory.path()).unwrap().cut_ms, Some(2000));
     }
 
     #[test]

@@ -1,0 +1,165 @@
+//! A disk that cannot write what it was given: the kernel reports it once, to whoever asks first.
+use super::Bench;
+use super::bench::pattern;
+use dmover_testkit::failing_disk::FailingDisk;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A source on the disk and in memory.
+fn bench(disk: &FailingDisk) -> Bench {
+    let bench = Bench::inside(&disk.path());
+    bench.write("a/f", pattern(300_000));
+    bench.sh("touch -d '2 days ago' a/f a; cp -a a other; sync -f .");
+    bench
+}
+
+/// As if the last run had ended long ago: what the kernel has had so long is flushed when the next one begins.
+fn age(bench: &Bench) {
+    let state = bench.dmover.state_directory();
+    let script = r"
+import glob, json, os, sys
+for path in glob.glob(sys.argv[1] + '/jobs/*/written*.json'):
+    text = json.load(open(path))
+    for key in ('updated_ms', 'at_ms'):
+        if key in text:
+            text[key] -= 61000
+    json.dump(text, open(path, 'w'))
+";
+    bench.write("age.py", script);
+    bench.sh(&format!("python3 age.py '{}'", state.display()));
+}
+
+/// What the device has, past the page cache.
+#[track_caller]
+fn on_device(disk: &FailingDisk, bench: &Bench, pairs: &[(&str, &str)]) {
+    let name = Path::new(bench.root().file_name().unwrap());
+    disk.remount().unwrap();
+    let root = disk.path().join(name);
+    for (one, other) in pairs {
+        let read = |path: &str| std::fs::read(root.join(path)).unwrap();
+        assert!(read(one) == read(other), "{other} is not {one}");
+    }
+}
+
+fn compared(bench: &Bench, words: &str, code: i32) -> u64 {
+    let run = bench.dmover(&format!("{words} --json")).expect_code(code);
+    let summary = run.said().unwrap().summary.unwrap();
+    summary.number("files_compared").unwrap()
+}
+
+macro_rules! disk {
+    () => {{
+        let Some(disk) = FailingDisk::create_or_skip("flushes", 64 << 20) else { return };
+        disk
+    }};
+}
+
+#[test]
+fn what_could_not_be_flushed_when_a_run_begins_is_compared() {
+    let disk = disk!();
+    let bench = bench(&disk);
+    bench.dmover("copy -T a b").expect_code(0);
+    age(&bench);
+    disk.fail_writes(1).unwrap();
+    assert_eq!(compared(&bench, "copy -T a b", 0), 1);
+    assert!(disk.heal().unwrap() > 0, "no write has failed");
+    bench.sh("sync -f .");
+    on_device(&disk, &bench, &[("a/f", "b/f")]);
+}
+
+/// The run before was killed when its flush had failed, and had heard of it or not.
+#[test]
+fn a_flush_that_nobody_has_waited_for_counts_as_failed() {
+    let disk = disk!();
+    let bench = bench(&disk);
+    bench.dmover("copy -T a b").expect_code(0);
+    disk.fail_writes(1).unwrap();
+    // What a run that flushes puts on record first, and what it does then.
+    let state = bench.dmover.state_directory();
+    bench.sh(&format!(
+        "sed -i 's/\"is_flushing\":false/\"is_flushing\":true/' '{}'/jobs/*/written.json; ! sync -f .",
+        state.display()
+    ));
+    assert!(disk.heal().unwrap() > 0, "no write has failed");
+    assert_eq!(compared(&bench, "copy -T a b", 0), 1);
+    bench.sh("sync -f .");
+    on_device(&disk, &bench, &[("a/f", "b/f")]);
+}
+
+/// A pass over the same tree finds everything equal, in memory. It flushes what its tasks have met, and the rest at its end.
+#[test]
+fn a_pass_reports_that_what_it_vouches_for_cannot_be_flushed() {
+    let disk = disk!();
+    let bench = bench(&disk);
+    bench.dmover("copy -T a b").expect_code(0);
+    disk.fail_writes(1).unwrap();
+    let run = bench.dmover("sync a b");
+    assert!(disk.heal().unwrap() > 0, "no write has failed");
+    assert_eq!(run.code(), Some(3), "{}", run.tell());
+    assert!(run.stderr.contains("sync"), "{}", run.tell());
+    assert_ne!(compared(&bench, "sync a b", 0), 0);
+    on_device(&disk, &bench, &[("a/f", "b/f")]);
+}
+
+/// Two jobs write to one disk, in different places, and one of them hears that something could not be written.
+#[test]
+fn what_one_job_hears_counts_for_all() {
+    for other in ["sync other c", "copy -T other c"] {
+        let disk = disk!();
+        let bench = bench(&disk);
+        bench.dmover("copy -T a b").expect_code(0);
+        if other.starts_with("copy") {
+            bench.dmover(other).expect_code(0);
+            age(&bench);
+        }
+        disk.fail_writes(1).unwrap();
+        let run = bench.dmover(other);
+        assert!(disk.heal().unwrap() > 0, "no write has failed");
+        assert_eq!(run.code() == Some(0), other.starts_with("copy"), "{}", run.tell());
+        // The kernel does not report it any more.
+        bench.sh("sync -f .");
+        assert_eq!(compared(&bench, "copy -T a b", 0), 1, "{other}");
+        bench.dmover(other).expect_code(0);
+        bench.sh("sync -f .");
+        on_device(&disk, &bench, &[("a/f", "b/f"), ("other/f", "c/f")]);
+    }
+}
+
+/// Two jobs that run at the same time both hear of a failure, whoever flushes first. Takes as long as it takes until jobs flush
+/// what they write.
+#[test]
+fn jobs_that_run_at_once_both_hear_of_a_failure() {
+    let disk = disk!();
+    let bench = bench(&disk);
+    bench.write("slow/large", pattern(6_000_000));
+    bench.sh("cp -a slow slow-2; touch -d '2 days ago' slow/large slow-2/large; sync -f .");
+    let start = |from: &str, to: &str| {
+        let line = format!("copy --bwlimit=128K --split-size=0 --progress=never -T {from} {to}");
+        bench.dmover.start(line.split_whitespace()).unwrap()
+    };
+    let (mut one, mut other) = (start("slow", "x"), start("slow-2", "y"));
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let has_begun = |path: &str| std::fs::metadata(bench.at(path)).is_ok_and(|at| at.len() > 0);
+    while !(has_begun("x/large") && has_begun("y/large")) {
+        assert!(Instant::now() < deadline, "nothing is written");
+        std::thread::yield_now();
+    }
+    disk.fail_writes(1).unwrap();
+    // Somebody else may be the first to hear of it.
+    let _ = bench.sh("sync -f . || true");
+    while !(one.has_ended().unwrap() && other.has_ended().unwrap()) {
+        assert!(Instant::now() < deadline + Duration::from_mins(1), "they do not end");
+        // Between two looks: poll.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(disk.heal().unwrap() > 0, "no write has failed");
+    for run in [one.finish().unwrap(), other.finish().unwrap()] {
+        assert_eq!(run.code(), Some(3), "{}", run.tell());
+    }
+    bench.sh("sync -f .");
+    for line in ["copy -T slow x", "copy -T slow-2 y"] {
+        bench.dmover(line).expect_code(0);
+    }
+    bench.sh("sync -f .");
+    on_device(&disk, &bench, &[("slow/large", "x/large"), ("slow-2/large", "y/large")]);
+}
