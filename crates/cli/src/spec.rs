@@ -111,6 +111,8 @@ pub(crate) fn verify_spec(
         (text, _) => text.map(|text| time(text, "--since")).transpose()?,
     };
     let (asked, dropped) = asked(&args.keep)?;
+    let mut demanded = asked;
+    dropped.iter().for_each(|attribute| demanded.remove(attribute));
     let mut preserve = if args.keep.preserve.is_empty() { AttributeSet::all() } else { asked };
     dropped.iter().for_each(|attribute| preserve.remove(attribute));
     let verify = VerifyPolicy {
@@ -138,6 +140,7 @@ pub(crate) fn verify_spec(
         selection: filter(&args.filter, matches)?,
         policy: CopyPolicy {
             preserve,
+            demanded,
             // What differs is brought over however equal it looks.
             overwrite: Overwrite::Always,
             dry_run: !args.repair,

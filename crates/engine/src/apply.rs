@@ -413,6 +413,9 @@ impl Mover<'_> {
             if self.is_dressed_otherwise(planned) {
                 engine.count(Counter::EntriesUnlike);
             }
+            if let Some(old) = &planned.existing {
+                engine.count_unsettable(&record.metadata, old);
+            }
             if kind == EntryKind::File {
                 engine.add(Counter::BytesSkipped, record.metadata.size);
             }
@@ -453,7 +456,7 @@ impl Mover<'_> {
                 kind,
                 bytes: moved_bytes,
                 elapsed_us,
-                itemized: itemize::columns(action, &engine.as_mapped(&record.metadata), old),
+                itemized: itemize::columns(action, &engine.as_settable(&record.metadata, old), old),
             }));
         }
     }

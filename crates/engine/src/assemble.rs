@@ -25,6 +25,7 @@ use crate::mounts::MountTable;
 use crate::pace::Allowance;
 use crate::root::{Meetings, Root};
 use crate::roots::RootTable;
+use crate::settable::unprivileged;
 use crate::snapshot::Sharing;
 use crate::state::OpenFiles;
 use crate::storage::Trust;
@@ -104,6 +105,7 @@ impl Engine {
         let memory = memory_bytes(spec);
         let (buffer_bytes, ring_bytes) = buffers(spec, memory / 2 / movers_max);
         let privileged = dmover_sys::process::is_privileged();
+        let privilege = Privilege::of_process(privileged, facts.umask);
         Ok(Self {
             directories_apart: facts.directories_apart,
             meetings: parts.meetings,
@@ -119,7 +121,8 @@ impl Engine {
             temporaries: parts.temporaries,
             control: parts.control,
             limits: RateLimits::new(&spec.limits, parts.own_bytes_per_s),
-            privilege: Privilege::of_process(privileged, facts.umask),
+            unprivileged: unprivileged(privilege),
+            privilege,
             layout: parts.layout,
             kept_times: Mutex::default(),
             guesses_sha256: AtomicBool::new(false),

@@ -711,7 +711,7 @@ impl Engine {
 const OWNER_WRITES: u32 = 0o200;
 
 /// Whether an attribute may be set by anybody who may write to its entry.
-fn is_of_users(name: &[u8]) -> bool {
+pub(crate) fn is_of_users(name: &[u8]) -> bool {
     name.starts_with(b"user.")
 }
 

@@ -8,6 +8,7 @@ use dmover_plan::breaker::Breaker;
 use dmover_plan::filter::Filter;
 use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
+use dmover_plan::settable::Unprivileged;
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::{Errno, stat};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -98,6 +99,8 @@ pub struct Engine {
     pub(crate) control: Arc<Control>,
     pub(crate) limits: RateLimits,
     pub(crate) privilege: Privilege,
+    /// The same, if it has none.
+    pub(crate) unprivileged: Option<Unprivileged>,
     pub(crate) layout: Arc<dyn LayoutHook>,
     /// Paths of the manifest that a tree is compared with.
     pub(crate) known: Mutex<Known>,

@@ -266,6 +266,7 @@ impl Mover<'_> {
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
         let now = engine.mounts.metadata(&found);
         if engine.spec.verb == Verb::Sync && self.is_finished(level, target, &now) {
+            engine.count_unsettable(&source.metadata, &now);
             return Ok(());
         }
         self.check_lease(level, b"")?;
@@ -307,11 +308,15 @@ impl Mover<'_> {
     /// What a dry run tells of a directory that is there: whether finishing it would set anything.
     fn preview_finish(&self, level: &Level, target: &TargetDirectory) -> Result<(), EntryError> {
         let (engine, now) = (self.engine, &target.metadata);
-        if !engine.spec.verb.fills() || target.made || self.is_finished(level, target, now) {
+        if !engine.spec.verb.fills() || target.made {
             return Ok(());
         }
         let source = &level.source.metadata;
-        let locks = (now.immutable, now.append_only) != (source.immutable, source.append_only);
+        engine.count_unsettable(source, now);
+        if self.is_finished(level, target, now) {
+            return Ok(());
+        }
+        let locks = !engine.has_locks(source, now);
         let seen = self.is_unlike(source, now)
             || !self.has_times(level, target, now)
             || (locks && engine.spec.policy.preserve.has(Attribute::Flags));
@@ -319,7 +324,7 @@ impl Mover<'_> {
             let of = (level, EntryKind::Directory, Held::Open);
             let sides = (level.source.fd.as_fd(), target.fd.as_fd());
             let (one, other) = (|| level.own_source_path(), || level.own_target_path());
-            !engine.attribute_differences(of, sides, (&one, &other))?.is_empty()
+            !engine.attribute_differences(of, sides, (&one, &other))?.kinds.is_empty()
         };
         if differs {
             engine.count(Counter::DirectoriesUpdated);
@@ -350,7 +355,11 @@ impl Mover<'_> {
             kind: EntryKind::Directory,
             bytes: 0,
             elapsed_us: 0,
-            itemized: itemize::columns(Action::Dressed, source, Some(now)),
+            itemized: itemize::columns(
+                Action::Dressed,
+                &engine.as_settable(source, Some(now)),
+                Some(now),
+            ),
         }));
     }
 
@@ -361,7 +370,7 @@ impl Mover<'_> {
         let filled = !target.made && !target.opened_up;
         filled
             && times
-            && (now.immutable, now.append_only) == (source.immutable, source.append_only)
+            && engine.has_locks(source, now)
             && !engine.is_touched(level, source, now)
             && !engine.is_foreign(level, now)
             && !engine.was_renamed_itself(level)

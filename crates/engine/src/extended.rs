@@ -4,6 +4,7 @@ use dmover_model::{
     Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass,
     Extended, HashType, NamedDigest, Operation, PathBytes, Side,
 };
+use dmover_plan::verify::Differing;
 use dmover_sys::flags::{self, Flags, Project};
 use dmover_sys::xattr::Held;
 use dmover_sys::{BorrowedFd, OwnedFd, path, stat};
@@ -94,10 +95,9 @@ impl Engine {
         (fd, held): (BorrowedFd<'_>, Held),
         whose: Whose,
         shown: &dyn Fn() -> PathBytes,
-    ) -> Result<DifferenceSet, EntryError> {
-        let mut kinds = DifferenceSet::NONE;
+    ) -> Result<Differing, EntryError> {
         if *recorded == Extended::default() {
-            return Ok(kinds);
+            return Ok(Differing::default());
         }
         let found = self.extended(&self.read_attributes(fd, held, shown)?, held, whose);
         // Who wrote the manifest may have seen less than who reads it, or more.
@@ -108,18 +108,33 @@ impl Engine {
             let counts = |named: &&NamedDigest| both_see || !is_trusted(named);
             extended.xattrs.as_ref().map(|all| all.iter().filter(counts).cloned().collect())
         };
+        let (mut kinds, mut unsettable) = (DifferenceSet::NONE, DifferenceSet::NONE);
         let mut note = |kind, differs: bool| {
             if differs {
                 kinds.insert(kind);
             }
         };
-        let xattrs = (seen(recorded), seen(&found));
-        note(DifferenceKind::Xattr, differ(xattrs.0.as_ref(), xattrs.1.as_ref()));
+        let (wanted, there) = (seen(recorded), seen(&found));
+        let is_there = |name: &[u8]| there.iter().flatten().any(|other| other.name == name);
+        let counts = |named: &NamedDigest| self.xattr_counts(&named.name, is_there(&named.name));
+        let mut settable = wanted.clone();
+        settable.iter_mut().for_each(|all| all.retain(counts));
+        note(DifferenceKind::Xattr, differ(settable.as_ref(), there.as_ref()));
         note(DifferenceKind::Acl, differ(recorded.acls.as_ref(), found.acls.as_ref()));
-        let flags = recorded.flags.zip(found.flags);
-        note(DifferenceKind::Flags, flags.is_some_and(|(one, other)| flags_differ(one, other)));
         note(DifferenceKind::Project, differ(recorded.project.as_ref(), found.project.as_ref()));
-        Ok(kinds)
+        let flags = recorded.flags.zip(found.flags);
+        let settable_flags = flags.map(|(one, other)| (self.settable_flags(one, other), other));
+        let unlike = |flags: Option<(Flags, Flags)>| {
+            flags.is_some_and(|(one, other)| flags_differ(one, other))
+        };
+        note(DifferenceKind::Flags, unlike(settable_flags));
+        if !kinds.has(DifferenceKind::Xattr) && differ(wanted.as_ref(), there.as_ref()) {
+            unsettable.insert(DifferenceKind::Xattr);
+        }
+        if !kinds.has(DifferenceKind::Flags) && unlike(flags) {
+            unsettable.insert(DifferenceKind::Flags);
+        }
+        Ok(Differing { kinds, unsettable })
     }
 
     /// Opens an entry for its attributes if it is still the one that was found; what is neither file nor directory is pinned.

@@ -53,6 +53,7 @@ mod rights;
 mod root;
 mod roots;
 pub mod scan;
+mod settable;
 mod snapshot;
 mod state;
 mod storage;

@@ -703,7 +703,7 @@ impl Mover<'_> {
                 kind: metadata.kind,
                 bytes: 0,
                 elapsed_us: 0,
-                itemized: itemize::columns(action, metadata, old),
+                itemized: itemize::columns(action, &self.engine.as_settable(metadata, old), old),
             }));
         }
     }

@@ -377,14 +377,7 @@ impl Mover<'_> {
     }
 
     pub(crate) fn is_unlike(&self, new: &Metadata, old: &Metadata) -> bool {
-        let engine = self.engine;
-        let keeps = |attribute| engine.spec.policy.preserve.has(attribute);
-        let gives = engine.privilege.privileged && keeps(Attribute::Owner);
-        let owner = (engine.ids.user(new.uid), engine.ids.group(new.gid)) == (old.uid, old.gid);
-        let has_mode = new.kind != EntryKind::Symlink && keeps(Attribute::Mode);
-        // Set-id bits go with the owner.
-        let mask = if owner { 0o7777 } else { 0o1777 };
-        (gives && !owner) || (has_mode && (new.mode ^ old.mode) & mask != 0)
+        self.engine.is_dressed_unlike(new, old)
     }
 
     /// Whether a missing immutable flag at the destination is a reason to go there again.

@@ -583,6 +583,7 @@ impl Mover<'_> {
             _ => Action::Created,
         };
         let old = level.target.as_ref().filter(|t| !t.fresh).map(|t| &t.metadata);
+        let wanted = self.engine.as_settable(&level.source.metadata, old);
         self.engine.show(Event::Item(Item {
             path: level.own_source_path(),
             target: level.own_target_path(),
@@ -590,7 +591,7 @@ impl Mover<'_> {
             kind: EntryKind::Directory,
             bytes: 0,
             elapsed_us: 0,
-            itemized: itemize::columns(action, &self.engine.as_mapped(&level.source.metadata), old),
+            itemized: itemize::columns(action, &wanted, old),
         }));
     }
 }

@@ -20,6 +20,7 @@ pub mod rate;
 pub mod retention;
 pub mod retry;
 pub mod scaling;
+pub mod settable;
 pub mod stragglers;
 pub mod temporary;
 pub mod verify;

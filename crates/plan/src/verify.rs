@@ -5,6 +5,8 @@ use dmover_model::{
 };
 use std::fmt::Write;
 
+use crate::settable::Unprivileged;
+
 /// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Sight<'a> {
@@ -41,17 +43,58 @@ impl<'a> Sight<'a> {
 
 /// What of them counts.
 #[derive(Debug, Clone, Copy)]
-pub struct Scope {
+pub struct Scope<'a> {
     /// How closely they are compared.
     pub level: VerifyLevel,
     /// Attributes that should be equal.
     pub attributes: AttributeSet,
+    /// Those that were asked for by name: they count even where they may not be set.
+    pub demanded: AttributeSet,
     /// The steps in which the destination keeps times, in nanoseconds.
     pub granularity_ns: u32,
+    /// Whoever compares, if that is a process without privilege.
+    pub unprivileged: Option<&'a Unprivileged>,
+}
+
+/// How an entry differs from what it should be.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Differing {
+    /// What counts as a difference.
+    pub kinds: DifferenceSet,
+    /// What differs only in what this process may not set, so that a copy of its own looks the same.
+    pub unsettable: DifferenceSet,
+}
+
+impl Differing {
+    /// The differences of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            kinds: self.kinds.and(other.kinds),
+            unsettable: self.unsettable.and(other.unsettable),
+        }
+    }
 }
 
 /// How `found` differs from what is `expected`, as far as `scope` wants to know.
-pub fn differences(expected: Sight<'_>, found: Sight<'_>, scope: Scope) -> DifferenceSet {
+pub fn differences(expected: Sight<'_>, found: Sight<'_>, scope: Scope<'_>) -> Differing {
+    let kinds = all_differences(expected, found, scope);
+    let Some(process) = scope.unprivileged else {
+        return Differing { kinds, ..Differing::default() };
+    };
+    let mut can_get = expected;
+    if !scope.demanded.has(Attribute::Owner) {
+        can_get.owner = process.owner(expected.owner, found.owner);
+    }
+    if !scope.demanded.has(Attribute::Mode) {
+        can_get.mode = process.mode((expected.owner, expected.mode), (found.owner, found.mode));
+    }
+    let counted = all_differences(can_get, found, scope);
+    let unsettable = kinds.iter().filter(|kind| !counted.has(*kind)).collect();
+    Differing { kinds: counted, unsettable }
+}
+
+fn all_differences(expected: Sight<'_>, found: Sight<'_>, scope: Scope<'_>) -> DifferenceSet {
     let mut kinds = DifferenceSet::NONE;
     if expected.kind != found.kind {
         kinds.insert(Kind::Type);
@@ -183,8 +226,9 @@ mod tests {
         Sight { kind, mode: 0o644, owner: (1, 2), size: 10, mtime, device: (0, 0), symlink }
     }
 
-    fn scope(level: VerifyLevel) -> Scope {
-        Scope { level, attributes: AttributeSet::all(), granularity_ns: 1 }
+    fn scope(level: VerifyLevel) -> Scope<'static> {
+        let (attributes, demanded) = (AttributeSet::all(), AttributeSet::NONE);
+        Scope { level, attributes, demanded, granularity_ns: 1, unprivileged: None }
     }
 
     #[test]
@@ -192,16 +236,16 @@ mod tests {
         let expected = sight(EntryKind::File);
         let mtime = Timestamp { seconds: 101, nanoseconds: 5 };
         let found = Sight { mode: 0o600, owner: (3, 2), size: 11, mtime, ..expected };
-        let words = |level| differences(expected, found, scope(level)).words();
+        let words = |level| differences(expected, found, scope(level)).kinds.words();
         assert_eq!(words(VerifyLevel::Exists), "");
         assert_eq!(words(VerifyLevel::Size), "size");
         assert_eq!(words(VerifyLevel::Mtime), "size,mtime,mode,owner");
         assert_eq!(words(VerifyLevel::Bytes), "size,mtime,mode,owner");
         let link = sight(EntryKind::Symlink);
         let other = Sight { symlink: Some(b"b"), mode: 0o777, ..link };
-        assert_eq!(differences(link, other, scope(VerifyLevel::Bytes)).words(), "target");
+        assert_eq!(differences(link, other, scope(VerifyLevel::Bytes)).kinds.words(), "target");
         // Of another type nothing else can be said.
-        assert_eq!(differences(expected, other, scope(VerifyLevel::Bytes)).words(), "type");
+        assert_eq!(differences(expected, other, scope(VerifyLevel::Bytes)).kinds.words(), "type");
     }
 
     #[test]
@@ -210,12 +254,31 @@ mod tests {
         let found = Sight { mode: 0o600, ..expected };
         let mut scope = scope(VerifyLevel::Bytes);
         scope.attributes.remove(Attribute::Mode);
-        assert!(differences(expected, found, scope).is_empty());
+        assert!(differences(expected, found, scope).kinds.is_empty());
         // A coarse file system cuts times.
         let cut = Sight { mtime: Timestamp { seconds: 100, nanoseconds: 0 }, ..expected };
-        assert_eq!(differences(expected, cut, scope).words(), "mtime");
+        assert_eq!(differences(expected, cut, scope).kinds.words(), "mtime");
         scope.granularity_ns = 1_000_000_000;
-        assert!(differences(expected, cut, scope).is_empty());
+        assert!(differences(expected, cut, scope).kinds.is_empty());
+    }
+
+    #[test]
+    fn what_may_not_be_set_is_told_apart_unless_it_is_asked_for() {
+        let process = Unprivileged { uid: 10, groups: vec![20, 21] };
+        let mut scope = Scope { unprivileged: Some(&process), ..scope(VerifyLevel::Mtime) };
+        let expected = Sight { mode: 0o4755, owner: (0, 0), ..sight(EntryKind::File) };
+        let found = Sight { mode: 0o755, owner: (10, 20), ..expected };
+        let words = |differing: Differing| (differing.kinds.words(), differing.unsettable.words());
+        let of = |kinds: &str, unsettable: &str| (kinds.to_owned(), unsettable.to_owned());
+        assert_eq!(words(differences(expected, found, scope)), of("", "mode,owner"));
+        let open = Sight { mode: 0o777, ..found };
+        assert_eq!(words(differences(expected, open, scope)), of("mode", "owner"));
+        let group = Sight { owner: (0, 21), ..expected };
+        assert_eq!(words(differences(group, found, scope)), of("owner", "mode"));
+        scope.demanded.insert(Attribute::Owner);
+        assert_eq!(words(differences(expected, found, scope)), of("owner", "mode"));
+        scope.demanded.insert(Attribute::Mode);
+        assert_eq!(words(differences(expected, found, scope)), of("mode,owner", ""));
     }
 
     #[test]

@@ -20,6 +20,12 @@ pub fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
+/// The supplementary groups, getgroups(2); none where they cannot be found out.
+pub fn groups() -> Vec<u32> {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    groups.into_iter().map(rustix::process::Gid::as_raw).collect()
+}
+
 /// Leaves the session of the terminal, setsid(2). Nothing happens to a process that leads one already.
 pub fn begin_session() {
     // EPERM: it is the leader of its group.

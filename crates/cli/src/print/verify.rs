@@ -66,8 +66,12 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
     let seconds = report.elapsed.as_secs_f64().max(0.001);
     let (compared, differing) = (get(Counter::EntriesCompared), get(Counter::EntriesDiffering));
     let all = counted(compared, "entry", "entries");
+    let unsettable =
+        [Counter::OwnersNotKept, Counter::SetIdsDropped, Counter::PrivilegedAttributes];
     let found = if differing == 0 && !is_whole {
         format!("no difference in {all}, but NOT everything could be compared")
+    } else if differing == 0 && unsettable.into_iter().any(|counter| get(counter) > 0) {
+        format!("no difference in {all} but in what this user may not set")
     } else if differing == 0 {
         format!("no difference in {all}")
     } else {
@@ -91,6 +95,7 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
             "  unproven    the manifest has no digest of {files}: only metadata was compared"
         ));
     }
+    lines.extend(unsettable_lines(report));
     let more = [(Counter::EntriesUntouched, "untouched"), (Counter::EntriesExcluded, "excluded")];
     for (counter, label) in more {
         if get(counter) > 0 {
@@ -98,5 +103,32 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
         }
     }
     lines.extend(trouble_lines(report));
+    lines
+}
+
+/// What differs and was not counted, because the process may not set it.
+fn unsettable_lines(report: &JobReport) -> Vec<String> {
+    let get = |counter| report.counters.get(counter);
+    let mut lines = Vec::new();
+    let mut line = |label: &str, what: String, verb: &str| {
+        let not = "which this user may not set; not counted as a difference";
+        lines.push(format!("  {label:<11} {what} {verb}, {not} (--preserve=all counts it)"));
+    };
+    let owners = get(Counter::OwnersNotKept);
+    if owners > 0 {
+        let verb =
+            if owners == 1 { "has another owner or group" } else { "have another owner or group" };
+        line("owners", counted(owners, "entry", "entries"), verb);
+    }
+    let set_ids = get(Counter::SetIdsDropped);
+    if set_ids > 0 {
+        let verb = if set_ids == 1 { "lacks set-id bits" } else { "lack set-id bits" };
+        line("set-id bits", counted(set_ids, "entry", "entries"), verb);
+    }
+    let others = get(Counter::PrivilegedAttributes);
+    if others > 0 {
+        let what = counted(others, "time", "times");
+        line("privileged", format!("attributes or flags {what}"), "missing");
+    }
     lines
 }

@@ -96,3 +96,54 @@ fn files_of_root_get_another_owner_in_place() {
     bench.assert_same("a", "b");
     assert_eq!(bench.sync("a b", 0).done(), [""; 0]);
 }
+
+#[test]
+fn a_user_is_not_told_again_of_what_that_user_may_not_set() {
+    if !is_root() {
+        skip!("needs root to become somebody else");
+    }
+    let bench = Bench::new().unprivileged();
+    bench.sh(
+        "mkdir -p s/sub/locked; echo 1 > s/theirs; echo 2 > s/sub/mine; ln -s nowhere s/link; mkfifo s/pipe; echo 3 > s/setid
+        echo 4 > s/ping; ln s/theirs s/twin; chmod 644 s/theirs s/sub/mine s/ping s/pipe; chmod 755 s s/sub s/sub/locked
+        chown 65534:65534 s/sub/mine; chmod 6755 s/setid; setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 s/ping",
+    );
+    // No file system in memory has flags.
+    let locked = bench.sh("chattr +i s/setid s/sub/locked 2>/dev/null && echo yes || true");
+    bench.dmover("sync s t").expect_code(0);
+    for line in ["sync -n -i s t", "sync -n -i --state-dir other s t", "sync -n -i --checksum s t"]
+    {
+        let run = bench.dmover(line).expect_code(0);
+        assert!(run.stdout.is_empty(), "{line}: {}", run.tell());
+        // The two names of one inode count once.
+        assert!(run.stderr.contains("owners      8 "), "{line}: {}", run.tell());
+    }
+    bench.dmover("sync --check s t").expect_code(0);
+    let run = bench.dmover("sync -i s t").expect_code(0);
+    assert!(run.stdout.is_empty(), "{}", run.tell());
+    // rsync by the same user agrees, but for set-id bits, which it tries to set each time.
+    let rsync = "setpriv --reuid 65534 --regid 65534 --clear-groups rsync -aHAXin s/ t/";
+    assert_eq!(bench.sh(rsync).trim(), ".f...p..... setid");
+    if !locked.is_empty() {
+        bench.sh("chattr -i s/setid s/sub/locked");
+    }
+}
+
+#[test]
+fn a_group_that_a_user_may_set_is_carried_over() {
+    if !is_root() {
+        skip!("needs root to become somebody else");
+    }
+    let bench = Bench::new().unprivileged();
+    bench.sh("mkdir -p s/d; echo 1 > s/d/mine; echo 2 > s/theirs; chown -R 65534:65534 s; chown 0:65534 s/theirs; chmod -R a+rX s");
+    bench.dmover("sync s t").expect_code(0);
+    bench.sh("chgrp 0 t/d t/d/mine t/theirs");
+    let listed = String::from_utf8(bench.dmover("sync -n -i s t").expect_code(0).stdout).unwrap();
+    for line in [".d.....g... s/d", ".f.....g... s/d/mine", ".f.....g... s/theirs"] {
+        assert!(listed.lines().any(|listed| listed == line), "{line}: {listed}");
+    }
+    bench.dmover("sync s t").expect_code(0);
+    assert_eq!(bench.sh("find t -gid 0"), "");
+    let run = bench.dmover("sync -n -i s t").expect_code(0);
+    assert!(run.stdout.is_empty(), "{}", run.tell());
+}

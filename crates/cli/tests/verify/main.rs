@@ -8,6 +8,7 @@
 mod bench;
 mod flushes;
 mod manifests;
+mod privilege;
 mod read_back;
 mod repairs;
 

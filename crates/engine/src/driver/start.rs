@@ -100,7 +100,9 @@ pub(super) fn sharing(spec: &JobSpec) -> Result<Option<Sharing>, Fatal> {
 
 /// Attributes that were named on the command line must be possible at the destination.
 pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Result<(), Fatal> {
-    if spec.policy.demanded.is_empty() || spec.policy.dry_run {
+    // A repair does what can be done, and what is left counts as a difference.
+    let repairs = spec.verb == Verb::Verify;
+    if spec.policy.demanded.is_empty() || spec.policy.dry_run || repairs {
         return Ok(());
     }
     for root in roots {

@@ -280,7 +280,7 @@ impl Mover<'_> {
         let of = (level, EntryKind::File, Held::Open);
         let sides = (source.as_fd(), other.as_fd());
         let differs = engine.attribute_differences(of, sides, (&shown, &other_shown))?;
-        Ok(differs.is_empty())
+        Ok(differs.kinds.is_empty())
     }
 
     fn link_from_base(

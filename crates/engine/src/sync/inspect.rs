@@ -406,7 +406,7 @@ impl Mover<'_> {
         let fds = (sides.source.as_fd(), sides.destination.as_fd());
         let of = (level, record.metadata.kind, sides.held);
         let unseen = engine.attribute_differences(of, fds, (&source_shown, &shown))?;
-        if unseen.is_empty() && !self.is_dressed_otherwise(planned) {
+        if unseen.kinds.is_empty() && !self.is_dressed_otherwise(planned) {
             return Ok(Decision::Skip);
         }
         if engine.spec.policy.dry_run {

@@ -9,7 +9,7 @@ use dmover_model::{
     Timestamp, Verb, VerifyLevel, VerifyPolicy, Version,
 };
 use dmover_observe::{Activity, Counter, station};
-use dmover_plan::verify::{Scope, Sight, describe, differences, is_sampled, merged};
+use dmover_plan::verify::{Differing, Scope, Sight, describe, differences, is_sampled, merged};
 use dmover_plan::{chunk, retry};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, BorrowedFd, Errno, directory, path, stat};
@@ -37,6 +37,8 @@ pub(crate) use known::Known;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Finding {
     kinds: DifferenceSet,
+    /// What differs and does not count, because this process may not set it.
+    unsettable: DifferenceSet,
     /// Bytes of the content that differ.
     ranges: Vec<ByteRange>,
     detail: String,
@@ -55,7 +57,7 @@ impl Finding {
 
     /// `ranges`: of content that was read.
     fn new(
-        mut kinds: DifferenceSet,
+        Differing { mut kinds, unsettable }: Differing,
         ranges: Option<Vec<ByteRange>>,
         (expected, found): (Sight<'_>, Sight<'_>),
     ) -> Self {
@@ -65,7 +67,7 @@ impl Finding {
             kinds.insert(DifferenceKind::Content);
         }
         let detail = describe(kinds, Some(expected), Some(found), &ranges);
-        Self { kinds, ranges, detail, read, ..Self::default() }
+        Self { kinds, unsettable, ranges, detail, read, ..Self::default() }
     }
 
     fn between(self, source: Option<Version>, destination: Version) -> Self {
@@ -206,12 +208,14 @@ impl Engine {
     }
 
     /// What counts in a comparison with `found`.
-    fn scope(&self, level: &Level, found: &Metadata) -> Scope {
+    fn scope(&self, level: &Level, found: &Metadata) -> Scope<'_> {
         let step = level.target.as_ref().map_or(1, |target| target.facts.shown_step_ns(found));
         Scope {
             level: self.verify_policy().level,
             attributes: self.spec.policy.preserve,
+            demanded: self.spec.policy.demanded,
             granularity_ns: step,
+            unprivileged: self.unprivileged.as_ref(),
         }
     }
 
@@ -231,7 +235,10 @@ impl Engine {
     ) {
         self.count(Counter::EntriesCompared);
         self.progress();
-        let Finding { kinds, ranges, detail, .. } = finding;
+        let Finding { kinds, unsettable, ranges, detail, .. } = finding;
+        if repaired.is_none() {
+            self.note_unsettable(unsettable, &path);
+        }
         if kinds.is_empty() {
             return;
         }
@@ -280,7 +287,7 @@ impl Mover<'_> {
         let sight = Sight::of(found, link.as_deref());
         let mut kinds = differences(expected, sight, engine.scope(level, found));
         let mut ranges = None;
-        if engine.compares_closely() && !kinds.has(DifferenceKind::Type) {
+        if engine.compares_closely() && !kinds.kinds.has(DifferenceKind::Type) {
             if record.metadata.kind == EntryKind::File {
                 let pair = match self.pair.take() {
                     Some(pair) => pair,
@@ -351,16 +358,16 @@ impl Mover<'_> {
         let link = symlink_at(level, last, found, now.record.metadata.kind)?;
         let expected = engine.wanted_sight(&now.record.metadata, now.record.symlink.as_deref());
         let sight = Sight::of(found, link.as_deref());
-        let kinds = differences(expected, sight, engine.scope(level, found));
+        let kinds = differences(expected, sight, engine.scope(level, found)).kinds;
         let more = match now.record.metadata.kind {
-            _ if !engine.compares_closely() || !kinds.is_empty() => DifferenceSet::NONE,
+            _ if !engine.compares_closely() || !kinds.is_empty() => Differing::default(),
             EntryKind::File => {
                 let pair = engine.open_pair(level, &now.record, found)?;
                 engine.pair_attributes(level, &now.record, &pair)?
             }
             _ => engine.pinned_differences(level, &now.record)?,
         };
-        Ok(kinds.and(more))
+        Ok(kinds.and(more.kinds))
     }
 
     /// Whether an attempt before this one, which found nothing, had mended something and failed later. That is told.
@@ -397,13 +404,13 @@ impl Mover<'_> {
             return engine.count(Counter::EntriesCompared);
         }
         let expected = engine.wanted_sight(&level.source.metadata, None);
-        let kinds = match engine.directory_differences(level, &found) {
-            Ok(kinds) => kinds,
+        let differing = match engine.directory_differences(level, &found) {
+            Ok(differing) => differing,
             Err(error) => return engine.error(error),
         };
-        let mut finding = Finding::new(kinds, None, (expected, Sight::of(&found, None)));
+        let mut finding = Finding::new(differing, None, (expected, Sight::of(&found, None)));
         let mut repaired = None;
-        if engine.repairs() && !kinds.is_empty() {
+        if engine.repairs() && !finding.kinds.is_empty() {
             let left = self.repair_and_compare(level);
             repaired = Some(left.is_some_and(DifferenceSet::is_empty));
             finding.tell_left_over(left.unwrap_or_default());
@@ -418,8 +425,8 @@ impl Mover<'_> {
         }
         let engine = self.engine;
         let now = level.target.as_ref().and_then(|target| stat::stat_fd(&target.fd).ok())?;
-        let kinds = engine.directory_differences(level, &engine.mounts.metadata(&now));
-        kinds.map_err(|error| engine.error(error)).ok()
+        let left = engine.directory_differences(level, &engine.mounts.metadata(&now));
+        left.map(|left| left.kinds).map_err(|error| engine.error(error)).ok()
     }
 
     /// Something that is no directory stands where a directory should be.
@@ -614,7 +621,7 @@ impl Engine {
         &self,
         level: &Level,
         found: &Metadata,
-    ) -> Result<DifferenceSet, EntryError> {
+    ) -> Result<Differing, EntryError> {
         let expected = self.wanted_sight(&level.source.metadata, None);
         let kinds = differences(expected, Sight::of(found, None), self.scope(level, found));
         let Some(target) = level.target.as_ref().filter(|_| self.compares_closely()) else {
@@ -632,29 +639,36 @@ impl Engine {
         (level, kind, held): (&Level, EntryKind, Held),
         (source, destination): (BorrowedFd<'_>, BorrowedFd<'_>),
         (source_shown, shown): Shown<'_>,
-    ) -> Result<DifferenceSet, EntryError> {
+    ) -> Result<Differing, EntryError> {
         let expected = self.read_attributes(source, held, source_shown)?;
         let found = self.read_attributes(destination, held, shown).map_err(at_destination)?;
         let keeps = |attribute| self.spec.policy.preserve.has(attribute);
-        let mut kinds = DifferenceSet::NONE;
-        if keeps(Attribute::Xattr) && plain_xattrs(&expected) != plain_xattrs(&found) {
-            kinds.insert(DifferenceKind::Xattr);
+        let (mut kinds, mut unsettable) = (DifferenceSet::NONE, DifferenceSet::NONE);
+        let mut note =
+            |kind, counts| if counts { &mut kinds } else { &mut unsettable }.insert(kind);
+        let (wanted, there) = (plain_xattrs(&expected), plain_xattrs(&found));
+        if keeps(Attribute::Xattr) && wanted != there {
+            let is_there = |name: &[u8]| there.iter().any(|(other, _)| other == name);
+            let mut settable = wanted;
+            settable.retain(|(name, _)| self.xattr_counts(name, is_there(name)));
+            note(DifferenceKind::Xattr, settable != there);
         }
         if keeps(Attribute::Acl)
             && self.acls(&expected, Whose::Source) != self.acls(&found, Whose::Destination)
         {
-            kinds.insert(DifferenceKind::Acl);
+            note(DifferenceKind::Acl, true);
         }
         if keeps(Attribute::Flags) && flags_differ(expected.flags, found.flags) {
-            kinds.insert(DifferenceKind::Flags);
+            let settable = self.settable_flags(expected.flags, found.flags);
+            note(DifferenceKind::Flags, flags_differ(settable, found.flags));
         }
         if keeps(Attribute::Project) && held == Held::Open && expected.project != found.project {
             let wanted = self.expected_project(level, kind, expected.project)?;
             if wanted.is_some_and(|wanted| wanted != found.project) {
-                kinds.insert(DifferenceKind::Project);
+                note(DifferenceKind::Project, true);
             }
         }
-        Ok(kinds)
+        Ok(Differing { kinds, unsettable })
     }
 
     fn pair_attributes(
@@ -662,7 +676,7 @@ impl Engine {
         level: &Level,
         record: &EntryRecord,
         pair: &Pair,
-    ) -> Result<DifferenceSet, EntryError> {
+    ) -> Result<Differing, EntryError> {
         let sides = (pair.source.fd.as_fd(), pair.destination.fd.as_fd());
         let source_shown = || level.source_path(record.name.as_bytes());
         let shown = || level.target_path(record.destination_name().as_bytes());
@@ -675,13 +689,13 @@ impl Engine {
         &self,
         level: &Level,
         record: &EntryRecord,
-    ) -> Result<DifferenceSet, EntryError> {
+    ) -> Result<Differing, EntryError> {
         station::at(Activity::SourceNames);
         let last = record.destination_name().as_bytes();
         let source_shown = || level.source_path(record.name.as_bytes());
         let shown = || level.target_path(last);
         let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
-        let Some(target) = &level.target else { return Ok(DifferenceSet::NONE) };
+        let Some(target) = &level.target else { return Ok(Differing::default()) };
         let source = path::pin_at(&level.source.fd, record.name.as_bytes())
             .map_err(|e| fail(Side::Source, source_shown(), e))?;
         let destination =

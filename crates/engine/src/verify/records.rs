@@ -7,7 +7,7 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::chunk;
-use dmover_plan::verify::{Scope, Sight, differences};
+use dmover_plan::verify::{Differing, Scope, Sight, differences};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, directory, stat};
 use std::sync::Arc;
@@ -501,10 +501,10 @@ impl Engine {
         name: &Name,
         found: &Metadata,
         record: &Record,
-    ) -> Result<DifferenceSet, EntryError> {
+    ) -> Result<Differing, EntryError> {
         let extended = &record.body.extended;
         if *extended == Extended::default() {
-            return Ok(DifferenceSet::NONE);
+            return Ok(Differing::default());
         }
         let shown = || level.source_path(name.as_bytes());
         let (name, metadata) = (name.clone(), found.clone());
@@ -536,11 +536,13 @@ impl Engine {
         (found, facts): (&Metadata, &Facts),
         link: Option<&[u8]>,
         record: &Record,
-    ) -> DifferenceSet {
+    ) -> Differing {
         let scope = Scope {
             level: self.verify_policy().level,
             attributes: self.spec.policy.preserve,
+            demanded: self.spec.policy.demanded,
             granularity_ns: facts.shown_step_ns(found),
+            unprivileged: self.unprivileged.as_ref(),
         };
         differences(recorded_sight(record), Sight::of(found, link), scope)
     }

@@ -187,10 +187,13 @@ impl Engine {
         let scope = Scope {
             level: VerifyLevel::Mtime,
             attributes: self.spec.policy.preserve,
+            demanded: self.spec.policy.demanded,
             granularity_ns: facts.shown_step_ns(metadata),
+            // It was not this process that has made the source.
+            unprivileged: None,
         };
         let sight = self.wanted_sight(metadata, symlink);
-        let kinds = differences(recorded_sight(record), sight, scope);
+        let kinds = differences(recorded_sight(record), sight, scope).kinds;
         if kinds.is_empty() { Ok(()) } else { Err(unlike(path, &kinds.words())) }
     }
 
@@ -201,7 +204,8 @@ impl Engine {
         record: &Record,
         shown: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
-        let kinds = self.extended_differences(&record.body.extended, open, Whose::Source, shown)?;
+        let kinds =
+            self.extended_differences(&record.body.extended, open, Whose::Source, shown)?.kinds;
         let words = kinds.words();
         let way_out = format!("{words} (--no-preserve={words} does without)");
         if kinds.is_empty() { Ok(()) } else { Err(unlike(shown(), &way_out)) }

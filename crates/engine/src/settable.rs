@@ -1,0 +1,101 @@
+//! What this process may not set without privilege: a copy of its own lacks it for good, so it is no difference. It is counted.
+use dmover_model::{Attribute, DifferenceKind, DifferenceSet, Metadata, Note, PathBytes, Verb};
+use dmover_observe::Counter;
+use dmover_plan::settable::Unprivileged;
+use dmover_sys::flags::{self, Flags};
+
+use crate::attributes::is_of_users;
+use crate::context::{Engine, Privilege};
+
+/// This process, if it has no privilege.
+pub(crate) fn unprivileged(privilege: Privilege) -> Option<Unprivileged> {
+    if privilege.privileged {
+        return None;
+    }
+    let own = std::iter::once(privilege.gid);
+    let groups = own.chain(dmover_sys::process::groups()).collect();
+    Some(Unprivileged { uid: privilege.uid, groups })
+}
+
+impl Engine {
+    /// This process, if it has no privilege and nobody has asked for these attributes by name.
+    fn lenient(&self, attribute: Attribute) -> Option<&Unprivileged> {
+        let demanded = self.spec.policy.demanded.has(attribute);
+        self.unprivileged.as_ref().filter(|_| !demanded)
+    }
+
+    /// What the source has, as far as this process can give it to an entry that has `old` now.
+    pub(crate) fn as_settable(&self, source: &Metadata, old: Option<&Metadata>) -> Metadata {
+        let mut wanted = self.as_mapped(source);
+        let Some(old) = old else { return wanted };
+        let (owner, found) = ((wanted.uid, wanted.gid), (old.uid, old.gid));
+        if let Some(process) = self.lenient(Attribute::Owner) {
+            (wanted.uid, wanted.gid) = process.owner(owner, found);
+        }
+        if let Some(process) = self.lenient(Attribute::Mode) {
+            wanted.mode = process.mode((owner, wanted.mode), (found, old.mode));
+        }
+        wanted
+    }
+
+    /// Whether an entry has another owner or mode than this process would give it.
+    pub(crate) fn is_dressed_unlike(&self, new: &Metadata, old: &Metadata) -> bool {
+        let keeps = |attribute| self.spec.policy.preserve.has(attribute);
+        let has_mode = new.kind != dmover_model::EntryKind::Symlink && keeps(Attribute::Mode);
+        let (wanted, found) =
+            ((self.ids.user(new.uid), self.ids.group(new.gid)), (old.uid, old.gid));
+        if let Some(process) = &self.unprivileged {
+            let mode = process.mode((wanted, new.mode), (found, old.mode));
+            let owner = process.owner(wanted, found);
+            return (keeps(Attribute::Owner) && owner != found) || (has_mode && mode != old.mode);
+        }
+        // Set-id bits go with the owner.
+        let mask = if wanted == found { 0o7777 } else { 0o1777 };
+        (keeps(Attribute::Owner) && wanted != found)
+            || (has_mode && (new.mode ^ old.mode) & mask != 0)
+    }
+
+    /// Whether an extended attribute counts in a comparison: one that needs privilege does not if a copy lacks it.
+    pub(crate) fn xattr_counts(&self, name: &[u8], is_there: bool) -> bool {
+        is_there || is_of_users(name) || self.lenient(Attribute::Xattr).is_none()
+    }
+
+    /// Flags of an entry, without the locks of chattr(1) where only privilege sets them and a copy does not have them.
+    pub(crate) fn settable_flags(&self, expected: Flags, found: Flags) -> Flags {
+        match self.lenient(Attribute::Flags) {
+            Some(_) => expected & !(flags::LOCKS & !found),
+            None => expected,
+        }
+    }
+
+    /// Whether an entry is locked (chattr(1)) as its source is, as far as this process may lock it.
+    pub(crate) fn has_locks(&self, source: &Metadata, found: &Metadata) -> bool {
+        let lenient = self.lenient(Attribute::Flags).is_some();
+        let same = |wanted: bool, found: bool| wanted == found || (lenient && wanted);
+        same(source.immutable, found.immutable) && same(source.append_only, found.append_only)
+    }
+
+    /// Tells what differs in an entry and does not count, because this process may not set it.
+    pub(crate) fn note_unsettable(&self, kinds: DifferenceSet, path: &PathBytes) {
+        for kind in kinds.iter() {
+            let note = match kind {
+                DifferenceKind::Owner => Note::OwnerNotKept,
+                DifferenceKind::Mode => Note::SetIdDropped,
+                _ => Note::PrivilegedAttribute,
+            };
+            self.note(note, || path.clone());
+        }
+    }
+
+    /// Counts an entry that a pass leaves with another owner than its source has, because it may not set it.
+    pub(crate) fn count_unsettable(&self, new: &Metadata, old: &Metadata) {
+        let keeps = self.spec.policy.preserve.has(Attribute::Owner);
+        if self.spec.verb != Verb::Sync || !keeps || self.unprivileged.is_none() {
+            return;
+        }
+        let wanted = self.as_mapped(new);
+        if (wanted.uid, wanted.gid) != (old.uid, old.gid) {
+            self.count(Counter::OwnersNotKept);
+        }
+    }
+}
