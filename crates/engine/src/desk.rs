@@ -6,7 +6,7 @@ use crate::below::MountedBelow;
 use crate::context::{Engine, lock};
 use crate::fleet::RootMarks;
 use crate::made::Carried;
-use crate::sync::{Doubts, WithheldReason};
+use crate::sync::{Doubts, OnTheWay};
 use crate::verify::Times;
 
 /// Something that only the coordinator knows.
@@ -21,7 +21,7 @@ pub enum Question {
     /// The number of a file system.
     Mount(FileSystemName),
     /// May so many names that were just found go now?
-    Withholds(u64),
+    OnTheWay(u64),
     /// Which of these paths does the manifest name?
     Known(Vec<TreePath>),
     /// Times that a directory is to have in the end.
@@ -41,8 +41,8 @@ pub enum Answer {
     OtherPlaces(Vec<bool>),
     /// `None`: it does not see such a file system.
     Mount(Option<MountId>),
-    /// Why not.
-    Withholds(Option<WithheldReason>),
+    /// What happens to them.
+    OnTheWay(OnTheWay),
     /// For each path. `Err`: it cannot be found out, and why.
     Known(Result<Vec<bool>, String>),
     /// If there are any.
@@ -90,7 +90,7 @@ impl Engine {
             Question::MountedBelow => Answer::MountedBelow(self.mounted_below()),
             Question::OtherPlaces(theirs) => Answer::OtherPlaces(self.other_places(&theirs)),
             Question::Mount(name) => Answer::Mount(self.mounts.named(&name)),
-            Question::Withholds(names) => Answer::Withholds(self.guard.withholds_now(self, names)),
+            Question::OnTheWay(names) => Answer::OnTheWay(self.guard.on_the_way(self, names)),
             Question::Known(paths) => {
                 let known = lock(&self.known);
                 let all: Result<Vec<bool>, _> = paths.iter().map(|path| known.has(path)).collect();

@@ -664,7 +664,8 @@ impl Run {
         let engine = Arc::clone(&self.engine);
         let Some(policy) = engine.delete_policy() else { return Ok(Vec::new()) };
         let looks_again = policy.when == DeleteWhen::After
-            || (policy.when == DeleteWhen::Delay && engine.is_resumed);
+            || (engine.is_resumed
+                && (policy.when == DeleteWhen::Delay || engine.guard.asks_for_half()));
         if looks_again && !self.looked_for_extra {
             self.looked_for_extra = true;
             let look = |root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Extra };
@@ -700,6 +701,7 @@ impl Run {
     fn report(&mut self, job: JobId) -> JobReport {
         let limit = self.hands.limit();
         let engine = &self.engine;
+        engine.foretell_withheld();
         let tally = lock(&engine.tally).clone();
         JobReport {
             job,

@@ -112,7 +112,9 @@ impl JobReport {
         }
         match self.withheld.as_ref().map(|withheld| &withheld.reason) {
             // Errors are not hidden by a question.
-            Some(WithheldReason::Unmeant(..)) if code != ExitCode::Partial => {
+            Some(WithheldReason::Unmeant(..) | WithheldReason::Refused { .. })
+                if code != ExitCode::Partial =>
+            {
                 code = ExitCode::Usage;
             }
             Some(WithheldReason::Limit(_)) => code = code.merge(ExitCode::Limit),

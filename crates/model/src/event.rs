@@ -132,6 +132,8 @@ pub enum Event {
         advice: String,
         /// Entries that have gone before.
         deleted: u64,
+        /// It is what the run itself would do that a dry run is about.
+        dry_run: bool,
     },
     /// Something about movers elsewhere that a person should know.
     Movers {

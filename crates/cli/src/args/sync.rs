@@ -75,9 +75,10 @@ pub struct DeleteArgs {
     /// (exit code 5); with --delete=during it stops at N
     #[arg(long, value_name = "N|P%", value_parser = limit, requires = "delete")]
     pub max_delete: Option<DeleteLimit>,
-    /// Deletes are meant. Without it, and without --max-delete on the command line, nothing goes (exit code 2; a terminal asks)
-    /// if DEST has an entry with the name of SOURCE that SOURCE lacks, if more than half of DEST and more than 100 entries
-    /// would go, or if DEST had content before the first pass of this job
+    /// Deletes are meant. Without it, and without --max-delete on the command line, nothing goes (exit code 2; a terminal asks;
+    /// -n says so) if DEST has an entry with the name of SOURCE that SOURCE lacks, if more than half of DEST and more than 100
+    /// entries would go, or if DEST had content before the first pass of this job. --delete=during stops at 100 entries, or at
+    /// half of what it has seen, and deletes the others at the end, if they may go
     #[arg(long)]
     pub yes: bool,
     /// Move what would be deleted into this directory, which has to be on the file system of DEST

@@ -150,7 +150,7 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
     let Prepared { mut job, printer, manifest } = prepare(args)?;
     let kept = !args.spec.policy.dry_run && keep_times(&mut job);
     let mut result = hold(&mut job).and_then(|()| run_job(&job));
-    let meant = asks(args) && is_said_to_be_meant(&result);
+    let meant = asks(args) && !args.spec.policy.dry_run && is_said_to_be_meant(&result);
     if meant {
         mean(&mut job.spec);
         result = run_job(&job);

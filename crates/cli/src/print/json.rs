@@ -70,7 +70,7 @@ impl Monitor for JsonPrinter {
                 self.progress.note_limit(limit);
                 self.print("limit", None, limit_value(limit));
             }
-            Event::Withheld { reason, advice, deleted } => {
+            Event::Withheld { reason, advice, deleted, .. } => {
                 let fields = json!({"reason": reason, "advice": advice, "deleted": deleted});
                 self.print("withheld", None, fields);
             }

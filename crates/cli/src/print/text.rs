@@ -52,9 +52,13 @@ impl Monitor for TextPrinter {
                 let path = quoted(&path.0);
                 self.say(&format!("dmover: error: {path}: reads back otherwise: {detail}\n{hint}"));
             }
-            Event::Withheld { reason, advice, deleted } if self.quiet < 2 => {
-                let more = if *deleted > 0 { " more" } else { "" };
-                self.say(&format!("dmover: nothing{more} is deleted: {reason}\n  hint: {advice}"));
+            Event::Withheld { reason, advice, deleted, dry_run } if self.quiet < 2 => {
+                let what = match (dry_run, deleted) {
+                    (true, _) => "without -n nothing would be deleted",
+                    (false, 0) => "nothing is deleted",
+                    (false, _) => "nothing more is deleted",
+                };
+                self.say(&format!("dmover: {what}: {reason}\n  hint: {advice}"));
             }
             Event::Limit(limit) => self.progress.note_limit(limit),
             Event::Movers { words } => self.say(&format!("dmover: {words}")),
@@ -299,8 +303,12 @@ fn headline(report: &JobReport) -> String {
         (JobState::Finished, _) if report.withheld.is_some() && report.errors.is_empty() => {
             let reason = report.withheld.as_ref().map(|withheld| withheld.reason.words());
             let deleted = report.counters.get(Counter::EntriesDeleted) > 0;
-            let what = if deleted { "not everything" } else { "nothing" };
-            format!("finished, and {what} was deleted: {}", reason.unwrap_or_default())
+            let what = match (report.dry_run, deleted) {
+                (true, _) => "dry run; without -n nothing would be deleted",
+                (false, true) => "finished, and not everything was deleted",
+                (false, false) => "finished, and nothing was deleted",
+            };
+            format!("{what}: {}", reason.unwrap_or_default())
         }
         (JobState::Finished, _) if report.dry_run => {
             "dry run: not everything would arrive; nothing was changed".to_owned()

@@ -128,7 +128,8 @@ fn is_meant(args: &SyncArgs, matches: &ArgMatches) -> bool {
 }
 
 fn sync_policy(args: &SyncArgs, matches: &ArgMatches) -> Result<SyncPolicy, Unusable> {
-    let meant = is_meant(args, matches);
+    // A check compares, and asks nothing about a run.
+    let meant = is_meant(args, matches) || (args.comparison.check && !args.writing.dry_run);
     let delete = args.delete.delete.map(|when| DeletePolicy {
         when: match when {
             DeleteArg::During => DeleteWhen::During,

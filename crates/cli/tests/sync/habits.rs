@@ -56,7 +56,7 @@ fn a_destination_that_holds_a_copy_beside_others_is_not_emptied() {
     bench.sh("mkdir -p c; printf '[sync]\\nmax-delete = 100\\n' > c/config.toml");
     bench.dmover("sync --delete --config c/config.toml src dst").expect_code(2);
     assert!(bench.exists("dst/photos/9"));
-    let listed = bench.dmover("sync -n -i --delete src dst").expect_code(0);
+    let listed = bench.dmover("sync -n -i --delete src dst").expect_code(2);
     assert!(listed.text().contains("photos/9"), "{}", listed.tell());
     bench.dmover("sync --delete --max-delete=50 src dst").expect_code(0);
     assert_eq!(bench.sh("ls dst"), "d\n");
@@ -133,6 +133,91 @@ fn more_than_half_does_not_go_unasked() {
         bench.dmover(&format!("sync {when} c d")).expect_code(0);
         assert_eq!(bench.sh("ls d"), "new\n");
     }
+}
+
+/// What goes on the way is no more than what is known to stay; the rest waits until everything was read.
+#[test]
+fn deletes_on_the_way_stop_before_they_are_half() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/gone; touch a/{001..240} a/gone/{001..240}");
+    bench.dmover("sync a b").expect_code(0);
+    bench.sh("rm -r a/gone; rm a/{001..150}; touch a/new-{001..500}");
+    for _ in 0..2 {
+        let run = bench.dmover("sync --delete=during a b").expect_code(2);
+        assert!(run.stderr.contains("nothing more is deleted: more than half"), "{}", run.tell());
+        assert_eq!(bench.sh("ls b | grep -c new").trim(), "500", "the rest arrives");
+        // 391 are extra, 90 stay, and a hundred may go in any case.
+        let left = bench.sh("find b -mindepth 1 ! -name 'new-*' | wc -l");
+        assert!(left.trim().parse::<u64>().unwrap() >= 481 - 100, "{left}");
+        bench.sh("rm -r b; mkdir -p b/gone; touch b/{001..240} b/gone/{001..240}");
+    }
+    bench.dmover("sync --delete=during --yes a b").expect_code(0);
+    bench.assert_same("a", "b");
+    // Many names that turn out to be less than half go, though they were found first.
+    bench.sh("mkdir -p b/a-first; touch b/a-first/{001..200}; mkdir a/z; touch a/z/{001..900}; cp -a a/z b");
+    let run = bench.dmover("sync --delete=during a b").expect_code(0);
+    assert!(!bench.exists("b/a-first"), "{}", run.tell());
+    bench.assert_same("a", "b");
+}
+
+/// A dry run lists what would go, and says that the run itself would delete nothing without a word.
+#[test]
+fn a_dry_run_says_that_the_run_itself_would_ask() {
+    let bench = Bench::new();
+    let told = |line: &str, why: &str, listed: &str| {
+        let before = bench.sh("find . -path ./.state -prune -o -print | sort");
+        let run = bench.dmover(&format!("sync -n -i {line}")).expect_code(2);
+        let said = run.stderr.contains("without -n nothing would be deleted")
+            && run.stderr.contains(why)
+            && run.stderr.contains("--yes");
+        assert!(said, "{line}: {}", run.tell());
+        assert!(run.text().contains(listed), "{line}: {}", run.tell());
+        let run = bench.dmover(&format!("sync -n --json {line}")).expect_code(2);
+        let lines = run.lines().unwrap();
+        let withheld = lines.iter().find(|line| line.is("withheld")).unwrap();
+        assert!(withheld.0["reason"].as_str().unwrap().contains(why), "{line}: {}", run.tell());
+        let summary = lines.iter().find(|line| line.is("summary")).unwrap();
+        assert_eq!(summary.number("exit_code"), Some(2), "{line}");
+        assert!(summary.0["deletes_withheld_because"].as_str().unwrap().contains(why), "{line}");
+        // It is so.
+        let real = bench.dmover(&format!("sync {line}")).expect_code(2);
+        assert!(real.stderr.contains(why), "{line}: {}", real.tell());
+        assert!(
+            bench.sh("find . -path ./.state -prune -o -print | sort").contains(&before),
+            "{line}"
+        );
+        for meant in ["-n --yes", "-n --max-delete=10000"] {
+            let run = bench.dmover(&format!("sync {meant} {line}")).expect_code(0);
+            assert!(!run.stderr.contains("--yes"), "{line}: {}", run.tell());
+        }
+        bench.dmover(&format!("sync --check {line}")).expect_code(1);
+    };
+    bench.sh("mkdir -p src/d dst/src/d dst/photos; touch src/d/f dst/src/d/f dst/photos/{1..9}");
+    for when in ["delay", "during", "after"] {
+        told(&format!("--delete={when} src dst"), "which has the name of SOURCE", "photos/9");
+    }
+    bench.sh("mkdir -p a/d b/other; touch a/d/f b/other/x");
+    told("--delete a b", "has content that dmover did not bring", "b/other/x");
+    bench.dmover("sync a b").expect_code(0);
+    bench.sh("mv b/other b/d");
+    for when in ["delay", "during", "after"] {
+        told(&format!("--delete={when} a b"), "DEST had content that this job", "b/d/other/x");
+    }
+    bench.dmover("sync --delete --yes a b").expect_code(0);
+    bench.sh("mkdir -p h; touch h/{001..240}");
+    bench.dmover("sync h i").expect_code(0);
+    bench.sh("rm h/{001..140}");
+    for when in ["delay", "after"] {
+        told(&format!("--delete={when} h i"), "more than half", "i/140");
+    }
+    // What needs no word needs none here.
+    bench.sh("touch b/d/new");
+    let run = bench.dmover("sync -n -i --delete a b").expect_code(0);
+    assert!(
+        run.text().contains("b/d/new") && !run.stderr.contains("nothing would be"),
+        "{}",
+        run.tell()
+    );
 }
 
 /// Somebody at a terminal is asked.

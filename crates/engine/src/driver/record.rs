@@ -97,11 +97,6 @@ impl Recording {
         self.journal.set_foreign(true)
     }
 
-    /// Whether it had, and no pass has deleted since.
-    pub fn is_foreign(&self) -> Result<bool, Fatal> {
-        self.journal.is_foreign()
-    }
-
     /// Names of linked inodes that are to be remembered.
     pub fn links(&mut self, names: &[LinkName]) {
         self.entry.links.extend_from_slice(names);

@@ -156,7 +156,7 @@ pub(super) fn guard(
     let Some(delete) = policy.and_then(|sync| sync.delete.as_ref()) else {
         if policy.is_some_and(|sync| sync.snapshot.is_none()) {
             // A later pass may delete.
-            asks(job, root, (mounts, None), record)?;
+            asks(job, root, (mounts, None), last, record)?;
         }
         return Ok(Guard::default());
     };
@@ -189,7 +189,7 @@ pub(super) fn guard(
         Some(mounts.identity(&found))
     });
     let gone = job.counters.get(Counter::EntriesDeleted);
-    let asks = asks(job, root, (mounts, state), record)?;
+    let asks = asks(job, root, (mounts, state), last, record)?;
     Ok(Guard::new(Some(delete), doubt, trash, state, gone).asking(asks))
 }
 
@@ -198,6 +198,7 @@ fn asks(
     job: &Job,
     root: Option<&Root>,
     (mounts, state): (&MountTable, Option<Identity>),
+    last: Option<&LastPass>,
     record: Option<&Recording>,
 ) -> Result<Asks, Fatal> {
     let delete = job.spec.policy.sync.as_ref().and_then(|sync| sync.delete.as_ref());
@@ -205,13 +206,17 @@ fn asks(
         return Ok(Asks::default());
     };
     // A second look of the same command goes on with what the first one was allowed.
-    let is_new = record.is_none_or(|record| record.last.is_none()) && job.before.is_zero();
-    let has_content = refuse_unmeant(job, root, (mounts, state), delete, is_new)?;
-    let meant = delete.is_none_or(|delete| delete.meant) || job.spec.policy.dry_run;
+    let is_new = last.is_none() && job.before.is_zero();
+    let only_listed = job.spec.policy.dry_run;
+    let (has_content, refused) = match refuse_unmeant(job, root, (mounts, state), delete, is_new) {
+        Err(Fatal::Unmeant { message, hint }) if only_listed => (true, Some((message, hint))),
+        answer => (answer?, None),
+    };
     let foreign = match record {
         Some(record) if is_new && has_content => record.note_foreign().map(|()| true)?,
-        Some(record) => record.is_foreign()?,
-        None => is_new && has_content,
+        _ if is_new => has_content,
+        _ => last.is_some_and(|last| last.is_foreign),
     };
-    Ok(if meant { Asks::default() } else { Asks { foreign, half: true } })
+    let meant = delete.is_none_or(|delete| delete.meant);
+    Ok(if meant { Asks::default() } else { Asks { only_listed, refused, foreign, half: true } })
 }

@@ -109,6 +109,8 @@ pub(crate) struct LastPass {
     pub seen_spec: Option<String>,
     /// When the first of the passes began that did not come to their end, if the last one did not.
     pub unfinished_since_ms: Option<i64>,
+    /// The destination had content when the job met it first, and no pass has deleted since.
+    pub is_foreign: bool,
 }
 
 impl LastPass {
@@ -154,7 +156,7 @@ impl LastPass {
                     (SELECT 1 FROM pass AS later WHERE later.number > one.number \
                      AND later.state = 'finished' AND later.kind = 'whole' \
                      AND json_extract(later.spec, '$[1]') IN (json_extract(one.spec, '$[1]'), ?1))), \
-                   seen.begun_ms, seen.spec, seen.until_ms \
+                   seen.begun_ms, seen.spec, seen.until_ms, EXISTS (SELECT 1 FROM meta WHERE key = 'foreign') \
                    FROM pass LEFT JOIN (SELECT begun_ms, spec, \
                      CASE WHEN resumed_ms IS NULL THEN ended_ms ELSE begun_ms END AS until_ms FROM pass AS one \
                     WHERE state = 'finished' AND kind = 'whole' AND number > (SELECT max(number) FROM pass) - ?2 \
@@ -178,6 +180,7 @@ impl LastPass {
                 seen_until_ms: row.get(8)?,
                 seen_spec,
                 unfinished_since_ms,
+                is_foreign: row.get(9)?,
             };
             Ok((last, row.get::<_, i64>(4)?))
         });
@@ -370,12 +373,7 @@ impl Journal {
         self.database.query_row(sql, [self.pass], read).map_err(|e| self.fail(&e))
     }
 
-    /// Whether the destination had content when the job met it first, and no pass has deleted since.
-    pub fn is_foreign(&self) -> Result<bool, Fatal> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'foreign')";
-        self.database.query_row(sql, [], |row| row.get(0)).map_err(|e| self.fail(&e))
-    }
-
+    /// See `LastPass::is_foreign`.
     pub fn set_foreign(&self, foreign: bool) -> Result<(), Fatal> {
         let sql = if foreign {
             "INSERT OR REPLACE INTO meta VALUES ('foreign', 1)"

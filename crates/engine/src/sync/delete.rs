@@ -14,6 +14,7 @@ use dmover_sys::directory::TypeHint;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, mount, path, stat};
 use std::sync::Arc;
 
+use super::guard::OnTheWay;
 use super::trash::{is_trash, is_trash_of_both};
 use crate::apply::Planned;
 use crate::context::{Engine, entry_error, lock};
@@ -252,11 +253,7 @@ impl Mover<'_> {
         let names: usize = found.iter().map(|extra| extra.names.len()).sum();
         if self.engine.delete_when() != Some(DeleteWhen::During) {
             if names >= NAMES_MAX || whole {
-                self.outcome.extra.append(found);
-            }
-            if self.outcome.extra.iter().map(|extra| extra.names.len()).sum::<usize>() >= NAMES_MAX
-            {
-                self.flush();
+                self.leave_for_the_end(found);
             }
             return;
         }
@@ -264,10 +261,20 @@ impl Mover<'_> {
             let mut found = std::mem::take(found);
             found.sort_by_key(|extra| std::cmp::Reverse(extra.depth()));
             let count = found.iter().map(|extra| extra.names.len() as u64).sum();
-            if let Some(reason) = self.engine.guard.withholds_now(self.engine, count) {
-                return self.engine.withhold(&found, &reason);
+            match self.engine.guard.on_the_way(self.engine, count) {
+                OnTheWay::Go => self.run_delete(&found),
+                OnTheWay::Wait => self.leave_for_the_end(&mut found),
+                OnTheWay::Stay(reason) => self.engine.withhold(&found, &reason),
             }
-            self.run_delete(&found);
+        }
+    }
+
+    /// Reports names that go when everything else is done, if they may.
+    fn leave_for_the_end(&mut self, found: &mut Vec<ExtraNames>) {
+        self.outcome.extra.append(found);
+        let names: usize = self.outcome.extra.iter().map(|extra| extra.names.len()).sum();
+        if names >= NAMES_MAX {
+            self.flush();
         }
     }
 

@@ -45,6 +45,24 @@ pub enum WithheldReason {
     Limit(DeleteLimit),
     /// It may not be meant: why, and an entry that would go.
     Unmeant(Unmeant, PathBytes),
+    /// The run that a dry run is about would be refused before it changed anything: why, and what to do.
+    Refused {
+        /// Why.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
+}
+
+/// What happens to names that were found while directories are read (`--delete=during`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnTheWay {
+    /// They may go now.
+    Go,
+    /// They wait until everything was read: too many have gone already to go on without knowing how much there is.
+    Wait,
+    /// They stay, and why.
+    Stay(WithheldReason),
 }
 
 /// What was not deleted, and why.
@@ -71,6 +89,7 @@ impl WithheldReason {
             }
             Self::NoTrash => "--trash lies in the destination, which was not there yet".into(),
             Self::Stopped => "the job was stopped before it had seen everything".into(),
+            Self::Refused { message, .. } => message.clone(),
             Self::Unmeant(why, example) if example.0.is_empty() => why.words(),
             Self::Unmeant(why, example) => {
                 format!("{}, such as '{}'", why.words(), example.to_path().display())
@@ -86,8 +105,9 @@ impl WithheldReason {
     }
 
     /// What to do.
-    pub fn advice(&self) -> &'static str {
+    pub fn advice(&self) -> &str {
         match self {
+            Self::Refused { hint, .. } => hint,
             Self::Empty => {
                 "is it mounted? If it is meant to be empty, --allow-empty-source says so"
             }
@@ -123,6 +143,8 @@ pub(crate) struct Guard {
     had: AtomicU64,
     /// Entries that may still go, where they go at once.
     allowance: Allowance,
+    /// Entries that were let go at once so far, without a word that it is meant.
+    let_go: AtomicU64,
     /// Entries that have gone before in the same command.
     gone: u64,
     /// Whether deletes may go without a question, and what speaks against it.
@@ -133,8 +155,12 @@ pub(crate) struct Guard {
 }
 
 /// What is asked of deletes that were not said to be meant.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Asks {
+    /// A dry run lists what would go, whatever the answer is, and says in the end that the run itself would ask.
+    pub only_listed: bool,
+    /// Why the run itself would be refused before it begins, and what to do.
+    pub refused: Option<(String, String)>,
     /// The destination had content that no pass of this job has brought.
     pub foreign: bool,
     /// The whole tree is looked at, so that it is known how much of it would go.
@@ -171,7 +197,8 @@ impl Guard {
             _ => u64::MAX,
         };
         let allowance = Allowance(AtomicU64::new(most));
-        Self { doubt, trash, state, allowance, gone, ..Self::default() }
+        let let_go = AtomicU64::new(gone);
+        Self { doubt, trash, state, allowance, let_go, gone, ..Self::default() }
     }
 
     pub fn asking(self, asks: Asks) -> Self {
@@ -253,23 +280,41 @@ impl Guard {
         }
     }
 
-    /// Why names that were just found may not go now, if they may not.
-    pub fn withholds_now(&self, engine: &Engine, names: u64) -> Option<WithheldReason> {
+    /// Whether names that were just found may go now.
+    pub fn on_the_way(&self, engine: &Engine, names: u64) -> OnTheWay {
         if let Some(doubt) = self.doubts(engine) {
-            return Some(doubt);
+            return OnTheWay::Stay(doubt);
         }
         if engine.desk.is_some() {
             // How many may go, and what others could not read, the coordinator knows.
-            let Some(Answer::Withholds(reason)) = engine.ask(|| Question::Withholds(names)) else {
-                return Some(WithheldReason::Stopped);
+            let Some(Answer::OnTheWay(answer)) = engine.ask(|| Question::OnTheWay(names)) else {
+                return OnTheWay::Stay(WithheldReason::Stopped);
             };
-            return reason;
+            return answer;
         }
-        if self.asks.foreign {
-            return self.unmeant(names);
+        if self.asks.foreign && !self.asks.only_listed {
+            return self.unmeant(names).map_or(OnTheWay::Go, OnTheWay::Stay);
+        }
+        if self.asks_for_half() && !self.lets_go(names) {
+            return OnTheWay::Wait;
         }
         let limit = engine.delete_policy().and_then(|policy| policy.limit);
-        limit.filter(|_| !self.allowance.take(names)).map(WithheldReason::Limit)
+        match limit.filter(|_| !self.allowance.take(names)) {
+            Some(limit) => OnTheWay::Stay(WithheldReason::Limit(limit)),
+            None => OnTheWay::Go,
+        }
+    }
+
+    /// Whether it matters how much of the destination goes.
+    pub fn asks_for_half(&self) -> bool {
+        self.asks.half && !self.asks.only_listed
+    }
+
+    /// Lets names go as long as they are no more than what is known to stay, so that the question is still open when everything is known.
+    fn lets_go(&self, names: u64) -> bool {
+        let most = self.had_so_far().max(FEW);
+        let more = |gone: u64| gone.checked_add(names).filter(|gone| *gone <= most);
+        self.let_go.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
     /// Why nothing of what was found may go, if that is so.
@@ -278,7 +323,7 @@ impl Guard {
             return Some(doubt);
         }
         let extra = engine.counters.get(Counter::EntriesExtra) + self.gone;
-        if let Some(unmeant) = self.unmeant(extra) {
+        if let Some(unmeant) = self.unmeant(extra).filter(|_| !self.asks.only_listed) {
             return Some(unmeant);
         }
         let limit = engine.delete_policy().and_then(|policy| policy.limit)?;
@@ -291,6 +336,17 @@ impl Guard {
             }
         };
         too_many.then_some(WithheldReason::Limit(limit))
+    }
+
+    /// Why the run itself would delete nothing, though a dry run has listed what would go.
+    fn foretold(&self, engine: &Engine) -> Option<WithheldReason> {
+        if !self.asks.only_listed || engine.control.is_stopping() {
+            return None;
+        }
+        let refused = self.asks.refused.clone();
+        let refused = refused.map(|(message, hint)| WithheldReason::Refused { message, hint });
+        let extra = engine.counters.get(Counter::EntriesExtra) + self.gone;
+        refused.or_else(|| self.unmeant(extra))
     }
 
     /// What was withheld so far.
@@ -376,6 +432,13 @@ impl Engine {
         }
     }
 
+    /// A dry run says whether the run itself would want to hear that deletes are meant.
+    pub(crate) fn foretell_withheld(&self) {
+        if let Some(reason) = self.guard.foretold(self) {
+            self.withhold(&[], &reason);
+        }
+    }
+
     /// These names stay. What they keep from its place is an error of its own.
     pub(crate) fn withhold(&self, names: &[ExtraNames], reason: &WithheldReason) {
         if self.tell(|| Said::Withheld(names.to_vec(), reason.clone())) {
@@ -384,8 +447,9 @@ impl Engine {
         let mut withheld = lock(&self.guard.withheld);
         if withheld.is_none() {
             let (words, advice) = (reason.words(), reason.advice().to_owned());
-            let deleted = self.counters.get(Counter::EntriesDeleted);
-            self.monitor.event(&Event::Withheld { reason: words, advice, deleted });
+            let dry_run = self.spec.policy.dry_run;
+            let deleted = if dry_run { 0 } else { self.counters.get(Counter::EntriesDeleted) };
+            self.monitor.event(&Event::Withheld { reason: words, advice, deleted, dry_run });
         }
         let kept = withheld.get_or_insert_with(|| Withheld { reason: reason.clone(), entries: 0 });
         for extra in names {

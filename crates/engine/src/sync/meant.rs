@@ -63,7 +63,7 @@ pub(crate) fn refuse_unmeant(
         // The pass reports why it cannot be opened. If it can be then, it may have anything in it.
         Err(_) => return Ok(true),
     };
-    let asks = delete.is_some_and(|delete| !delete.meant) && !job.spec.policy.dry_run;
+    let asks = delete.is_some_and(|delete| !delete.meant);
     let copy = asks.then(|| source_name(root)).flatten();
     let filter = Filter::new(&job.spec.selection)
         .map_err(|e| Fatal::refused(e.to_string(), "correct the rule"))?;

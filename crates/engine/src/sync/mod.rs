@@ -12,7 +12,7 @@ mod trash;
 
 pub(crate) use changed::Following;
 pub(crate) use guard::{Asks, Guard, doubt, is_empty, refuse_missing_destination};
-pub use guard::{Withheld, WithheldReason};
+pub use guard::{OnTheWay, Withheld, WithheldReason};
 pub use inspect::Doubts;
 pub(crate) use inspect::{COARSE, Doubtful, SKEW, later};
 pub use meant::Unmeant;
