@@ -26,8 +26,9 @@ pub(crate) struct Channel {
     keys: Mutex<Option<(u32, Keys)>>,
     /// One meeting at a time.
     meeting: tokio::sync::Mutex<u32>,
-    /// Numbers of calls, and of what was told to all.
+    /// Numbers of calls, of outcomes and lines of the log, and of what was told to all.
     called: AtomicU64,
+    said: AtomicU64,
     told: AtomicU64,
 }
 
@@ -48,6 +49,7 @@ impl Channel {
             keys: Mutex::default(),
             meeting: tokio::sync::Mutex::new(0),
             called: AtomicU64::new(0),
+            said: AtomicU64::new(0),
             told: AtomicU64::new(0),
         }
     }
@@ -149,10 +151,11 @@ impl Channel {
         self.introduce(&call).await;
     }
 
-    /// A message of this mover with its code.
+    /// A message of this mover with its number and its code. The messages of one kind have to be sent in the order of their numbers.
     pub fn seal(&self, kind: Kind, body: &[u8]) -> Bytes {
         let Some((turn, keys)) = self.keys() else { return Bytes::new() };
-        keys.seal(kind, (self.id, turn), 0, body)
+        let number = self.said.fetch_add(1, Ordering::Relaxed) + 1;
+        keys.seal(kind, (self.id, turn), number, body)
     }
 
     /// What the coordinator has told all movers, once.

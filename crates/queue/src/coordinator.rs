@@ -24,7 +24,7 @@ use crate::message::{
     Reply,
 };
 use crate::offered::{Offered, Refused, put, refuse_others, take_over, unavailable};
-use crate::seal::{self, Kind, Purpose};
+use crate::seal::{self, Purpose};
 use crate::streams::{self, Names};
 
 /// More tasks than this wait for each other mover: then one may be taken ahead.
@@ -512,6 +512,11 @@ impl Shared {
         None
     }
 
+    /// Does not believe something that somebody would gain by. A person hears of it once.
+    fn refuse(&self, what: &str) {
+        self.tell_once(refuse(what));
+    }
+
     /// Puts something into the hands of the driver.
     fn say(&self, reported: Vec<Reported>, entries: usize) {
         lock(&self.said).extend(reported);
@@ -520,11 +525,12 @@ impl Shared {
     }
 
     /// Hears what movers have said, and nobody else.
-    fn hear_bundle(&self, bytes: &[u8]) -> Result<(), String> {
+    /// `place`: where the message is in the stream.
+    fn hear_bundle(&self, bytes: &[u8], place: u64) -> Result<(), String> {
         let envelope = seal::open(bytes);
-        let heard = envelope.as_ref().and_then(|e| lock(&self.keyring).hear(Kind::Outcome, e));
+        let heard = envelope.as_ref().and_then(|e| lock(&self.keyring).hear_outcome(e, place));
         let Some((by, bundle)) = heard else {
-            refuse("an outcome");
+            self.refuse("an outcome");
             return Ok(());
         };
         for message in message::unbundle(bundle)? {
@@ -532,7 +538,7 @@ impl Shared {
             if said.mover == by {
                 self.hear(said);
             } else {
-                refuse("an outcome in the name of another mover");
+                self.refuse("an outcome in the name of another mover");
             }
         }
         Ok(())
@@ -565,6 +571,9 @@ impl Shared {
                             |other| other.verify(&self.trust).err().unwrap_or_default(),
                         );
                         tracing::warn!(why, "somebody has replaced the offer of this job: refused");
+                        let words =
+                            "somebody has replaced the offer of this job at the broker: refused";
+                        self.tell_once(words.into());
                     }
                 }
             }

@@ -7,6 +7,7 @@
 mod bench;
 mod choice;
 mod encryption;
+mod forged;
 mod opinions;
 mod refusals;
 mod security;

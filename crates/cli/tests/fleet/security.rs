@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::bench::{Bench, NOBODY, is_root};
 
 /// A broker below `state`, once it answers.
-fn broker(bench: &Bench, state: &str, words: &str) -> Running {
+pub(crate) fn broker(bench: &Bench, state: &str, words: &str) -> Running {
     let words = format!("broker --state {state} {words}");
     let broker = bench.dmover.start(words.split_whitespace()).unwrap();
     assert!(broker.wait_for_stderr("answers at ", 1), "{}", broker.stderr_so_far());
@@ -19,12 +19,12 @@ fn broker(bench: &Bench, state: &str, words: &str) -> Running {
 }
 
 /// Ends a broker with its server.
-fn end(broker: Running) {
+pub(crate) fn end(broker: Running) {
     broker.signal(Signal::TERM);
     broker.finish().unwrap();
 }
 
-fn call_mover(bench: &Bench, words: &str) -> Running {
+pub(crate) fn call_mover(bench: &Bench, words: &str) -> Running {
     let words = format!("mover {words}");
     let mover = bench.dmover.start(words.split_whitespace()).unwrap();
     assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
@@ -225,7 +225,7 @@ fn a_mover_of_root_stays_away_from_a_broker_that_lets_anybody_in() {
 }
 
 /// Makes a key pair for a state directory, as dmover would. Answers the public key.
-fn make_key(bench: &Bench, state: &str) -> String {
+pub(crate) fn make_key(bench: &Bench, state: &str) -> String {
     // The forms of NATS: a prefix, 32 bytes and a checksum, in base32.
     let script = r#"umask 077; mkdir -p "$1"; python3 - "$1" <<'E'
 import base64, binascii, os, subprocess, sys
@@ -244,13 +244,13 @@ E"#;
 }
 
 /// A server at which alice and bob can say anything. The job and its movers are alice's.
-struct Strangers {
-    bench: Bench,
+pub(crate) struct Strangers {
+    pub bench: Bench,
     broker: NatsServer,
 }
 
 impl Strangers {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bench = Bench::new();
         bench.sh("mkdir source; seq 9 | (cd source; xargs touch)");
         let alice = make_key(&bench, "alice");
@@ -261,11 +261,11 @@ impl Strangers {
     }
 
     /// What leads to the broker.
-    fn way(&self) -> String {
+    pub(crate) fn way(&self) -> String {
         format!("--insecure --broker {} --credentials alice/identity.key", self.broker.url())
     }
 
-    fn bob(&self) -> NatsClient {
+    pub(crate) fn bob(&self) -> NatsClient {
         NatsClient::connect(self.broker.address(), Some(("bob", "b"))).unwrap()
     }
 

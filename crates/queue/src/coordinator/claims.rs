@@ -7,7 +7,6 @@ use dmover_plan::opinions::Opinions;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::meeting::refuse;
 use super::{Issued, PLENTY, Piece, Shared, lock};
 use crate::message::{OutcomeMessage, Reply};
 
@@ -145,7 +144,7 @@ impl Shared {
         let facts = known.get(facts as usize..).unwrap_or_default().to_vec();
         let Granted { gone, others, forged, .. } = granted;
         if !forged.is_empty() {
-            refuse("a task");
+            self.refuse("a task");
         }
         Reply::Granted { gone, others, facts, spare, forged }
     }

@@ -20,7 +20,17 @@ struct Known {
     /// The keys of the last two meetings: what was said before the last one may still be on its way.
     keys: Vec<(u32, Keys)>,
     window: Window,
+    last: Last,
     heard_ms: u64,
+}
+
+/// The last messages of a mover that need no answer. A mover numbers them and sends one after the other.
+#[derive(Debug, Default, Clone, Copy)]
+struct Last {
+    outcome: u64,
+    /// The place of that outcome in its stream.
+    place: u64,
+    log: u64,
 }
 
 /// Movers that have proved who they are.
@@ -72,7 +82,9 @@ impl Keyring {
         if self.0.len() > MANY {
             self.0.retain(|_, known| now_ms < known.heard_ms + FORGOTTEN_MS);
         }
-        let before = self.0.remove(&mover).and_then(|known| known.keys.into_iter().next());
+        let before = self.0.remove(&mover);
+        let last = before.as_ref().map(|known| known.last).unwrap_or_default();
+        let before = before.and_then(|known| known.keys.into_iter().next());
         let known = Known {
             info,
             turn,
@@ -80,6 +92,7 @@ impl Keyring {
             answer: answer.clone(),
             keys: std::iter::once((turn, keys)).chain(before).collect(),
             window: Window::default(),
+            last,
             heard_ms: now_ms,
         };
         self.0.insert(mover, known);
@@ -103,12 +116,44 @@ impl Keyring {
         Ok(keys.clone())
     }
 
-    /// What a mover has said without a number, if it is said by the one that it names.
-    pub fn hear<'a>(&self, kind: Kind, envelope: &Envelope<'a>) -> Option<(MoverId, &'a [u8])> {
+    /// What was sealed, if the mover that it names has sealed it, and what that mover has said last.
+    fn find<'a>(&mut self, kind: Kind, envelope: &Envelope<'a>) -> Option<(Sealed<'a>, &mut Last)> {
         let Envelope::Sealed(sealed) = envelope else { return None };
-        let known = self.0.get(&sealed.mover)?;
+        let known = self.0.get_mut(&sealed.mover)?;
         let (_, keys) = known.keys.iter().find(|(turn, _)| *turn == sealed.turn)?;
-        keys.fits(kind, sealed).then_some((sealed.mover, sealed.body))
+        keys.fits(kind, sealed).then_some((*sealed, &mut known.last))
+    }
+
+    /// An outcome, if the mover that it names has said it. `place`: where it is in its stream. The broker delivers a message again
+    /// from its old place. A copy of it in a later place is a replay.
+    pub fn hear_outcome<'a>(
+        &mut self,
+        envelope: &Envelope<'a>,
+        place: u64,
+    ) -> Option<(MoverId, &'a [u8])> {
+        let (sealed, last) = self.find(Kind::Outcome, envelope)?;
+        if place > last.place {
+            if sealed.number <= last.outcome {
+                return None;
+            }
+            (last.outcome, last.place) = (sealed.number, place);
+        }
+        Some((sealed.mover, sealed.body))
+    }
+
+    /// Lines of a log, if the mover that they name has said them, for the first time.
+    pub fn hear_log<'a>(&mut self, envelope: &Envelope<'a>) -> Option<&'a [u8]> {
+        let (sealed, last) = self.find(Kind::Log, envelope)?;
+        if sealed.number <= last.log {
+            return None;
+        }
+        last.log = sealed.number;
+        Some(sealed.body)
+    }
+
+    /// The stream of outcomes was made again: its places begin with 1.
+    pub fn forget_places(&mut self) {
+        self.0.values_mut().for_each(|known| known.last.place = 0);
     }
 }
 
@@ -160,18 +205,29 @@ mod tests {
         assert_eq!(call(&mut keyring, &one, (1, 1), 1), Err(Refusal::Forged), "replayed");
         assert_eq!(call(&mut keyring, &two, (1, 1), 2), Err(Refusal::Forged), "another mover");
         assert_eq!(call(&mut keyring, &one, (9, 1), 2), Err(Refusal::Stranger));
-        let outcome = |keyring: &Keyring, keys: &Keys, from| {
-            let bytes = keys.seal(Kind::Outcome, from, 0, b"outcome");
-            keyring.hear(Kind::Outcome, &open(&bytes).unwrap()).map(|(mover, _)| mover)
+        let outcome = |keyring: &mut Keyring, keys: &Keys, from, number, place| {
+            let bytes = keys.seal(Kind::Outcome, from, number, b"outcome");
+            keyring.hear_outcome(&open(&bytes).unwrap(), place).map(|(mover, _)| mover)
         };
-        assert_eq!(outcome(&keyring, &one, (1, 1)), Some(1));
-        assert_eq!(outcome(&keyring, &two, (1, 1)), None, "another mover");
-        assert_eq!(keyring.hear(Kind::Outcome, &Envelope::Plain(b"outcome")), None);
+        assert_eq!(outcome(&mut keyring, &one, (1, 1), 1, 1), Some(1));
+        assert_eq!(outcome(&mut keyring, &two, (1, 1), 2, 2), None, "another mover");
+        assert_eq!(keyring.hear_outcome(&Envelope::Plain(b"outcome"), 3), None);
+        assert_eq!(outcome(&mut keyring, &one, (1, 1), 1, 1), Some(1), "delivered again");
+        assert_eq!(outcome(&mut keyring, &one, (1, 1), 1, 4), None, "replayed");
+        assert_eq!(outcome(&mut keyring, &one, (1, 1), 2, 5), Some(1));
+        keyring.forget_places();
+        assert_eq!(outcome(&mut keyring, &one, (1, 1), 2, 1), None, "replayed into a new stream");
+        assert_eq!(outcome(&mut keyring, &one, (1, 1), 3, 2), Some(1));
+        let line = one.seal(Kind::Log, (1, 1), 1, b"line");
+        assert_eq!(keyring.hear_log(&open(&line).unwrap()), Some(&b"line"[..]));
+        assert_eq!(keyring.hear_log(&open(&line).unwrap()), None, "replayed");
         // It meets the coordinator again: calls are heard with the new keys alone, outcomes with those before as well.
         let again = meet(&mut keyring, 1, 2);
         assert_eq!(call(&mut keyring, &one, (1, 1), 3), Err(Refusal::Forged));
         assert_eq!(call(&mut keyring, &again, (1, 2), 1), Ok(()));
-        assert_eq!(outcome(&keyring, &one, (1, 1)), Some(1));
+        assert_eq!(outcome(&mut keyring, &one, (1, 1), 4, 3), Some(1));
+        assert_eq!(outcome(&mut keyring, &again, (1, 2), 4, 4), None, "numbers go on");
+        assert_eq!(outcome(&mut keyring, &again, (1, 2), 5, 5), Some(1));
         assert!(matches!(keyring.look(1, 1, b"old"), Met::Late), "an old hello");
     }
 }

@@ -12,7 +12,7 @@ use super::{Shared, lock};
 use crate::link::decode_or_log;
 use crate::message::{self, LogMessage, TaskMessage};
 use crate::offered::Refused;
-use crate::seal::{self, Kind};
+use crate::seal;
 use crate::streams;
 
 /// What movers said and the coordinator has not heard: beyond so many entries they wait.
@@ -99,7 +99,8 @@ async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
     let mut messages = stream.messages().await.map_err(|error| error.to_string())?;
     while let Some(message) = messages.next().await {
         let message = message.map_err(|error| error.to_string())?;
-        if let Err(error) = shared.hear_bundle(&message.payload) {
+        let place = message.info().map_or(0, |info| info.stream_sequence);
+        if let Err(error) = shared.hear_bundle(&message.payload, place) {
             // What cannot be read is lost, and the job must not wait for it for ever.
             let why = format!("what a mover has said of a task cannot be read: {error}");
             let hint = "please report this as a fault of dmover; without --broker it may work";
@@ -125,8 +126,8 @@ pub(super) async fn hear_logs(shared: Arc<Shared>) {
         let Ok(message) = tokio::time::timeout(LOOK_EVERY, said.next()).await else { continue };
         let Some(message) = message else { return };
         let envelope = seal::open(&message.payload);
-        let heard = envelope.as_ref().and_then(|e| lock(&shared.keyring).hear(Kind::Log, e));
-        let Some((_, body)) = heard else {
+        let heard = envelope.as_ref().and_then(|e| lock(&shared.keyring).hear_log(e));
+        let Some(body) = heard else {
             refuse("a line of a log");
             continue;
         };
@@ -232,6 +233,7 @@ async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
             }
             tracing::warn!("the broker has forgotten the streams of the job; making them again");
             streams::make(&shared.link.jetstream, names).await.map_err(|e| e.to_string())?;
+            lock(&shared.keyring).forget_places();
             true
         }
     };

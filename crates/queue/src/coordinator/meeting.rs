@@ -10,9 +10,11 @@ use crate::link::decode_or_log;
 use crate::message::{self, Call, Reply};
 use crate::seal::{self, Envelope, Keys, Kind, PING, Purpose, Sealed, Signed};
 
-/// Logs that something was not believed.
-pub(super) fn refuse(what: &str) {
-    tracing::warn!("refused {what}, which no mover of this job has said: forged or replayed");
+/// Logs that something was not believed. Answers the words.
+pub(super) fn refuse(what: &str) -> String {
+    let words = format!("refused {what}, which no mover of this job has said: forged or replayed");
+    tracing::warn!("{words}");
+    words
 }
 
 /// Answers movers until the end.
