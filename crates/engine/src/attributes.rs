@@ -2,7 +2,7 @@
 //! the order that keeps it (owner, attributes, ACL, capability, mode, times, flags).
 use dmover_model::{
     Attribute, EntryError, EntryKind, ErrorClass, LossKind, Metadata, Note, Operation, PathBytes,
-    Side, Timestamp,
+    Side, Timestamp, Verb,
 };
 use dmover_plan::acl;
 use dmover_sys::flags::{self, Flags, Project};
@@ -382,7 +382,9 @@ impl Engine {
         if gid != now.gid && uid != now.uid {
             let _ = set::owner(object.fd, None, Some(gid));
         }
-        if self.spec.policy.demanded.has(Attribute::Owner) {
+        // A comparison tells what it finds after a repair.
+        let compares = self.spec.verb == Verb::Verify;
+        if !compares && self.spec.policy.demanded.has(Attribute::Owner) {
             self.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
         } else {
             self.note(Note::OwnerNotKept, object.path);

@@ -15,9 +15,11 @@ use std::cell::RefCell;
 use crate::capability::Facts;
 use crate::context::{Engine, entry_error};
 use crate::queue::Lease;
+use gaps::{Gaps, run_at};
 use pipe::Pipe;
 
 mod compare;
+mod gaps;
 mod patch;
 mod pipe;
 mod side;
@@ -51,8 +53,32 @@ pub(crate) struct Reading<'a> {
     pub source: (BorrowedFd<'a>, &'a Facts),
     /// Past the page cache.
     pub direct: bool,
+    /// What the file system calls a hole is not read.
+    pub skips_holes: bool,
     pub path: &'a dyn Fn() -> PathBytes,
     pub lease: &'a Lease,
+}
+
+impl<'a> Reading<'a> {
+    fn gaps(&self, range: ByteRange) -> Gaps<'a> {
+        Gaps::new(self.skips_holes.then_some(self.source.0), range)
+    }
+}
+
+/// Some content.
+pub(crate) enum Run<'a> {
+    Bytes(&'a [u8]),
+    /// So many zeroes, which a hole stands for.
+    Zeroes(u64),
+}
+
+impl Run<'_> {
+    pub fn feed(&self, pieces: &mut Pieces) {
+        match self {
+            Self::Bytes(bytes) => pieces.update(bytes),
+            Self::Zeroes(length) => pieces.zeroes(*length),
+        }
+    }
 }
 
 fn shrunk(path: &dyn Fn() -> PathBytes) -> EntryError {
@@ -96,6 +122,8 @@ pub(crate) enum Holes {
 
 /// Zeroes are looked for in pieces of this size: the block size of the usual file systems.
 const PIECE: usize = 4096;
+/// So many zeroes of a hole go into a digest before a stop is heard.
+const ZEROES_AT_ONCE: u64 = 16 << 20;
 /// One call of copy_file_range(2): large enough that the call does not count, small enough that a
 /// stop is heard soon.
 const KERNEL_BLOCK: u64 = 8 << 20;
@@ -200,11 +228,10 @@ impl Engine {
 
     /// A hole counts as the zeroes that it stands for, and may be large.
     fn feed_zeroes(&self, transfer: Transfer<'_>, mut length: u64) -> Result<(), EntryError> {
-        const STEP: u64 = 16 << 20;
         let Some(tap) = transfer.tap else { return Ok(()) };
         while length > 0 {
             self.check_running(transfer)?;
-            let now = length.min(STEP);
+            let now = length.min(ZEROES_AT_ONCE);
             tap.borrow_mut().zeroes(now);
             transfer.lease.extend();
             length -= now;
@@ -225,27 +252,43 @@ impl Engine {
         let reading = Reading {
             source: (transfer.source, transfer.source_facts),
             direct: false,
+            skips_holes: false,
             path: transfer.source_path,
             lease: transfer.lease,
         };
         let range = ByteRange { start: 0, end: size };
-        self.read_range(reading, range, &mut tools.buffer, &mut |bytes| transfer.feed(bytes))
+        let mut feed = |run: Run<'_>| {
+            if let Some(tap) = transfer.tap {
+                run.feed(&mut tap.borrow_mut());
+            }
+        };
+        self.read_range(reading, range, &mut tools.buffer, &mut feed)
     }
 
     /// Reads a range that is not written anywhere, block by block.
     pub(crate) fn read_range(
         &self,
-        Reading { source, direct, path, lease }: Reading<'_>,
+        reading: Reading<'_>,
         range: ByteRange,
         buffer: &mut [u8],
-        take: &mut dyn FnMut(&[u8]),
+        take: &mut dyn FnMut(Run<'_>),
     ) -> Result<(), EntryError> {
+        let Reading { source, direct, path, lease, .. } = reading;
+        let mut gaps = reading.gaps(range);
         let mut reader = Reader::new(self, source, direct, range.start, path);
         let mut at = range.start;
         while at < range.end {
             self.check_held(lease, (Side::Source, Operation::Read), path)?;
+            let (end, is_hole) = run_at(&mut gaps, at);
+            if is_hole {
+                let length = (end - at).min(ZEROES_AT_ONCE);
+                take(Run::Zeroes(length));
+                self.account_read(lease, length);
+                at += length;
+                continue;
+            }
             let most = self.limits.block_bytes(buffer.len()) as u64;
-            let left = (range.end - at).min(most) as usize;
+            let left = (end - at).min(most) as usize;
             self.limits.bytes(left as u64, &self.control);
             // A direct read takes whole blocks; what it reads beyond the range is not used.
             let whole = left.next_multiple_of(PAGE as usize).min(buffer.len());
@@ -254,7 +297,7 @@ impl Engine {
             if read == 0 {
                 return Err(shrunk(path));
             }
-            take(&buffer[..read]);
+            take(Run::Bytes(&buffer[..read]));
             self.account_read(lease, read as u64);
             at += read as u64;
         }

@@ -118,7 +118,9 @@ impl Engine {
         let is_there = |name: &[u8]| there.iter().flatten().any(|other| other.name == name);
         let counts = |named: &NamedDigest| self.xattr_counts(&named.name, is_there(&named.name));
         let mut settable = wanted.clone();
-        settable.iter_mut().for_each(|all| all.retain(counts));
+        if let Some(all) = &mut settable {
+            all.retain(counts);
+        }
         note(DifferenceKind::Xattr, differ(settable.as_ref(), there.as_ref()));
         note(DifferenceKind::Acl, differ(recorded.acls.as_ref(), found.acls.as_ref()));
         note(DifferenceKind::Project, differ(recorded.project.as_ref(), found.project.as_ref()));

@@ -351,11 +351,12 @@ impl Mover<'_> {
         let mut pieces = Pieces::new(shape, range.start);
         let wanted = ByteRange { start: start + range.start, end: start + range.end };
         let direct = engine.way_to_read(content, wanted, shown)?;
-        let reading = Reading { source: content.held(), direct, path: shown, lease: self.lease };
+        let (lease, skips_holes) = (self.lease, engine.skips_holes(content));
+        let reading = Reading { source: content.held(), direct, skips_holes, path: shown, lease };
         let block =
             if direct { self.tools.buffer.len() } else { self.tools.buffer.len().min(BLOCK) };
         let buffer = &mut self.tools.buffer[..block];
-        engine.read_range(reading, wanted, buffer, &mut |bytes| pieces.update(bytes))?;
+        engine.read_range(reading, wanted, buffer, &mut |run| run.feed(&mut pieces))?;
         Ok(pieces.finish())
     }
 

@@ -7,6 +7,7 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 mod flushes;
+mod holes;
 mod manifests;
 mod privilege;
 mod read_back;

@@ -3,7 +3,7 @@ use dmover_model::{ByteRange, EntryError, Operation, Side};
 use dmover_sys::buffer::PAGE;
 
 use super::side::Reader;
-use super::{Reading, shrunk};
+use super::{Reading, run_at, shrunk};
 use crate::context::Engine;
 use crate::verify::at_destination;
 
@@ -30,22 +30,39 @@ impl Engine {
         let mut readers = [one, other].map(|reading| {
             Reader::new(self, reading.source, reading.direct, range.start, reading.path)
         });
+        let mut gaps = [one, other].map(|reading| reading.gaps(range));
         let mut ranges = Ranges::default();
         let mut at = range.start;
         while at < range.end {
             self.check_held(one.lease, (Side::Source, Operation::Read), one.path)?;
-            let wanted = (range.end - at).min(half as u64) as usize;
+            let [(first_end, first_is_hole), (second_end, second_is_hole)] =
+                gaps.each_mut().map(|gaps| run_at(gaps, at));
+            let end = first_end.min(second_end);
+            if first_is_hole && second_is_hole {
+                one.lease.extend();
+                at = end;
+                continue;
+            }
+            let wanted = (end - at).min(half as u64) as usize;
             let wanted = self.limits.block_bytes(wanted);
-            // Both sides are read.
-            self.limits.bytes(2 * wanted as u64, &self.control);
+            let sides_read = 2 - u64::from(first_is_hole) - u64::from(second_is_hole);
+            self.limits.bytes(sides_read * wanted as u64, &self.control);
             let [first, second] = &mut readers;
-            read_all(first, left, at, wanted, one.direct)
-                .and_then(|read| if read { Ok(()) } else { Err(shrunk(one.path)) })?;
-            let read = read_all(second, right, at, wanted, other.direct)
-                .and_then(|read| if read { Ok(()) } else { Err(shrunk(other.path)) });
-            read.map_err(at_destination)?;
+            if first_is_hole {
+                left[..wanted].fill(0);
+            } else if !read_all(first, left, at, wanted, one.direct)? {
+                return Err(shrunk(one.path));
+            }
+            if second_is_hole {
+                right[..wanted].fill(0);
+            } else {
+                let read = read_all(second, right, at, wanted, other.direct);
+                let read =
+                    read.and_then(|read| if read { Ok(()) } else { Err(shrunk(other.path)) });
+                read.map_err(at_destination)?;
+            }
             compare_blocks(&left[..wanted], &right[..wanted], at, &mut ranges);
-            self.account_read(one.lease, 2 * wanted as u64);
+            self.account_read(one.lease, sides_read * wanted as u64);
             at += wanted as u64;
         }
         for reader in &mut readers {

@@ -191,8 +191,20 @@ impl Mover<'_> {
         let other = engine.way_to_read(destination, range, &shown)?;
         let lease = self.lease;
         let readings = [
-            Reading { source: source.held(), direct: one, path: &source_shown, lease },
-            Reading { source: destination.held(), direct: other, path: &shown, lease },
+            Reading {
+                source: source.held(),
+                direct: one,
+                skips_holes: engine.skips_holes(source),
+                path: &source_shown,
+                lease,
+            },
+            Reading {
+                source: destination.held(),
+                direct: other,
+                skips_holes: engine.skips_holes(destination),
+                path: &shown,
+                lease,
+            },
         ];
         let ranges = engine.compare_bytes(readings, range, &mut self.tools.buffer)?;
         engine.check_unchanged(&source.facts, &source.fd, &source.metadata, &source_shown)?;

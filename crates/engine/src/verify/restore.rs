@@ -153,8 +153,14 @@ impl Mover<'_> {
             (engine.way_to_read(&one, range, &shown)?, engine.way_to_read(&other, range, &shown)?);
         let lease = self.lease;
         let readings = [
-            Reading { source: one.held(), direct: first, path: &shown, lease },
-            Reading { source: other.held(), direct: second, path: &shown, lease },
+            Reading { source: one.held(), direct: first, skips_holes: false, path: &shown, lease },
+            Reading {
+                source: other.held(),
+                direct: second,
+                skips_holes: false,
+                path: &shown,
+                lease,
+            },
         ];
         Ok(engine.compare_bytes(readings, range, &mut self.tools.buffer)?.is_empty())
     }
