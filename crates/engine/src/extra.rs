@@ -236,7 +236,7 @@ impl Mover<'_> {
         name: &Name,
         found: &Metadata,
     ) -> bool {
-        let below = at.components().fold(level.path.clone(), |path, part| path.join(part));
+        let below = level.path.join_path(at);
         self.engine.filter.admits(below.join(name.as_bytes()).as_bytes(), found)
     }
 

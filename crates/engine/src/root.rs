@@ -65,7 +65,7 @@ impl Root {
             return self.in_manifest.clone();
         }
         let below = if name.is_empty() { directory.clone() } else { directory.join(name) };
-        below.components().fold(self.in_manifest.clone(), |path, name| path.join(name))
+        self.in_manifest.join_path(&below)
     }
 
     /// An entry of the source as a person would type it.

@@ -75,12 +75,22 @@ impl TreePath {
     #[must_use]
     pub fn join(&self, name: &[u8]) -> Self {
         debug_assert!(check_component(name).is_ok());
-        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
+        self.join_bytes(name)
+    }
+
+    /// The path of what lies at `below` in this directory.
+    #[must_use]
+    pub fn join_path(&self, below: &Self) -> Self {
+        if below.is_root() { self.clone() } else { self.join_bytes(&below.0) }
+    }
+
+    fn join_bytes(&self, below: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + below.len());
         bytes.extend_from_slice(&self.0);
         if !bytes.is_empty() {
             bytes.push(b'/');
         }
-        bytes.extend_from_slice(name);
+        bytes.extend_from_slice(below);
         Self(bytes)
     }
 
@@ -218,6 +228,14 @@ mod tests {
             assert!(TreePath::new(bad.as_bytes()).is_err(), "{bad:?} was accepted");
         }
         assert!(serde_json::from_str::<TreePath>("\"a/%2e%2e/b\"").is_err());
+    }
+
+    #[test]
+    fn paths_are_put_together() {
+        let path = |bytes: &[u8]| TreePath::new(bytes).unwrap();
+        assert_eq!(path(b"a/b").join_path(&path(b"c/d")), path(b"a/b/c/d"));
+        assert_eq!(TreePath::root().join_path(&path(b"c")), path(b"c"));
+        assert_eq!(path(b"a").join_path(&TreePath::root()), path(b"a"));
     }
 
     #[test]

@@ -307,6 +307,27 @@ fn trash_keeps_what_would_be_deleted() {
     bench.dmover("sync --yes --delete --trash elsewhere/t a b").expect_code(2);
 }
 
+/// A tree of 5,000 levels took minutes: each directory was reached level by level.
+#[test]
+fn a_deep_tree_goes_into_the_trash_with_few_calls() {
+    const DEPTH: usize = 300;
+    let bench = Bench::new();
+    bench.sh(&format!(
+        "mkdir a b; echo 1 | tee a/f > b/f; cd b; d=x; for i in $(seq {DEPTH}); do d=$d/d; done
+        mkdir -p $d; find x -type d -exec touch {{}}/f \\;; cp -a x ../saved"
+    ));
+    let log = bench.at("log").to_str().unwrap().to_owned();
+    let bench = bench.with(|dmover| dmover.wrapped(["strace", "-f", "-c", "-o", &log]));
+    bench.sync("--delete --trash trash a b", 0);
+    bench.sh("diff -r saved trash/*/x; test ! -e b/x");
+    let text = bench.read("log");
+    for name in ["mkdirat", "openat2"] {
+        let line = text.lines().find(|line| line.trim_end().ends_with(&format!(" {name}")));
+        let calls: usize = line.unwrap().split_whitespace().nth(3).unwrap().parse().unwrap();
+        assert!(calls < 20 * DEPTH, "{name}: {text}");
+    }
+}
+
 #[test]
 fn trash_in_a_destination_that_the_first_pass_makes() {
     let bench = Bench::new();

@@ -53,7 +53,7 @@ impl Engine {
             return;
         }
         let at = &extra.directory;
-        let place = extra.below.components().fold(at.path.clone(), |path, part| path.join(part));
+        let place = at.path.join_path(&extra.below);
         extra.names.retain(|name| {
             let path = self.destination_path(at.root, &place, name.name.as_bytes());
             name.kind != EntryKind::Directory || !held.contains(&path)
@@ -299,7 +299,7 @@ impl Mover<'_> {
         }
         let at = &extra.directory;
         let root = engine.root(at.root)?;
-        let place = extra.below.components().fold(at.path.clone(), |path, part| path.join(part));
+        let place = at.path.join_path(&extra.below);
         let shown = |name: &Name| root.destination_path(&place, name.as_bytes());
         let Some(target) = engine.open_target(&root, &place, extra.holder)? else { return Ok(()) };
         // Whatever holds the names may be back at the source, and then they are not extra any more.

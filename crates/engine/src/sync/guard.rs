@@ -426,8 +426,7 @@ impl Engine {
             && let Some(name) = extra.names.first()
         {
             let at = &extra.directory;
-            let place =
-                extra.below.components().fold(at.path.clone(), |path, part| path.join(part));
+            let place = at.path.join_path(&extra.below);
             *example = self.destination_path(at.root, &place, name.name.as_bytes());
         }
     }

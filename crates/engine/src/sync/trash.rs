@@ -153,10 +153,22 @@ impl Trash {
 
     /// The directory for names of `place`, made closed to everybody else.
     fn directory(&self, place: &TreePath) -> Result<OwnedFd> {
-        let mut current = self.run()?;
-        for part in place.components() {
-            make(&current, part)?;
-            current = path::open_directory_at(&current, part)?;
+        let run = self.run()?;
+        // Names of a deep tree go one directory after the other: what is there already costs one call, not one for each level.
+        let mut at = place.as_bytes();
+        let mut current = loop {
+            match path::open_directory_below(&run, at) {
+                Err(Errno::NOENT) if !at.is_empty() => {
+                    at = &at[..at.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
+                }
+                opened => break opened?,
+            }
+        };
+        for part in place.as_bytes()[at.len()..].split(|byte| *byte == b'/') {
+            if !part.is_empty() {
+                make(&current, part)?;
+                current = path::open_directory_at(&current, part)?;
+            }
         }
         Ok(current)
     }
