@@ -170,6 +170,7 @@ impl Engine {
             bounds: parts.bounds,
             desk: parts.desk,
             forbidden: RwLock::default(),
+            forbidden_births: RwLock::default(),
         })
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Facts {
     finest_step_ns: Finest,
     /// A file system without storage, such as proc: sizes there mean nothing.
     pub pseudo: bool,
+    /// It shows what other file systems hold.
+    pub layered: bool,
     /// Names that differ only in case are the same.
     pub case_insensitive: bool,
     /// A server decides: it may give new entries another owner than the process has (root squash), and
@@ -163,6 +165,7 @@ impl CapabilityCache {
             let name = stat::file_system_name(magic);
             Arc::new(Facts {
                 pseudo: stat::is_pseudo(name),
+                layered: name == Some("overlay"),
                 case_insensitive: matches!(name, Some("vfat" | "exfat" | "ntfs" | "cifs")),
                 remote: matches!(name, Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs")),
                 local: matches!(name, Some("ext4" | "xfs" | "btrfs" | "tmpfs")),

@@ -190,6 +190,8 @@ pub struct Engine {
     pub(crate) desk: Option<Arc<dyn Desk>>,
     /// Identities of the destination roots, never to be entered as a source.
     pub(crate) forbidden: RwLock<HashSet<Identity>>,
+    /// What an overlay keeps of them: the end of the inode number and the time of birth.
+    pub(crate) forbidden_births: RwLock<HashSet<(u32, (i64, u32))>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -431,9 +433,29 @@ impl Engine {
         self.forbidden.write().unwrap_or_else(PoisonError::into_inner).insert(identity);
     }
 
+    /// The same through an overlay, which gives its directories another device. Layers that its options do not name are
+    /// known by this alone.
+    pub(crate) fn forbid_in_layers(&self, directory: &dmover_sys::OwnedFd) {
+        if let Some(birth) = birth_of(directory) {
+            self.forbidden_births.write().unwrap_or_else(PoisonError::into_inner).insert(birth);
+        }
+    }
+
+    /// Whether an overlay shows a directory of the destination here, or the destination is an overlay that writes here.
+    pub(crate) fn is_forbidden_in_layers(&self, directory: &dmover_sys::OwnedFd) -> bool {
+        let known = || self.forbidden_births.read().unwrap_or_else(PoisonError::into_inner);
+        birth_of(directory).is_some_and(|birth| known().contains(&birth))
+    }
+
     pub(crate) fn is_forbidden(&self, identity: Identity) -> bool {
         self.forbidden.read().unwrap_or_else(PoisonError::into_inner).contains(&identity)
     }
+}
+
+/// The number without the bits that an overlay adds to tell layers apart, and the time of birth.
+fn birth_of(directory: &dmover_sys::OwnedFd) -> Option<(u32, (i64, u32))> {
+    let (found, birth) = stat::stat_born_at(directory, b"").ok()?;
+    Some((found.inode as u32, birth?))
 }
 
 /// An error of a system call on an entry.

@@ -503,7 +503,10 @@ impl Mover<'_> {
         };
         let fd = opened.map_err(|e| entry_error(Side::Source, Operation::Open, shown(), e))?;
         let source = engine.source_directory(fd, shown)?;
+        let target = level.target.as_ref();
+        let layered = source.facts.layered || target.is_some_and(|target| target.facts.layered);
         let inside = engine.is_forbidden(source.metadata.identity)
+            || (layered && engine.is_forbidden_in_layers(&source.fd))
             || (engine.follows_links() && engine.lies_in_destination(&source.fd));
         if inside {
             let words = "the destination lies inside the source";

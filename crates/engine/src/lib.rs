@@ -45,6 +45,7 @@ mod mounts;
 mod mover;
 mod narrow;
 mod other;
+mod overlaps;
 mod pace;
 mod project;
 pub mod queue;

@@ -3,9 +3,7 @@ use dmover_model::{
     EntryKind, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, RangeCopy, RootId,
     TargetMode, TreePath,
 };
-use dmover_plan::overlap::{
-    self, Between, Ends, FileSystemPath, MountLine, on_file_system, parse_mountinfo,
-};
+use dmover_plan::overlap::{self, Between, Ends};
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -18,6 +16,7 @@ use crate::bounds::Bounds;
 use crate::error::Fatal;
 use crate::file::past_leases;
 use crate::mounts::MountTable;
+use crate::overlaps::{self, Overlap};
 
 /// One end of a root: a pinned directory and a name in it, or the pinned directory itself.
 #[derive(Debug)]
@@ -628,32 +627,31 @@ impl Resolver<'_> {
 
     /// The destination must not lie inside the source nor contain it, whatever mount it is seen by.
     fn check_overlap(&self, source: &Argument, target: &Argument) -> Result<(), Fatal> {
-        let mounts = parse_mountinfo(&mount::mountinfo());
         let source_dir = source
             .open_directory()
             .map_err(|e| refuse_errno(&source.display, "read", e, "check the path"))?;
         let source_path = mount::path_of(&source_dir).unwrap_or_else(|| source.canonical.clone());
-        let one = self.spec.selection.one_file_system;
-        let from = place(&source_dir, &source_path, &mounts);
         let entered = target.open_directory().ok();
         let to_path = entered.as_ref().and_then(mount::path_of);
         let to_path = to_path.unwrap_or_else(|| target.canonical.clone());
+        let from = (&source_dir, source_path.as_path());
         // An existing destination may be a mount of its own.
-        let to = place(entered.as_ref().unwrap_or(&target.parent), &to_path, &mounts);
-        let same_device = from.as_ref().zip(to.as_ref()).is_some_and(|(a, b)| a.device == b.device);
-        let inside_by_name = to_path.starts_with(&source_path) && (same_device || !one);
-        let inside = from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from.contains(to));
-        if inside || inside_by_name {
-            let what = format!("lies inside the source '{}'", source.display.to_path().display());
-            let hint = "choose a destination outside the source";
-            return Err(refuse(&target.display, &what, hint));
+        let to = (entered.as_ref().unwrap_or(&target.parent), to_path.as_path());
+        let one = self.spec.selection.one_file_system;
+        let Some(Overlap { is_inside, layer }) = overlaps::find(from, to, one) else {
+            return Ok(());
+        };
+        let (how, hint) = if is_inside {
+            ("lies inside", "choose a destination outside the source")
+        } else {
+            ("contains", "choose a destination beside the source")
+        };
+        let mut what = format!("{how} the source '{}'", source.display.to_path().display());
+        if let Some(point) = layer {
+            let point = point.display();
+            what.push_str(&format!(", by way of a layer of the overlay mounted on '{point}'"));
         }
-        let around = from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| to.contains(from));
-        if around || source_path.starts_with(&to_path) {
-            let what = format!("contains the source '{}'", source.display.to_path().display());
-            return Err(refuse(&target.display, &what, "choose a destination beside the source"));
-        }
-        Ok(())
+        Err(refuse(&target.display, &what, hint))
     }
 
     /// Pins the source, where possible through a mount of its own that never touches access times. `follow`: also what
@@ -700,14 +698,4 @@ fn is_same_entry(one: &Argument, other: &Argument) -> bool {
     let directory = |of: &Argument| stat::stat_fd(&of.parent).ok().map(|at| (at.device, at.inode));
     let (first, second) = (directory(one), directory(other));
     one.name == other.name && (first == second || first.is_none() || second.is_none())
-}
-
-pub(crate) fn place(
-    object: &OwnedFd,
-    canonical: &Path,
-    mounts: &[MountLine],
-) -> Option<FileSystemPath> {
-    let id = stat::mount_id(object)?;
-    let device = stat::stat_fd(object).ok()?.device;
-    on_file_system(canonical, mounts.iter().find(|m| m.id == id)?, device)
 }

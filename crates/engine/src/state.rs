@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::driver::JobList;
 use crate::error::Fatal;
-use crate::root::{Placement, canonical_paths, place};
+use crate::overlaps::place;
+use crate::root::{Placement, canonical_paths};
 
 mod destination;
 mod files;

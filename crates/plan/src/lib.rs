@@ -15,6 +15,7 @@ pub mod itemize;
 pub mod leases;
 pub mod opinions;
 pub mod overlap;
+pub mod overlay;
 pub mod pending;
 pub mod rate;
 pub mod retention;

@@ -33,6 +33,8 @@ pub struct MountLine {
     pub file_system: String,
     /// What was mounted: a device, or what a file server calls it.
     pub source: String,
+    /// Options of the file system, as mountinfo has them.
+    pub options: Vec<u8>,
 }
 
 /// Parses mountinfo; lines that do not fit are left out.
@@ -50,6 +52,7 @@ fn parse_line(line: &[u8]) -> Option<MountLine> {
         device: parse_device(fields.get(2)?)?,
         file_system: String::from_utf8_lossy(fields.get(dash + 1)?).into_owned(),
         source: String::from_utf8_lossy(fields.get(dash + 2)?).into_owned(),
+        options: fields.get(dash + 3).copied().unwrap_or_default().to_vec(),
     })
 }
 
@@ -82,7 +85,7 @@ pub fn missing_mount(
 }
 
 /// Blanks, newlines and backslashes are written as three octal digits.
-fn unescape(field: &[u8]) -> PathBuf {
+pub(crate) fn unescape(field: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
     let mut bytes = Vec::with_capacity(field.len());
     let mut at = 0;
@@ -168,6 +171,7 @@ mod tests {
             device: (8, 1),
             file_system: "ext4".into(),
             source: "/dev/sda1".into(),
+            options: Vec::new(),
         };
         let missing = |mounted: &[&str], tree: &str, below| {
             let mounted: Vec<_> = mounted.iter().map(|point| line(point)).collect();

@@ -207,6 +207,73 @@ fn bind_mounts_do_not_hide_that_it_is_the_same_tree() {
     }
 }
 
+/// Mounts an overlay on `m`, with the layers `l` and `u`. A relative path in its options says nothing to anybody else.
+fn overlay(layers: &str) -> Bench {
+    let bench = Bench::new();
+    bench.write("l/one", "1");
+    bench.write("l/sub/two", "2");
+    bench.write("l,w:x/three", "3");
+    bench.sh("mkdir u w m away; mkdir u/new");
+    bench.sh(&format!("root=$PWD; mount -t overlay -o {layers} overlay m"));
+    bench
+}
+
+#[test]
+fn an_overlay_is_not_copied_into_its_own_layers() {
+    if !is_root() {
+        skip!("needs root to mount");
+    }
+    let bench = overlay("lowerdir=$root/l:$root/l\\\\,w\\\\:x,upperdir=$root/u,workdir=$root/w");
+    let _undo = bench.undo("umount m");
+    for line in [
+        "copy m l/x",
+        "copy m l",
+        "copy -x m l/x",
+        "copy -T m l/sub/x",
+        "copy m u/x",
+        "copy m/sub l/sub",
+        "copy m/new u/new/x",
+        "copy m ./l,w:x/x",
+        "copy -T m/sub l",
+        // What is written to the overlay lands in its upper layer.
+        "copy u m/x",
+        "copy -T u/new m",
+        "sync m l/x",
+        "sync u m/x",
+    ] {
+        refused(&bench, line, &["overlay", "/m'"]);
+    }
+    // Beside the layers, or into another part of the overlay.
+    for line in ["copy l m/y", "copy m away", "copy m/sub m/z", "copy m/sub l/z", "copy u away"] {
+        bench.dmover(line).expect_code(0);
+    }
+    assert_eq!(bench.read("m/y/sub/two"), "2");
+    // Seen through a mount below the source.
+    bench.sh("mkdir outer outer/m; mount --bind m outer/m");
+    let _undo = bench.undo("umount outer/m");
+    refused(&bench, "copy outer l/x", &["overlay"]);
+    bench.dmover("copy -x outer l/x").expect_code(0);
+}
+
+/// Options that name no path that anybody could look at.
+#[test]
+fn an_overlay_with_unknown_layers_does_not_recurse() {
+    if !is_root() {
+        skip!("needs root to mount");
+    }
+    for (line, copy) in [("copy m l/x", "l/x"), ("copy m u/x", "u/x"), ("copy u m/x", "u/x")] {
+        let bench = overlay("lowerdir=l,upperdir=u,workdir=w");
+        let _undo = bench.undo("umount m");
+        let run = bench.dmover(line);
+        // Whether an overlay shows what was made below it is not defined.
+        if run.code() != Some(0) {
+            assert_eq!(run.code(), Some(3), "{line}: {}", run.stderr);
+            assert!(run.stderr.contains("lies inside the source"), "{line}: {}", run.stderr);
+        }
+        assert!(!bench.exists(&format!("{copy}/x/x")), "{line} recurses");
+    }
+}
+
 #[test]
 fn a_destination_below_a_mount_inside_the_source_is_seen() {
     if !is_root() {
