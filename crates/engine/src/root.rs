@@ -646,11 +646,11 @@ impl Resolver<'_> {
         } else {
             ("contains", "choose a destination beside the source")
         };
-        let mut what = format!("{how} the source '{}'", source.display.to_path().display());
-        if let Some(point) = layer {
-            let point = point.display();
-            what.push_str(&format!(", by way of a layer of the overlay mounted on '{point}'"));
-        }
+        let by = |point: PathBuf| {
+            format!(", by way of a layer of the overlay mounted on '{}'", point.display())
+        };
+        let by = layer.map(by).unwrap_or_default();
+        let what = format!("{how} the source '{}'{by}", source.display.to_path().display());
         Err(refuse(&target.display, &what, hint))
     }
 
