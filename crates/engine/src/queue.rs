@@ -231,7 +231,7 @@ pub trait Dispatch: Send + Sync {
     fn close(&self);
 }
 
-/// Entries in reports that nobody has heard, beyond which whoever reports has to wait.
+/// Names in reports that nobody has heard, beyond which whoever reports has to wait.
 const UNHEARD_MAX: usize = 8192;
 
 #[derive(Debug, Default)]
@@ -341,7 +341,7 @@ impl Queue for LocalQueue {
         let mut state = self.state();
         if Self::is_current(&state, lease) {
             lease.said();
-            state.unheard += outcome.len();
+            state.unheard += outcome.weight();
             state.reports.push(Reported::Partial(lease.task.id, outcome));
             self.said.notify_one();
             // Memory must not follow how much faster names are read than they are put away.
@@ -355,7 +355,7 @@ impl Queue for LocalQueue {
         if Self::is_current(&state, lease) {
             lease.said();
             state.release(lease.task.id);
-            state.unheard += outcome.len();
+            state.unheard += outcome.weight();
             state.reports.push(Reported::Done(lease.task.id, outcome));
             state.ended[0] += 1;
             let number = state.ended[0];
@@ -562,6 +562,40 @@ mod tests {
         while heard <= 10 * UNHEARD_MAX {
             let said = queue.reports(Duration::from_mins(1)).len();
             assert!(said <= UNHEARD_MAX + 2, "{said} at once");
+            heard += said;
+        }
+        mover.join().unwrap();
+    }
+
+    /// One directory's names are one thing of an outcome, and may be more than memory holds.
+    #[test]
+    fn who_lists_many_names_waits_until_they_are_heard() {
+        use dmover_model::{ListedName, Name, Object, Surveyed, TreePath};
+        const NAMES: usize = 1024;
+        const LISTS: usize = 5 * UNHEARD_MAX / NAMES;
+        let queue = Arc::new(LocalQueue::new(Duration::from_secs(9)));
+        queue.publish(vec![task(1)]);
+        let lease = queue.lease(1, Duration::ZERO).remove(0);
+        let speaker = Arc::clone(&queue);
+        let mover = std::thread::spawn(move || {
+            let name = Name::new(&b"n"[..]).unwrap();
+            let listed = ListedName { name, inode: 1, is_directory: false };
+            for _ in 0..LISTS {
+                let names = vec![listed.clone(); NAMES];
+                let object = Object { inode: 1, birth: None };
+                let list = Surveyed::Listed { object, path: TreePath::root(), names, last: false };
+                speaker.report(&lease, Outcome { survey: vec![list], ..Outcome::default() });
+            }
+            speaker.complete(&lease, Outcome::default());
+        });
+        while queue.state().unheard <= UNHEARD_MAX {
+            assert!(!mover.is_finished(), "it never waits");
+            std::thread::yield_now();
+        }
+        let (mut heard, most) = (0, UNHEARD_MAX / NAMES + 2);
+        while heard <= LISTS {
+            let said = queue.reports(Duration::from_mins(1)).len();
+            assert!(said <= most, "{said} at once");
             heard += said;
         }
         mover.join().unwrap();

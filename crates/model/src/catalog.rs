@@ -162,6 +162,17 @@ pub enum Surveyed {
     Recorded(Box<Segment>),
 }
 
+impl Surveyed {
+    /// How many names it carries in lists.
+    pub fn names(&self) -> usize {
+        match self {
+            Self::Listed { names, .. } => names.len(),
+            Self::Recorded(segment) => segment.entries.len() + segment.left.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// Part of what is known of a directory, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {

@@ -429,6 +429,11 @@ impl Outcome {
         lists + self.survey.len() + extra
     }
 
+    /// How much memory it takes, in names: what a survey says of one directory holds thousands.
+    pub fn weight(&self) -> usize {
+        self.len() + self.survey.iter().map(Surveyed::names).sum::<usize>()
+    }
+
     /// Cuts it into outcomes of at most so many directories, tasks and names each, to be heard in this order. What ends a task
     /// is in the last one.
     #[must_use]

@@ -84,7 +84,7 @@ impl Heard {
         let mut heard =
             Self { said: Vec::new(), entries: 0, hosts: None, has_failed: false, has_ended: false };
         for (told, outcome, ends, hosts) in pieces {
-            heard.entries += outcome.len() + told.len();
+            heard.entries += outcome.weight() + told.len();
             heard.has_ended |= ends;
             if hosts {
                 // It may come in pieces, of which the last one has what ends the task.
