@@ -154,6 +154,7 @@ impl Engine {
             pass_began: facts.pass_began,
             suspect_since: facts.suspect_since,
             trust: facts.trust,
+            files_asked: AtomicU64::new(0),
             keeps_catalog: facts.keeps_catalog,
             tells_entered: facts.tells_entered,
             state_path: parts.state_path,

@@ -160,6 +160,8 @@ pub struct Engine {
     pub(crate) suspect_since: Option<i64>,
     /// Which files of the destination are on storage.
     pub(crate) trust: Trust,
+    /// Files whose extents had to be looked at, because nothing else tells whether they are whole.
+    pub(crate) files_asked: AtomicU64,
     /// There is a catalog.
     pub(crate) keeps_catalog: bool,
     /// Where the job keeps what it knows.

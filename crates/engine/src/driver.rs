@@ -240,7 +240,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         settle_losses(job, state, &mut report, &destination);
     }
     let is_complete = report.state == JobState::Finished && run.has_failed_at_nothing();
-    written.end(job, is_complete);
+    written.end(job, &run.engine, is_complete);
     run.conclude(job, report)
 }
 

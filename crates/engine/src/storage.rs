@@ -70,7 +70,10 @@ impl Engine {
         match self.trust.of(ctime) {
             Known::Whole => false,
             Known::CutOff => true,
-            Known::Nothing => lacks_data(level, target, name, size),
+            Known::Nothing => {
+                self.files_asked.fetch_add(1, Ordering::Relaxed);
+                lacks_data(level, target, name, size)
+            }
         }
     }
 }

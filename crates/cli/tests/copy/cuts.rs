@@ -62,6 +62,28 @@ fn what_was_flushed_is_not_compared() {
     assert_eq!(compared(&bench, "sync s d"), 0);
 }
 
+/// A tree that something else has made: nothing is known of it before the first run.
+#[test]
+fn files_are_asked_about_by_one_run() {
+    const FILES: usize = 600;
+    let Some((_mounted, bench)) = mounted("asked", FileSystem::Ext4) else { return };
+    bench.sh(&format!("for i in $(seq {FILES}); do echo $i > s/$i; done; cp -a s d; cp -a s e"));
+    let log = bench.at("log").to_str().unwrap().to_owned();
+    let bench = bench.with(|dmover| dmover.wrapped(["strace", "-f", "-e", "ioctl", "-o", &log]));
+    let asked = |words: &str| {
+        compared(&bench, words);
+        bench.read("log").lines().filter(|line| line.contains("FS_IOC_FIEMAP")).count()
+    };
+    assert!(asked("copy -T s d") >= FILES, "nothing is known");
+    assert_eq!(asked("copy -T s d"), 0, "the first run has looked at all of them");
+    // What was written since is looked at if it may have been cut off.
+    bench.sh(&BLANK.replace("d/f", "d/7").replace("-c 6", "-c 2"));
+    assert_eq!(compared(&bench, "copy -T s d"), 0, "memory has it");
+    let bench = bench.with(Dmover::booted);
+    assert_eq!(compared(&bench, "copy -T s d"), 1);
+    bench.sh("diff -r s d");
+}
+
 #[test]
 fn bytes_that_were_never_written_are_noticed_without_any_record() {
     let rules = ["copy -T s d", "copy -u -T s d", "sync s d"];

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -37,6 +38,9 @@ const WRITTEN_BACK_MS: i64 = 60_000;
 
 /// Clocks are corrected by less than this without a word.
 const CLOCK_STEP_MS: i64 = 3000;
+
+/// A run that wrote nothing and asked about so many files flushes in the end, so that the next run need not ask again.
+const ASKED_MIN: u64 = 500;
 
 /// A directory, and the mount that it was reached through.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -353,7 +357,7 @@ impl Written {
     }
 
     /// The run has ended.
-    pub fn end(&self, job: &Job, is_complete: bool) {
+    pub fn end(&self, job: &Job, engine: &Engine, is_complete: bool) {
         let Some(directory) = &self.directory else { return };
         let mut begun = lock(&self.begun).clone();
         let (spec, at_ms) = (&job.spec, now_ms());
@@ -368,6 +372,14 @@ impl Written {
             begun.updated_ms = at_ms;
             put(directory, BEGUN, &begun, false)
         } else {
+            let has_asked = engine.files_asked.load(Ordering::Relaxed) >= ASKED_MIN;
+            let has_written = engine.counters.get(Counter::FilesCopied) > 0;
+            if is_complete && has_asked && !has_written && begun.flushed_ms.is_none() {
+                let settled = begun.settle_asked(&self.volumes, directory, at_ms);
+                if let Err(error) = settled {
+                    tracing::warn!(%error, "what was flushed cannot be written down");
+                }
+            }
             put(directory, ENDED, &Ended { run: begun.run, is_complete, at_ms }, false)
         };
         if let Err(error) = put {
@@ -377,6 +389,26 @@ impl Written {
 }
 
 impl Begun {
+    /// Everything was looked at, and nothing was written: what others wrote is flushed, once.
+    fn settle_asked(
+        &mut self,
+        volumes: &Flushes,
+        directory: &Path,
+        at_ms: i64,
+    ) -> std::io::Result<()> {
+        self.is_flushing = true;
+        put(directory, BEGUN, self, false)?;
+        match volumes.flush() {
+            Ok(()) => {
+                self.is_flushing = false;
+                (self.flushed_ms, self.updated_ms) = (Some(at_ms), at_ms);
+                self.unflushed_ms = self.unflushed_ms.map(|_| at_ms);
+            }
+            Err(error) => tracing::warn!(?error, "what was written earlier could not be flushed"),
+        }
+        put(directory, BEGUN, self, true)
+    }
+
     /// Takes over what the run before has left unflushed, unless a flush costs nothing now.
     fn settle(
         &mut self,
