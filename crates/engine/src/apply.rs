@@ -4,14 +4,15 @@
 //! source half only when an entry needs it. Every entry is retried, timed, counted and reported here.
 use dmover_model::{
     Action, Digest, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Extended, Identity,
-    Item, Metadata, Operation, Overwrite, Shape, Side, Verb,
+    Item, Metadata, Operation, Overwrite, Shape, Side, Verb, When,
 };
 use dmover_observe::{Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_plan::itemize;
-use dmover_sys::{AsFd, Errno, directory, stat};
+use dmover_sys::{AsFd, Errno, directory, path, stat};
 use std::time::Instant;
 
+use crate::content::data_bytes;
 use crate::context::{entry_error, is_locked_out};
 use crate::file::Opened;
 use crate::later::Temporary;
@@ -186,7 +187,7 @@ impl Mover<'_> {
             }
             Decision::Clear => {
                 let instead = Some(Decision::Replace);
-                return Ok(Moved { instead, ..would_move(planned) });
+                return Ok(Moved { instead, ..self.would_move(level, planned) });
             }
             Decision::Compare => {
                 if let Some(moved) = self.compare_and_bring(level, planned)? {
@@ -207,7 +208,7 @@ impl Mover<'_> {
             _ if planned.is_in_base() => {
                 return Ok(Moved::otherwise(Decision::Share));
             }
-            _ => return Ok(would_move(planned)),
+            _ => return Ok(self.would_move(level, planned)),
         };
         self.check_lease(level, record.destination_name().as_bytes())?;
         if let Some(moved) = self.take_from_base(level, target, planned)? {
@@ -353,7 +354,7 @@ impl Mover<'_> {
     }
 
     pub(crate) fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
-        dmover_sys::path::open_file_at(&target.fd, last, false)
+        path::open_file_at(&target.fd, last, false)
             .is_ok_and(|fd| self.engine.lift_flags(fd.as_fd()))
     }
 
@@ -460,12 +461,26 @@ impl Mover<'_> {
             }));
         }
     }
-}
 
-/// What a dry run says about the bytes of an entry.
-fn would_move(planned: &Planned) -> Moved {
-    let metadata = &planned.record.metadata;
-    Moved::bytes(if metadata.kind == EntryKind::File { metadata.size } else { 0 })
+    /// What a dry run says about the bytes of an entry: holes are not copied.
+    fn would_move(&self, level: &Level, planned: &Planned) -> Moved {
+        let record = &planned.record;
+        let size = match record.metadata.kind {
+            EntryKind::File => record.metadata.size,
+            _ => return Moved::default(),
+        };
+        let has_holes = record.metadata.may_have_holes()
+            && level.source.facts.local
+            && level.root.range.is_none()
+            && self.engine.spec.policy.sparse != When::Never;
+        let opened = || {
+            let follows = self.engine.follows(level);
+            path::open_file_at(&level.source.fd, record.name.as_bytes(), follows).ok()
+        };
+        // What cannot be opened will be an error of the copy.
+        let file = has_holes.then(opened).flatten();
+        Moved::bytes(file.map_or(size, |file| data_bytes(&file, size)))
+    }
 }
 
 fn counter_of(kind: EntryKind) -> Counter {

@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use crate::capability::Facts;
 use crate::context::{Engine, entry_error};
 use crate::queue::Lease;
+pub(crate) use gaps::data_bytes;
 use gaps::{Gaps, run_at};
 use pipe::Pipe;
 

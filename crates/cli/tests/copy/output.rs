@@ -262,3 +262,30 @@ fn a_dry_run_counts_what_the_run_then_does() {
         assert_eq!(said, count("--reflink=never -T s d"), "after: {change}");
     }
 }
+
+/// Holes are no bytes to copy, neither in what is announced nor in what is done.
+#[test]
+fn a_dry_run_counts_the_bytes_that_the_run_copies() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir -p s/d; truncate -s 100M s/a; head -c 5M /dev/urandom | dd of=s/a bs=1M seek=50 conv=notrunc iflag=fullblock status=none
+        echo hi > s/b; truncate -s 3M s/d/empty; ln s/d/empty s/twin; head -c 100000 /dev/zero > s/zeroes; printf x > s/d/end; truncate -s 1M s/d/end",
+    );
+    for line in [
+        "copy --json s t",
+        "sync --json s t",
+        "copy --json --sparse=never s t",
+        "copy --json --split-size=1M s t",
+    ] {
+        let bytes = |line: &str| {
+            let lines = bench.dmover(line).expect_code(0).lines().unwrap();
+            let summary = lines.iter().find(|line| line.is("summary")).unwrap();
+            summary.number("bytes_copied").unwrap()
+        };
+        let announced = bytes(&format!("{line} -n"));
+        assert_eq!(announced, bytes(line), "{line}");
+        assert!(announced > 5 << 20, "{line}: {announced}");
+        assert_eq!(announced < 6 << 20, !line.contains("never"), "{line}: {announced}");
+        bench.sh("rm -r t");
+    }
+}

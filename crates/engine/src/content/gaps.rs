@@ -1,7 +1,7 @@
 //! Where a file that is read has no data, so that nothing need be read.
 use dmover_model::{ByteRange, VerifyLevel};
-use dmover_sys::BorrowedFd;
 use dmover_sys::file::{self, DataRange};
+use dmover_sys::{AsFd, BorrowedFd};
 
 use crate::context::Engine;
 use crate::sum::Content;
@@ -64,6 +64,22 @@ impl<'a> Gaps<'a> {
     }
 }
 
+/// So many of the first `size` bytes of a file are not in holes.
+pub(crate) fn data_bytes(file: impl AsFd, size: u64) -> u64 {
+    let (mut at, mut bytes) = (0, 0);
+    while at < size {
+        match file::next_data(&file, at) {
+            Ok(DataRange::Data(start, end)) if end > at => {
+                bytes += end.min(size).saturating_sub(start.max(at));
+                at = end;
+            }
+            Ok(DataRange::End) => break,
+            _ => return bytes + (size - at),
+        }
+    }
+    bytes
+}
+
 /// How far content goes on as it is at `at`, and whether that is a hole.
 pub(super) fn run_at(gaps: &mut Gaps<'_>, at: u64) -> (u64, bool) {
     let hole = gaps.next(at);
@@ -73,7 +89,6 @@ pub(super) fn run_at(gaps: &mut Gaps<'_>, at: u64) -> (u64, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
     #[test]
