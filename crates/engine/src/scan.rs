@@ -498,7 +498,12 @@ impl Mover<'_> {
         let parent = self.report_node(frames, index);
         let (files, others): (Vec<Seen>, Vec<Seen>) =
             names.into_iter().partition(|seen| seen.hint == TypeHint::File);
-        let plain = |seen: Vec<Seen>| seen.into_iter().map(|seen| seen.name).collect::<Vec<_>>();
+        let plain = |seen: Vec<Seen>| {
+            let mut names: Vec<_> = seen.into_iter().map(|seen| seen.name).collect();
+            // They may wait for long, and collect() keeps the room that the others had.
+            names.shrink_to_fit();
+            names
+        };
         for names in [ScanNames::Files(plain(files)), ScanNames::Listed(plain(others))] {
             if matches!(&names, ScanNames::Files(n) | ScanNames::Listed(n) if !n.is_empty()) {
                 let directory = frames[index].level.reference();
