@@ -1,9 +1,12 @@
 //! Jobs of a real Slurm.
 use dmover_testkit::cluster::{Cluster, Piece, Slurm, needs};
+use dmover_testkit::faultfs::Op;
 use dmover_testkit::skip;
 use std::process::{Command, Stdio};
 
-use super::{Bench, PATIENCE, PROGRAM, bench, command_line, eventually, wait_for_the_middle};
+use super::{
+    Bench, PATIENCE, PROGRAM, bench, command_line, eventually, pattern, wait_for_the_middle,
+};
 
 /// A controller, where jobs are submitted, and four nodes.
 struct Place {
@@ -18,10 +21,14 @@ const SLOW: [&str; 7] =
 
 impl Place {
     fn new() -> Self {
+        Self::around(bench())
+    }
+
+    fn around(bench: Bench) -> Self {
         let cluster = Cluster::new(&["ctl", "n1", "n2", "n3", "n4"]).unwrap();
         let nodes: Vec<_> = cluster.hosts()[1..].iter().collect();
         let slurm = Slurm::start(&cluster, cluster.host("ctl"), &nodes).unwrap();
-        Self { slurm, cluster, bench: bench() }
+        Self { slurm, cluster, bench }
     }
 
     /// dmover on the controller's host, in the bench.
@@ -246,4 +253,43 @@ fn the_template_works_for_root() {
     let ended = place.slurm.wait_for(job, "COMPLETED", PATIENCE);
     ended.unwrap_or_else(|error| panic!("{error:#}\n{}", place.said()));
     place.bench.assert_same("t/s", "d/s");
+}
+
+/// The bar of time limits: each run of the batch job ends after a third of what one large file needs. The destination counts what is written to it.
+#[test]
+fn a_third_of_the_time_that_a_large_file_needs_is_enough() {
+    const SIZE: u64 = 24 << 20;
+    if let Err(why) = needs(&[Piece::Network, Piece::Nats, Piece::Slurm]) {
+        skip!("{why}");
+    }
+    let Some((served, bench)) = Bench::faulty() else { skip!("no faultfs") };
+    bench.write("s/large", pattern(SIZE as usize));
+    let place = Place::around(bench);
+    let written = || served.counters().of(Op::Write).bytes;
+    let job = [
+        "copy",
+        "-T",
+        "--bwlimit=3M",
+        "--split-size=8M",
+        "--lease=3s",
+        "--progress=never",
+        "s",
+        "faulty/d",
+    ];
+    let job = place.submit(&["--time=10"], &job);
+    for cut in 1..=2 {
+        eventually("another third", || written() > SIZE * cut / 3);
+        // What Slurm does before a time limit.
+        place.slurm.ask(["scancel", "--signal=USR1", "--batch", &job.to_string()]).unwrap();
+        let is_requeued = || Ok(place.restarts(job) == cut.to_string());
+        let requeued = place.slurm.wait_until("the job to be requeued", PATIENCE, is_requeued);
+        requeued.unwrap_or_else(|error| panic!("{error:#}\n{}", place.said()));
+        assert!(!place.bench.exists("faulty/d/large"), "it was to take longer: {}", place.said());
+    }
+    let ended = place.slurm.wait_for(job, "COMPLETED", PATIENCE);
+    ended.unwrap_or_else(|error| panic!("{error:#}\n{}", place.said()));
+    place.bench.sh("sha256sum < s/large > a; sha256sum < faulty/d/large > b; cmp a b");
+    place.bench.assert_same("s", "faulty/d");
+    let written = written();
+    assert!((SIZE..=SIZE * 6 / 5).contains(&written), "{written} bytes of {SIZE}");
 }
