@@ -148,6 +148,34 @@ impl Told {
         Self { said: errors, ..Self::default() }
     }
 
+    /// Takes out what others have to know before its task ends. What stays is said of entries.
+    #[must_use]
+    pub fn take_urgent(&mut self) -> Self {
+        let waits = |said: &Said| {
+            matches!(
+                said,
+                Said::Difference(_) | Said::Error(_) | Said::Loss { .. } | Said::Note { .. }
+            )
+        };
+        let (waiting, said) = std::mem::take(&mut self.said).into_iter().partition(waits);
+        self.said = waiting;
+        Self { said, ..Self::default() }
+    }
+
+    /// What was repaired: whoever does its task again finds that equal.
+    #[must_use]
+    pub fn into_repairs(mut self) -> Self {
+        let repaired =
+            |said: &Said| matches!(said, Said::Difference(found) if found.repaired == Some(true));
+        self.said.retain(repaired);
+        let number = self.said.len() as u64;
+        let counted = [Counter::EntriesDiffering, Counter::EntriesRepaired];
+        let places = (0..).zip(Counter::ALL).filter(|(_, counter)| counted.contains(counter));
+        let counts =
+            if number == 0 { Vec::new() } else { places.map(|(at, _)| (at, number)).collect() };
+        Self { counts, said: self.said, ..Self::default() }
+    }
+
     /// Whether it has errors that may be a host's and not their entries'.
     pub fn has_hosts_errors(&self) -> bool {
         let is_hosts = |said: &Said| matches!(said, Said::Error(error) if error.may_be_the_hosts());

@@ -165,8 +165,8 @@ struct Shared {
     patience: Duration,
     /// What was done of a task is found equal when it is done again, and not brought over twice.
     redoes: bool,
-    /// Lines are told by entry, and nothing is written: what a task tells counts when it has ended.
-    holds: bool,
+    /// Lines are told by entry: what a task tells of them counts when it has ended.
+    holding: Holding,
 }
 
 /// One run with movers behind a broker.
@@ -230,7 +230,7 @@ impl NatsFleet {
             trouble: Mutex::default(),
             patience,
             redoes: offer.spec.verb.fills() && !offer.spec.policy.dry_run,
-            holds: holds(&offer.spec),
+            holding: Holding::of(&offer.spec),
         });
         link.runtime.spawn(publish_all(Arc::clone(&shared), tasks));
         link.runtime.spawn(hear_all(Arc::clone(&shared)));
@@ -244,14 +244,24 @@ impl NatsFleet {
     }
 }
 
-/// Whether what a task says is heard when it has ended. What a lost mover has brought over or repaired is not found again,
-/// so that jobs which write hear everything at once.
-fn holds(spec: &JobSpec) -> bool {
-    let repairs = spec.policy.verify.as_ref().is_some_and(|verify| verify.repair);
-    match spec.verb {
-        Verb::Sum => true,
-        Verb::Verify => !repairs,
-        Verb::Copy | Verb::Sync => false,
+/// What of that which a task says is heard when the task has ended, and not at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holding {
+    /// Nothing: what a lost mover has brought over is not found again.
+    Nothing,
+    All,
+    /// What it says of entries. What a lost mover has repaired is heard when it is lost.
+    Repairs,
+}
+
+impl Holding {
+    fn of(spec: &JobSpec) -> Self {
+        let repairs = spec.policy.verify.as_ref().is_some_and(|verify| verify.repair);
+        match spec.verb {
+            Verb::Verify if repairs => Self::Repairs,
+            Verb::Sum | Verb::Verify => Self::All,
+            Verb::Copy | Verb::Sync => Self::Nothing,
+        }
     }
 }
 
@@ -524,6 +534,17 @@ impl Shared {
         self.saying.notify_all();
     }
 
+    /// Tells what was repaired of lost tasks: whoever does them again does not find it.
+    fn say_repairs(&self, held: impl Iterator<Item = Piece>) {
+        let mut all = Told::default();
+        held.for_each(|(told, ..)| all.append(told));
+        let repairs = all.into_repairs();
+        if !repairs.is_empty() {
+            let entries = repairs.len();
+            self.say(vec![Reported::Told(Box::new(repairs))], entries);
+        }
+    }
+
     /// Hears what movers have said, and nobody else.
     /// `place`: where the message is in the stream.
     fn hear_bundle(&self, bytes: &[u8], place: u64) -> Result<(), String> {
@@ -654,11 +675,15 @@ impl Dispatch for NatsFleet {
         let tasks = over.into_iter().map(|(number, mover, issued)| {
             let who = lock(&self.shared.members).describe(mover);
             tracing::warn!(number, mover = who, task = ?issued.task.id, "a mover has lost a task");
-            let mut task = issued.task;
+            let Issued { mut task, held, .. } = issued;
             task.lost.push(number);
-            task
+            (task, held)
         });
-        tasks.collect()
+        let (tasks, held): (Vec<Task>, Vec<Vec<Piece>>) = tasks.unzip();
+        if self.shared.holding == Holding::Repairs {
+            self.shared.say_repairs(held.into_iter().flatten());
+        }
+        tasks
     }
 
     fn withdraw(&self) -> Vec<Task> {

@@ -319,3 +319,40 @@ fn each_line_is_told_once_whoever_is_lost() {
         assert_eq!((lines.count(), told), (600, 600), "{line}: {}", run.stderr);
     }
 }
+
+/// What a lost mover has repaired is not found again, and what it could not repair is.
+#[test]
+fn each_line_of_a_repair_is_told_once_whoever_is_lost() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(2);
+    // Every other name is a directory at the destination, which a repair leaves.
+    fleet.bench.sh(
+        "mkdir a b; cd a; seq 600 | split -l 1 -a 3; for f in *; do truncate -s 20K $f; done; cp -a . ../b; cd ../b
+        n=0; for f in *; do if ((n++ % 2)); then rm $f; mkdir $f; else printf 2 | dd of=$f conv=notrunc status=none; fi; done",
+    );
+    let url = fleet.broker.url();
+    let words = format!(
+        "verify --repair --direct-read --bwlimit=4M --lease=2s --progress=never --insecure --broker {url} a b"
+    );
+    let job = fleet.bench.dmover.start(words.split_whitespace()).unwrap();
+    for told in (20..420).step_by(40) {
+        assert!(job.wait_for_stdout("\n", told), "{}", job.stderr_so_far());
+        fleet.call_mover("");
+        drop(fleet.movers.remove(0).kill().unwrap());
+    }
+    let run = job.finish().unwrap();
+    let text = run.text();
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    let told = lines.len();
+    lines.dedup_by(|one, other| one.split(':').next() == other.split(':').next());
+    assert_eq!(lines.len(), told, "{}", run.stderr);
+    let kept = lines.iter().filter(|line| line.ends_with("[NOT repaired]")).count();
+    assert_eq!(kept, 300, "{}", run.stderr);
+    let left = fleet
+        .bench
+        .sh("cd a; for f in *; do [ -d ../b/$f ] || cmp $f ../b/$f; done; ls -A ../b | wc -l");
+    assert_eq!(left.trim(), "600");
+}

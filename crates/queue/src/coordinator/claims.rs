@@ -7,7 +7,7 @@ use dmover_plan::opinions::Opinions;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Issued, PLENTY, Piece, Shared, lock};
+use super::{Holding, Issued, PLENTY, Piece, Shared, lock};
 use crate::message::{OutcomeMessage, Reply};
 
 /// What is answered to a mover that was handed tasks.
@@ -58,14 +58,28 @@ fn grant(
 }
 
 /// Keeps what is said of a task until it has ended: a lost lease takes it along, and each line is told once. Parts of files
-/// tell no lines, and their progress is shown as it comes.
-fn held_back(issued: &mut Issued, pieces: Vec<Piece>) -> Vec<Piece> {
-    if matches!(issued.task.kind, TaskKind::Hash(_) | TaskKind::Compare(_)) {
+/// tell no lines, and their progress is shown as it comes. Of a repair the rest is heard at once: directories that were changed
+/// get their times back whoever is lost.
+fn held_back(issued: &mut Issued, mut pieces: Vec<Piece>, holding: Holding) -> Vec<Piece> {
+    let is_part = matches!(issued.task.kind, TaskKind::Hash(_) | TaskKind::Compare(_));
+    if is_part || holding == Holding::Nothing {
         return pieces;
     }
+    let mut heard = Vec::new();
+    if holding == Holding::Repairs {
+        for (told, outcome, ..) in &mut pieces {
+            let dirty = std::mem::take(&mut outcome.dirty);
+            let urgent = (told.take_urgent(), Outcome { dirty, ..Outcome::default() });
+            if !urgent.0.is_empty() || !urgent.1.dirty.is_empty() {
+                heard.push((urgent.0, urgent.1, false, false));
+            }
+        }
+    }
     issued.held.extend(pieces);
-    let has_ended = issued.held.iter().any(|(_, _, ends, _)| *ends);
-    if has_ended { std::mem::take(&mut issued.held) } else { Vec::new() }
+    if issued.held.iter().any(|(_, _, ends, _)| *ends) {
+        heard.append(&mut issued.held);
+    }
+    heard
 }
 
 /// What movers have said of a task lately, and what follows.
@@ -194,7 +208,7 @@ impl Shared {
         let Some(issued) = leases.get_mut(number) else { return };
         let ends = ended && !more;
         let pieces = issued.heard.hear(sequence, (told, outcome, ends, hosts), more);
-        let pieces = if self.holds { held_back(issued, pieces) } else { pieces };
+        let pieces = held_back(issued, pieces, self.holding);
         let mut heard = Heard::of(&issued.task, pieces);
         if heard.has_ended
             && let Some(Issued { mut task, .. }) = leases.end(number)
@@ -259,7 +273,7 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::heard;
-    use dmover_model::{Budget, ErrorClass, NewTask, Parent, TaskId, TreePath};
+    use dmover_model::{Budget, DirectoryRef, ErrorClass, NewTask, Parent, TaskId, TreePath};
 
     const ALL: [MoverId; 2] = [1, 2];
     const DIGEST: [u8; 32] = [7; 32];
@@ -310,10 +324,32 @@ mod tests {
     fn what_is_told_by_entry_counts_when_its_task_has_ended() {
         let piece = |ends| (Told::default(), Outcome::default(), ends, false);
         let mut sums = issued(TaskKind::Sums(Vec::new()), &[]);
-        assert!(held_back(&mut sums, vec![piece(false), piece(false)]).is_empty());
-        assert!(held_back(&mut sums, Vec::new()).is_empty());
-        assert_eq!(held_back(&mut sums, vec![piece(false), piece(true)]).len(), 4);
+        let all = Holding::All;
+        assert!(held_back(&mut sums, vec![piece(false), piece(false)], all).is_empty());
+        assert!(held_back(&mut sums, Vec::new(), all).is_empty());
+        assert_eq!(held_back(&mut sums, vec![piece(false), piece(true)], all).len(), 4);
         assert!(sums.held.is_empty());
+        // A directory that was changed is known at once.
+        let at = DirectoryRef {
+            root: dmover_model::RootId(0),
+            path: TreePath::root(),
+            source: dmover_model::Identity::default(),
+            destination: dmover_model::Identity::default(),
+            made: false,
+            ancestors: Vec::new(),
+        };
+        let dirty = || {
+            (
+                Told::default(),
+                Outcome { dirty: vec![at.clone()], ..Outcome::default() },
+                false,
+                false,
+            )
+        };
+        let heard = held_back(&mut sums, vec![dirty(), piece(false)], Holding::Repairs);
+        assert!(heard.len() == 1 && heard[0].1.dirty.len() == 1 && !heard[0].2);
+        let heard = held_back(&mut sums, vec![piece(true)], Holding::Repairs);
+        assert!(heard.len() == 3 && heard.iter().all(|piece| piece.1.dirty.is_empty()));
     }
 
     #[test]
