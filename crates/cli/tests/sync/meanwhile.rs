@@ -67,6 +67,31 @@ fn directories_that_change_places_before_a_killed_pass_goes_on() {
     bench.heals();
 }
 
+/// What an interrupted pass has put on record, and is not so any more, is no error of the pass that goes on.
+#[test]
+fn what_was_found_before_a_kill_may_be_gone_or_another() {
+    for edit in [
+        "rm -r a/x a/y",
+        "for d in x y z; do rm -r a/$d; mkdir a/$d; echo new > a/$d/f; done",
+        "for d in x y z; do rm -r a/$d; echo new > a/$d; done",
+        "mv a/x a/z/x2; mv a/y a/n",
+        "rm -r b/x b/y b/old",
+        "test ! -e b/old || { touch b/old/1 b/old/more b/x/old/2; chmod 600 b/old/1; }",
+    ] {
+        let bench = Bench::new();
+        bench.sh(ALIKE);
+        bench.sh("cp -a a b; mkdir b/old b/x/old; touch b/old/1 b/x/old/2; echo more >> a/big; echo 1 | tee a/x/new a/y/new > a/z/new");
+        let words = ["sync", "-j1", "--bwlimit=1M", "--delete", "--yes", "a", "b"];
+        let mut running = bench.dmover.start(words).unwrap();
+        bench.until(&mut running, "the large file is in hand", || bench.is_large_file_in_hand());
+        running.kill().unwrap();
+        bench.sh(edit);
+        let pass: Pass = bench.sync("-j1 --bwlimit=1M --delete a b", 0);
+        assert_eq!(pass.summary().0["resumed"], true, "{edit}");
+        assert_eq!(bench.sh("diff -r a b || :"), "", "{edit}: {}", pass.0.tell());
+    }
+}
+
 #[test]
 fn files_that_change_places_with_others_of_another_mode() {
     let bench = Bench::new();
