@@ -8,6 +8,7 @@ mod bench;
 mod choice;
 mod encryption;
 mod forged;
+mod large;
 mod opinions;
 mod refusals;
 mod security;

@@ -177,7 +177,9 @@ impl Mover<'_> {
         let unfinished = self.create_file(level, target, name.as_bytes(), last, supply)?;
         // What cannot share blocks is begun anew: a copy of what is there would be written as well.
         let is_shared = matches!(copy::clone_file(old, unfinished.fd()), Ok(Offer::Done(())));
-        Ok(is_shared.then_some((name, unfinished)))
+        // The record says of it at once that the shared blocks are on storage.
+        let is_durable = is_shared && file::sync_data(unfinished.fd()).is_ok();
+        Ok(is_durable.then_some((name, unfinished)))
     }
 
     /// Removes what an earlier run has left of this file.

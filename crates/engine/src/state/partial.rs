@@ -179,23 +179,35 @@ impl PartialFiles {
         }
         for node in &outcome.nodes {
             if let TaskKind::Seal(seal) = &node.finish {
-                self.begin(&seal.large, engine);
+                self.begin(&seal.large, &node.done, engine);
             }
         }
     }
 
-    fn begin(&mut self, large: &LargeFile, engine: &Engine) {
-        let Some(begun) = begun(large, engine) else { return };
+    /// `done`: what the temporary has of an earlier run, on storage.
+    fn begin(&mut self, large: &LargeFile, done: &DoneParts, engine: &Engine) {
+        if let Some(begun) = begun(large, engine) {
+            self.begin_as(begun, done);
+        }
+    }
+
+    fn begin_as(&mut self, begun: Begun, done: &DoneParts) {
+        let temporary = begun.temporary.clone();
         if let Some(left) = self.left.remove(&begun.destination) {
-            if left.begun.temporary == begun.temporary {
-                let partial = Partial { begun, ..left };
-                self.begun.insert(large.temporary.clone(), partial);
+            if left.begun.temporary == temporary {
+                self.begun.insert(temporary, Partial { begun, ..left });
                 return;
             }
             self.lines.push(Line::Ended { temporary: left.begun.temporary });
         }
         let partial = Partial { begun, done: DoneParts::default(), is_written: false };
-        self.begun.insert(large.temporary.clone(), partial);
+        self.begun.insert(temporary.clone(), partial);
+        if !done.ranges.is_empty() {
+            // It shares the blocks of another temporary: the next run needs them as well. That is no progress of this run.
+            let has_news = self.has_news;
+            self.flushed(&temporary, done);
+            self.has_news = has_news;
+        }
     }
 
     fn flushed(&mut self, temporary: &Name, done: &DoneParts) {
@@ -458,6 +470,23 @@ mod tests {
         let zeroes = [&text[..whole], &[0; 64]].concat();
         assert_eq!(read(&zeroes, ("b", true)).len(), 1);
         assert_eq!(read(&text, ("b", true)).into_values().next().unwrap().done.ranges.len(), 2);
+    }
+
+    #[test]
+    fn what_a_clone_has_of_an_earlier_run_is_on_record_at_once() {
+        let read_back = |files: &PartialFiles| read(&in_text(&files.lines), ("b", true));
+        let left = read(&in_text(&[run("b"), begun(1), flushed(1, 0, 30)]), ("b", true));
+        let mut files = PartialFiles { left, ..PartialFiles::default() };
+        let Line::Begun(old) = begun(1) else { panic!() };
+        let done = DoneParts { ranges: vec![ByteRange { start: 0, end: 30 }], pieces: Vec::new() };
+        files.begin_as(Begun { temporary: name(9), ..*old }, &done);
+        assert!(!files.has_news(), "this run has written nothing");
+        let [partial] = &read_back(&files).into_values().collect::<Vec<_>>()[..] else { panic!() };
+        assert_eq!((&partial.begun.temporary, &partial.done), (&name(9), &done));
+        let more = DoneParts { ranges: vec![ByteRange { start: 30, end: 40 }], ..done };
+        files.flushed(&name(9), &more);
+        let [partial] = &read_back(&files).into_values().collect::<Vec<_>>()[..] else { panic!() };
+        assert_eq!(partial.done.ranges, [ByteRange { start: 0, end: 40 }]);
     }
 
     #[test]

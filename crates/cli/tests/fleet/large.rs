@@ -1,0 +1,147 @@
+//! A large file that a fleet copies: coordinator, movers and broker are killed again and again, and the next run continues it.
+use std::fs;
+
+use dmover_testkit::cluster::{NatsServer, Piece, needs};
+use dmover_testkit::image::{FileSystem, Image};
+use dmover_testkit::lanes::run::Running;
+use dmover_testkit::skip;
+use rustix::process::{Pid, Signal};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::bench::{Bench, is_root, pattern};
+
+const SIZE: u64 = 24 << 20;
+
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        // Between two looks: poll.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Bytes that a process has written by all system calls that write, as the kernel counts them.
+fn written_by(pid: Pid) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{}/io", pid.as_raw_nonzero())).unwrap();
+    let count = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+    count.unwrap().parse().unwrap()
+}
+
+/// How many parts of the large file are on record.
+fn on_record(bench: &Bench) -> usize {
+    let state = bench.dmover.state_directory();
+    let found = format!("cat '{}'/jobs/*/large-files | grep -c flushed || true", state.display());
+    bench.sh(&found).trim().parse().unwrap()
+}
+
+/// A broker, two movers and a coordinator for one run.
+struct Round {
+    broker: NatsServer,
+    movers: [Running; 2],
+    job: Running,
+}
+
+impl Round {
+    fn start(bench: &Bench, verb: &str, destination: &Path, limit: &str) -> Self {
+        let broker = NatsServer::start_local("").unwrap();
+        let url = broker.url();
+        let mover = || {
+            let words = ["mover", "--insecure", "--broker", &url];
+            let mover = bench.dmover.start(words).unwrap();
+            assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
+            mover
+        };
+        let movers = [mover(), mover()];
+        let line = format!(
+            "{verb} s {} {limit} --split-size=8M --lease=3s --reflink=auto --progress=never --insecure --broker {url}",
+            destination.display()
+        );
+        let job = bench.dmover.start(line.split_whitespace()).unwrap();
+        Self { broker, movers, job }
+    }
+
+    fn written(&self) -> u64 {
+        self.movers.iter().map(|mover| written_by(mover.pid())).sum()
+    }
+
+    /// Kills everything. Answers how much the movers have written.
+    fn kill(mut self) -> u64 {
+        // Whoever is stopped writes nothing after it was counted.
+        self.movers.iter().for_each(|mover| mover.signal(Signal::STOP));
+        let written = self.written();
+        self.job.kill().unwrap();
+        self.broker.kill();
+        for mover in self.movers {
+            mover.kill().unwrap();
+        }
+        written
+    }
+}
+
+/// A third of the file, everything is killed, another third, everything is killed, the rest.
+#[track_caller]
+fn in_thirds(file_system: FileSystem, verb: &str, most: u64) {
+    let name = file_system.name();
+    let Some(image) = Image::create_or_skip("fleet in thirds", file_system, 256 << 20) else {
+        return;
+    };
+    let bench = Bench::new();
+    bench.write("s/large", pattern(SIZE as usize));
+    let destination = image.path().join("d");
+    let mut written = 0;
+    for cut in 1..=2 {
+        let round = Round::start(&bench, verb, &destination, "--bwlimit=1M");
+        until("another third", || written + round.written() > SIZE * cut / 3);
+        // A part is flushed and put on record after three seconds: at this rate 1.5 MiB of each mover.
+        let before = on_record(&bench);
+        until("another part on record", || on_record(&bench) > before);
+        assert!(!destination.join("large").exists(), "it was to take longer");
+        written += round.kill();
+    }
+    let round = Round::start(&bench, verb, &destination, "");
+    let Round { job, movers, broker } = round;
+    let run = job.finish().unwrap().expect_code(0);
+    written += movers.iter().map(|mover| written_by(mover.pid())).sum::<u64>();
+    for mover in movers {
+        mover.kill().unwrap();
+    }
+    drop(broker);
+    let large = destination.join("large");
+    bench.sh(&format!(
+        "cmp s/large {0}; test $(ls -A {1}) = large",
+        large.display(),
+        destination.display()
+    ));
+    assert!(
+        (SIZE..=most).contains(&written),
+        "{name}, {verb}: {written} bytes of {SIZE}; {}",
+        run.tell()
+    );
+}
+
+macro_rules! needed {
+    () => {
+        if let Err(why) = needs(&[Piece::Nats]) {
+            skip!("{why}");
+        }
+        if !is_root() {
+            skip!("no images without root");
+        }
+    };
+}
+
+#[test]
+fn a_large_file_is_continued_where_blocks_can_be_shared() {
+    needed!();
+    in_thirds(FileSystem::Xfs, "copy -T", SIZE * 6 / 5);
+}
+
+#[test]
+fn a_large_file_is_begun_anew_where_blocks_cannot_be_shared() {
+    needed!();
+    // A mover of the run that was killed may still write to the temporary.
+    in_thirds(FileSystem::Ext4, "copy -T", SIZE * 2);
+}
