@@ -1,8 +1,9 @@
 //! Defaults from configuration files and the environment, laid under the command line.
 //!
 //! Flags win over `DMOVER_<FLAG>`, which wins over the user's file, which wins over the system's file.
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -64,7 +65,7 @@ pub(crate) fn as_submitted() -> (OsString, OsString) {
 /// Parses the command line over the defaults of files and environment.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<ArgMatches, ParseError> {
     let settings = read_files(arguments)?;
-    let parsed = command_over(&settings).try_get_matches_from(arguments.iter());
+    let parsed = command_over(&settings, &beaten(arguments)).try_get_matches_from(arguments.iter());
     parsed.map_err(|error| match blamed(&settings, arguments, &error) {
         Some(message) => ParseError::Config(message),
         None => ParseError::Clap(error),
@@ -85,26 +86,54 @@ fn blamed(sections: &Sections, arguments: &[OsString], error: &clap::Error) -> O
     Some(format!("{}: '{long}' in [{section}] is '{value}'{why}", setting.file.display()))
 }
 
-/// The command with every default that files and environment give.
-fn command_over(sections: &Sections) -> Command {
+/// Options that only a variable gives and that contradict one that was typed: what was typed wins.
+fn beaten(arguments: &[OsString]) -> BTreeSet<String> {
+    let mut command = crate::command().ignore_errors(true);
+    command.build();
+    let Ok(matches) = command.clone().try_get_matches_from(arguments) else {
+        return BTreeSet::new();
+    };
+    let (mut verb, mut matches) = (&command, &matches);
+    while let Some((name, below)) = matches.subcommand() {
+        let Some(found) = verb.find_subcommand(name) else { break };
+        (verb, matches) = (found, below);
+    }
+    let is_typed =
+        |arg: &&Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let (typed, others): (Vec<&Arg>, Vec<&Arg>) = verb.get_arguments().partition(is_typed);
+    let names = |one: &Arg, other: &Arg| {
+        verb.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
+    };
+    let beaten = others.into_iter().filter_map(|other| {
+        let long = other.get_long().filter(|long| environment(&variable_of(long)).is_some())?;
+        let contradicted = typed.iter().any(|arg| names(arg, other) || names(other, arg));
+        contradicted.then(|| long.to_owned())
+    });
+    beaten.collect()
+}
+
+/// The command with every default that files and environment give. Variables of `beaten` options do not count.
+fn command_over(sections: &Sections, beaten: &BTreeSet<String>) -> Command {
     let none = Settings::new();
     let of = |section: &str| sections.get(section).unwrap_or(&none);
     let command = SECTIONS.iter().fold(crate::command(), |command, section| {
-        command.mut_subcommand(section, |verb| verb.mut_args(|arg| overlay(arg, of(section))))
+        command
+            .mut_subcommand(section, |verb| verb.mut_args(|arg| overlay(arg, of(section), beaten)))
     });
     // Variables only: what files say is of other verbs.
-    let varies = |verb: Command| verb.mut_args(|arg| overlay(arg, &none));
+    let varies = |verb: Command| verb.mut_args(|arg| overlay(arg, &none, beaten));
     command
         .mut_subcommand("verify", varies)
         .mut_subcommand("snapshot", |snapshot| snapshot.mut_subcommand("create", varies))
 }
 
-fn overlay(arg: Arg, settings: &Settings) -> Arg {
+fn overlay(arg: Arg, settings: &Settings, beaten: &BTreeSet<String>) -> Arg {
     let Some(long) = arg.get_long().map(str::to_owned) else { return arg };
     if matches!(long.as_str(), "help" | "version" | "config" | "no-config") {
         return arg;
     }
-    let mut arg = arg.env(variable_of(&long)).hide_env(true);
+    let mut arg =
+        if beaten.contains(&long) { arg } else { arg.env(variable_of(&long)).hide_env(true) };
     if matches!(arg.get_action(), clap::ArgAction::SetTrue) {
         // A variable says yes by anything but 0, no, false or nothing.
         arg = arg.value_parser(clap::builder::FalseyValueParser::new());
@@ -230,7 +259,7 @@ pub(crate) fn show(section: &str, file: Option<&OsString>) -> Result<Vec<Shown>,
         arguments.extend(["--config".into(), file.clone()]);
     }
     let settings = read_files(&arguments)?;
-    let command = command_over(&settings);
+    let command = command_over(&settings, &BTreeSet::new());
     let matches = command.clone().try_get_matches_from(["dmover", section]);
     let matches = matches.map_err(ParseError::Clap)?;
     let Some((_, copy)) = matches.subcommand() else { return Ok(Vec::new()) };
@@ -245,7 +274,7 @@ pub(crate) fn show(section: &str, file: Option<&OsString>) -> Result<Vec<Shown>,
         let value: Vec<String> =
             values.into_iter().flatten().map(|v| v.to_string_lossy().into_owned()).collect();
         let origin = match copy.value_source(arg.get_id().as_str()) {
-            Some(clap::parser::ValueSource::EnvVariable) => format!("${}", variable_of(long)),
+            Some(ValueSource::EnvVariable) => format!("${}", variable_of(long)),
             _ => match settings.get(long) {
                 Some(setting) => setting.file.display().to_string(),
                 None => "default".into(),

@@ -13,7 +13,12 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
     let argument = text(ContextKind::InvalidArg)?;
     match error.kind() {
         ErrorKind::UnknownArgument => {
-            let hint = habit(argument)?;
+            let verb = called();
+            if argument == "--broker" && verb.get_name() == "create" {
+                let message = "a snapshot cannot be made by movers elsewhere yet (--broker)";
+                return Some((message.into(), "leave out --broker: this process makes it".into()));
+            }
+            let hint = habit(argument, &verb)?;
             Some((format!("there is no option '{argument}'"), hint.to_owned()))
         }
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
@@ -132,9 +137,41 @@ fn long_name(shown: &str) -> Option<&str> {
     shown.strip_prefix("--")?.split([' ', '=', '<', '[']).next()
 }
 
+/// The verb that was called.
+fn called() -> clap::Command {
+    let mut command = crate::command();
+    for word in std::env::args_os().skip(1) {
+        match command.find_subcommand(&word).cloned() {
+            Some(verb) => command = verb,
+            None => break,
+        }
+    }
+    command
+}
+
 /// What somebody wants who types an option of cp or rsync that dmover does not have.
-fn habit(option: &str) -> Option<&'static str> {
+fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
+    let has = |long: &str| verb.get_arguments().any(|arg| arg.get_long() == Some(long));
     Some(match option {
+        "-f" if has("exclude") && has("inplace") => {
+            "cp -f: leave it out, what differs is replaced by default; rsync -f: give rules by --include and --exclude, \
+             or by files of patterns (--include-from, --exclude-from)"
+        }
+        "-f" | "--filter" if has("exclude") => {
+            "give rules by --include and --exclude, or by files of patterns (--include-from, --exclude-from)"
+        }
+        "-m" | "--prune-empty-dirs" if has("inplace") => {
+            "dmover has none: a directory is made also if nothing in it takes part; leave it out by --exclude 'NAME/'"
+        }
+        "-m" | "--prune-empty-dirs" if has("exclude") => {
+            "dmover has none; leave out directories by --exclude 'NAME/'"
+        }
+        "-C" | "--cvs-exclude" if has("exclude") => {
+            "dmover has no list of names that are left out by default; name them by --exclude or --exclude-from"
+        }
+        _ if option.starts_with("--delete") && verb.get_name() == "sync" => {
+            "it is --delete=during, --delete=delay or --delete=after here"
+        }
         "-p" | "-l" | "-g" | "-o" | "-D" | "-d" | "-U" | "-E" | "--perms" | "--links"
         | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes" => {
             "leave it out: modes, owners, times, links and devices are kept by default"
@@ -147,12 +184,12 @@ fn habit(option: &str) -> Option<&'static str> {
             "contents are not compared with what exists; --overwrite=always copies them again"
         }
         "-S" => "it is --sparse=always here",
-        "-f" | "--force" => "leave it out: what differs is replaced by default",
+        "--force" => "leave it out: what differs is replaced by default",
         "-b" => "it is --backup here",
         "-I" | "--ignore-times" => "it is --overwrite=always here",
         "--ignore-existing" => "it is --no-clobber here",
         "--append" | "--append-verify" => "an interrupted copy goes on with the same command",
-        _ if option.starts_with("--delete") => {
+        _ if option.starts_with("--delete") && has("inplace") => {
             "copy never deletes anything at the destination; sync does, by --delete=during, delay or after"
         }
         _ => return None,

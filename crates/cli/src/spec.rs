@@ -15,7 +15,9 @@ use crate::args::{
     OverwriteArg, ProofArgs, ReadBackArg, ReplaceArgs, SelectionArgs, SumArgs, VerifyArgs, WhenArg,
     WritingArgs,
 };
+use crate::print::say;
 
+mod braces;
 mod passes;
 pub(crate) use passes::{removal_spec, snapshot_paths, snapshot_spec, sync_spec};
 
@@ -340,7 +342,11 @@ fn rules(args: &FilterArgs, matches: &ArgMatches) -> Result<Vec<FilterRule>, Unu
         }
     }
     ordered.sort_by_key(|(at, _)| *at);
-    Ok(ordered.into_iter().flat_map(|(_, rules)| rules).collect())
+    let rules: Vec<FilterRule> = ordered.into_iter().flat_map(|(_, rules)| rules).collect();
+    if let Some(note) = braces::note(&rules) {
+        say(&note);
+    }
+    Ok(rules)
 }
 
 fn rules_of_file(file: &OsString, include: bool) -> Result<Vec<FilterRule>, Unusable> {

@@ -62,7 +62,7 @@ pub struct BrokerArgs {
     #[arg(long, value_name = "DIR")]
     pub state: Option<OsString>,
     /// The address to listen on; movers on other hosts need one that they reach
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen, default_value = "127.0.0.1")]
     pub listen: IpAddr,
     /// The port; 0 takes that of the last time, or any that is free
     #[arg(long, value_name = "PORT", default_value_t = 0)]
@@ -162,6 +162,17 @@ pub struct MoverArgs {
     /// How log lines look
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormatArg,
+}
+
+/// An address of this host, without a port.
+fn listen(text: &str) -> Result<IpAddr, String> {
+    let address = text.trim_start_matches('[').trim_end_matches(']').parse();
+    address.map_err(|_| match text.rsplit_once(':') {
+        Some((address, port)) if port.parse::<u16>().is_ok() => {
+            format!("--listen takes an address alone; write --listen {address} --port {port}")
+        }
+        _ => "has to be an IP address; --advertise takes host names, --port the port".into(),
+    })
 }
 
 /// A name that can be part of a subject of NATS.

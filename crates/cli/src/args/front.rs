@@ -82,9 +82,6 @@ pub struct CpArgs {
     /// Stay on the file systems of the sources
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
-    /// Say what is done with content (there is --format and --itemize in 'dmover copy')
-    #[arg(long)]
-    pub debug: bool,
     /// Not possible here
     #[command(flatten)]
     pub impossible: ImpossibleCpArgs,

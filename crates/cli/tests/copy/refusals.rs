@@ -370,6 +370,70 @@ fn habits_from_other_tools_are_answered() {
     assert!(run.stderr.contains("$DMOVER_THREADS is 'many'"), "{}", run.stderr);
 }
 
+/// Each verb answers for itself.
+#[test]
+fn habits_are_answered_by_verb() {
+    let bench = bench();
+    let rules = "--include and --exclude";
+    for (line, words) in [
+        ("sync --filter x tree new", rules),
+        ("copy -f tree new", rules),
+        ("copy -f tree new", "replaced by default"),
+        ("sum -f x tree", rules),
+        ("sync -m tree new", "is made also if nothing in it takes part"),
+        ("copy --prune-empty-dirs tree new", "--exclude 'NAME/'"),
+        ("sum -m tree", "leave out directories"),
+        ("sync -C tree new", "no list of names"),
+        ("verify -C tree new", "no list of names"),
+        ("sync --delete-after tree new", "--delete=after here"),
+        ("snapshot create --broker x tree new", "a snapshot cannot be made by movers elsewhere"),
+        ("broker --listen 127.0.0.1:4222 --state st", "--port 4222"),
+    ] {
+        let run = bench.dmover(line).expect_code(2);
+        assert!(run.stderr.contains(words) && !run.stderr.contains("a similar"), "{}", run.tell());
+        assert!(!bench.exists("new") && !bench.exists("st"), "{line}");
+    }
+    // cp (GNU coreutils 9.1) has no such option.
+    bench.dmover("cp --debug file new").expect_code(2);
+    assert!(!bench.exists("new"));
+}
+
+/// What was typed wins over a variable that says the opposite.
+#[test]
+fn an_option_beats_a_variable_that_contradicts_it() {
+    let bench = bench();
+    bench.sh("mkdir st");
+    let bench = bench.with(|dmover| {
+        dmover.wrapped(["env", "DMOVER_STATE_DIR=st", "DMOVER_MANIFEST=m", "DMOVER_SI=1"])
+    });
+    bench.dmover("copy --no-state -n --bytes file new").expect_code(0);
+    bench.dmover("copy --no-state file new").expect_code(0);
+    assert_eq!(bench.sh("ls st; ls m"), "m\n", "the manifest contradicts nothing");
+    bench.dmover("copy --state-dir st --no-state file new").expect_code(2);
+}
+
+#[test]
+fn braces_in_rules_are_remarked_on_once() {
+    let bench = bench();
+    bench.sh("mkdir t; touch t/a.log t/a.tmp 't/a.{log,tmp}'; printf '*.{log,tmp}\\n*.{c,d}\\n' > braces");
+    let remark = "matches only names that have these braces";
+    for line in [
+        "copy -T --exclude *.{log,tmp} --exclude x{1,2} t new",
+        "sync -n --exclude-from braces t new",
+        "verify --include-from braces t t",
+        "sum --exclude *.{log,tmp} t",
+    ] {
+        let run = bench.dmover(line).expect_code(0);
+        assert_eq!(run.stderr.matches(remark).count(), 1, "{}", run.tell());
+        assert!(run.stderr.contains("*.log") && run.stderr.contains("*.tmp"), "{}", run.tell());
+    }
+    assert_eq!(bench.sh("ls new"), "a.log\na.tmp\n");
+    for silent in ["*.\\{log,tmp}", "*.[{]log,tmp}", "{a}", "*.log"] {
+        let run = bench.dmover(&format!("copy -n --exclude {silent} t other")).expect_code(0);
+        assert!(!run.stderr.contains(remark), "{silent}: {}", run.tell());
+    }
+}
+
 #[test]
 fn lists_that_cannot_mean_anything_are_refused() {
     let bench = bench();
