@@ -39,7 +39,8 @@ fn plain(pattern: &[u8], from: usize, wanted: u8) -> Option<usize> {
             b'\\' => at += 1,
             // A bracket right at the start of a set belongs to it.
             b'[' => {
-                at += 2 + pattern.get(at + 2..)?.iter().position(|byte| *byte == b']').unwrap_or(0)
+                let rest = pattern.get(at + 2..)?;
+                at += 2 + rest.iter().position(|byte| *byte == b']').unwrap_or(0);
             }
             _ => {}
         }
