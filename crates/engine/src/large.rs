@@ -2,7 +2,7 @@
 use dmover_model::{
     ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef, HashedPieces,
     LargeFile, LargeNews, Metadata, NewNode, NewTask, Operation, Outcome, Parent, SealTask, Side,
-    TaskKind, Verb, When,
+    TaskKind, Timestamp, Verb, When,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -29,8 +29,8 @@ use partial::{Continued, PART_TIME, Part};
 /// What a chunk has written.
 struct Written {
     pieces: Option<HashedPieces>,
-    /// What is on storage by now.
-    flushed: Option<DoneParts>,
+    /// What is on storage by now, and when the temporary was last changed.
+    flushed: Option<(DoneParts, Option<Timestamp>)>,
 }
 
 impl Mover<'_> {
@@ -73,7 +73,7 @@ impl Mover<'_> {
         };
         let supply = engine.supply(level, &planned.record)?;
         let last = file.destination_name.as_bytes();
-        let begun = match self.continue_partial(level, target, last, &supply)? {
+        let begun = match self.continue_partial(level, target, file, &supply)? {
             Some(continued) => continued,
             None => {
                 let temporary = self.temporary_in(level);
@@ -260,7 +260,8 @@ impl Mover<'_> {
                 self.spent.bytes += task.range.len();
                 self.outcome.pieces = pieces;
                 let temporary = task.large.temporary.clone();
-                let news = flushed.map(|done| LargeNews::Flushed { temporary, done });
+                let news =
+                    flushed.map(|(done, changed)| LargeNews::Flushed { temporary, done, changed });
                 self.outcome.large.extend(news);
                 self.outcome.covered = Some(task.range);
                 self.engine.count(Counter::ChunksCopied);
@@ -334,11 +335,13 @@ impl Mover<'_> {
         }
         // Another mover may have met the failure of a flush that was about these parts as well.
         let due = due.filter(|_| !engine.written_parts.has_failed(&task.large.temporary));
+        let changed = due.is_some().then(|| stat::stat_fd(unfinished.fd()).ok()).flatten();
+        let changed = changed.map(|found| engine.mounts.metadata(&found).ctime);
         let closed = unfinished.keep();
         checked?;
         flushed.map_err(|e| entry_error(Side::Destination, Operation::Sync, target_path(), e))?;
         closed.map_err(|e| entry_error(Side::Destination, Operation::Close, target_path(), e))?;
-        Ok(Written { pieces, flushed: due })
+        Ok(Written { pieces, flushed: due.map(|due| (due, changed)) })
     }
 
     /// Takes note of a chunk that was written. Answers what is to be flushed and reported now.

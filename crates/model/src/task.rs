@@ -175,6 +175,10 @@ pub struct PartialFile {
     pub done: DoneParts,
     /// A mover of the earlier run may still write to the temporary: it must not become the file.
     pub fenced: bool,
+    /// The temporary was changed at this time at the earliest: one that was changed before is an older state of it.
+    pub changed: Option<crate::Timestamp>,
+    /// No mover of the earlier run has changed it after this.
+    pub until: Option<crate::Timestamp>,
 }
 
 /// News of a large file that another run has to know to continue it.
@@ -186,6 +190,8 @@ pub enum LargeNews {
         temporary: Name,
         /// The parts.
         done: DoneParts,
+        /// When the temporary was last changed by then.
+        changed: Option<crate::Timestamp>,
     },
     /// The temporary is gone: it has become the file, or was removed.
     Ended {

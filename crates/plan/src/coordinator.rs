@@ -583,6 +583,8 @@ impl Coordinator {
             patched: large.patched,
             done: DoneParts { ranges: note.covered, pieces: note.pieces },
             fenced: true,
+            changed: None,
+            until: None,
         };
         self.publish(parent, Task { partial: Some(Box::new(partial)), ..task }, out);
     }

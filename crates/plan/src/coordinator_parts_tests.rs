@@ -48,7 +48,7 @@ fn begin_in_two_chunks(coordinator: &mut Coordinator) -> [Task; 2] {
 
 fn part_done(start: u64, end: u64, flushed: bool) -> Outcome {
     let temporary = Name::new(*b"big").unwrap();
-    let news = LargeNews::Flushed { temporary, done: DoneParts::default() };
+    let news = LargeNews::Flushed { temporary, done: DoneParts::default(), changed: None };
     let covered = Some(ByteRange { start, end });
     Outcome { covered, large: flushed.then_some(news).into_iter().collect(), ..Outcome::default() }
 }

@@ -1,15 +1,19 @@
 //! A large file that takes longer than a run may last: the next run of the job continues it.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dmover_testkit::faultfs::{FaultFsHandle, Op};
+use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::lanes::check::leftovers;
 use dmover_testkit::lanes::run::Running;
 use dmover_testkit::skip;
 use rustix::process::Signal;
 
 use super::Bench;
+use super::bench::disks::AWAY;
 use super::bench::{append, pattern};
 
 const SIZE: usize = 24 << 20;
@@ -168,4 +172,148 @@ fn a_job_that_gets_nowhere_says_so() {
     assert_eq!(said, [false, false, false, true]);
     bench.copy("-T s d").expect_code(0);
     assert!(!bench.dmover("copy -T s d").expect_code(0).stderr.contains("the last"));
+}
+
+/// A bench on an image, whose destination is of the same file system, and a run that was killed in the middle of a large file.
+fn killed_on(mounted: &dmover_testkit::image::Mounted, line: &str) -> Bench {
+    let bench = Bench::inside(mounted.path());
+    bench.write("s/large", pattern(SIZE));
+    start_on(&bench, line).kill().unwrap();
+    bench
+}
+
+fn start_on(bench: &Bench, line: &str) -> Running {
+    let words = format!("{line} --bwlimit=3M --split-size=8M -j2 --progress=never");
+    let running = bench.dmover.start(words.split_whitespace()).unwrap();
+    let state = bench.dmover.state_directory();
+    let found =
+        format!("cat '{}'/jobs/*/large-files 2>&1 | grep -c flushed || true", state.display());
+    until("a record", || bench.sh(&found).trim() != "0");
+    running
+}
+
+#[track_caller]
+fn ends_right(bench: &Bench, line: &str, file: &str) {
+    bench.dmover(&format!("{line} --split-size=8M --progress=never")).expect_code(0);
+    bench.sh(&format!("cmp s/large {file}"));
+    assert_eq!(leftovers(bench.root()).unwrap(), Vec::<PathBuf>::new());
+}
+
+/// The names of temporaries below a directory.
+fn temporary(bench: &Bench) -> String {
+    let found = bench.sh("find . -name '.dmover*' -not -name '*.new'");
+    assert_eq!(found.lines().count(), 1, "{found}");
+    found.trim().to_owned()
+}
+
+macro_rules! image {
+    () => {{
+        let Some(mounted) = Image::create_or_skip("resumed", FileSystem::Ext4, 128 << 20) else {
+            return;
+        };
+        mounted
+    }};
+}
+
+/// Bytes that somebody has written into what an interrupted run has left, in place.
+#[test]
+fn a_temporary_that_was_changed_since_is_begun_anew() {
+    let mounted = image!();
+    let bench = killed_on(&mounted, "copy -T s d");
+    let name = temporary(&bench);
+    // Some time has passed since the run ended.
+    let state = bench.dmover.state_directory();
+    bench.sh(&format!("touch -d '5 minutes ago' '{}'/jobs/*/large-files", state.display()));
+    bench.sh(&format!("head -c 16M /dev/zero | dd of={name} bs=1M conv=notrunc status=none"));
+    ends_right(&bench, "copy -T s d", "d/large");
+}
+
+/// The file system of DEST is as it was when less was written than the record says.
+#[test]
+fn a_temporary_from_a_backup_of_its_file_system_is_begun_anew() {
+    let bench = Bench::new();
+    let _away = bench.undo(AWAY);
+    if !bench.make_disks() {
+        skip!("no loop devices");
+    }
+    bench.write("s/large", pattern(SIZE));
+    bench.put_disk(Some("A"));
+    let running = start_on(&bench, "copy -T s disk/d");
+    bench.sh("fsfreeze -f disk; cp A backup; fsfreeze -u disk");
+    let flushed = |bench: &Bench| {
+        let state = bench.dmover.state_directory();
+        let count = format!("grep -c flushed '{}'/jobs/*/large-files", state.display());
+        bench.sh(&count).trim().parse::<u32>().unwrap()
+    };
+    let before = flushed(&bench);
+    until("more on record", || flushed(&bench) > before + 1);
+    running.kill().unwrap();
+    bench.put_disk(None);
+    bench.sh("mv backup A");
+    bench.put_disk(Some("A"));
+    ends_right(&bench, "copy -T s disk/d", "disk/d/large");
+}
+
+/// A source that was replaced by another file of the same size and times.
+#[test]
+fn a_source_that_was_replaced_is_begun_anew() {
+    for line in ["copy -T s d", "sync s d"] {
+        let mounted = image!();
+        let bench = killed_on(&mounted, line);
+        bench.sh(
+            "tr '\\001-\\377' '\\002-\\377\\001' < s/large > n; touch -r s/large n; mv n s/large",
+        );
+        ends_right(&bench, line, "d/large");
+    }
+}
+
+/// A program has the source mapped: what it writes moves no time while the page waits to be written back.
+#[test]
+fn a_source_that_is_mapped_for_writing_is_begun_anew() {
+    const WRITER: &str = r#"
+import mmap, os, sys
+fd = os.open("s/large", os.O_RDWR)
+data = mmap.mmap(fd, 0)
+for at in range(0, len(data), 4096):
+    data[at] = data[at]
+print("mapped", flush=True)
+sys.stdin.readline()
+for at in range(0, len(data), 4096):
+    data[at] = 255
+print("written", flush=True)
+sys.stdin.readline()
+"#;
+    for (line, file) in
+        [("copy -T s d", "d/large"), ("sync s d", "d/large"), ("copy s/large other", "other")]
+    {
+        let mounted = image!();
+        let bench = Bench::inside(mounted.path());
+        bench.write("s/large", pattern(SIZE));
+        bench.write("writer.py", WRITER);
+        let mut writer = Command::new("python3")
+            .arg("writer.py")
+            .current_dir(bench.root())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(writer.stdout.take().unwrap()).lines();
+        let mut tell = writer.stdin.take().unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "mapped");
+        start_on(&bench, line).kill().unwrap();
+        let times = || bench.sh("stat -c '%y %z' s/large");
+        let before = times();
+        tell.write_all(b"\n").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "written");
+        if times() == before {
+            tell.write_all(b"\n").unwrap();
+            drop(tell);
+            assert!(writer.wait().unwrap().success());
+        } else {
+            // The kernel has written pages back meanwhile: the version tells it.
+            drop(tell);
+            writer.wait().unwrap();
+        }
+        ends_right(&bench, line, file);
+    }
 }

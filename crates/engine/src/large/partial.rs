@@ -1,10 +1,10 @@
 //! Parts of large files: when they are flushed and reported, and how a run continues the temporary of an earlier one.
 use dmover_model::{
-    ByteRange, DoneParts, EntryError, HashedPieces, Identity, LargeNews, Metadata, Name,
+    ByteRange, DoneParts, EntryError, FileRef, HashedPieces, Identity, LargeNews, Metadata, Name,
     PartialFile, Timestamp, When,
 };
 use dmover_sys::copy::{self, Offer};
-use dmover_sys::stat::FileType;
+use dmover_sys::stat::{FileType, Stat};
 use dmover_sys::{OwnedFd, cache, directory, file, path, set, stat};
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -95,12 +95,13 @@ impl Mover<'_> {
         &mut self,
         level: &Level,
         target: &'t TargetDirectory,
-        last: &[u8],
+        of: &FileRef,
         supply: &Supply,
     ) -> Result<Option<Continued<'t>>, EntryError> {
         let Some(partial) = self.lease.task.partial.clone() else { return Ok(None) };
         // Somebody had it open for writing: a write through a mapping need not have moved a time since.
-        let is_doubtful = self.is_doubtful || self.engine.is_doubtful(level, last);
+        let last = of.destination_name.as_bytes();
+        let is_doubtful = self.is_doubtful || self.engine.is_doubtful(level, of.name.as_bytes());
         let old = (!is_doubtful).then(|| self.open_partial(target, &partial, supply)).flatten();
         let Some(old) = old else {
             self.discard_partial(level);
@@ -150,8 +151,24 @@ impl Mover<'_> {
         let same = found.inode == partial.inode
             && found.file_type() == FileType::RegularFile
             && found.size == supply.metadata.size
-            && found.links == 1;
+            && found.links == 1
+            && self.is_as_it_was_left(target, partial, &found);
         same.then_some(fd)
+    }
+
+    /// Whether a temporary is neither an older state of itself, such as one from a backup of its file system, nor was changed
+    /// after the earlier run had ended.
+    fn is_as_it_was_left(
+        &self,
+        target: &TargetDirectory,
+        partial: &PartialFile,
+        found: &Stat,
+    ) -> bool {
+        let ctime = self.engine.mounts.metadata(found).ctime;
+        let is_older = partial.changed.is_some_and(|changed| ctime < changed);
+        // The clock of a server may be another one.
+        let is_newer = target.facts.local && partial.until.is_some_and(|until| ctime > until);
+        !is_older && !is_newer
     }
 
     /// Goes on in the temporary itself: no mover of the earlier run is at work any more.

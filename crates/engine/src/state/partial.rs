@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::StateDirectory;
 use crate::context::Engine;
@@ -34,7 +35,16 @@ enum Line {
     /// A large file was begun.
     Begun(Box<Begun>),
     /// Parts of it are on storage.
-    Flushed { temporary: Name, done: DoneParts },
+    Flushed {
+        temporary: Name,
+        done: DoneParts,
+        #[serde(default)]
+        changed: Option<Timestamp>,
+    },
+    /// The run that wrote it has not changed it after this.
+    Left { temporary: Name, until: Timestamp },
+    /// Another run writes to it.
+    Continued { temporary: Name },
     /// Its temporary is gone.
     Ended { temporary: Name },
     /// The run was stopped, and none of its movers is at work any more.
@@ -66,6 +76,9 @@ struct Begun {
 struct Partial {
     begun: Begun,
     done: DoneParts,
+    /// When it was changed at the earliest, and at the latest if no run writes to it.
+    changed: Option<Timestamp>,
+    until: Option<Timestamp>,
     is_written: bool,
 }
 
@@ -107,8 +120,10 @@ impl PartialFiles {
         };
         let boot = dmover_sys::mount::boot_id();
         let mut left = read(&text, (&boot, state.is_shared()));
+        let until = written_until(&path);
         for partial in left.values_mut() {
             partial.begun.fenced |= fenced;
+            partial.until = partial.until.or(until);
         }
         let mut files = Self { path: Some(path.clone()), left, ..Self::default() };
         if files.left.is_empty() {
@@ -146,7 +161,9 @@ impl PartialFiles {
             partial.is_written = true;
             let (temporary, done) = (partial.begun.temporary.clone(), partial.done.clone());
             lines.push(Line::Begun(Box::new(partial.begun.clone())));
-            lines.push(Line::Flushed { temporary, done });
+            let (changed, left) = (partial.changed, partial.until);
+            lines.push(Line::Flushed { temporary: temporary.clone(), done, changed });
+            lines.extend(left.map(|until| Line::Left { temporary, until }));
         }
         file.write_all(&in_text(&lines))?;
         // That a temporary must not be written to has to outlive a power cut.
@@ -173,7 +190,9 @@ impl PartialFiles {
         }
         for news in &outcome.large {
             match news {
-                LargeNews::Flushed { temporary, done } => self.flushed(temporary, done),
+                LargeNews::Flushed { temporary, done, changed } => {
+                    self.flushed(temporary, done, *changed);
+                }
                 LargeNews::Ended { temporary } => self.ended(temporary),
             }
         }
@@ -195,29 +214,30 @@ impl PartialFiles {
         let temporary = begun.temporary.clone();
         if let Some(left) = self.left.remove(&begun.destination) {
             if left.begun.temporary == temporary {
-                self.begun.insert(temporary, Partial { begun, ..left });
+                self.lines.push(Line::Continued { temporary: temporary.clone() });
+                self.begun.insert(temporary, Partial { begun, until: None, ..left });
                 return;
             }
             self.lines.push(Line::Ended { temporary: left.begun.temporary });
         }
-        let partial = Partial { begun, done: DoneParts::default(), is_written: false };
-        self.begun.insert(temporary.clone(), partial);
+        self.begun.insert(temporary.clone(), Partial::new(begun, false));
         if !done.ranges.is_empty() {
             // It shares the blocks of another temporary: the next run needs them as well. That is no progress of this run.
             let has_news = self.has_news;
-            self.flushed(&temporary, done);
+            self.flushed(&temporary, done, None);
             self.has_news = has_news;
         }
     }
 
-    fn flushed(&mut self, temporary: &Name, done: &DoneParts) {
+    fn flushed(&mut self, temporary: &Name, done: &DoneParts, changed: Option<Timestamp>) {
         let Some(partial) = self.begun.get_mut(temporary) else { return };
         self.has_news = true;
         if !std::mem::replace(&mut partial.is_written, true) {
             self.lines.push(Line::Begun(Box::new(partial.begun.clone())));
         }
-        add(&mut partial.done, done.clone());
-        self.lines.push(Line::Flushed { temporary: temporary.clone(), done: done.clone() });
+        partial.add(done.clone(), changed);
+        let (temporary, done) = (temporary.clone(), done.clone());
+        self.lines.push(Line::Flushed { temporary, done, changed });
     }
 
     fn ended(&mut self, temporary: &Name) {
@@ -239,7 +259,9 @@ impl PartialFiles {
         }
         let (at, name) = (&file.directory, file.destination_name.as_bytes());
         let destination = engine.destination_path(at.root, &at.path, name);
-        let Some(Partial { begun, done, .. }) = self.left.get(&destination) else { return };
+        let Some(Partial { begun, done, changed, until, .. }) = self.left.get(&destination) else {
+            return;
+        };
         let mount = begun.file_system.iter().find_map(|name| engine.mounts.named(name));
         let version = mount.map(|mount| Version {
             identity: Identity { mount, inode: begun.source_inode },
@@ -255,6 +277,8 @@ impl PartialFiles {
             patched: begun.patched,
             done: done.clone(),
             fenced: begun.fenced,
+            changed: *changed,
+            until: *until,
         }));
     }
 
@@ -326,10 +350,28 @@ fn begun(large: &LargeFile, engine: &Engine) -> Option<Begun> {
     })
 }
 
-fn add(done: &mut DoneParts, more: DoneParts) {
-    done.ranges.extend(more.ranges);
-    done.ranges = merged(std::mem::take(&mut done.ranges));
-    done.pieces.extend(more.pieces);
+impl Partial {
+    fn new(begun: Begun, is_written: bool) -> Self {
+        Self { begun, done: DoneParts::default(), changed: None, until: None, is_written }
+    }
+
+    fn add(&mut self, more: DoneParts, changed: Option<Timestamp>) {
+        let done = &mut self.done;
+        done.ranges.extend(more.ranges);
+        done.ranges = merged(std::mem::take(&mut done.ranges));
+        done.pieces.extend(more.pieces);
+        self.changed = self.changed.max(changed);
+        self.until = None;
+    }
+}
+
+/// A run that writes to temporaries writes to the record every few seconds, unless a flush takes long. Answers when none has
+/// written any more.
+fn written_until(record: &Path) -> Option<Timestamp> {
+    const LONGEST: Duration = Duration::from_mins(1);
+    let written = std::fs::metadata(record).ok()?.modified().ok()?;
+    let since = written.duration_since(std::time::UNIX_EPOCH).ok()? + LONGEST;
+    Some(Timestamp { seconds: since.as_secs() as i64, nanoseconds: since.subsec_nanos() })
 }
 
 fn in_text(lines: &[Line]) -> Vec<u8> {
@@ -354,13 +396,22 @@ fn read(text: &[u8], (boot, is_shared): (&str, bool)) -> BTreeMap<PathBytes, Par
         match line {
             Line::Run { boot: theirs } => is_own = theirs == boot,
             Line::Begun(begun) => {
-                let done = DoneParts::default();
-                let partial = Partial { begun: *begun, done, is_written: true };
+                let partial = Partial::new(*begun, true);
                 files.insert(partial.begun.temporary.clone(), partial);
             }
-            Line::Flushed { temporary, done } => {
+            Line::Flushed { temporary, done, changed } => {
                 if let Some(partial) = files.get_mut(&temporary) {
-                    add(&mut partial.done, done);
+                    partial.add(done, changed);
+                }
+            }
+            Line::Left { temporary, until } => {
+                if let Some(partial) = files.get_mut(&temporary) {
+                    partial.until = Some(until);
+                }
+            }
+            Line::Continued { temporary } => {
+                if let Some(partial) = files.get_mut(&temporary) {
+                    partial.until = None;
                 }
             }
             Line::Ended { temporary } => _ = files.remove(&temporary),
@@ -446,7 +497,28 @@ mod tests {
 
     fn flushed(number: u8, start: u64, end: u64) -> Line {
         let ranges = vec![ByteRange { start, end }];
-        Line::Flushed { temporary: name(number), done: DoneParts { ranges, pieces: Vec::new() } }
+        let (done, changed) = (DoneParts { ranges, pieces: Vec::new() }, None);
+        Line::Flushed { temporary: name(number), done, changed }
+    }
+
+    #[test]
+    fn what_was_left_is_as_old_as_the_last_run_that_wrote_to_it() {
+        let [early, late] = [5, 9].map(|seconds| Timestamp { seconds, nanoseconds: 0 });
+        let left = || Line::Left { temporary: name(1), until: late };
+        let continued = || Line::Continued { temporary: name(1) };
+        let at = |time| {
+            let done =
+                DoneParts { ranges: vec![ByteRange { start: 0, end: 1 }], pieces: Vec::new() };
+            Line::Flushed { temporary: name(1), done, changed: Some(time) }
+        };
+        let times = |lines: &[Line]| {
+            let partial = read(&in_text(lines), ("b", false)).into_values().next().unwrap();
+            (partial.changed, partial.until)
+        };
+        assert_eq!(times(&[begun(1), at(late), at(early)]), (Some(late), None));
+        assert_eq!(times(&[begun(1), at(early), left()]), (Some(early), Some(late)));
+        assert_eq!(times(&[begun(1), at(early), left(), continued()]), (Some(early), None));
+        assert_eq!(times(&[begun(1), left(), at(early)]), (Some(early), None));
     }
 
     fn run(boot: &str) -> Line {
@@ -484,7 +556,7 @@ mod tests {
         let [partial] = &read_back(&files).into_values().collect::<Vec<_>>()[..] else { panic!() };
         assert_eq!((&partial.begun.temporary, &partial.done), (&name(9), &done));
         let more = DoneParts { ranges: vec![ByteRange { start: 30, end: 40 }], ..done };
-        files.flushed(&name(9), &more);
+        files.flushed(&name(9), &more, None);
         let [partial] = &read_back(&files).into_values().collect::<Vec<_>>()[..] else { panic!() };
         assert_eq!(partial.done.ranges, [ByteRange { start: 0, end: 40 }]);
     }
