@@ -1,7 +1,7 @@
 //! Moving file content: shared blocks, copies inside the kernel, or read and write; holes stay holes.
 use dmover_digest::Pieces;
 use dmover_model::{
-    ByteRange, EntryError, ErrorClass, Metadata, MountId, Operation, PathBytes, Side, When,
+    ByteRange, EntryError, ErrorClass, Metadata, MountId, Operation, PathBytes, Side, Verb, When,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::{self, Method, Sides, Situation};
@@ -284,7 +284,7 @@ impl Engine {
             if is_hole {
                 let length = (end - at).min(ZEROES_AT_ONCE);
                 take(Run::Zeroes(length));
-                self.account_read(lease, length);
+                self.account_hashed(lease, length);
                 at += length;
                 continue;
             }
@@ -299,13 +299,21 @@ impl Engine {
                 return Err(shrunk(path));
             }
             take(Run::Bytes(&buffer[..read]));
-            self.account_read(lease, read as u64);
+            self.account_hashed(lease, read as u64);
             at += read as u64;
         }
         reader.finish(at)
     }
 
-    /// Counts what was read to make a digest.
+    /// Counts what a digest was made of; a comparison compares it with another digest.
+    fn account_hashed(&self, lease: &Lease, bytes: u64) {
+        if self.spec.verb == Verb::Verify {
+            self.add(Counter::BytesCompared, bytes);
+        }
+        self.account_read(lease, bytes);
+    }
+
+    /// Counts what was read to make a digest or to compare.
     pub(crate) fn account_read(&self, lease: &Lease, bytes: u64) {
         self.add(Counter::BytesHashed, bytes);
         station::did(bytes);

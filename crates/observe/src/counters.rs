@@ -59,8 +59,10 @@ counters! {
     DirectRefusals = "direct_refusals",
     /// Files whose digest was made.
     FilesHashed = "files_hashed",
-    /// Bytes that were read to make digests.
+    /// Bytes that were read to make digests or to compare, on both sides.
     BytesHashed = "bytes_hashed",
+    /// Bytes of content that were compared: those of both sides count once, holes as well.
+    BytesCompared = "bytes_compared",
     /// Files whose digest is as a list says.
     DigestsEqual = "digests_equal",
     /// Files whose digest is another.

@@ -20,6 +20,8 @@ pub(super) struct Place<'a> {
     pub part_of: Option<(StateDirectory, JobId)>,
     pub spill_directory: &'a Path,
     pub monitor: Arc<dyn Monitor>,
+    /// What is read back is counted here.
+    pub counters: Arc<Counters>,
     pub control: Arc<Control>,
     pub umask: u32,
     pub open_files_max: u64,
@@ -73,7 +75,7 @@ pub(super) fn run(
         part_of: place.part_of.clone(),
         spill_directory: place.spill_directory.to_owned(),
         monitor: Arc::new(Findings(Arc::clone(&place.monitor))),
-        counters: Arc::new(Counters::default()),
+        counters: Arc::clone(&place.counters),
         control: Arc::clone(&place.control),
         manifest: None,
         layout: Arc::new(layout::DefaultLayout),

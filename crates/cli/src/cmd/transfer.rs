@@ -173,6 +173,7 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
         }
         let first = first.clone();
         job.counters = Arc::new(first.counters.of_what_was_done());
+        printer.progress.again(Arc::clone(&job.counters));
         job.before = first.elapsed;
         result = run_job(&job).map(|report| JobReport { resumed: first.resumed, ..report });
     }
@@ -184,7 +185,9 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
     if let Some(manifest) = manifest.filter(|_| args.proof.verify != ReadBackArg::None)
         && result.as_ref().is_ok_and(|report| report.state == JobState::Finished)
     {
-        match read_back(args, &job, &manifest) {
+        let counters = Arc::new(Counters::default());
+        printer.progress.reading_back(Arc::clone(&counters));
+        match read_back(args, &job, counters, &manifest) {
             Ok(report) => checked = Some((verify::code_of(&report, true), report)),
             Err(error) => result = Err(error),
         }
@@ -326,7 +329,12 @@ impl Ended {
 }
 
 /// Compares what storage has with what was read at the source.
-fn read_back(args: &Transfer<'_>, job: &Job, manifest: &ManifestFile) -> Result<JobReport, Fatal> {
+fn read_back(
+    args: &Transfer<'_>,
+    job: &Job,
+    counters: Arc<Counters>,
+    manifest: &ManifestFile,
+) -> Result<JobReport, Fatal> {
     let recorded = manifest.read_again().map_err(Fatal::Manifest)?;
     let millionths = match args.proof.verify {
         ReadBackArg::Sample(millionths) => Some(millionths),
@@ -338,6 +346,7 @@ fn read_back(args: &Transfer<'_>, job: &Job, manifest: &ManifestFile) -> Result<
         part_of: job.state.clone().zip(id),
         spill_directory: &job.spill_directory,
         monitor: Arc::clone(&job.monitor),
+        counters,
         control: Arc::clone(&job.control),
         umask: job.umask,
         open_files_max: job.open_files_max,

@@ -12,8 +12,7 @@ use crate::args::{OutputArgs, ProgressArg};
 /// Shows how a job goes on, until it is ended.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    verb: Verb,
-    counters: Arc<Counters>,
+    shown: Mutex<Shown>,
     sizes: Sizes,
     started: Instant,
     json: bool,
@@ -22,6 +21,24 @@ pub(crate) struct Progress {
     last_bytes: AtomicU64,
     last_ms: AtomicU64,
     limit: Mutex<Option<Limit>>,
+}
+
+/// What is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Job(Verb),
+    /// What a copy has written, so many bytes, is read back from storage.
+    ReadingBack {
+        written: u64,
+    },
+}
+
+/// What progress is made of.
+#[derive(Clone)]
+struct Shown {
+    phase: Phase,
+    counters: Arc<Counters>,
+    since: Instant,
 }
 
 impl Progress {
@@ -51,8 +68,7 @@ impl Progress {
         }
         let progress = Arc::new(Self {
             bar,
-            verb,
-            counters,
+            shown: Mutex::new(Shown { phase: Phase::Job(verb), counters, since: Instant::now() }),
             sizes,
             started: Instant::now(),
             json: args.progress == ProgressArg::Json,
@@ -98,6 +114,29 @@ impl Progress {
         }
     }
 
+    /// The same job is done once more, with counters of its own.
+    pub fn again(&self, counters: Arc<Counters>) {
+        let phase = self.shown().phase;
+        self.show(phase, counters);
+    }
+
+    /// What was written is read back now.
+    pub fn reading_back(&self, counters: Arc<Counters>) {
+        let written = self.shown().moved();
+        self.show(Phase::ReadingBack { written }, counters);
+    }
+
+    fn show(&self, phase: Phase, counters: Arc<Counters>) {
+        let shown = Shown { phase, counters, since: Instant::now() };
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        self.last_bytes.store(0, Ordering::Relaxed);
+        self.last_ms.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn shown(&self) -> Shown {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// What keeps the job from being faster now.
     pub fn note_limit(&self, limit: &Limit) {
         *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit.clone());
@@ -118,45 +157,48 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    fn done(&self) -> (u64, u64) {
-        let get = |counter| self.counters.get(counter);
-        let entries = [
-            Counter::FilesCopied,
-            Counter::DirectoriesCreated,
-            Counter::SymlinksCopied,
-            Counter::SpecialsCopied,
-            Counter::HardLinksCreated,
-            Counter::EntriesSkipped,
-        ];
-        let bytes = [Counter::BytesCopied, Counter::BytesShared, Counter::BytesHashed];
-        let bytes = bytes.into_iter().map(get).sum();
-        let files = match self.verb {
-            Verb::Copy | Verb::Sync => get(Counter::EntriesDressed) + get(Counter::EntriesDeleted),
-            Verb::Sum => get(Counter::FilesHashed),
-            Verb::Verify => get(Counter::EntriesCompared),
-        };
-        (files + entries.into_iter().map(get).sum::<u64>(), bytes)
-    }
-
     fn first_line(&self) -> String {
-        let (entries, bytes) = self.done();
-        let skipped = self.counters.get(Counter::BytesSkipped);
+        let shown = self.shown();
+        let get = |counter| shown.counters.get(counter);
+        let amount = |counter| self.sizes.show(get(counter));
+        let moved = shown.moved();
+        let compared = get(Counter::BytesCompared);
+        let found = amount(Counter::BytesFound);
+        let (what, bytes) = match shown.phase {
+            Phase::Job(Verb::Copy | Verb::Sync) => {
+                let mut what = format!("copied {} of {found} found", self.sizes.show(moved));
+                if get(Counter::BytesSkipped) > 0 {
+                    what += &format!(", left alone {}", amount(Counter::BytesSkipped));
+                }
+                if compared > 0 {
+                    what += &format!(", compared {}", self.sizes.show(compared));
+                }
+                (what, moved + compared)
+            }
+            Phase::Job(Verb::Sum) => {
+                let hashed = get(Counter::BytesHashed);
+                (format!("hashed {} of {found} found", self.sizes.show(hashed)), hashed)
+            }
+            Phase::Job(Verb::Verify) => {
+                (format!("compared {} of {found} found", self.sizes.show(compared)), compared)
+            }
+            Phase::ReadingBack { written } => {
+                let [read, written] = [compared, written].map(|bytes| self.sizes.show(bytes));
+                (format!("read back {read} of {written} written"), compared)
+            }
+        };
+        let (now, mean) = (self.rate_now(bytes), mean(bytes, shown.since.elapsed()));
         format!(
-            "{} {} of {} found, {}/s now, {}/s mean",
-            match self.verb {
-                Verb::Copy | Verb::Sync => "copied",
-                Verb::Sum => "hashed",
-                Verb::Verify => "compared",
-            },
-            self.sizes.show(bytes),
-            self.sizes.show(self.counters.get(Counter::BytesFound).max(bytes + skipped) - skipped),
-            self.sizes.show(self.rate_now(bytes)),
-            self.sizes.show(self.mean(bytes)),
-        ) + &format!("; {} entries", grouped(entries))
+            "{what}, {}/s now, {}/s mean; {} entries",
+            self.sizes.show(now),
+            self.sizes.show(mean),
+            grouped(shown.entries()),
+        )
     }
 
     fn second_line(&self) -> String {
-        let get = |counter| self.counters.get(counter);
+        let counters = self.shown().counters;
+        let get = |counter| counters.get(counter);
         format!(
             "{} elapsed, {} found, {} skipped, {} errors, {} retries",
             units::format_duration(self.started.elapsed().as_secs()),
@@ -167,10 +209,6 @@ impl Progress {
         ) + &self.limit().map_or(String::new(), |limit| {
             format!("; limit: {} ({})", limit.what.word(), limit.evidence)
         })
-    }
-
-    fn mean(&self, bytes: u64) -> u64 {
-        (bytes as f64 / self.started.elapsed().as_secs_f64().max(0.001)) as u64
     }
 
     /// The rate since the last look that is at least a second old.
@@ -187,11 +225,14 @@ impl Progress {
     }
 
     fn json_line(&self) -> String {
-        let fields = self.counters.snapshot();
+        let shown = self.shown();
+        let fields = shown.counters.snapshot();
         let mut object = serde_json::Map::new();
         object.insert("type".into(), "status".into());
         object.insert("schema".into(), super::json::SCHEMA.into());
         object.insert("time".into(), jiff::Timestamp::now().to_string().into());
+        let is_reading_back = matches!(shown.phase, Phase::ReadingBack { .. });
+        object.insert("phase".into(), if is_reading_back { "read_back" } else { "job" }.into());
         object.insert("elapsed_s".into(), self.started.elapsed().as_secs_f64().into());
         if let Some(limit) = self.limit() {
             object.insert("limit".into(), super::json::limit_value(&limit));
@@ -199,4 +240,36 @@ impl Progress {
         object.extend(fields.iter().map(|(c, value)| (c.name().to_owned(), value.into())));
         serde_json::Value::Object(object).to_string()
     }
+}
+
+impl Shown {
+    /// Bytes of content that have arrived.
+    fn moved(&self) -> u64 {
+        self.counters.get(Counter::BytesCopied) + self.counters.get(Counter::BytesShared)
+    }
+
+    /// Entries that were dealt with.
+    fn entries(&self) -> u64 {
+        let get = |counter| self.counters.get(counter);
+        let entries = [
+            Counter::FilesCopied,
+            Counter::DirectoriesCreated,
+            Counter::SymlinksCopied,
+            Counter::SpecialsCopied,
+            Counter::HardLinksCreated,
+            Counter::EntriesSkipped,
+        ];
+        let more = match self.phase {
+            Phase::Job(Verb::Copy | Verb::Sync) => {
+                get(Counter::EntriesDressed) + get(Counter::EntriesDeleted)
+            }
+            Phase::Job(Verb::Sum) => get(Counter::FilesHashed),
+            Phase::Job(Verb::Verify) | Phase::ReadingBack { .. } => get(Counter::EntriesCompared),
+        };
+        more + entries.into_iter().map(get).sum::<u64>()
+    }
+}
+
+fn mean(bytes: u64, time: Duration) -> u64 {
+    (bytes as f64 / time.as_secs_f64().max(0.001)) as u64
 }

@@ -161,6 +161,44 @@ fn progress_lines_come_on_standard_error_on_demand() {
     assert!(!run.stderr.contains('\r') && !run.stderr.contains('\u{1b}'), "{}", run.stderr);
 }
 
+/// The numbers before some words in the lines of progress.
+fn numbers_before(lines: &str, words: &str) -> Vec<u64> {
+    let number = |before: &str| {
+        let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next();
+        digits.and_then(|digits| digits.parse().ok())
+    };
+    lines.lines().filter_map(|line| number(line.split_once(words)?.0)).collect()
+}
+
+#[test]
+fn progress_tells_what_is_copied_from_what_is_compared_and_read_back() {
+    let bench = Bench::new();
+    let size = 1_500_000;
+    bench.write("s/large", pattern(size));
+    let options = "--progress=always --stats 100ms --bytes --split-size=200K -T s d";
+    let line = format!("copy --bwlimit 1M --verify=read-back {options}");
+    let run = bench.dmover(&line).expect_code(0);
+    let read = numbers_before(&run.stderr, " B of 1500000 B written");
+    assert!(read.iter().any(|bytes| *bytes > 0), "{}", run.stderr);
+    assert!(read.iter().all(|bytes| *bytes <= size as u64), "{}", run.stderr);
+    // Nothing is copied now, each byte counts once though both sides are read, and no more is found than is there.
+    let line = format!("sync --checksum --bwlimit 2M {}", options.replace("-T ", ""));
+    let run = bench.dmover(&line).expect_code(0);
+    let lines = run.stderr.lines().filter(|line| line.contains(" found, ")).collect::<Vec<_>>();
+    assert!(lines.len() > 1, "{}", run.stderr);
+    assert!(lines.iter().all(|line| line.contains("copied 0 B of ")), "{}", run.stderr);
+    let found = numbers_before(&run.stderr, " B found");
+    assert!(found.iter().all(|bytes| *bytes <= size as u64), "{}", run.stderr);
+    let compared = lines.iter().filter_map(|line| line.split_once(", compared "));
+    let compared = compared.map(|(_, after)| after.split_once(" B").unwrap().0);
+    let compared: Vec<u64> = compared.map(|bytes| bytes.parse().unwrap()).collect();
+    assert!(compared.iter().all(|bytes| *bytes <= size as u64), "{}", run.stderr);
+    let run = bench.dmover("sync --json --checksum s d").expect_code(0);
+    let summary = run.said().unwrap().summary.unwrap();
+    assert_eq!(summary.number("bytes_compared"), Some(size as u64));
+    assert_eq!(summary.number("bytes_copied"), Some(0));
+}
+
 #[test]
 fn a_log_file_gets_the_log() {
     let bench = bench();

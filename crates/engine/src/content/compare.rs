@@ -1,5 +1,6 @@
 //! Comparing two files byte by byte.
 use dmover_model::{ByteRange, EntryError, Operation, Side};
+use dmover_observe::Counter;
 use dmover_sys::buffer::PAGE;
 
 use super::side::Reader;
@@ -39,6 +40,7 @@ impl Engine {
                 gaps.each_mut().map(|gaps| run_at(gaps, at));
             let end = first_end.min(second_end);
             if first_is_hole && second_is_hole {
+                self.add(Counter::BytesCompared, end - at);
                 one.lease.extend();
                 at = end;
                 continue;
@@ -63,6 +65,7 @@ impl Engine {
             }
             compare_blocks(&left[..wanted], &right[..wanted], at, &mut ranges);
             self.account_read(one.lease, sides_read * wanted as u64);
+            self.add(Counter::BytesCompared, wanted as u64);
             at += wanted as u64;
         }
         for reader in &mut readers {
