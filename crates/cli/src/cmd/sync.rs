@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use super::detach;
 use super::jobs::{self, Refused};
 use super::run::{exit, refuse};
-use super::transfer::{self, Transfer};
+use super::transfer::{self, Publish, Published, Transfer};
 use super::watch;
 use crate::args::SyncArgs;
 use crate::print::say;
@@ -38,9 +38,14 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Err(refused) => return jobs::refuse(refused),
     };
     let fleet = Some(&args.fleet);
+    let checks = |report: &JobReport, _| {
+        let differs = report.state == JobState::Finished && changes(report) > 0;
+        Ok(if differs { Published::Different } else { Published::Nothing })
+    };
+    let publish: Option<&Publish<'_>> = args.comparison.check.then_some(&checks);
     match transfer::run(&Transfer {
         spec,
-        publish: None,
+        publish,
         failed,
         proof,
         items,
@@ -49,13 +54,7 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         state,
         fleet,
     }) {
-        Ok(mut ended) => {
-            let finished = ended.report.state == JobState::Finished;
-            if args.comparison.check && finished && changes(&ended.report) > 0 {
-                ended.code = ended.code.merge(Code::Different);
-            }
-            ended.exit(job)
-        }
+        Ok(ended) => ended.exit(job),
         Err(failed) => failed.exit(job),
     }
 }

@@ -54,6 +54,8 @@ pub(super) enum Published {
     Refused,
     /// There was nothing to be named.
     Nothing,
+    /// Whether anything would be done was all that was asked, and something would.
+    Different,
 }
 
 /// A job that can begin.
@@ -212,6 +214,7 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
             Ok(Published::Named(place)) => printer.published(&place),
             Ok(Published::Refused) => refused = Code::Partial,
             Ok(Published::Nothing) => {}
+            Ok(Published::Different) => refused = Code::Different,
             Err(error) => result = Err(error),
         }
     }

@@ -336,6 +336,7 @@ fn a_check_sees_directories_that_differ_in_attributes_alone() {
         bench.sh(change);
         let before = super::bench::snapshot(&bench.at("b"));
         let pass = bench.sync("--check a b", 1);
+        assert_eq!(pass.number("exit_code"), 1, "{}", pass.0.tell());
         assert_eq!(pass.number("directories_updated"), 1, "{change}: {}", pass.0.tell());
         assert_eq!(before.changes(&super::bench::snapshot(&bench.at("b"))), [""; 0], "{change}");
         let pass = bench.sync("a b", 0);
