@@ -293,7 +293,7 @@ impl Mover<'_> {
             engine.set_times(object, &source.metadata)?;
         }
         engine.carry_flags(object, &attributes, flags::LOCKS)?;
-        if target.made || target.narrowed {
+        if target.made || target.narrowed.is_some() {
             return Ok(());
         }
         // Whatever was set has moved the change time.
@@ -301,6 +301,7 @@ impl Mover<'_> {
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
         if engine.mounts.metadata(&after).ctime != now.ctime {
             engine.count(Counter::DirectoriesUpdated);
+            self.list_updated(level, &target.metadata);
         }
         Ok(())
     }
@@ -340,12 +341,13 @@ impl Mover<'_> {
             || !self.engine.spec.policy.preserve.has(Attribute::Times)
     }
 
-    /// Lists a directory that would get attributes. One whose time alone differs is not listed: mostly it has got other names,
-    /// each of which is.
+    /// Lists a directory that gets attributes, or would get them. One that differs in mode or owner was listed when it was entered. One whose
+    /// time alone differs is not listed: mostly it has got other names, each of which is.
     fn list_updated(&self, level: &Level, now: &Metadata) {
         let (engine, source) = (self.engine, &level.source.metadata);
-        let only_time = now.mtime != source.mtime && !self.is_unlike(source, now);
-        if only_time || !engine.monitor.wants_items() {
+        let is_listed = self.is_unlike(source, now);
+        let only_time = now.mtime != source.mtime;
+        if is_listed || only_time || !engine.monitor.wants_items() {
             return;
         }
         engine.show(Event::Item(Item {

@@ -50,7 +50,7 @@ pub(crate) struct TargetDirectory {
     /// New entries inherit its project.
     pub hands_down_project: bool,
     /// Bits or an owner were taken from it before anything entered it, and that is counted.
-    pub narrowed: bool,
+    pub narrowed: Option<Box<Metadata>>,
 }
 
 impl TargetDirectory {
@@ -77,7 +77,9 @@ impl TargetDirectory {
     /// Another descriptor of it.
     fn again(&self) -> Result<Self, Errno> {
         let (metadata, facts) = (self.metadata.clone(), Arc::clone(&self.facts));
-        Ok(Self { fd: path::open_directory_at(&self.fd, b".")?, metadata, facts, ..*self })
+        let narrowed = self.narrowed.clone();
+        let fd = path::open_directory_at(&self.fd, b".")?;
+        Ok(Self { fd, metadata, facts, narrowed, ..*self })
     }
 }
 
@@ -302,7 +304,7 @@ impl Engine {
             opened_up: false,
             hands_down_flags: false,
             hands_down_project: false,
-            narrowed: false,
+            narrowed: None,
         };
         target.folds_case = target.facts.case_insensitive;
         if self.dresses_by_record() {

@@ -84,8 +84,8 @@ impl Mover<'_> {
             entry_error(Side::Destination, Operation::SetMode, level.own_target_path(), e)
         })?;
         if let (Some(now), Some(target)) = (narrowed, &mut level.target) {
-            target.metadata = now;
-            target.narrowed = true;
+            let before = std::mem::replace(&mut target.metadata, now);
+            target.narrowed = Some(Box::new(before));
             engine.count(Counter::DirectoriesUpdated);
         }
         Ok(())

@@ -588,7 +588,8 @@ impl Mover<'_> {
             Some(target) if !target.fresh => Action::Skipped,
             _ => Action::Created,
         };
-        let old = level.target.as_ref().filter(|t| !t.fresh).map(|t| &t.metadata);
+        let old = level.target.as_ref().filter(|t| !t.fresh);
+        let old = old.map(|target| target.narrowed.as_deref().unwrap_or(&target.metadata));
         let wanted = self.engine.as_settable(&level.source.metadata, old);
         self.engine.show(Event::Item(Item {
             path: level.own_source_path(),

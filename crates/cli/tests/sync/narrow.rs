@@ -144,3 +144,30 @@ fn what_could_not_be_moved_keeps_its_mode_and_owner() {
     bench.sync("a b", 0);
     assert_eq!(bench.sh("stat -c '%a %u:%g' b/x/d"), before, "nothing took its place");
 }
+
+#[test]
+fn a_directory_that_changes_is_listed_once_by_the_pass_and_by_its_dry_run() {
+    // Narrower and wider, with and without a change below it, and attributes alone.
+    for (change, below) in [
+        ("chmod 700 a/d", false),
+        ("chmod 700 a/d", true),
+        ("chmod 755 a/d", false),
+        ("chmod 755 a/d", true),
+        ("setfattr -n user.q -v 1 a/d", false),
+    ] {
+        let bench = Bench::new();
+        bench.sh("mkdir -p a/d; echo 1 > a/d/f; chmod 750 a/d");
+        bench.sync("a b", 0);
+        bench.sh(change);
+        if below {
+            bench.sh("echo 22 > a/d/f");
+        }
+        let rsync = bench.sh("rsync -aHAXni a/ b/ | grep -c '^[.]d.* d/$'");
+        assert_eq!(rsync.trim(), "1", "{change}");
+        for line in ["sync -n -i a b", "sync -i a b"] {
+            let run = bench.dmover(line).expect_code(0);
+            let listed = run.text().lines().filter(|line| line.ends_with(" a/d")).count();
+            assert_eq!(listed, 1, "{line} after '{change}': {}", run.tell());
+        }
+    }
+}
