@@ -137,11 +137,14 @@ fn long_name(shown: &str) -> Option<&str> {
     shown.strip_prefix("--")?.split([' ', '=', '<', '[']).next()
 }
 
-/// The verb that was called.
+/// The verb that was called. The one that `submit` places follows a double dash.
 fn called() -> clap::Command {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let submits = words.first().is_some_and(|word| word == "submit");
+    let dash = words.iter().position(|word| word == "--").filter(|_| submits);
     let mut command = crate::command();
-    for word in std::env::args_os().skip(1) {
-        match command.find_subcommand(&word).cloned() {
+    for word in words.iter().skip(dash.map_or(0, |dash| dash + 1)) {
+        match command.find_subcommand(word).cloned() {
             Some(verb) => command = verb,
             None => break,
         }

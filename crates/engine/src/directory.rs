@@ -301,7 +301,6 @@ impl Mover<'_> {
             .map_err(|e| entry_error(Side::Destination, Operation::Stat, shown(), e))?;
         if engine.mounts.metadata(&after).ctime != now.ctime {
             engine.count(Counter::DirectoriesUpdated);
-            self.list_updated(level, &target.metadata);
         }
         Ok(())
     }
@@ -341,7 +340,7 @@ impl Mover<'_> {
             || !self.engine.spec.policy.preserve.has(Attribute::Times)
     }
 
-    /// Lists a directory that gets attributes, or would get them. One that differs in mode or owner was listed when it was entered. One whose
+    /// Lists a directory that would get attributes. One that differs in mode or owner was listed when it was entered. One whose
     /// time alone differs is not listed: mostly it has got other names, each of which is.
     fn list_updated(&self, level: &Level, now: &Metadata) {
         let (engine, source) = (self.engine, &level.source.metadata);

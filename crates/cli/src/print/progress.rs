@@ -166,13 +166,14 @@ impl Progress {
         let found = amount(Counter::BytesFound);
         let (what, bytes) = match shown.phase {
             Phase::Job(Verb::Copy | Verb::Sync) => {
-                let mut what = format!("copied {} of {found} found", self.sizes.show(moved));
-                if get(Counter::BytesSkipped) > 0 {
-                    what += &format!(", left alone {}", amount(Counter::BytesSkipped));
-                }
-                if compared > 0 {
-                    what += &format!(", compared {}", self.sizes.show(compared));
-                }
+                let also = |what: &str, bytes: u64| match bytes {
+                    0 => String::new(),
+                    _ => format!(", {what} {}", self.sizes.show(bytes)),
+                };
+                let left_alone = also("left alone", get(Counter::BytesSkipped));
+                let looked = also("compared", compared);
+                let moved_now = self.sizes.show(moved);
+                let what = format!("copied {moved_now} of {found} found{left_alone}{looked}");
                 (what, moved + compared)
             }
             Phase::Job(Verb::Sum) => {
