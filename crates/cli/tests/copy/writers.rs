@@ -6,6 +6,9 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+/// Half of the file that one long write(2) fills.
+const HALF: usize = 4 << 20;
+
 /// Writes one byte as a mapping or a long write(2) does it: size and time of the last write stay as they were.
 fn write_unseen(bench: &Bench, file: &std::fs::File, at: u64) {
     let before = file.metadata().unwrap();
@@ -80,7 +83,6 @@ fn a_copy_that_was_killed_remembers_what_was_open() {
 fn a_long_write_is_noticed() {
     // write(2) takes its bytes from a mapped file whose second half is read late, so it stops half way.
     let Some((served, bench)) = Bench::faulty() else { return skipped("long write", "no faultfs") };
-    const HALF: usize = 4 << 20;
     bench.sh(
         "mkdir a; head -c 8M /dev/zero > a/f; head -c 8M /dev/zero | tr '\\0' x > backing/buffer",
     );
