@@ -49,7 +49,7 @@ pub(crate) struct TargetDirectory {
     pub hands_down_flags: bool,
     /// New entries inherit its project.
     pub hands_down_project: bool,
-    /// Bits or an owner were taken from it before anything entered it, and that is counted.
+    /// What it was before bits or an owner were taken from it, ahead of everything that enters it; that is counted.
     pub narrowed: Option<Box<Metadata>>,
 }
 

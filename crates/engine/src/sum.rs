@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use crate::apply::Moved;
 use crate::capability::Facts;
-use crate::content::Reading;
 use crate::context::{Engine, entry_error};
 use crate::file::Opened;
 use crate::level::Level;
@@ -351,8 +350,7 @@ impl Mover<'_> {
         let mut pieces = Pieces::new(shape, range.start);
         let wanted = ByteRange { start: start + range.start, end: start + range.end };
         let direct = engine.way_to_read(content, wanted, shown)?;
-        let (lease, skips_holes) = (self.lease, engine.skips_holes(content));
-        let reading = Reading { source: content.held(), direct, skips_holes, path: shown, lease };
+        let reading = engine.reading(content, direct, shown, self.lease);
         let block =
             if direct { self.tools.buffer.len() } else { self.tools.buffer.len().min(BLOCK) };
         let buffer = &mut self.tools.buffer[..block];

@@ -2,8 +2,8 @@
 //!
 //! A mover says hello with a signature, and the coordinator answers with one; both sign a fresh public key (X25519), from which
 //! follow keys that these two alone have. All else that passes between them carries a code (BLAKE3 with a key) made by these
-//! keys. What was said once cannot be said again: keys are those of one mover in one run, calls, outcomes, lines
-//! of logs and what is told to all are numbered, and answers belong to their calls.
+//! keys. A message cannot be replayed: the keys belong to one mover in one run; calls, outcomes, log lines and broadcasts
+//! are numbered; each answer names its call.
 use bytes::Bytes;
 use dmover_plan::leases::MoverId;
 use ring::agreement::{EphemeralPrivateKey, UnparsedPublicKey, X25519, agree_ephemeral};

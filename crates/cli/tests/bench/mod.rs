@@ -24,14 +24,21 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_dmover");
 /// A user without privilege, and without a line in `/etc/passwd` that matters.
 pub const NOBODY: u32 = 65534;
 
+/// Waits until something is so that nobody reports, with a limit that only a broken program reaches.
+#[track_caller]
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(100);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        // Between two polls.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Waits until a rule has fired.
 #[track_caller]
 pub fn wait_for_fault(handle: &FaultFsHandle) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while handle.counters().rules_fired.iter().sum::<u64>() == 0 {
-        assert!(Instant::now() < deadline, "no request came");
-        std::thread::yield_now();
-    }
+    eventually("a request", || handle.counters().rules_fired.iter().sum::<u64>() > 0);
 }
 
 /// A scratch directory; the program runs in it, so that tests may name relative paths.

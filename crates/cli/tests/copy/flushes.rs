@@ -1,9 +1,8 @@
 //! A disk that cannot write what it was given: the kernel reports it once, to whoever asks first.
 use super::Bench;
-use super::bench::pattern;
+use super::bench::{eventually, pattern};
 use dmover_testkit::failing_disk::FailingDisk;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 /// A source on the disk and in memory.
 fn bench(disk: &FailingDisk) -> Bench {
@@ -138,20 +137,12 @@ fn jobs_that_run_at_once_both_hear_of_a_failure() {
         bench.dmover.start(line.split_whitespace()).unwrap()
     };
     let (mut one, mut other) = (start("slow", "x"), start("slow-2", "y"));
-    let deadline = Instant::now() + Duration::from_mins(1);
     let has_begun = |path: &str| std::fs::metadata(bench.at(path)).is_ok_and(|at| at.len() > 0);
-    while !(has_begun("x/large") && has_begun("y/large")) {
-        assert!(Instant::now() < deadline, "nothing is written");
-        std::thread::yield_now();
-    }
+    eventually("both to write", || has_begun("x/large") && has_begun("y/large"));
     disk.fail_writes(1).unwrap();
     // Somebody else may be the first to hear of it.
     let _ = bench.sh("sync -f . || true");
-    while !(one.has_ended().unwrap() && other.has_ended().unwrap()) {
-        assert!(Instant::now() < deadline + Duration::from_mins(1), "they do not end");
-        // Between two looks: poll.
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("both to end", || one.has_ended().unwrap() && other.has_ended().unwrap());
     assert!(disk.heal().unwrap() > 0, "no write has failed");
     for run in [one.finish().unwrap(), other.finish().unwrap()] {
         assert_eq!(run.code(), Some(3), "{}", run.tell());

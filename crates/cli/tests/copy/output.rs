@@ -181,6 +181,16 @@ fn progress_tells_what_is_copied_from_what_is_compared_and_read_back() {
     let read = numbers_before(&run.stderr, " B of 1500000 B written");
     assert!(read.iter().any(|bytes| *bytes > 0), "{}", run.stderr);
     assert!(read.iter().all(|bytes| *bytes <= size as u64), "{}", run.stderr);
+    let line = line.replace("--progress=always", "--progress=json").replace("-T s d", "-T s e");
+    let run = bench.dmover(&line).expect_code(0);
+    let lines = run.stderr.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let lines: Vec<serde_json::Value> = lines.collect();
+    let of = |phase: &str| {
+        let lines = lines.iter().filter(|line| line["phase"] == phase);
+        lines.filter_map(|line| line["bytes_compared"].as_u64()).max()
+    };
+    assert_eq!(of("job"), Some(0), "{}", run.stderr);
+    assert!(of("read_back").is_some_and(|bytes| bytes > 0), "{}", run.stderr);
     // Nothing is copied now, each byte counts once though both sides are read, and no more is found than is there.
     let line = format!("sync --checksum --bwlimit 2M {}", options.replace("-T ", ""));
     let run = bench.dmover(&line).expect_code(0);

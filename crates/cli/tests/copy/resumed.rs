@@ -3,7 +3,6 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use dmover_testkit::faultfs::{FaultFsHandle, Op};
 use dmover_testkit::image::{FileSystem, Image};
@@ -14,7 +13,7 @@ use rustix::process::Signal;
 
 use super::Bench;
 use super::bench::disks::AWAY;
-use super::bench::{append, pattern};
+use super::bench::{append, eventually, pattern};
 
 const SIZE: usize = 24 << 20;
 
@@ -36,16 +35,6 @@ fn written(served: &FaultFsHandle) -> usize {
     served.counters().of(Op::Write).bytes as usize
 }
 
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        // Between two looks: poll.
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 fn trees(line: &str) -> &'static str {
     if line.starts_with("sync") { "s faulty/d" } else { "-T s faulty/d" }
 }
@@ -58,8 +47,8 @@ fn in_the_middle(bench: &Bench, served: &FaultFsHandle, line: &str) -> Running {
     let state = bench.dmover.state_directory();
     let found = format!("grep -c flushed '{}'/jobs/*/large-files 2>&1 || true", state.display());
     let is_recorded = || bench.sh(&found).trim().parse::<u32>().is_ok();
-    until("half of it", || written(served) - before > SIZE / 2);
-    until("a record", is_recorded);
+    eventually("half of it", || written(served) - before > SIZE / 2);
+    eventually("a record", is_recorded);
     running
 }
 
@@ -164,7 +153,7 @@ fn a_job_that_gets_nowhere_says_so() {
     let mut said = Vec::new();
     for _ in 0..4 {
         let running = bench.dmover.start(line.split_whitespace()).unwrap();
-        until("a file", || bench.exists("d/large"));
+        eventually("a file", || bench.exists("d/large"));
         let run = running.kill().unwrap();
         said.push(run.stderr.contains("the last 3 runs of this job ended before anything"));
         bench.sh("rm -rf d/large");
@@ -188,7 +177,7 @@ fn start_on(bench: &Bench, line: &str) -> Running {
     let state = bench.dmover.state_directory();
     let found =
         format!("cat '{}'/jobs/*/large-files 2>&1 | grep -c flushed || true", state.display());
-    until("a record", || bench.sh(&found).trim() != "0");
+    eventually("a record", || bench.sh(&found).trim() != "0");
     running
 }
 
@@ -246,7 +235,7 @@ fn a_temporary_from_a_backup_of_its_file_system_is_begun_anew() {
         bench.sh(&count).trim().parse::<u32>().unwrap()
     };
     let before = flushed(&bench);
-    until("more on record", || flushed(&bench) > before + 1);
+    eventually("more on record", || flushed(&bench) > before + 1);
     running.kill().unwrap();
     bench.put_disk(None);
     bench.sh("mv backup A");

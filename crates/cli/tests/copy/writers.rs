@@ -1,10 +1,9 @@
 //! Files that somebody writes to while they are copied: no time says so, and the next run compares them.
-use crate::bench::{Bench, pattern};
+use crate::bench::{Bench, eventually, pattern};
 use dmover_testkit::faultfs::{Action, Op, Rule};
 use dmover_testkit::skip::skipped;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
 
 /// Half of the file that one long write(2) fills.
 const HALF: usize = 4 << 20;
@@ -67,11 +66,9 @@ fn a_copy_that_was_killed_remembers_what_was_open() {
     let writer = OpenOptions::new().write(true).open(path).unwrap();
     let words = ["copy", "-q", "-j1", "--bwlimit=1M", "-T", "a", "b"];
     let mut running = bench.dmover.start(words).unwrap();
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !(running.has_ended().unwrap() || (bench.exists("b/1") && bench.exists("b/2"))) {
-        assert!(Instant::now() < deadline, "nothing is copied");
-        std::thread::yield_now();
-    }
+    eventually("both to be begun", || {
+        running.has_ended().unwrap() || (bench.exists("b/1") && bench.exists("b/2"))
+    });
     running.kill().unwrap();
     write_unseen(&bench, &writer, 100);
     drop(writer);
@@ -97,17 +94,13 @@ os.pwrite(os.open('a/f', os.O_WRONLY), memory, 0)";
         .current_dir(bench.root())
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + Duration::from_mins(1);
     let target = std::fs::File::open(bench.at("a/f")).unwrap();
     let begun = || {
         let mut byte = [0];
         target.read_exact_at(&mut byte, HALF as u64 - 1).unwrap();
         byte == *b"x"
     };
-    while !begun() {
-        assert!(Instant::now() < deadline, "nothing is written");
-        std::thread::yield_now();
-    }
+    eventually("the write to stand half way", begun);
     bench.dmover("copy -q -T a b").expect_code(0);
     served.release_hangs();
     assert!(writer.wait().unwrap().success());

@@ -7,21 +7,10 @@ use dmover_testkit::lanes::run::Running;
 use dmover_testkit::skip;
 use rustix::process::{Pid, Signal};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use crate::bench::{Bench, is_root, pattern};
+use crate::bench::{Bench, eventually, is_root, pattern};
 
 const SIZE: u64 = 24 << 20;
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        // Between two looks: poll.
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 /// Bytes that a process has written by all system calls that write, as the kernel counts them.
 fn written_by(pid: Pid) -> u64 {
@@ -94,10 +83,10 @@ fn in_thirds(file_system: FileSystem, verb: &str, most: u64) {
     let mut written = 0;
     for cut in 1..=2 {
         let round = Round::start(&bench, verb, &destination, "--bwlimit=1M");
-        until("another third", || written + round.written() > SIZE * cut / 3);
+        eventually("another third", || written + round.written() > SIZE * cut / 3);
         // A part is flushed and put on record after three seconds: at this rate 1.5 MiB of each mover.
         let before = on_record(&bench);
-        until("another part on record", || on_record(&bench) > before);
+        eventually("another part on record", || on_record(&bench) > before);
         assert!(!destination.join("large").exists(), "it was to take longer");
         written += round.kill();
     }

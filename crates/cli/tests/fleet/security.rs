@@ -1,14 +1,13 @@
 //! Attacks on a fleet: whoever is not trusted gets nothing done, and is named in the log. docs/security.md lists the threats.
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use dmover_testkit::cluster::{NatsClient, NatsServer, Piece, needs};
 use dmover_testkit::lanes::run::Running;
 use dmover_testkit::skip;
 use rustix::process::Signal;
 
-use crate::bench::{Bench, NOBODY, is_root};
+use crate::bench::{Bench, NOBODY, eventually, is_root};
 
 /// A broker below `state`, once it answers.
 pub(crate) fn broker(bench: &Bench, state: &str, words: &str) -> Running {
@@ -550,14 +549,4 @@ fn a_mover_works_only_where_and_for_what_it_is_allowed_to() {
     assert!(run.stderr.contains("does not do 'repair'"), "{}", run.tell());
     reader.kill().unwrap();
     end(own);
-}
-
-#[track_caller]
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !done() {
-        assert!(Instant::now() < deadline, "waited for {what}");
-        // A poll: nobody tells.
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

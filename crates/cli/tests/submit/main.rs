@@ -12,9 +12,9 @@ mod slurm;
 mod ssh;
 mod usage;
 
-use bench::{Bench, PROGRAM, pattern};
+use bench::{Bench, PROGRAM, eventually, pattern};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -28,16 +28,6 @@ fn bench() -> Bench {
     bench.write("s/large", pattern(2_000_000));
     bench.sh("ln -s large s/link; ln s/large s/1/other-name; mkdir s/empty; chmod 751 s/empty");
     bench
-}
-
-#[track_caller]
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
-        // A poll: nobody tells.
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Waits until files have come over, and more are to come.

@@ -1,18 +1,32 @@
 //! Where a file that is read has no data, so that nothing need be read.
-use dmover_model::{ByteRange, VerifyLevel};
+use dmover_model::{ByteRange, PathBytes, VerifyLevel};
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::{AsFd, BorrowedFd};
 
+use super::Reading;
 use crate::context::Engine;
+use crate::queue::Lease;
 use crate::sum::Content;
 
 /// Shorter holes are read: the calls that find them cost as much. Files that are no longer are not asked about.
 const SHORT: u64 = 64 << 10;
 
 impl Engine {
+    /// How content is read that is hashed or compared. `direct`: past the page cache.
+    pub(crate) fn reading<'a>(
+        &self,
+        content: &'a Content,
+        direct: bool,
+        path: &'a dyn Fn() -> PathBytes,
+        lease: &'a Lease,
+    ) -> Reading<'a> {
+        let skips_holes = self.skips_holes(content);
+        Reading { source: content.held(), direct, skips_holes, path, lease }
+    }
+
     /// Whether the file system is asked where a file has no data, and believed. Only those of this kernel are: a server that
     /// answers wrongly would hide from a comparison what it hid from the copy.
-    pub(crate) fn skips_holes(&self, content: &Content) -> bool {
+    fn skips_holes(&self, content: &Content) -> bool {
         let reads_all = |level| level == VerifyLevel::Bytes;
         let metadata = &content.metadata;
         metadata.size > SHORT

@@ -1,8 +1,8 @@
 //! Flushes of the file systems that a job writes to, and a note of those that failed.
 //!
-//! The kernel reports that it could not write something back once: to each descriptor that was open then, and to one of those
-//! that are opened later (syncfs(2)). So a run holds a descriptor of each file system as long as it lasts, and a failure that
-//! one job hears of is written down for all jobs: it may be about what any of them has written.
+//! The kernel reports each failure to write back once to every descriptor that is open at that time, and once to a descriptor
+//! that is opened later (syncfs(2)). A run therefore holds a descriptor of each file system until it ends. A failure that is
+//! reported to one job is noted in the state directory for all jobs, because it may concern the data of any of them.
 use dmover_sys::{Errno, OwnedFd, file};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};

@@ -12,7 +12,6 @@ use dmover_sys::{path, stat};
 use std::sync::Arc;
 
 use super::at_destination;
-use crate::content::Reading;
 use crate::context::{Engine, entry_error};
 use crate::file::has_settled;
 use crate::level::Level;
@@ -191,20 +190,8 @@ impl Mover<'_> {
         let other = engine.way_to_read(destination, range, &shown)?;
         let lease = self.lease;
         let readings = [
-            Reading {
-                source: source.held(),
-                direct: one,
-                skips_holes: engine.skips_holes(source),
-                path: &source_shown,
-                lease,
-            },
-            Reading {
-                source: destination.held(),
-                direct: other,
-                skips_holes: engine.skips_holes(destination),
-                path: &shown,
-                lease,
-            },
+            engine.reading(source, one, &source_shown, lease),
+            engine.reading(destination, other, &shown, lease),
         ];
         let ranges = engine.compare_bytes(readings, range, &mut self.tools.buffer)?;
         engine.check_unchanged(&source.facts, &source.fd, &source.metadata, &source_shown)?;

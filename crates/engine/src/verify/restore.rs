@@ -13,7 +13,6 @@ use super::content::changed;
 use super::records::{Linked, recorded_sight};
 use super::{Finding, look_at};
 use crate::capability::Facts;
-use crate::content::Reading;
 use crate::context::{Engine, entry_error};
 use crate::extended::Whose;
 use crate::level::Level;
@@ -153,14 +152,8 @@ impl Mover<'_> {
             (engine.way_to_read(&one, range, &shown)?, engine.way_to_read(&other, range, &shown)?);
         let lease = self.lease;
         let readings = [
-            Reading { source: one.held(), direct: first, skips_holes: false, path: &shown, lease },
-            Reading {
-                source: other.held(),
-                direct: second,
-                skips_holes: false,
-                path: &shown,
-                lease,
-            },
+            engine.reading(&one, first, &shown, lease),
+            engine.reading(&other, second, &shown, lease),
         ];
         Ok(engine.compare_bytes(readings, range, &mut self.tools.buffer)?.is_empty())
     }

@@ -105,7 +105,7 @@ fn experiment(
         };
         failures.extend(expected.difference(&found).map(|name| told("rsync", name)));
         for name in found.difference(&expected) {
-            if deletes && stays_for_another_type(&source, &ours, name) {
+            if deletes && stays_for_another_type([&source, &theirs, &ours], name) {
                 report.add("kept_for_another_type", 1);
             } else {
                 failures.push(told("dmover", name));
@@ -120,12 +120,16 @@ fn experiment(
 }
 
 /// What DEST has stays where the source has an entry of another type that a rule leaves out (docs/sync.md).
-fn stays_for_another_type(source: &Path, ours: &Path, name: &OsStr) -> bool {
+/// One that no rule leaves out would have been brought by rsync.
+fn stays_for_another_type([source, theirs, ours]: [&Path; 3], name: &OsStr) -> bool {
     let path = Path::new(OsStr::from_bytes(&name.as_bytes()[2..]));
     let kind = |top: &Path, path: &Path| {
         top.join(path).symlink_metadata().ok().map(|found| found.file_type())
     };
-    path.ancestors().any(|path| kind(source, path).is_some_and(|t| Some(t) != kind(ours, path)))
+    path.ancestors().any(|path| {
+        let at_source = kind(source, path);
+        at_source.is_some() && at_source != kind(ours, path) && at_source != kind(theirs, path)
+    })
 }
 
 /// Makes directories and files below a directory, as far as nothing of another type is there.
