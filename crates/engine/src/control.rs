@@ -1,7 +1,7 @@
 //! The switch that stops a job: softly (end what is in hand), then hard (drop it).
 use serde::{Deserialize, Serialize};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dmover_model::ErrorClass;
@@ -46,22 +46,36 @@ const RUNNING: u8 = 0;
 const SOFT: u8 = 1;
 const HARD: u8 = 2;
 
+/// After a soft stop, work in hand may go on for so long.
+const WORK: Duration = Duration::from_secs(7);
+/// A mover that hangs in a system call, or behind a broker that does not answer, is waited for this much longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Stops a running job from another thread.
 #[derive(Debug, Default)]
 pub struct Control {
     level: AtomicU8,
-    first: Mutex<Option<(StopReason, Instant)>>,
+    stop: Mutex<Option<Stop>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stop {
+    reason: StopReason,
+    at: Instant,
+    /// When work in hand has to be dropped.
+    drop_at: Instant,
 }
 
 impl Control {
-    /// How long work in hand may go on after a soft stop.
-    pub const GRACE: Duration = Duration::from_secs(10);
+    /// A job ends within this time after a stop, whatever hangs.
+    const GRACE: Duration = Duration::from_secs(10);
 
     /// Asks for a soft stop; the first reason is kept. Answers whether this was the first.
     pub fn stop(&self, reason: StopReason) -> bool {
-        let mut first = self.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let is_first = first.is_none();
-        first.get_or_insert((reason, Instant::now()));
+        let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = stop.is_none();
+        let at = Instant::now();
+        stop.get_or_insert(Stop { reason, at, drop_at: at + WORK });
         self.level.fetch_max(SOFT, Ordering::SeqCst);
         is_first
     }
@@ -69,6 +83,10 @@ impl Control {
     /// Drops what is in hand at the next block.
     pub fn stop_now(&self, reason: StopReason) {
         self.stop(reason);
+        let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stop) = &mut *stop {
+            stop.drop_at = stop.drop_at.min(Instant::now());
+        }
         self.level.store(HARD, Ordering::SeqCst);
     }
 
@@ -81,27 +99,28 @@ impl Control {
     pub fn is_over(&self) -> bool {
         match self.level.load(Ordering::Relaxed) {
             RUNNING => false,
-            SOFT => self.since_stop().is_some_and(|t| t >= Self::GRACE),
+            SOFT => self.stopped().is_some_and(|stop| Instant::now() >= stop.drop_at),
             _ => true,
         }
     }
 
-    /// Whether work in hand should have been dropped this long ago.
-    pub fn has_been_over_for(&self, patience: Duration) -> bool {
-        let past_grace = self.since_stop().is_some_and(|t| t >= Self::GRACE + patience);
-        self.is_over() && past_grace
+    /// Whether movers that have not dropped their work by now are waited for no longer.
+    pub fn is_given_up(&self) -> bool {
+        self.is_over()
+            && self.stopped().is_some_and(|stop| Instant::now() >= stop.drop_at + PATIENCE)
     }
 
     /// Why the job stops, if it does.
     pub fn reason(&self) -> Option<StopReason> {
-        self.stopped().map(|(reason, _)| reason)
+        self.stopped().map(|stop| stop.reason)
     }
 
-    fn since_stop(&self) -> Option<Duration> {
-        self.stopped().map(|(_, at)| at.elapsed())
+    /// How long a job that is stopped may still take.
+    pub fn time_to_end(&self) -> Option<Duration> {
+        self.stopped().map(|stop| Self::GRACE.saturating_sub(stop.at.elapsed()))
     }
 
-    fn stopped(&self) -> Option<(StopReason, Instant)> {
-        *self.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn stopped(&self) -> Option<Stop> {
+        *self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -68,8 +68,6 @@ const LINK_NAMES: usize = 128;
 const DIRTY_DIRECTORIES: usize = 512;
 /// Names to be removed in one task.
 const EXTRA_NAMES: usize = 1024;
-/// After a hard stop, a mover that hangs in a system call is not waited for any longer than this.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Everything a job needs to run in this process.
 pub struct Job {
@@ -556,7 +554,7 @@ impl Run {
         }
         if control.is_stopping() {
             self.feed(Input::Stop, list)?;
-            if control.has_been_over_for(PATIENCE) {
+            if control.is_given_up() {
                 self.finished = true;
             }
         }

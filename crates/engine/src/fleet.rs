@@ -490,6 +490,11 @@ impl Engine {
         self.control.is_stopping()
     }
 
+    /// How long a job that is stopped may still take.
+    pub fn time_to_end(&self) -> Option<Duration> {
+        self.control.time_to_end()
+    }
+
     /// A person is to know something about movers elsewhere.
     pub fn tell_of_movers(&self, words: String) {
         self.monitor.event(&dmover_model::Event::Movers { words });

@@ -39,8 +39,9 @@ const TROUBLE: Duration = Duration::from_mins(5);
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 /// A person hears of it after so long.
 const BEGIN_TELL: Duration = Duration::from_secs(3);
-/// At its end a job waits no longer for the broker.
+/// At its end a job waits for the broker no longer than the first of these, and at least for the second if it was stopped.
 const FAREWELL: Duration = Duration::from_secs(10);
+const FAREWELL_LEAST: Duration = Duration::from_secs(1);
 
 mod claims;
 mod keyring;
@@ -165,7 +166,7 @@ struct Shared {
     patience: Duration,
     /// What was done of a task is found equal when it is done again, and not brought over twice.
     redoes: bool,
-    /// Lines are told by entry: what a task tells of them counts when it has ended.
+    /// Which messages of a task are kept until the task ends.
     holding: Holding,
 }
 
@@ -522,7 +523,7 @@ impl Shared {
         None
     }
 
-    /// Does not believe something that somebody would gain by. A person hears of it once.
+    /// Reports a forged or replayed message: each time in the log, once on standard error.
     fn refuse(&self, what: &str) {
         self.tell_once(refuse(what));
     }
@@ -545,8 +546,7 @@ impl Shared {
         }
     }
 
-    /// Hears what movers have said, and nobody else.
-    /// `place`: where the message is in the stream.
+    /// Takes messages of movers that have proved who they are. `place`: where the message is in the stream.
     fn hear_bundle(&self, bytes: &[u8], place: u64) -> Result<(), String> {
         let envelope = seal::open(bytes);
         let heard = envelope.as_ref().and_then(|e| lock(&self.keyring).hear_outcome(e, place));
@@ -716,7 +716,8 @@ impl Dispatch for NatsFleet {
             let _ = shared.link.client.flush().await;
         };
         // A client without a broker waits for one for ever.
-        let within = async move { tokio::time::timeout(FAREWELL, farewell).await };
+        let most = self.shared.engine.time_to_end().map_or(FAREWELL, |t| t.max(FAREWELL_LEAST));
+        let within = async move { tokio::time::timeout(most, farewell).await };
         if link.runtime.block_on(within).is_err() {
             tracing::warn!("the broker does not answer any more; the job stays offered there");
         }

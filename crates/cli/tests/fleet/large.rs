@@ -13,7 +13,7 @@ use crate::bench::{Bench, eventually, is_root, pattern};
 const SIZE: u64 = 24 << 20;
 
 /// Bytes that a process has written by all system calls that write, as the kernel counts them.
-fn written_by(pid: Pid) -> u64 {
+pub fn written_by(pid: Pid) -> u64 {
     let io = fs::read_to_string(format!("/proc/{}/io", pid.as_raw_nonzero())).unwrap();
     let count = io.lines().find_map(|line| line.strip_prefix("wchar: "));
     count.unwrap().parse().unwrap()

@@ -1,10 +1,12 @@
 //! A broker that is away for a while, and jobs that are in each other's way.
 use dmover_testkit::cluster::{Piece, needs};
 use dmover_testkit::skip;
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
 use crate::Fleet;
-use crate::bench::is_root;
+use crate::bench::{eventually, is_root};
+use crate::large::written_by;
 
 #[test]
 fn a_job_that_begins_while_the_broker_starts_waits_for_it() {
@@ -79,7 +81,7 @@ fn a_watch_waits_for_a_broker_that_is_away_when_something_changes() {
             }
         }
         // It ends also while it waits.
-        watch.signal(rustix::process::Signal::TERM);
+        watch.signal(Signal::TERM);
         let run = watch.finish().unwrap();
         assert_eq!(run.signal(), Some(15), "{}", run.tell());
     }
@@ -147,7 +149,7 @@ fn a_run_that_cannot_begin_leaves_what_is_known_of_movers_of_the_one_before() {
     let run = fleet.bench.dmover(&line).expect_code(6);
     assert!(run.stderr.contains("writes to the same place"), "{}", run.tell());
     assert!(!note().is_empty(), "the next run would write where they may write");
-    other.signal(rustix::process::Signal::TERM);
+    other.signal(Signal::TERM);
     other.finish().unwrap();
     let line = line.replace("--bwlimit 1M", "--bwlimit 100M").replace("1s source", "1m source");
     let run = fleet.bench.dmover(&line).expect_code(0);
@@ -172,6 +174,32 @@ fn what_fills_another_place_or_none_runs_beside_a_job() {
     fleet.dmover("sync source farther").expect_code(0);
     fleet.dmover("verify source farther").expect_code(0);
     fleet.dmover("sync -n source far").expect_code(0);
-    first.signal(rustix::process::Signal::TERM);
+    first.signal(Signal::TERM);
     assert_eq!(first.finish().unwrap().signal(), Some(15));
+}
+
+/// A batch system and an init system kill what does not end in time.
+#[test]
+fn a_job_ends_in_time_though_its_broker_hangs() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(1);
+    fleet.bench.sh("mkdir s; head -c 30M /dev/urandom > s/f");
+    let url = fleet.broker.url();
+    let line = format!("copy -T s d --bwlimit 1M --insecure --broker {url}");
+    let job = fleet.bench.dmover.start(line.split(' ')).unwrap();
+    let written = || written_by(fleet.movers[0].pid());
+    eventually("a part of the file", || written() > 1 << 20);
+    let broker = Pid::from_raw(fleet.broker.pid().unwrap().try_into().unwrap()).unwrap();
+    kill_process(broker, Signal::STOP).unwrap();
+    job.signal(Signal::TERM);
+    let asked = Instant::now();
+    let run = job.finish().unwrap();
+    let taken = asked.elapsed();
+    kill_process(broker, Signal::CONT).unwrap();
+    assert_eq!(run.signal(), Some(Signal::TERM.as_raw()), "{}", run.tell());
+    // Ten seconds are promised; the rest is for a busy machine.
+    assert!(taken < Duration::from_secs(14), "{taken:?}");
+    fleet.movers.clear();
 }
