@@ -82,9 +82,21 @@ struct Cachestat {
 /// Number of cachestat(2), the same on every architecture.
 const CACHESTAT: libc::c_long = 451;
 
-/// How many bytes of a range are in the page cache (cachestat(2), Linux 6.5); `None` where the kernel does
-/// not say.
+/// How many bytes of a range are in the page cache; `None` where the kernel does not say.
 pub fn cached_bytes(file: impl AsFd, offset: u64, length: u64) -> Option<u64> {
+    let answer = cachestat(file, offset, length)?;
+    Some(answer.cached.saturating_mul(page_bytes()))
+}
+
+/// Whether a file has no page that is to be written back or is being written; `None` where the kernel does not say. A file
+/// with places for pages that are not there is not known to be clean: DAX keeps what it has mapped in such places.
+pub fn is_clean(file: impl AsFd) -> Option<bool> {
+    let answer = cachestat(file, 0, 0)?;
+    Some(answer.dirty == 0 && answer.writeback == 0 && answer.evicted == 0)
+}
+
+/// What the page cache has of a range, cachestat(2), Linux 6.5. A length of 0 stands for everything after the offset.
+fn cachestat(file: impl AsFd, offset: u64, length: u64) -> Option<Cachestat> {
     let range = Range { offset, length };
     let mut answer = Cachestat::default();
     let fd = file.as_fd().as_raw_fd();
@@ -94,7 +106,7 @@ pub fn cached_bytes(file: impl AsFd, offset: u64, length: u64) -> Option<u64> {
         let (range, answer) = (std::ptr::from_ref(&range), std::ptr::from_mut(&mut answer));
         libc::syscall(CACHESTAT, fd, range, answer, 0)
     };
-    (result == 0).then(|| answer.cached.saturating_mul(page_bytes()))
+    (result == 0).then_some(answer)
 }
 
 fn page_bytes() -> u64 {
@@ -112,7 +124,9 @@ mod tests {
         file.write_all(&vec![1; 1 << 20]).unwrap();
         let Some(cached) = cached_bytes(&file, 0, 1 << 20) else { return };
         assert_eq!(cached, 1 << 20);
+        assert_eq!(is_clean(&file), Some(false));
         file.sync_all().unwrap();
+        assert_eq!(is_clean(&file), Some(true));
         start_writing(&file, 0, 1 << 20).unwrap();
         wait_for_writing(&file, 0, 1 << 20).unwrap();
         forget(&file, 0, 1 << 20);
