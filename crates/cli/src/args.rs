@@ -518,7 +518,7 @@ pub struct LimitArgs {
     /// Stop after so many failed entries
     #[arg(long, value_name = "N", value_parser = count)]
     pub max_errors: Option<u64>,
-    /// Stop after this time ('90s', '1h30m'); the end takes 10 seconds at most
+    /// Stop after this time ('90s', '1h30m'); entries in hand have 7 seconds more
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub max_duration: Option<u64>,
 }

@@ -4,12 +4,16 @@ use dmover_observe::Station;
 use dmover_plan::stragglers::Done;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::context::Engine;
 use crate::error::Fatal;
 use crate::mover::run_mover;
 use crate::pace::{Allowance, Pace};
 use crate::queue::{Class, Gate, Queue};
+
+/// How often it is looked whether movers have ended.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// The movers that one process has for a job.
 pub(crate) struct Crew {
@@ -101,13 +105,26 @@ impl Crew {
         self.pace.summary()
     }
 
-    /// Waits until all have ended; the queue is closed.
+    /// Waits until all have ended; the queue is closed. One that hangs in a system call is left behind when the job was stopped.
     pub fn end(&mut self) {
-        for mover in self.movers.drain(..) {
-            // One that hangs in a system call would keep us for ever.
-            if (!self.engine.control.is_over() || mover.is_finished()) && mover.join().is_err() {
+        while !self.movers.iter().all(JoinHandle::is_finished) {
+            if self.engine.control.is_given_up() {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        let (ended, hanging): (Vec<_>, Vec<_>) =
+            self.movers.drain(..).partition(JoinHandle::is_finished);
+        self.movers = hanging;
+        for mover in ended {
+            if mover.join().is_err() {
                 tracing::error!("a mover thread ended in a panic");
             }
         }
+    }
+
+    /// Whether one hangs that may still write. Asked after the end.
+    pub fn has_left_any(&self) -> bool {
+        !self.movers.iter().all(JoinHandle::is_finished)
     }
 }

@@ -191,7 +191,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     refuse_what_was_emptied(&job.spec, &resolved.roots, last.as_ref())?;
     let guard = guard(job, &id, (&resolved, &mounts), last.as_ref(), record.as_ref())?;
     // Kept until the run has ended.
-    let _carried = lock_destination(job, &resolved.roots)?;
+    let carried = lock_destination(job, &resolved.roots)?;
     let mounted = Mounted::of(&resolved.roots);
     if let Some(record) = &mut record {
         record.begin(job, &resolved.roots, &mounts)?;
@@ -220,6 +220,12 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let flushing = written.flush_now_and_then(&run.engine);
     let result = run.run(&job.list);
     drop(flushing);
+    if run.hands.has_left_any_here() {
+        tracing::warn!(
+            "a system call hangs: the job stays locked until the kernel has ended this process"
+        );
+        std::mem::forget((lock.clone(), carried));
+    }
     if !dry_run {
         mounted.tell_what_is_gone(&run.engine);
     }

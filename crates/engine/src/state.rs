@@ -6,7 +6,7 @@
 use dmover_model::{JobId, JobSpec, LossKind, Verb, percent_decode, percent_encode};
 use dmover_plan::overlap::{FileSystemPath, parse_mountinfo};
 use dmover_sys::{OwnedFd, file, mount, path};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -84,7 +84,7 @@ pub fn job_id(
 pub struct StateDirectory {
     path: PathBuf,
     /// What jobs are on the file systems that their destinations lie on.
-    here: Arc<Mutex<HashMap<String, JobId>>>,
+    here: Arc<Mutex<volume::AllHere>>,
 }
 
 /// Says that several hosts use a state directory, with locks that hold on all of them.

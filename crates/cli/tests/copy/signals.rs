@@ -1,11 +1,12 @@
 //! Signals: parking and going on, leaving at once, and a word about how it stands.
 
+use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::lanes::check::{leftovers, lying_files};
 use dmover_testkit::lanes::run::Running;
 use rustix::process::Signal;
 
 use super::Bench;
-use super::bench::{PROGRAM, pattern};
+use super::bench::{PROGRAM, eventually, pattern};
 
 /// A bench with many files, whose copy at a limited rate takes seconds.
 fn bench() -> Bench {
@@ -162,4 +163,41 @@ fn a_signal_that_was_ignored_from_the_start_stays_ignored() {
          kill -HUP $!; wait $!; grep -q '\"state\":\"finished\"' log"
     ));
     bench.assert_same("s", "d");
+}
+
+/// What a mover writes whose system call hangs must not meet what the next run does.
+#[test]
+fn a_job_stays_locked_while_a_system_call_of_its_movers_hangs() {
+    let Some(image) = Image::create_or_skip("frozen", FileSystem::Ext4, 256 << 20) else { return };
+    let bench = Bench::new();
+    bench.write("s/large", pattern(100_000_000));
+    let destination = image.path().join("d").display().to_string();
+    let copy =
+        ["copy", "--bwlimit=10M", "--split-size=8M", "--progress=never", "-T", "s", &destination];
+    let running = bench.dmover.start(copy).unwrap();
+    let on_record = format!(
+        "cat '{}'/jobs/*/large-files | grep -c flushed || true",
+        bench.dmover.state_directory().display()
+    );
+    eventually("a part on record", || bench.sh(&on_record).trim() != "0");
+    bench.sh(&format!("fsfreeze -f {}", image.path().display()));
+    let thaw = || bench.sh(&format!("fsfreeze -u {}", image.path().display()));
+    running.signal(Signal::TERM);
+    let is_over = running.wait_for_stderr("stopped by signal 15", 1);
+    let second = bench.dmover.run(copy).unwrap();
+    let record = bench.sh(&format!(
+        "tail -n 1 '{}'/jobs/*/large-files",
+        bench.dmover.state_directory().display()
+    ));
+    thaw();
+    assert!(is_over, "{}", running.stderr_so_far());
+    assert_eq!(second.code(), Some(6), "{}", second.tell());
+    assert!(!record.contains("stopped"), "{record}");
+    assert_eq!(running.finish().unwrap().signal(), Some(15));
+    bench
+        .dmover
+        .run(copy.map(|word| if word == "--bwlimit=10M" { "-q" } else { word }))
+        .unwrap()
+        .expect_code(0);
+    bench.sh(&format!("diff -r s {destination}"));
 }

@@ -1,5 +1,5 @@
 //! Files that somebody writes to while they are copied: no time says so, and the next run compares them.
-use crate::bench::{Bench, eventually, pattern};
+use crate::bench::{Bench, eventually, is_root, pattern};
 use dmover_testkit::faultfs::{Action, Op, Rule};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::lanes::run::Run;
@@ -7,7 +7,7 @@ use dmover_testkit::skip::skipped;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Half of the file that one long write(2) fills.
 const HALF: usize = 4 << 20;
@@ -80,56 +80,105 @@ fn a_copy_that_was_killed_remembers_what_was_open() {
     assert_eq!(bench.sh("cmp a/1 b/1 || true"), "");
 }
 
+/// A process that writes to the first byte of a file through a mapping.
+struct Mapping {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Mapping {
+    fn of(bench: &Bench, path: &str) -> Self {
+        let script = "import mmap, os, sys
+memory = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 1000)
+for line in sys.stdin:
+    memory[0:1] = line[0:1].encode()
+    print(flush=True)";
+        let mut command = Command::new("python3");
+        command.args(["-c", script, path]).current_dir(bench.root());
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let input = process.stdin.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Self { process, input, output }
+    }
+
+    /// Returns when the byte is in the file.
+    fn write(&mut self, byte: &str) {
+        writeln!(self.input, "{byte}").unwrap();
+        self.output.read_line(&mut String::new()).unwrap();
+    }
+
+    fn end(mut self) {
+        drop(self.input);
+        self.process.wait().unwrap();
+    }
+}
+
+/// Waits until a file counts as one that was not changed for a moment.
+fn wait_until_it_rests(bench: &Bench, path: &str) {
+    eventually("a file that was not changed for a while", || {
+        bench.sh(&format!("find {path} -newerct '5 seconds ago'")).is_empty()
+    });
+}
+
+fn tells_of_a_writer(run: &Run) -> bool {
+    run.stderr.contains("open        1 ")
+}
+
 /// A page that was not written back can be written to through a mapping, and no time changes.
 #[test]
 fn a_mapping_of_a_small_file_is_noticed_as_long_as_its_page_is_dirty() {
     let Some(image) = Image::create_or_skip("mapping", FileSystem::Ext4, 128 << 20) else { return };
     let bench = Bench::inside(image.path());
     bench.sh("mkdir a; head -c 3000 /dev/zero > a/f; sync -f a");
-    let script = "import mmap, os, sys
-memory = mmap.mmap(os.open('a/f', os.O_RDWR), 3000)
-for line in sys.stdin:
-    memory[0:1] = line[0:1].encode()
-    print(flush=True)";
-    let mut writer = Command::new("python3")
-        .args(["-c", script])
-        .current_dir(bench.root())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = writer.stdin.take().unwrap();
-    let mut output = BufReader::new(writer.stdout.take().unwrap());
-    let mut write = |byte: &str| {
-        writeln!(input, "{byte}").unwrap();
-        output.read_line(&mut String::new()).unwrap();
-    };
+    let mut writer = Mapping::of(&bench, "a/f");
     let times = || bench.sh("stat -c '%y %z' a/f");
-    let opened_for_writing = |run: &Run| run.stderr.contains("open        1 ");
-    write("1");
+    writer.write("1");
     let begun = times();
-    eventually("a file that was not changed for a while", || {
-        bench.sh("find a/f -newerct '5 seconds ago'").is_empty()
-    });
+    wait_until_it_rests(&bench, "a/f");
     let run = bench.dmover("copy -T a b").expect_code(0);
-    write("2");
+    writer.write("2");
     // Somebody else may have had the page written back, and then the time tells it.
     if times() == begun {
-        assert!(opened_for_writing(&run), "{}", run.tell());
+        assert!(tells_of_a_writer(&run), "{}", run.tell());
         assert_ne!(bench.sh("cmp a/f b/f || true"), "", "the control: it was written to");
     }
     bench.dmover("copy -T a b").expect_code(0);
     bench.sh("cmp a/f b/f");
     // What is written after that has a new time.
     bench.sh("sync -f a");
+    wait_until_it_rests(&bench, "a/f");
     let run = bench.dmover("copy -T a c").expect_code(0);
-    assert!(!opened_for_writing(&run), "{}", run.tell());
-    write("3");
+    assert!(!tells_of_a_writer(&run), "{}", run.tell());
+    writer.write("3");
     assert_ne!(times(), begun);
     bench.dmover("copy -T a c").expect_code(0);
     bench.sh("cmp a/f c/f");
-    drop(input);
-    writer.wait().unwrap();
+    writer.end();
+}
+
+/// Containers mount single files: such a file may lie on a file system that never writes back.
+#[test]
+fn a_mapping_of_a_file_that_is_mounted_by_itself_is_noticed() {
+    if !is_root() {
+        return skipped("a file that is mounted by itself", "it needs root");
+    }
+    let Some(image) = Image::create_or_skip("mapping", FileSystem::Ext4, 128 << 20) else { return };
+    let bench = Bench::inside(image.path());
+    bench.sh(
+        "mkdir a memory; touch a/f; mount -t tmpfs none memory; head -c 3000 /dev/zero > memory/f",
+    );
+    bench.sh("mount --bind memory/f a/f");
+    let _away = bench.undo("umount a/f; umount memory");
+    let mut writer = Mapping::of(&bench, "a/f");
+    writer.write("1");
+    wait_until_it_rests(&bench, "a/f");
+    let run = bench.dmover("copy -T a b").expect_code(0);
+    assert!(tells_of_a_writer(&run), "{}", run.tell());
+    writer.write("2");
+    bench.dmover("copy -T a b").expect_code(0);
+    bench.sh("cmp a/f b/f");
+    writer.end();
 }
 
 #[test]

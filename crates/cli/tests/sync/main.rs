@@ -10,6 +10,7 @@ mod bench;
 mod case;
 mod cuts;
 mod deletes;
+mod disks;
 mod guide;
 mod habits;
 mod jobs;

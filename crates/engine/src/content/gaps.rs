@@ -31,7 +31,8 @@ impl Engine {
         let metadata = &content.metadata;
         metadata.size > SHORT
             && metadata.may_have_holes()
-            && content.facts.local
+            // A file that is mounted by itself may lie on another file system than its directory.
+            && self.capabilities.facts(metadata.identity.mount, &content.fd).local
             && !self.spec.policy.verify.as_ref().is_some_and(|policy| reads_all(policy.level))
     }
 }

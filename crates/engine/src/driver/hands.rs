@@ -44,12 +44,17 @@ impl Hands {
         Ok((Self::Here(Box::new(crew)), queue))
     }
 
-    /// Whether nobody has anything in hand any more.
+    /// Whether nobody has anything in hand any more. Asked at the end.
     pub fn is_settled(&self) -> bool {
         match self {
-            Self::Here(_) => true,
+            Self::Here(crew) => !crew.has_left_any(),
             Self::Elsewhere(fleet) => fleet.is_settled(),
         }
+    }
+
+    /// Whether a thread of this process hangs in a system call and may still write.
+    pub fn has_left_any_here(&self) -> bool {
+        matches!(self, Self::Here(crew) if crew.has_left_any())
     }
 
     /// What was the limit over the whole job.

@@ -292,6 +292,7 @@ impl StateDirectory {
     /// # Errors
     /// Something cannot be removed.
     pub fn forget(&self, job: &str, _held: &JobLock) -> std::io::Result<()> {
-        std::fs::remove_dir_all(self.directory(job))
+        std::fs::remove_dir_all(self.directory(job))?;
+        self.forget_disks_without_jobs()
     }
 }

@@ -8,12 +8,19 @@ use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use super::StateDirectory;
+use crate::control::Control;
 use crate::journal::now_ms;
 
 /// Its name in the state directory.
 const FILE: &str = "failed-flushes";
+
+/// How often it is looked whether a job that flushes is to end.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A flush that has failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +73,28 @@ impl Flushes {
         }
         self.note(&failed);
         result
+    }
+
+    /// The same, until the job is stopped (EINTR): the flush goes on by itself then, and counts for nothing. A disk that hangs
+    /// does not keep a job that is to end.
+    pub fn flush_unless_stopped(self: &Arc<Self>, control: &Control) -> Result<(), Errno> {
+        let (sender, receiver) = channel();
+        let flushes = Arc::clone(self);
+        let work = move || {
+            // Nobody listens after a stop.
+            let _ = sender.send(flushes.flush());
+        };
+        if std::thread::Builder::new().name("flush".into()).spawn(work).is_err() {
+            return self.flush();
+        }
+        loop {
+            match receiver.recv_timeout(LOOK) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Disconnected) => return Err(Errno::IO),
+                Err(RecvTimeoutError::Timeout) if control.is_stopping() => return Err(Errno::INTR),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     }
 
     /// Writes down that flushes of these devices have failed.

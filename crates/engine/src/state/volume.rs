@@ -2,21 +2,27 @@
 //!
 //! The first file system that DEST lies on belongs to the job as such. On another one the same command is a job of its own.
 use dmover_model::{JobId, JobSpec};
-use dmover_sys::{Errno, mount, path, stat};
-use std::os::unix::fs::MetadataExt;
+use dmover_sys::{Errno, file, mount, path, stat};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::StateDirectory;
 use super::written::may_lose;
+use crate::context::lock;
 use crate::error::Fatal;
 
-/// Its name in the directory of the job.
-const FILE: &str = "file-system";
+/// For each command, by the id of its first job: which of its jobs belongs to which file system.
+const DIRECTORY: &str = "file-systems";
+/// What stands for a name that a file system does not have.
+const NONE: &str = "-";
 /// These have an identity of their own in each container or boot, whatever is in them.
 const PASSING: [&str; 2] = ["overlay", "ecryptfs"];
 
 /// What tells a file system from others.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Volume {
     uuid: Option<String>,
     /// When its first directory was made. Before Linux 6.9 the kernel does not tell a UUID.
@@ -24,11 +30,12 @@ pub(super) struct Volume {
 }
 
 impl Volume {
-    /// The one that DEST of a job lies on. `None`: it is not on a disk of this host, or has no name.
-    fn of(spec: &JobSpec) -> Option<Self> {
-        if !spec.verb.fills() || spec.destination.0.is_empty() {
-            return None;
-        }
+    /// The one that DEST of a job lies on. It has no name if it is not on a disk of this host, or cannot be opened.
+    fn of(spec: &JobSpec) -> Self {
+        Self::below(spec).unwrap_or_default()
+    }
+
+    fn below(spec: &JobSpec) -> Option<Self> {
         let destination = std::path::absolute(spec.destination.to_path()).ok()?;
         let opened = destination.ancestors().map(path::open_directory);
         let is_above = |error: &Errno| matches!(*error, Errno::NOENT | Errno::NOTDIR);
@@ -43,35 +50,81 @@ impl Volume {
         }
         let uuid = mount::file_system_uuid(&directory);
         let born = mount::path_of(&directory).and_then(|path| born(&path));
-        (uuid.is_some() || born.is_some()).then_some(Self { uuid, born })
+        Some(Self { uuid, born })
     }
 
-    /// The one that was written down.
-    pub(super) fn read(directory: &Path) -> Option<Self> {
-        let text = std::fs::read_to_string(directory.join(FILE)).ok()?;
-        let line = |word: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
-            line.map(ToOwned::to_owned)
+    /// Whether both are one; `None` if that is not known.
+    fn is(&self, other: &Self) -> Option<bool> {
+        let equal = |one: &Option<String>, other: &Option<String>| {
+            one.as_ref().zip(other.as_ref()).map(|(one, other)| one == other)
         };
-        Some(Self { uuid: line("uuid"), born: line("born") })
+        equal(&self.uuid, &other.uuid).or_else(|| equal(&self.born, &other.born))
     }
 
     /// Whether it is surely another one.
     pub(super) fn differs(&self, other: &Self) -> bool {
-        let differ = |one: &Option<String>, other: &Option<String>| {
-            one.as_ref().zip(other.as_ref()).map(|(one, other)| one != other)
-        };
-        let by_uuid = differ(&self.uuid, &other.uuid);
-        by_uuid.or_else(|| differ(&self.born, &other.born)).unwrap_or(false)
+        self.is(other) == Some(false)
     }
 
-    fn text(&self) -> String {
-        let line = |word: &str, value: &Option<String>| {
-            value.as_ref().map(|value| format!("{word} {value}\n")).unwrap_or_default()
-        };
-        line("uuid", &self.uuid) + &line("born", &self.born)
+    /// Whether what is known of one may be believed of the other. One that has no name may be any, so that it is none of those
+    /// that have one.
+    fn counts_as(&self, other: &Self) -> bool {
+        self.is(other).unwrap_or(*self == Self::default() && *other == Self::default())
+    }
+
+    /// The id of its job, where another one is the first. The name of a job is made once: the kernel may tell more names later.
+    fn job(&self, first: &JobId) -> JobId {
+        let name = self.uuid.as_deref().or(self.born.as_deref()).unwrap_or(NONE);
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(first.0.as_bytes()).update(b"\0").update(name.as_bytes());
+        JobId(hasher.finalize().to_hex().as_str()[..12].to_owned())
     }
 }
+
+/// A job, and the file system that it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Owned {
+    job: JobId,
+    volume: Volume,
+}
+
+impl Owned {
+    /// A line that is not whole is none.
+    fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [job, uuid, born] = words[..] else { return None };
+        let name = |word: &str| (word != NONE).then(|| word.to_owned());
+        let volume = Volume { uuid: name(uuid), born: name(born) };
+        Some(Self { job: JobId(job.to_owned()), volume })
+    }
+
+    fn line(&self) -> String {
+        let name = |name: &Option<String>| name.as_deref().unwrap_or(NONE).to_owned();
+        format!("{} {} {}\n", self.job.0, name(&self.volume.uuid), name(&self.volume.born))
+    }
+}
+
+/// What a file says. `None`: there is none. What cannot be read names no file system.
+fn read(path: &Path) -> Option<Vec<Owned>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Some(text.lines().filter_map(Owned::parse).collect()),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "which disks are known cannot be read");
+            Some(Vec::new())
+        }
+    }
+}
+
+/// Which job a command is in this process.
+#[derive(Debug, Clone)]
+pub(super) struct Here {
+    job: JobId,
+    volume: Volume,
+}
+
+/// By the id of the first job of a command.
+pub(super) type AllHere = HashMap<String, Here>;
 
 /// The inode and the birth of the first directory of the file system that a directory without links in its path lies on.
 fn born(directory: &Path) -> Option<String> {
@@ -84,33 +137,105 @@ fn born(directory: &Path) -> Option<String> {
 }
 
 impl StateDirectory {
-    /// The job that a command is on the file system that DEST lies on now. This process keeps to its first answer.
-    pub(super) fn job_here(&self, id: JobId, spec: &JobSpec) -> JobId {
-        let mut known = crate::context::lock(&self.here);
-        let here = known.entry(id.0.clone()).or_insert_with(|| {
-            let volumes = Volume::read(&self.of_job(&id)).zip(Volume::of(spec));
-            let Some((_, now)) = volumes.filter(|(first, now)| first.differs(now)) else {
-                return id;
-            };
-            let name = now.uuid.as_ref().or(now.born.as_ref()).cloned().unwrap_or_default();
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(id.0.as_bytes()).update(b"\0").update(name.as_bytes());
-            JobId(hasher.finalize().to_hex().as_str()[..12].to_owned())
-        });
-        here.clone()
+    fn known_disks(&self, first: &str) -> PathBuf {
+        self.path.join(DIRECTORY).join(first)
     }
 
-    /// Writes down which file system a job belongs to.
-    pub(crate) fn note_volume(&self, id: &JobId, spec: &JobSpec) -> Result<(), Fatal> {
-        let directory = self.of_job(id);
-        if Volume::read(&directory).is_some() {
-            return Ok(());
+    /// The job that a command is on the file system that DEST lies on now. This process keeps to its first answer.
+    pub(super) fn job_here(&self, id: JobId, spec: &JobSpec) -> JobId {
+        if !spec.verb.fills() || spec.destination.0.is_empty() {
+            return id;
         }
-        let Some(volume) = Volume::of(spec) else { return Ok(()) };
-        let (path, temporary) = (directory.join(FILE), directory.join("file-system.new"));
-        std::fs::write(&temporary, volume.text())
-            .and_then(|()| std::fs::rename(temporary, &path))
+        let mut known = lock(&self.here);
+        let here = known.entry(id.0.clone()).or_insert_with(|| {
+            let volume = Volume::of(spec);
+            let job = match read(&self.known_disks(&id.0)) {
+                None => id,
+                Some(known) => {
+                    let own = known.into_iter().find(|own| own.volume.counts_as(&volume));
+                    own.map_or_else(|| volume.job(&id), |own| own.job)
+                }
+            };
+            Here { job, volume }
+        });
+        here.job.clone()
+    }
+
+    /// Writes down which file system a job belongs to, before anything is written there: on storage, since another disk would be
+    /// taken for this one without it.
+    pub(crate) fn note_volume(&self, id: &JobId, spec: &JobSpec) -> Result<(), Fatal> {
+        let found = lock(&self.here)
+            .iter()
+            .find(|(_, here)| here.job == *id)
+            .map(|(first, here)| (first.clone(), here.volume.clone()));
+        let Some((first, then)) = found else { return Ok(()) };
+        let now = Volume::of(spec);
+        if !now.counts_as(&then) {
+            let shown = spec.destination.to_path();
+            let message = format!(
+                "'{}' is on another file system than when this command began",
+                shown.display()
+            );
+            return Err(Fatal::refused(
+                message,
+                "mount the first one again, or run the command again",
+            ));
+        }
+        let path = self.known_disks(&first);
+        self.add_disk(&path, Owned { job: id.clone(), volume: now })
             .map_err(|error| Fatal::Ledger { path, reason: error.to_string() })
+    }
+
+    fn add_disk(&self, path: &Path, own: Owned) -> std::io::Result<()> {
+        let _turn = self.turn()?;
+        let mut known = read(path).unwrap_or_default();
+        match known.iter_mut().find(|known| known.job == own.job) {
+            Some(known) if known.volume == own.volume => return Ok(()),
+            Some(known) => {
+                let Volume { uuid, born } = own.volume;
+                let before = &mut known.volume;
+                *before =
+                    Volume { uuid: uuid.or(before.uuid.take()), born: born.or(before.born.take()) };
+            }
+            None => known.push(own),
+        }
+        let directory = self.path.join(DIRECTORY);
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let temporary = path.with_extension("new");
+        let mut written = File::create(&temporary)?;
+        written.write_all(known.iter().map(Owned::line).collect::<String>().as_bytes())?;
+        written.sync_all()?;
+        std::fs::rename(temporary, path)?;
+        File::open(&directory)?.sync_all()?;
+        File::open(&self.path)?.sync_all()
+    }
+
+    /// Waits until nobody else writes what is known of disks.
+    fn turn(&self) -> std::io::Result<File> {
+        let mut options = std::fs::OpenOptions::new();
+        let turn = options.create(true).append(true).mode(0o600).open(self.path.join("claims"))?;
+        file::wait_for_lock(&turn)?;
+        Ok(turn)
+    }
+
+    /// The file systems of all jobs.
+    pub(super) fn volumes(&self) -> HashMap<JobId, Volume> {
+        let files = std::fs::read_dir(self.path.join(DIRECTORY)).into_iter().flatten().flatten();
+        let known = files.filter_map(|file| read(&file.path())).flatten();
+        known.map(|own| (own.job, own.volume)).collect()
+    }
+
+    /// A job was forgotten. Which disk it was stays known as long as another disk of the same command has a job.
+    pub(super) fn forget_disks_without_jobs(&self) -> std::io::Result<()> {
+        let _turn = self.turn()?;
+        let files = std::fs::read_dir(self.path.join(DIRECTORY)).into_iter().flatten().flatten();
+        for file in files.map(|file| file.path()) {
+            let has_job = |own: &Owned| std::fs::metadata(self.of_job(&own.job)).is_ok();
+            if !read(&file).is_some_and(|known| known.iter().any(has_job)) {
+                std::fs::remove_file(file)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -118,21 +243,42 @@ impl StateDirectory {
 mod tests {
     use super::*;
 
+    fn volume(uuid: Option<&str>, born: Option<&str>) -> Volume {
+        Volume { uuid: uuid.map(Into::into), born: born.map(Into::into) }
+    }
+
     #[test]
     fn a_file_system_is_another_one_only_if_that_is_known() {
-        let volume = |uuid: Option<&str>, born: Option<&str>| Volume {
-            uuid: uuid.map(Into::into),
-            born: born.map(Into::into),
-        };
         let both = volume(Some("a"), Some("2:1"));
         assert!(both.differs(&volume(Some("b"), Some("2:1"))));
         assert!(!both.differs(&volume(Some("a"), Some("2:2"))), "the UUID decides");
         assert!(both.differs(&volume(None, Some("2:2"))), "an older kernel");
         assert!(!both.differs(&volume(None, Some("2:1"))));
         assert!(!both.differs(&volume(None, None)));
+    }
+
+    #[test]
+    fn one_without_a_name_is_not_one_that_has_a_name() {
+        let (named, nameless) = (volume(Some("a"), Some("2:1")), Volume::default());
+        assert!(named.counts_as(&volume(None, Some("2:1"))));
+        assert!(nameless.counts_as(&nameless));
+        assert!(!named.counts_as(&nameless) && !nameless.counts_as(&named));
+        assert!(!volume(Some("a"), None).counts_as(&volume(None, Some("2:1"))));
+    }
+
+    #[test]
+    fn what_is_known_is_read_as_it_was_written_and_names_added() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(Volume::read(directory.path()), None);
-        std::fs::write(directory.path().join(FILE), both.text()).unwrap();
-        assert_eq!(Volume::read(directory.path()), Some(both));
+        let state = StateDirectory::new(directory.path());
+        let path = state.known_disks("first");
+        assert_eq!(read(&path), None);
+        let own = |job: &str, volume| Owned { job: JobId(job.into()), volume };
+        state.add_disk(&path, own("first", volume(None, Some("2:1")))).unwrap();
+        state.add_disk(&path, own("second", Volume::default())).unwrap();
+        state.add_disk(&path, own("first", volume(Some("a"), None))).unwrap();
+        let all = [own("first", volume(Some("a"), Some("2:1"))), own("second", Volume::default())];
+        assert_eq!(read(&path).unwrap(), all);
+        std::fs::write(&path, "first a").unwrap();
+        assert_eq!(read(&path).unwrap(), [], "a line that is not whole");
     }
 }

@@ -10,6 +10,8 @@ use dmover_plan::overlap::parse_mountinfo;
 use dmover_sys::{Errno, file, mount, path, process, stat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::DirEntry;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -20,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use super::StateDirectory;
 use super::flushes::{Failure, Flushes};
-use super::volume::Volume;
 use crate::context::{Engine, entry_error, lock};
+use crate::control::Control;
 use crate::driver::{Job, JobList};
 use crate::error::Fatal;
 use crate::flush::Flusher;
@@ -200,12 +202,12 @@ impl Written {
         let mut volumes = Flushes::new(job.state.as_ref(), &boot);
         let places = if spec.verb.fills() { places_of(targets, &mut volumes) } else { Vec::new() };
         let failures = volumes.failures();
+        let volumes = Arc::new(volumes);
         let selection = serde_json::to_string(&spec.selection).unwrap_or_default();
         let directory = job.state.as_ref().map(|state| state.of_job(id));
         let before = directory.as_deref().and_then(Begun::read);
         let is_alive = before.as_ref().is_some_and(|before| before.is_alive(&boot, &places));
-        let own = directory.as_deref().and_then(Volume::read).filter(|_| places.len() == 1);
-        let others = job.state.as_ref().map(|state| others(state, id, own.as_ref()));
+        let others = job.state.as_ref().map(|state| others(state, id, places.len() == 1));
         let others = others.unwrap_or_default();
         let others = others
             .iter()
@@ -257,7 +259,7 @@ impl Written {
                     let before = Begun { is_flushing: true, ..before.clone() };
                     put(directory, BEGUN, &before, false).map_err(fail(directory.join(BEGUN)))?;
                 }
-                Ok(volumes.flush())
+                Ok(volumes.flush_unless_stopped(&job.control))
             };
             begun.settle(before.as_ref(), (is_alive, flushes), flush)?;
         }
@@ -276,7 +278,7 @@ impl Written {
         if let Some(directory) = kept.as_ref().filter(|_| spec.verb != Verb::Sync) {
             put(directory, BEGUN, &begun, true).map_err(fail(directory.join(BEGUN)))?;
         }
-        let (begun, volumes) = (Arc::new(Mutex::new(begun)), Arc::new(volumes));
+        let begun = Arc::new(Mutex::new(begun));
         Ok(Self { directory: kept, begun, volumes, flushes, goes_on: is_alive, trust })
     }
 
@@ -347,8 +349,9 @@ impl Written {
             return;
         }
         let at_ms = now_ms();
-        match self.volumes.flush() {
+        match self.volumes.flush_unless_stopped(&engine.control) {
             Ok(()) => begun.flushed_ms = Some(at_ms),
+            Err(Errno::INTR) => {}
             Err(error) => {
                 let path = engine.spec.destination.clone();
                 engine.error(entry_error(Side::Destination, Operation::Sync, path, error));
@@ -375,7 +378,8 @@ impl Written {
             let has_asked = engine.files_asked.load(Ordering::Relaxed) >= ASKED_MIN;
             let has_written = engine.counters.get(Counter::FilesCopied) > 0;
             if is_complete && has_asked && !has_written && begun.flushed_ms.is_none() {
-                let settled = begun.settle_asked(&self.volumes, directory, at_ms);
+                let settled =
+                    begun.settle_asked((&self.volumes, &engine.control), directory, at_ms);
                 if let Err(error) = settled {
                     tracing::warn!(%error, "what was flushed cannot be written down");
                 }
@@ -392,13 +396,13 @@ impl Begun {
     /// Everything was looked at, and nothing was written: what others wrote is flushed, once.
     fn settle_asked(
         &mut self,
-        volumes: &Flushes,
+        (volumes, control): (&Arc<Flushes>, &Control),
         directory: &Path,
         at_ms: i64,
     ) -> std::io::Result<()> {
         self.is_flushing = true;
         put(directory, BEGUN, self, false)?;
-        match volumes.flush() {
+        match volumes.flush_unless_stopped(control) {
             Ok(()) => {
                 self.is_flushing = false;
                 (self.flushed_ms, self.updated_ms) = (Some(at_ms), at_ms);
@@ -451,15 +455,19 @@ fn everything() -> String {
 
 /// Records of other jobs that use this state directory. Those that wrote to another file system, which was in the same place,
 /// are left out.
-fn others(state: &StateDirectory, own: &JobId, volume: Option<&Volume>) -> Vec<Begun> {
+fn others(state: &StateDirectory, own: &JobId, has_one_place: bool) -> Vec<Begun> {
+    let volumes = state.volumes();
+    let volume = volumes.get(own).filter(|_| has_one_place);
     let jobs = std::fs::read_dir(state.path.join("jobs")).into_iter().flatten().flatten();
     let others = jobs.filter(|job| job.file_name() != own.0.as_str());
-    let is_here = |path: &Path, one: &Begun| {
-        let theirs = Volume::read(path).filter(|_| one.places.len() == 1);
+    let is_here = |name: &OsStr, one: &Begun| {
+        let theirs = volumes.get(&JobId(name.to_string_lossy().into_owned()));
+        let theirs = theirs.filter(|_| one.places.len() == 1);
         !theirs.zip(volume).is_some_and(|(theirs, own)| theirs.differs(own))
     };
-    let read = |path: PathBuf| Begun::read(&path).filter(|one| is_here(&path, one));
-    others.filter_map(|job| read(job.path())).collect()
+    let read =
+        |job: DirEntry| Begun::read(&job.path()).filter(|one| is_here(&job.file_name(), one));
+    others.filter_map(read).collect()
 }
 
 /// Directories that are written to, with what is mounted below them, as far as a power cut may take something there.
@@ -538,7 +546,7 @@ mod tests {
     use super::*;
 
     fn begun(path: &str, mount: impl Into<Option<u64>>) -> Begun {
-        let path = PathBytes::from(std::ffi::OsStr::new(path));
+        let path = PathBytes::from(OsStr::new(path));
         Begun {
             run: 1,
             boot: "a".into(),

@@ -221,21 +221,27 @@ impl Engine {
 
     /// Whether a copy need not ask who has a file open, which costs as much as four other calls. A pass asks in any case.
     ///
-    /// A page that has been written back can be written to only with a new time, through a mapping too. What was not changed
-    /// for an hour has no other pages, unless the file system never writes back. The kernel tells of the pages of a short
-    /// file; a write(2) to it that began before the pass, three seconds ago or more, is not under way any more.
+    /// A page that has been written back can be written to only with a new time, through a mapping too. A write(2) sets the
+    /// time when it begins: one to a short file takes less than the three seconds by which a pass is said to have begun
+    /// earlier, one to any file less than an hour.
     fn rests(&self, level: &Level, (metadata, file): (&Metadata, &OwnedFd)) -> bool {
         const AN_HOUR_S: i64 = 3600;
         const SHORT: u64 = 64 << 10;
-        if self.spec.verb != Verb::Copy || !level.source.facts.writes_back {
+        let above = &level.source.metadata.identity;
+        // A file that is mounted by itself may lie on any file system.
+        let is_known = level.source.facts.writes_back && metadata.identity.mount == above.mount;
+        // A mover elsewhere has another clock than the coordinator, who says when the pass began.
+        if self.spec.verb != Verb::Copy || !is_known || self.desk.is_some() {
             return false;
         }
         // Whoever sets another time of modification changes this time.
         let changed = metadata.ctime;
-        changed.seconds + AN_HOUR_S < self.pass_began.seconds
-            || (changed < self.pass_began
-                && metadata.size <= SHORT
-                && cache::is_clean(file) == Some(true))
+        let is_old = if metadata.size <= SHORT {
+            changed < self.pass_began
+        } else {
+            changed.seconds + AN_HOUR_S < self.pass_began.seconds
+        };
+        is_old && cache::is_clean(file) == Some(true)
     }
 
     fn note_written(&self, level: &Level, name: &Name, metadata: &Metadata) {
