@@ -1,6 +1,6 @@
 //! Deletes: what goes, what stays, and why.
 use super::Bench;
-use super::bench::{is_root, snapshot, wait_for_fault};
+use super::bench::{eventually, is_root, snapshot, wait_for_fault};
 use dmover_testkit::faultfs::{Action, Op, Rule};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::skip;
@@ -153,9 +153,39 @@ fn a_percentage_counts_what_was_there_before_the_pass() {
         let pass = bench.sync(&line, 5);
         assert_eq!(pass.number("deletes_withheld"), 101, "{when}");
         assert_eq!(bench.sh("ls b/old | wc -l").trim(), "100", "{when}");
-        // Now the destination has them all: 101 of 2,106.
-        bench.sync(&format!("--delete={when} --max-delete=4% a b"), 5);
+        // Now the destination has them all, 101 of 2,106: the same command does not mean that it may go.
+        bench.sync(&format!("-n {line}"), 5);
+        bench.sync("a b", 0);
+        bench.sync(&line, 5);
+        assert_eq!(bench.sh("ls b/old | wc -l").trim(), "100", "{when}");
+        bench.sync(&format!("--delete={when} --max-delete=101 a b"), 0);
+        bench.assert_same("a", "b");
+        // A pass that has deleted ends it: the destination is what the job has made of it.
+        bench.sh("rm a/0001");
         bench.sync(&line, 0);
+        bench.assert_same("a", "b");
+    }
+}
+
+/// A run that goes on with an interrupted pass looks at everything once more, and finds what the pass itself has brought.
+#[test]
+fn what_an_interrupted_pass_has_brought_makes_no_room_for_deletes() {
+    for (limit, code) in [("--max-delete=6%", 5), ("", 2)] {
+        let bench = Bench::new();
+        bench.sh("mkdir a b; (cd a; touch {001..300})");
+        bench.sync("a b", 0);
+        bench.sync("--delete a b", 0);
+        bench.sh("rm a/*; cd a; touch new-{0001..2000}");
+        let line = format!("--delete {limit} a b");
+        let slow = format!("sync --ops-limit 1000 {line}");
+        let running = bench.dmover.start(slow.split_whitespace()).unwrap();
+        eventually("some new files", || bench.sh("ls b | grep -c new- || true").trim() != "0");
+        running.kill().unwrap();
+        for _ in 0..2 {
+            bench.dmover(&format!("sync {line}")).expect_code(code);
+            assert_eq!(bench.sh("ls b | grep -vc new-").trim(), "300", "{limit}");
+        }
+        bench.sync(&format!("--yes {line} --max-delete=300"), 0);
         bench.assert_same("a", "b");
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Recording {
     pub is_resumed: bool,
     /// What the interrupted run has failed at, if this one goes on with its pass.
     pub failed: Failed,
-    /// Entries of the source that the destination had, as far as that run got.
+    /// Entries of the source that the destination had, as far as this pass got.
     pub had: u64,
     /// The pass may delete.
     deletes: bool,
@@ -123,6 +123,7 @@ impl Recording {
         entry.errors.append(&mut lock(&engine.unrecorded));
         entry.doubts.append(&mut lock(&engine.doubts));
         entry.had = engine.guard.had_so_far();
+        self.had = entry.had;
         // It is made by the first task.
         if let Some(places) = objects(&self.unplaced) {
             entry.roots = Some(places);
@@ -193,9 +194,18 @@ impl Recording {
             JobState::Stopped(StopReason::Cancelled) => Ending::Cancelled,
             JobState::Stopped(_) => Ending::Stopped,
         };
-        let deletes = self.deletes && report.withheld.is_none();
-        if deletes && report.state == JobState::Finished {
-            self.journal.set_foreign(false)?;
+        if self.deletes && report.state == JobState::Finished {
+            match &report.withheld {
+                None => {
+                    self.journal.set_foreign(false)?;
+                    self.journal.set_had_when_withheld(None)?;
+                }
+                // The next pass finds what this one has brought: the share would become smaller from pass to pass.
+                Some(withheld) if withheld.reason.is_a_share() => {
+                    self.journal.set_had_when_withheld(Some(self.had))?;
+                }
+                Some(_) => {}
+            }
         }
         let counters = serde_json::Value::Object(counters).to_string();
         self.journal.end(ending, report.exit_code().code(), &counters, looked_into)

@@ -190,7 +190,8 @@ pub(super) fn guard(
     });
     let gone = job.counters.get(Counter::EntriesDeleted);
     let asks = asks(job, root, (mounts, state), last, record)?;
-    Ok(Guard::new(Some(delete), doubt, trash, state, gone).asking(asks))
+    let guard = Guard::new(Some(delete), doubt, trash, state, gone).asking(asks);
+    Ok(guard.counting(last.and_then(|last| last.had_when_withheld)))
 }
 
 /// What is to be asked of deletes. Refuses those that are a habit of other tools, before anything is done.

@@ -111,6 +111,8 @@ pub(crate) struct LastPass {
     pub unfinished_since_ms: Option<i64>,
     /// The destination had content when the job met it first, and no pass has deleted since.
     pub is_foreign: bool,
+    /// Entries of the source that the destination had when deletes were withheld for their share, if no pass has deleted since.
+    pub had_when_withheld: Option<u64>,
 }
 
 impl LastPass {
@@ -156,7 +158,8 @@ impl LastPass {
                     (SELECT 1 FROM pass AS later WHERE later.number > one.number \
                      AND later.state = 'finished' AND later.kind = 'whole' \
                      AND json_extract(later.spec, '$[1]') IN (json_extract(one.spec, '$[1]'), ?1))), \
-                   seen.begun_ms, seen.spec, seen.until_ms, EXISTS (SELECT 1 FROM meta WHERE key = 'foreign') \
+                   seen.begun_ms, seen.spec, seen.until_ms, EXISTS (SELECT 1 FROM meta WHERE key = 'foreign'), \
+                   (SELECT value FROM meta WHERE key = 'had when withheld') \
                    FROM pass LEFT JOIN (SELECT begun_ms, spec, \
                      CASE WHEN resumed_ms IS NULL THEN ended_ms ELSE begun_ms END AS until_ms FROM pass AS one \
                     WHERE state = 'finished' AND kind = 'whole' AND number > (SELECT max(number) FROM pass) - ?2 \
@@ -181,6 +184,7 @@ impl LastPass {
                 seen_spec,
                 unfinished_since_ms,
                 is_foreign: row.get(9)?,
+                had_when_withheld: row.get::<_, Option<i64>>(10)?.map(|had| had as u64),
             };
             Ok((last, row.get::<_, i64>(4)?))
         });
@@ -381,6 +385,19 @@ impl Journal {
             "DELETE FROM meta WHERE key = 'foreign'"
         };
         self.database.execute(sql, []).map(drop).map_err(|e| self.fail(&e))
+    }
+
+    /// See `LastPass::had_when_withheld`. What later passes bring does not make it more.
+    pub fn set_had_when_withheld(&self, had: Option<u64>) -> Result<(), Fatal> {
+        let done = match had {
+            Some(had) => self.database.execute(
+                "INSERT INTO meta VALUES ('had when withheld', ?1) \
+                 ON CONFLICT (key) DO UPDATE SET value = min(value, excluded.value)",
+                [had as i64],
+            ),
+            None => self.database.execute("DELETE FROM meta WHERE key = 'had when withheld'", []),
+        };
+        done.map(drop).map_err(|e| self.fail(&e))
     }
 
     /// Entries of the source that the destination had before the pass that this run goes on with.

@@ -104,6 +104,11 @@ impl WithheldReason {
         }
     }
 
+    /// Whether too large a share of the destination would go.
+    pub(crate) fn is_a_share(&self) -> bool {
+        matches!(self, Self::Limit(DeleteLimit::Millionths(_)) | Self::Unmeant(Unmeant::Half, _))
+    }
+
     /// What to do.
     pub fn advice(&self) -> &str {
         match self {
@@ -141,6 +146,8 @@ pub(crate) struct Guard {
     blind: AtomicU64,
     /// Entries that both sides have and that the destination had before this pass.
     had: AtomicU64,
+    /// No more than these count: the destination had them when deletes were last withheld for their share.
+    counted: Counted,
     /// Entries that may still go, where they go at once.
     allowance: Allowance,
     /// Entries that were let go at once so far, without a word that it is meant.
@@ -177,6 +184,16 @@ impl Default for Allowance {
     }
 }
 
+/// How many entries of the source the destination is taken to have had, at most.
+#[derive(Debug)]
+struct Counted(u64);
+
+impl Default for Counted {
+    fn default() -> Self {
+        Self(u64::MAX)
+    }
+}
+
 impl Allowance {
     fn take(&self, wanted: u64) -> bool {
         let taken = |left: u64| left.checked_sub(wanted);
@@ -201,13 +218,23 @@ impl Guard {
         Self { doubt, trash, state, allowance, let_go, gone, ..Self::default() }
     }
 
+    /// What passes have brought since deletes were withheld for their share does not count.
+    pub fn counting(self, at_most: Option<u64>) -> Self {
+        Self { counted: at_most.map_or_else(Counted::default, Counted), ..self }
+    }
+
+    /// What the destination counts as having had before the pass, beside what is extra.
+    fn had_before(&self) -> u64 {
+        self.had_so_far().min(self.counted.0)
+    }
+
     pub fn asking(self, asks: Asks) -> Self {
         Self { asks, ..self }
     }
 
     /// What speaks against deletes that were not said to be meant.
     fn unmeant(&self, extra: u64) -> Option<WithheldReason> {
-        let half = || self.asks.half && extra > FEW && extra > self.had_so_far();
+        let half = || self.asks.half && extra > FEW && extra > self.had_before();
         let why = match () {
             () if extra > 0 && self.asks.foreign => Unmeant::Foreign,
             () if half() => Unmeant::Half,
@@ -312,7 +339,7 @@ impl Guard {
 
     /// Lets names go as long as they are no more than what is known to stay, so that the question is still open when everything is known.
     fn lets_go(&self, names: u64) -> bool {
-        let most = self.had_so_far().max(FEW);
+        let most = self.had_before().max(FEW);
         let more = |gone: u64| gone.checked_add(names).filter(|gone| *gone <= most);
         self.let_go.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
@@ -331,7 +358,7 @@ impl Guard {
             DeleteLimit::Entries(most) => extra > most,
             DeleteLimit::Millionths(share) => {
                 // What this pass brings is not part of what the destination had.
-                let before = self.had_so_far() + extra;
+                let before = self.had_before() + extra;
                 u128::from(extra) * 1_000_000 > u128::from(before) * u128::from(share)
             }
         };
