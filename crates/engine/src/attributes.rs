@@ -58,14 +58,8 @@ const NEVER_COPIED: &[&[u8]] = &[
 ];
 
 /// Namespaces of a file system, in which nobody else can have an attribute.
-const NAMESPACES_OF_SYSTEMS: &[&[u8]] = &[
-    b"lustre.",
-    b"trusted.overlay.",
-    b"system.cifs_",
-    b"system.nfs4_",
-    b"system.ntfs_",
-    b"system.smb3_",
-];
+const NAMESPACES_OF_SYSTEMS: &[&[u8]] =
+    &[b"lustre.", b"system.cifs_", b"system.nfs4_", b"system.ntfs_", b"system.smb3_"];
 
 /// The form in which XFS keeps ACLs, which it shows beside the ACLs themselves.
 const SHOWN_TWICE: &[&[u8]] = &[b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];

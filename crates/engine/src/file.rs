@@ -174,9 +174,8 @@ impl Engine {
             entry_error(Side::Source, operation, level.source_path(record.name.as_bytes()), e)
         };
         let (directory, name) = (&level.source.fd, record.name.as_bytes());
-        let open = || path::open_file_at(directory, name, self.follows(level));
-        let is_stopping = || self.control.is_stopping();
-        let fd = past_leases(open, &is_stopping).map_err(|e| fail(Operation::Open, e))?;
+        let opened = self.open_to_read(directory, name, self.follows(level));
+        let fd = opened.map_err(|e| fail(Operation::Open, e))?;
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         Ok(Opened { fd, found })
     }

@@ -553,7 +553,7 @@ impl Engine {
             Subject::Entry(file) => {
                 let level = self.open_level(&file.directory)?;
                 let follows = self.follows(&level);
-                path::open_file_at(&level.source.fd, file.name.as_bytes(), follows)
+                self.open_to_read(&level.source.fd, file.name.as_bytes(), follows)
             }
             Subject::Path(path) => path::open_as_named(&self.base.join(path.to_path())),
             Subject::Stdin => file::standard_input(),

@@ -139,7 +139,7 @@ counters! {
     TasksDone = "tasks_done",
     /// Tasks whose lease ran out.
     LeasesExpired = "leases_expired",
-    /// Files that were open for writing while they were read; the next run of the same command compares them.
+    /// Files that were open for writing while they were read. The next run of the same command compares them, unless it was --no-state.
     FilesOpenForWriting = "files_open_for_writing",
 }
 

@@ -48,7 +48,14 @@ fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 os.close(fd)
 "#,
     );
-    for line in ["copy -q -T a b", "copy -q -T a/f c", "sync -q a d"] {
+    for line in [
+        "copy -q -T a b",
+        "copy -q -T a/f c",
+        "sync -q a d",
+        "sync -q --checksum a d",
+        "verify -q a d",
+        "verify -q --repair a d",
+    ] {
         bench.sh("rm -f ready");
         let mut holder = std::process::Command::new("python3");
         let mut holder = holder.arg("holder.py").current_dir(bench.root()).spawn().unwrap();

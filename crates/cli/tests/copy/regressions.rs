@@ -307,7 +307,7 @@ fn a_system_attribute_is_told_once() {
         skip!("needs root for attributes of the system");
     }
     let bench = Bench::new();
-    bench.sh("mkdir s; head -c 300000 /dev/urandom > s/f; setfattr -n trusted.overlay.x -v 1 s/f");
+    bench.sh("mkdir s; head -c 300000 /dev/urandom > s/f; setfattr -n trusted.lov -v 1 s/f");
     for options in ["--split-size=64K --reflink=never", "-j1"] {
         let run = bench.copy(&format!("{options} --overwrite=always -T s d")).expect_code(0);
         let summary = run.said().unwrap().summary.unwrap();

@@ -1,10 +1,25 @@
 //! Leases of file servers (fcntl(2), `F_SETLEASE`): samba and the kernel's NFS server hold some for their clients.
-use dmover_sys::Errno;
+use dmover_sys::{AsFd, Errno, OwnedFd, path};
 use std::time::{Duration, Instant};
+
+use crate::context::Engine;
 
 /// A lease is given back within `/proc/sys/fs/lease-break-time`, which is 45 s unless somebody has changed it.
 const PATIENCE: Duration = Duration::from_mins(2);
 const EVERY: Duration = Duration::from_millis(50);
+
+impl Engine {
+    /// Opens a file for reading, and waits for leases of it as long as the job is not stopped.
+    pub(crate) fn open_to_read(
+        &self,
+        directory: impl AsFd,
+        name: &[u8],
+        follows: bool,
+    ) -> Result<OwnedFd, Errno> {
+        let open = || path::open_file_at(&directory, name, follows);
+        past_leases(open, &|| self.control.is_stopping())
+    }
+}
 
 /// Opens a file, and again for as long as somebody who has a lease of it is asked to give it back (EAGAIN).
 pub(crate) fn past_leases<T>(

@@ -477,7 +477,7 @@ impl Mover<'_> {
             |e| entry_error(Side::Destination, Operation::Open, level.target_path(last), e);
         if record.metadata.kind == EntryKind::File {
             let (source, _) = engine.open_source_file(level, record)?;
-            let destination = path::open_file_at(&target.fd, last, false).map_err(at_target)?;
+            let destination = engine.open_to_read(&target.fd, last, false).map_err(at_target)?;
             return Ok(Sides { source, destination, held: Held::Open });
         }
         let (source, held) = engine.open_for_attributes(level, record)?;

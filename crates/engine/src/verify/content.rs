@@ -71,9 +71,11 @@ impl Engine {
         let fail = |side, path, e| entry_error(side, Operation::Open, path, e);
         let gone = || changed(Side::Destination, level.target_path(last));
         let target = level.target.as_ref().ok_or_else(gone)?;
-        let source = path::open_file_at(&level.source.fd, name, self.follows(level))
+        let source = self
+            .open_to_read(&level.source.fd, name, self.follows(level))
             .map_err(|e| fail(Side::Source, level.source_path(name), e))?;
-        let destination = path::open_file_at(&target.fd, last, false)
+        let destination = self
+            .open_to_read(&target.fd, last, false)
             .map_err(|e| fail(Side::Destination, level.target_path(last), e))?;
         let stored = self.reads_stored();
         let side = |fd, metadata: &Metadata, facts| {
@@ -97,7 +99,7 @@ impl Engine {
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let target = level.target.as_ref().ok_or_else(|| changed(Side::Destination, shown()))?;
         let fd =
-            path::open_file_at(&target.fd, last, false).map_err(|e| fail(Operation::Open, e))?;
+            self.open_to_read(&target.fd, last, false).map_err(|e| fail(Operation::Open, e))?;
         let now = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         let now = self.past_the_tick(&fd, now, &shown).map_err(at_destination)?;
         let metadata = self.mounts.metadata(&now);

@@ -289,8 +289,10 @@ impl Mover<'_> {
         let last = planned.record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
-        let fd =
-            path::open_file_at(&target.fd, last, false).map_err(|e| fail(Operation::Open, e))?;
+        let fd = self
+            .engine
+            .open_to_read(&target.fd, last, false)
+            .map_err(|e| fail(Operation::Open, e))?;
         let found = stat::stat_fd(&fd).map_err(|e| fail(Operation::Stat, e))?;
         self.check_same(&self.engine.mounts.metadata(&found), planned, &shown)?;
         Ok(fd)
