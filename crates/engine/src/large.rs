@@ -401,7 +401,7 @@ impl Mover<'_> {
             let given = if all && !left.is_empty() {
                 Some(left)
             } else {
-                chunk::half(left, step).filter(|_| others_wait)
+                chunk::half(left, step.max(chunk::STEP_AT_LEAST)).filter(|_| others_wait)
             };
             if let Some(range) = given {
                 task.range.end = range.start;

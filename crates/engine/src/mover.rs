@@ -252,7 +252,7 @@ impl Mover<'_> {
 /// Works until the queue is closed.
 pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>) {
     place.take();
-    let mut tools = Tools::new(engine.buffer_bytes);
+    let mut tools = Tools::new(engine.buffer_bytes, engine.limits.has_rate());
     let mut readers = Vec::new();
     // Beyond one task: thousands of sources may go into one directory. The job's lock rules out new leftovers.
     let mut cleaned = None;

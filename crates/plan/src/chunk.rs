@@ -47,34 +47,46 @@ pub fn missing(done: &[ByteRange], size: u64) -> Vec<ByteRange> {
 /// A step takes about so many milliseconds: short enough for whoever waits, long enough for the time between two steps, in which
 /// nothing is on its way, not to count.
 const STEP_MS: std::ops::Range<u64> = 50..200;
-const STEP_AT_LEAST: u64 = MIB / 4;
+/// Less is not shared with others either.
+pub const STEP_AT_LEAST: u64 = MIB / 4;
+/// Where a limit is shared by many movers, each of them may be very slow, and a step that does not end before a stop is lost.
+const LIMITED_STEP: u64 = 16 << 10;
 
 /// How much of a chunk is copied before its mover looks whether others want a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step(u64);
+pub struct Step {
+    bytes: u64,
+    at_least: u64,
+}
 
 impl Default for Step {
     fn default() -> Self {
-        Self(MIB)
+        Self { bytes: MIB, at_least: STEP_AT_LEAST }
     }
 }
 
 impl Step {
+    /// The first one under a limit of bytes a second.
+    pub fn limited() -> Self {
+        Self { bytes: LIMITED_STEP, at_least: LIMITED_STEP }
+    }
+
     /// In bytes; whole pieces of a digest stay together.
     pub fn bytes(self, piece: u64) -> u64 {
-        self.0.checked_next_multiple_of(piece.max(1)).unwrap_or(piece)
+        self.bytes.checked_next_multiple_of(piece.max(1)).unwrap_or(piece)
     }
 
     /// The next one, after one has taken so long.
     #[must_use]
     pub fn after(self, elapsed_ms: u64) -> Self {
-        if elapsed_ms < STEP_MS.start {
-            Self((self.0 * 2).min(CHUNK_AT_LEAST / 2))
+        let bytes = if elapsed_ms < STEP_MS.start {
+            (self.bytes * 2).min(CHUNK_AT_LEAST / 2)
         } else if elapsed_ms > STEP_MS.end {
-            Self((self.0 / 2).max(STEP_AT_LEAST))
+            (self.bytes / 2).max(self.at_least)
         } else {
-            self
-        }
+            self.bytes
+        };
+        Self { bytes, ..self }
     }
 }
 
@@ -209,5 +221,9 @@ mod tests {
         assert_eq!(slow.bytes(1), MIB / 4);
         assert_eq!(run(slow, 2 * MIB), fast);
         assert_eq!((slow.bytes(5 * MIB), fast.bytes(5 * MIB)), (5 * MIB, 35 * MIB));
+        // Under a limit a mover with little of it takes small steps from the start, and one with much large ones.
+        let limited = Step::limited();
+        assert_eq!((limited.bytes(1), run(limited, MIB / 1000).bytes(1)), (16 << 10, 16 << 10));
+        assert_eq!(run(limited, 2 * MIB).bytes(1), 32 * MIB);
     }
 }

@@ -8,6 +8,7 @@ use dmover_testkit::skip;
 use rustix::process::{Pid, Signal};
 use std::path::Path;
 
+use crate::Fleet;
 use crate::bench::{Bench, eventually, is_root, pattern};
 
 const SIZE: u64 = 24 << 20;
@@ -133,4 +134,33 @@ fn a_large_file_is_begun_anew_where_blocks_cannot_be_shared() {
     needed!();
     // A mover of the run that was killed may still write to the temporary.
     in_thirds(FileSystem::Ext4, "copy -T", SIZE * 2);
+}
+
+/// Under a low limit, which many movers share, a job that is stopped keeps nearly all that it has written.
+#[test]
+fn a_stopped_job_loses_little_of_a_large_file_however_slow_its_movers_are() {
+    const LARGE: u64 = 12 << 20;
+    needed!();
+    let mut fleet = Fleet::new(0);
+    fleet.call_mover("-j16");
+    fleet.call_mover("-j16");
+    fleet.bench.write("s/large", pattern(LARGE as usize));
+    let written = || fleet.movers.iter().map(|mover| written_by(mover.pid())).sum::<u64>();
+    let before = written();
+    let line = |limit: &str| {
+        format!(
+            "copy -T {limit} --split-size=512K --progress=never s d --insecure --broker {}",
+            fleet.broker.url()
+        )
+    };
+    for cut in 1..=2 {
+        let job = fleet.bench.dmover.start(line("--bwlimit=300K").split_whitespace()).unwrap();
+        eventually("another quarter", || written() - before > LARGE * cut / 4);
+        job.signal(Signal::TERM);
+        assert_eq!(job.finish().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    }
+    fleet.bench.dmover(&line("")).expect_code(0);
+    fleet.bench.sh("cmp s/large d/large");
+    let written = written() - before;
+    assert!((LARGE..=LARGE * 6 / 5).contains(&written), "{written} bytes of {LARGE}");
 }

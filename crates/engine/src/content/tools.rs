@@ -23,9 +23,10 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    pub fn new(buffer_bytes: usize) -> Self {
+    pub fn new(buffer_bytes: usize, is_limited: bool) -> Self {
         let buffer = PageBuffer::new(buffer_bytes);
-        Self { buffer, step: Step::default(), stride: Stride::default(), ring: OnceCell::new() }
+        let step = if is_limited { Step::limited() } else { Step::default() };
+        Self { buffer, step, stride: Stride::default(), ring: OnceCell::new() }
     }
 
     /// The queue has failed: from now on there is none.
