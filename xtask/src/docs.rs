@@ -1,5 +1,6 @@
 //! Reference pages made from code: what the program says of itself cannot differ from what it does.
 use anyhow::{Context, Result, bail};
+use dmover_cli::Fate;
 use dmover_model::ErrorClass;
 use dmover_observe::Counter;
 use std::fmt::Write;
@@ -26,6 +27,7 @@ pub fn run(check: bool) -> Result<()> {
 fn pages() -> Vec<(&'static str, String)> {
     vec![
         ("docs/cli.md", reference::command_line(dmover_cli::command())),
+        ("docs/coming-from-rsync.md", habits()),
         ("docs/counters.md", counters()),
         ("docs/errors.md", errors()),
     ]
@@ -34,6 +36,29 @@ fn pages() -> Vec<(&'static str, String)> {
 /// The first lines of a page.
 pub fn heading(title: &str) -> String {
     format!("<!-- made by 'cargo xtask docs'; do not edit -->\n# {title}\n\n")
+}
+
+fn habits() -> String {
+    let mut page = heading("Coming from rsync, cp, scp and rclone");
+    page.push_str(
+        "`dmover sync SOURCE DEST` does what `rsync -aHAXS --numeric-ids SOURCE/ DEST/` does: contents go to contents, with or without a\n\
+         slash, and everything is kept. `dmover copy SOURCE DEST` does what `cp -a SOURCE DEST` does. `dmover cp` takes the options of cp.\n\n\
+         The options below are those of other tools that dmover does not have under the same name. *Ignored*: it is accepted and has no\n\
+         effect, for the reason given. *Is*: it is another option here. *Refused*: the command ends with 2, does nothing, and says what to\n\
+         type. All other options of dmover are in [cli.md](cli.md); an option that is in neither list is refused.\n\n\
+         | option | verb | |\n|---|---|---|\n",
+    );
+    for habit in dmover_cli::HABITS {
+        let names: Vec<String> = habit.names.iter().map(|name| format!("`{name}`")).collect();
+        let fate = match habit.fate {
+            Fate::Ignored(why) => format!("ignored: {why}"),
+            Fate::Means(words) => format!("is `{}`", words.join(" ")),
+            Fate::Renamed(to) => format!("is `{to}`"),
+            Fate::Refused(instead) => format!("refused: {instead}"),
+        };
+        row(&mut page, &[&names.join(" "), habit.verbs.name(), &fate]);
+    }
+    page
 }
 
 fn counters() -> String {

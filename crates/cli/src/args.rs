@@ -2,6 +2,9 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
+#[macro_use]
+mod texts;
+
 mod about;
 mod fleet;
 mod front;
@@ -31,88 +34,9 @@ pub use sum::SumArgs;
 pub use sync::{DeleteArg, SyncArgs};
 pub use verify::{LevelArg, VerifyArgs};
 
-macro_rules! exit_codes {
-    () => {
-        "Exit codes:
-  0  all done, nothing wrong
-  1  compared, and the two sides differ
-  2  wrong usage or configuration, or a refused loss: nothing was changed;
-     or deletes that need --yes: nothing was deleted
-  3  finished, but some entries failed, lost an attribute or were withheld
-  4  finished; only entries are missing that vanished or changed at the source
-  5  stopped by a limit that was given (--max-errors, --max-delete, --max-duration)
-  6  temporary trouble: the job, or another one over its destination, is running already
-  7  integrity failure: what was written does not read back equal
-  8  could not go on
-  9  waits for a human decision
-  128+N  ended by signal N"
-    };
-}
-
-macro_rules! patterns {
-    () => {
-        "Patterns (--include, --exclude, and files of them; lines that start with # or ; are comments):
-  Rules are tried in the order in which they are given; the first that matches decides, and what
-  none matches takes part. A directory that is left out is not entered, so nothing below it can be
-  included again.
-  name        matches an entry of that name at any depth
-  a/b         matches that path at any depth; /a/b only directly below SOURCE
-  dir/        matches directories only
-  *  ?  [a-z] [[:digit:]] match within one name; ** matches across slashes, also inside a name (a**b);
-  dir/*** matches dir and everything below it. Bytes count: ? is one byte
-  A backslash takes the meaning from the character after it, in patterns that have any of * ? ["
-    };
-}
-
-macro_rules! copy_examples {
-    () => {
-        "Examples:
-  dmover copy run42 /scratch/           copy the tree into /scratch, keeping everything
-  dmover copy -T run42 /scratch/copy    copy it as exactly that name
-  dmover copy -n -i --exclude '*.tmp' a b
-                                        say what would be done, change nothing
-Interrupted? The same command goes on where it stopped, to the same place."
-    };
-}
-
-macro_rules! sync_examples {
-    () => {
-        "Examples:
-  dmover sync /old/projects /new/projects
-                                        a pass; the same command again brings over what has changed
-  dmover sync -n --delete a b           list what would be done, and what would go
-  dmover sync --delete --max-delete=1% --trash /new/.trash a b
-                                        mirror deletions, up to a hundredth of DEST, into a trash
-Interrupted? The same command goes on."
-    };
-}
-
-macro_rules! verify_examples {
-    () => {
-        "Examples:
-  dmover verify run42 /scratch/run42    compare every entry, with the content of every file
-  dmover verify --level=mtime a b       only what a look tells: types, sizes, times, owners, modes
-  dmover verify --repair a b            bring over again what differs, and only that
-  dmover verify --manifest run42.dm /archive
-                                        is everything still there as it was when it was copied?
-SOURCE is compared with DEST itself, not with something in DEST that has its name, unless SOURCE is a
-file and DEST a directory, or -t is given."
-    };
-}
-
-macro_rules! sum_examples {
-    () => {
-        "Examples:
-  dmover sum run42 > run42.b3           digests of a tree, for 'dmover sum -c' or 'b3sum -c'
-  dmover sum -c run42.b3                are the files still as they were?
-  dmover sum -a sha256 --tag *.tar      SHA-256 of archives, each line with its type
-  dmover sum --check-tree big > big.b3  a digest for every MiB as well, so that a check says where"
-    };
-}
-
 /// Moves file trees as fast as the hardware allows, and tells the truth about it.
 #[derive(Debug, Parser)]
-#[command(name = "dmover", version, about, after_help = exit_codes!(), max_term_width = 100)]
+#[command(name = "dmover", version, about, after_long_help = exit_codes!(), max_term_width = 100)]
 #[command(propagate_version = true, disable_help_subcommand = false, args_override_self = true)]
 pub struct Cli {
     /// What to do.
@@ -123,7 +47,7 @@ pub struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Copy files and trees, completely and safely
+    /// Copy files and trees
     ///
     /// Copies SOURCE to DEST, or several SOURCEs into the directory DEST, as cp does: into DEST if it
     /// is a directory, else as DEST. Everything is kept: modes, owners, times, links, holes, extended
@@ -131,7 +55,7 @@ pub enum Verb {
     #[command(after_help = copy_examples!())]
     #[command(after_long_help = concat!(copy_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Copy(Box<CopyArgs>),
-    /// Make DEST as SOURCE is: only what differs is touched, and nothing is deleted unless that is asked for
+    /// Make DEST match SOURCE; delete only with --delete
     ///
     /// The contents of SOURCE go into DEST, which is made if it is not there; a slash at the end of either means nothing.
     /// Another pass costs a look at every entry. Attributes that alone differ are set, an entry of another type is
@@ -139,9 +63,9 @@ pub enum Verb {
     #[command(after_help = sync_examples!())]
     #[command(after_long_help = concat!(sync_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Sync(Box<SyncArgs>),
-    /// Keep snapshots of a tree side by side, which share what has not changed
+    /// Keep snapshots of a tree that share unchanged files
     Snapshot(Box<SnapshotArgs>),
-    /// Make digests of files and trees, or check them
+    /// Compute or check digests of files and trees
     ///
     /// Prints a digest for each FILE, and for each file below each DIR, in the format of 'sha256sum' and
     /// 'b3sum'; with --check, reads such lists and compares. Several movers work on several files, and on the
@@ -149,7 +73,7 @@ pub enum Verb {
     #[command(after_help = sum_examples!())]
     #[command(after_long_help = concat!(sum_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Sum(Box<SumArgs>),
-    /// Compare two trees, or a tree with its manifest, and repair what differs
+    /// Compare two trees, or a tree with its manifest, and repair differences
     #[command(after_help = verify_examples!())]
     #[command(after_long_help = concat!(verify_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Verify(Box<VerifyArgs>),
@@ -157,51 +81,51 @@ pub enum Verb {
     ///
     /// 'dmover copy --manifest' writes them: every entry with its metadata and digest.
     Manifest(Box<ManifestArgs>),
-    /// Copy with the options of cp (GNU coreutils); what exists is replaced when the new file is complete
+    /// Copy with the options of cp (GNU coreutils)
     #[command(infer_long_args = true)]
     Cp(Box<CpArgs>),
-    /// Copy with the options of mcp (mutil), which are those of cp and more; also when called as 'mcp'
+    /// Copy with the options of mcp (mutil); also when called as 'mcp'
     #[command(infer_long_args = true)]
     Mcp(Box<McpArgs>),
-    /// Make or check digests with the options of msum (mutil); also when called as 'msum'
+    /// Compute or check digests with the options of msum (mutil); also when called as 'msum'
     #[command(infer_long_args = true)]
     Msum(Box<MsumArgs>),
-    /// List the jobs that are known
+    /// List known jobs
     Jobs(JobsArgs),
-    /// Show how a job stands
+    /// Show the state of a job
     Status(StatusArgs),
-    /// Watch jobs and their movers on the terminal, as they change
+    /// Watch running jobs and their movers
     Top(TopArgs),
-    /// Wait until jobs have ended; the exit code is the worst of theirs
+    /// Wait for jobs to end; the exit code is the worst of theirs
     Wait(WaitArgs),
-    /// Have a running job hold: what is in hand is done, and no more is begun
+    /// Pause a job; tasks in progress finish first
     Pause(PauseArgs),
-    /// Have a job that holds go on, or run the command of one that does not run again
+    /// Resume a paused or interrupted job
     Resume(ResumeArgs),
-    /// Wait beside a running job, perhaps on another host, and go on in its place when its process is gone
+    /// Wait beside a running job and take over when its process dies
     Standby(StandbyArgs),
-    /// Give a running job up: the same command begins anew then
+    /// Cancel a job; running its command again starts over
     Cancel(PauseArgs),
-    /// Attempt again what failed in the last pass of a job, and only that
+    /// Retry only what failed in the last pass of a job
     Retry(ResumeArgs),
     /// List what failed in the last pass of a job
     Errors(ErrorsArgs),
     /// List the passes of a job
     History(HistoryArgs),
-    /// Forget jobs that do not run, and remove what interrupted runs of them have left at their destination
+    /// Remove records of jobs that do not run, and leftovers of interrupted runs
     Cleanup(CleanupArgs),
-    /// Have a job done by movers that are started for it: here, over ssh, or by a batch system
+    /// Run a job with movers started here, over ssh, or by a batch system
     ///
     /// Starts a broker and movers, runs the job, and ends them. What follows '--' is a command of dmover (copy, sync, verify or
     /// sum), which gets --broker. Whatever dies on the way, the same command goes on where it stopped; batch jobs are
     /// requeued and go on by themselves.
     Submit(Box<SubmitArgs>),
-    /// Start a broker, through which movers on several hosts work for jobs
+    /// Start a broker, which connects jobs with movers on several hosts
     ///
     /// Starts the program nats-server (2.9 or later) with JetStream and a key of its own, and stays until a signal ends it.
     /// The file that it names lets coordinators and movers in: give it to them as --broker.
     Broker(BrokerArgs),
-    /// Be a mover: do tasks of whatever jobs there are behind a broker
+    /// Run a mover, which executes tasks from a broker
     ///
     /// Joins jobs of the same user whose trees are mounted here at the same paths, and leaves when it is told to (SIGTERM,
     /// SIGUSR2): what it has in hand is ended or handed back first.
@@ -211,7 +135,7 @@ pub enum Verb {
     /// Makes a few entries in a directory of its own inside each PATH, looks what the file system made
     /// of them, and removes them again. Where nothing can be made, it says so and shows the rest.
     Doctor(DoctorArgs),
-    /// Show the configuration that is in force
+    /// Show the configuration in force
     Config(ConfigArgs),
 }
 
@@ -314,7 +238,9 @@ pub struct FilterArgs {
     /// Take part even if a later rule excludes it; the first rule that matches wins
     #[arg(long, value_name = "GLOB")]
     pub include: Vec<OsString>,
-    /// Leave out what matches; a leading slash anchors at SOURCE, a trailing one means directories
+    /// Leave out what matches
+    ///
+    /// A leading slash anchors at SOURCE, a trailing one means directories.
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<OsString>,
     /// Read include rules from a file, one a line
@@ -474,8 +400,9 @@ pub struct ProofArgs {
     /// Write a manifest: every entry with its metadata and digest ('dmover manifest' prints it)
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     pub manifest: Option<OsString>,
-    /// Read back what was written, from storage and not from the page cache, and compare it with what was read at
-    /// the source: read-back, sample:PERCENT or none
+    /// Read back what was written and compare it with the source: read-back, sample:PERCENT or none
+    ///
+    /// It is read from storage, not from the page cache.
     #[arg(long, value_name = "HOW", value_parser = read_back, default_value = "none",
         hide_default_value = true)]
     pub verify: ReadBackArg,
@@ -497,14 +424,16 @@ pub struct ProofArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Operations in flight, 1 to 1024 (default: as many as pay, found out while running)
+    /// Operations in flight, 1 to 1024
+    ///
+    /// Default: as many as pay, found out while running.
     #[arg(short = 'j', long, value_name = "N", value_parser = threads)]
     pub threads: Option<u16>,
     /// Memory for buffers and queues, at least 8M
     #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "64M")]
     pub memory: u64,
-    /// Bytes of content per second
-    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    /// Bytes of content per second, with a unit: 500M, 1G, 64K
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub bwlimit: Option<u64>,
     /// Entries per second
     #[arg(long, value_name = "N", value_parser = count)]
@@ -554,10 +483,12 @@ pub struct OutputArgs {
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub quiet: u8,
     /// When progress is shown
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ProgressArg::Auto)]
+    #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
+        default_value_t = ProgressArg::Auto, default_missing_value = "auto")]
     pub progress: ProgressArg,
     /// Without a terminal, print a progress line this often (0: never)
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, num_args = 0..=1, require_equals = true,
+        default_value = "60s", default_missing_value = "60s")]
     pub stats: u64,
     /// Sizes as exact numbers of bytes
     #[arg(long, conflicts_with = "si")]
@@ -732,6 +663,16 @@ fn positive_size(text: &str) -> Result<u64, String> {
         0 => Err("has to be more than 0".into()),
         bytes => Ok(bytes),
     }
+}
+
+/// rsync and scp count in KiB and Kbit, other programs in bytes: a number alone is not clear.
+fn rate(text: &str) -> Result<u64, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!(
+            "has no unit: {text}K is KiB per second, as in rsync; {text}B is bytes per second"
+        ));
+    }
+    positive_size(text)
 }
 
 fn buffer(text: &str) -> Result<u64, String> {

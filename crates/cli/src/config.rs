@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::habits::{Refused, translate};
 use crate::hints::unusable_value;
 
 /// The file for all users of a host.
@@ -21,6 +22,8 @@ pub(crate) enum ParseError {
     Clap(clap::Error),
     /// A configuration file is wrong.
     Config(String),
+    /// An option means something else in another tool.
+    Habit(Refused),
 }
 
 /// A value from a file.
@@ -64,6 +67,7 @@ pub(crate) fn as_submitted() -> (OsString, OsString) {
 
 /// Parses the command line over the defaults of files and environment.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<ArgMatches, ParseError> {
+    let arguments = &translate(arguments).map_err(ParseError::Habit)?;
     let settings = read_files(arguments)?;
     let parsed = command_over(&settings, &beaten(arguments)).try_get_matches_from(arguments.iter());
     parsed.map_err(|error| match blamed(&settings, arguments, &error) {

@@ -10,6 +10,10 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
     };
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        let typed = text(ContextKind::InvalidSubcommand)?;
+        return Some((format!("there is no verb '{typed}'"), verb_for(typed)?.to_owned()));
+    }
     let argument = text(ContextKind::InvalidArg)?;
     match error.kind() {
         ErrorKind::UnknownArgument => {
@@ -152,48 +156,51 @@ fn called() -> clap::Command {
     command
 }
 
-/// What somebody wants who types an option of cp or rsync that dmover does not have.
+/// What somebody wants who types an option of cp or rsync for a verb without a table of habits.
 fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
-    let has = |long: &str| verb.get_arguments().any(|arg| arg.get_long() == Some(long));
+    let selects = verb.get_arguments().any(|arg| arg.get_long() == Some("exclude"));
     Some(match option {
-        "-f" if has("exclude") && has("inplace") => {
-            "cp -f: leave it out, what differs is replaced by default; rsync -f: give rules by --include and --exclude, \
-             or by files of patterns (--include-from, --exclude-from)"
-        }
-        "-f" | "--filter" if has("exclude") => {
+        "-f" | "--filter" if selects => {
             "give rules by --include and --exclude, or by files of patterns (--include-from, --exclude-from)"
         }
-        "-m" | "--prune-empty-dirs" if has("inplace") => {
-            "dmover has none: a directory is made also if nothing in it takes part; leave it out by --exclude 'NAME/'"
-        }
-        "-m" | "--prune-empty-dirs" if has("exclude") => {
+        "-m" | "--prune-empty-dirs" if selects => {
             "dmover has none; leave out directories by --exclude 'NAME/'"
         }
-        "-C" | "--cvs-exclude" if has("exclude") => {
+        "-C" | "--cvs-exclude" if selects => {
             "dmover has no list of names that are left out by default; name them by --exclude or --exclude-from"
-        }
-        _ if option.starts_with("--delete") && verb.get_name() == "sync" => {
-            "it is --delete=during, --delete=delay or --delete=after here"
         }
         "-p" | "-l" | "-g" | "-o" | "-D" | "-d" | "-U" | "-E" | "--perms" | "--links"
         | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes" => {
             "leave it out: modes, owners, times, links and devices are kept by default"
         }
         "-P" | "--partial" => {
-            "leave it out: a terminal shows progress, and the same command goes on after an interruption"
+            "leave it out: a terminal shows progress, and the same command continues after an interruption"
         }
         "-z" | "--compress" => "leave it out: nothing is compressed between local file systems",
-        "-c" | "--checksum" => {
-            "contents are not compared with what exists; --overwrite=always copies them again"
+        _ => return None,
+    })
+}
+
+/// The verb that somebody looks for who types the name of another tool or one of its verbs.
+fn verb_for(typed: &str) -> Option<&'static str> {
+    Some(match typed {
+        "move" | "mv" => {
+            "dmover removes nothing at the source: 'dmover copy', 'dmover verify', then remove it yourself"
         }
-        "-S" => "it is --sparse=always here",
-        "--force" => "leave it out: what differs is replaced by default",
-        "-b" => "it is --backup here",
-        "-I" | "--ignore-times" => "it is --overwrite=always here",
-        "--ignore-existing" => "it is --no-clobber here",
-        "--append" | "--append-verify" => "an interrupted copy goes on with the same command",
-        _ if option.starts_with("--delete") && has("inplace") => {
-            "copy never deletes anything at the destination; sync does, by --delete=during, delay or after"
+        "rsync" | "mirror" | "bisync" => "it is 'dmover sync', or 'dmover copy'",
+        "scp" | "copyto" => "it is 'dmover copy'",
+        "check" | "cmp" | "diff" | "compare" => "it is 'dmover verify'",
+        "hashsum" | "md5sum" | "sha1sum" | "sha256sum" | "b3sum" | "checksum" => {
+            "it is 'dmover sum'"
+        }
+        "ls" | "list" => "it is 'dmover jobs' for jobs; files are listed by ls and find",
+        "logs" | "log" | "show" | "info" => {
+            "it is 'dmover status JOB', 'dmover errors JOB' or 'dmover history JOB'"
+        }
+        "start" | "run" | "transfer" => "it is 'dmover copy' or 'dmover sync'",
+        "kill" | "stop" | "abort" => "it is 'dmover pause JOB' or 'dmover cancel JOB'",
+        "rm" | "delete" | "purge" => {
+            "dmover deletes only what 'dmover sync --delete' finds without a source"
         }
         _ => return None,
     })

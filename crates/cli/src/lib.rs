@@ -6,6 +6,8 @@ mod cmd;
 mod config;
 mod endpoint;
 mod front;
+mod habits;
+mod help;
 mod hints;
 mod list;
 mod manifest;
@@ -20,11 +22,12 @@ use dmover_engine::Ask;
 use std::process::ExitCode;
 
 pub use args::{Cli, Verb};
+pub use habits::{Fate, HABITS, Habit, Verbs};
 use print::failure;
 
 /// The whole command line as clap sees it; help, man pages, completions and the reference come from it.
 pub fn command() -> clap::Command {
-    Cli::command()
+    help::shaped(Cli::command())
 }
 
 /// Runs the program.
@@ -46,6 +49,10 @@ pub fn main() -> ExitCode {
             // clap's own rule: help and version go to standard output with 0, errors to stderr with 2.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+        Err(config::ParseError::Habit((message, hint))) => {
+            failure(&message, &hint);
+            return ExitCode::from(dmover_model::ExitCode::Usage.code());
         }
         Err(config::ParseError::Config(message)) => {
             failure(&message, "correct the configuration file, or leave it out by --no-config");

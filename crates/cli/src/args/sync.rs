@@ -65,14 +65,16 @@ pub struct SyncArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Deletion")]
 pub struct DeleteArgs {
-    /// Delete what only DEST has: 'delay' when everything else is done (the default), 'after' the same by another look
-    /// at all names, 'during' directory by directory. Nothing goes if SOURCE is empty, is not mounted, is another file
+    /// Delete what only DEST has: 'delay' (the default), 'after' or 'during'
+    ///
+    /// 'delay' deletes when everything else is done, 'after' the same by another look at all names, 'during' directory by directory. Nothing goes if SOURCE is empty, is not mounted, is another file
     /// system than last time or could not be read completely (exit code 3)
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
         default_missing_value = "delay")]
     pub delete: Option<DeleteArg>,
-    /// Delete nothing if it would be more entries than N, or than P% of what DEST had before the pass
-    /// (exit code 5); with --delete=during it stops at N
+    /// Delete nothing if it would be more entries than N, or than P% of DEST (exit code 5)
+    ///
+    /// P% is of what DEST had before the pass; with --delete=during it stops at N
     #[arg(long, value_name = "N|P%", value_parser = limit, requires = "delete")]
     pub max_delete: Option<DeleteLimit>,
     /// Deletes are meant. Without it, and without --max-delete on the command line, nothing goes (exit code 2; a terminal asks;

@@ -23,6 +23,7 @@ fn show_section(
     let shown = show(section, config).map_err(|error| {
         match error {
             ParseError::Config(message) => failure(&message, "correct the configuration file"),
+            ParseError::Habit((message, hint)) => failure(&message, &hint),
             ParseError::Clap(error) => {
                 failure(error.to_string().trim(), "correct the variable or the file");
             }

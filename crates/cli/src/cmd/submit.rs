@@ -131,6 +131,7 @@ fn check_job(args: &SubmitArgs, is_batch: bool) -> Result<()> {
         Err(crate::config::ParseError::Config(message)) => {
             return refused(message, "correct the configuration file");
         }
+        Err(crate::config::ParseError::Habit((message, hint))) => return refused(message, &hint),
         Err(crate::config::ParseError::Clap(error)) => {
             if let Some((message, hint)) = crate::hints::for_error(&error) {
                 return refused(message, &hint);

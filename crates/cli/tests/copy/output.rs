@@ -154,7 +154,7 @@ fn print_job_shows_the_job_and_does_nothing() {
 fn progress_lines_come_on_standard_error_on_demand() {
     let bench = bench();
     bench.write("s/large", pattern(600_000));
-    let run = bench.dmover("copy --progress=always --stats 1s --bwlimit 500K s d").expect_code(0);
+    let run = bench.dmover("copy --progress=always --stats=1s --bwlimit 500K s d").expect_code(0);
     assert_eq!(run.text(), "");
     assert!(run.stderr.lines().count() > 2, "{}", run.stderr);
     let run = bench.dmover("copy --progress=never --bwlimit 1M s d2").expect_code(0);
@@ -175,7 +175,7 @@ fn progress_tells_what_is_copied_from_what_is_compared_and_read_back() {
     let bench = Bench::new();
     let size = 1_500_000;
     bench.write("s/large", pattern(size));
-    let options = "--progress=always --stats 100ms --bytes --split-size=200K -T s d";
+    let options = "--progress=always --stats=100ms --bytes --split-size=200K -T s d";
     let line = format!("copy --bwlimit 1M --verify=read-back {options}");
     let run = bench.dmover(&line).expect_code(0);
     let read = numbers_before(&run.stderr, " B of 1500000 B written");
@@ -225,7 +225,8 @@ fn help_and_version_go_to_standard_output() {
     for (line, word) in [
         ("--help", "copy"),
         ("copy --help", "Examples"),
-        ("copy -h", "--split-size"),
+        ("copy -h", "--bwlimit"),
+        ("copy --help", "--split-size"),
         ("--version", "dmover"),
         ("help copy", "--files-from"),
     ] {

@@ -11,6 +11,7 @@ mod case;
 mod cuts;
 mod deletes;
 mod disks;
+mod first_lines;
 mod guide;
 mod habits;
 mod jobs;

@@ -1,0 +1,200 @@
+//! Options that people bring along from rsync, cp, scp and rclone, and what becomes of each of them.
+use clap::{Arg, Command};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+
+mod table;
+
+pub use table::{Fate, HABITS, Habit, Verbs};
+
+/// Why a habit is refused, and what to type instead.
+pub(crate) type Refused = (String, String);
+
+/// Words that dmover understands in the place of those that were typed: options without an effect here are left out, and
+/// those with another name get it.
+pub(crate) fn translate(words: &[OsString]) -> Result<Vec<OsString>, Refused> {
+    let called = words.get(1).and_then(|word| word.to_str());
+    let Some(verb) = Verbs::of(called.unwrap_or_default()) else { return Ok(words.to_vec()) };
+    let mut command = crate::command();
+    command.build();
+    let Some(definition) = command.find_subcommand(verb.name()) else { return Ok(words.to_vec()) };
+    let translated = words[..2].to_vec();
+    let left = words[2..].iter().cloned().collect();
+    Translation { verb, definition, left, translated }.run()
+}
+
+struct Translation<'a> {
+    verb: Verbs,
+    definition: &'a Command,
+    left: VecDeque<OsString>,
+    translated: Vec<OsString>,
+}
+
+impl Translation<'_> {
+    fn run(mut self) -> Result<Vec<OsString>, Refused> {
+        while let Some(word) = self.left.pop_front() {
+            let text = word.to_str().unwrap_or_default();
+            if text == "--" {
+                self.translated.push(word);
+                self.translated.append(&mut self.left.into());
+                break;
+            }
+            if let Some(long) = text.strip_prefix("--") {
+                let (name, value) = match long.split_once('=') {
+                    Some((name, value)) => (name, Some(value)),
+                    None => (long, None),
+                };
+                self.long(&word, name, value)?;
+            } else if text.len() > 1 && text.starts_with('-') {
+                self.cluster(&text[1..])?;
+            } else {
+                self.translated.push(word);
+            }
+        }
+        Ok(self.translated)
+    }
+
+    fn long(&mut self, word: &OsString, name: &str, value: Option<&str>) -> Result<(), Refused> {
+        let typed = format!("--{name}");
+        let Some(habit) = table::find(self.verb, &typed) else {
+            let takes_value = |arg: &&Arg| {
+                let names = arg.get_all_aliases().unwrap_or_default();
+                (arg.get_long() == Some(name) || names.contains(&name)) && wants_word(arg)
+            };
+            let next = self.definition.get_arguments().find(takes_value);
+            let next = next.filter(|_| value.is_none()).and_then(|_| self.left.pop_front());
+            self.translated.push(word.clone());
+            self.translated.extend(next);
+            return Ok(());
+        };
+        match habit.fate {
+            Fate::Ignored(_) => Ok(()),
+            Fate::Means(words) => {
+                self.translated.extend(words.iter().map(OsString::from));
+                Ok(())
+            }
+            Fate::Renamed(to) => {
+                self.translated
+                    .push(value.map_or_else(|| to.into(), |v| format!("{to}={v}").into()));
+                if value.is_none() {
+                    self.translated.extend(self.left.pop_front());
+                }
+                Ok(())
+            }
+            Fate::Refused(instead) => Err(self.refusal(&typed, instead)),
+        }
+    }
+
+    /// Letters behind one dash; what follows the letter of an option with a value is the value.
+    fn cluster(&mut self, letters: &str) -> Result<(), Refused> {
+        if self.verb == Verbs::Copy && letters.len() > 1 && letters.ends_with('t') {
+            self.check_target_in(letters)?;
+        }
+        let mut kept = String::from("-");
+        let mut meant = Vec::new();
+        let mut value = None;
+        for (at, letter) in letters.char_indices() {
+            let typed = format!("-{letter}");
+            match table::find(self.verb, &typed).map(|habit| habit.fate) {
+                Some(Fate::Ignored(_)) => continue,
+                Some(Fate::Means(words)) => {
+                    meant.extend(words.iter().map(OsString::from));
+                    continue;
+                }
+                Some(Fate::Refused(instead)) => return Err(self.refusal(&typed, instead)),
+                Some(Fate::Renamed(_)) | None => {}
+            }
+            kept.push(letter);
+            let is_it = |arg: &&Arg| {
+                arg.get_short_and_visible_aliases().unwrap_or_default().contains(&letter)
+            };
+            if self.definition.get_arguments().find(is_it).is_some_and(wants_word) {
+                let rest = &letters[at + letter.len_utf8()..];
+                kept.push_str(rest);
+                value = if rest.is_empty() { self.left.pop_front() } else { None };
+                break;
+            }
+        }
+        self.translated.append(&mut meant);
+        if kept.len() > 1 {
+            self.translated.push(kept.into());
+        }
+        self.translated.extend(value);
+        Ok(())
+    }
+
+    /// `-rt SOURCE DEST` is a habit of rsync, where -t keeps times: taken as cp means it, DEST would go into SOURCE.
+    fn check_target_in(&self, letters: &str) -> Result<(), Refused> {
+        let operands = self.left.iter().filter(|word| !word.to_string_lossy().starts_with('-'));
+        if operands.count() != 2 {
+            return Ok(());
+        }
+        let message = format!("'-{letters} DIR SOURCE': -t names the directory to copy into here");
+        let others = &letters[..letters.len() - 1];
+        let hint = format!(
+            "for rsync's -t (keep times) leave it out, times are kept; else type -{others} -t DIR SOURCE"
+        );
+        Err((message, hint))
+    }
+
+    fn refusal(&self, typed: &str, instead: &str) -> Refused {
+        (format!("'dmover {}' has no option '{typed}'", self.verb.name()), instead.to_owned())
+    }
+}
+
+/// Whether an option takes the word behind it as its value.
+fn wants_word(arg: &Arg) -> bool {
+    let needs = arg.get_num_args().is_some_and(|range| range.min_values() > 0);
+    arg.get_action().takes_values() && needs && !arg.is_require_equals_set()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(line: &str) -> String {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        match translate(&words) {
+            Ok(words) => words.join(" ".as_ref()).into_string().unwrap(),
+            Err((message, _)) => message,
+        }
+    }
+
+    #[test]
+    fn options_without_an_effect_are_left_out() {
+        for (typed, meant) in [
+            ("dmover sync -aHAXS a b", "dmover sync --sparse=always -aHAX a b"),
+            ("dmover sync -rlptgoD a b", "dmover sync -r a b"),
+            ("dmover sync -z --numeric-ids a b", "dmover sync a b"),
+            ("dmover sync -avP --info=progress2 a b", "dmover sync -av a b"),
+            ("dmover copy -rp a b", "dmover copy -r a b"),
+            ("dmover copy --max-age 2d a b", "dmover copy --newer 2d a b"),
+            ("dmover copy --max-age=2d a b", "dmover copy --newer=2d a b"),
+        ] {
+            assert_eq!(translated(typed), meant);
+        }
+    }
+
+    #[test]
+    fn values_and_operands_stay_as_they_are() {
+        for line in [
+            "dmover sync -j 4 --label -z a b",
+            "dmover sync --exclude -p a b",
+            "dmover copy -tz a b",
+            "dmover copy -- -z -p",
+            "dmover sync --bwlimit=1M -- -z b",
+            "dmover sum -z a",
+            "dmover",
+        ] {
+            assert_eq!(translated(line), line);
+        }
+    }
+
+    #[test]
+    fn what_would_mean_something_else_is_refused() {
+        assert!(translated("dmover sync -aR a b").contains("no option '-R'"));
+        assert!(translated("dmover copy -rt a b").contains("-t names the directory"));
+        assert_eq!(translated("dmover copy -rt d a b"), "dmover copy -rt d a b");
+        assert_eq!(translated("dmover copy -R a b"), "dmover copy -R a b");
+    }
+}

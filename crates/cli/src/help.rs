@@ -1,0 +1,157 @@
+//! What `-h` shows: a screen for each verb, and the verbs in groups. `--help`, man pages and the reference have everything.
+use clap::Command;
+use std::fmt::Write;
+
+/// The verbs by what they are for.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Move", &["copy", "sync", "snapshot"]),
+    ("Prove", &["verify", "sum", "manifest"]),
+    (
+        "Jobs",
+        &[
+            "jobs", "status", "top", "wait", "pause", "resume", "retry", "cancel", "errors",
+            "history", "cleanup", "standby",
+        ],
+    ),
+    ("Several hosts", &["submit", "broker", "mover"]),
+    ("Look", &["doctor", "config", "completions", "man"]),
+    ("Options of other tools", &["cp", "mcp", "msum"]),
+];
+
+/// The options of each verb that most people need; a verb that is not here shows all of its options.
+const SHORT: [(&str, &[&str]); 11] = [
+    (
+        "copy",
+        &[
+            "target-directory",
+            "no-target-directory",
+            "dry-run",
+            "itemize",
+            "exclude",
+            "update",
+            "verify",
+            "bwlimit",
+        ],
+    ),
+    ("sync", &["delete", "max-delete", "dry-run", "itemize", "exclude", "checksum"]),
+    ("verify", &["level", "repair", "manifest", "exclude"]),
+    ("sum", &["check", "hash-type", "tag", "exclude", "threads"]),
+    ("create", &["share", "label", "exclude", "dry-run", "bwlimit"]),
+    ("submit", &["local", "ssh", "slurm", "movers", "template"]),
+    ("mover", &["broker", "allow-root", "allow-verb", "threads", "label"]),
+    (
+        "cp",
+        &[
+            "archive",
+            "recursive",
+            "force",
+            "no-clobber",
+            "preserve",
+            "update",
+            "verbose",
+            "target-directory",
+        ],
+    ),
+    ("mcp", &["archive", "recursive", "force", "no-clobber", "update", "threads", "print-hash"]),
+    (
+        "prune",
+        &[
+            "keep-last",
+            "keep-hourly",
+            "keep-daily",
+            "keep-weekly",
+            "keep-monthly",
+            "keep-within",
+            "dry-run",
+        ],
+    ),
+    ("msum", &["check", "hash-type", "threads", "quiet"]),
+];
+
+const ALL_OPTIONS: &str = "Only the most common options are shown; all of them: --help";
+
+/// Hides what does not fit on a screen from `-h`.
+pub(crate) fn shaped(command: Command) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().into()).collect();
+    let overview = overview(&command);
+    let command =
+        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, of_verb));
+    command.help_template(format!(
+        "{{about}}\n\n{{usage-heading}} dmover VERB [OPTION]… [OPERAND]…\n\n{overview}\
+         'dmover VERB -h' shows the common options of a verb, 'dmover VERB --help' all of them.{{after-help}}"
+    ))
+}
+
+fn of_verb(verb: Command) -> Command {
+    let below: Vec<String> = verb.get_subcommands().map(|verb| verb.get_name().into()).collect();
+    let verb = below.into_iter().fold(verb, |verb, name| verb.mut_subcommand(name, of_verb));
+    let Some((_, shown)) = SHORT.iter().find(|(name, _)| *name == verb.get_name()) else {
+        return verb;
+    };
+    let examples = verb.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
+    verb.after_help(format!("{examples}{ALL_OPTIONS}")).mut_args(|arg| {
+        let is_shown =
+            arg.is_positional() || arg.get_long().is_some_and(|long| shown.contains(&long));
+        arg.hide_short_help(!is_shown)
+    })
+}
+
+fn overview(command: &Command) -> String {
+    let mut text = String::new();
+    for (title, verbs) in GROUPS {
+        let _ = writeln!(text, "{title}:");
+        for verb in verbs.iter().filter_map(|name| command.find_subcommand(name)) {
+            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(text, "  {:<12}{about}", verb.get_name());
+        }
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All verbs, with those below them.
+    fn verbs(command: &Command) -> Vec<&Command> {
+        let below = command.get_subcommands().filter(|verb| verb.get_name() != "help");
+        below.flat_map(|verb| std::iter::once(verb).chain(verbs(verb))).collect()
+    }
+
+    #[test]
+    fn short_help_fits_a_screen() {
+        let mut command = crate::command();
+        command.build();
+        let mut all = verbs(&command);
+        all.push(&command);
+        for verb in all {
+            let text = verb.clone().render_help().to_string();
+            assert!(
+                text.lines().count() <= 40,
+                "{}: {}\n{text}",
+                verb.get_name(),
+                text.lines().count()
+            );
+        }
+    }
+
+    #[test]
+    fn every_name_is_one() {
+        let mut command = crate::command();
+        command.build();
+        let grouped: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+        for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
+            assert!(grouped.contains(&verb.get_name()), "{} is in no group", verb.get_name());
+        }
+        let all = verbs(&command);
+        for (name, shown) in SHORT {
+            let verb = all.iter().find(|verb| verb.get_name() == name).unwrap();
+            for long in shown {
+                let is_it = |arg: &clap::Arg| arg.get_long() == Some(long);
+                assert!(verb.get_arguments().any(is_it), "{name} has no --{long}");
+            }
+        }
+    }
+}
