@@ -210,15 +210,15 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let is_resumed = record.as_ref().is_some_and(|record| record.is_resumed);
     let (survey, doubts) = survey(job, &id, &resolved, is_resumed)?;
     let outliving = Outliving::begin(job, &id)?;
-    let fenced = outliving.before;
     let written = Written::begin(job, &id, &resolved.targets)?;
     let trust = written.trust();
-    let begin = Begin { fenced, mounts, resolved, guard, record, survey, doubts, last, trust };
+    let waiting = &outliving;
+    let begin = Begin { waiting, mounts, resolved, guard, record, survey, doubts, last, trust };
     // Nobody has had a task of a run that could not begin. Movers of one before it may still be at work.
-    let unless_fenced = || (!fenced).then(|| outliving.end());
+    let unless_fenced = || (!outliving.before).then(|| outliving.end());
     let mut run = Run::new(job, &id, begin).inspect_err(|_| _ = unless_fenced())?;
     let flushing = written.flush_now_and_then(&run.engine);
-    let result = run.run(&job.list);
+    let result = if outliving.is_stopped { Ok(()) } else { run.run(&job.list) };
     drop(flushing);
     if run.hands.has_left_any_here() {
         tracing::warn!(
@@ -249,9 +249,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
 }
 
 /// What a run begins with.
-struct Begin {
-    /// Movers of the run before may be at work still.
-    fenced: bool,
+struct Begin<'a> {
+    /// Whether movers of the run before may be at work still.
+    waiting: &'a Outliving,
     mounts: MountTable,
     resolved: Resolved,
     guard: Guard,
@@ -290,8 +290,9 @@ struct Run {
 }
 
 impl Run {
-    fn new(job: &Job, id: &JobId, begin: Begin) -> Result<Self, Fatal> {
-        let Begin { fenced, mounts, resolved, guard, record, survey, doubts, last, trust } = begin;
+    fn new(job: &Job, id: &JobId, begin: Begin<'_>) -> Result<Self, Fatal> {
+        let Begin { waiting, mounts, resolved, guard, record, survey, doubts, last, trust } = begin;
+        let fenced = waiting.before;
         let spec = &job.spec;
         let allowance = Allowance::new(spec.limits.threads);
         let mut spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
@@ -319,7 +320,7 @@ impl Run {
         let open_files = OpenFiles::of(job, id);
         let open = open_files.as_ref().map(|files| files.before().clone());
         let doubts = Doubts { content: &doubts.content | &open.unwrap_or_default(), ..doubts };
-        let offer = job.fleets.as_ref().map(|_| {
+        let offer = job.fleets.as_ref().filter(|_| !waiting.is_stopped).map(|_| {
             let parts = (&resolved, &guard);
             offer(job, (id, run), parts, facts.clone(), spared.clone())
         });
@@ -380,7 +381,7 @@ impl Run {
             looked_for_extra: false,
             awaited: None,
             finished: false,
-            before: job.before,
+            before: job.before + waiting.waited,
         })
     }
 

@@ -158,6 +158,50 @@ fn a_run_that_cannot_begin_leaves_what_is_known_of_movers_of_the_one_before() {
     fleet.bench.assert_same("source", "far");
 }
 
+/// What is begun while movers of a killed run may be at work could be written by both.
+#[test]
+fn a_job_that_is_stopped_while_it_waits_for_lost_movers_ends_and_leaves_the_wait_to_the_next() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let fleet = Fleet::new(0);
+    fleet.bench.sh("mkdir source; echo data >source/f");
+    let url = fleet.broker.url();
+    let line = |more: &str| {
+        let words = "sync --state-dir state --lease 20s";
+        format!("{words} {more} source far --insecure --broker {url}")
+    };
+    let start = |more: &str| fleet.bench.dmover.start(line(more).split_whitespace()).unwrap();
+    let job = start("");
+    assert!(job.wait_for_stderr("there is no mover", 1), "{}", job.stderr_so_far());
+    job.kill().unwrap();
+    let note = || fleet.bench.sh("cat state/jobs/*/movers-elsewhere");
+    let before = note();
+    for (more, code, words) in [
+        ("", None, "stopped by signal 15"),
+        ("--max-duration 1s", Some(0), "stopped by --max-duration"),
+        ("", Some(0), "cancelled"),
+    ] {
+        let job = start(&format!("--lease 40s {more}"));
+        let waiting = "waiting 24 s until movers of the run";
+        assert!(job.wait_for_stderr(waiting, 1), "{words}: {}", job.stderr_so_far());
+        match words {
+            "cancelled" => {
+                let id = fleet.bench.sh("ls state/jobs");
+                let line = format!("cancel --state-dir state {}", id.trim());
+                fleet.bench.dmover(&line).expect_code(0);
+            }
+            _ if code.is_none() => job.signal(Signal::TERM),
+            _ => {}
+        }
+        let run = job.finish().unwrap();
+        assert_eq!(run.signal(), code.is_none().then_some(15), "{words}: {}", run.tell());
+        assert!(run.stderr.contains(words), "{words}: {}", run.tell());
+        assert_eq!(note(), before, "{words}: {}", run.tell());
+        assert!(!fleet.bench.exists("far/f"));
+    }
+}
+
 #[test]
 fn what_fills_another_place_or_none_runs_beside_a_job() {
     if let Err(why) = needs(&[Piece::Nats]) {

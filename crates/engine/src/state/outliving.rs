@@ -1,25 +1,36 @@
 //! A note that the movers of a job are elsewhere, so that whoever goes on with it knows that they may be at work still.
 use dmover_model::{Event, JobId};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::{Ask, StateDirectory};
+use crate::control::StopReason;
 use crate::driver::Job;
 use crate::error::Fatal;
 
+/// How often a run that waits looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(10);
+/// How often it looks whether somebody asks it for something.
+const LISTEN_EVERY: Duration = Duration::from_millis(200);
+
 /// Takes note, where a job keeps its state, that its movers are elsewhere: they may outlive it.
+#[derive(Default)]
 pub(crate) struct Outliving {
     note: Option<PathBuf>,
     /// The run before had such movers, and was cut off.
     pub before: bool,
+    /// So long was waited for them.
+    pub waited: Duration,
+    /// The job was stopped meanwhile: this run begins nothing, and the note stays for the next run.
+    pub is_stopped: bool,
 }
 
 impl Outliving {
     /// Reads and writes the note, and waits until movers of a run that was cut off have stopped.
     pub fn begin(job: &Job, id: &JobId) -> Result<Self, Fatal> {
         let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run);
-        let Some(note) = state.map(|state| state.of_job(id).join("movers-elsewhere")) else {
-            return Ok(Self { note: None, before: false });
-        };
+        let Some(state) = state else { return Ok(Self::default()) };
+        let note = state.of_job(id).join("movers-elsewhere");
         let fail =
             |error: std::io::Error| Fatal::Ledger { path: note.clone(), reason: error.to_string() };
         let known = match std::fs::read_to_string(&note) {
@@ -27,22 +38,17 @@ impl Outliving {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(fail(error)),
         };
-        let lease = job.fleets.as_ref().map(|fleets| fleets.lease());
+        let mut outliving = Self { before: known.is_some(), ..Self::default() };
         if let Some(lease_ms) = known {
+            let asks = job.part_of.as_ref().map_or((state, id), |(state, whole)| (state, whole));
             let wait = Duration::from_millis(lease_ms + lease_ms / 5);
-            let seconds = wait.as_secs();
-            let words = format!(
-                "waiting {seconds} s until movers of the run that was cut off have stopped"
-            );
-            job.monitor.event(&Event::Movers { words });
-            // Also if the job is to stop: what is begun after this must not meet them.
-            std::thread::sleep(wait);
+            (outliving.waited, outliving.is_stopped) = await_end(job, asks, wait);
         }
-        if let Some(lease) = lease {
-            let text = format!("{}\n", lease.as_millis());
+        if let Some(fleets) = job.fleets.as_ref().filter(|_| !outliving.is_stopped) {
+            let text = format!("{}\n", fleets.lease().as_millis());
             std::fs::write(&note, text).map_err(fail)?;
         }
-        Ok(Self { note: Some(note), before: known.is_some() })
+        Ok(Self { note: Some(note), ..outliving })
     }
 
     /// The run has ended, and its movers know.
@@ -54,4 +60,38 @@ impl Outliving {
             tracing::warn!(%error, "a note cannot be removed");
         }
     }
+}
+
+/// Waits, unless the job is stopped. Answers how long that took, and whether the job was stopped.
+fn await_end(
+    job: &Job,
+    (state, asked): (&StateDirectory, &JobId),
+    wait: Duration,
+) -> (Duration, bool) {
+    let seconds = wait.as_secs();
+    let words =
+        format!("waiting {seconds} s until movers of the run that was cut off have stopped");
+    job.monitor.event(&Event::Movers { words });
+    let begun = Instant::now();
+    let (mut listened, mut later) = (None::<Instant>, None);
+    while begun.elapsed() < wait && !job.control.is_stopping() {
+        if listened.is_none_or(|then| then.elapsed() >= LISTEN_EVERY) {
+            listened = Some(Instant::now());
+            match state.asked(asked) {
+                Some(Ask::Cancel) => _ = job.control.stop(StopReason::Cancelled),
+                Some(other) => later = Some(other),
+                None => {}
+            }
+        }
+        let most = job.spec.limits.duration_max_ms;
+        if most.is_some_and(|most| (job.before + begun.elapsed()).as_millis() as u64 >= most) {
+            job.control.stop(StopReason::Duration);
+        }
+        std::thread::sleep(LOOK.min(wait.saturating_sub(begun.elapsed())));
+    }
+    // It has nothing to pause yet: it hears of it again when it has begun.
+    if let Some(Err(error)) = later.map(|ask| state.ask(&asked.0, ask)) {
+        tracing::warn!(%error, "what was asked of the job is lost");
+    }
+    (begun.elapsed(), job.control.is_stopping())
 }
