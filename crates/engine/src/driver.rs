@@ -218,7 +218,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let unless_fenced = || (!outliving.before).then(|| outliving.end());
     let mut run = Run::new(job, &id, begin).inspect_err(|_| _ = unless_fenced())?;
     let flushing = written.flush_now_and_then(&run.engine);
-    let result = if outliving.is_stopped { Ok(()) } else { run.run(&job.list) };
+    let result = run.run(&job.list);
     drop(flushing);
     if run.hands.has_left_any_here() {
         tracing::warn!(
@@ -284,6 +284,8 @@ struct Run {
     looked_for_extra: bool,
     /// So many tasks were asked of a list that had none yet.
     awaited: Option<usize>,
+    /// The job was stopped before there were movers: nothing is begun.
+    begins: bool,
     finished: bool,
     /// How long the same command has been at work before.
     before: Duration,
@@ -351,6 +353,8 @@ impl Run {
             bounds: Bounds::default(),
         })?);
         let (hands, queue) = Hands::of(job, offer, &engine, (allowance, record.is_some()))?;
+        let has_fleet = matches!(hands, Hands::Elsewhere(_));
+        let begins = !waiting.is_stopped && has_fleet == job.fleets.is_some();
         let outside = Outside::of(job, id, run, &engine);
         let mut coordinator = Coordinator::new(allowance.most * 4, BUDGET);
         if survey.is_some() {
@@ -380,6 +384,7 @@ impl Run {
             ledger: SpillLedger::new(&job.spill_directory, memory_bytes(spec) / 4),
             looked_for_extra: false,
             awaited: None,
+            begins,
             finished: false,
             before: job.before + waiting.waited,
         })
@@ -409,6 +414,10 @@ impl Run {
     }
 
     fn run(&mut self, list: &JobList) -> Result<(), Fatal> {
+        if !self.begins {
+            self.queue.close();
+            return Ok(());
+        }
         if let Hands::Here(crew) = &mut self.hands {
             crew.begin()?;
         }

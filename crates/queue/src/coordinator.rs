@@ -285,7 +285,7 @@ async fn begin(
     loop {
         let offered = async {
             let store = streams::jobs(&link.jetstream).await?;
-            let before = take_over(link, &store, names, has_waited).await?;
+            let before = take_over(link, &store, names, (engine, has_waited)).await?;
             has_waited = true;
             streams::make(&link.jetstream, names).await?;
             let revision = put(&store, body, before).await?;

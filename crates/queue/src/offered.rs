@@ -9,6 +9,9 @@ use crate::link::Link;
 use crate::message::{OfferRecord, Reply};
 use crate::streams::{self, Names};
 
+/// How often a job that waits looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// What stands in the bucket of jobs.
 pub(crate) struct Offered {
     pub store: kv::Store,
@@ -67,7 +70,7 @@ pub(crate) async fn take_over(
     link: &Arc<Link>,
     store: &kv::Store,
     names: &Names,
-    has_waited: bool,
+    (engine, has_waited): (&Engine, bool),
 ) -> Result<Option<u64>, Refused> {
     let found = store.entry(&names.job).await.map_err(|e| unavailable("questions", &e))?;
     let Some(found) = found else { return Ok(None) };
@@ -88,12 +91,25 @@ pub(crate) async fn take_over(
         let wait = Duration::from_millis(old.lease_ms + old.lease_ms / 5);
         let (host, pid) = (&old.host, old.pid);
         tracing::info!(?wait, host, pid, "waiting for leases of a run that was cut off");
-        tokio::time::sleep(wait).await;
+        pause(engine, wait).await?;
         // It may have been cut off for a moment.
         refuse_living(link, &old).await?;
     }
     streams::remove(&link.jetstream, &Names { job: old.job, run: old.run }).await;
     Ok(Some(found.revision))
+}
+
+/// Waits, unless the job is stopped.
+async fn pause(engine: &Engine, length: Duration) -> Result<(), Refused> {
+    let until = tokio::time::Instant::now() + length;
+    while tokio::time::Instant::now() < until {
+        if engine.is_stopping() {
+            let message = "stopped while leases of another run were waited for";
+            return Err(Fatal::unavailable(message, "run the same command again").into());
+        }
+        tokio::time::sleep(LOOK.min(until - tokio::time::Instant::now())).await;
+    }
+    Ok(())
 }
 
 /// Leaves a job to the coordinator that answers for it.
@@ -139,7 +155,7 @@ pub(crate) async fn refuse_others(
             engine.tell_of_movers(format!(
                 "waiting {seconds} s, because job {job} was at work in the same place and does not answer"
             ));
-            tokio::time::sleep(wait).await;
+            pause(engine, wait).await?;
             lives = refuse_living(link, &record).await.is_err();
         }
         if lives {

@@ -202,6 +202,37 @@ fn a_job_that_is_stopped_while_it_waits_for_lost_movers_ends_and_leaves_the_wait
     }
 }
 
+/// What a killed run has left at the broker is waited for as well, whatever this run has in its state directory.
+#[test]
+fn a_job_that_waits_for_leases_at_the_broker_can_be_stopped() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let fleet = Fleet::new(0);
+    fleet.bench.sh("mkdir source; echo data >source/f");
+    let url = fleet.broker.url();
+    let start = |state: &str| {
+        let words = "--lease 25s source far --insecure --broker";
+        let line = format!("sync --state-dir {state} {words} {url}");
+        fleet.bench.dmover.start(line.split(' ')).unwrap()
+    };
+    let job = start("one");
+    assert!(job.wait_for_stderr("there is no mover", 1), "{}", job.stderr_so_far());
+    job.kill().unwrap();
+    let job = start("two");
+    let waiting = "was at work in the same place";
+    assert!(job.wait_for_stderr(waiting, 1), "{}", job.stderr_so_far());
+    job.signal(Signal::TERM);
+    let asked = Instant::now();
+    let run = job.finish().unwrap();
+    let taken = asked.elapsed();
+    assert_eq!(run.signal(), Some(Signal::TERM.as_raw()), "{}", run.tell());
+    assert!(run.stderr.contains("stopped by signal 15"), "{}", run.tell());
+    // Half of what is left to wait.
+    assert!(taken < Duration::from_secs(14), "{taken:?}");
+    assert!(!fleet.bench.exists("far/f"));
+}
+
 #[test]
 fn what_fills_another_place_or_none_runs_beside_a_job() {
     if let Err(why) = needs(&[Piece::Nats]) {

@@ -25,7 +25,8 @@ pub(super) enum Hands {
 }
 
 impl Hands {
-    /// Movers of this process, or a fleet, and the queue that leads to them.
+    /// Movers of this process, or a fleet, and the queue that leads to them. If the job is stopped before there is a fleet, movers of
+    /// this process stand for it, which are not to begin.
     pub fn of(
         job: &Job,
         offer: Option<JobOffer>,
@@ -33,9 +34,14 @@ impl Hands {
         (allowance, on_record): (Allowance, bool),
     ) -> Result<(Self, Arc<dyn Dispatch>), Fatal> {
         if let Some((fleets, offer)) = job.fleets.as_ref().zip(offer) {
-            let fleet = fleets.open(offer, Arc::clone(engine))?;
-            fleet.know(Fact::Doubts(engine.doubtful.all()));
-            return Ok((Self::Elsewhere(Arc::clone(&fleet)), fleet));
+            match fleets.open(offer, Arc::clone(engine)) {
+                Ok(fleet) => {
+                    fleet.know(Fact::Doubts(engine.doubtful.all()));
+                    return Ok((Self::Elsewhere(Arc::clone(&fleet)), fleet));
+                }
+                Err(error) if engine.is_stopping() => tracing::info!(%error, "nothing is begun"),
+                Err(error) => return Err(error),
+            }
         }
         let queue = LocalQueue::new(LEASE);
         let queue = Arc::new(if on_record { queue.on_record() } else { queue });

@@ -53,8 +53,11 @@ impl Run {
 
     /// The run ends. What it leaves of large files stays for the next one, unless the job ends with it.
     pub(super) fn end_for_others(&mut self, outliving: &Outliving, is_told: bool, list: &JobList) {
-        if outliving.is_stopped {
-            // It has begun nothing, and movers of the run before it may be at work still.
+        if !self.begins {
+            // Movers of the run before it may be at work still.
+            if !outliving.before {
+                outliving.end();
+            }
             return;
         }
         let is_settled = self.hands.is_settled();
