@@ -1,8 +1,9 @@
 //! Finds out when a nats-server does not do its work any more: JetStream switches itself off, or hangs, when its disk was full for a moment, and stays so
 //! until the server is started again.
 use dmover_engine::Fatal;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use futures_util::TryStreamExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,9 @@ use crate::streams;
 
 /// How often the server is asked.
 const ASK_EVERY: Duration = Duration::from_secs(2);
-/// A server that has not answered this many questions in a row is given up: it is not just busy.
+/// So many streams are asked about at a time.
+const AT_ONCE: usize = 8;
+/// A server that has not answered this many rounds of questions in a row is given up: it is not just busy.
 const FAILURES_MAX: u32 = 3;
 /// How soon a watchdog ends.
 const TURN: Duration = Duration::from_millis(100);
@@ -21,7 +24,11 @@ const TURN: Duration = Duration::from_millis(100);
 pub struct Watchdog {
     over: Arc<AtomicBool>,
     trouble: Arc<Mutex<Option<String>>>,
+    free: Arc<AtomicU64>,
 }
+
+/// It is not known how much space there is.
+const UNKNOWN: u64 = u64::MAX;
 
 impl Watchdog {
     /// Begins to ask the server that has written this file.
@@ -31,10 +38,21 @@ impl Watchdog {
     pub fn start(join_file: &Path) -> Result<Self, Fatal> {
         let address = Address::new(&join_file.to_string_lossy(), None, true)?;
         let (over, trouble) = (Arc::<AtomicBool>::default(), Arc::<Mutex<_>>::default());
-        let watchdog = Self { over: Arc::clone(&over), trouble: Arc::clone(&trouble) };
-        let watch = move || watch(&address, &over, &trouble);
+        let free = Arc::new(AtomicU64::new(UNKNOWN));
+        let watchdog = Self {
+            over: Arc::clone(&over),
+            trouble: Arc::clone(&trouble),
+            free: Arc::clone(&free),
+        };
+        let state = join_file.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+        let watch = move || watch(&address, (&state, &free), &over, &trouble);
         std::thread::Builder::new().name("watchdog".into()).spawn(watch).map_err(Fatal::Thread)?;
         Ok(watchdog)
+    }
+
+    /// How many bytes are free where the server keeps its data, as far as that is known.
+    pub fn free_bytes(&self) -> Option<u64> {
+        Some(self.free.load(Ordering::Relaxed)).filter(|free| *free != UNKNOWN)
     }
 
     /// Why the server has to be started again.
@@ -49,9 +67,16 @@ impl Drop for Watchdog {
     }
 }
 
-fn watch(address: &Address, over: &AtomicBool, trouble: &Mutex<Option<String>>) {
+fn watch(
+    address: &Address,
+    (state, free): (&Path, &AtomicU64),
+    over: &AtomicBool,
+    trouble: &Mutex<Option<String>>,
+) {
     let (mut link, mut failures) = (None, 0);
     while !over.load(Ordering::SeqCst) {
+        let found = dmover_sys::process::free_bytes(state).unwrap_or(UNKNOWN);
+        free.store(found, Ordering::Relaxed);
         let asked = match &link {
             None => Link::new(address, "watchdog").map(|new| link = Some(new)),
             Some(link) => ask(link),
@@ -70,15 +95,21 @@ fn watch(address: &Address, over: &AtomicBool, trouble: &Mutex<Option<String>>) 
     }
 }
 
-/// Asks for a stream: its existence does not matter, an answer does.
+/// Asks about every stream that there is. After a full disk one stream may hang while all others answer, and its job with it. How a
+/// stream is does not matter, an answer does.
 fn ask(link: &Link) -> Result<(), Fatal> {
-    let name = format!("KV_{}", streams::JOBS);
-    match link.runtime.block_on(link.jetstream.get_stream(name)) {
-        Ok(_) => Ok(()),
-        Err(error) if streams::is_missing(&error) => Ok(()),
-        Err(error) => {
-            let message = format!("JetStream does not answer: {error}");
-            Err(Fatal::unavailable(message, "see its log"))
-        }
-    }
+    let fail = |what: &str, error: &dyn std::fmt::Display| {
+        let message = format!("JetStream does not answer{what}: {error}");
+        Fatal::unavailable(message, "see its log")
+    };
+    let asked = async {
+        let names = link.jetstream.stream_names().map_err(|error| fail("", &error));
+        let of_one = async |name: String| match link.jetstream.get_stream(&name).await {
+            Ok(_) => Ok(()),
+            Err(error) if streams::is_missing(&error) => Ok(()),
+            Err(error) => Err(fail(&format!(" for stream {name}"), &error)),
+        };
+        names.try_for_each_concurrent(AT_ONCE, of_one).await
+    };
+    link.runtime.block_on(asked)
 }

@@ -26,6 +26,9 @@ use crate::print::{failure, line, say};
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// A server that cannot be started again, on a full disk for example, is tried again after this time.
 const START_AGAIN: Duration = Duration::from_secs(2);
+/// With less space than the first of these a broker takes nothing; with the second it does again.
+const SPACE_MIN: u64 = 1 << 20;
+const SPACE_AGAIN: u64 = 2 << 20;
 
 /// Who works for a job, and where it shows how it stands.
 #[derive(Default)]
@@ -171,7 +174,7 @@ fn stay(
     };
     let mut watchdog = watch(&broker);
     let (mut broker, mut again) = (Some(broker), Instant::now());
-    let mut told = String::new();
+    let (mut told, mut is_full) = (String::new(), false);
     loop {
         let signal = signals.pending().next();
         if signal.is_some() || eof.load(Ordering::SeqCst) {
@@ -187,6 +190,9 @@ fn stay(
             let log = broker.log.display();
             failure(&format!("nats-server has ended; its log is {log}"), "see there why");
             return exit(Code::Fatal);
+        }
+        if let Some(free) = watchdog.as_ref().and_then(Watchdog::free_bytes) {
+            tell_space(&options.state, free, &mut is_full);
         }
         if let Some(trouble) = watchdog.as_ref().and_then(Watchdog::trouble) {
             let space = free_space(&options.state);
@@ -216,6 +222,20 @@ fn stay(
             }
         }
         std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Says once that there is no space for what a broker keeps, and once that there is again.
+fn tell_space(state: &Path, free: u64, is_full: &mut bool) {
+    let (shown, place) = (dmover_model::units::format_iec(free), state.display());
+    if !*is_full && free < SPACE_MIN {
+        *is_full = true;
+        say(&format!(
+            "dmover: note: no space is left at '{place}' ({shown} free): the broker takes no tasks until there is"
+        ));
+    } else if *is_full && free >= SPACE_AGAIN {
+        *is_full = false;
+        say(&format!("dmover: note: there is space again at '{place}' ({shown} free)"));
     }
 }
 

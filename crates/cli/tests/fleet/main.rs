@@ -5,6 +5,7 @@
 
 #[path = "../bench/mod.rs"]
 mod bench;
+mod broker;
 mod choice;
 mod encryption;
 mod forged;
