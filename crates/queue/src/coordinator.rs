@@ -48,10 +48,12 @@ mod keyring;
 mod loops;
 mod meeting;
 mod pool;
+mod reach;
 use keyring::Keyring;
 use loops::{LOOK_EVERY, hear_all, hear_logs, look_after, publish_all};
 use meeting::{answer_all, refuse};
 use pool::share_limits;
+use reach::{Reach, watch_broker};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -163,6 +165,8 @@ struct Shared {
     told: Mutex<HashSet<String>>,
     /// Why the broker does not take tasks, and since when.
     trouble: Mutex<Option<(u64, String)>>,
+    /// Since when the broker cannot be reached.
+    reach: Mutex<Reach>,
     patience: Duration,
     /// What was done of a task is found equal when it is done again, and not brought over twice.
     redoes: bool,
@@ -229,6 +233,7 @@ impl NatsFleet {
             record: Mutex::new(Offered { store, body, revision }),
             told: Mutex::default(),
             trouble: Mutex::default(),
+            reach: Mutex::default(),
             patience,
             redoes: offer.spec.verb.fills() && !offer.spec.policy.dry_run,
             holding: Holding::of(&offer.spec),
@@ -237,6 +242,7 @@ impl NatsFleet {
         link.runtime.spawn(hear_all(Arc::clone(&shared)));
         link.runtime.spawn(answer_all(Arc::clone(&shared), calls));
         link.runtime.spawn(look_after(Arc::clone(&shared)));
+        link.runtime.spawn(watch_broker(Arc::clone(&shared)));
         link.runtime.spawn(hear_logs(Arc::clone(&shared)));
         if let Some(pool) = pool {
             link.runtime.spawn(share_limits(Arc::clone(&shared), pool));
@@ -463,9 +469,8 @@ impl Shared {
         }
     }
 
-    /// Why the broker has not taken anything for so long that it is not waited for any more.
-    fn lasting_trouble(&self, now: u64) -> Option<String> {
-        let lasting = TROUBLE.min(self.patience);
+    /// Why the broker has not taken anything for so long.
+    fn lasting_trouble(&self, now: u64, lasting: Duration) -> Option<String> {
         let theirs = lock(&self.members).lasting_trouble(now, lasting);
         let own = lock(&self.trouble).clone();
         let lasts = |since: u64| now > since + lasting.as_millis() as u64;

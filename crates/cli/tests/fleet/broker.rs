@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::Fleet;
 use crate::bench::{Bench, eventually, is_root};
+use crate::large::written_by;
 
 /// A server that was out of space for a moment answers for one stream and not for another.
 #[test]
@@ -43,6 +44,33 @@ fn a_stream_that_does_not_answer_has_the_server_restarted() {
     eventually("the trouble to be noticed", || watchdog.trouble().is_some());
     let trouble = watchdog.trouble().unwrap();
     assert!(trouble.contains("DMOVER_OUTCOMES_x"), "{trouble}");
+}
+
+/// Nobody can start a mover to mend a broker that is away.
+#[test]
+fn a_job_without_its_broker_names_the_broker_and_not_the_movers() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let mut fleet = Fleet::new(1);
+    fleet.bench.sh("mkdir source; head -c 6M /dev/urandom >source/f");
+    let url = fleet.broker.url();
+    let line = format!("copy -T --lease 1s --bwlimit 1M source far --insecure --broker {url}");
+    let job = fleet.bench.dmover.start(line.split(' ')).unwrap();
+    eventually("a part of the file", || written_by(fleet.movers[0].pid()) > 1 << 20);
+    fleet.broker.kill();
+    let away = format!("the broker {url} does not answer");
+    assert!(job.wait_for_stderr(&away, 1), "{}", job.stderr_so_far());
+    fleet.broker.restart().unwrap();
+    let again = format!("the broker {url} answers again");
+    assert!(job.wait_for_stderr(&again, 1), "{}", job.stderr_so_far());
+    let run = job.finish().unwrap().expect_code(0);
+    fleet.bench.assert_same("source", "far");
+    assert_eq!(run.stderr.matches(&away).count(), 1, "{}", run.tell());
+    for wrong in ["nothing was heard of", "there is no mover"] {
+        assert!(!run.stderr.contains(wrong), "{}", run.tell());
+    }
+    fleet.movers.clear();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::meeting::refuse;
-use super::{Shared, lock};
+use super::{Shared, TROUBLE, lock};
 use crate::link::decode_or_log;
 use crate::message::{self, LogMessage, TaskMessage};
 use crate::offered::Refused;
@@ -155,7 +155,14 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
         }
         let now = Lease::now_ms();
         let length = lock(&shared.leases).length_ms();
-        for mover in lock(&shared.members).remove_silent(now, 2 * length) {
+        // Who cannot be heard is not silent.
+        let reach = *lock(&shared.reach);
+        let silent = if reach.has_lasted(now, 2 * length) {
+            lock(&shared.members).remove_silent(now, 2 * length)
+        } else {
+            Vec::new()
+        };
+        for mover in silent {
             tracing::warn!(mover, "nothing was heard of a mover");
             let seconds = 2 * length / 1000;
             shared.engine.tell_of_movers(format!(
@@ -173,7 +180,7 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
             (alone_since, told_alone) = (now, false);
         }
         let alone = Duration::from_millis(now - alone_since);
-        if alone > ALONE && !told_alone {
+        if alone > ALONE && !told_alone && reach.has_lasted(now, ALONE.as_millis() as u64) {
             told_alone = true;
             let labels = shared.labels();
             let which = if labels.is_empty() { "" } else { " with all labels that are asked for" };
@@ -181,6 +188,12 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
                 "there is no mover{which}: 'dmover mover{labels}' starts one where both trees are"
             );
             shared.engine.tell_of_movers(words);
+        }
+        if let Some(away) = reach.away(now).filter(|away| *away > shared.patience) {
+            let (shown, seconds) = (&shared.link.shown, away.as_secs());
+            let message = format!("the broker {shown} has not answered for {seconds} s");
+            let hint = "start it again, and run the same command again";
+            return shared.fail(Fatal::unavailable(message, hint));
         }
         if alone > shared.patience {
             let seconds = alone.as_secs();
@@ -191,7 +204,7 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
                 format!("start movers ('dmover mover{labels}'), and run the same command again");
             return shared.fail(Fatal::unavailable(message, hint));
         }
-        if let Some(why) = shared.lasting_trouble(now) {
+        if let Some(why) = shared.lasting_trouble(now, TROUBLE.min(shared.patience)) {
             let message = format!("the broker {} takes nothing more: {why}", shared.link.shown);
             let hint = "has it space? See its log; then run the same command again";
             return shared.fail(Fatal::unavailable(message, hint));
@@ -214,7 +227,13 @@ async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
     let names = &shared.names;
     let found = shared.link.jetstream.get_stream(names.tasks()).await;
     let is_lost = match found {
-        Ok(_) if unclaimed.is_empty() => false,
+        Ok(_) if unclaimed.is_empty() => {
+            // What was lost with an answer was taken nevertheless, if somebody has it by now.
+            if lock(&shared.leases).unclaimed(u64::MAX).next().is_none() {
+                shared.note_trouble(None);
+            }
+            false
+        }
         Ok(stream) => {
             // Whatever the broker has not handed to anybody is on its way.
             let mut waiting = 0;

@@ -1,0 +1,90 @@
+//! Tells a person once that the broker does not answer or takes no tasks, and once that it does again.
+use async_nats::connection::State;
+use dmover_engine::queue::Lease;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::loops::LOOK_EVERY;
+use super::{Shared, lock};
+use crate::streams;
+
+/// What lasts no longer is not worth a word.
+const LASTING: Duration = Duration::from_secs(4);
+/// The broker is asked for the stream of outcomes so often.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// Whether the broker can be reached, and since when.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reach {
+    /// There is no connection since then.
+    away_ms: Option<u64>,
+    /// When there was one again.
+    back_ms: u64,
+}
+
+impl Reach {
+    fn set(&mut self, is_connected: bool, now_ms: u64) {
+        if is_connected && self.away_ms.take().is_some() {
+            self.back_ms = now_ms;
+        } else if !is_connected {
+            self.away_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// Whether there has been a connection for so long, so that whoever was not heard is silent.
+    pub fn has_lasted(&self, now_ms: u64, length_ms: u64) -> bool {
+        self.away_ms.is_none() && (self.back_ms == 0 || now_ms >= self.back_ms + length_ms)
+    }
+
+    /// How long there has been no connection.
+    pub fn away(&self, now_ms: u64) -> Option<Duration> {
+        self.away_ms.map(|since| Duration::from_millis(now_ms.saturating_sub(since)))
+    }
+}
+
+/// What is wrong with the broker, since when, and whether a person knows.
+struct Wrong {
+    since_ms: u64,
+    is_told: bool,
+}
+
+/// Looks at the broker until the end.
+pub(super) async fn watch_broker(shared: Arc<Shared>) {
+    let (mut wrong, mut asked_ms, mut no_answer) = (None::<Wrong>, 0, None);
+    while !shared.is_closed() {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let is_connected = shared.link.client.connection_state() == State::Connected;
+        let now = Lease::now_ms();
+        lock(&shared.reach).set(is_connected, now);
+        if is_connected && now >= asked_ms + ASK_EVERY.as_millis() as u64 {
+            no_answer = ask(&shared).await;
+            asked_ms = Lease::now_ms();
+        }
+        let shown = &shared.link.shown;
+        let words = if !is_connected {
+            Some(format!("the broker {shown} does not answer: waiting for it"))
+        } else {
+            let own = lock(&shared.trouble).as_ref().map(|(_, why)| why.clone());
+            let trouble = own.or_else(|| shared.lasting_trouble(now, LASTING));
+            let why = no_answer.clone().or(trouble);
+            why.map(|why| format!("the broker {shown} takes no tasks: {why}; waiting for it"))
+        };
+        let Some(words) = words else {
+            if wrong.take().is_some_and(|wrong| wrong.is_told) {
+                shared.engine.tell_of_movers(format!("the broker {shown} answers again"));
+            }
+            continue;
+        };
+        let wrong = wrong.get_or_insert(Wrong { since_ms: now, is_told: false });
+        let lasts = Lease::now_ms() >= wrong.since_ms + LASTING.as_millis() as u64;
+        if lasts && !std::mem::replace(&mut wrong.is_told, true) && !shared.is_closed() {
+            shared.engine.tell_of_movers(words);
+        }
+    }
+}
+
+/// Asks for the stream of outcomes. Answers why there was no answer. One that is gone is made again by who looks after that.
+async fn ask(shared: &Shared) -> Option<String> {
+    let found = shared.link.jetstream.get_stream(shared.names.outcomes()).await;
+    found.err().filter(|error| !streams::is_missing(error)).map(|error| error.to_string())
+}
