@@ -122,6 +122,11 @@ impl Link {
         self.unless_cut(said).await.unwrap_or_else(|| Err(kind.into()))
     }
 
+    /// Whether there is a connection now.
+    pub fn is_connected(&self) -> bool {
+        self.client.connection_state() == async_nats::connection::State::Connected
+    }
+
     /// Waits until there is another connection than now.
     pub fn reconnected(&self) -> impl Future<Output = ()> + use<> {
         let mut connections = self.connections.clone();

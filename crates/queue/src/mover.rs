@@ -40,6 +40,8 @@ const WATCH_AGAIN: Duration = Duration::from_secs(30);
 const LOG_BEHIND: usize = 1024;
 /// What is in hand is waited for when the process is to leave.
 const DRAIN: Duration = Duration::from_mins(1);
+/// What is in hand can be told to nobody while there is no broker: a process that is to leave waits no longer for one.
+const CUT: Duration = Duration::from_secs(3);
 
 /// What a process with movers brings along.
 #[derive(Debug, Clone)]
@@ -481,7 +483,7 @@ impl Worker {
         self.over.store(true, Ordering::SeqCst);
         joined.end();
         let closed = queue.control().closed;
-        if !closed {
+        if !closed && self.link.is_connected() {
             runtime.block_on(channel.call(&Call::Bye(self.info.id)));
         }
         tracing::info!(job = names.job, mover = self.info.describe(), "left a job");
@@ -495,7 +497,7 @@ impl Worker {
         switch: &Switch,
         places: u32,
     ) -> Result<(), Fatal> {
-        let mut drained: Option<Instant> = None;
+        let (mut drained, mut cut) = (None::<Instant>, None::<Instant>);
         let mut shown: Option<Instant> = None;
         loop {
             let control = queue.control();
@@ -527,7 +529,9 @@ impl Worker {
                 if queue.is_idle() {
                     return Ok(());
                 }
-                if since.elapsed() > DRAIN {
+                cut = (!self.link.is_connected()).then(|| cut.unwrap_or_else(Instant::now));
+                let is_cut = cut.is_some_and(|cut| cut.elapsed() > CUT);
+                if is_cut || since.elapsed() > DRAIN {
                     switch.stop_now(StopReason::Cancelled);
                     return Ok(());
                 }

@@ -440,7 +440,7 @@ async fn fetch_all(queue: Arc<RemoteQueue>, class: Class) {
         let fetching = Arc::clone(&queue);
         tokio::spawn(async move { fetch(fetching, known, class, (demand, wait)).await });
         // A consumer that is gone with its stream is found again by name.
-        if queue.link.client.connection_state() != async_nats::connection::State::Connected {
+        if !queue.link.is_connected() {
             consumer = None;
         }
     }

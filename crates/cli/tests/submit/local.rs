@@ -3,6 +3,7 @@ use dmover_testkit::cluster::{Piece, needs};
 use dmover_testkit::lanes::run::Running;
 use dmover_testkit::skip;
 use rustix::process::{Pid, Signal, kill_process};
+use std::time::{Duration, Instant};
 
 use super::{Bench, bench, eventually, processes_in, wait_for_the_middle};
 
@@ -89,6 +90,25 @@ fn a_signal_parks_the_job_first_and_the_same_command_goes_on() {
     }
 }
 
+/// A batch system and an init system kill what does not end in time.
+#[test]
+fn a_submit_ends_in_time_though_its_broker_hangs() {
+    need_a_broker!();
+    let bench = bench();
+    let running = in_the_middle(&bench);
+    signal(&bench, "nats-server --config", Signal::STOP);
+    let stopped = Instant::now();
+    running.signal(Signal::TERM);
+    let run = running.finish().unwrap();
+    let taken = stopped.elapsed();
+    assert_eq!(run.signal(), Some(15), "{}", run.tell());
+    assert_eq!(processes_in(bench.root()), Vec::new(), "the end was not waited for");
+    // Twelve seconds are promised; the rest is for a busy machine.
+    assert!(taken < Duration::from_secs(18), "{taken:?}: {}", run.tell());
+    bench.dmover("submit --local -- copy s d").expect_code(0);
+    bench.assert_same("s", "d");
+}
+
 #[test]
 fn a_killed_submit_takes_everything_along() {
     need_a_broker!();
@@ -99,6 +119,26 @@ fn a_killed_submit_takes_everything_along() {
     assert_nobody_is_left(&bench);
     bench.dmover.run(SLOW).unwrap().expect_code(0);
     bench.assert_same("s", "d");
+}
+
+/// They have leases, and nobody to tell what they do.
+#[test]
+fn movers_of_a_killed_submit_end_before_their_leases() {
+    need_a_broker!();
+    let bench = Bench::new();
+    bench.sh("mkdir large; head -c 60M /dev/urandom >large/f");
+    let line = "submit --local --movers 2 -- copy --bwlimit 1M large d";
+    let running = bench.dmover.start(line.split(' ')).unwrap();
+    let begun = "find d -type f 2>/dev/null || true";
+    eventually("a part of the file", || !bench.sh(begun).is_empty());
+    kill(&bench, "submit --local");
+    let killed = Instant::now();
+    running.finish().unwrap();
+    let movers = || processes_in(bench.root()).iter().any(|(_, line)| line.contains("mover --"));
+    eventually("all movers to be gone", || !movers());
+    // A few seconds, where a lease has thirty; the rest is for a busy machine.
+    assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
+    assert_nobody_is_left(&bench);
 }
 
 /// What one that was killed has left goes with the next one, whatever that does; what was left on purpose stays.

@@ -1,5 +1,4 @@
 //! Tells a person once that the broker does not answer or takes no tasks, and once that it does again.
-use async_nats::connection::State;
 use dmover_engine::queue::Lease;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +52,7 @@ pub(super) async fn watch_broker(shared: Arc<Shared>) {
     let (mut wrong, mut asked_ms, mut no_answer) = (None::<Wrong>, 0, None);
     while !shared.is_closed() {
         tokio::time::sleep(LOOK_EVERY).await;
-        let is_connected = shared.link.client.connection_state() == State::Connected;
+        let is_connected = shared.link.is_connected();
         let now = Lease::now_ms();
         lock(&shared.reach).set(is_connected, now);
         if is_connected && now >= asked_ms + ASK_EVERY.as_millis() as u64 {

@@ -25,6 +25,10 @@ const AGAIN: Duration = Duration::from_secs(5);
 const AT_WORK: Duration = Duration::from_mins(1);
 /// A broker that has ended is started again after so long.
 const BROKER_AGAIN: Duration = Duration::from_secs(2);
+/// After the first signal everything is gone within this, and movers and the broker have at least the next ones in order to leave.
+const GONE_WITHIN: Duration = Duration::from_secs(12);
+const MOVERS_LEAST: Duration = Duration::from_millis(1500);
+const BROKER_LEAST: Duration = Duration::from_millis(500);
 /// What is refused is tried again so often.
 const REFUSALS: u32 = 3;
 /// The exit code for what may be different later.
@@ -77,8 +81,9 @@ struct Outside<'a> {
     next: &'a dyn Fn() -> Option<i32>,
     tell: &'a dyn Fn(&str),
     warnings: &'a [i32],
-    /// The first signal that ends the job.
+    /// The first signal that ends the job, and when it came.
     stopped: Option<i32>,
+    stopped_at: Option<Instant>,
     warned: bool,
     /// Somebody is impatient.
     hurry: bool,
@@ -97,6 +102,7 @@ impl Outside<'_> {
                 return None;
             }
             (self.tell)("the time is nearly over: parking the job");
+            self.stopped_at = Some(Instant::now());
             self.stopped = Some(TERM);
             return Some(TERM);
         }
@@ -104,8 +110,14 @@ impl Outside<'_> {
             return Some(USR1);
         }
         self.hurry |= self.stopped.is_some();
+        self.stopped_at.get_or_insert_with(Instant::now);
         self.stopped.get_or_insert(signal);
         Some(signal)
+    }
+
+    /// How long everything may still take after a signal.
+    fn time_left(&self) -> Option<Duration> {
+        self.stopped_at.map(|then| GONE_WITHIN.saturating_sub(then.elapsed()))
     }
 
     /// Waits. Answers whether the job is to end.
@@ -133,13 +145,27 @@ pub fn conduct(
     let owner = Owner::take(directory);
     sweep(directory);
     let warnings = &conduct.warnings[..];
-    let mut outside = Outside { next, tell, warnings, stopped: None, warned: false, hurry: false };
+    let mut outside = Outside {
+        next,
+        tell,
+        warnings,
+        stopped: None,
+        stopped_at: None,
+        warned: false,
+        hurry: false,
+    };
     let mut stage =
         Stage { conduct, broker: None, given: None, posts: Vec::new(), broker_again: None };
     let result = stage.attempts(&mut outside);
     let impatient = outside.hurry;
-    see_off(&mut stage.posts, || impatient || (next)().is_some());
-    drop(stage.broker.take());
+    // Movers without a job of this submit may have work of others to hand back.
+    let is_bound = conduct.job.is_some();
+    let left = || outside.time_left().filter(|_| is_bound);
+    let movers = left().map(|left| left.saturating_sub(BROKER_LEAST).max(MOVERS_LEAST));
+    see_off(&mut stage.posts, movers, || impatient || (next)().is_some());
+    if let (Some(broker), Some(left)) = (stage.broker.take(), left()) {
+        broker.end(left.max(BROKER_LEAST));
+    }
     let is_finished = matches!(result, Ok(Ok(0 | 1 | 3 | 4)));
     if is_finished {
         remove(directory);

@@ -18,6 +18,8 @@ const ATTEMPTS: u32 = 20;
 const LEAVE_WITHIN: Duration = Duration::from_secs(20);
 /// What it is told once more by a signal it has to do within this.
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// What is killed is gone within this, unless it hangs in the kernel.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
 /// How often ends are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -189,8 +191,8 @@ impl Post {
     }
 }
 
-/// Waits until all have left that were dismissed; those that do not are ended.
-pub(super) fn see_off(posts: &mut [Post], hurry: impl Fn() -> bool) {
+/// Waits until all have left that were dismissed; those that do not are ended. `within`: how long all of it may take.
+pub(super) fn see_off(posts: &mut [Post], within: Option<Duration>, hurry: impl Fn() -> bool) {
     for post in &mut *posts {
         post.dismiss();
     }
@@ -210,22 +212,32 @@ pub(super) fn see_off(posts: &mut [Post], hurry: impl Fn() -> bool) {
             std::thread::sleep(LOOK_EVERY);
         }
     };
-    wait(posts, LEAVE_WITHIN);
+    // The journal has what they did: killing them costs what they have in hand.
+    let (leave, end) = within.map_or((LEAVE_WITHIN, END_WITHIN), |all| (all * 2 / 3, all / 3));
+    wait(posts, leave);
     for child in posts.iter().filter_map(|post| post.child.as_ref()) {
         dmover_sys::process::terminate(child.id());
     }
-    wait(posts, END_WITHIN);
+    wait(posts, end);
     for mut child in posts.iter_mut().filter_map(|post| post.child.take()) {
-        let _ = child.kill();
-        let _ = child.wait();
+        end_now(&mut child);
+    }
+}
+
+/// Kills a process. One that hangs in the kernel is left to it.
+fn end_now(child: &mut Child) {
+    // It fails only where it is gone.
+    let _ = child.kill();
+    let until = Instant::now() + KILLED_WITHIN;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 
 impl Drop for Post {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
+            end_now(&mut child);
         }
     }
 }
@@ -292,17 +304,27 @@ impl BrokerPost {
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
+
+    /// Ends it in order within this time. After that it is killed, and the kernel ends its server with it.
+    pub fn end(mut self, within: Duration) {
+        self.end_within(within);
+    }
+
+    fn end_within(&mut self, within: Duration) {
+        drop(self.child.stdin.take());
+        let until = Instant::now() + within;
+        while !self.has_ended() && Instant::now() < until {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        end_now(&mut self.child);
+    }
 }
 
 impl Drop for BrokerPost {
     fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        // It ends its server within ten seconds.
-        let until = Instant::now() + 2 * END_WITHIN;
-        while !self.has_ended() && Instant::now() < until {
-            std::thread::sleep(LOOK_EVERY);
+        if !self.has_ended() {
+            // It ends its server within ten seconds.
+            self.end_within(2 * END_WITHIN);
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
