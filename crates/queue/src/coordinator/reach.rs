@@ -60,13 +60,13 @@ pub(super) async fn watch_broker(shared: Arc<Shared>) {
             asked_ms = Lease::now_ms();
         }
         let shown = &shared.link.shown;
-        let words = if !is_connected {
-            Some(format!("the broker {shown} does not answer: waiting for it"))
-        } else {
+        let words = if is_connected {
             let own = lock(&shared.trouble).as_ref().map(|(_, why)| why.clone());
             let trouble = own.or_else(|| shared.lasting_trouble(now, LASTING));
             let why = no_answer.clone().or(trouble);
             why.map(|why| format!("the broker {shown} takes no tasks: {why}; waiting for it"))
+        } else {
+            Some(format!("the broker {shown} does not answer: waiting for it"))
         };
         let Some(words) = words else {
             if wrong.take().is_some_and(|wrong| wrong.is_told) {
