@@ -213,19 +213,23 @@ fn run_cp(args: &CpArgs, more: Vec<OsString>, program: &str) -> ExitCode {
     let batch = is_typed("--read-stdin");
     let ranged = ["--offset=", "--length=", "--dst-offset="].into_iter().any(is_typed);
     let planned = option_words(args, program).and_then(|(words, backups)| {
-        let named =
-            if batch { Named::default() } else { named(args, &backups, (program, ranged))? };
+        let named = match (batch, backups.control) {
+            // What the pairs name is not known yet, and numbered backups overwrite nothing.
+            (true, Control::Existing) => Named { control: Control::Numbered, ..Named::default() },
+            (true, control) => Named { control, ..Named::default() },
+            (false, _) => named(args, &backups, (program, ranged))?,
+        };
         let mut words = words;
         words.extend(backups.words(named.control));
-        Ok((words, named))
+        Ok((words, named, backups))
     });
-    let (mut words, named) = match planned {
+    let (mut words, named, backups) = match planned {
         Ok(planned) => planned,
         Err(refused) => return refuse(&refused),
     };
     let mut failed = named.failed;
     for (source, target) in &named.streams {
-        failed |= !streams::write(args, source, target);
+        failed |= !streams::write(args, &backups, source, target);
     }
     for target in &named.removed {
         if let Err(error) = std::fs::remove_file(target) {

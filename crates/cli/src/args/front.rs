@@ -15,7 +15,7 @@ pub struct CpArgs {
     pub archive: bool,
     /// Keep what is replaced: none, simple, numbered or existing
     #[arg(long, value_name = "CONTROL", num_args = 0..=1, require_equals = true,
-        default_missing_value = "existing")]
+        default_missing_value = "")]
     pub backup: Option<String>,
     /// The same without a choice
     #[arg(short = 'b')]

@@ -1,11 +1,14 @@
 //! What cp reads and writes as a stream: devices, FIFOs, and files that a kernel makes up as they are read.
 use std::ffi::OsStr;
 use std::fs::{File, FileTimes, Metadata, OpenOptions, Permissions};
+use std::io::{Error, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::kept_attributes;
+use super::backups::{Backups, Control};
+use super::targets::is_same;
+use super::{follows, kept_attributes};
 use crate::args::CpArgs;
 use crate::print::{failure, line};
 use crate::quote::quoted;
@@ -25,11 +28,15 @@ pub(super) fn is_made_up(source: &OsStr) -> bool {
 }
 
 /// Writes one to the other, as cp does it. Says what fails, and answers whether nothing did.
-pub(super) fn write(args: &CpArgs, source: &OsStr, target: &Path) -> bool {
+pub(super) fn write(args: &CpArgs, backups: &Backups, source: &OsStr, target: &Path) -> bool {
     let (from, to) = (quoted(source.as_bytes()), quoted(target.as_os_str().as_bytes()));
-    match copy(args, source, target) {
-        Ok(()) => {
-            if args.verbose {
+    let done = entry_at(args, backups, source, target).and_then(|there| match there {
+        Entry::Newer => Ok(false),
+        there => copy(args, there, source, target).map(|()| true),
+    });
+    match done {
+        Ok(is_written) => {
+            if args.verbose && is_written {
                 line(&format!("{from} -> {to}"));
             }
             true
@@ -41,22 +48,90 @@ pub(super) fn write(args: &CpArgs, source: &OsStr, target: &Path) -> bool {
     }
 }
 
-fn copy(args: &CpArgs, source: &OsStr, target: &Path) -> std::io::Result<()> {
+/// What has the name of the copy, and what happens to it first.
+enum Entry {
+    None,
+    /// The content is written into it.
+    Written,
+    Removed,
+    /// It gets this name.
+    BackedUp(PathBuf),
+    /// `--update` leaves it alone.
+    Newer,
+}
+
+fn entry_at(
+    args: &CpArgs,
+    backups: &Backups,
+    source: &OsStr,
+    target: &Path,
+) -> std::io::Result<Entry> {
+    let read = std::fs::metadata(source)?;
+    let Ok(there) = std::fs::symlink_metadata(target) else { return Ok(Entry::None) };
+    if there.is_dir() {
+        return Err(Error::from(ErrorKind::IsADirectory));
+    }
+    let keeps_old = backups.control != Control::None;
+    // A link that is replaced is compared itself.
+    let compared = if keeps_old || args.remove_destination {
+        there
+    } else {
+        let dangling = |_| Error::other("not writing through dangling symlink");
+        std::fs::metadata(target).map_err(dangling)?
+    };
+    if args.update && compared.modified()? >= read.modified()? {
+        return Ok(Entry::Newer);
+    }
+    if is_same(&compared, &read) {
+        return Err(Error::other("they are the same file"));
+    }
+    if keeps_old {
+        let backup = backups.name_for(target);
+        if std::fs::metadata(&backup).is_ok_and(|found| is_same(&found, &read)) {
+            return Err(Error::other("the backup would overwrite the source"));
+        }
+        return Ok(Entry::BackedUp(backup));
+    }
+    let is_linked = compared.nlink() > 1 && kept(args).contains(&"links");
+    let is_replaced = args.remove_destination || is_linked;
+    let is_removed = is_replaced || !(read.is_file() || follows(args, false));
+    Ok(if is_removed { Entry::Removed } else { Entry::Written })
+}
+
+/// The old entry keeps its name until the source is open, and gets it back if the copy fails.
+fn copy(args: &CpArgs, there: Entry, source: &OsStr, target: &Path) -> std::io::Result<()> {
     let mut from = File::open(source)?;
+    match &there {
+        Entry::Removed => std::fs::remove_file(target)?,
+        Entry::BackedUp(backup) => std::fs::rename(target, backup)?,
+        _ => {}
+    }
+    let copied = transfer(args, &mut from, target, matches!(there, Entry::Written));
+    if let (Err(_), Entry::BackedUp(backup)) = (&copied, &there) {
+        std::fs::rename(backup, target)?;
+    }
+    copied
+}
+
+fn transfer(args: &CpArgs, from: &mut File, target: &Path, exists: bool) -> std::io::Result<()> {
     let metadata = from.metadata()?;
-    let mode = if metadata.is_file() { metadata.mode() & 0o777 } else { 0o666 };
     let mut options = OpenOptions::new();
-    let mut to = options.write(true).create(true).truncate(true).mode(mode).open(target)?;
-    std::io::copy(&mut from, &mut to)?;
+    options.write(true).truncate(exists).create_new(!exists).mode(metadata.mode() & 0o777);
+    let mut to = options.open(target)?;
+    std::io::copy(from, &mut to)?;
     if metadata.is_file() && to.metadata()?.is_file() {
         keep(args, &metadata, &to)?;
     }
     Ok(())
 }
 
+fn kept(args: &CpArgs) -> Vec<&'static str> {
+    kept_attributes(args).unwrap_or_default()
+}
+
 /// What was asked for of mode, owner and times.
 fn keep(args: &CpArgs, metadata: &Metadata, to: &File) -> std::io::Result<()> {
-    let kept = kept_attributes(args).unwrap_or_default();
+    let kept = kept(args);
     if kept.contains(&"owner") {
         // As cp does: a user without privilege keeps what is possible.
         let _ = fchown(to, Some(metadata.uid()), Some(metadata.gid()));

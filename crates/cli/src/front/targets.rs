@@ -44,18 +44,22 @@ pub(super) fn named(
         (None, target) => PathBuf::from(target.as_deref().unwrap_or_default()),
     };
     if !ranged {
-        let one = given == 1 && !recursive && args.target_directory.is_none();
+        let all: Vec<PathBuf> = sources.iter().map(|source| within(source)).collect();
         sources.retain(|source| {
             let at = within(source);
             let is_stream =
-                one && (streams::is_stream(Path::new(source)) || streams::is_stream(&at));
-            let plain = backups.control == Control::None && !args.update;
-            let streamed = is_stream || (plain && streams::is_made_up(source));
+                !recursive && (streams::is_stream(Path::new(source)) || streams::is_stream(&at));
+            let streamed = is_stream || streams::is_made_up(source);
             if streamed && !(args.no_clobber && std::fs::symlink_metadata(&at).is_ok()) {
                 named.streams.push((source.clone(), at));
             }
             !streamed
         });
+        let twice = |at: &Path| all.iter().filter(|other| *other == at).count() > 1;
+        if let Some((_, at)) = named.streams.iter().find(|(_, at)| twice(at)) {
+            let shown = quoted(at.as_os_str().as_bytes());
+            return Err(refused(format!("two sources for {shown}"), "copy one at a time"));
+        }
     }
     let targets: Vec<PathBuf> = sources.iter().map(|source| within(source)).collect();
     named.control = backups.settled(&targets);
@@ -231,7 +235,7 @@ fn way(args: &CpArgs, backups: &Backups, source: &OsStr, target: &Path) -> Resul
     Ok(if is_kept { Way::Done } else { Way::At(takes_place.then(|| at.into())) })
 }
 
-fn is_same(one: &Metadata, other: &Metadata) -> bool {
+pub(super) fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 

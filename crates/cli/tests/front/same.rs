@@ -84,6 +84,13 @@ fn backups_follow_the_variables_and_numbers_of_cp() {
         ("VERSION_CONTROL=off", "cp -b a b"),
         ("VERSION_CONTROL=numbered", "cp a b"),
         ("VERSION_CONTROL=colour", "cp -b a b"),
+        ("VERSION_CONTROL=numbered", "cp --backup a b"),
+        ("VERSION_CONTROL=none", "cp --backup a b"),
+        ("VERSION_CONTROL=colour", "cp --backup a b"),
+        ("VERSION_CONTROL=numbered", "cp --backup= a b"),
+        ("VERSION_CONTROL=numbered", "cp --backup=existing a b"),
+        ("VERSION_CONTROL=none", "cp --backup /dev/null b"),
+        ("VERSION_CONTROL=numbered", "cp --backup /dev/null b"),
         ("SIMPLE_BACKUP_SUFFIX=.orig", "cp -b a b"),
         ("SIMPLE_BACKUP_SUFFIX=.orig", "cp -b -S .mine a b"),
         ("SIMPLE_BACKUP_SUFFIX=x/y", "cp -b a b"),
@@ -99,6 +106,91 @@ fn backups_follow_the_variables_and_numbers_of_cp() {
         };
         let (theirs, ours) = (run("theirs", ""), run("ours", &format!("{PROGRAM} ")));
         assert_eq!(theirs, ours, "{variables} {line}: {}", bench.read("err"));
+    }
+}
+
+/// What is read as a stream takes the place of files as cp has it: with backups, only if it is newer, and beside other names.
+#[test]
+fn streams_replace_files_as_cp_does() {
+    let before = "umask 022; echo precious > a; ln a h; echo other > n; ln -s a l; ln -s nowhere dang; mkfifo p; mkdir d; echo inner > d/stdin
+        echo numbered > n.~4~; (echo piped > p) & pid=$!";
+    let lines = [
+        "-b /dev/stdin a",
+        "--backup /dev/stdin a",
+        "--backup=numbered /dev/stdin a",
+        "-S .x -b /dev/stdin a",
+        "-b /dev/stdin n",
+        "-b /dev/null a",
+        "-b /dev/null new",
+        "-b p a",
+        "p a",
+        "-u /dev/null a",
+        "-u /dev/stdin a",
+        "-ub /dev/stdin a",
+        "-u /dev/null new",
+        "--remove-destination /dev/null a",
+        "--remove-destination p l",
+        "-d /dev/null a",
+        "-P /dev/null a",
+        "--preserve=links /dev/stdin a",
+        "-b /dev/stdin d",
+        "-b -t d /dev/stdin",
+        "-t d /dev/stdin",
+        "/dev/stdin n d",
+        "-b /dev/stdin n d",
+        "-b /dev/stdin l",
+        "/dev/stdin l",
+        "-b /dev/stdin dang",
+        "/dev/stdin dang",
+        "-b a p",
+        "--remove-destination a p",
+        "p p",
+        "-b p p",
+        "-n /dev/stdin a",
+        "-T -b /dev/null d",
+        "-b /proc/version a",
+        "-u /proc/version a",
+        "--remove-destination /proc/version a",
+        "-b /dev/nowhere a",
+    ];
+    let look = r"find . -printf '%P %y %m %n %l\n' | sort; find . -type f -exec sha256sum {} + | sort -k 2";
+    let bench = Bench::new();
+    for line in lines {
+        let run = |at: &str, program: &str| {
+            bench.sh(&format!(
+                "rm -rf {at}; mkdir {at}; cd {at}; {before}
+                 echo new | timeout 20 {program}cp {line} 2> ../err > /dev/null && echo 0 || echo 1
+                 kill $pid 2> /dev/null || true; {look}"
+            ))
+        };
+        let (theirs, ours) = (run("theirs", ""), run("ours", &format!("{PROGRAM} ")));
+        assert_eq!(theirs, ours, "{line}: {}", bench.read("err"));
+    }
+}
+
+/// The old file has its name again when the disk is full, and the backup does not replace what is read.
+#[test]
+fn a_stream_that_fails_leaves_the_old_file() {
+    let bench = Bench::new();
+    bench.sh("mkdir d; mkfifo a~; echo precious > a");
+    bench.dmover("cp -b a~ a").expect_code(1);
+    bench.sh("rm a~");
+    let full = format!(
+        "ulimit -f 1; trap '' XFSZ; {PROGRAM} cp -b /dev/zero a 2> err && exit 1; cat a; ls -A"
+    );
+    assert_eq!(bench.sh(&full), "precious\na\nd\nerr\n");
+    let run = bench.dmover("cp /dev/null /dev/null d").expect_code(2);
+    assert!(run.stderr.contains("two sources"), "{}", run.tell());
+}
+
+#[test]
+fn pairs_that_mcp_reads_are_backed_up() {
+    for (word, backup) in [("--backup=simple", "b~"), ("-b", "b.~1~")] {
+        let bench = Bench::new();
+        bench.sh(&format!(
+            "echo new > a; echo precious > b; ln -s {PROGRAM} mcp; printf '%s\\n' 'a b' | ./mcp {word} --read-stdin 2>&1"
+        ));
+        assert_eq!((bench.read("b"), bench.read(backup)), ("new\n".into(), "precious\n".into()));
     }
 }
 
