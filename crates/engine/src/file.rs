@@ -7,7 +7,9 @@ use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::stat::Stat;
 use dmover_sys::xattr::Held;
-use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, directory, file, flags, path, stat, xattr};
+use dmover_sys::{
+    AsFd, BorrowedFd, Errno, OwnedFd, cache, directory, file, flags, path, stat, xattr,
+};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
@@ -687,7 +689,14 @@ impl Mover<'_> {
                 .map_err(|e| fail(Operation::Create, e))?
         };
         self.check_lease(level, last)?;
-        Unfinished::new(engine, target, fd, last).map_err(|e| fail(Operation::Stat, e))
+        let file =
+            Unfinished::new(engine, target, fd, last).map_err(|e| fail(Operation::Stat, e))?;
+        if existing {
+            // After a flush that failed, ext4 gives no blocks to pages that it still has in memory, whatever is written into
+            // them: they have to be read again. A page that is not flushed yet stays.
+            cache::forget(file.fd(), 0, file.metadata.size);
+        }
+        Ok(file)
     }
 }
 

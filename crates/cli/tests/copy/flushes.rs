@@ -1,7 +1,8 @@
 //! A disk that cannot write what it was given: the kernel reports it once, to whoever asks first.
 use super::Bench;
-use super::bench::{eventually, pattern};
+use super::bench::{PROGRAM, eventually, is_root, pattern};
 use dmover_testkit::failing_disk::FailingDisk;
+use dmover_testkit::skip;
 use std::path::Path;
 
 /// A source on the disk and in memory.
@@ -153,4 +154,31 @@ fn jobs_that_run_at_once_both_hear_of_a_failure() {
     }
     bench.sh("sync -f .");
     on_device(&disk, &bench, &[("slow/large", "x/large"), ("slow-2/large", "y/large")]);
+}
+
+/// Storage below the file system is full, so that what is written into holes cannot be flushed. ext4 takes the pages in memory
+/// for written then, also if the same content is written into them once more.
+#[test]
+fn what_was_written_in_place_and_not_flushed_reaches_storage_in_the_next_run() {
+    if !is_root() {
+        skip::skipped("what_was_written_in_place_and_not_flushed", "it needs root");
+        return;
+    }
+    for line in ["", "--fsync", "--overwrite=always"] {
+        let bench = Bench::new();
+        bench.write("s/f", pattern(2 << 20));
+        bench.sh("cp s/f s/g");
+        let seen = bench.sh(&format!(
+            r#"exec 2> said; mkdir low top; mount -t tmpfs -o size=90M none low
+            trap 'umount top; losetup -d $L; umount low' EXIT
+            truncate -s 400M low/img; mkfs.ext4 -q -F -E nodiscard low/img
+            L=$(losetup -f --show low/img); mount $L top
+            mkdir top/t; truncate -s 2M top/t/f top/t/g; mkdir top/j; touch top/j/{{1..3000}}; sync -f top
+            head -c 500M /dev/zero > low/fill || true
+            run() {{ timeout 60 {PROGRAM} copy -q -T --inplace {line} s top/t && echo 0 || echo $?; }}
+            run; rm low/fill; run
+            umount top; mount $L top; cmp s/f top/t/f && cmp s/g top/t/g && echo same || echo other"#
+        ));
+        assert_eq!(seen, "3\n0\nsame\n", "{line}: {}", bench.read("said"));
+    }
 }
