@@ -32,7 +32,7 @@ pub(super) fn write(args: &CpArgs, backups: &Backups, source: &OsStr, target: &P
     let (from, to) = (quoted(source.as_bytes()), quoted(target.as_os_str().as_bytes()));
     let done = entry_at(args, backups, source, target).and_then(|there| match there {
         Entry::Newer => Ok(false),
-        there => copy(args, there, source, target).map(|()| true),
+        there => copy(args, &there, source, target).map(|()| true),
     });
     match done {
         Ok(is_written) => {
@@ -99,15 +99,15 @@ fn entry_at(
 }
 
 /// The old entry keeps its name until the source is open, and gets it back if the copy fails.
-fn copy(args: &CpArgs, there: Entry, source: &OsStr, target: &Path) -> std::io::Result<()> {
+fn copy(args: &CpArgs, there: &Entry, source: &OsStr, target: &Path) -> std::io::Result<()> {
     let mut from = File::open(source)?;
-    match &there {
+    match there {
         Entry::Removed => std::fs::remove_file(target)?,
         Entry::BackedUp(backup) => std::fs::rename(target, backup)?,
         _ => {}
     }
     let copied = transfer(args, &mut from, target, matches!(there, Entry::Written));
-    if let (Err(_), Entry::BackedUp(backup)) = (&copied, &there) {
+    if let (Err(_), Entry::BackedUp(backup)) = (&copied, there) {
         std::fs::rename(backup, target)?;
     }
     copied

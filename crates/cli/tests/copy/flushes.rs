@@ -169,7 +169,7 @@ fn what_was_written_in_place_and_not_flushed_reaches_storage_in_the_next_run() {
         bench.write("s/f", pattern(2 << 20));
         bench.sh("cp s/f s/g");
         let seen = bench.sh(&format!(
-            r#"exec 2> said; mkdir low top; mount -t tmpfs -o size=90M none low
+            r"exec 2> said; mkdir low top; mount -t tmpfs -o size=90M none low
             trap 'umount top; losetup -d $L; umount low' EXIT
             truncate -s 400M low/img; mkfs.ext4 -q -F -E nodiscard low/img
             L=$(losetup -f --show low/img); mount $L top
@@ -177,7 +177,7 @@ fn what_was_written_in_place_and_not_flushed_reaches_storage_in_the_next_run() {
             head -c 500M /dev/zero > low/fill || true
             run() {{ timeout 60 {PROGRAM} copy -q -T --inplace {line} s top/t && echo 0 || echo $?; }}
             run; rm low/fill; run
-            umount top; mount $L top; cmp s/f top/t/f && cmp s/g top/t/g && echo same || echo other"#
+            umount top; mount $L top; cmp s/f top/t/f && cmp s/g top/t/g && echo same || echo other"
         ));
         assert_eq!(seen, "3\n0\nsame\n", "{line}: {}", bench.read("said"));
     }
