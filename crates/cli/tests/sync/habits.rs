@@ -1,5 +1,6 @@
 //! Habits of rsync: what another tool would have understood otherwise is refused, not done.
 use super::Bench;
+use super::bench::PROGRAM;
 
 #[test]
 fn help_beside_other_arguments_is_an_error() {
@@ -34,6 +35,22 @@ fn help_beside_other_arguments_is_an_error() {
     }
 }
 
+/// A hint that names a copy in DEST names the directory that SOURCE is, however that is typed.
+#[test]
+fn the_hint_of_a_copy_in_dest_has_the_name_of_source() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p src/d dst/photos");
+    let root = bench.root().display().to_string();
+    for source in ["src", "src/.", &format!("{root}/src/."), &format!("{root}/src/./")] {
+        let run = bench.dmover(&format!("sync --delete {source} dst")).expect_code(2);
+        assert!(run.stderr.contains("dst/src'"), "{}", run.tell());
+    }
+    let said = bench.sh(&format!("cd src; {PROGRAM} sync --delete . ../dst 2>&1 || echo $?"));
+    assert!(said.contains("dst/src'"), "{said}");
+    let run = bench.dmover("sync --delete src/d/.. dst").expect_code(2);
+    assert!(!run.stderr.contains("To make a copy in it"), "{}", run.tell());
+}
+
 /// rsync makes DEST/src of `SRC DEST`, and leaves whatever else DEST has.
 #[test]
 fn a_destination_that_holds_a_copy_beside_others_is_not_emptied() {
@@ -45,6 +62,8 @@ fn a_destination_that_holds_a_copy_beside_others_is_not_emptied() {
         "sync --delete ./src/ dst/",
         "sync --delete=during src dst",
         "sync --watch --delete src dst",
+        "sync --delete src/. dst",
+        "sync --delete src/./. dst",
     ] {
         let run = bench.dmover(line).expect_code(2);
         assert!(run.stderr.contains("dst/src'") && run.stderr.contains("--yes"), "{}", run.tell());

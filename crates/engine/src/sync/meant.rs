@@ -5,6 +5,7 @@ use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::DirectoryReader;
 use dmover_sys::{Errno, OwnedFd, path, stat};
 use serde::{Deserialize, Serialize};
+use std::os::unix::ffi::OsStrExt;
 
 use super::trash::is_trash;
 use crate::driver::Job;
@@ -111,14 +112,15 @@ pub(crate) fn refuse_unmeant(
             shown.display(),
             example.to_path().display(),
         );
-        let inside = source_name(root).map(|name| TreePath::root().join(name.as_bytes()));
-        let inside = inside.map_or_else(|| side.display.clone(), |name| side.display.join(&name));
-        let hint = format!(
-            "look at what would go by --dry-run --itemize; --yes says that it is meant. To make a copy in it: \
-             dmover sync '{}' '{}'",
-            root.source.display.to_path().display(),
-            inside.to_path().display(),
-        );
+        let look = "look at what would go by --dry-run --itemize; --yes says that it is meant";
+        let hint = match source_name(root) {
+            Some(name) => format!(
+                "{look}. To make a copy in it: dmover sync '{}' '{}'",
+                root.source.display.to_path().display(),
+                side.display.join(&TreePath::root().join(name.as_bytes())).to_path().display(),
+            ),
+            None => look.to_owned(),
+        };
         return Err(Fatal::Unmeant { message, hint });
     }
     Ok(top.any)
@@ -149,9 +151,13 @@ fn read_top(
     top
 }
 
-/// The last component of SOURCE, as it was typed.
+/// The name of the directory that SOURCE is; `None` after "..", which a symbolic link may have led to.
 fn source_name(root: &Root) -> Option<Name> {
     let PathBytes(bytes) = &root.source.display;
-    let last = bytes.split(|byte| *byte == b'/').rfind(|part| !part.is_empty())?;
-    Name::new(last).ok().filter(|name| !matches!(name.as_bytes(), b"." | b".."))
+    let mut parts = bytes.split(|byte| *byte == b'/');
+    if let Some(last) = parts.rfind(|part| !matches!(*part, b"" | b".")) {
+        return Name::new(last).ok().filter(|name| name.as_bytes() != b"..");
+    }
+    let here = std::env::current_dir().ok().filter(|_| !bytes.starts_with(b"/"))?;
+    Name::new(here.file_name()?.as_bytes()).ok()
 }
