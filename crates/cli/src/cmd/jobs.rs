@@ -256,11 +256,14 @@ fn done_lines(verb: &str, get: &dyn Fn(&str) -> u64) -> Vec<String> {
     lines.extend(
         (compared > 0).then(|| format!("  files: {} compared by content", grouped(compared))),
     );
-    lines.push(format!(
-        "  bytes: {} copied of {} found",
-        units::format_iec(get("bytes_copied") + get("bytes_shared")),
-        units::format_iec(get("bytes_found")),
-    ));
+    // A run that goes on with an interrupted pass does not find again what that run had found.
+    let (copied, found) = (get("bytes_copied") + get("bytes_shared"), get("bytes_found"));
+    let of = if found >= copied {
+        format!(" of {} found", units::format_iec(found))
+    } else {
+        String::new()
+    };
+    lines.push(format!("  bytes: {} copied{of}", units::format_iec(copied)));
     lines
 }
 

@@ -1,6 +1,6 @@
 //! Jobs: what is remembered of them, what is asked of them, and what they refuse.
 use super::Bench;
-use super::bench::{pattern, wait_for_fault};
+use super::bench::{eventually, pattern, wait_for_fault};
 use dmover_testkit::faultfs::{Action, FaultFsHandle, Op, Rule, When};
 use dmover_testkit::lanes::check::leftovers;
 use dmover_testkit::lanes::run::Running;
@@ -518,4 +518,32 @@ fn a_state_directory_on_a_shared_file_system_has_no_log_beside_the_journal() {
     assert_ne!(mode, "wal");
     let run = bench.dmover("status --json --state-dir faulty/state").expect_code(0);
     assert!(run.text().contains("\"finished\""), "{}", run.tell());
+}
+
+/// A run that goes on with an interrupted pass does not know how much that has found.
+#[test]
+fn a_resumed_pass_shows_no_total_that_is_less_than_what_it_has_copied() {
+    let bench = Bench::new();
+    bench.write("a/large", pattern(20_000_000));
+    let line = "sync --bwlimit=3M --split-size=1M --bytes --progress=always --stats=100ms a b";
+    let running = bench.dmover.start(line.split(' ')).unwrap();
+    let on_record = format!(
+        "cat '{}'/jobs/*/large-files | grep -c flushed || true",
+        bench.dmover.state_directory().display()
+    );
+    eventually("some parts", || bench.sh(&on_record).trim() > "1");
+    running.kill().unwrap();
+    let running = bench.dmover.start(line.split(' ')).unwrap();
+    assert!(running.wait_for_stderr("dmover: copied", 5), "{}", running.stderr_so_far());
+    let run = running.finish().unwrap().expect_code(0);
+    let shown = run.stderr.lines().filter(|line| line.starts_with("dmover: copied"));
+    for line in shown {
+        let mut numbers =
+            line.split(" B").map(|part| part.rsplit(' ').next().unwrap().parse::<u64>());
+        let copied = numbers.next().unwrap().unwrap();
+        if line.contains(" found,") && line.contains(" B of ") {
+            assert!(numbers.next().unwrap().unwrap() >= copied, "{line}");
+        }
+    }
+    bench.assert_same("a", "b");
 }
