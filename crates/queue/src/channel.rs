@@ -118,7 +118,7 @@ impl Channel {
     /// Meets the coordinator: both prove who they are, and have keys then.
     ///
     /// # Errors
-    /// It refuses, or nobody proves to be it.
+    /// It refuses, or does not answer as itself.
     pub async fn meet(&self, info: &MoverInfo) -> Result<(), Fatal> {
         let mut turn = self.meeting.lock().await;
         *turn += 1;
@@ -132,8 +132,8 @@ impl Channel {
             Some(Reply::Welcome { key }) => key,
             Some(Reply::Refused { why, hint }) => return Err(Fatal::refused(why, hint)),
             _ => {
-                let message = "nobody proves to be the coordinator of this offer: it has ended, or somebody has put an old \
-                               offer again";
+                let message = "the coordinator of this offer does not answer: it cannot be reached, it has ended, or the \
+                               offer is an old one";
                 return Err(Fatal::unavailable(message, "it is tried again"));
             }
         };

@@ -1,5 +1,6 @@
 //! Finds out whether another server answers at the address of a broker that cannot be reached.
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -8,6 +9,8 @@ use dmover_engine::queue::Lease;
 
 /// It is looked so often, as long as there is no connection.
 const EVERY_MS: u64 = 10_000;
+/// The same is said again after so long.
+const SAY_AGAIN_MS: u64 = 60_000;
 /// A server that listens speaks within this.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -17,6 +20,25 @@ pub(crate) struct Watch {
     servers: Vec<String>,
     /// When it was last looked.
     looked_ms: AtomicU64,
+    /// What was said last of which server, and when.
+    said: Mutex<Option<(String, &'static str, u64)>>,
+}
+
+/// Lets one event through in a while.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom(AtomicU64);
+
+impl Seldom {
+    /// Whether nothing was let through for a minute.
+    pub fn is_due(&self) -> bool {
+        let now = Lease::now_ms().max(1);
+        let before = self.0.load(Ordering::Relaxed);
+        let is_due = before == 0 || now >= before + SAY_AGAIN_MS;
+        if is_due {
+            self.0.store(now, Ordering::Relaxed);
+        }
+        is_due
+    }
 }
 
 impl Watch {
@@ -26,10 +48,11 @@ impl Watch {
             let rest = server.trim().split_once("://").map_or(server, |(_, rest)| rest);
             rest.rsplit_once('@').map_or(rest, |(_, host)| host).to_owned()
         };
-        Self { servers: url.split(',').map(server).collect(), looked_ms: AtomicU64::new(0) }
+        let servers = url.split(',').map(server).collect();
+        Self { servers, looked_ms: AtomicU64::new(0), said: Mutex::default() }
     }
 
-    /// A connection has failed. Logs who answers in clear text where the broker would not.
+    /// A connection has failed. Logs which server answers there in another way than the broker would.
     pub async fn look(&self) {
         let now = Lease::now_ms().max(1);
         let before = self.looked_ms.load(Ordering::Relaxed);
@@ -38,29 +61,49 @@ impl Watch {
         }
         self.looked_ms.store(now, Ordering::Relaxed);
         for server in &self.servers {
-            let answer = tokio::time::timeout(WITHIN, greeting(server)).await;
-            if answer.is_ok_and(|greeting| greeting.is_some_and(|said| is_in_clear_text(&said))) {
-                tracing::warn!(
-                    server,
-                    "refused a server that answers without encryption at the address of the broker: is somebody else listening there?"
-                );
+            let Some(greeting) = greeting(server).await else { continue };
+            let Some(words) = judge(&greeting) else { continue };
+            if self.is_news(server, words, now) {
+                tracing::warn!(server, "{words}");
             }
         }
     }
+
+    /// Whether this was not said of a server just now.
+    fn is_news(&self, server: &str, words: &'static str, now: u64) -> bool {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = said.as_ref().is_some_and(|(whom, before, then)| {
+            whom == server && *before == words && now < then + SAY_AGAIN_MS
+        });
+        if !known {
+            *said = Some((server.to_owned(), words, now));
+        }
+        !known
+    }
 }
 
-/// What a server says first, before anything is encrypted.
+/// What a server says first, before anything is encrypted; empty: nothing. `None`: nobody listens there.
 async fn greeting(server: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(server).await.ok()?;
+    let connected = tokio::time::timeout(WITHIN, TcpStream::connect(server)).await;
+    let mut stream = connected.ok()?.ok()?;
     let mut said = vec![0; 4096];
-    let length = stream.read(&mut said).await.ok()?;
-    said.truncate(length);
-    String::from_utf8(said).ok()
+    let read = tokio::time::timeout(WITHIN, stream.read(&mut said)).await;
+    said.truncate(read.map_or(0, |length| length.unwrap_or(0)));
+    Some(String::from_utf8_lossy(&said).into_owned())
 }
 
-fn is_in_clear_text(greeting: &str) -> bool {
+/// Why a server is not the broker, which encrypts. `None`: it may be.
+fn judge(greeting: &str) -> Option<&'static str> {
     let offers = ["\"tls_required\":true", "\"tls_available\":true"];
-    greeting.starts_with("INFO") && !offers.iter().any(|offer| greeting.contains(offer))
+    if !greeting.starts_with("INFO") {
+        return Some(
+            "no TLS server of NATS answers at the address of the broker, and something listens there: does the broker hang, or is somebody else listening?",
+        );
+    }
+    let is_open = !offers.iter().any(|offer| greeting.contains(offer));
+    is_open.then_some(
+        "refused a server that answers without encryption at the address of the broker: is somebody else listening there?",
+    )
 }
 
 #[cfg(test)]
@@ -71,8 +114,18 @@ mod tests {
     fn servers_are_taken_from_an_address_and_judged_by_their_greeting() {
         let watch = Watch::new("tls://a:1,tls://me:secret@[::1]:2");
         assert_eq!(watch.servers, ["a:1", "[::1]:2"]);
-        assert!(is_in_clear_text("INFO {\"server_id\":\"x\"}\r\n"));
-        assert!(!is_in_clear_text("INFO {\"tls_required\":true}\r\n"));
-        assert!(!is_in_clear_text("HTTP/1.1 400 Bad Request"));
+        let words = |greeting: &str| judge(greeting).unwrap_or_default();
+        assert!(words("INFO {\"server_id\":\"x\"}\r\n").contains("without encryption"));
+        assert_eq!(judge("INFO {\"tls_required\":true}\r\n"), None);
+        for other in ["HTTP/1.1 400 Bad Request", ""] {
+            assert!(words(other).contains("no TLS server"), "{other}");
+        }
+        // Once a minute, unless there is something new.
+        let (first, second) = (words("INFO"), words(""));
+        for (said, now_ms, is_news) in
+            [(first, 1, true), (first, 9, false), (second, 9, true), (second, 60_009, true)]
+        {
+            assert_eq!(watch.is_news("a:1", said, now_ms), is_news, "{said} at {now_ms}");
+        }
     }
 }

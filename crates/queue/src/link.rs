@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::address::{Address, Secret};
-use crate::impostor::Watch;
+use crate::impostor::{Seldom, Watch};
 use crate::message::{self, Reply};
 use crate::seal::PING;
 use crate::{streams, tls};
@@ -165,6 +165,7 @@ async fn connect(
     let connected = Arc::new(connected);
     let watch = (!address.is_clear_text()).then(|| Arc::new(Watch::new(&address.url)));
     let shown = address.shown();
+    let failures = Arc::new(Seldom::default());
     let mut options = ConnectOptions::new()
         .name(format!("dmover {name}"))
         .connection_timeout(CONNECT_WITHIN)
@@ -180,13 +181,16 @@ async fn connect(
             if event == Event::Connected {
                 connected.send_modify(|connections| *connections += 1);
             }
-            let watch = watch.clone();
+            let (watch, failures) = (watch.clone(), Arc::clone(&failures));
             async move {
                 match event {
                     Event::Connected => tracing::info!("connected to the broker"),
                     Event::Disconnected => tracing::warn!("the connection to the broker is lost"),
                     other => {
-                        tracing::info!(event = %other, "broker");
+                        // A failed attempt to connect is one, several times a second.
+                        if !matches!(other, Event::ClientError(_)) || failures.is_due() {
+                            tracing::info!(event = %other, "broker");
+                        }
                         if let (Event::ClientError(_), Some(watch)) = (other, watch) {
                             watch.look().await;
                         }

@@ -129,7 +129,8 @@ pub(super) fn open_log(args: &Log<'_>, wanted: bool) -> Result<(), String> {
         LogFormatArg::Json => LogFormat::Json,
     };
     let level = match args.verbose {
-        0 | 1 => "info",
+        // Of every attempt to connect it says several lines; what they mean is told by dmover.
+        0 | 1 => "info,async_nats=off",
         2 => "debug",
         _ => "trace",
     };

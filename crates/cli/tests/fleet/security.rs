@@ -103,6 +103,30 @@ fn an_impostor_at_the_address_of_a_broker_that_has_ended_gets_no_mover() {
     mover.kill().unwrap();
 }
 
+/// Something else may have taken the port of a broker that has ended.
+#[test]
+fn what_speaks_no_nats_at_the_address_of_a_broker_is_named() {
+    if let Err(why) = needs(&[Piece::Nats]) {
+        skip!("{why}");
+    }
+    let bench = Bench::new();
+    let first = broker(&bench, "one", "");
+    let port = port_of(&bench, "one/join.json");
+    let mover = call_mover(&bench, "--broker one/join.json");
+    end(first);
+    let other = std::net::TcpListener::bind(format!("127.0.0.1:{port}")).unwrap();
+    // It takes every connection, and says nothing.
+    std::thread::spawn(move || other.incoming().for_each(drop));
+    let words = "no TLS server of NATS answers at the address of the broker";
+    assert!(mover.wait_for_stderr(words, 1), "{}", mover.stderr_so_far());
+    let said = mover.stderr_so_far();
+    let line = said.lines().find(|line| line.contains(words)).unwrap();
+    assert!(line.contains(&format!(":{port}")), "{line}");
+    // By now there were several attempts.
+    assert!(said.matches("IO error").count() <= 1, "{said}");
+    mover.kill().unwrap();
+}
+
 #[test]
 fn files_with_secrets_that_others_own_or_may_open_are_refused() {
     if let Err(why) = needs(&[Piece::Nats]) {
@@ -353,7 +377,7 @@ fn an_old_offer_that_is_put_again_gets_nothing_done() {
     assert!(mover.wait_for_stderr(words, 1), "{}", mover.stderr_so_far());
     // Whoever does not remember the run asks for a proof that its coordinator is there.
     let other = call_mover(&stage.bench, &stage.way());
-    let words = "nobody proves to be the coordinator of this offer";
+    let words = "the coordinator of this offer does not answer";
     assert!(other.wait_for_stderr(words, 1), "{}", other.stderr_so_far());
     assert!(!other.stderr_so_far().contains(" dmover_queue::mover: at work for a job"));
     assert!(!stage.bench.exists("far"));

@@ -219,7 +219,7 @@ impl Stage<'_> {
     /// Tries until it ends in some other way than by what may be different later.
     fn attempts(&mut self, outside: &mut Outside<'_>) -> Result<Result<u8, i32>, Fatal> {
         let mut until = Instant::now() + self.conduct.retry_for;
-        let mut refusals = 0;
+        let (mut refusals, mut told) = (0, String::new());
         loop {
             let begun = Instant::now();
             let result = self.attempt(outside);
@@ -242,7 +242,11 @@ impl Stage<'_> {
                 return result;
             }
             let seconds = AGAIN.as_secs();
-            (outside.tell)(&format!("{why}; trying again in {seconds} s"));
+            // It may be the same for hours.
+            if told != why {
+                (outside.tell)(&format!("{why}; trying again every {seconds} s"));
+                told = why;
+            }
             if outside.pause(AGAIN) {
                 return Ok(stopped(outside));
             }
