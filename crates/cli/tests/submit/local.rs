@@ -121,6 +121,22 @@ fn a_killed_submit_takes_everything_along() {
     bench.assert_same("s", "d");
 }
 
+#[test]
+fn a_second_copy_that_tries_again_says_why_once() {
+    need_a_broker!();
+    let bench = bench();
+    let running = in_the_middle(&bench);
+    // It lasts as long as this takes.
+    signal(&bench, "copy --broker", Signal::STOP);
+    let words = ["submit", "--local", "--movers=2", "--retry-for=12s"];
+    let second = bench.dmover.run(words.into_iter().chain(SLOW.into_iter().skip(3))).unwrap();
+    let second = second.expect_code(6);
+    assert_eq!(second.stderr.matches("trying again").count(), 1, "{}", second.tell());
+    signal(&bench, "copy --broker", Signal::CONT);
+    running.signal(Signal::TERM);
+    running.finish().unwrap();
+}
+
 /// They have leases, and nobody to tell what they do.
 #[test]
 fn movers_of_a_killed_submit_end_before_their_leases() {
