@@ -438,7 +438,8 @@ impl Worker {
         let switch = Arc::new(Switch::default());
         let patience = Duration::from_millis(record.lease_ms);
         let (over, way) = (Arc::clone(&self.over), Arc::clone(channel));
-        let desk = RemoteDesk { channel: way, over, patience };
+        let leaving = Arc::clone(&self.leaving);
+        let desk = RemoteDesk { channel: way, over, leaving, patience };
         let place = MoverPlace {
             threads: self.options.threads,
             memory_bytes: self.options.memory_bytes,

@@ -672,6 +672,8 @@ pub(crate) struct RemoteDesk {
     pub channel: Arc<Channel>,
     /// It is not asked any longer: the run has ended, or what was leased is lost in any case.
     pub over: Arc<AtomicBool>,
+    /// The process is to leave, and waits for no answer that cannot come.
+    pub leaving: Arc<AtomicBool>,
     pub patience: Duration,
 }
 
@@ -684,7 +686,9 @@ impl Desk for RemoteDesk {
             if let Some(Reply::Answer(answer)) = reply {
                 return Some(answer);
             }
-            if Lease::now_ms() > begun + self.patience.as_millis() as u64 {
+            let is_cut_off =
+                self.leaving.load(Ordering::SeqCst) && !self.channel.link.is_connected();
+            if is_cut_off || Lease::now_ms() > begun + self.patience.as_millis() as u64 {
                 return None;
             }
             std::thread::sleep(AGAIN);

@@ -15,7 +15,7 @@ use crate::streams;
 const ASK_EVERY: Duration = Duration::from_secs(2);
 /// So many streams are asked about at a time.
 const AT_ONCE: usize = 8;
-/// A server that has not answered this many rounds of questions in a row is given up: it is not just busy.
+/// A server that fails to answer this many consecutive rounds of questions is restarted. A busy server answers sooner.
 const FAILURES_MAX: u32 = 3;
 /// How soon a watchdog ends.
 const TURN: Duration = Duration::from_millis(100);

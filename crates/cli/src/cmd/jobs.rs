@@ -10,7 +10,7 @@ use super::ask::can_retry;
 use super::run::{exit, state_directory};
 use crate::args::{ErrorsArgs, HistoryArgs, JobsArgs, StatusArgs, WaitArgs};
 use crate::print::json::path_fields;
-use crate::print::{counted, data, failure, grouped, line};
+use crate::print::{counted, data, failure, grouped, line, of_found};
 use crate::quote::quoted;
 
 /// How often a wait looks.
@@ -256,13 +256,8 @@ fn done_lines(verb: &str, get: &dyn Fn(&str) -> u64) -> Vec<String> {
     lines.extend(
         (compared > 0).then(|| format!("  files: {} compared by content", grouped(compared))),
     );
-    // A run that goes on with an interrupted pass does not find again what that run had found.
-    let (copied, found) = (get("bytes_copied") + get("bytes_shared"), get("bytes_found"));
-    let of = if found >= copied {
-        format!(" of {} found", units::format_iec(found))
-    } else {
-        String::new()
-    };
+    let copied = get("bytes_copied") + get("bytes_shared");
+    let of = of_found(copied, get("bytes_found"), units::format_iec);
     lines.push(format!("  bytes: {} copied{of}", units::format_iec(copied)));
     lines
 }

@@ -129,7 +129,7 @@ pub(super) fn open_log(args: &Log<'_>, wanted: bool) -> Result<(), String> {
         LogFormatArg::Json => LogFormat::Json,
     };
     let level = match args.verbose {
-        // Of every attempt to connect it says several lines; what they mean is told by dmover.
+        // async-nats logs several lines for each attempt to connect; dmover reports what they mean.
         0 | 1 => "info,async_nats=off",
         2 => "debug",
         _ => "trace",

@@ -89,6 +89,12 @@ pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(count), if count == 1 { one } else { many })
 }
 
+/// The total of what is copied, in words. Empty if it is not known: a resumed run does not count again what the interrupted run
+/// had found.
+pub(crate) fn of_found(copied: u64, found: u64, show: impl Fn(u64) -> String) -> String {
+    if found >= copied { format!(" of {} found", show(found)) } else { String::new() }
+}
+
 /// `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();

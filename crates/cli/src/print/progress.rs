@@ -173,9 +173,7 @@ impl Progress {
                 let left_alone = also("left alone", get(Counter::BytesSkipped));
                 let looked = also("compared", compared);
                 let moved_now = self.sizes.show(moved);
-                // A run that goes on with an interrupted pass does not find again what that run had found.
-                let is_known = get(Counter::BytesFound) >= moved;
-                let of = if is_known { format!(" of {found} found") } else { String::new() };
+                let of = super::of_found(moved, get(Counter::BytesFound), |b| self.sizes.show(b));
                 let what = format!("copied {moved_now}{of}{left_alone}{looked}");
                 (what, moved + compared)
             }

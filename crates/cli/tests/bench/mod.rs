@@ -24,7 +24,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_dmover");
 /// A user without privilege, and without a line in `/etc/passwd` that matters.
 pub const NOBODY: u32 = 65534;
 
-/// Waits until something is so that nobody reports, with a limit that only a broken program reaches.
+/// Polls for a condition, with a limit that only a broken program reaches.
 #[track_caller]
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(100);

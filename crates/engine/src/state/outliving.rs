@@ -89,7 +89,7 @@ fn await_end(
         }
         std::thread::sleep(LOOK.min(wait.saturating_sub(begun.elapsed())));
     }
-    // It has nothing to pause yet: it hears of it again when it has begun.
+    // Other requests, such as a pause, are kept until the run has begun.
     if let Some(Err(error)) = later.map(|ask| state.ask(&asked.0, ask)) {
         tracing::warn!(%error, "what was asked of the job is lost");
     }
