@@ -5,6 +5,7 @@
 //! median with at least 95 % certainty.
 mod cases;
 mod duel;
+mod estimate;
 mod fleet;
 mod machine;
 mod measure;
@@ -46,6 +47,8 @@ enum Verb {
     Pass(duel::DuelArgs),
     /// Movers behind a broker beside one process, and four hosts beside one
     Fleet(fleet::FleetArgs),
+    /// How well the progress of a long copy foretells its end
+    Estimate(estimate::EstimateArgs),
     /// What storage takes from a number of threads, reading, writing or both, beside fio
     Storage(storage::StorageArgs),
 }
@@ -102,6 +105,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         Verb::Proof(args) => proofs::run(args),
         Verb::Pass(args) => passes::run(args),
         Verb::Fleet(args) => fleet::run(args),
+        Verb::Estimate(args) => estimate::run(args),
         Verb::Storage(args) => storage::run(args),
     }
 }

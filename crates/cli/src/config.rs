@@ -47,6 +47,13 @@ pub(crate) fn environment(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// Whether text in the person's locale may have more than ASCII (locale(7)).
+pub(crate) fn speaks_utf8() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(environment);
+    let locale = locale.unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
 /// Tells a job what was typed that has led to it.
 pub(crate) const SUBMITTED_AS: &str = "DMOVER_SUBMITTED_AS";
 

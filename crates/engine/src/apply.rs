@@ -116,6 +116,7 @@ impl Mover<'_> {
     ) -> bool {
         let engine = self.engine;
         let started = Instant::now();
+        self.note_entry(level, planned.record.name.as_bytes(), started);
         self.unrepaired = None;
         for attempt in 1.. {
             self.in_place = false;
@@ -148,6 +149,15 @@ impl Mover<'_> {
             }
         }
         false
+    }
+
+    /// Notes which entry this thread works on, for those who look when the job stands still.
+    pub(crate) fn note_entry(&self, level: &Level, name: &[u8], begun: Instant) {
+        let root = &level.root.source.display.0;
+        // A root that is a single entry is its own path.
+        let below: [&[u8]; 2] = [level.path.as_bytes(), name];
+        let [directory, name] = if level.root.is_directory { below } else { Default::default() };
+        self.slot.begin(begun, [root, directory, name]);
     }
 
     fn attempt(

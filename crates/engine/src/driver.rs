@@ -3,8 +3,8 @@ use dmover_model::{
     Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, JobId, JobSpec, PathBytes, RangeCopy,
     Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
 };
-use dmover_observe::{Board, Counter, Counters, JobView, Monitor};
-use dmover_plan::coordinator::{Command, Coordinator, Input};
+use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage};
+use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
 use dmover_plan::temporary::TemporaryNames;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,7 @@ use crate::list::root_ref;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::pace::{self, Allowance};
+use crate::precount;
 use crate::queue::{Dispatch, Reported};
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
@@ -56,7 +57,9 @@ use outside::Outside;
 pub use outside::Then;
 use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
 use standing::{Shown, Standing};
-use start::{guard, header, refuse_what_cannot_be_held, remember, settle_losses, sharing};
+use start::{
+    first_tasks, guard, header, refuse_what_cannot_be_held, remember, settle_losses, sharing,
+};
 use survey::survey;
 
 /// What one task may spend. Half a second keeps outcomes flowing and a stop quick.
@@ -164,6 +167,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     };
     let destination = job.spec.destination.to_path();
     let remembered = job.state.as_ref().and_then(|s| s.placement(&id, &destination));
+    let last_run = job.state.as_ref().and_then(|state| state.status(&id.0));
     let mut record = Recording::open(&job.spec, locked, &id)?;
     let mounts = record.as_ref().map_or_else(|| Ok(MountTable::default()), Recording::mounts)?;
     let privileged = dmover_sys::process::is_privileged();
@@ -218,8 +222,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let unless_fenced = || (!outliving.before).then(|| outliving.end());
     let mut run = Run::new(job, &id, begin).inspect_err(|_| _ = unless_fenced())?;
     let flushing = written.flush_now_and_then(&run.engine);
+    let counting = precount::begin(job, &run.engine, last_run.as_ref());
     let result = run.run(&job.list);
-    drop(flushing);
+    drop((flushing, counting));
     if run.hands.has_left_any_here() {
         tracing::warn!(
             "a system call hangs: the job stays locked until the kernel has ended this process"
@@ -234,6 +239,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         remember(state, &id, placement, &destination);
     }
     // Also if the job cannot go on.
+    job.counters.outlook().enter(Stage::Flush);
     written.flush_last(&run.engine, result.is_ok() && run.has_failed_at_nothing());
     result?;
     let mut report = run.report(id);
@@ -490,6 +496,7 @@ impl Run {
 
     /// Hears those who ask from outside: a job that is held has no movers.
     fn listen(&mut self) -> Result<(), Fatal> {
+        self.engine.counters.outlook().enter(stage(self.coordinator.phase()));
         let standing = Standing { hands: &self.hands, tasks_left: self.coordinator.pending() };
         let outside = self.outside.as_mut();
         let held = outside.is_some_and(|outside| outside.turn(&self.engine, &standing));
@@ -751,34 +758,13 @@ impl Engine {
     }
 }
 
-fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
-    const SHARD: usize = 1000;
-    let all_roots = || engine.roots.ids();
-    match list {
-        // The records come first, and then a look at what else there is.
-        JobList::Records(_) => Vec::new(),
-        JobList::None | JobList::Sums(_) => all_roots()
-            .map(|root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root })
-            .collect(),
-        JobList::Paths(paths) | JobList::Failed(paths) => all_roots()
-            .flat_map(|root| {
-                paths.chunks(SHARD).map(move |shard| TaskKind::Scan {
-                    directory: root_ref(root),
-                    names: ScanNames::Paths(shard.to_vec()),
-                })
-            })
-            .collect(),
-        JobList::Changed(places) => {
-            let tasks = places.chunks(SHARD).flat_map(|shard| {
-                let names = ScanNames::Changed(shard.to_vec());
-                let scan =
-                    move |root| TaskKind::Scan { directory: root_ref(root), names: names.clone() };
-                all_roots().map(scan)
-            });
-            tasks.collect()
-        }
-        JobList::Pairs(pairs) => {
-            pairs.chunks(SHARD).map(|shard| TaskKind::Pairs(shard.to_vec())).collect()
-        }
+fn stage(phase: Phase) -> Stage {
+    match phase {
+        Phase::Renames => Stage::Rename,
+        Phase::Tree => Stage::Transfer,
+        Phase::Links => Stage::Link,
+        Phase::Extra => Stage::Delete,
+        Phase::Dirty => Stage::Seal,
+        Phase::Catalog | Phase::Finished => Stage::Record,
     }
 }

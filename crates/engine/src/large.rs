@@ -292,6 +292,7 @@ impl Mover<'_> {
         let (engine, begun, whole) = (self.engine, Instant::now(), task.range);
         let large = task.large.clone();
         let level = engine.open_level(&large.file.directory)?;
+        self.note_entry(&level, large.file.name.as_bytes(), begun);
         let target = self.target_of(&level, &large)?;
         self.writes_to(target);
         let (fd, metadata) = self.source_version(&level, &large)?;

@@ -47,6 +47,7 @@ mod narrow;
 mod other;
 mod overlaps;
 mod pace;
+mod precount;
 mod project;
 pub mod queue;
 mod report;

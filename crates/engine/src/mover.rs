@@ -3,7 +3,7 @@ use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Identity, MountId, NewNode, Operation, Outcome,
     PathBytes, Side, Task, TaskKind, TreePath, Work,
 };
-use dmover_observe::{Activity, Counter, Spread, Station, station};
+use dmover_observe::{Activity, Counter, Slot, Spread, Station, station};
 use dmover_sys::Errno;
 use dmover_sys::directory::DirectoryReader;
 use std::cell::{Cell, RefCell};
@@ -47,6 +47,8 @@ pub(crate) struct Mover<'a> {
     pub engine: &'a Engine,
     pub queue: &'a dyn Queue,
     pub lease: &'a Lease,
+    /// Where this thread notes the entry that it works on.
+    pub slot: &'a Slot,
     pub tools: &'a mut Tools,
     /// Buffers for reading directories, reused; more than one only while reads are nested.
     pub readers: &'a mut Vec<DirectoryReader>,
@@ -256,10 +258,12 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
     let mut readers = Vec::new();
     // Beyond one task: thousands of sources may go into one directory. The job's lock rules out new leftovers.
     let mut cleaned = None;
+    let slot = engine.counters.outlook().slot();
     while !queue.is_closed() {
         for lease in queue.lease(1, Duration::from_millis(500)) {
             let mut mover = Mover {
                 engine,
+                slot: &slot,
                 queue,
                 lease: &lease,
                 tools: &mut tools,
@@ -299,6 +303,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 // What ends the file has to know that a part of it is missing.
                 mover.fail_part("a fault in dmover while working on a part of it");
             }
+            slot.end();
             mover.make_durable();
             let (work, elapsed) = (mover.spent.work(), mover.spent.since.elapsed());
             let outcome = Outcome { work, ..std::mem::take(&mut mover.outcome) };

@@ -1,6 +1,7 @@
 //! Counters of a job, fed from all threads.
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::outlook::Outlook;
 use crate::spread::{Histogram, Spread, Spreads, SpreadsSnapshot};
 
 macro_rules! counters {
@@ -143,13 +144,13 @@ counters! {
     FilesOpenForWriting = "files_open_for_writing",
 }
 
-/// The counters of one job, and how what it did is spread.
+/// The counters of one job, how what it did is spread, and how far it is.
 #[derive(Debug)]
-pub struct Counters([AtomicU64; Counter::ALL.len()], Spreads);
+pub struct Counters([AtomicU64; Counter::ALL.len()], Spreads, Outlook);
 
 impl Default for Counters {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)), Spreads::default())
+        Self(std::array::from_fn(|_| AtomicU64::new(0)), Spreads::default(), Outlook::default())
     }
 }
 
@@ -177,6 +178,11 @@ impl Counters {
     /// Adds to a cell what somebody else has noted there, see [`Snapshot::cells`].
     pub fn add_to_cell(&self, cell: usize, amount: u64) {
         self.1.add(cell, amount);
+    }
+
+    /// How far the job is.
+    pub fn outlook(&self) -> &Outlook {
+        &self.2
     }
 
     /// All present values.

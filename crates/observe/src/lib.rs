@@ -5,6 +5,7 @@
 mod counters;
 pub mod exposition;
 mod log;
+mod outlook;
 mod slowest;
 mod spread;
 pub mod station;
@@ -12,6 +13,7 @@ pub mod view;
 
 pub use counters::{Counter, Counters, Snapshot};
 pub use log::{LogFormat, LogLevel, LogLine, overhear, start_log};
+pub use outlook::{Amount, Outlook, Slot, Stage, Total};
 pub use slowest::{Slow, Slowest};
 pub use spread::Spread;
 pub use station::{Activity, CLASSES, Station};

@@ -67,16 +67,22 @@ struct Flight {
     lost: Vec<u32>,
 }
 
+/// What a job does at present. The phases follow each other in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// What was renamed at the source since the last pass.
+pub enum Phase {
+    /// Renames of the source since the last pass are repeated at the destination.
     Renames,
+    /// The tree is read, and copied, compared or hashed.
     Tree,
+    /// Further names of files with several hard links are made.
     Links,
+    /// Names that only the destination has are deleted.
     Extra,
+    /// Directories whose content is complete get their times.
     Dirty,
-    /// What both sides have now.
+    /// The catalog is brought up to date with both sides.
     Catalog,
+    /// Every task has ended.
     Finished,
 }
 
@@ -120,6 +126,11 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
+    /// What the job does at present.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
     /// A coordinator that keeps at most about `window` tasks of large files on the queue, and as many others.
     pub fn new(window: usize, budget: Budget) -> Self {
         Self {

@@ -190,6 +190,18 @@ pub fn processor_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// Seconds that processors have spent on this thread since it started (clock_gettime(2)).
+pub fn thread_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Gives this thread the lowest priority (setpriority(2) with a thread's number, see its notes). A failure costs only the
+/// others a little time.
+pub fn yield_to_others() {
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
+}
+
 /// Time that all processors of the machine have spent since it started, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessorTimes {

@@ -20,6 +20,7 @@ mod limits;
 mod output;
 mod overwrite;
 mod privilege;
+mod progress;
 mod refusals;
 mod regressions;
 mod resumed;

@@ -1,6 +1,8 @@
 //! What a job looks at before it begins, and what it remembers of that.
 use dmover_digest::manifest::Header;
-use dmover_model::{Identity, JobSpec, LossKind, Overwrite, PathBytes, Timestamp, Verb};
+use dmover_model::{
+    Identity, JobSpec, LossKind, Overwrite, PathBytes, ScanNames, TaskKind, Timestamp, Verb,
+};
 use dmover_observe::Counter;
 use dmover_sys::{AsFd, path, stat};
 use std::collections::BTreeMap;
@@ -10,8 +12,10 @@ use std::time::SystemTime;
 use super::record::{Recording, other_source};
 use super::{Job, JobList};
 use crate::capability::probe;
+use crate::context::Engine;
 use crate::error::Fatal;
 use crate::journal::LastPass;
+use crate::list::root_ref;
 use crate::mounts::MountTable;
 use crate::report::JobReport;
 use crate::root::{Placement, Resolved, Root};
@@ -220,4 +224,37 @@ fn asks(
     };
     let meant = delete.is_none_or(|delete| delete.meant);
     Ok(if meant { Asks::default() } else { Asks { only_listed, refused, foreign, half: true } })
+}
+
+/// The tasks that a job begins with.
+pub(super) fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
+    const SHARD: usize = 1000;
+    let all_roots = || engine.roots.ids();
+    match list {
+        // The records come first, and then a look at what else there is.
+        JobList::Records(_) => Vec::new(),
+        JobList::None | JobList::Sums(_) => all_roots()
+            .map(|root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root })
+            .collect(),
+        JobList::Paths(paths) | JobList::Failed(paths) => all_roots()
+            .flat_map(|root| {
+                paths.chunks(SHARD).map(move |shard| TaskKind::Scan {
+                    directory: root_ref(root),
+                    names: ScanNames::Paths(shard.to_vec()),
+                })
+            })
+            .collect(),
+        JobList::Changed(places) => {
+            let tasks = places.chunks(SHARD).flat_map(|shard| {
+                let names = ScanNames::Changed(shard.to_vec());
+                let scan =
+                    move |root| TaskKind::Scan { directory: root_ref(root), names: names.clone() };
+                all_roots().map(scan)
+            });
+            tasks.collect()
+        }
+        JobList::Pairs(pairs) => {
+            pairs.chunks(SHARD).map(|shard| TaskKind::Pairs(shard.to_vec())).collect()
+        }
+    }
 }

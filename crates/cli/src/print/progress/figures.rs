@@ -1,0 +1,216 @@
+//! What progress is made of: counters of a job become figures that can be laid out.
+use dmover_model::{Limit, Verb};
+use dmover_observe::{Amount, Counter, Counters, Stage, Total};
+use dmover_plan::eta::{Done, Estimate, Estimator};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A sample every so often: rates and estimates do not follow each jump.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// The part of a new sample in the present rate.
+const FRESH: f64 = 0.3;
+/// An entry in progress for so long is worth a word.
+const LONG: Duration = Duration::from_secs(60);
+/// The same while the job moves at less than this share of its mean rate.
+const LONG_IN_A_STALL: Duration = Duration::from_secs(5);
+const STALL: f64 = 0.1;
+
+/// What a run of the engine is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The job itself.
+    Job(Verb),
+    /// What a copy has written is read back.
+    ReadingBack,
+}
+
+/// One look at a job.
+#[derive(Debug, Clone)]
+pub(super) struct Figures {
+    /// What the job does now, such as `copying`.
+    pub doing: &'static str,
+    /// Whether all that follows is about the whole of it, not about a step at its end.
+    pub is_main: bool,
+    pub done: Amount,
+    pub total: Total,
+    pub estimate: Option<Estimate>,
+    pub rate_now: u64,
+    pub rate_mean: u64,
+    /// How much of the bytes did not have to move.
+    pub unchanged: u64,
+    pub errors: u64,
+    pub retries: u64,
+    pub elapsed: Duration,
+    pub limit: Option<Limit>,
+    /// The entry in progress that stands out by its age.
+    pub oldest: Option<(Vec<u8>, Duration)>,
+}
+
+/// Follows one run of the engine.
+pub(super) struct Follower {
+    part: Part,
+    counters: Arc<Counters>,
+    begun: Instant,
+    sampled: Option<Instant>,
+    last: Done,
+    estimator: Estimator,
+    rate: f64,
+    doing: &'static str,
+}
+
+impl Follower {
+    pub fn new(part: Part, counters: Arc<Counters>) -> Self {
+        let doing = match part {
+            Part::ReadingBack => "reading back",
+            Part::Job(Verb::Sum) => "hashing",
+            Part::Job(Verb::Verify) => "comparing",
+            Part::Job(Verb::Copy | Verb::Sync) => "scanning",
+        };
+        Self {
+            part,
+            counters,
+            begun: Instant::now(),
+            sampled: None,
+            last: Done::default(),
+            estimator: Estimator::default(),
+            rate: 0.0,
+            doing,
+        }
+    }
+
+    pub fn part(&self) -> Part {
+        self.part
+    }
+
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Takes a sample if the last one is old enough.
+    pub fn sample(&mut self) {
+        let now = Instant::now();
+        if self.sampled.is_some_and(|then| now - then < SAMPLE_EVERY) {
+            return;
+        }
+        let done = self.done();
+        let passed = self.sampled.map_or_else(|| done.at_s, |_| done.at_s - self.last.at_s);
+        let moved = done.moved.saturating_sub(self.last.moved);
+        if let Part::Job(Verb::Copy | Verb::Sync) = self.part {
+            self.doing = self.fills(moved, done.entries.saturating_sub(self.last.entries));
+        }
+        let rate = moved as f64 / passed.max(0.001);
+        let fresh = if self.sampled.is_some() { FRESH } else { 1.0 };
+        self.rate += (rate - self.rate) * fresh;
+        (self.sampled, self.last) = (Some(now), done);
+        self.estimator.sample(done);
+    }
+
+    /// What a job that fills a tree has done since the last sample.
+    fn fills(&self, moved: u64, entries: u64) -> &'static str {
+        let get = |counter| self.counters.get(counter);
+        match (moved > 0, get(Counter::BytesCompared) > 0, entries > 0) {
+            (true, true, _) if get(Counter::BytesCopied) + get(Counter::BytesShared) == 0 => {
+                "comparing"
+            }
+            (true, ..) => "copying",
+            (false, _, true) => "scanning",
+            (false, _, false) => self.doing,
+        }
+    }
+
+    fn done(&self) -> Done {
+        let get = |counter| self.counters.get(counter);
+        let sum = |all: &[Counter]| all.iter().map(|counter| get(*counter)).sum::<u64>();
+        let (entries, moved, still) = match self.part {
+            Part::Job(Verb::Copy | Verb::Sync) => {
+                let moved = [Counter::BytesCopied, Counter::BytesShared, Counter::BytesKept];
+                let still = [Counter::BytesSkipped, Counter::BytesUnchanged];
+                (get(Counter::EntriesFound), sum(&moved), sum(&still))
+            }
+            Part::Job(Verb::Sum) => (get(Counter::EntriesFound), get(Counter::BytesHashed), 0),
+            Part::Job(Verb::Verify) | Part::ReadingBack => {
+                (get(Counter::EntriesCompared), get(Counter::BytesCompared), 0)
+            }
+        };
+        let at_s = self.begun.elapsed().as_secs_f64();
+        Done { at_s, entries, bytes: moved + still, moved }
+    }
+
+    /// How the job stands.
+    pub fn figures(&mut self, elapsed: Duration, limit: Option<Limit>) -> Figures {
+        let get = |counter| self.counters.get(counter);
+        let outlook = self.counters.outlook();
+        let done = self.done();
+        let stage = outlook.stage();
+        let is_main = stage == Stage::Transfer;
+        let found = Amount {
+            entries: get(Counter::EntriesFound).max(done.entries),
+            bytes: get(Counter::BytesFound).max(done.bytes),
+        };
+        let settled = Amount { entries: done.entries, bytes: done.bytes };
+        let (doing, done_now, total) = match (self.part, stage) {
+            (Part::ReadingBack, _) | (_, Stage::Transfer) => {
+                (self.doing, settled, known(outlook.total(), found))
+            }
+            (_, stage) => {
+                let count = |entries| Amount { entries, bytes: 0 };
+                let done = count(match stage {
+                    Stage::Link => get(Counter::HardLinksCreated),
+                    Stage::Delete => get(Counter::EntriesDeleted),
+                    Stage::Rename => get(Counter::EntriesRenamed),
+                    _ => 0,
+                });
+                (name(stage), done, Total::Unknown)
+            }
+        };
+        let rate_mean = done.moved as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
+        let estimate = match total {
+            Total::About(total) if is_main || self.part == Part::ReadingBack => {
+                Some(self.estimator.estimate(total.entries, total.bytes))
+            }
+            _ => None,
+        };
+        let long = if self.rate < rate_mean * STALL { LONG_IN_A_STALL } else { LONG };
+        Figures {
+            doing,
+            is_main: is_main || self.part == Part::ReadingBack,
+            done: done_now,
+            total,
+            estimate,
+            rate_now: self.rate as u64,
+            rate_mean: rate_mean as u64,
+            unchanged: get(Counter::BytesSkipped) + get(Counter::BytesUnchanged),
+            errors: get(Counter::Errors),
+            retries: get(Counter::Retries),
+            elapsed,
+            limit,
+            oldest: outlook.oldest().filter(|(_, age)| *age >= long),
+        }
+    }
+}
+
+/// The total as far as it can be true: a tree in which more was found is larger than it was.
+fn known(total: Total, found: Amount) -> Total {
+    match total {
+        Total::About(total) if total.entries >= found.entries && total.bytes >= found.bytes => {
+            Total::About(total)
+        }
+        Total::About(at_least) | Total::AtLeast(at_least) => Total::AtLeast(Amount {
+            entries: at_least.entries.max(found.entries),
+            bytes: at_least.bytes.max(found.bytes),
+        }),
+        Total::Unknown => Total::AtLeast(found),
+    }
+}
+
+fn name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Transfer => "copying",
+        Stage::Rename => "renaming",
+        Stage::Link => "linking",
+        Stage::Delete => "deleting",
+        Stage::Seal => "sealing directories",
+        Stage::Record => "recording",
+        Stage::Flush => "flushing",
+    }
+}

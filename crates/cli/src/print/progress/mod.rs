@@ -1,0 +1,214 @@
+//! Progress for eyes: two lines on a terminal, a plain line now and then without one.
+use dmover_model::{Limit, Verb};
+use dmover_observe::{Amount, Counter, Counters, Total};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+mod figures;
+mod layout;
+mod title;
+
+use self::figures::{Figures, Follower, Part};
+use self::layout::Form;
+use self::title::Title;
+use super::Sizes;
+use crate::args::{OutputArgs, ProgressArg};
+
+/// How often lines on a terminal are drawn anew.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+
+/// Shows how far a job is, until it is ended.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    follower: Mutex<Follower>,
+    form: Form,
+    started: Instant,
+    json: bool,
+    ended: AtomicBool,
+    limit: Mutex<Option<Limit>>,
+    title: Option<Title>,
+}
+
+impl Progress {
+    /// Starts to show progress as the arguments want it.
+    pub fn start(
+        args: &OutputArgs,
+        verb: Verb,
+        sizes: Sizes,
+        counters: Arc<Counters>,
+    ) -> Arc<Self> {
+        let terminal = dmover_sys::process::stderr_is_terminal()
+            && crate::config::environment("TERM").is_none_or(|term| term != "dumb");
+        let wanted = match args.progress {
+            ProgressArg::Auto | ProgressArg::Json => args.quiet == 0,
+            ProgressArg::Always => true,
+            ProgressArg::Never => false,
+        };
+        let draws = wanted && terminal && args.progress != ProgressArg::Json;
+        let target = if draws {
+            ProgressDrawTarget::stderr_with_hz(10)
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("{msg}") {
+            bar.set_style(style);
+        }
+        let progress = Arc::new(Self {
+            bar,
+            follower: Mutex::new(Follower::new(Part::Job(verb), counters)),
+            form: Form { sizes, is_utf8: crate::config::speaks_utf8() },
+            started: Instant::now(),
+            json: args.progress == ProgressArg::Json,
+            ended: AtomicBool::new(false),
+            limit: Mutex::default(),
+            title: draws.then(Title::begin),
+        });
+        let every = if draws { DRAW_EVERY } else { Duration::from_millis(args.stats) };
+        let shown = Arc::clone(&progress);
+        // A thread that cannot be had costs only the progress.
+        let _ = std::thread::Builder::new().name("progress".into()).spawn(move || {
+            let every = Some(every).filter(|every| wanted && !every.is_zero());
+            shown.run(draws, every);
+        });
+        progress
+    }
+
+    /// Follows the job, and draws or prints every so often.
+    fn run(&self, draws: bool, every: Option<Duration>) {
+        let mut next = every;
+        while !self.ended.load(Ordering::Relaxed) {
+            std::thread::sleep(every.unwrap_or(DRAW_EVERY).min(DRAW_EVERY));
+            self.follower().sample();
+            if draws {
+                self.draw();
+            } else if let (Some(then), Some(every)) = (next, every)
+                && self.started.elapsed() >= then
+            {
+                next = Some(then + every);
+                self.status_line();
+            }
+        }
+    }
+
+    fn draw(&self) {
+        let columns = console::Term::stderr().size_checked().map_or(80, |(_, columns)| columns);
+        let figures = self.figures();
+        self.bar.set_message(self.form.lines(&figures, usize::from(columns)));
+        if let Some(title) = &self.title {
+            title.show(&figures);
+        }
+    }
+
+    fn figures(&self) -> Figures {
+        self.follower().figures(self.started.elapsed(), self.limit())
+    }
+
+    /// One line that says how things stand, also on SIGUSR1.
+    pub fn status_line(&self) {
+        if self.ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let figures = self.figures();
+        if self.json {
+            self.say(&self.json_line(&figures));
+        } else {
+            self.say(&format!("dmover: {}", self.form.line(&figures)));
+        }
+    }
+
+    /// The same job is done once more, with counters of its own.
+    pub fn again(&self, counters: Arc<Counters>) {
+        let mut follower = self.follower();
+        *follower = Follower::new(follower.part(), counters);
+    }
+
+    /// What was written is read back now.
+    pub fn reading_back(&self, counters: Arc<Counters>) {
+        let mut follower = self.follower();
+        let get = |counter| follower.counters().get(counter);
+        let bytes = get(Counter::BytesCopied) + get(Counter::BytesShared);
+        let entries = [
+            Counter::FilesCopied,
+            Counter::DirectoriesCreated,
+            Counter::SymlinksCopied,
+            Counter::SpecialsCopied,
+            Counter::HardLinksCreated,
+        ];
+        let entries = entries.into_iter().map(get).sum();
+        counters.outlook().expect(Total::About(Amount { entries, bytes }));
+        *follower = Follower::new(Part::ReadingBack, counters);
+    }
+
+    fn follower(&self) -> MutexGuard<'_, Follower> {
+        self.follower.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What keeps the job from being faster now.
+    pub fn note_limit(&self, limit: &Limit) {
+        *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit.clone());
+    }
+
+    fn limit(&self) -> Option<Limit> {
+        self.limit.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Prints a line on standard error beside the progress.
+    pub fn say(&self, text: &str) {
+        self.bar.suspend(|| super::say(text));
+    }
+
+    /// No more progress.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.bar.finish_and_clear();
+        if let Some(title) = &self.title {
+            title.end();
+        }
+    }
+
+    fn json_line(&self, figures: &Figures) -> String {
+        let (counters, part) = {
+            let follower = self.follower();
+            (Arc::clone(follower.counters()), follower.part())
+        };
+        let mut object = serde_json::Map::new();
+        let mut put = |name: &str, value: Value| _ = object.insert(name.into(), value);
+        put("type", "status".into());
+        put("schema", super::json::SCHEMA.into());
+        put("time", jiff::Timestamp::now().to_string().into());
+        put("phase", if part == Part::ReadingBack { "read_back" } else { "job" }.into());
+        put("stage", counters.outlook().stage().word().into());
+        put("elapsed_s", self.started.elapsed().as_secs_f64().into());
+        let (known, total) = match counters.outlook().total() {
+            Total::Unknown => ("unknown", None),
+            Total::AtLeast(total) => ("at_least", Some(total)),
+            Total::About(total) => ("about", Some(total)),
+        };
+        put("total", known.into());
+        if let Some(total) = total {
+            put("entries_total", total.entries.into());
+            put("bytes_total", total.bytes.into());
+        }
+        if let Some(estimate) = &figures.estimate {
+            put("percent", (estimate.fraction * 100.0).into());
+            put("eta_s", json!(estimate.left_s.map(|(low, high)| [low, high])));
+        }
+        put("rate_bytes_per_s", figures.rate_now.into());
+        if let Some((path, age)) = &figures.oldest {
+            let path = dmover_model::PathBytes(path.clone()).to_path();
+            let fields = super::json::path_fields(&path);
+            let age = [("age_s".to_owned(), age.as_secs_f64().into())];
+            put("oldest", Value::Object(fields.chain(age).collect()));
+        }
+        if let Some(limit) = &figures.limit {
+            put("limit", super::json::limit_value(limit));
+        }
+        let counts = counters.snapshot();
+        object.extend(counts.iter().map(|(c, value)| (c.name().to_owned(), value.into())));
+        Value::Object(object).to_string()
+    }
+}

@@ -1,0 +1,52 @@
+//! The percentage in the title of a terminal's window, for those who look at something else meanwhile.
+//!
+//! Control sequences of xterm: `OSC 2` sets the title, `CSI 22 t` and `CSI 23 t` keep the old one and bring it back.
+//! <https://invisible-island.net/xterm/ctlseqs/ctlseqs.html>
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+use super::figures::Figures;
+
+const KEEP: &str = "\x1b[22;2t";
+const RESTORE: &str = "\x1b[23;2t";
+
+/// The title while a job runs.
+pub(super) struct Title {
+    /// What it is now, empty at first; `None`: no longer to be changed.
+    shown: Mutex<Option<String>>,
+}
+
+impl Title {
+    pub fn begin() -> Self {
+        // The console of Linux has no title, and would print what it does not know.
+        let term = crate::config::environment("TERM").unwrap_or_default();
+        let is_understood = !term.is_empty() && term != "linux";
+        Self { shown: Mutex::new(is_understood.then(String::new)) }
+    }
+
+    /// Shows the figures, if the title would be another one.
+    pub fn show(&self, figures: &Figures) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(estimate), Some(shown)) = (figures.estimate, shown.as_mut()) else { return };
+        let percent = ((estimate.fraction * 100.0) as u64).min(99);
+        let title = format!("{percent} % {} - dmover", figures.doing);
+        if *shown != title {
+            let keep = if shown.is_empty() { KEEP } else { "" };
+            put(&format!("{keep}\x1b]2;{title}\x07"));
+            *shown = title;
+        }
+    }
+
+    /// Brings back the title that there was. It is not changed again.
+    pub fn end(&self) {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if shown.is_some_and(|title| !title.is_empty()) {
+            put(RESTORE);
+        }
+    }
+}
+
+/// In one write(2), so that it does not get between the parts of another sequence.
+fn put(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}

@@ -1,0 +1,274 @@
+//! A count of the source that runs ahead of the job, so that its progress has a total.
+//!
+//! One thread of the lowest priority reads directories and asks for sizes. It may use so little processor time
+//! that the job does not become slower by more than about three percent, whatever the file system; where that is
+//! not enough to be ahead, the total stays unknown. It holds one descriptor and one buffer of names for each level, so
+//! memory follows the depth of the tree.
+use dmover_model::{EntryKind, FollowLinks};
+use dmover_observe::{Amount, Counter, Counters, Total};
+use dmover_plan::filter::Filter;
+use dmover_sys::directory::{DirectoryReader, TypeHint};
+use dmover_sys::stat::{FileType, Stat};
+use dmover_sys::{Errno, OwnedFd, path, process, stat};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::context::Engine;
+use crate::driver::{Job, JobList};
+use crate::mounts::MountTable;
+use crate::root::Root;
+use crate::state::{JobPhase, JobStatus};
+
+/// A job that ends sooner needs no total.
+const AFTER: Duration = Duration::from_millis(500);
+/// The share of all processors that the count may use.
+const SHARE: f64 = 0.03;
+/// Entries between two looks at the clock.
+const STRIDE: u64 = 64;
+/// A look at an entry that takes longer asks a server.
+const SLOW_STAT_US: f64 = 50.0;
+/// One in so many entries is asked for its size there.
+const SAMPLE: u64 = 16;
+/// Levels that are entered. What is deeper is not counted, and the total is a lower bound.
+const DEPTH_MAX: usize = 128;
+
+/// A count that runs; it ends with this.
+pub(crate) struct Precount(Arc<AtomicBool>);
+
+impl Drop for Precount {
+    fn drop(&mut self) {
+        // The thread may hang in a system call, so nobody waits for it.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Begins to count what the job is about, unless that is known or cannot be counted.
+pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Option<Precount> {
+    let outlook = job.counters.outlook();
+    outlook.expect(Total::Unknown);
+    let whole = matches!(job.list, JobList::None);
+    if !whole || job.spec.selection.follow != FollowLinks::Never || engine.is_resumed {
+        return None;
+    }
+    if let Some(amount) = last.and_then(found_by) {
+        outlook.expect(Total::About(amount));
+        return None;
+    }
+    let roots: Vec<Arc<Root>> =
+        engine.roots.ids().map(|id| engine.root(id).ok()).collect::<Option<_>>()?;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let mut count = Count {
+        filter: Filter::new(&job.spec.selection).ok()?,
+        one_file_system: job.spec.selection.one_file_system,
+        mounts: MountTable::default(),
+        counters: Arc::downgrade(&job.counters),
+        stopped: Arc::clone(&stopped),
+        begun: Instant::now(),
+        processors: process::available_processors() as f64,
+        found: Amount::default(),
+        is_partial: false,
+        readers: Vec::new(),
+        depth: 0,
+        seen: 0,
+        stat_us: 0.0,
+    };
+    // A thread that cannot be had costs only the total.
+    let thread = std::thread::Builder::new().name("count".into()).spawn(move || count.run(&roots));
+    thread.ok().map(|_| Precount(stopped))
+}
+
+/// What the last run of the job found, if it saw the whole tree.
+fn found_by(last: &JobStatus) -> Option<Amount> {
+    let get = |counter: Counter| last.counters.get(counter.name()).copied().unwrap_or(0);
+    let amount = Amount { entries: get(Counter::EntriesFound), bytes: get(Counter::BytesFound) };
+    let saw_all = last.phase == JobPhase::Finished && !last.resumed;
+    (saw_all && amount.entries > 0).then_some(amount)
+}
+
+/// Why a count ends early.
+enum End {
+    /// The job has ended.
+    Stopped,
+    /// A directory cannot be read; the job will say so.
+    Unreadable,
+}
+
+impl From<Errno> for End {
+    fn from(_: Errno) -> Self {
+        Self::Unreadable
+    }
+}
+
+struct Count {
+    filter: Filter,
+    one_file_system: bool,
+    mounts: MountTable,
+    counters: Weak<Counters>,
+    stopped: Arc<AtomicBool>,
+    begun: Instant,
+    processors: f64,
+    found: Amount,
+    /// Something was too deep to be entered.
+    is_partial: bool,
+    readers: Vec<DirectoryReader>,
+    depth: usize,
+    seen: u64,
+    /// How long a look at one entry takes, lately.
+    stat_us: f64,
+}
+
+impl Count {
+    fn run(&mut self, roots: &[Arc<Root>]) {
+        process::yield_to_others();
+        if self.wait(AFTER).is_err() {
+            return;
+        }
+        for root in roots {
+            if matches!(self.root(root), Err(End::Stopped)) {
+                return;
+            }
+        }
+        if !self.is_partial {
+            self.tell(Total::About(self.found));
+        }
+    }
+
+    fn root(&mut self, root: &Root) -> Result<(), End> {
+        let parent = &root.source.parent;
+        match &root.source.name {
+            Some(name) if !root.is_directory => {
+                let found = stat::stat_at(parent, name.as_bytes(), false)?;
+                self.found.entries += 1;
+                self.found.bytes += content(&found);
+                Ok(())
+            }
+            _ => {
+                let fd = path::open_directory_at(parent, b".")?;
+                self.found.entries += 1;
+                let device = stat::stat_fd(&fd)?.device;
+                self.directory(&fd, device, &mut Vec::new())
+            }
+        }
+    }
+
+    fn directory(&mut self, fd: &OwnedFd, device: u64, path: &mut Vec<u8>) -> Result<(), End> {
+        let mut reader = self.readers.pop().unwrap_or_default();
+        self.depth += 1;
+        let length = path.len();
+        let result = reader.read(fd, |name, hint| {
+            if length > 0 {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
+            let result = self.entry((fd, device), name, hint, path);
+            path.truncate(length);
+            match result {
+                Ok(()) | Err(End::Unreadable) => Ok(true),
+                Err(End::Stopped) => Err(End::Stopped),
+            }
+        });
+        self.depth -= 1;
+        self.readers.push(reader);
+        result.map(drop)
+    }
+
+    fn entry(
+        &mut self,
+        (parent, device): (&OwnedFd, u64),
+        name: &[u8],
+        hint: TypeHint,
+        path: &mut Vec<u8>,
+    ) -> Result<(), End> {
+        self.turn()?;
+        let is_directory = hint == TypeHint::Directory;
+        if hint != TypeHint::Unknown && !self.filter.admits_name(path, is_directory) {
+            return Ok(());
+        }
+        if is_directory {
+            self.found.entries += 1;
+            return self.enter(parent, device, name, path);
+        }
+        // A look costs a round trip on a file system of the network: a sample has to do there.
+        let every = if self.stat_us > SLOW_STAT_US { SAMPLE } else { 1 };
+        let has_bounds = !self.filter.admits_all();
+        if hint == TypeHint::Other || (every > 1 && !has_bounds && self.seen % every != 0) {
+            self.found.entries += 1;
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let found = stat::stat_at(parent, name, false)?;
+        self.stat_us += (begun.elapsed().as_secs_f64() * 1e6 - self.stat_us) / 64.0;
+        let metadata = self.mounts.metadata(&found);
+        if !self.filter.admits(path, &metadata) {
+            return Ok(());
+        }
+        self.found.entries += 1;
+        if metadata.kind == EntryKind::Directory {
+            return self.enter(parent, device, name, path);
+        }
+        let weight = if has_bounds { 1 } else { every };
+        self.found.bytes += content(&found) * weight;
+        Ok(())
+    }
+
+    fn enter(
+        &mut self,
+        parent: &OwnedFd,
+        device: u64,
+        name: &[u8],
+        path: &mut Vec<u8>,
+    ) -> Result<(), End> {
+        if self.depth >= DEPTH_MAX {
+            self.is_partial = true;
+            return Ok(());
+        }
+        let fd = path::open_directory_at(parent, name)?;
+        let own = stat::stat_fd(&fd)?.device;
+        if own != device {
+            let system = stat::file_system(&fd)?;
+            if self.one_file_system || stat::is_pseudo(stat::file_system_name(system.magic)) {
+                return Ok(());
+            }
+        }
+        self.directory(&fd, own, path)
+    }
+
+    /// Called for each entry: keeps to the share, and tells now and then how much there is.
+    fn turn(&mut self) -> Result<(), End> {
+        self.seen += 1;
+        if self.seen % STRIDE != 0 {
+            return Ok(());
+        }
+        self.tell(Total::AtLeast(self.found));
+        let allowed = self.begun.elapsed().as_secs_f64() * self.processors * SHARE;
+        let ahead = (process::thread_seconds() - allowed) / (self.processors * SHARE);
+        self.wait(Duration::from_secs_f64(ahead.max(0.0)))
+    }
+
+    fn wait(&self, time: Duration) -> Result<(), End> {
+        let until = Instant::now() + time;
+        loop {
+            if self.stopped.load(Ordering::Relaxed) {
+                return Err(End::Stopped);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+
+    fn tell(&self, total: Total) {
+        if let Some(counters) = self.counters.upgrade() {
+            counters.outlook().expect(total);
+        }
+    }
+}
+
+/// Bytes of content that an entry stands for. A file with several names is met at each of them.
+fn content(found: &Stat) -> u64 {
+    let is_file = found.file_type() == FileType::RegularFile;
+    if is_file { found.size / found.links.max(1) } else { 0 }
+}

@@ -1,0 +1,194 @@
+//! How far a job is: what it is doing, how much there is to do, and which entries are in progress.
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// What a job does at present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// Reads directories and copies, compares or hashes what is in them.
+    Transfer,
+    /// Repeats renames of the source at the destination.
+    Rename,
+    /// Makes further names of files with several hard links.
+    Link,
+    /// Deletes what only the destination has.
+    Delete,
+    /// Sets times and modes of directories whose content is complete.
+    Seal,
+    /// Writes the catalog that the next pass reads.
+    Record,
+    /// Waits until the file systems have everything on storage.
+    Flush,
+}
+
+impl Stage {
+    const ALL: [Self; 7] = [
+        Self::Transfer,
+        Self::Rename,
+        Self::Link,
+        Self::Delete,
+        Self::Seal,
+        Self::Record,
+        Self::Flush,
+    ];
+
+    /// The word for scripts.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Transfer => "transfer",
+            Self::Rename => "rename",
+            Self::Link => "link",
+            Self::Delete => "delete",
+            Self::Seal => "seal",
+            Self::Record => "record",
+            Self::Flush => "flush",
+        }
+    }
+}
+
+/// Entries and bytes of content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Amount {
+    /// Entries of any type.
+    pub entries: u64,
+    /// Bytes of content of regular files.
+    pub bytes: u64,
+}
+
+/// How much there is to do, and how that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Total {
+    /// Only what was found so far is known.
+    #[default]
+    Unknown,
+    /// A count runs ahead and has found this much so far.
+    AtLeast(Amount),
+    /// The whole tree: a count, or what the last run found.
+    About(Amount),
+}
+
+/// How far a job is. Written by the job, read by those who show it.
+#[derive(Debug)]
+pub struct Outlook {
+    stage: AtomicU8,
+    total: Mutex<Total>,
+    slots: Mutex<Vec<Weak<Slot>>>,
+    begun: Instant,
+}
+
+impl Default for Outlook {
+    fn default() -> Self {
+        Self {
+            stage: AtomicU8::new(Stage::Transfer as u8),
+            total: Mutex::default(),
+            slots: Mutex::default(),
+            begun: Instant::now(),
+        }
+    }
+}
+
+impl Outlook {
+    /// Sets what the job does now.
+    pub fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// What the job does now.
+    pub fn stage(&self) -> Stage {
+        let stage = usize::from(self.stage.load(Ordering::Relaxed));
+        Stage::ALL[stage.min(Stage::ALL.len() - 1)]
+    }
+
+    /// Sets how much there is to do.
+    pub fn expect(&self, total: Total) {
+        *lock(&self.total) = total;
+    }
+
+    /// How much there is to do.
+    pub fn total(&self) -> Total {
+        *lock(&self.total)
+    }
+
+    /// A place where one thread notes the entry that it works on. It is forgotten when it is dropped.
+    pub fn slot(&self) -> Arc<Slot> {
+        let slot = Arc::new(Slot {
+            since_us: AtomicU64::new(IDLE),
+            path: Mutex::default(),
+            epoch: self.begun,
+        });
+        let mut slots = lock(&self.slots);
+        slots.retain(|slot| slot.strong_count() > 0);
+        slots.push(Arc::downgrade(&slot));
+        slot
+    }
+
+    /// The entry that has been in progress for the longest time, and that time.
+    pub fn oldest(&self) -> Option<(Vec<u8>, Duration)> {
+        let slots: Vec<Arc<Slot>> = lock(&self.slots).iter().filter_map(Weak::upgrade).collect();
+        let since = |slot: &Arc<Slot>| slot.since_us.load(Ordering::Relaxed);
+        let slot = slots.iter().min_by_key(|slot| since(slot))?;
+        let since = Some(since(slot)).filter(|since| *since != IDLE)?;
+        let age = self.begun.elapsed().saturating_sub(Duration::from_micros(since));
+        Some((lock(&slot.path).clone(), age))
+    }
+}
+
+const IDLE: u64 = u64::MAX;
+
+/// The entry that one thread works on.
+#[derive(Debug)]
+pub struct Slot {
+    /// When it began, since the start of the job.
+    since_us: AtomicU64,
+    path: Mutex<Vec<u8>>,
+    epoch: Instant,
+}
+
+impl Slot {
+    /// The thread begins an entry. The path comes in parts, so that none has to be built where nobody reads it.
+    pub fn begin(&self, at: Instant, parts: [&[u8]; 3]) {
+        let mut path = lock(&self.path);
+        path.clear();
+        for part in parts {
+            if !(part.is_empty() || path.is_empty() || path.ends_with(b"/")) {
+                path.push(b'/');
+            }
+            path.extend_from_slice(part);
+        }
+        drop(path);
+        let since = at.saturating_duration_since(self.epoch).as_micros() as u64;
+        self.since_us.store(since, Ordering::Relaxed);
+    }
+
+    /// The thread has ended its entry.
+    pub fn end(&self) {
+        self.since_us.store(IDLE, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_entry_is_the_one_that_began_first() {
+        let outlook = Outlook::default();
+        assert_eq!(outlook.oldest(), None);
+        let (first, second) = (outlook.slot(), outlook.slot());
+        assert_eq!(outlook.oldest(), None, "nobody works");
+        let now = Instant::now();
+        second.begin(now, [b"/src", b"", b"b"]);
+        first.begin(now + Duration::from_secs(1), [b"/src", b"d", b"a"]);
+        assert_eq!(outlook.oldest().map(|(path, _)| path), Some(b"/src/b".to_vec()));
+        second.end();
+        assert_eq!(outlook.oldest().map(|(path, _)| path), Some(b"/src/d/a".to_vec()));
+        drop(first);
+        assert_eq!(outlook.oldest(), None);
+    }
+}

@@ -1,0 +1,254 @@
+//! How much of a job is done, and how long the rest takes.
+//!
+//! The cost of a job has two parts: one for each entry and one for each byte that moves. Both are estimated from
+//! what the job itself took in the last samples. So small files that come first do not mislead about large ones that
+//! follow, once the job has seen some of both, and a job that is limited by `--bwlimit` counts bytes alone.
+
+/// Until a job has shown what its entries cost, one costs as much as this many bytes: a file of 64 KiB takes about
+/// as long as its entry on disks, on servers and in memory alike.
+const ENTRY_BYTES: f64 = (64 << 10) as f64;
+/// How strongly the estimate clings to that, relative to what was seen.
+const CLING: f64 = 0.01;
+/// No estimate before the job has run for so long.
+const SETTLE_S: f64 = 10.0;
+/// After this time a sample counts half.
+const HALF_LIFE_S: f64 = 120.0;
+/// What is called recent.
+const RECENT_S: f64 = 20.0;
+/// An estimate is never narrower than this, to either side.
+const SPREAD_MIN: f64 = 0.1;
+
+/// What a job has done at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Done {
+    /// Seconds since the job began.
+    pub at_s: f64,
+    /// Entries that were dealt with.
+    pub entries: u64,
+    /// Bytes of content of these entries, whether they had to move or not.
+    pub bytes: u64,
+    /// Bytes among them that were copied, compared or hashed.
+    pub moved: u64,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// The share of the whole work that is done, from 0 to 1.
+    pub fraction: f64,
+    /// The seconds that are left: at least and at most, as far as can be told.
+    pub left_s: Option<(f64, f64)>,
+}
+
+/// Learns from samples what the work costs.
+#[derive(Debug, Default)]
+pub struct Estimator {
+    last: Done,
+    /// Sums over all samples, older ones counting less.
+    all: Sums,
+    /// The same over the last seconds.
+    recent: Sums,
+    /// The estimate never goes back.
+    shown: f64,
+}
+
+/// Sums of products of entries (x), bytes (y) and seconds (t), each sample being one observation.
+#[derive(Debug, Default, Clone, Copy)]
+struct Sums {
+    xx: f64,
+    xy: f64,
+    yy: f64,
+    xt: f64,
+    yt: f64,
+    x: f64,
+    y: f64,
+    t: f64,
+}
+
+impl Sums {
+    fn fade(&mut self, factor: f64) {
+        for sum in [
+            &mut self.xx,
+            &mut self.xy,
+            &mut self.yy,
+            &mut self.xt,
+            &mut self.yt,
+            &mut self.x,
+            &mut self.y,
+            &mut self.t,
+        ] {
+            *sum *= factor;
+        }
+    }
+
+    fn add(&mut self, x: f64, y: f64, t: f64) {
+        self.xx += x * x;
+        self.xy += x * y;
+        self.yy += y * y;
+        self.xt += x * t;
+        self.yt += y * t;
+        self.x += x;
+        self.y += y;
+        self.t += t;
+    }
+
+    /// Seconds for one x and one y: least squares that keep both alike unless the samples say otherwise, and neither
+    /// below zero.
+    fn costs(&self) -> (f64, f64) {
+        let cling = CLING * (self.xx + self.yy);
+        let [a, b, c] = [self.xx + cling, self.xy - cling, self.yy + cling];
+        let determinant = a * c - b * b;
+        if determinant <= 0.0 {
+            return (1.0, 1.0);
+        }
+        let x = (self.xt * c - self.yt * b) / determinant;
+        let y = (self.yt * a - self.xt * b) / determinant;
+        if x < 0.0 {
+            (0.0, self.yt / self.yy.max(f64::MIN_POSITIVE))
+        } else if y < 0.0 {
+            (self.xt / self.xx.max(f64::MIN_POSITIVE), 0.0)
+        } else {
+            (x, y)
+        }
+    }
+
+    /// How much longer things took than these costs say.
+    fn slowness(&self, (x, y): (f64, f64)) -> Option<f64> {
+        let foretold = self.x * x + self.y * y;
+        (foretold > 0.0).then(|| self.t / foretold)
+    }
+}
+
+impl Estimator {
+    /// Takes a sample, about one a second. Samples of a job that starts over begin at zero again.
+    pub fn sample(&mut self, done: Done) {
+        let last = std::mem::replace(&mut self.last, done);
+        if done.at_s < last.at_s || done.entries < last.entries || done.moved < last.moved {
+            *self = Self { last: done, ..Self::default() };
+            return;
+        }
+        let t = done.at_s - last.at_s;
+        let x = (done.entries - last.entries) as f64 * ENTRY_BYTES;
+        let y = (done.moved - last.moved) as f64;
+        self.all.fade(0.5_f64.powf(t / HALF_LIFE_S));
+        self.recent.fade(0.5_f64.powf(t / RECENT_S));
+        self.all.add(x, y, t);
+        self.recent.add(x, y, t);
+    }
+
+    /// How far the job is, if this is all that there is to do: entries, and bytes of content.
+    pub fn estimate(&mut self, entries: u64, bytes: u64) -> Estimate {
+        let done = self.last;
+        // Of what is left as large a share has to move as of what is done.
+        let share = if done.bytes == 0 { 1.0 } else { done.moved as f64 / done.bytes as f64 };
+        let x_left = entries.saturating_sub(done.entries) as f64 * ENTRY_BYTES;
+        let y_left = bytes.saturating_sub(done.bytes) as f64 * share.min(1.0);
+        let costs = self.all.costs();
+        let work = |x: f64, y: f64| x * costs.0 + y * costs.1;
+        let was = work(done.entries as f64 * ENTRY_BYTES, done.moved as f64);
+        let left = work(x_left, y_left);
+        let fraction = if was + left > 0.0 { was / (was + left) } else { 0.0 };
+        self.shown = self.shown.max(fraction.clamp(0.0, 1.0));
+        let times = || {
+            let mean = self.all.slowness(costs)?;
+            let recent = self.recent.slowness(costs).unwrap_or(mean);
+            let [low, high] = [mean.min(recent), mean.max(recent)];
+            let middle = f64::midpoint(low, high);
+            let [low, high] =
+                [low.min(middle * (1.0 - SPREAD_MIN)), high.max(middle * (1.0 + SPREAD_MIN))];
+            Some((left * low, left * high)).filter(|(_, high)| high.is_finite())
+        };
+        let left_s = if done.at_s < SETTLE_S { None } else { times() };
+        Estimate { fraction: self.shown, left_s }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a job whose entries cost and whose bytes cost so many seconds, and answers the middle of the estimate
+    /// divided by the truth once so much of its time is over.
+    fn misjudgement(files: &[u64], entry_s: f64, byte_s: f64, when: f64) -> f64 {
+        let cost = |size: &u64| entry_s + *size as f64 * byte_s;
+        let whole: f64 = files.iter().map(cost).sum();
+        let bytes: u64 = files.iter().sum();
+        let (mut estimator, mut done, mut next) = (Estimator::default(), Done::default(), 1.0);
+        for size in files {
+            done.at_s += cost(size);
+            done.entries += 1;
+            done.bytes += size;
+            done.moved += size;
+            if done.at_s >= next {
+                estimator.sample(done);
+                next = done.at_s + 1.0;
+            }
+            if done.at_s >= whole * when {
+                break;
+            }
+        }
+        let estimate = estimator.estimate(files.len() as u64, bytes);
+        let (low, high) = estimate.left_s.expect("an estimate after a third");
+        f64::midpoint(low, high) / (whole - done.at_s)
+    }
+
+    /// Sizes that differ, in an order that means nothing.
+    fn sizes(count: u64, small: u64, large: u64, one_in: u64) -> Vec<u64> {
+        let mixed = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        (0..count).map(|n| if mixed(n) % one_in == 0 { large } else { small }).collect()
+    }
+
+    #[test]
+    fn a_third_of_a_job_tells_how_long_the_rest_takes() {
+        let alike = sizes(60_000, 4096, 4096, 2);
+        let mixed = sizes(30_000, 4096, 1 << 20, 10);
+        for (files, entry_s, byte_s) in [
+            (&alike, 5e-3, 0.0),
+            (&alike, 5e-3, 1e-8),
+            (&mixed, 1e-2, 1e-9),
+            (&mixed, 0.0, 1e-7),
+            (&mixed, 5e-3, 1e-7),
+        ] {
+            for when in [0.34, 0.5, 0.7, 0.9] {
+                let ratio = misjudgement(files, entry_s, byte_s, when);
+                assert!((0.8..1.25).contains(&ratio), "{entry_s} {byte_s} at {when}: {ratio}");
+            }
+        }
+    }
+
+    #[test]
+    fn small_files_first_do_not_mislead_once_both_kinds_were_seen() {
+        // A third of the time for small files with some large ones among them, then large ones alone.
+        let mut files = sizes(20_000, 4096, 1 << 20, 100);
+        files.extend(vec![1 << 20; 4_000]);
+        // By the byte alone, as under --bwlimit.
+        let ratio = misjudgement(&files, 0.0, 5e-8, 0.34);
+        assert!((0.75..1.25).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn what_need_not_move_is_not_waited_for() {
+        let mut estimator = Estimator::default();
+        // Of each ten bytes one has to move.
+        for second in 0..30_u64 {
+            let bytes = second * (1 << 30);
+            let done =
+                Done { at_s: second as f64, entries: second * 100, bytes, moved: bytes / 10 };
+            estimator.sample(done);
+        }
+        let estimate = estimator.estimate(5800, 58 << 30);
+        let (low, high) = estimate.left_s.expect("after 29 s");
+        assert!(low < 29.0 && 29.0 < high, "{low} to {high}");
+        assert!((0.45..0.55).contains(&estimate.fraction), "{estimate:?}");
+    }
+
+    #[test]
+    fn a_share_never_goes_back_and_an_estimate_waits() {
+        let mut estimator = Estimator::default();
+        estimator.sample(Done { at_s: 1.0, entries: 50, bytes: 0, moved: 0 });
+        let first = estimator.estimate(100, 0);
+        assert!(first.left_s.is_none(), "a second says nothing");
+        assert!((first.fraction - 0.5).abs() < 1e-9, "{first:?}");
+        assert!(estimator.estimate(1000, 0).fraction >= first.fraction);
+    }
+}
