@@ -46,7 +46,6 @@ impl Drop for Precount {
 /// Begins to count what the job is about, unless that is known or cannot be counted.
 pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Option<Precount> {
     let outlook = job.counters.outlook();
-    outlook.expect(Total::Unknown);
     let whole = matches!(job.list, JobList::None);
     if !whole || job.spec.selection.follow != FollowLinks::Never || engine.is_resumed {
         return None;
@@ -81,9 +80,17 @@ pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Opt
 /// What the last run of the job found, if it saw the whole tree.
 fn found_by(last: &JobStatus) -> Option<Amount> {
     let get = |counter: Counter| last.counters.get(counter.name()).copied().unwrap_or(0);
-    let amount = Amount { entries: get(Counter::EntriesFound), bytes: get(Counter::BytesFound) };
+    let bytes = [
+        Counter::BytesCopied,
+        Counter::BytesShared,
+        Counter::BytesKept,
+        Counter::BytesSkipped,
+        Counter::BytesUnchanged,
+    ];
+    let entries = get(Counter::EntriesFound);
+    let amount = Amount { entries, bytes: bytes.into_iter().map(get).sum() };
     let saw_all = last.phase == JobPhase::Finished && !last.resumed;
-    (saw_all && amount.entries > 0).then_some(amount)
+    (saw_all && entries > 0).then_some(amount)
 }
 
 /// Why a count ends early.

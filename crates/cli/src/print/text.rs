@@ -117,8 +117,8 @@ impl TextPrinter {
             Some(template) => expand(template, item),
             None => format!("{} {}\n", item.itemized, shown(&item.path)).into_bytes(),
         };
-        let mut out = std::io::stdout().lock();
-        if let Err(error) = out.write_all(&bytes) {
+        let written = self.progress.beside(|| std::io::stdout().lock().write_all(&bytes));
+        if let Err(error) = written {
             self.control.stop(super::output_failed(&error));
         }
     }

@@ -11,9 +11,11 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 const FRESH: f64 = 0.3;
 /// An entry in progress for so long is worth a word.
 const LONG: Duration = Duration::from_secs(60);
-/// The same while the job moves at less than this share of its mean rate.
+/// The same while nothing moves.
 const LONG_IN_A_STALL: Duration = Duration::from_secs(5);
-const STALL: f64 = 0.1;
+
+/// Bytes that a job has brought to the destination, or found there in a changed file.
+const COPIED: [Counter; 3] = [Counter::BytesCopied, Counter::BytesShared, Counter::BytesKept];
 
 /// What a run of the engine is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,11 @@ pub(super) struct Follower {
     counters: Arc<Counters>,
     begun: Instant,
     sampled: Option<Instant>,
+    /// When something was seen to move.
+    moved: Instant,
     last: Done,
+    /// Bytes that were copied at the last sample.
+    copied: u64,
     estimator: Estimator,
     rate: f64,
     doing: &'static str,
@@ -71,7 +77,9 @@ impl Follower {
             counters,
             begun: Instant::now(),
             sampled: None,
+            moved: Instant::now(),
             last: Done::default(),
+            copied: 0,
             estimator: Estimator::default(),
             rate: 0.0,
             doing,
@@ -98,6 +106,9 @@ impl Follower {
         if let Part::Job(Verb::Copy | Verb::Sync) = self.part {
             self.doing = self.fills(moved, done.entries.saturating_sub(self.last.entries));
         }
+        if moved > 0 || done.entries > self.last.entries {
+            self.moved = now;
+        }
         let rate = moved as f64 / passed.max(0.001);
         let fresh = if self.sampled.is_some() { FRESH } else { 1.0 };
         self.rate += (rate - self.rate) * fresh;
@@ -106,26 +117,30 @@ impl Follower {
     }
 
     /// What a job that fills a tree has done since the last sample.
-    fn fills(&self, moved: u64, entries: u64) -> &'static str {
-        let get = |counter| self.counters.get(counter);
-        match (moved > 0, get(Counter::BytesCompared) > 0, entries > 0) {
-            (true, true, _) if get(Counter::BytesCopied) + get(Counter::BytesShared) == 0 => {
-                "comparing"
-            }
+    fn fills(&mut self, moved: u64, entries: u64) -> &'static str {
+        let copied = self.sum(&COPIED);
+        let copies = copied > std::mem::replace(&mut self.copied, copied);
+        match (copies, moved > 0, entries > 0) {
             (true, ..) => "copying",
-            (false, _, true) => "scanning",
-            (false, _, false) => self.doing,
+            (false, true, _) => "comparing",
+            (false, false, true) => "scanning",
+            (false, false, false) => self.doing,
         }
+    }
+
+    fn sum(&self, all: &[Counter]) -> u64 {
+        all.iter().map(|counter| self.counters.get(*counter)).sum()
     }
 
     fn done(&self) -> Done {
         let get = |counter| self.counters.get(counter);
-        let sum = |all: &[Counter]| all.iter().map(|counter| get(*counter)).sum::<u64>();
         let (entries, moved, still) = match self.part {
             Part::Job(Verb::Copy | Verb::Sync) => {
-                let moved = [Counter::BytesCopied, Counter::BytesShared, Counter::BytesKept];
-                let still = [Counter::BytesSkipped, Counter::BytesUnchanged];
-                (get(Counter::EntriesFound), sum(&moved), sum(&still))
+                let compared = get(Counter::BytesCompared);
+                // What was compared and is equal counts as skipped a moment later.
+                let equal = get(Counter::BytesSkipped).saturating_sub(compared);
+                let still = equal + get(Counter::BytesUnchanged);
+                (get(Counter::EntriesFound), self.sum(&COPIED) + compared, still)
             }
             Part::Job(Verb::Sum) => (get(Counter::EntriesFound), get(Counter::BytesHashed), 0),
             Part::Job(Verb::Verify) | Part::ReadingBack => {
@@ -150,7 +165,7 @@ impl Follower {
         let settled = Amount { entries: done.entries, bytes: done.bytes };
         let (doing, done_now, total) = match (self.part, stage) {
             (Part::ReadingBack, _) | (_, Stage::Transfer) => {
-                (self.doing, settled, known(outlook.total(), found))
+                (self.doing, settled, known(outlook.total(), found, settled))
             }
             (_, stage) => {
                 let count = |entries| Amount { entries, bytes: 0 };
@@ -170,7 +185,8 @@ impl Follower {
             }
             _ => None,
         };
-        let long = if self.rate < rate_mean * STALL { LONG_IN_A_STALL } else { LONG };
+        let stalls = self.moved.elapsed() >= LONG_IN_A_STALL;
+        let long = if stalls { LONG_IN_A_STALL } else { LONG };
         Figures {
             doing,
             is_main: is_main || self.part == Part::ReadingBack,
@@ -189,11 +205,12 @@ impl Follower {
     }
 }
 
-/// The total as far as it can be true: a tree in which more was found is larger than it was.
-fn known(total: Total, found: Amount) -> Total {
+/// The total as far as it can be true: a tree in which more was found is larger than it was. (Bytes that were found
+/// count a file with several names at each of them, so they say nothing against a total.)
+fn known(total: Total, found: Amount, settled: Amount) -> Total {
     match total {
-        Total::About(total) if total.entries >= found.entries && total.bytes >= found.bytes => {
-            Total::About(total)
+        Total::About(total) if total.entries >= found.entries => {
+            Total::About(Amount { bytes: total.bytes.max(settled.bytes), ..total })
         }
         Total::About(at_least) | Total::AtLeast(at_least) => Total::AtLeast(Amount {
             entries: at_least.entries.max(found.entries),

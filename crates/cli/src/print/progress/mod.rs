@@ -1,7 +1,6 @@
 //! Progress for eyes: two lines on a terminal, a plain line now and then without one.
 use dmover_model::{Limit, Verb};
 use dmover_observe::{Amount, Counter, Counters, Total};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +8,12 @@ use std::time::{Duration, Instant};
 
 mod figures;
 mod layout;
+mod screen;
 mod title;
 
 use self::figures::{Figures, Follower, Part};
 use self::layout::Form;
+use self::screen::Screen;
 use self::title::Title;
 use super::Sizes;
 use crate::args::{OutputArgs, ProgressArg};
@@ -22,7 +23,7 @@ const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 /// Shows how far a job is, until it is ended.
 pub(crate) struct Progress {
-    bar: ProgressBar,
+    screen: Screen,
     follower: Mutex<Follower>,
     form: Form,
     started: Instant,
@@ -48,17 +49,8 @@ impl Progress {
             ProgressArg::Never => false,
         };
         let draws = wanted && terminal && args.progress != ProgressArg::Json;
-        let target = if draws {
-            ProgressDrawTarget::stderr_with_hz(10)
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let bar = ProgressBar::with_draw_target(None, target);
-        if let Ok(style) = ProgressStyle::with_template("{msg}") {
-            bar.set_style(style);
-        }
         let progress = Arc::new(Self {
-            bar,
+            screen: Screen::default(),
             follower: Mutex::new(Follower::new(Part::Job(verb), counters)),
             form: Form { sizes, is_utf8: crate::config::speaks_utf8() },
             started: Instant::now(),
@@ -97,7 +89,7 @@ impl Progress {
     fn draw(&self) {
         let columns = console::Term::stderr().size_checked().map_or(80, |(_, columns)| columns);
         let figures = self.figures();
-        self.bar.set_message(self.form.lines(&figures, usize::from(columns)));
+        self.screen.draw(&self.form.lines(&figures, usize::from(columns)));
         if let Some(title) = &self.title {
             title.show(&figures);
         }
@@ -158,13 +150,18 @@ impl Progress {
 
     /// Prints a line on standard error beside the progress.
     pub fn say(&self, text: &str) {
-        self.bar.suspend(|| super::say(text));
+        self.beside(|| super::say(text));
+    }
+
+    /// Does something that prints on the terminal.
+    pub fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.screen.beside(print)
     }
 
     /// No more progress.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
-        self.bar.finish_and_clear();
+        self.screen.end();
         if let Some(title) = &self.title {
             title.end();
         }

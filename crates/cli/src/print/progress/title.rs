@@ -2,10 +2,10 @@
 //!
 //! Control sequences of xterm: `OSC 2` sets the title, `CSI 22 t` and `CSI 23 t` keep the old one and bring it back.
 //! <https://invisible-island.net/xterm/ctlseqs/ctlseqs.html>
-use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
 use super::figures::Figures;
+use super::screen::put;
 
 const KEEP: &str = "\x1b[22;2t";
 const RESTORE: &str = "\x1b[23;2t";
@@ -44,9 +44,4 @@ impl Title {
             put(RESTORE);
         }
     }
-}
-
-/// In one write(2), so that it does not get between the parts of another sequence.
-fn put(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

@@ -1,0 +1,70 @@
+//! Lines at the bottom of a terminal that are drawn over again.
+//!
+//! Between two writes the cursor is at the beginning of the first of them. So a `^C` that the terminal shows, or a line
+//! that another process prints, covers a part of what is drawn anew a moment later, and never makes it scroll away.
+//! Control sequences: ECMA-48, `ED` (J) and `CUU` (A).
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+/// Clears from the cursor, at the beginning of its line, to the end of the screen.
+const CLEAR: &str = "\r\x1b[J";
+
+/// What is drawn on standard error.
+#[derive(Default)]
+pub(super) struct Screen(Mutex<State>);
+
+#[derive(Default, PartialEq, Eq)]
+enum State {
+    /// Nothing is on the screen.
+    #[default]
+    Clear,
+    Drawn,
+    /// Nothing is to be drawn any more.
+    Ended,
+}
+
+impl Screen {
+    /// Draws lines in the place of those that are there.
+    pub fn draw(&self, lines: &str) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *state == State::Ended {
+            return;
+        }
+        let mut text = String::from(CLEAR);
+        let mut below = 0;
+        for (number, line) in lines.lines().enumerate() {
+            if number > 0 {
+                text.push_str("\r\n");
+                below += 1;
+            }
+            text.push_str(line);
+        }
+        text.push('\r');
+        if below > 0 {
+            text.push_str(&format!("\x1b[{below}A"));
+        }
+        put(&text);
+        *state = State::Drawn;
+    }
+
+    /// Does something that prints. What was drawn comes back with the next drawing, below it.
+    pub fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *state == State::Drawn {
+            put(CLEAR);
+            *state = State::Clear;
+        }
+        print()
+    }
+
+    /// Clears what is drawn, for good.
+    pub fn end(&self) {
+        self.beside(|| ());
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State::Ended;
+    }
+}
+
+/// In one write(2): nothing gets between the parts. Standard error may be gone; that must not end a job.
+pub(super) fn put(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
