@@ -313,7 +313,7 @@ fn the_migration_guide_works_with_slurm() {
     for step in steps {
         let script = format!(
             "export PATH={root}/bin:$PATH OLD={root}/s NEW={root}/d SHARED={root}/shared \
-             BROKER={root}/broker; {}",
+             BROKER={root}/broker/join.json; {}",
             step.script
         );
         let mut shell = place.slurm.command("timeout");

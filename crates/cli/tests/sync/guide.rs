@@ -24,7 +24,7 @@ impl Reader {
         let root = bench.root().display();
         let head = format!(
             "export PATH={root}/bin:$PATH OLD={root}/old NEW={root}/new EVIDENCE={root}/evidence \
-             SHARED={root}/shared DMOVER_STATE_DIR={root}/state;"
+             SHARED={root}/shared DMOVER_STATE_DIR={root}/state BROKER={root}/state/broker/join.json;"
         );
         Self { bench, head, background: Vec::new() }
     }
@@ -39,7 +39,12 @@ impl Reader {
             Place::Shell => {
                 let code = step.code;
                 let run = format!("{head} code=0; {{ {script}\n}} 2>&1 || code=$?; ");
-                self.bench.sh(&format!("{run} test $code = {code} || {{ echo $code >&2; exit 1; }}"))
+                let check =
+                    format!("test $code = {code} || {{ echo exit code $code >&2; exit 1; }}");
+                let output = self.bench.sh(&format!("{run} {check}"));
+                let missing = step.missing_in(&output);
+                assert!(missing.is_empty(), "{script}\n{output}\nhas none of {missing:#?}");
+                output
             }
             Place::Background => {
                 let mut shell = Command::new("bash");
