@@ -64,10 +64,10 @@ pub fn steps(guide: &str) -> Vec<Step> {
             steps.last_mut().expect("a command before its output").quoted.push(line.to_owned());
         } else if let Some(place) = block.and_then(place) {
             begun.push_str(line.trim_start());
-            if !begun.ends_with('\\') {
-                steps.push(Step::new(place, &std::mem::take(&mut begun)));
-            } else {
+            if begun.ends_with('\\') {
                 begun.pop();
+            } else {
+                steps.push(Step::new(place, &std::mem::take(&mut begun)));
             }
         }
     }
