@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod disks;
+pub mod guide;
 
 use std::ffi::OsStr;
 use std::fs;

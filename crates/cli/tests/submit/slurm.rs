@@ -1,4 +1,5 @@
 //! Jobs of a real Slurm.
+use super::bench::guide::{self, steps};
 use dmover_testkit::cluster::{Cluster, Piece, Slurm, needs};
 use dmover_testkit::faultfs::Op;
 use dmover_testkit::skip;
@@ -292,4 +293,37 @@ fn a_third_of_the_time_that_a_large_file_needs_is_enough() {
     place.bench.assert_same("s", "faulty/d");
     let written = written();
     assert!((SIZE..=SIZE * 6 / 5).contains(&written), "{written} bytes of {SIZE}");
+}
+
+/// What `docs/migration-100tb.md` says of Slurm, as written there.
+#[test]
+fn the_migration_guide_works_with_slurm() {
+    const GUIDE: &str = include_str!("../../../../docs/migration-100tb.md");
+    let place = place!();
+    let root = place.bench.root().display();
+    place.bench.sh(&format!("mkdir bin d; ln -s {PROGRAM} bin/dmover"));
+    let mut broker = place.command();
+    broker.args(["broker", "--state=broker", "--until-eof", "--listen"]);
+    broker.arg(place.cluster.host("ctl").address().to_string());
+    let mut broker = broker.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    eventually("the broker's file", || place.bench.exists("broker/join.json"));
+    let steps = steps(GUIDE);
+    let steps: Vec<_> = steps.iter().filter(|step| step.place == guide::Place::Slurm).collect();
+    assert!(!steps.is_empty());
+    for step in steps {
+        let script = format!(
+            "export PATH={root}/bin:$PATH OLD={root}/s NEW={root}/d SHARED={root}/shared \
+             BROKER={root}/broker/join.json; {}",
+            step.script
+        );
+        let mut shell = place.slurm.command("timeout");
+        shell.args(["-k", "5", "100", "bash", "-euc", &script]).current_dir(place.bench.root());
+        let output = shell.env_remove("DMOVER_STATE_DIR").stdin(Stdio::null()).output().unwrap();
+        let code = output.status.code();
+        assert_eq!(code, Some(step.code), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    place.bench.assert_same("s", "d");
+    drop(broker.stdin.take());
+    assert!(broker.wait().unwrap().success());
+    eventually("the array to be gone", || place.slurm.ask(["squeue", "-h"]).unwrap().is_empty());
 }
