@@ -26,7 +26,8 @@ impl Plateau {
     pub fn words(&self, limit: &str) -> String {
         let Self { before, now, times } = self;
         format!(
-            "{now} movers do {times:.2} times what {before} did: more movers bring nothing; the limit is {limit}"
+            "{now} movers are {times:.2} times as fast as {before}: more movers do not help; the \
+            limit is {limit}"
         )
     }
 }
