@@ -151,6 +151,6 @@ mod tests {
     fn the_evidence_has_numbers() {
         let profile = Profile { source_data: 75, target_data: 25, ..Profile::default() };
         let said = Profile { processors_busy: Some(0.5), ..profile }.limit().evidence;
-        assert_eq!(said, "75 % of the movers' time reading; the machine's processors 50 % busy");
+        assert_eq!(said, "movers spend 75 % of their time reading; the host's CPUs are 50 % busy");
     }
 }

@@ -257,7 +257,7 @@ mod tests {
         let address = Address::new(file.to_str().unwrap(), None, false).unwrap();
         assert_eq!((address.url.as_str(), address.secret), ("tls://h:4222", Secret::Nkey(seed)));
         let error = Address::new(write("x", "{").to_str().unwrap(), None, false).unwrap_err();
-        assert!(error.to_string().contains("no file of a broker"), "{error}");
+        assert!(error.to_string().contains("is not a join file"), "{error}");
         assert!(Address::new("nowhere", None, false).unwrap_err().to_string().contains("nowhere"));
     }
 }

@@ -302,6 +302,8 @@ mod tests {
         secret::write(&good, "", 0o666).unwrap();
         std::fs::set_permissions(&good, std::os::unix::fs::PermissionsExt::from_mode(0o666))
             .unwrap();
-        assert!(read_signers(&[good]).unwrap_err().to_string().contains("others may change it"));
+        assert!(
+            read_signers(&[good]).unwrap_err().to_string().contains("other users may change it")
+        );
     }
 }

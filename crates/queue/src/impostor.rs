@@ -120,7 +120,7 @@ mod tests {
         assert!(words("INFO {\"server_id\":\"x\"}\r\n").contains("without encryption"));
         assert_eq!(judge("INFO {\"tls_required\":true}\r\n"), None);
         for other in ["HTTP/1.1 400 Bad Request", ""] {
-            assert!(words(other).contains("no TLS server"), "{other}");
+            assert!(words(other).contains("does not answer as a NATS server with TLS"), "{other}");
         }
         // Once a minute, unless there is something new.
         let (first, second) = (words("INFO"), words(""));

@@ -153,8 +153,8 @@ pub(crate) async fn refuse_others(
             let wait = Duration::from_millis(record.lease_ms + record.lease_ms / 5);
             let (job, seconds) = (&record.job, wait.as_secs());
             engine.tell_of_movers(format!(
-                "waiting {seconds} s, because job {job} writes to the same destination and does \
-                not answer"
+                "waiting {seconds} s, because job {job} does not answer and may still write to the \
+                 same destination"
             ));
             pause(engine, wait).await?;
             lives = refuse_living(link, &record).await.is_err();
