@@ -126,7 +126,7 @@ classes! {
     TooLarge, "too_large", "choose a destination that allows files of this size";
     /// The object is in use in a way that forbids this.
     Busy, "busy", "run the same command again when it is not in use";
-    /// A symbolic link or another object stood where it must not: somebody changed the tree.
+    /// A symbolic link or another object has replaced an entry: another program changed the tree.
     Escaped, "escaped", "another program replaces entries while the job runs; find and stop it";
     /// The destination lies inside the source.
     SelfCopy, "self_copy", "choose a destination outside the source";

@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!((told[0].before, told[0].now), (8, 20));
         let words = told[0].words("source");
-        assert!(words.starts_with("20 movers do 1.00 times what 8 did"), "{words}");
+        assert!(words.starts_with("20 movers are 1.00 times as fast as 8:"), "{words}");
     }
 
     #[test]

@@ -240,7 +240,7 @@ mod tests {
         let slow = fleet.slow(3).unwrap();
         assert_eq!(slow.class, TaskClass::Large);
         assert!((slow.times - 10.0).abs() < 0.5, "{slow:?}");
-        assert!(slow.words().contains("loses the time reading"), "{}", slow.words());
+        assert!(slow.words().contains("spends the time reading"), "{}", slow.words());
         for other in [0, 1, 2, 4, 5, 6, 7] {
             assert_eq!(fleet.slow(other), None);
         }

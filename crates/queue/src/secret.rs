@@ -100,6 +100,6 @@ mod tests {
             assert_eq!(read(Guard::Trust).is_ok(), is_trusted, "{mode:o}");
         }
         let error = read(Guard::Secret).unwrap_err();
-        assert!(error.contains("others may open it (mode 620)"), "{error}");
+        assert!(error.contains("other users have access to it (mode 620)"), "{error}");
     }
 }

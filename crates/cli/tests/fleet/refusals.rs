@@ -327,7 +327,7 @@ fn a_mover_whose_clock_is_an_hour_wrong_is_refused_and_one_that_is_minutes_wrong
     let late = call(&far);
     let words = format!("sync source far --insecure --broker {url} --mover-wait 1m");
     let job = bench.dmover.start(words.split_whitespace()).unwrap();
-    assert!(job.wait_for_stderr("60 min ahead of that of the coordinator; set both clocks", 1));
+    assert!(job.wait_for_stderr("60 min ahead of that of the coordinator; synchronise both clocks", 1));
     assert!(late.wait_for_stderr("60 min ahead", 1), "{}", late.stderr_so_far());
     // Only this one can end the job.
     let early = call(&near);
@@ -357,7 +357,7 @@ fn a_mover_whose_clock_goes_wrong_while_it_works_is_refused() {
     let wrong = ["mover", "--insecure", "--broker", &url];
     let wrong = fleet.bench.dmover.start_behind(&racing.words(), wrong).unwrap();
     assert!(wrong.wait_for_stderr("working for a job", 1), "{}", wrong.stderr_so_far());
-    let words = "min ahead of that of the coordinator; set both clocks";
+    let words = "min ahead of that of the coordinator; synchronise both clocks";
     assert!(job.wait_for_stderr(words, 1), "{}", job.stderr_so_far());
     fleet.call_mover("");
     job.finish().unwrap().expect_code(0);

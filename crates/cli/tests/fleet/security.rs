@@ -163,10 +163,10 @@ fn files_with_secrets_that_others_own_or_may_open_are_refused() {
     end(own);
     bench.sh("chmod 644 one/user.nk");
     let run = bench.dmover("broker --state one").expect_code(2);
-    assert!(run.stderr.contains("user.nk' has a secret in it"), "{}", run.tell());
+    assert!(run.stderr.contains("user.nk' contains a secret"), "{}", run.tell());
     bench.sh("chmod 600 one/user.nk; chmod 777 one");
     let run = bench.dmover("broker --state one").expect_code(2);
-    assert!(run.stderr.contains("'one': others may write to it"), "{}", run.tell());
+    assert!(run.stderr.contains("'one': other users may write to it"), "{}", run.tell());
     assert!(!bench.exists("far"));
 }
 
@@ -548,7 +548,7 @@ fn a_mover_works_only_where_and_for_what_it_is_allowed_to() {
         ("copy -L -T in/source in/new", "follows symbolic links"),
         ("sync --delete --trash out/trash in/source in/far", lies),
         ("sum out", lies),
-        ("verify in/source in/source", "does not do 'verify'"),
+        ("verify in/source in/source", "does not run 'verify' jobs"),
     ] {
         let run = bench.dmover(&format!("{line} --mover-wait 2s --broker one/join.json"));
         assert_eq!(run.code(), Some(6), "{line}: {}", run.tell());
@@ -569,7 +569,7 @@ fn a_mover_works_only_where_and_for_what_it_is_allowed_to() {
     let line = "in/source in/far/copy --mover-wait 2s --broker one/join.json";
     bench.dmover(&format!("verify {line}")).expect_code(0);
     let run = bench.dmover(&format!("verify --repair {line}")).expect_code(6);
-    assert!(run.stderr.contains("does not do 'repair'"), "{}", run.tell());
+    assert!(run.stderr.contains("does not run 'repair' jobs"), "{}", run.tell());
     reader.kill().unwrap();
     end(own);
 }
