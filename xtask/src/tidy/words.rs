@@ -36,6 +36,8 @@ pub struct Retired {
 struct Text {
     line: usize,
     text: String,
+    /// A phrase begins before this byte; what follows belongs to the next line.
+    end: usize,
 }
 
 /// The table of the document; empty if there is none.
@@ -48,7 +50,7 @@ pub fn retired(files: &[SourceFile]) -> Vec<Retired> {
         let (phrases, instead) = (cells.next().unwrap_or_default(), cells.next());
         for phrase in phrases.split(", ").filter(|phrase| !phrase.is_empty()) {
             let instead = instead.unwrap_or_default().to_owned();
-            all.push(Retired { phrase: phrase.to_lowercase(), instead });
+            all.push(Retired { phrase: phrase.to_ascii_lowercase(), instead });
         }
     }
     all
@@ -67,13 +69,13 @@ pub fn check(file: &SourceFile, retired: &[Retired]) -> Vec<Finding> {
     }
     let texts = if file.rust.is_some() { literals(file) } else { lines(&file.text) };
     let mut findings = Vec::new();
-    for Text { line, text } in texts {
-        let mut text = text.to_lowercase();
+    for Text { line, text, end } in texts {
+        let mut text = text.to_ascii_lowercase();
         for data in DATA {
             text = text.replace(data, "");
         }
         for Retired { phrase, instead } in retired {
-            if has_phrase(&text, phrase) {
+            if has_phrase(&text, end, phrase) {
                 let what = format!("'{phrase}' is retired: {instead} ({DOCUMENT}, \"Words\")");
                 findings.push(Finding::new(file, line, what));
             }
@@ -82,10 +84,10 @@ pub fn check(file: &SourceFile, retired: &[Retired]) -> Vec<Finding> {
     findings
 }
 
-/// Whether a phrase stands in a text, and not as a part of longer words.
-fn has_phrase(text: &str, phrase: &str) -> bool {
+/// Whether a phrase begins before `end` in a text, and is not a part of longer words.
+fn has_phrase(text: &str, end: usize, phrase: &str) -> bool {
     let is_inside = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    text.match_indices(phrase).any(|(at, _)| {
+    text.match_indices(phrase).take_while(|(at, _)| *at < end).any(|(at, _)| {
         let after = text[at + phrase.len()..].chars().next();
         !is_inside(text[..at].chars().next_back()) && !is_inside(after)
     })
@@ -99,7 +101,7 @@ fn lines(text: &str) -> Vec<Text> {
     joined
         .map(|(index, (line, next))| {
             let next = next.split(' ').take(3).collect::<Vec<_>>().join(" ");
-            Text { line: index + 1, text: format!("{line} {next}") }
+            Text { line: index + 1, text: format!("{line} {next}"), end: line.len() }
         })
         .collect()
 }
@@ -121,7 +123,8 @@ fn collect(tokens: TokenStream, in_macro: bool, texts: &mut Vec<Text>) {
         match tree {
             TokenTree::Literal(literal) => {
                 if let Ok(text) = syn::parse_str::<syn::LitStr>(&literal.to_string()) {
-                    texts.push(Text { line: literal.span().start().line, text: text.value() });
+                    let (line, text) = (literal.span().start().line, text.value());
+                    texts.push(Text { line, end: text.len(), text });
                 }
             }
             TokenTree::Group(group) => {

@@ -327,7 +327,9 @@ fn a_mover_whose_clock_is_an_hour_wrong_is_refused_and_one_that_is_minutes_wrong
     let late = call(&far);
     let words = format!("sync source far --insecure --broker {url} --mover-wait 1m");
     let job = bench.dmover.start(words.split_whitespace()).unwrap();
-    assert!(job.wait_for_stderr("60 min ahead of that of the coordinator; synchronise both clocks", 1));
+    assert!(
+        job.wait_for_stderr("60 min ahead of that of the coordinator; synchronise both clocks", 1)
+    );
     assert!(late.wait_for_stderr("60 min ahead", 1), "{}", late.stderr_so_far());
     // Only this one can end the job.
     let early = call(&near);
