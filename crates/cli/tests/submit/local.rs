@@ -199,7 +199,7 @@ fn a_job_that_is_killed_beside_its_submit_is_told_of() {
     kill(&bench, "dmover copy --broker");
     let run = running.finish().unwrap();
     assert_eq!(run.signal(), Some(9), "{}", run.tell());
-    let words = "another process stopped the job by signal 9; run the same command again to resume";
+    let words = "the job died by signal 9; run the same command again to resume";
     assert!(run.stderr.contains(words), "{}", run.stderr);
     assert_nobody_is_left(&bench);
 }

@@ -174,8 +174,7 @@ pub fn conduct(
     }
     let how = result?;
     if let (Err(signal), false) = (how, outside.warned) {
-        let who =
-            if outside.stopped.is_some() { "stopped" } else { "another process stopped the job" };
+        let who = if outside.stopped.is_some() { "stopped" } else { "the job died" };
         tell(&format!("{who} by signal {signal}; run the same command again to resume"));
     }
     let wants_more_time = outside.warned && (how.is_err() || conduct.job.is_none());
