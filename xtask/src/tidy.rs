@@ -7,6 +7,7 @@ mod lengths;
 mod links;
 mod rust;
 mod tree;
+mod words;
 
 use anyhow::{Result, ensure};
 use std::fmt;
@@ -54,6 +55,7 @@ pub fn run() -> Result<()> {
 
 /// All rules that look at files.
 fn check(files: &[SourceFile]) -> Vec<Finding> {
+    let retired = words::retired(files);
     let mut findings = Vec::new();
     for file in files {
         findings.extend(lengths::check(file));
@@ -61,7 +63,9 @@ fn check(files: &[SourceFile]) -> Vec<Finding> {
         findings.extend(changelog::check(file));
         findings.extend(leaks::check(file));
         findings.extend(links::check(file, files));
+        findings.extend(words::check(file, &retired));
     }
     findings.extend(lengths::check_missing(files));
+    findings.extend(words::check_missing(&retired));
     findings
 }

@@ -72,7 +72,7 @@ pub enum LineError {
     #[error("is neither 'DIGEST  NAME' nor 'TYPE (NAME) = DIGEST'")]
     Form,
     /// The digest has another length.
-    #[error("has {found} hexadecimal digits where {hash} has {expected}")]
+    #[error("has {found} hexadecimal digits; {hash} needs {expected}")]
     Length {
         /// The function that was expected.
         hash: HashType,
@@ -82,10 +82,10 @@ pub enum LineError {
         found: usize,
     },
     /// No function has a digest of this length.
-    #[error("has {0} hexadecimal digits, which no known digest has")]
+    #[error("has {0} hexadecimal digits; no known digest has this length")]
     NoSuchLength(usize),
     /// Another function than the one that was asked for.
-    #[error("is a digest of {found}, not of {expected}")]
+    #[error("is a {found} digest, not a {expected} digest")]
     OtherHash {
         /// What was asked for.
         expected: HashType,
@@ -365,7 +365,7 @@ fn unescape(name: &[u8], escaped: bool) -> Result<Vec<u8>, LineError> {
                 Some(b'r') => b'\r',
                 _ => {
                     return Err(LineError::Name(
-                        "a backslash is followed by something else than \\, n or r",
+                        "a backslash is followed by a character other than \\, n or r",
                     ));
                 }
             },

@@ -57,13 +57,13 @@ pub struct Ending {
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Something else.
-    #[error("it is no manifest of dmover")]
+    #[error("it is not a dmover manifest")]
     Foreign,
     /// A newer one.
-    #[error("it has version {0}, and this program knows version {VERSION}")]
+    #[error("it has version {0}; this dmover reads version {VERSION}")]
     Version(u16),
     /// It ends in the middle.
-    #[error("it was cut off after {records} records, at byte {offset}")]
+    #[error("it is truncated after {records} records, at byte {offset}")]
     Truncated {
         /// Records before the cut.
         records: u64,
@@ -91,7 +91,7 @@ pub enum ManifestError {
         error: NameError,
     },
     /// It could not be read.
-    #[error("it cannot be read: {0}")]
+    #[error("read error: {0}")]
     Read(#[from] std::io::Error),
 }
 
@@ -236,10 +236,10 @@ impl<R: Read> Reader<R> {
         reader.all.update(&start);
         let kind = reader.next_block()?;
         if kind != HEADER {
-            return Err(reader.damaged("the first block is no header"));
+            return Err(reader.damaged("the first block is not a header"));
         }
         let header = postcard::from_bytes(&reader.block)
-            .map_err(|error| reader.damaged(format!("its header: {error}")))?;
+            .map_err(|error| reader.damaged(format!("invalid header: {error}")))?;
         reader.block.clear();
         reader.used = 0;
         Ok((reader, header))
@@ -259,16 +259,20 @@ impl<R: Read> Reader<R> {
                     return Ok(None);
                 }
                 kind => {
-                    return Err(self.damaged(format!("an unknown block '{}'", kind.escape_ascii())));
+                    return Err(
+                        self.damaged(format!("unknown block type '{}'", kind.escape_ascii()))
+                    );
                 }
             }
         }
         let block = &self.block[self.used..];
         let (written, rest) = postcard::take_from_bytes::<Written<'_>>(block)
-            .map_err(|error| self.damaged(format!("a record: {error}")))?;
+            .map_err(|error| self.damaged(format!("invalid record: {error}")))?;
         let shared = written.shared as usize;
         if shared > self.last.len() {
-            return Err(self.damaged("a path has more in common than there is"));
+            return Err(
+                self.damaged("a path shares more bytes with the previous path than that path has")
+            );
         }
         let path = [&self.last[..shared], written.rest].concat();
         let body = written.body;
@@ -291,18 +295,18 @@ impl<R: Read> Reader<R> {
 
     fn end(&mut self, before: &blake3::Hasher) -> Result<(), ManifestError> {
         let ending: Ending = postcard::from_bytes(&self.block)
-            .map_err(|error| self.damaged(format!("its end: {error}")))?;
+            .map_err(|error| self.damaged(format!("invalid end block: {error}")))?;
         self.block.clear();
         self.used = 0;
         if ending.records != self.records {
-            return Err(self.damaged(format!("it should have {} records", ending.records)));
+            return Err(self.damaged(format!("the end block counts {} records", ending.records)));
         }
         if ending.digest.as_bytes() != before.finalize().as_bytes() {
-            return Err(self.damaged("its digest is that of another manifest"));
+            return Err(self.damaged("the digest in the end block does not match the manifest"));
         }
         let mut more = [0];
         if self.read_some(&mut more)? > 0 {
-            return Err(self.damaged("something follows its end"));
+            return Err(self.damaged("data follows the end block"));
         }
         self.ending = Some(ending);
         Ok(())
@@ -319,7 +323,7 @@ impl<R: Read> Reader<R> {
         let check = u32::from_le_bytes([head[5], head[6], head[7], head[8]]);
         let bytes = u32::from_le_bytes(length);
         if bytes > BLOCK_MAX {
-            return Err(self.damaged("a block is larger than any can be"));
+            return Err(self.damaged("a block is larger than the format allows"));
         }
         // Damage must not make us ask for memory that nothing fills.
         self.block.clear();
@@ -329,7 +333,7 @@ impl<R: Read> Reader<R> {
             return Err(self.truncated());
         }
         if check_of(kind, length, &self.block) != check {
-            return Err(self.damaged("the check of a block does not match"));
+            return Err(self.damaged("the checksum of a block does not match"));
         }
         self.all.update(&head).update(&self.block);
         Ok(kind)
@@ -373,13 +377,13 @@ fn check_content(body: &Body) -> Result<(), &'static str> {
     let Some(Content { shape, digest, pieces }) = &body.content else { return Ok(()) };
     let bytes = shape.hash().digest_bytes();
     if body.kind != EntryKind::File || shape.length() != body.size {
-        return Err("a digest is not of the file's size");
+        return Err("a digest is for another file size");
     }
     if std::iter::once(digest).chain(pieces).any(|digest| digest.as_bytes().len() != bytes) {
         return Err("a digest has the wrong length");
     }
     if !pieces.is_empty() && crate::Fold::of(shape, pieces).as_ref() != Some(digest) {
-        return Err("digests of pieces do not make that of the file");
+        return Err("the digests of the pieces do not produce the digest of the file");
     }
     Ok(())
 }

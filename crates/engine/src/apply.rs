@@ -278,7 +278,7 @@ impl Mover<'_> {
             // Mostly there is nothing to remove, and the error that counts is told.
             let _ = directory::unlink(&target.fd, name);
             if error == Errno::EXIST {
-                let words = "its temporary name was taken";
+                let words = "another entry has its temporary name";
                 let (side, class) = (Side::Destination, ErrorClass::Busy);
                 return EntryError::plain(side, Operation::Create, class, shown, words);
             }
@@ -373,9 +373,9 @@ impl Mover<'_> {
     pub(crate) fn taken(&self, level: &Level, target: &TargetDirectory, last: &[u8]) -> EntryError {
         let path = level.target_path(last);
         let (class, words) = if self.is_exact(target, last) {
-            (ErrorClass::Busy, "another entry was made under this name")
+            (ErrorClass::Busy, "another writer created an entry with this name")
         } else {
-            (ErrorClass::NameClash, "another entry has this name in another case")
+            (ErrorClass::NameClash, "an entry whose name differs only in case exists here")
         };
         EntryError::plain(Side::Destination, Operation::Create, class, path, words)
     }

@@ -109,7 +109,7 @@ impl Engine {
     ) -> Result<Vec<Vec<u8>>, EntryError> {
         match xattr::list(fd, held) {
             Err(Errno::TOOBIG) => {
-                let words = "their names are more than 64 KiB, which cannot be listed";
+                let words = "their names exceed 64 KiB, so the kernel cannot list them";
                 self.loss(LossKind::Xattr, shown(), words);
                 Ok([ACCESS_ACL, DEFAULT_ACL, b"security.capability"].map(<[u8]>::to_vec).into())
             }
@@ -509,8 +509,10 @@ impl Engine {
                     if got.map_err(|e| object.fail(Operation::SetXattr, e))?.as_deref()
                         != Some(value)
                     {
-                        let detail =
-                            format!("{} became another value", String::from_utf8_lossy(name));
+                        let detail = format!(
+                            "the destination stored another value for {}",
+                            String::from_utf8_lossy(name)
+                        );
                         self.loss(kind, (object.path)(), detail);
                     }
                 }
@@ -687,7 +689,7 @@ impl Engine {
         }
         if got.mtime != source.mtime || got.atime != source.atime {
             let words = format!(
-                "became {}.{:09} and {}.{:09}",
+                "atime became {}.{:09} and mtime {}.{:09}",
                 got.atime.seconds, got.atime.nanoseconds, got.mtime.seconds, got.mtime.nanoseconds
             );
             self.loss(LossKind::Times, (object.path)(), words);
@@ -698,7 +700,7 @@ impl Engine {
     /// Whether `error` concerns this very run and not the entry: the job is being stopped.
     pub(crate) fn cancelled(path: PathBytes) -> EntryError {
         let class = ErrorClass::Cancelled;
-        let words = "stopped before it was done";
+        let words = "the job stopped before this entry was done";
         EntryError::plain(Side::Destination, Operation::Attempt, class, path, words)
     }
 }

@@ -16,7 +16,7 @@ use crate::error::Fatal;
 use crate::root::{Root, RootSide};
 
 /// What is to be done where hosts differ.
-const HINT: &str = "mount the same there on all hosts, or leave it out by a rule (--exclude)";
+const HINT: &str = "mount the same file system there on all hosts, or exclude it (--exclude)";
 
 /// How often a mover looks whether its host has mounted anything.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -150,16 +150,19 @@ impl Below {
 impl Engine {
     /// Refuses to work where something else is mounted below the roots than where the coordinator runs.
     fn check_below(&self) -> Result<(), Fatal> {
-        let unknown = || Fatal::unavailable("the coordinator does not answer", "it is tried again");
+        let unknown =
+            || Fatal::unavailable("the coordinator does not answer", "the mover tries again");
         let Some(Answer::MountedBelow(theirs)) = self.ask(|| Question::MountedBelow) else {
             return Err(unknown());
         };
         for place in &theirs {
             let seen = self.seen_at(place);
             if seen.map(|stat| self.mounts.identity(&stat)) != place.found {
-                return Err(
-                    self.refuse(place, "is not what is mounted there where the coordinator runs")
-                );
+                return Err(self.refuse(
+                    place,
+                    "does not have the file system that the coordinator's host \
+                        has mounted there",
+                ));
             }
         }
         let others: Vec<MountedBelow> =
@@ -173,8 +176,10 @@ impl Engine {
         };
         let other = others.iter().zip(differ).find(|(_, differs)| *differs);
         other.map_or(Ok(()), |(place, _)| {
-            Err(self
-                .refuse(place, "is mounted here, and something else where the coordinator runs"))
+            Err(self.refuse(
+                place,
+                "has a file system mounted that the coordinator's host does not have there",
+            ))
         })
     }
 

@@ -28,10 +28,10 @@ impl Bounds {
         let canonical = |root: &PathBuf| {
             let opened = path::open_directory(root).map_err(|error| {
                 let message = format!("--allow-root '{}': {error}", root.display());
-                Fatal::refused(message, "name a directory that is there when the mover starts")
+                Fatal::refused(message, "name a directory that exists when the mover starts")
             })?;
             mount::path_of(&opened).ok_or_else(|| {
-                Fatal::refused("--allow-root: a path cannot be resolved", "is /proc mounted?")
+                Fatal::refused("--allow-root: cannot resolve a path", "check that /proc is mounted")
             })
         };
         let roots = roots.iter().map(canonical).collect::<Result<_, _>>()?;
@@ -45,16 +45,17 @@ impl Bounds {
         let needed = if spec.verb == Verb::Verify && repairs { REPAIR } else { spec.verb.word() };
         if !allows(needed) {
             let verbs = self.verbs.join(", ");
-            let message =
-                format!("this mover does not do '{needed}': it is for {verbs} (--allow-verb)");
-            return Err(Fatal::refused(message, "use other movers for the job"));
+            let message = format!(
+                "this mover does not run '{needed}' jobs; it accepts {verbs} (--allow-verb)"
+            );
+            return Err(Fatal::refused(message, "use another mover for this job"));
         }
         if !self.roots.is_empty() && spec.selection.follow != FollowLinks::Never {
-            let message = "the job follows symbolic links, which may lead out of the trees that this mover is for \
-                           (--allow-root)";
+            let message = "the job follows symbolic links, which may lead out of the directories \
+                that this mover accepts (--allow-root)";
             return Err(Fatal::refused(
                 message,
-                "leave out -L and --dereference-args, or use other movers",
+                "omit -L and --dereference-args, or use another mover",
             ));
         }
         Ok(())
@@ -77,11 +78,14 @@ impl Bounds {
         }
         let roots: Vec<String> = self.roots.iter().map(|r| format!("'{}'", r.display())).collect();
         let message = format!(
-            "'{}' lies outside {}, where this mover works (--allow-root)",
+            "'{}' is outside {}; this mover accepts nothing else (--allow-root)",
             found.display(),
             roots.join(" and ")
         );
-        Err(Fatal::refused(message, "use other movers for the job, or allow this one more"))
+        Err(Fatal::refused(
+            message,
+            "use another mover for this job, or add --allow-root for this directory",
+        ))
     }
 
     /// The same of a directory that need not be there yet: then its place counts.

@@ -84,7 +84,7 @@ impl Run<'_> {
 
 fn shrunk(path: &dyn Fn() -> PathBytes) -> EntryError {
     let (side, class) = (Side::Source, ErrorClass::Changed);
-    let words = "the file became shorter while it was read";
+    let words = "the file shrank while it was read";
     EntryError::plain(side, Operation::Read, class, path(), words)
 }
 
@@ -487,7 +487,7 @@ impl Engine {
             Err(RingError::Read(error)) => return Err(transfer.read_error(error)),
             Err(RingError::Write(error)) => return Err(transfer.write_error(error)),
             Err(RingError::Queue(error)) => {
-                tracing::warn!(%error, "io_uring has failed and is not used any more");
+                tracing::warn!(%error, "io_uring failed; dmover no longer uses it");
                 tools.give_up_ring();
                 return Err(transfer.write_error(error));
             }

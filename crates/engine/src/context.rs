@@ -277,7 +277,11 @@ impl Engine {
         if let Some(class) = systemic
             && self.control.stop(StopReason::Systemic(class))
         {
-            let reason = format!("every entry fails alike ({}): {}", class.word(), class.advice());
+            let reason = format!(
+                "all entries fail with the same error ({}): {}",
+                class.word(),
+                class.advice()
+            );
             self.monitor.event(&Event::Paused { reason });
         }
         let most = self.spec.limits.errors_max;
@@ -303,7 +307,7 @@ impl Engine {
     pub(crate) fn may_pass(&self, error: &EntryError, attempt: u32) -> bool {
         let delay = retry::delay_ms(error, attempt).filter(|_| !self.control.is_stopping());
         if let Some(delay_ms) = delay {
-            tracing::debug!(?error, delay_ms, "trying again");
+            tracing::debug!(?error, delay_ms, "retrying");
             self.count(Counter::Retries);
             std::thread::sleep(Duration::from_millis(delay_ms));
         }
@@ -350,7 +354,10 @@ impl Engine {
                     .fetch_max(now_ms + UNSEEN_FOR.as_millis() as u64, Ordering::Relaxed);
                 return result;
             }
-            tracing::debug!(?error, "looking once more for what another mover has made");
+            tracing::debug!(
+                ?error,
+                "retrying, because a change by another mover may not be visible yet"
+            );
             self.count(Counter::Retries);
             std::thread::sleep(wait);
             wait *= 2;
@@ -359,7 +366,7 @@ impl Engine {
 
     /// A mover met a fault of the program itself: the task is told and the job goes on.
     pub(crate) fn panicked(&self, task: &dmover_model::Task) {
-        let words = format!("a fault in dmover while working on {:?}; please report it", task.kind);
+        let words = format!("internal error in dmover during {:?}; please report it", task.kind);
         let (side, class) = (Side::Destination, ErrorClass::Other);
         let path = self.spec.destination.clone();
         self.error(EntryError::plain(side, Operation::Attempt, class, path, words));
@@ -473,7 +480,8 @@ pub(crate) fn entry_error(
     // Without write permission it would be EACCES. (New devices are refused for other reasons.)
     let names = [Operation::MakeDirectory, Operation::Rename, Operation::Unlink];
     if error == Errno::PERM && side == Side::Destination && names.contains(&operation) {
-        "is it, or its directory, locked by chattr(1) (see lsattr), or somebody else's in a directory with the sticky bit?"
+        "check for the immutable or append-only flag on it and its directory (lsattr), and for a \
+        sticky directory with an entry of another user"
             .clone_into(&mut detail);
     }
     EntryError { side, operation, path, class, errno, detail, attempt: 1 }

@@ -32,11 +32,15 @@ impl StopReason {
             Self::Signal(signal) => format!("by signal {signal}"),
             Self::Errors => "by --max-errors".into(),
             Self::Duration => "by --max-duration".into(),
-            Self::Output => "standard output cannot be written".into(),
-            Self::Manifest => "the manifest cannot be written".into(),
+            Self::Output => "cannot write to standard output".into(),
+            Self::Manifest => "cannot write the manifest".into(),
             Self::Cancelled => "it was cancelled".into(),
             Self::Systemic(class) => {
-                format!("every entry fails alike ({}): {}", class.word(), class.advice())
+                format!(
+                    "all entries fail with the same error ({}): {}",
+                    class.word(),
+                    class.advice()
+                )
             }
         }
     }

@@ -60,7 +60,7 @@ impl Crew {
         self.held = held;
         self.call_movers()?;
         if self.movers.iter().all(JoinHandle::is_finished) {
-            let reason = "every mover thread has ended";
+            let reason = "all mover threads have ended";
             return Err(Fatal::Thread(std::io::Error::other(reason)));
         }
         Ok(())
@@ -82,7 +82,7 @@ impl Crew {
                 }
                 Err(error) if self.movers.is_empty() => return Err(Fatal::Thread(error)),
                 Err(error) => {
-                    tracing::warn!(%error, movers = self.movers.len(), "no more movers");
+                    tracing::warn!(%error, movers = self.movers.len(), "cannot start more mover threads");
                     self.no_more = true;
                 }
             }
@@ -118,7 +118,7 @@ impl Crew {
         self.movers = hanging;
         for mover in ended {
             if mover.join().is_err() {
-                tracing::error!("a mover thread ended in a panic");
+                tracing::error!("a mover thread panicked");
             }
         }
     }

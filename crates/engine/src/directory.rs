@@ -68,7 +68,7 @@ impl Mover<'_> {
                 self.make_way(parent, name, shown)?;
             }
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                let words = "something that is not a directory stands at the destination";
+                let words = "the destination entry is not a directory";
                 let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
                 let operation = Operation::MakeDirectory;
                 return Err(EntryError::plain(side, operation, class, shown(), words));
@@ -102,7 +102,7 @@ impl Mover<'_> {
         // Between mkdir and open somebody may have put another directory here.
         let own = target.facts.is_own(target.metadata.uid, engine.privilege.uid);
         if !own {
-            let words = "another directory stands here now";
+            let words = "another directory has replaced this one";
             let (side, class) = (Side::Destination, ErrorClass::Escaped);
             return Err(EntryError::plain(side, Operation::Check, class, shown(), words));
         }
@@ -386,7 +386,7 @@ impl Mover<'_> {
         if stat::stat_at(&target.fd, name, false).is_err() || self.is_exact(target, name) {
             return Ok(());
         }
-        let words = "another entry has this name in another case";
+        let words = "an entry whose name differs only in case exists here";
         let (side, class) = (Side::Destination, ErrorClass::NameClash);
         let path = level.target_path(name);
         Err(EntryError::plain(side, Operation::MakeDirectory, class, path, words))
@@ -404,7 +404,7 @@ impl Mover<'_> {
         }
         let found = stat::stat_at(&target.fd, name, false);
         if found.is_ok_and(|found| found.file_type() != stat::FileType::Directory) {
-            let words = "a rule excludes the entry at this path, which is not a directory";
+            let words = "a rule excludes the destination entry, which is not a directory";
             let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
             let (operation, path) = (Operation::MakeDirectory, level.target_path(name));
             return Err(EntryError::plain(side, operation, class, path, words));
@@ -450,7 +450,7 @@ impl Mover<'_> {
             self.note_had(1);
         }
         if target.is_none() && level.root.destination.is_some() && !engine.spec.policy.dry_run {
-            let words = "its directory is missing at the destination";
+            let words = "its parent directory is missing at the destination";
             let class = ErrorClass::Other;
             let side = Side::Destination;
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
@@ -510,7 +510,7 @@ impl Mover<'_> {
             || (layered && engine.is_forbidden_in_layers(&source.fd))
             || (engine.follows_links() && engine.lies_in_destination(&source.fd));
         if inside {
-            let words = "the destination lies inside the source";
+            let words = "the destination is inside the source";
             let (side, class) = (Side::Source, ErrorClass::SelfCopy);
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
         }
@@ -540,7 +540,7 @@ fn cycle_free(
     let mut ancestors = level.ancestors.clone();
     ancestors.push(level.source.metadata.identity);
     if ancestors.contains(&source.metadata.identity) {
-        let words = "a symbolic link leads back to a directory above";
+        let words = "a symbolic link leads back to one of its parent directories";
         let (side, class) = (Side::Source, ErrorClass::SelfCopy);
         let path = level.source_path(name);
         return Err(EntryError::plain(side, Operation::Open, class, path, words));

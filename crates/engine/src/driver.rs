@@ -207,7 +207,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     }
     let targets = resolved.roots.iter().map(|r| r.written().clone()).collect();
     job.monitor.event(&Event::Start { job: id.clone(), targets, dry_run });
-    tracing::info!(job = %id, dry_run, movers_asked = job.spec.limits.threads, "job begins");
+    tracing::info!(job = %id, dry_run, movers_asked = job.spec.limits.threads, "job started");
     if let Some(manifest) = &job.manifest {
         manifest.begin(&header(job, &id, &resolved));
     }
@@ -227,7 +227,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     drop((flushing, counting));
     if run.hands.has_left_any_here() {
         tracing::warn!(
-            "a system call hangs: the job stays locked until the kernel has ended this process"
+            "a system call hangs; the job stays locked until the kernel ends this process"
         );
         std::mem::forget((lock.clone(), carried));
     }
@@ -415,7 +415,7 @@ impl Run {
             outside.end(&self.engine, &report, report.process_code(report.exit_code()));
         }
         tracing::info!(job = %report.job, state = ?report.state, elapsed = ?report.elapsed,
-            errors = report.counters.get(Counter::Errors), "job ends");
+            errors = report.counters.get(Counter::Errors), "job ended");
         Ok(report)
     }
 

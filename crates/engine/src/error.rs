@@ -23,7 +23,7 @@ pub enum Fatal {
         hint: String,
     },
     /// Another run holds the lock.
-    #[error("the same job, or one that writes to the same place, is running already (lock {})", lock.display())]
+    #[error("this job, or another job with the same destination, is already running (lock {})", lock.display())]
     Locked {
         /// The lock file.
         lock: PathBuf,
@@ -37,7 +37,7 @@ pub enum Fatal {
         reason: String,
     },
     /// Another process has taken the job over.
-    #[error("another run has taken this job over (journal {})", journal.display())]
+    #[error("another run has taken over this job (journal {})", journal.display())]
     Fenced {
         /// The journal.
         journal: PathBuf,
@@ -97,11 +97,13 @@ impl Fatal {
             | Self::Unmeant { hint, .. }
             | Self::Watch { hint, .. }
             | Self::Unavailable { hint, .. } => hint.clone(),
-            Self::Locked { .. } | Self::Fenced { .. } => "wait for the other run, or stop it first".into(),
-            Self::Ledger { .. } => "is there space, and may it be written? --state-dir and --spill-dir name other places".into(),
-            Self::Manifest(_) => {
-                "run the same command again, with a --manifest that can be written".into()
+            Self::Locked { .. } | Self::Fenced { .. } => {
+                "wait for the other run to end, or stop it first".into()
             }
+            Self::Ledger { .. } => "check free space and permissions, or choose other directories \
+                with --state-dir and --spill-dir"
+                .into(),
+            Self::Manifest(_) => "run the same command again with a writable --manifest".into(),
             Self::Thread(_) => "use fewer threads (-j)".into(),
         }
     }

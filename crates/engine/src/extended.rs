@@ -159,7 +159,7 @@ impl Engine {
         // A number that is free is given to the next entry, of whatever type: its attributes are no business of this one.
         let same = (found.identity, found.kind) == (record.metadata.identity, record.metadata.kind);
         if !same {
-            let words = "another entry stands here now";
+            let words = "another entry has replaced this one";
             let (side, class) = (Side::Source, ErrorClass::Changed);
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
         }

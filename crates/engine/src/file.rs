@@ -116,7 +116,7 @@ impl<'a> Unfinished<'a> {
         let same = inode.is_ok_and(|inode| there.is_ok_and(|there| there.inode == inode));
         if same && let Err(error) = directory::unlink(&self.target.fd, &self.name) {
             tracing::warn!(%error, name = ?String::from_utf8_lossy(&self.name),
-                "a file that was not finished stays behind; the next run removes it");
+                "cannot remove an unfinished file; the next run removes it");
         }
     }
 
@@ -209,7 +209,7 @@ impl Engine {
         let metadata = self.mounts.metadata(&self.past_the_tick(fd, found, &shown)?);
         let same = metadata.identity == record.metadata.identity;
         if metadata.kind != EntryKind::File || !same {
-            let words = "another file stands here now";
+            let words = "another file has replaced this one";
             let class = ErrorClass::Changed;
             return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
         }
@@ -229,7 +229,7 @@ impl Engine {
             // Two writes within one tick of the kernel's clock leave the same times: the version says
             // nothing until the tick has passed.
             if waits == RACY_WAITS_MAX {
-                let words = "the file does not stop changing";
+                let words = "the file keeps changing";
                 let class = ErrorClass::Changed;
                 return Err(EntryError::plain(
                     Side::Source,
@@ -709,7 +709,7 @@ fn project_waits(file: &Unfinished<'_>, attributes: &Attributes) -> bool {
 
 /// `--reflink=always` where blocks cannot be shared.
 pub(crate) fn cannot_share(path: dmover_model::PathBytes) -> EntryError {
-    let words = "the blocks cannot be shared with the source";
+    let words = "cannot share blocks with the source";
     let (side, class) = (Side::Destination, ErrorClass::Unsupported);
     EntryError::plain(side, Operation::Write, class, path, words)
 }
@@ -749,7 +749,7 @@ fn has_nothing(
         // Somebody is just writing it, which is noticed later.
         _ if stat::stat_fd(source).is_ok_and(|now| now.size > 0) => Ok(()),
         _ => {
-            let words = "its file system says that it is empty, but there is something to read";
+            let words = "its file system reports size 0, but the file has content";
             let (side, class) = (Side::Source, ErrorClass::Unsupported);
             Err(EntryError::plain(side, Operation::Read, class, path(), words))
         }

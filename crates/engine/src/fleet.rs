@@ -44,7 +44,7 @@ fn insist_on<T>(mut look: impl FnMut() -> Result<T, Fatal>) -> Result<T, Fatal> 
 }
 
 /// What helps when a coordinator cannot say what a mover has to know.
-const AGAIN: &str = "it is tried again";
+const AGAIN: &str = "the mover tries again";
 
 /// The coordinator's side of movers elsewhere.
 pub trait Fleet: Dispatch {
@@ -320,7 +320,8 @@ impl Joining {
         spec.limits.memory_bytes = place.memory_bytes;
         let own = dmover_sys::process::effective_uid();
         if own != offer.uid {
-            let message = format!("the job is user {}'s, and this mover is user {own}", offer.uid);
+            let message =
+                format!("the job belongs to user {}, but this mover runs as user {own}", offer.uid);
             return Err(Fatal::refused(message, "start the mover as that user"));
         }
         let may = dmover_sys::process::capabilities_that_matter();
@@ -328,7 +329,8 @@ impl Joining {
             offer.capabilities.iter().filter(|c| !may.contains(c)).map(String::as_str).collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
-            let message = format!("the coordinator has {missing}, and this mover has not");
+            let message =
+                format!("this mover lacks privileges that the coordinator has: {missing}");
             return Err(Fatal::refused(message, "start the mover with the same privileges"));
         }
         let base = offer.directory.to_path();
@@ -449,8 +451,8 @@ impl JobOffer {
             let place = entry.as_ref().unwrap_or(&*side.parent);
             if writes && directory::is_read_only(place) {
                 let shown = side.display.to_path();
-                let message = format!("'{}' is read-only here", shown.display());
-                return Err(Fatal::refused(message, "mount it for writing on this host"));
+                let message = format!("'{}' is read-only on this host", shown.display());
+                return Err(Fatal::refused(message, "mount it read-write on this host"));
             }
         }
         Ok(())
@@ -463,7 +465,7 @@ fn check_side(
     (known, follow): (&SideMark, bool),
 ) -> Result<(), Fatal> {
     let found = mark_of(mounts, side, follow)
-        .map_err(|error| Fatal::refused(named(&error), "is it mounted here?"))?;
+        .map_err(|error| Fatal::refused(named(&error), "check that it is mounted on this host"))?;
     // Above a mount point each host has a directory of its own.
     let (here, there) = match (found.entry, known.entry) {
         (Some(here), Some(there)) => (here, there),
@@ -476,11 +478,11 @@ fn check_side(
     }
     let shown = side.display.to_path();
     let what = if here.mount == UNSEEN || here.mount != there.mount {
-        "lies on another file system here than where the coordinator runs"
+        "is on another file system here than on the coordinator's host"
     } else {
-        "is another directory here than where the coordinator runs"
+        "is another directory here than on the coordinator's host"
     };
-    let hint = "mount the same file system at the same path, or leave this host out";
+    let hint = "mount the same file system at the same path, or do not run movers on this host";
     Err(Fatal::refused(format!("'{}' {what}", shown.display()), hint))
 }
 
@@ -503,7 +505,8 @@ impl Engine {
     /// A mover has found that its mounts were others for a while: what it said meanwhile may be about another file system.
     pub fn doubt_mover(&self, mover: &str, why: &str) {
         let words = format!(
-            "{mover} worked for up to {} s while {why}: what it wrote then may lie elsewhere",
+            "{mover} worked for up to {} s while {why}: data written in that time may be on \
+            another file system",
             LOOK_EVERY.as_secs()
         );
         let (side, class) = (Side::Destination, ErrorClass::Other);

@@ -422,7 +422,7 @@ impl Mover<'_> {
         level.target.as_ref().ok_or_else(|| {
             let path = level.target_path(large.file.destination_name.as_bytes());
             let class = ErrorClass::Other;
-            let words = "its directory is missing";
+            let words = "its parent directory is missing at the destination";
             EntryError::plain(Side::Destination, Operation::Open, class, path, words)
         })
     }
@@ -461,7 +461,7 @@ impl Mover<'_> {
         if unfinished.metadata.identity == large.temporary_identity {
             return Ok(unfinished);
         }
-        let words = "another file stands in place of the temporary";
+        let words = "another file has replaced the temporary";
         let class = ErrorClass::Escaped;
         Err(EntryError::plain(Side::Destination, Operation::Open, class, shown(), words))
     }
@@ -551,7 +551,7 @@ impl Mover<'_> {
             same.then(|| directory::unlink(&target.fd, name))
         });
         if !matches!(removed, Ok(None | Some(Ok(())))) {
-            tracing::warn!(?removed, "a temporary stays behind; the next run removes it");
+            tracing::warn!(?removed, "cannot remove a temporary; the next run removes it");
         }
     }
 }

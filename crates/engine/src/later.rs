@@ -162,7 +162,7 @@ impl Mover<'_> {
                     && self.is_at(target, &temporary.name, temporary.identity)
                     && let Err(error) = directory::unlink(&target.fd, &temporary.name)
                 {
-                    tracing::warn!(?error, "a temporary stays; the next run removes it");
+                    tracing::warn!(?error, "cannot remove a temporary; the next run removes it");
                 }
                 self.try_once_more(level, &planned, error);
             }

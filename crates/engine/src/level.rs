@@ -200,7 +200,7 @@ impl Engine {
         if is == expected {
             return Ok(());
         }
-        let words = "another directory stands here now";
+        let words = "another directory has replaced this one";
         Err(EntryError::plain(side, Operation::Open, ErrorClass::Escaped, shown(), words))
     }
 
@@ -243,7 +243,7 @@ impl Engine {
         self.refuse_unseen(Side::Source, &metadata, &shown)?;
         let facts = self.capabilities.facts(metadata.identity.mount, &fd);
         if facts.pseudo {
-            let words = "a file system without storage is not copied; leave it out with -x";
+            let words = "this is a pseudo file system without storage; skip it with -x";
             let class = ErrorClass::Unsupported;
             return Err(EntryError::plain(Side::Source, Operation::Open, class, shown(), words));
         }
@@ -335,7 +335,7 @@ impl Engine {
             return Ok(());
         }
         let words =
-            "this file system is mounted where the mover runs, and not where the coordinator runs";
+            "this file system is mounted on the mover's host but not on the coordinator's host";
         Err(EntryError::plain(side, Operation::Open, ErrorClass::Unsupported, shown(), words))
     }
 
@@ -358,7 +358,7 @@ impl Engine {
         if above.device != found.device && roots.all(|root| root.mount != mount) {
             return Ok(());
         }
-        let words = "a part of a file system that has other names is mounted here (a bind mount)";
+        let words = "this is a bind mount: its files also have other paths";
         let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
         Err(EntryError::plain(side, Operation::Open, class, shown.clone(), words))
     }

@@ -518,7 +518,7 @@ impl Mover<'_> {
         let made = stat::stat_at(&target.fd, name, false).map_err(|e| fail(Operation::Stat, e))?;
         if engine.mounts.identity(&made) != anchor.identity {
             directory::unlink(&target.fd, name).map_err(|e| fail(Operation::Unlink, e))?;
-            let words = "another file stood in place of the one to link to";
+            let words = "another file had replaced the file to link to";
             let (side, class) = (Side::Destination, ErrorClass::Escaped);
             let path = level.target_path(last);
             return Err(EntryError::plain(side, Operation::Link, class, path, words));
@@ -600,7 +600,10 @@ impl Mover<'_> {
         };
         let folds = level.target.as_ref().filter(|target| target.folds_case);
         if folds.is_some_and(|target| !self.is_exact(target, last)) {
-            return Err(fail(ErrorClass::NameClash, "another entry has this name in another case"));
+            return Err(fail(
+                ErrorClass::NameClash,
+                "an entry whose name differs only in case exists here",
+            ));
         }
         if old.identity == anchor.identity {
             return Ok(Some(Linked::Already));
@@ -633,7 +636,7 @@ impl Mover<'_> {
         let path = level.target_path(file.destination_name.as_bytes());
         self.names_here = 0;
         if self.apply_one(level, planned) {
-            self.engine.loss(LossKind::Links, path, format!("a second file ({error})"));
+            self.engine.loss(LossKind::Links, path, format!("copied as a separate file ({error})"));
         }
         self.mark_dirty(&file.directory);
         self.hand_on_as_inherited();
@@ -710,7 +713,7 @@ impl Mover<'_> {
 }
 
 fn in_the_way(path: PathBytes) -> EntryError {
-    let words = "a directory stands at the destination";
+    let words = "the destination entry is a directory";
     let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
     EntryError::plain(side, Operation::Link, class, path, words)
 }

@@ -42,10 +42,10 @@ impl Mover<'_> {
                 self.hand_on_names(&stack, &mut names);
                 if let Err(mut error) = self.go_to(&mut stack, &directory) {
                     error.path = self.listed_path(root, &path);
-                    "its directory cannot be reached".clone_into(&mut error.detail);
+                    "cannot enter its parent directory".clone_into(&mut error.detail);
                     if matches!(error.errno, ENOTDIR | ELOOP) {
                         let words =
-                            "a symbolic link or a file stands where its path has a directory";
+                            "a parent in its path is a symbolic link or a file, not a directory";
                         words.clone_into(&mut error.detail);
                         (error.class, error.errno) = (ErrorClass::Other, 0);
                     }
@@ -59,7 +59,7 @@ impl Mover<'_> {
                     // Never seen, so it has not vanished: the list is wrong.
                     let (side, class) = (Side::Source, ErrorClass::Other);
                     let path = level.source_path(name);
-                    let words = "the list names it, but it is not there";
+                    let words = "the list names it, but it does not exist";
                     let operation = Operation::Stat;
                     self.engine.error(EntryError::plain(side, operation, class, path, words));
                 }

@@ -67,14 +67,14 @@ impl Mover<'_> {
         if self.is_anothers(level, &record) {
             let path = level.target_path(record.destination_name().as_bytes());
             let (side, class) = (Side::Destination, ErrorClass::NameClash);
-            let words = "another source has an entry for this place as well, which stays";
+            let words = "another source maps to the same destination; dmover keeps that entry";
             engine.error(EntryError::plain(side, Operation::Create, class, path, words));
             return None;
         }
         if self.is_for_the_link_phase(level, &record) {
             if self.engine.following.is_some() {
                 // Its other names are not known here.
-                self.engine.look_again("files with several names have changed");
+                self.engine.look_again("files with several hard links changed");
                 return None;
             }
             let file = file_ref(level, &record);
@@ -226,7 +226,7 @@ impl Mover<'_> {
             let mut error = entry_error(Side::Source, Operation::Stat, shown(), e);
             if follows && stat::stat_at(&level.source.fd, name.as_bytes(), false).is_ok() {
                 error.class = ErrorClass::Other;
-                "a symbolic link that leads nowhere".clone_into(&mut error.detail);
+                "the symbolic link is dangling".clone_into(&mut error.detail);
             }
             error
         })?;
@@ -299,7 +299,7 @@ impl Mover<'_> {
         // One that looks equal would be missing under its own name, and nobody would know.
         let taken = existing.is_some() && !matches!(decision, Decision::Refuse(..));
         if taken && level.target.as_ref().is_some_and(|t| t.folds_case && !self.is_exact(t, name)) {
-            let words = "another entry has this name in another case";
+            let words = "an entry whose name differs only in case exists here";
             decision = Decision::Refuse(ErrorClass::NameClash, words);
         }
         if level.root.range.is_some() && decision == Decision::Replace {
@@ -309,7 +309,8 @@ impl Mover<'_> {
         let keeps = self.engine.spec.policy.backup.is_some();
         let replaced = existing.as_ref().filter(|_| decision == Decision::Replace && !keeps);
         if replaced.is_some_and(|(old, _)| self.is_where_it_leads(level, &record, old)) {
-            let words = "it is what the symbolic link leads to, of which nothing else may be left";
+            let words = "the source is a symbolic link to this entry; replacing the entry could \
+                lose its content";
             decision = Decision::Refuse(ErrorClass::SelfCopy, words);
         }
         let base = existing.is_none().then(|| self.based(level, &record)).flatten();
@@ -399,7 +400,7 @@ impl Mover<'_> {
             return;
         }
         if let Err(error) = self.probe_granularity(target) {
-            tracing::debug!(%error, "the granularity of times cannot be found out");
+            tracing::debug!(%error, "cannot determine the granularity of timestamps");
         }
     }
 

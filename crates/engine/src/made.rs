@@ -275,7 +275,7 @@ impl Mover<'_> {
         let (fd, metadata) = engine.open_source_file(level, record)?;
         if metadata.version() != record.metadata.version() {
             let (side, class) = (Side::Source, ErrorClass::Changed);
-            let words = "the file changed after it was found equal";
+            let words = "the file changed after it was compared";
             let path = level.source_path(record.name.as_bytes());
             return Err(EntryError::plain(side, Operation::Check, class, path, words));
         }

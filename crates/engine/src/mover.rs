@@ -301,7 +301,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             if std::panic::catch_unwind(run).is_err() {
                 engine.panicked(&lease.task);
                 // What ends the file has to know that a part of it is missing.
-                mover.fail_part("a fault in dmover while working on a part of it");
+                mover.fail_part("internal error in dmover during a part of it");
             }
             slot.end();
             mover.make_durable();

@@ -212,7 +212,7 @@ impl Mover<'_> {
             Ok(())
         };
         if let Err(error) = put_back() {
-            tracing::warn!(?error, "an entry that was to be moved keeps a narrow mode");
+            tracing::warn!(?error, "cannot restore the mode of an entry that was not moved");
         }
     }
 }

@@ -110,7 +110,7 @@ impl Mover<'_> {
         if own && is_alike(&metadata, &record.metadata) {
             return Ok(Made { name, pinned, metadata });
         }
-        let words = "something else stands here now";
+        let words = "another entry has replaced this one";
         let (side, class) = (Side::Destination, ErrorClass::Escaped);
         Err(EntryError::plain(side, Operation::Check, class, shown(), words))
     }

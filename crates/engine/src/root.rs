@@ -137,7 +137,7 @@ fn refuse(display: &PathBytes, what: &str, hint: &str) -> Fatal {
 fn refuse_errno(display: &PathBytes, doing: &str, error: Errno, hint: &str) -> Fatal {
     let reason = std::io::Error::from(error);
     let hint = match error {
-        Errno::MFILE => "raise 'ulimit -n', or name fewer directories at a time",
+        Errno::MFILE => "raise 'ulimit -n', or name fewer directories",
         _ => hint,
     };
     Fatal::refused(format!("cannot {doing} '{}': {reason}", display.to_path().display()), hint)
@@ -161,13 +161,14 @@ impl Argument {
         };
         let whole = matches!(last, b"" | b"." | b"..");
         let open = if whole { trimmed } else { parent };
-        let directory = path::open_directory(&base.join(OsStr::from_bytes(open)))
-            .map_err(|e| refuse_errno(typed, "open the directory of", e, "check the path"))?;
+        let directory = path::open_directory(&base.join(OsStr::from_bytes(open))).map_err(|e| {
+            refuse_errno(typed, "open the parent directory of", e, "check the path")
+        })?;
         let mut canonical = mount::path_of(&directory)
-            .ok_or_else(|| refuse(typed, "cannot be resolved", "is /proc mounted?"))?;
+            .ok_or_else(|| refuse(typed, "cannot be resolved", "check that /proc is mounted"))?;
         let name = (!whole).then(|| Name::new(last)).transpose();
-        let name =
-            name.map_err(|e| refuse(typed, &format!("is no name: {e}"), "check the path"))?;
+        let name = name
+            .map_err(|e| refuse(typed, &format!("is not a valid name: {e}"), "check the path"))?;
         if let Some(name) = &name {
             canonical.push(OsStr::from_bytes(name.as_bytes()));
         }
@@ -293,7 +294,7 @@ impl Resolver<'_> {
                     continue; // named twice
                 }
                 let what = format!(
-                    "and '{}' have the same target '{}'",
+                    "and '{}' have the same destination '{}'",
                     other.source.display.to_path().display(),
                     ends.target.display()
                 );
@@ -311,9 +312,9 @@ impl Resolver<'_> {
             Between::Beside(below) => below,
             Between::Overlapping(one, other) => {
                 let other = roots[other].source.display.to_path();
-                let what = format!("overlaps with what '{}' is copied to or from", other.display());
+                let what = format!("overlaps the source or destination of '{}'", other.display());
                 let one = &roots[one].source.display;
-                return Err(refuse(one, &what, "copy them one after the other"));
+                return Err(refuse(one, &what, "copy them in separate runs"));
             }
         };
         let meet = |(upper, lower): (usize, usize)| {
@@ -350,7 +351,7 @@ impl Resolver<'_> {
             let source = Argument::new(self.base, source)?;
             let found = source
                 .stat(true)
-                .map_err(|e| refuse_errno(&source.display, "look at", e, "check the path"))?
+                .map_err(|e| refuse_errno(&source.display, "access", e, "check the path"))?
                 .ok_or_else(|| refuse(&source.display, "does not exist", "check the path"))?;
             let metadata = self.mounts.metadata(&found);
             if metadata.kind != EntryKind::Directory {
@@ -394,7 +395,7 @@ impl Resolver<'_> {
     ) -> Result<Root, Fatal> {
         let Placed { root, .. } = self.root(source, destination, placement)?;
         if root.is_directory && range.is_some() {
-            return Err(refuse(source, "is a directory", "ranges are for files"));
+            return Err(refuse(source, "is a directory", "a byte range needs a regular file"));
         }
         Ok(Root { range, ..root })
     }
@@ -415,7 +416,7 @@ impl Resolver<'_> {
         match self.spec.target_mode {
             TargetMode::As if sources > 1 => {
                 let hint = "use -t DIR, or copy one source at a time";
-                Err(refuse(destination, "is one name and cannot take several sources", hint))
+                Err(refuse(destination, "is a single name and cannot hold several sources", hint))
             }
             TargetMode::As => Ok(Placement::As),
             TargetMode::Into if directory => Ok(Placement::Inside),
@@ -425,7 +426,7 @@ impl Resolver<'_> {
             }
             TargetMode::Auto if directory => Ok(Placement::Inside),
             TargetMode::Auto if sources > 1 => {
-                let hint = "with several sources the destination has to be an existing directory";
+                let hint = "several sources need an existing directory as destination";
                 Err(refuse(destination, "is not an existing directory", hint))
             }
             TargetMode::Auto => Ok(Placement::As),
@@ -442,7 +443,7 @@ impl Resolver<'_> {
         let follow = self.spec.selection.follow != FollowLinks::Never;
         let found = source
             .stat(follow)
-            .map_err(|e| refuse_errno(&source.display, "look at", e, "check the path"))?
+            .map_err(|e| refuse_errno(&source.display, "access", e, "check the path"))?
             .ok_or_else(|| refuse(&source.display, "does not exist", "check the path"))?;
         let metadata = self.mounts.metadata(&found);
         if metadata.kind == EntryKind::Directory && self.spec.policy.range.is_some() {
@@ -450,18 +451,18 @@ impl Resolver<'_> {
             return Err(refuse(&source.display, "is a directory", hint));
         }
         if source.slash && metadata.kind != EntryKind::Directory {
-            return Err(refuse(&source.display, "is not a directory", "leave out the slash"));
+            return Err(refuse(&source.display, "is not a directory", "omit the trailing slash"));
         }
         let lists_paths = self.spec.selection.list.as_ref().is_some_and(|list| !list.pairs);
         if lists_paths && metadata.kind != EntryKind::Directory {
-            let hint = "--files-from lists paths below a directory";
+            let hint = "with --files-from, SOURCE must be a directory";
             return Err(refuse(&source.display, "is not a directory", hint));
         }
         let read = self.check_readable(&source, &metadata)?;
         let target = self.target(&source, destination, placement)?;
         self.bounds.check(&target.parent, target.name.as_ref().map(Name::as_bytes))?;
         if target.slash && metadata.kind != EntryKind::Directory {
-            let hint = "create the directory first, or leave out the slash";
+            let hint = "create the directory first, or omit the trailing slash";
             return Err(refuse(&target.display, "is not an existing directory", hint));
         }
         // What is only compared may be read-only, or of another type.
@@ -521,8 +522,9 @@ impl Resolver<'_> {
         directory: OwnedFd,
         name: Option<Name>,
     ) -> Result<Argument, Fatal> {
-        let mut canonical = mount::path_of(&directory)
-            .ok_or_else(|| refuse(&typed.display, "cannot be resolved", "is /proc mounted?"))?;
+        let mut canonical = mount::path_of(&directory).ok_or_else(|| {
+            refuse(&typed.display, "cannot be resolved", "check that /proc is mounted")
+        })?;
         let mut display = typed.display.clone();
         if let Some(name) = &name {
             canonical.push(OsStr::from_bytes(name.as_bytes()));
@@ -555,7 +557,7 @@ impl Resolver<'_> {
     ) -> Result<(), Fatal> {
         let existing = target
             .stat(false)
-            .map_err(|e| refuse_errno(&target.display, "look at", e, "check the destination"))?;
+            .map_err(|e| refuse_errno(&target.display, "access", e, "check the destination"))?;
         let place = stat::file_system(&target.parent);
         if place.is_ok_and(|fs| fs.read_only) {
             let hint = "remount it read-write, or choose another destination";
@@ -563,7 +565,7 @@ impl Resolver<'_> {
         }
         if existing.is_none() && target.leads_nowhere() {
             let hint = "mount the file system that it leads to, or remove the link";
-            return Err(refuse(&target.display, "is a symbolic link that leads nowhere", hint));
+            return Err(refuse(&target.display, "is a dangling symbolic link", hint));
         }
         match existing.map(|found| self.mounts.metadata(&found)) {
             Some(old) => self.check_existing(source, metadata, target, &old)?,
@@ -586,32 +588,32 @@ impl Resolver<'_> {
         // Another name of the source's inode can be replaced where a backup keeps it.
         let is_apart = self.spec.policy.backup.is_some() && !is_same_entry(source, target);
         if old.identity == metadata.identity && !ranges && !is_apart {
-            let what = format!("and '{}' are the same", target.display.to_path().display());
+            let what = format!("and '{}' are the same entry", target.display.to_path().display());
             return Err(refuse(&source.display, &what, "choose another destination"));
         }
         let (new_dir, old_dir) =
             (metadata.kind == EntryKind::Directory, old.kind == EntryKind::Directory);
         if new_dir && !old_dir {
-            let what = format!("is a {}, and a directory cannot replace it", old.kind.word());
+            let what = format!("is a {}; a directory cannot replace it", old.kind.word());
             return Err(refuse(
                 &target.display,
                 &what,
-                "move it away, or name another destination",
+                "move it away, or choose another destination",
             ));
         }
         let special =
             matches!(old.kind, EntryKind::CharDevice | EntryKind::BlockDevice | EntryKind::Fifo);
         if metadata.kind == EntryKind::File && special {
-            let what = format!("is a {}, which a file would replace", old.kind.word());
-            let hint = "name another destination, or remove it first";
+            let what = format!("is a {}; dmover does not replace it with a file", old.kind.word());
+            let hint = "choose another destination, or remove it first";
             return Err(refuse(&target.display, &what, hint));
         }
         if !new_dir && old_dir {
-            let what = "is a directory, and a file cannot replace it";
+            let what = "is a directory; a file cannot replace it";
             return Err(refuse(
                 &target.display,
                 what,
-                "to copy into it, leave out -T or add a slash; or name another destination",
+                "to copy into it, omit -T or add a slash; or choose another destination",
             ));
         }
         Ok(())
@@ -621,8 +623,8 @@ impl Resolver<'_> {
         if directory::is_writable(&target.parent) {
             return Ok(());
         }
-        let what = "cannot be created: no permission in its directory";
-        Err(refuse(&target.display, what, "choose another destination, or ask for permission"))
+        let what = "cannot be created: its parent directory is not writable";
+        Err(refuse(&target.display, what, "choose another destination, or get write permission"))
     }
 
     /// The destination must not lie inside the source nor contain it, whatever mount it is seen by.
@@ -642,12 +644,12 @@ impl Resolver<'_> {
             return Ok(());
         };
         let (how, hint) = if is_inside {
-            ("lies inside", "choose a destination outside the source")
+            ("is inside", "choose a destination outside the source")
         } else {
-            ("contains", "choose a destination beside the source")
+            ("contains", "choose a destination that does not contain the source")
         };
         let by = |point: PathBuf| {
-            format!(", by way of a layer of the overlay mounted on '{}'", point.display())
+            format!(", through a layer of the overlay mounted on '{}'", point.display())
         };
         let by = layer.map(by).unwrap_or_default();
         let what = format!("{how} the source '{}'{by}", source.display.to_path().display());

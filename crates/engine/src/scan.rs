@@ -199,7 +199,7 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let found = stat::stat_at(parent, name.as_bytes(), false);
         if found.is_ok_and(|found| found.file_type() == stat::FileType::Symlink) {
-            let words = "a symbolic link that leads nowhere";
+            let words = "the destination is a dangling symbolic link";
             let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));
         }
@@ -233,7 +233,7 @@ impl Mover<'_> {
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
         self.take_names(&mut frames, vec![Seen::without_hint(name)]);
         if !frames[0].directories.is_empty() {
-            let words = "it became a directory while the job ran";
+            let words = "the entry became a directory while the job ran";
             let (side, class) = (Side::Source, ErrorClass::Changed);
             let path = frames[0].level.root.source.display.clone();
             return Err(EntryError::plain(side, Operation::Stat, class, path, words));

@@ -176,7 +176,7 @@ impl StateDirectory {
         if dmover_sys::directory::is_writable(&fd) {
             return Ok(());
         }
-        let words = format!("{} cannot be written to", jobs.display());
+        let words = format!("cannot write to {}", jobs.display());
         Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, words))
     }
 
@@ -196,7 +196,7 @@ impl StateDirectory {
         self.is_usable()?;
         let has_jobs = std::fs::read_dir(self.path.join("jobs"))?.next().is_some();
         if has_jobs {
-            return Err(std::io::Error::other("it has jobs of one host"));
+            return Err(std::io::Error::other("it already has jobs that belong to one host"));
         }
         let mut options = std::fs::OpenOptions::new();
         options.create(true).append(true).mode(0o600).open(self.path.join(SHARED)).map(|_| ())
@@ -220,7 +220,7 @@ impl StateDirectory {
         let fail = |error: &std::io::Error| {
             Fatal::refused(
                 format!("cannot use the state directory {}: {error}", self.path.display()),
-                "name another one by --state-dir or $DMOVER_STATE_DIR",
+                "choose another one with --state-dir or $DMOVER_STATE_DIR",
             )
         };
         let mut builder = std::fs::DirBuilder::new();
@@ -274,7 +274,7 @@ impl StateDirectory {
         let fail = |error: std::io::Error| {
             Fatal::refused(
                 format!("cannot use the state directory {}: {error}", self.path.display()),
-                "name another one by --state-dir or $DMOVER_STATE_DIR",
+                "choose another one with --state-dir or $DMOVER_STATE_DIR",
             )
         };
         let jobs = self.path.join("jobs");

@@ -486,7 +486,7 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let digest = Fold::of(&shape, &pieces).ok_or_else(|| {
-            let words = "parts of it are missing; please report this as a fault of dmover";
+            let words = "digests of some parts are missing; please report this as a bug in dmover";
             EntryError::plain(Side::Source, Operation::Check, ErrorClass::Other, shown(), words)
         })?;
         if self.is_guessed_otherwise(wanted, &digest) {
@@ -631,7 +631,7 @@ pub(crate) fn in_order(parts: &[HashedPieces], shape: &Shape) -> Result<Vec<Dige
         return Ok(all);
     }
     let (side, class) = (Side::Source, ErrorClass::Fenced);
-    let words = "digests of some of its parts did not come";
+    let words = "digests of some parts are missing";
     Err(EntryError::plain(side, Operation::Read, class, PathBytes::default(), words))
 }
 

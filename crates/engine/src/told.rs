@@ -362,7 +362,7 @@ impl Engine {
             }
             Said::Known(path) => {
                 if let Err(error) = lock(&self.known).insert(&path) {
-                    tracing::warn!(%error, ?path, "what is in it is not told");
+                    tracing::warn!(%error, ?path, "cannot report the extra entries in a directory");
                 }
             }
             Said::Stop(reason) => {

@@ -48,7 +48,7 @@ hash_types! {
     Sha512 = "sha512", "SHA512", 64;
     /// CRC-32 of ISO 3309, as gzip and zlib have it.
     Crc32 = "crc32", "CRC32", 4;
-    /// The same polynomial without inversion at either end (RFC 1510, as libgcrypt has it).
+    /// The same polynomial without inversion at either end (RFC 1510, as in libgcrypt).
     Crc32Rfc1510 = "crc32rfc1510", "CRC32RFC1510", 4;
     /// CRC-24 of OpenPGP (RFC 2440).
     Crc24Rfc2440 = "crc24rfc2440", "CRC24RFC2440", 3;

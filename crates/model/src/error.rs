@@ -99,9 +99,9 @@ macro_rules! classes {
 }
 classes! {
     /// The source entry was there in the scan and is gone now.
-    Vanished, "vanished", "it was removed while the job ran; run again if it should be there";
+    Vanished, "vanished", "it was removed while the job ran; if it should exist, run the same command again";
     /// The source entry changed while it was read, in every attempt.
-    Changed, "changed", "it is being written; run again when it is quiet";
+    Changed, "changed", "it is being written; run the same command again when the writer has finished";
     /// Permission denied.
     Denied, "denied", "run as the owner or as root, or exclude it";
     /// The destination file system is full.
@@ -117,17 +117,17 @@ classes! {
     /// The destination has another type under this name (a directory against a file).
     TypeConflict, "type_conflict", "move the destination entry out of the way";
     /// The file system cannot do what this entry needs.
-    Unsupported, "unsupported", "see 'dmover doctor' for what the file system can do";
+    Unsupported, "unsupported", "run 'dmover doctor' to see what the file system supports";
     /// An input/output error.
     Io, "io", "check the storage and the kernel log, then run the same command again";
     /// A stale handle of a network file system.
     Stale, "stale", "the server lost the object; run the same command again";
     /// The file is larger than the destination allows.
-    TooLarge, "too_large", "choose a destination that takes files of this size";
+    TooLarge, "too_large", "choose a destination that allows files of this size";
     /// The object is in use in a way that forbids this.
-    Busy, "busy", "run again when it is not in use";
-    /// A symbolic link or another object stood where it must not: somebody changed the tree.
-    Escaped, "escaped", "somebody replaces entries while the job runs; find out who";
+    Busy, "busy", "run the same command again when it is not in use";
+    /// A symbolic link or another object has replaced an entry: another program changed the tree.
+    Escaped, "escaped", "another program replaces entries while the job runs; find and stop it";
     /// The destination lies inside the source.
     SelfCopy, "self_copy", "choose a destination outside the source";
     /// An attribute that the destination cannot hold.
@@ -135,11 +135,11 @@ classes! {
     /// What was written does not read back equal, or what should be copied is not what it was.
     Integrity, "integrity", "check the storage, then run the same command again";
     /// The job was stopped before this entry was done.
-    Cancelled, "cancelled", "run the same command again to go on";
+    Cancelled, "cancelled", "run the same command again to resume";
     /// The mover lost its lease on this work.
-    Fenced, "fenced", "run the same command again to go on";
+    Fenced, "fenced", "run the same command again to resume";
     /// Anything else; the errno says what.
-    Other, "other", "see what the error says";
+    Other, "other", "see the error message";
 }
 
 const ENOENT: i32 = 2;

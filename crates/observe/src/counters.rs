@@ -24,123 +24,123 @@ macro_rules! counters {
     };
 }
 counters! {
-    /// Entries met at the source, of any type.
+    /// Entries found at the source, of any type.
     EntriesFound = "entries_found",
-    /// Bytes of content of the regular files met.
+    /// Bytes of content of the regular files found.
     BytesFound = "bytes_found",
-    /// Regular files brought over.
+    /// Regular files copied.
     FilesCopied = "files_copied",
-    /// Directories made.
+    /// Directories created.
     DirectoriesCreated = "directories_created",
-    /// Symbolic links brought over.
+    /// Symbolic links copied.
     SymlinksCopied = "symlinks_copied",
-    /// FIFOs, sockets and device nodes brought over.
+    /// FIFOs, sockets and device nodes copied.
     SpecialsCopied = "specials_copied",
-    /// Further names linked to a file that was copied.
+    /// Hard links created to a copied file.
     HardLinksCreated = "hard_links_created",
-    /// Bytes of content written, holes not counted.
+    /// Bytes of content written, without holes.
     BytesCopied = "bytes_copied",
-    /// Bytes of changed files that were right at the destination already and were not written again.
+    /// Bytes of changed files that the destination already had and that were not written again.
     BytesKept = "bytes_kept",
-    /// Files of a snapshot that are as in the one before and were shared with it.
+    /// Files of a snapshot that are unchanged since the previous snapshot and shared with it.
     FilesUnchanged = "files_unchanged",
-    /// Bytes of content of these.
+    /// Bytes of content of the unchanged files.
     BytesUnchanged = "bytes_unchanged",
     /// Bytes of content that share blocks with the source instead of being written.
     BytesShared = "bytes_shared",
-    /// Bytes that were copied inside the kernel.
+    /// Bytes copied inside the kernel.
     BytesInKernel = "bytes_in_kernel",
-    /// Bytes that were read past the page cache, those by io_uring aside.
+    /// Bytes read past the page cache, without those by io_uring.
     BytesReadDirect = "bytes_read_direct",
-    /// Bytes that were written past the page cache, those by io_uring aside.
+    /// Bytes written past the page cache, without those by io_uring.
     BytesWrittenDirect = "bytes_written_direct",
-    /// Bytes that were moved by io_uring.
+    /// Bytes copied by io_uring.
     BytesByRing = "bytes_by_ring",
-    /// Times that a file system or a file refused direct I/O, so that the page cache was used.
+    /// Times that a file system or a file refused direct I/O and dmover used the page cache instead.
     DirectRefusals = "direct_refusals",
-    /// Files whose digest was made.
+    /// Files whose digest was computed.
     FilesHashed = "files_hashed",
-    /// Bytes that were read to make digests or to compare, on both sides.
+    /// Bytes read to compute digests or to compare, on both sides.
     BytesHashed = "bytes_hashed",
-    /// Bytes of content that were compared: those of both sides count once, holes as well.
+    /// Bytes of content compared, with holes; both sides together count once.
     BytesCompared = "bytes_compared",
-    /// Files whose digest is as a list says.
+    /// Files whose digest matches the list.
     DigestsEqual = "digests_equal",
-    /// Files whose digest is another.
+    /// Files whose digest differs from the list.
     DigestsDiffer = "digests_differ",
-    /// Files of a list that are not there and were to be passed over.
+    /// Listed files that do not exist and that --ignore-missing skips.
     FilesMissing = "files_missing",
     /// Entries compared with another tree or a manifest.
     EntriesCompared = "entries_compared",
-    /// Entries that are not as they should be.
+    /// Entries that differ from the other tree or from the manifest.
     EntriesDiffering = "entries_differing",
-    /// Entries that were brought over again because they differed.
+    /// Entries copied again because they differed.
     EntriesRepaired = "entries_repaired",
     /// Entries whose content differs or that are missing, and that were not repaired.
     EntriesCorrupt = "entries_corrupt",
-    /// Files of which a manifest has no digest, so that only their metadata was compared.
+    /// Files without a digest in the manifest; only their metadata was compared.
     FilesWithoutDigest = "files_without_digest",
-    /// Entries that were taken for right because they were not changed since --since.
+    /// Entries accepted without a comparison, because they did not change after --since.
     EntriesUntouched = "entries_untouched",
-    /// Entries that were equal already, or that the policy keeps.
+    /// Entries skipped because they are up to date or the policy keeps them.
     EntriesSkipped = "entries_skipped",
     /// Bytes of content of skipped regular files.
     BytesSkipped = "bytes_skipped",
-    /// Entries left out by a rule.
+    /// Entries excluded by a rule.
     EntriesExcluded = "entries_excluded",
-    /// Entries replaced because another version or type stood there.
+    /// Entries replaced because the destination had another version or type.
     EntriesReplaced = "entries_replaced",
-    /// Entries whose owner, mode or other attributes were set, and nothing else.
+    /// Entries whose owner, mode or other attributes were updated, but not their content.
     EntriesDressed = "entries_dressed",
-    /// Directories that were there and got attributes or times of their source.
+    /// Existing directories whose attributes or times were updated.
     DirectoriesUpdated = "directories_updated",
-    /// Entries renamed at the destination as they were at the source.
+    /// Entries renamed at the destination to follow a rename at the source.
     EntriesRenamed = "entries_renamed",
     /// Entries that only the destination has.
     EntriesExtra = "entries_extra",
-    /// Entries that only the destination had and that were removed, or moved to the trash.
+    /// Entries that only the destination had and that were deleted or moved to the trash.
     EntriesDeleted = "entries_deleted",
-    /// Bytes of content of the files among them.
+    /// Bytes of content of the deleted files.
     BytesDeleted = "bytes_deleted",
-    /// Entries that only the destination has and that were left there by the guard.
+    /// Entries that only the destination has and that the guard did not delete.
     DeletesWithheld = "deletes_withheld",
     /// Files that looked equal and were compared byte by byte.
     FilesCompared = "files_compared",
-    /// Entries left alone as equal although their owner or mode is another; --overwrite=always copies them again.
+    /// Entries skipped as equal although their owner or mode differs; --overwrite=always copies them again.
     EntriesUnlike = "entries_unlike",
     /// Entries that failed.
     Errors = "errors",
-    /// Failed entries that only the source is to blame for: vanished or changing.
+    /// Failed entries that vanished or changed at the source.
     SourceErrors = "source_errors",
     /// Entries or parts of the tree that were not attempted.
     NotAttempted = "not_attempted",
     /// Attempts that were repeated.
     Retries = "retries",
-    /// Attributes that did not arrive and were not accepted by `--allow-loss`.
+    /// Attributes lost and not accepted by `--allow-loss`.
     Losses = "losses",
-    /// Attributes that did not arrive and were accepted.
+    /// Attributes lost and accepted by `--allow-loss`.
     LossesAllowed = "losses_allowed",
-    /// Owners or groups that may not be set without privilege.
+    /// Owners or groups not set, because that needs privilege.
     OwnersNotKept = "owners_not_kept",
     /// Set-id bits dropped because the owner was not kept.
     SetIdsDropped = "set_ids_dropped",
-    /// Attributes that need privilege and were left out.
+    /// Attributes not copied, because that needs privilege.
     PrivilegedAttributes = "privileged_attributes",
-    /// Attributes of the file system itself that are never carried over.
+    /// Attributes of the file system itself, which dmover never copies.
     SystemAttributes = "system_attributes",
-    /// Source file systems that update access times whatever they are asked.
+    /// Source file systems that update access times although dmover asks them not to.
     SourceAtimesTouched = "source_atimes_touched",
     /// Leftovers of an interrupted run that were removed.
     LeftoversRemoved = "leftovers_removed",
-    /// Temporaries met at the source and skipped.
+    /// Temporaries found at the source and skipped.
     TemporariesSkipped = "temporaries_skipped",
     /// Chunks of large files copied.
     ChunksCopied = "chunks_copied",
-    /// Tasks that movers have ended.
+    /// Tasks that movers have finished.
     TasksDone = "tasks_done",
-    /// Tasks whose lease ran out.
+    /// Tasks whose lease expired.
     LeasesExpired = "leases_expired",
-    /// Files that were open for writing while they were read. The next run of the same command compares them, unless it was --no-state.
+    /// Files that were open for writing while they were read. The next run of the same command compares them, except after --no-state.
     FilesOpenForWriting = "files_open_for_writing",
 }
 

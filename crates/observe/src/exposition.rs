@@ -63,10 +63,10 @@ impl Families {
 
     /// `whose`: the labels of each, with what was counted.
     fn spreads(&mut self, whose: &str, all: &[(Labels<'_>, &Snapshot)]) {
-        let entries = "Time for entries that were brought over or read in one go.";
-        let sizes = "Content that was moved or read for each of these entries.";
-        let tasks = "Time for tasks: small ones with names, small files and directories, large ones \
-                     with the content of large files.";
+        let entries = "Time to copy or read one entry that is not split into chunks.";
+        let sizes = "Bytes of content copied or read for each of these entries.";
+        let tasks = "Time for one task. Class small: names, small files and directories. Class \
+            large: the content of large files.";
         let small: Labels<'_> = &[("class", "small")];
         let large: Labels<'_> = &[("class", "large")];
         for (name, help, class, spread) in [
@@ -106,13 +106,13 @@ impl Families {
     }
 
     fn process(&mut self, process: &ProcessView) {
-        let help = "Always 1; the label says which dmover this is.";
+        let help = "Always 1; the label is the version of dmover.";
         self.gauge("dmover_build_info", help, &[("version", process.version)], 1.0);
-        let help = "Time of the processors that the process has used.";
+        let help = "CPU time that the process has used.";
         self.counter("process_cpu_seconds_total", help, &[], process.cpu_s);
-        let help = "Memory of the process that is in RAM.";
+        let help = "Resident memory of the process.";
         self.gauge("process_resident_memory_bytes", help, &[], process.resident_bytes as f64);
-        let help = "Files that the process has open.";
+        let help = "Open files of the process.";
         self.gauge("process_open_fds", help, &[], process.open_files as f64);
     }
 
@@ -120,7 +120,7 @@ impl Families {
         let mut text = Vec::new();
         // Memory takes it, and the names are right: a test has promtool look at them.
         if let Err(error) = TextEncoder::new().encode(&self.0, &mut text) {
-            tracing::error!(%error, "metrics cannot be written; please report this");
+            tracing::error!(%error, "cannot encode the metrics; please report this");
         }
         String::from_utf8_lossy(&text).into_owned()
     }
@@ -143,25 +143,30 @@ pub fn of_job(process: &ProcessView, job: Option<&JobView>) -> String {
     let Some(view) = job else { return families.text() };
     let job = [("job", view.job.as_str())];
     let info = [("job", view.job.as_str()), ("verb", view.verb.as_str())];
-    families.gauge("dmover_job_info", "Always 1; what the job does.", &info, 1.0);
-    let help = "When this run of the job began.";
+    families.gauge("dmover_job_info", "Always 1; the label is the verb of the job.", &info, 1.0);
+    let help = "Start time of this run of the job.";
     families.gauge("dmover_job_start_time_seconds", help, &job, view.begun_ms as f64 / 1000.0);
-    let help = "Whether somebody holds the job.";
+    let help = "1 if the job is paused.";
     families.gauge("dmover_job_paused", help, &job, f64::from(u8::from(view.paused)));
-    let help = "Tasks that are known and not done.";
+    let help = "Known tasks that are not done.";
     families.gauge("dmover_job_pending_tasks", help, &job, view.tasks_left as f64);
     families.counters("job", &[(&job, &view.counters)]);
     families.spreads("job", &[(&job, &view.counters)]);
     // A series that begins with its first error has no increase in the eyes of Prometheus.
     for class in ErrorClass::ALL.iter().map(|class| class.word()) {
         let labels = [("job", view.job.as_str()), ("class", class)];
-        let help = "Entries that failed, by class of error.";
+        let help = "Failed entries, by error class.";
         let count = view.errors.get(class).copied().unwrap_or(0) as f64;
         families.counter("dmover_job_classified_errors_total", help, &labels, count);
     }
     if let Some(limit) = view.limit {
         let labels = [("job", view.job.as_str()), ("limit", limit)];
-        families.gauge("dmover_job_limit", "Always 1; what limits the job now.", &labels, 1.0);
+        families.gauge(
+            "dmover_job_limit",
+            "Always 1; the label is what limits the job now.",
+            &labels,
+            1.0,
+        );
     }
     of_movers(&mut families, view);
     families.text()
@@ -187,17 +192,17 @@ fn of_movers(families: &mut Families, view: &JobView) {
             }
         }
     };
-    let help = "Content that a mover has moved or read for the job.";
+    let help = "Bytes of content that a mover has copied or read for the job.";
     each(families, true, "dmover_job_mover_bytes_total", help, |m| m.bytes as f64);
-    let help = "Entries that a mover has ended for the job.";
+    let help = "Entries that a mover has finished for the job.";
     each(families, true, "dmover_job_mover_entries_total", help, |m| m.entries as f64);
-    let help = "Tasks that a mover has in hand.";
+    let help = "Tasks in progress on a mover.";
     each(families, false, "dmover_job_mover_held_tasks", help, |m| m.tasks as f64);
-    let help = "Time since a mover was heard of.";
+    let help = "Time since the last message from a mover.";
     each(families, false, "dmover_job_mover_silent_seconds", help, |m| m.silent_s);
-    let help = "Whether a mover is much slower than the others.";
+    let help = "1 if a mover is much slower than the others.";
     each(families, false, "dmover_job_mover_slow", help, |m| f64::from(u8::from(m.slow.is_some())));
-    let help = "Whether a mover gets no tasks for now, because what it tries fails there.";
+    let help = "1 if a mover gets no tasks for now, because its tasks fail.";
     each(families, false, "dmover_job_mover_left_out", help, |m| f64::from(u8::from(m.left_out)));
 }
 
@@ -205,27 +210,27 @@ fn of_movers(families: &mut Families, view: &JobView) {
 pub fn of_mover(process: &ProcessView, nics: &[NicView], sessions: &[SessionView]) -> String {
     let mut families = Families::default();
     families.process(process);
-    let help = "Jobs that are worked for.";
+    let help = "Jobs that the process works for.";
     let present = || sessions.iter().filter(|session| session.left.is_none());
     families.gauge("dmover_mover_jobs", help, &[], present().count() as f64);
     for session in present() {
-        let help = "Tasks in hand.";
+        let help = "Tasks in progress.";
         let job = [("job", session.job.as_str())];
         families.gauge("dmover_mover_held_tasks", help, &job, session.tasks as f64);
     }
     for session in present() {
-        let help = "Tasks that may be in hand at a time.";
+        let help = "Maximum number of tasks in progress at a time.";
         let job = [("job", session.job.as_str())];
         families.gauge("dmover_mover_task_places", help, &job, session.places as f64);
     }
     for nic in nics {
-        let help = "Content of packets that a network interface has received since it is up.";
+        let help = "Bytes in packets that a network interface has received since it came up.";
         let labels = [("nic", nic.name.as_str())];
         let bytes = nic.received_bytes as f64;
         families.counter("dmover_mover_nic_received_bytes_total", help, &labels, bytes);
     }
     for nic in nics {
-        let help = "Content of packets that a network interface has sent since it is up.";
+        let help = "Bytes in packets that a network interface has sent since it came up.";
         let labels = [("nic", nic.name.as_str())];
         families.counter("dmover_mover_nic_sent_bytes_total", help, &labels, nic.sent_bytes as f64);
     }

@@ -46,7 +46,7 @@ pub fn start_log(
         LogFormat::Text => base.with(lines).try_init(),
         LogFormat::Json => base.with(lines.json()).try_init(),
     };
-    result.map_err(|e| format!("the log is running already: {e}"))
+    result.map_err(|e| format!("the log is already set up: {e}"))
 }
 
 /// A line of a log, for somebody elsewhere.

@@ -91,7 +91,7 @@ impl MoverView {
 
     /// What is wrong with it, if anything is.
     pub fn remarks(&self) -> Vec<String> {
-        let left_out = self.left_out.then(|| "gets no tasks: what it tries fails there".to_owned());
+        let left_out = self.left_out.then(|| "gets no tasks, because its tasks fail".to_owned());
         left_out.into_iter().chain(self.slow.clone()).collect()
     }
 }

@@ -54,10 +54,13 @@ impl Profile {
     pub fn limit(&self) -> Limit {
         let at_work = self.at_work();
         if at_work < SAMPLES_MIN {
-            return Limit { what: Bottleneck::Unknown, evidence: "too short to tell".into() };
+            return Limit {
+                what: Bottleneck::Unknown,
+                evidence: "the job is too short to measure".into(),
+            };
         }
         let busy = self.processors_busy.map_or(String::new(), |busy| {
-            format!("; the machine's processors {:.0} % busy", busy * 100.0)
+            format!("; the host's CPUs are {:.0} % busy", busy * 100.0)
         });
         let say = |what, words: String| Limit { what, evidence: words + &busy };
         if self.capped * 2 >= at_work {
@@ -70,7 +73,7 @@ impl Profile {
             return say(
                 Bottleneck::Cap,
                 format!(
-                    "as many movers at work as -j or the bound without it allows; {}",
+                    "the number of movers is at its limit (-j or the default); {}",
                     self.where_most(at_work)
                 ),
             );
@@ -89,15 +92,15 @@ impl Profile {
     /// Where movers were most of their time.
     fn where_most(&self, at_work: u64) -> String {
         let places = [
-            (self.source_names, "at names and attributes of the source"),
+            (self.source_names, "on source metadata"),
             (self.source_data, "reading"),
-            (self.target_names, "at names and attributes of the destination"),
+            (self.target_names, "on destination metadata"),
             (self.target_data, "writing"),
-            (self.kernel_copy, "copying inside the kernel"),
+            (self.kernel_copy, "copying in the kernel"),
             (self.capped, "waiting for --bwlimit or --ops-limit"),
         ];
         let (samples, place) = places.into_iter().max_by_key(|p| p.0).unwrap_or((0, "nowhere"));
-        format!("{} % of the movers' time {place}", samples * 100 / at_work)
+        format!("movers spend {} % of their time {place}", samples * 100 / at_work)
     }
 }
 
@@ -148,6 +151,6 @@ mod tests {
     fn the_evidence_has_numbers() {
         let profile = Profile { source_data: 75, target_data: 25, ..Profile::default() };
         let said = Profile { processors_busy: Some(0.5), ..profile }.limit().evidence;
-        assert_eq!(said, "75 % of the movers' time reading; the machine's processors 50 % busy");
+        assert_eq!(said, "movers spend 75 % of their time reading; the host's CPUs are 50 % busy");
     }
 }

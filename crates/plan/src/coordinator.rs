@@ -272,7 +272,7 @@ impl Coordinator {
                     self.fail_node(
                         node,
                         ErrorClass::Fenced,
-                        "every mover that had a part was lost",
+                        "all movers that had a part of it lost their lease",
                     );
                 }
                 self.change(|| Change::Ended(task.id, Work::default()));
@@ -508,7 +508,7 @@ impl Coordinator {
 
     fn abandon(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
         if matches!(kind, TaskKind::Chunk(_) | TaskKind::Hash(_) | TaskKind::Compare(_)) {
-            self.fail_node(node, ErrorClass::Cancelled, "the job was stopped");
+            self.fail_node(node, ErrorClass::Cancelled, "the job stopped");
         } else {
             out.push(Command::Abandon(kind));
         }
@@ -632,7 +632,7 @@ impl Coordinator {
                 return self.begin_again(node.parent, *seal, node.note, out);
             }
             if node.note.failure.is_none() && !node.note.covers(&node.finish) {
-                let words = "not all of its parts were told to be done";
+                let words = "some of its parts were not reported as done";
                 node.note.failure = Some(Box::new(part_failure(ErrorClass::Fenced, words)));
             }
             let continues = node.resumption == Resumption::Continues && node.note.failure.is_some();

@@ -67,14 +67,15 @@ pub fn decide(
     match (source.metadata.kind, old.kind) {
         (EntryKind::Directory, EntryKind::Directory) => return Decision::Descend,
         (EntryKind::Directory, _) => {
-            let words = "a directory cannot replace something that is not one";
+            let words =
+                "the destination entry is not a directory, and a directory cannot replace it";
             return Decision::Refuse(ErrorClass::TypeConflict, words);
         }
         (_, EntryKind::Directory) if deletes(policy) => return Decision::Clear,
         (_, EntryKind::Directory) => {
             let words = match &policy.sync {
-                Some(_) => "a directory stands at the destination, and only --delete lets it go",
-                None => "a directory stands at the destination",
+                Some(_) => "the destination entry is a directory; only --delete removes it",
+                None => "the destination entry is a directory",
             };
             return Decision::Refuse(ErrorClass::TypeConflict, words);
         }

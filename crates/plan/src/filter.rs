@@ -129,7 +129,7 @@ impl Rule {
         let has = |two: &[u8]| pattern.windows(two.len()).any(|window| window == two);
         let is_wild = pattern.iter().any(|byte| b"*?[".contains(byte));
         if is_wild && !is_closed(pattern) {
-            return Err(fail("a bracket without its end, or a class of an unknown name"));
+            return Err(fail("unclosed bracket or unknown character class"));
         }
         let slashes = pattern.split(|byte| *byte == b'/').count() - 1;
         let crosses = has(b"**");

@@ -26,7 +26,8 @@ impl Plateau {
     pub fn words(&self, limit: &str) -> String {
         let Self { before, now, times } = self;
         format!(
-            "{now} movers do {times:.2} times what {before} did: more movers bring nothing; the limit is {limit}"
+            "{now} movers are {times:.2} times as fast as {before}: more movers do not help; the \
+            limit is {limit}"
         )
     }
 }
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!((told[0].before, told[0].now), (8, 20));
         let words = told[0].words("source");
-        assert!(words.starts_with("20 movers do 1.00 times what 8 did"), "{words}");
+        assert!(words.starts_with("20 movers are 1.00 times as fast as 8:"), "{words}");
     }
 
     #[test]

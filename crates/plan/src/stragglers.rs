@@ -55,7 +55,9 @@ impl Slow {
             TaskClass::Large => "large files",
         };
         let (times, at) = (self.times, self.at);
-        format!("{times:.1} times slower than the others with {class}; it loses the time {at}")
+        format!(
+            "{times:.1} times slower than the other movers with {class}; it spends the time {at}"
+        )
     }
 }
 
@@ -87,12 +89,12 @@ type Activity = (fn(&Profile) -> u64, &'static str);
 
 /// Where threads can be, in the words of [`Slow::at`].
 const ACTIVITIES: [Activity; 6] = [
-    (|p| p.source_names, "looking at the source (its way to the source's metadata)"),
-    (|p| p.source_data, "reading (its way to the source, or its own disk)"),
-    (|p| p.target_names, "creating names (its way to the destination's metadata)"),
-    (|p| p.target_data, "writing (its way to the destination, or its own disk)"),
-    (|p| p.kernel_copy, "copying inside the kernel (source or destination)"),
-    (|p| p.capped, "waiting for a limit that was asked for"),
+    (|p| p.source_names, "on source metadata (check its path to the source)"),
+    (|p| p.source_data, "reading (check its path to the source, or its own disk)"),
+    (|p| p.target_names, "on destination metadata (check its path to the destination)"),
+    (|p| p.target_data, "writing (check its path to the destination, or its own disk)"),
+    (|p| p.kernel_copy, "copying in the kernel (check its path to source and destination)"),
+    (|p| p.capped, "waiting for --bwlimit or --ops-limit"),
 ];
 
 /// The speeds of a fleet.
@@ -238,7 +240,7 @@ mod tests {
         let slow = fleet.slow(3).unwrap();
         assert_eq!(slow.class, TaskClass::Large);
         assert!((slow.times - 10.0).abs() < 0.5, "{slow:?}");
-        assert!(slow.words().contains("loses the time reading"), "{}", slow.words());
+        assert!(slow.words().contains("spends the time reading"), "{}", slow.words());
         for other in [0, 1, 2, 4, 5, 6, 7] {
             assert_eq!(fleet.slow(other), None);
         }

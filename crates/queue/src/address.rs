@@ -73,12 +73,12 @@ fn refused(what: impl Into<String>, hint: &str) -> Fatal {
 
 impl JoinFile {
     pub(crate) fn read(path: &Path) -> Result<Self, Fatal> {
-        let hint = "give tls://HOST:PORT, or the file that 'dmover broker' has written";
+        let hint = "use tls://HOST:PORT, or the join file that 'dmover broker' wrote";
         let text = secret::read(path, Guard::Secret, "--broker", hint)?;
         serde_json::from_str(&text).map_err(|error| {
-            let hint = "give the file that 'dmover broker' has written";
+            let hint = "use the join file that 'dmover broker' wrote";
             let shown = path.display();
-            refused(format!("--broker '{shown}' is no file of a broker: {error}"), hint)
+            refused(format!("--broker '{shown}' is not a join file: {error}"), hint)
         })
     }
 }
@@ -122,11 +122,12 @@ impl Address {
             return Ok(self);
         }
         let message = format!(
-            "connections to the broker {} would be in clear text, and anybody at that address could be the broker",
+            "the connection to the broker {} would be in clear text, and any program at that \
+            address could pose as the broker",
             self.shown()
         );
-        let hint = "use the file of a 'dmover broker' that was started without --insecure, or tls://HOST:PORT; with \
-                    --insecure they are allowed";
+        let hint = "use the join file of a 'dmover broker' that runs without --insecure, or \
+            tls://HOST:PORT; --insecure allows clear text";
         Err(refused(message, hint))
     }
 
@@ -144,11 +145,11 @@ impl Address {
     /// follows it there is left alone.
     fn of_stdin(input: impl std::io::Read) -> Result<Self, Fatal> {
         let read = serde_json::Deserializer::from_reader(input).into_iter::<JoinFile>().next();
-        let hint = "give it the content of the file that 'dmover broker' has written";
+        let hint = "pipe the join file that 'dmover broker' wrote to standard input";
         match read {
             Some(Ok(file)) => Ok(Self::of_join_file(file)),
             Some(Err(error)) => {
-                let message = "--broker -: standard input has no file of a broker";
+                let message = "--broker -: standard input is not a join file";
                 Err(refused(format!("{message}: {error}"), hint))
             }
             None => Err(refused("--broker -: standard input is empty", hint)),
@@ -180,14 +181,14 @@ impl Address {
 
 fn read_secret(path: &Path) -> Result<Secret, Fatal> {
     let shown = path.display();
-    let hint = "give a file with a token, the seed of an nkey, or one of nsc";
+    let hint = "use a file with a token, with the seed of an nkey, or written by nsc";
     let text = secret::read(path, Guard::Secret, "--credentials", hint)?;
     let text = text.trim();
     if text.contains("-----BEGIN NATS USER JWT-----") {
         return Ok(Secret::Credentials(path.to_owned()));
     }
     if text.is_empty() || text.contains(char::is_whitespace) {
-        return Err(refused(format!("--credentials '{shown}' has no secret in it"), hint));
+        return Err(refused(format!("--credentials '{shown}' contains no secret"), hint));
     }
     // Seeds of users begin so (NATS, ADR-1).
     let is_seed = text.starts_with("SU") && nkeys::KeyPair::from_seed(text).is_ok();
@@ -256,7 +257,7 @@ mod tests {
         let address = Address::new(file.to_str().unwrap(), None, false).unwrap();
         assert_eq!((address.url.as_str(), address.secret), ("tls://h:4222", Secret::Nkey(seed)));
         let error = Address::new(write("x", "{").to_str().unwrap(), None, false).unwrap_err();
-        assert!(error.to_string().contains("no file of a broker"), "{error}");
+        assert!(error.to_string().contains("is not a join file"), "{error}");
         assert!(Address::new("nowhere", None, false).unwrap_err().to_string().contains("nowhere"));
     }
 }

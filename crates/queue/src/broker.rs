@@ -77,8 +77,8 @@ impl Broker {
         let program = find(options)?;
         let state = &options.state;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(|error| {
-            let message = format!("cannot make '{}': {error}", state.display());
-            refused(message, "name another directory with --state")
+            let message = format!("cannot create '{}': {error}", state.display());
+            refused(message, "choose another directory with --state")
         })?;
         // Whoever may write there could put files of his own in the place of these.
         secret::check_directory(state, "--state")?;
@@ -104,8 +104,9 @@ impl Broker {
         let config = state.join("nats-server.conf");
         let files = tls.as_ref().map(|tls| (tls.file.as_path(), tls.key.as_path()));
         write(&config, &configuration(options, address, &key.public_key(), files), 0o600)?;
-        let seed =
-            key.seed().map_err(|error| refused(error.to_string(), "remove the seed file"))?;
+        let seed = key.seed().map_err(|error| {
+            refused(error.to_string(), "remove the seed file; the broker creates a new one")
+        })?;
         let join = JoinFile {
             url: url.clone(),
             nkey_seed: Some(seed),
@@ -157,7 +158,7 @@ impl Broker {
         let begun = Instant::now();
         while begun.elapsed() < START_WITHIN {
             if self.has_ended() {
-                let message = format!("nats-server has ended: {}", self.last_words());
+                let message = format!("nats-server ended: {}", self.last_words());
                 return Err(Fatal::unavailable(
                     message,
                     "see its log; --port chooses another port",
@@ -176,7 +177,7 @@ impl Broker {
     fn last_words(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let bad = text.lines().rev().find(|line| line.contains("[FTL]") || line.contains("[ERR]"));
-        bad.or_else(|| text.lines().next_back()).unwrap_or("it has said nothing").to_owned()
+        bad.or_else(|| text.lines().next_back()).unwrap_or("its log is empty").to_owned()
     }
 
     /// Ends one that does not listen any more.
@@ -226,7 +227,7 @@ fn find(options: &BrokerOptions) -> Result<PathBuf, Fatal> {
         return if is_file(path) {
             Ok(path.to_owned())
         } else {
-            Err(refused(format!("there is no '{}'", path.display()), hint))
+            Err(refused(format!("'{}' is not a file", path.display()), hint))
         };
     }
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(NAME)));
@@ -235,7 +236,7 @@ fn find(options: &BrokerOptions) -> Result<PathBuf, Fatal> {
         .chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
     let candidates = beside.into_iter().chain(places.map(|place| place.join(NAME)));
     let mut found = candidates.filter(|candidate| is_file(candidate));
-    found.next().ok_or_else(|| refused("there is no nats-server here".into(), hint))
+    found.next().ok_or_else(|| refused("cannot find nats-server".into(), hint))
 }
 
 /// Two servers over one store would ruin it.
@@ -263,12 +264,12 @@ fn lock(state: &Path) -> Result<std::fs::File, Fatal> {
             let message = format!("another broker uses '{}'{who}", state.display());
             Fatal::unavailable(
                 message,
-                "use that one, end it, or name another directory with --state",
+                "use that broker, stop it, or choose another directory with --state",
             )
         }
         std::fs::TryLockError::Error(error) => {
             let message = format!("cannot lock '{}': {error}", path.display());
-            refused(message, "name a directory with --state whose file system has locks")
+            refused(message, "choose a directory with --state on a file system that supports locks")
         }
     })
 }
@@ -298,9 +299,17 @@ fn choose_port(options: &BrokerOptions) -> Result<u16, Fatal> {
 fn nkey(state: &Path) -> Result<nkeys::KeyPair, Fatal> {
     let path = state.join("user.nk");
     if std::fs::symlink_metadata(&path).is_ok() {
-        let seed = secret::read(&path, Guard::Secret, "the key of the broker", "remove it")?;
+        let seed = secret::read(
+            &path,
+            Guard::Secret,
+            "the key of the broker",
+            "remove the file; the broker creates a new one",
+        )?;
         return nkeys::KeyPair::from_seed(seed.trim()).map_err(|error| {
-            refused(format!("'{}' is no seed: {error}", path.display()), "remove it")
+            refused(
+                format!("'{}' is not the seed of an nkey: {error}", path.display()),
+                "remove the file; the broker creates a new one",
+            )
         });
     }
     let key = nkeys::KeyPair::new_user();
@@ -330,14 +339,14 @@ fn certificate(options: &BrokerOptions, reached: &[String]) -> Result<Option<Cer
                 write(&certificate, &text, 0o644)?;
             }
             // Who could change them would be the broker.
-            let hint = "remove both, and let the broker make others";
+            let hint = "remove both files; the broker creates new ones";
             secret::read(&key, Guard::Secret, "the key of the broker", hint)?;
             secret::read(&certificate, Guard::Trust, "the certificate of the broker", hint)?;
             (certificate, key)
         }
     };
     let fail = |path: &Path, error: &dyn std::fmt::Display| {
-        let hint = "give files in PEM with --tls-certificate and --tls-key, or neither of them";
+        let hint = "use PEM files for both --tls-certificate and --tls-key, or omit both";
         refused(format!("'{}': {error}", path.display()), hint)
     };
     // The server looks for them from where it is started.
@@ -352,7 +361,7 @@ fn certificate(options: &BrokerOptions, reached: &[String]) -> Result<Option<Cer
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Fatal> {
     secret::write(path, text, mode).map_err(|error| {
         let message = format!("cannot write '{}': {error}", path.display());
-        refused(message, "name another directory with --state")
+        refused(message, "choose another directory with --state")
     })
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Channel {
 
 /// A message whose sender is not the coordinator.
 fn refuse(what: &str) {
-    tracing::warn!("refused {what} that is not the coordinator's: forged or replayed");
+    tracing::warn!("refused {what} that the coordinator did not send: forged or replayed");
 }
 
 impl Channel {
@@ -88,7 +88,7 @@ impl Channel {
         let number = self.called.fetch_add(1, Ordering::Relaxed) + 1;
         let body = keys.seal(Kind::Call, (self.id, turn), number, &message::encode(call));
         if let Err(error) = self.link.client.publish(self.names.call_subject(), body).await {
-            tracing::debug!(%error, "the coordinator is not told");
+            tracing::debug!(%error, "cannot send a message to the coordinator");
         }
     }
 
@@ -109,7 +109,11 @@ impl Channel {
                 decode_or_log(signed.body)
             }
             _ => {
-                refuse(if purpose == Purpose::Told { "a word to all movers" } else { "an answer" });
+                refuse(if purpose == Purpose::Told {
+                    "a message to all movers"
+                } else {
+                    "an answer"
+                });
                 None
             }
         }
@@ -123,7 +127,7 @@ impl Channel {
         let mut turn = self.meeting.lock().await;
         *turn += 1;
         let fresh = Fresh::new().ok_or_else(|| {
-            Fatal::unavailable("there are no random numbers", "it is tried again")
+            Fatal::unavailable("cannot get random numbers", "the mover tries again")
         })?;
         let (movers_key, offer) = (fresh.public, self.offer);
         let (info, clock_ms) = (info.clone(), clock::now_ms());
@@ -132,15 +136,17 @@ impl Channel {
             Some(Reply::Welcome { key }) => key,
             Some(Reply::Refused { why, hint }) => return Err(Fatal::refused(why, hint)),
             _ => {
-                let message = "the coordinator of this offer does not answer: it cannot be reached, it has ended, or the \
-                               offer is an old one";
-                return Err(Fatal::unavailable(message, "it is tried again"));
+                let message = "the coordinator of this job does not answer: it is not reachable, \
+                    it has ended, or the offer is outdated";
+                return Err(Fatal::unavailable(message, "the mover tries again"));
             }
         };
         let (mover, turn) = (self.id, *turn);
         let meeting = Meeting { offer, mover, turn, movers_key, coordinators_key };
         let keys = fresh.agree(&coordinators_key, &meeting);
-        let keys = keys.ok_or_else(|| Fatal::unavailable("no keys follow", "it is tried again"))?;
+        let keys = keys.ok_or_else(|| {
+            Fatal::unavailable("cannot agree on keys with the coordinator", "the mover tries again")
+        })?;
         *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = Some((turn, keys));
         Ok(())
     }

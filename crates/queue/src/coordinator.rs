@@ -93,7 +93,7 @@ impl NatsFleets {
             match Link::new(address, "coordinator") {
                 // One that starts, or starts again, is there in a moment.
                 Err(error @ Fatal::Unavailable { .. }) if Lease::now_ms() < begun + within => {
-                    tracing::warn!(%error, "trying again");
+                    tracing::warn!(%error, "cannot connect to the broker; retrying");
                     std::thread::sleep(LOOK_EVERY);
                 }
                 result => break result?,
@@ -312,13 +312,13 @@ async fn begin(
             return Err(error);
         }
         if engine.is_stopping() {
-            let message = format!("stopped while the broker {} was waited for", link.shown);
+            let message = format!("the job stopped while it waited for the broker {}", link.shown);
             return Err(Fatal::unavailable(message, "run the same command again"));
         }
-        tracing::warn!(%error, "the broker; trying again");
+        tracing::warn!(%error, "the broker does not accept the job; retrying");
         if begun.elapsed() > BEGIN_TELL && !std::mem::replace(&mut has_told, true) {
             let seconds = within.as_secs();
-            engine.tell_of_movers(format!("waiting for up to {seconds} s: {error}"));
+            engine.tell_of_movers(format!("retrying for up to {seconds} s: {error}"));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -348,7 +348,7 @@ impl Shared {
         self.link.runtime.spawn(async move {
             // Whoever misses it hears it with the next answer.
             if let Err(error) = client.publish(subject, body).await {
-                tracing::debug!(%error, "movers cannot be told");
+                tracing::debug!(%error, "cannot send a message to the movers");
             }
         });
     }
@@ -404,14 +404,14 @@ impl Shared {
             Call::Join(mover) => match lock(&self.keyring).info(mover) {
                 Some(info) => {
                     let (who, cores) = (info.describe(), info.cores);
-                    tracing::info!(mover = who, cores, "a mover has come");
+                    tracing::info!(mover = who, cores, "a mover joined");
                     lock(&self.members).welcome(info, now);
                     Reply::Noted
                 }
                 None => Reply::Stranger,
             },
             Call::Unable { info, why, has_worked } => {
-                tracing::warn!(mover = info.describe(), why, "a mover cannot work for the job");
+                tracing::warn!(mover = info.describe(), why, "a mover cannot work for this job");
                 if has_worked {
                     self.engine.doubt_mover(&info.describe(), &why);
                 }
@@ -429,7 +429,11 @@ impl Shared {
                 // One that has gone wrong meanwhile: whoever has to say hello again is refused.
                 if let Distance::TooLarge(apart) = Distance::between(clock_ms, clock::now_ms()) {
                     let left = lock(&self.members).remove(mover);
-                    tracing::warn!(mover = left, apart, "the clock of a mover has gone wrong");
+                    tracing::warn!(
+                        mover = left,
+                        apart,
+                        "the clock of a mover is too far off; the mover has to join again"
+                    );
                     return Reply::Stranger;
                 }
                 // One lock at a time.
@@ -447,13 +451,13 @@ impl Shared {
             Call::Ask { mover, question } => {
                 if !lock(&self.members).has(mover) {
                     // It is not in yet: what it asks before is which file systems there are.
-                    tracing::debug!(mover, "a question of somebody who has not said hello");
+                    tracing::debug!(mover, "a request from a mover that has not joined");
                 }
                 Reply::Answer(self.engine.answer(question))
             }
             Call::Bye(mover) => {
                 let left = lock(&self.members).remove(mover);
-                tracing::info!(mover = left, "a mover has left");
+                tracing::info!(mover = left, "a mover left");
                 Reply::Noted
             }
         }
@@ -502,7 +506,8 @@ impl Shared {
         if info.protocol != PROTOCOL {
             let own = env!("CARGO_PKG_VERSION");
             let why = format!(
-                "the coordinator is dmover {own} (protocol {PROTOCOL}), this mover is dmover {} (protocol {})",
+                "the coordinator runs dmover {own} (protocol {PROTOCOL}), but this mover runs \
+                dmover {} (protocol {})",
                 info.version, info.protocol
             );
             self.tell_unable(info, &why);
@@ -510,7 +515,10 @@ impl Shared {
         }
         if !lock(&self.record).body.is_for(&info.labels) {
             let why = "the job is for movers with other labels".into();
-            return Some(Reply::Refused { why, hint: "start movers that have them".into() });
+            return Some(Reply::Refused {
+                why,
+                hint: "start movers with the labels of the job".into(),
+            });
         }
         match Distance::between(clock_ms, clock::now_ms()) {
             Distance::Small => {}
@@ -520,7 +528,7 @@ impl Shared {
             }
             Distance::TooLarge(apart) => {
                 let why = format!("its clock is {apart} that of the coordinator");
-                let hint = "set both clocks (NTP)";
+                let hint = "synchronise both clocks (NTP)";
                 self.tell_unable(info, &format!("{why}; {hint}"));
                 return Some(Reply::Refused { why, hint: hint.into() });
             }
@@ -587,8 +595,11 @@ impl Shared {
                     }
                     Ok(other) if other.run != body.run && other.verify(&self.trust).is_ok() => {
                         let OfferRecord { pid, host, job, .. } = other;
-                        let message = format!("process {pid} on {host} has taken job {job} over");
-                        let error = Fatal::unavailable(message, "leave it to that one");
+                        let message = format!("process {pid} on {host} has taken over job {job}");
+                        let error = Fatal::unavailable(
+                            message,
+                            "wait for that run to end, or stop it first",
+                        );
                         return Err(Refused::Taken(error));
                     }
                     other => {
@@ -596,18 +607,22 @@ impl Shared {
                             |error| error.to_string(),
                             |other| other.verify(&self.trust).err().unwrap_or_default(),
                         );
-                        tracing::warn!(why, "somebody has replaced the offer of this job: refused");
-                        let words =
-                            "somebody has replaced the offer of this job at the broker: refused";
+                        tracing::warn!(
+                            why,
+                            "another client replaced the offer of this job at the \
+                            broker; restoring it"
+                        );
+                        let words = "another client replaced the offer of this job at the broker; the \
+                            coordinator restores it";
                         self.tell_once(words.into());
                     }
                 }
             }
             Ok(_) => {}
             // The bucket is gone with everything else.
-            Err(error) => tracing::debug!(%error, "the offer cannot be read"),
+            Err(error) => tracing::debug!(%error, "cannot read the offer"),
         }
-        tracing::warn!("the broker does not have the job any more; telling it again");
+        tracing::warn!("the broker no longer has the offer of the job; publishing it again");
         let store = streams::jobs(&self.link.jetstream).await?;
         let before = store.entry(&body.job).await.ok().flatten().map(|found| found.revision);
         let revision = put(&store, &body, before).await?;
@@ -679,7 +694,7 @@ impl Dispatch for NatsFleet {
         let over = lock(&self.shared.leases).expired(Lease::now_ms());
         let tasks = over.into_iter().map(|(number, mover, issued)| {
             let who = lock(&self.shared.members).describe(mover);
-            tracing::warn!(number, mover = who, task = ?issued.task.id, "a mover has lost a task");
+            tracing::warn!(number, mover = who, task = ?issued.task.id, "a mover lost its lease on a task");
             let Issued { mut task, held, .. } = issued;
             task.lost.push(number);
             (task, held)
@@ -715,7 +730,7 @@ impl Dispatch for NatsFleet {
                 && let Err(error) =
                     store.delete_expect_revision(&shared.names.job, Some(revision)).await
             {
-                tracing::debug!(%error, "the offer cannot be taken back");
+                tracing::debug!(%error, "cannot withdraw the offer");
             }
             streams::remove(&shared.link.jetstream, &shared.names).await;
             let _ = shared.link.client.flush().await;
@@ -724,7 +739,7 @@ impl Dispatch for NatsFleet {
         let most = self.shared.engine.time_to_end().map_or(FAREWELL, |t| t.max(FAREWELL_LEAST));
         let within = async move { tokio::time::timeout(most, farewell).await };
         if link.runtime.block_on(within).is_err() {
-            tracing::warn!("the broker does not answer any more; the job stays offered there");
+            tracing::warn!("the broker no longer answers; the offer of the job stays there");
         }
     }
 }

@@ -13,7 +13,8 @@ use crate::secret::{self, Guard};
 /// The file with the seed of a user's key pair, and the one with its public key.
 const SEED: &str = "identity.key";
 const PUBLIC: &str = "identity.pub";
-const HINT: &str = "it is made anew once it is removed; movers have to trust the new one then";
+const HINT: &str =
+    "if you remove the file, dmover creates a new key, which movers then have to trust";
 
 /// A key pair of a user, or of the movers of one.
 pub struct Identity {
@@ -46,7 +47,7 @@ impl std::fmt::Debug for Identity {
 }
 
 fn broken(error: &dyn std::fmt::Display) -> Fatal {
-    Fatal::refused(format!("a key cannot be used: {error}"), HINT)
+    Fatal::refused(format!("cannot use a key: {error}"), HINT)
 }
 
 /// What is signed never stands for anything else that is signed.
@@ -79,15 +80,15 @@ impl Identity {
             return Ok(known);
         }
         let Some(directory) = directories.first() else {
-            let hint = "name a directory with $DMOVER_STATE_DIR";
-            return Err(Fatal::refused("there is no place for the key that signs jobs", hint));
+            let hint = "set $DMOVER_STATE_DIR to a directory";
+            return Err(Fatal::refused("there is no directory for the key that signs jobs", hint));
         };
         Self::make(directory).map_err(|error| {
             let message = format!(
-                "cannot keep the key that signs jobs in '{}': {error}",
+                "cannot store the key that signs jobs in '{}': {error}",
                 directory.display()
             );
-            Fatal::refused(message, "name another directory with $DMOVER_STATE_DIR")
+            Fatal::refused(message, "set $DMOVER_STATE_DIR to another directory")
         })?;
         // Somebody else may have made one in this very moment.
         Self::of_file(&directory.join(SEED))
@@ -219,7 +220,7 @@ impl Trust {
 /// What cannot be read or understood, and what others may change.
 fn read_signers(files: &[PathBuf]) -> Result<Vec<Signer>, Fatal> {
     const WHAT: &str = "--trust";
-    let hint = "give a file like identity.pub, or a directory of such files";
+    let hint = "use a file such as identity.pub, or a directory of such files";
     let fail = |path: &Path, error: &dyn std::fmt::Display| {
         Fatal::refused(format!("{WHAT} '{}': {error}", path.display()), hint)
     };
@@ -246,7 +247,7 @@ fn read_signers(files: &[PathBuf]) -> Result<Vec<Signer>, Fatal> {
             let key = words.next().filter(|key| nkeys::KeyPair::from_public_key(key).is_ok());
             let uid = words.next().and_then(|uid| uid.parse().ok());
             let Some((key, uid)) = key.zip(uid) else {
-                let words = "a line is not a public key and the id of a user";
+                let words = "a line is not a public key and a user id";
                 return Err(fail(path, &words));
             };
             signers.push(Signer { key: key.to_owned(), uid });
@@ -301,6 +302,8 @@ mod tests {
         secret::write(&good, "", 0o666).unwrap();
         std::fs::set_permissions(&good, std::os::unix::fs::PermissionsExt::from_mode(0o666))
             .unwrap();
-        assert!(read_signers(&[good]).unwrap_err().to_string().contains("others may change it"));
+        assert!(
+            read_signers(&[good]).unwrap_err().to_string().contains("other users may change it")
+        );
     }
 }

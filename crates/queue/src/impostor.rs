@@ -97,12 +97,14 @@ fn judge(greeting: &str) -> Option<&'static str> {
     let offers = ["\"tls_required\":true", "\"tls_available\":true"];
     if !greeting.starts_with("INFO") {
         return Some(
-            "no TLS server of NATS answers at the address of the broker, and something listens there: does the broker hang, or is somebody else listening?",
+            "a program listens at the address of the broker but does not answer as a NATS server \
+            with TLS: the broker hangs, or another program listens there",
         );
     }
     let is_open = !offers.iter().any(|offer| greeting.contains(offer));
     is_open.then_some(
-        "refused a server that answers without encryption at the address of the broker: is somebody else listening there?",
+        "refused a server without encryption at the address of the broker: another program may \
+        listen there",
     )
 }
 
@@ -118,7 +120,7 @@ mod tests {
         assert!(words("INFO {\"server_id\":\"x\"}\r\n").contains("without encryption"));
         assert_eq!(judge("INFO {\"tls_required\":true}\r\n"), None);
         for other in ["HTTP/1.1 400 Bad Request", ""] {
-            assert!(words(other).contains("no TLS server"), "{other}");
+            assert!(words(other).contains("does not answer as a NATS server with TLS"), "{other}");
         }
         // Once a minute, unless there is something new.
         let (first, second) = (words("INFO"), words(""));

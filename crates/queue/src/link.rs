@@ -84,12 +84,12 @@ impl Link {
             // What async-nats says where nobody listens.
             if !error.contains("resource does not exist") {
                 let message = format!("the broker {} does not answer: {error}", self.shown);
-                return Err(Fatal::unavailable(message, "is it running? See its log"));
+                return Err(Fatal::unavailable(message, "check that it runs, and see its log"));
             }
             // A server lets clients in a moment before its JetStream is there.
             if begun.elapsed() > JETSTREAM_WITHIN {
                 let message = format!("the broker {} has no JetStream: {error}", self.shown);
-                let hint = "switch JetStream on (nats-server -js), or use 'dmover broker'";
+                let hint = "enable JetStream (nats-server -js), or use 'dmover broker'";
                 return Err(Fatal::refused(message, hint));
             }
             tokio::time::sleep(LATE).await;
@@ -154,7 +154,7 @@ impl Link {
 /// What somebody sent, if it can be read.
 pub(crate) fn decode_or_log<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let decoded = message::decode(bytes);
-    decoded.inspect_err(|error| tracing::warn!(%error, "a message cannot be read")).ok()
+    decoded.inspect_err(|error| tracing::warn!(%error, "cannot read a message")).ok()
 }
 
 async fn connect(
@@ -185,7 +185,7 @@ async fn connect(
             async move {
                 match event {
                     Event::Connected => tracing::info!("connected to the broker"),
-                    Event::Disconnected => tracing::warn!("the connection to the broker is lost"),
+                    Event::Disconnected => tracing::warn!("lost the connection to the broker"),
                     other => {
                         // A failed attempt to connect is one, several times a second.
                         if !matches!(other, Event::ClientError(_)) || failures.is_due() {
@@ -204,7 +204,7 @@ async fn connect(
         Secret::Token(token) => options.token(token.clone()),
         Secret::Credentials(path) => options.credentials_file(path).await.map_err(|error| {
             let message = format!("--credentials '{}': {error}", path.display());
-            Fatal::refused(message, "give a file that nsc has written")
+            Fatal::refused(message, "use a file that nsc wrote")
         })?,
     };
     if let Some(certificates) = &address.certificates {
@@ -219,28 +219,32 @@ async fn connect(
         Ok(Err(error)) => error,
         Err(_) => {
             let message = format!("the broker {shown} does not answer");
-            return Err(Fatal::unavailable(message, "is it running, and reachable from here?"));
+            return Err(Fatal::unavailable(
+                message,
+                "check that it runs and that this host can reach it",
+            ));
         }
     };
     let reason = error.to_string();
     Err(match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
-            let message = format!("the broker {shown} does not let us in: {reason}");
-            Fatal::refused(message, "are --credentials, or the file of 'dmover broker', right?")
+            let message = format!("the broker {shown} refuses the credentials: {reason}");
+            Fatal::refused(message, "check --credentials, or the join file of 'dmover broker'")
         }
         ConnectErrorKind::ServerParse => {
             let message = format!("--broker {shown}: {reason}");
-            Fatal::refused(message, "give nats://HOST:PORT")
+            Fatal::refused(message, "use nats://HOST:PORT")
         }
         _ if reason.contains("certificate") => {
             let message =
-                format!("the broker {shown} shows a certificate that is not trusted: {reason}");
-            let hint = "give the file that 'dmover broker' has written as --broker; has the broker another certificate now?";
+                format!("the broker {shown} has a certificate that is not trusted: {reason}");
+            let hint = "use the join file that 'dmover broker' wrote as --broker; the certificate \
+                of the broker may have changed since";
             Fatal::refused(message, hint)
         }
         _ => {
-            let message = format!("the broker {shown} cannot be reached: {reason}");
-            Fatal::unavailable(message, "is it running? 'dmover broker' starts one")
+            let message = format!("cannot reach the broker {shown}: {reason}");
+            Fatal::unavailable(message, "check that it runs; 'dmover broker' starts one")
         }
     })
 }

@@ -142,7 +142,7 @@ impl Members {
         let news = match &slow {
             Some(slow) if self.slow.insert(mover) => Some(format!("{name} is {}", slow.words())),
             None if self.slow.remove(&mover) => {
-                Some(format!("{name} is as fast as the others now"))
+                Some(format!("{name} is as fast as the other movers now"))
             }
             _ => None,
         };
@@ -166,7 +166,7 @@ impl Members {
         let done = self.left + self.all.values().map(|member| work(&member.load)).sum::<u64>();
         let count = self.all.len();
         let plateau = self.scaling.tell(count, done, waiting * 4 > count, now_ms)?;
-        let limit = self.limit().map_or("not known", |limit| limit.what.word());
+        let limit = self.limit().map_or("unknown", |limit| limit.what.word());
         Some(plateau.words(limit))
     }
 

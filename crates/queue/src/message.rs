@@ -16,7 +16,7 @@ use crate::identity::{Identity, Trust, is_signed_by};
 pub const PROTOCOL: u32 = 6;
 
 /// What to do about programs that do not understand each other.
-pub(crate) const ONE_VERSION: &str = "use one version of dmover for all";
+pub(crate) const ONE_VERSION: &str = "use the same version of dmover on all hosts";
 
 /// Above so many bytes a message is compressed.
 const PLAIN_MAX: usize = 1024;
@@ -86,29 +86,30 @@ impl OfferRecord {
     /// Answers the offer if somebody has signed it who is believed, and if it claims nothing that this signature does not cover.
     pub fn verify(&self, trust: &Trust) -> Result<JobOffer, String> {
         if self.signature.is_empty() {
-            return Err("its offer is not signed".into());
+            return Err("the offer of the job is not signed".into());
         }
         let signature = BASE64_STANDARD.decode(&self.signature).unwrap_or_default();
         if !is_signed_by(&self.signer, OFFER, &self.signed(), &signature) {
-            return Err(
-                "its offer was changed by somebody, or is forged: the signature is wrong".into()
-            );
+            return Err("the offer of the job is altered or forged: its signature is wrong".into());
         }
         let users = trust.users_of(&self.signer);
         if users.is_empty() {
             return Err(format!(
-                "its offer is signed by the key {}, which is not trusted",
+                "the offer of the job is signed by the key {}, which is not trusted",
                 self.signer
             ));
         }
-        let offer = self.offer().map_err(|error| format!("its offer is not readable: {error}"))?;
+        let offer = self
+            .offer()
+            .map_err(|error| format!("the offer of the job is not readable: {error}"))?;
         if offer.key != self.job || offer.run != self.run {
-            return Err("its offer is that of another job".into());
+            return Err("the offer belongs to another job".into());
         }
         if !users.contains(&offer.uid) {
             let (claimed, user) = (offer.uid, users[0]);
             return Err(format!(
-                "its offer claims to be user {claimed}'s, and is signed by the key of user {user}"
+                "the offer of the job claims user {claimed}, but is signed by the key of user \
+                {user}"
             ));
         }
         Ok(offer)
@@ -335,7 +336,7 @@ pub(crate) struct PoolMessage {
 pub(crate) fn encode<T: Serialize>(what: &T) -> Bytes {
     // Serialising to memory fails only for sequences whose length is not known beforehand, and there are none.
     let plain = postcard::to_stdvec(what).unwrap_or_else(|error| {
-        tracing::error!(%error, "a message cannot be written; please report this");
+        tracing::error!(%error, "cannot encode a message; please report this");
         Vec::new()
     });
     let packed = (plain.len() > PLAIN_MAX).then(|| zstd::bulk::compress(&plain, 1));
@@ -350,15 +351,17 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let plain = match bytes.split_first() {
         Some((0, plain)) => return from_plain(plain),
         Some((1, packed)) => zstd::bulk::decompress(packed, unpacked_size(packed)?),
-        _ => return Err("it begins with no known byte".into()),
+        _ => return Err("its first byte is unknown".into()),
     };
     from_plain(&plain.map_err(|error| error.to_string())?)
 }
 
 fn unpacked_size(packed: &[u8]) -> Result<usize, String> {
     let size = zstd::zstd_safe::get_frame_content_size(packed).ok().flatten();
-    let size = size.ok_or("it does not say how large it is")? as usize;
-    (size <= UNPACKED_MAX).then_some(size).ok_or_else(|| format!("it would be {size} bytes"))
+    let size = size.ok_or("it has no size")? as usize;
+    (size <= UNPACKED_MAX)
+        .then_some(size)
+        .ok_or_else(|| format!("its size of {size} bytes is too large"))
 }
 
 fn from_plain<'a, T: Deserialize<'a>>(plain: &'a [u8]) -> Result<T, String> {

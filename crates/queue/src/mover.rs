@@ -102,7 +102,7 @@ impl Session {
     /// Waits for its end.
     fn end(self) {
         if self.thread.join().is_err() {
-            tracing::error!("a fault in dmover while working for a job; please report this");
+            tracing::error!("internal error in dmover during a job; please report this");
         }
     }
 }
@@ -175,18 +175,15 @@ impl Mover {
                     if over.contains(&(job.clone(), run)) {
                         tracing::warn!(
                             job,
-                            "refused an offer of a run that has ended: somebody has put it again"
+                            "refused the offer of a run that has ended: another client published \
+                            it again"
                         );
                         continue;
                     }
                     if sessions.contains_key(&job)
                         && let Err(why) = offer.verify(&self.trust)
                     {
-                        tracing::warn!(
-                            job,
-                            why,
-                            "refused another offer of a job that is worked for"
-                        );
+                        tracing::warn!(job, why, "refused a second offer of a job in progress");
                         continue;
                     }
                     offers.insert(job, offer);
@@ -204,15 +201,15 @@ impl Mover {
                             offers.remove(&job);
                         }
                     }
-                    tracing::info!(job, "no longer at work for a job");
+                    tracing::info!(job, "stopped working for a job");
                     // Another run of it may be offered by now.
                     if let Some(session) = sessions.remove(&job) {
                         session.end();
                     }
                 }
                 Err(_) if watcher.is_finished() => {
-                    let hint = "is it running? See its log";
-                    return Err(Fatal::unavailable("the broker tells of no jobs any more", hint));
+                    let hint = "check that it runs, and see its log";
+                    return Err(Fatal::unavailable("the broker no longer lists jobs", hint));
                 }
                 Err(_) => {}
             }
@@ -292,9 +289,13 @@ fn refuse_openness(link: &Link) -> Result<(), Fatal> {
     if !is_privileged || link.insecure || link.client.server_info().auth_required {
         return Ok(());
     }
-    let message =
-        format!("the broker {} lets anybody in, and this mover has the rights of root", link.shown);
-    let hint = "have nats-server ask for credentials, or use 'dmover broker', which does; with --insecure it is allowed";
+    let message = format!(
+        "the broker {} accepts clients without credentials, and this mover has root \
+            privileges",
+        link.shown
+    );
+    let hint = "configure credentials in nats-server, or use 'dmover broker', which requires \
+        them; --insecure allows this broker";
     Err(Fatal::refused(message, hint))
 }
 
@@ -331,7 +332,7 @@ async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
         let store = match streams::jobs(&link.jetstream).await {
             Ok(store) => store,
             Err(error) => {
-                tracing::debug!(%error, "jobs cannot be looked at");
+                tracing::debug!(%error, "cannot read the list of jobs");
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             }
@@ -365,7 +366,7 @@ async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
                         News::Offer(Box::new(offer))
                     }
                     Err(error) => {
-                        tracing::warn!(job = entry.key, %error, "a job cannot be understood");
+                        tracing::warn!(job = entry.key, %error, "cannot read the record of a job");
                         continue;
                     }
                 }
@@ -404,8 +405,8 @@ impl Worker {
             let (theirs, own) = (&record.version, env!("CARGO_PKG_VERSION"));
             let number = record.protocol;
             let why = format!(
-                "the coordinator is dmover {theirs} (protocol {number}), this mover is \
-                 dmover {own} (protocol {PROTOCOL})"
+                "the coordinator runs dmover {theirs} (protocol {number}), but this mover runs \
+                dmover {own} (protocol {PROTOCOL})"
             );
             return Err(Fatal::refused(why, ONE_VERSION));
         }
@@ -427,7 +428,8 @@ impl Worker {
         has_worked: &mut bool,
     ) -> Result<bool, Fatal> {
         let offer: JobOffer = record.verify(&self.trust).map_err(|why| {
-            let hint = "have the same key in the state directories of job and mover, or name it with --trust";
+            let hint = "use the same key in the state directories of job and mover, or name the \
+                key of the job with --trust";
             Fatal::refused(why, hint)
         })?;
         // Nothing is looked at for an offer that may be an old one.
@@ -456,11 +458,11 @@ impl Worker {
         match runtime.block_on(channel.call(&Call::Join(self.info.id))) {
             Some(Reply::Noted) => {}
             _ => {
-                let hint = "it is tried again";
+                let hint = "the mover tries again";
                 return Err(Fatal::unavailable("the coordinator does not answer", hint));
             }
         }
-        tracing::info!(job = names.job, "at work for a job");
+        tracing::info!(job = names.job, "working for a job");
         let class = self.options.class;
         let queue = RemoteQueue::new(channel, (&self.info, class), record.lease_ms);
         queue.tell_load(places, None, Done::default(), (0, 0));

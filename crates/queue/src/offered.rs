@@ -35,7 +35,7 @@ impl From<Fatal> for Refused {
 }
 
 pub(crate) fn unavailable(what: &str, error: &dyn std::fmt::Display) -> Fatal {
-    Fatal::unavailable(format!("the broker does not take {what}: {error}"), "see its log")
+    Fatal::unavailable(format!("the broker does not accept {what}: {error}"), "see its log")
 }
 
 pub(crate) async fn put(
@@ -46,8 +46,8 @@ pub(crate) async fn put(
     let bytes = serde_json::to_vec(body).map_err(|e| unavailable("the job", &e))?;
     let taken = || {
         // It may be what was put before, and got no answer: who looks again finds out.
-        let message = format!("another coordinator has begun job {} just now", body.job);
-        Refused::Broker(Fatal::unavailable(message, "wait for it, or stop it first"))
+        let message = format!("another coordinator has just started job {}", body.job);
+        Refused::Broker(Fatal::unavailable(message, "wait for it to end, or stop it first"))
     };
     match before {
         None => store.create(&body.job, bytes.into()).await.map_err(|error| match error.kind() {
@@ -78,8 +78,8 @@ pub(crate) async fn take_over(
         return Ok(Some(found.revision));
     }
     let Ok(old) = serde_json::from_slice::<OfferRecord>(&found.value) else {
-        let message = format!("job {} stands at the broker in a way unknown here", names.job);
-        let hint = "use the version of dmover that has begun it";
+        let message = format!("the broker's record of job {} is not readable", names.job);
+        let hint = "use the version of dmover that started the job";
         return Err(Refused::Taken(Fatal::refused(message, hint)));
     };
     if old.run == names.run {
@@ -90,7 +90,7 @@ pub(crate) async fn take_over(
         // Nobody extends the leases of the old run any more.
         let wait = Duration::from_millis(old.lease_ms + old.lease_ms / 5);
         let (host, pid) = (&old.host, old.pid);
-        tracing::info!(?wait, host, pid, "waiting for leases of a run that was cut off");
+        tracing::info!(?wait, host, pid, "waiting until the leases of an interrupted run expire");
         pause(engine, wait).await?;
         // It may have been cut off for a moment.
         refuse_living(link, &old).await?;
@@ -104,7 +104,7 @@ async fn pause(engine: &Engine, length: Duration) -> Result<(), Refused> {
     let until = tokio::time::Instant::now() + length;
     while tokio::time::Instant::now() < until {
         if engine.is_stopping() {
-            let message = "stopped while leases of another run were waited for";
+            let message = "the job stopped while it waited for the leases of another run";
             return Err(Fatal::unavailable(message, "run the same command again").into());
         }
         tokio::time::sleep(LOOK.min(until - tokio::time::Instant::now())).await;
@@ -116,8 +116,8 @@ async fn pause(engine: &Engine, length: Duration) -> Result<(), Refused> {
 async fn refuse_living(link: &Arc<Link>, old: &OfferRecord) -> Result<(), Refused> {
     match link.ping(&old.job, old.run).await {
         Some(Reply::Pong(host, pid)) => {
-            let message = format!("job {} is run by process {pid} on {host}", old.job);
-            let hint = "wait for it, or stop it first";
+            let message = format!("job {} already runs in process {pid} on {host}", old.job);
+            let hint = "wait for it to end, or stop it first";
             Err(Refused::Taken(Fatal::unavailable(message, hint)))
         }
         _ => Ok(()),
@@ -153,17 +153,17 @@ pub(crate) async fn refuse_others(
             let wait = Duration::from_millis(record.lease_ms + record.lease_ms / 5);
             let (job, seconds) = (&record.job, wait.as_secs());
             engine.tell_of_movers(format!(
-                "waiting {seconds} s, because job {job} was at work in the same place and does not answer"
+                "waiting {seconds} s, because job {job} does not answer and may still write to the \
+                 same destination"
             ));
             pause(engine, wait).await?;
             lives = refuse_living(link, &record).await.is_err();
         }
         if lives {
             let (job, pid, host) = (&record.job, record.pid, &record.host);
-            let message = format!(
-                "job {job}, which is run by process {pid} on {host}, writes to the same place"
-            );
-            let hint = "wait for it, or stop it first";
+            let message =
+                format!("job {job} in process {pid} on {host} writes to the same destination");
+            let hint = "wait for it to end, or stop it first";
             return Err(Refused::Taken(Fatal::unavailable(message, hint)));
         }
         // Nobody waits for it again. One that wakes up all the same puts its offer anew, and finds this job.

@@ -35,7 +35,9 @@ impl Shape {
     pub fn parse(text: &str) -> Result<Self, String> {
         let number = |word: &str| match word.parse::<u32>() {
             Ok(number) if number > 0 => Ok(number),
-            _ => Err(format!("'{word}' is no number of movers: use N or N:PER_NODE, such as 8:2")),
+            _ => {
+                Err(format!("'{word}' is not a number of movers: use N or N:PER_NODE, such as 8:2"))
+            }
         };
         let (places, each) = text.split_once(':').unwrap_or((text, "1"));
         let places = if places.is_empty() && text.len() > 1 { None } else { Some(number(places)?) };
@@ -51,10 +53,10 @@ pub fn parse_hosts(text: &str) -> Result<Vec<String>, String> {
     let mut hosts: Vec<String> = Vec::new();
     for host in text.split(',').map(str::trim) {
         if host.is_empty() {
-            return Err("there is an empty name among the hosts".into());
+            return Err("the list of hosts contains an empty name".into());
         }
         if host.starts_with('-') || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(format!("'{}' is no name of a host", host.escape_debug()));
+            return Err(format!("'{}' is not the name of a host", host.escape_debug()));
         }
         if !hosts.iter().any(|known| known == host) {
             hosts.push(host.to_owned());

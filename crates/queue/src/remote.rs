@@ -143,7 +143,7 @@ impl RemoteQueue {
                     let body = queue.channel.seal(Kind::Log, &body);
                     let said = queue.link.client.publish(queue.names.log_subject(), body).await;
                     if let Err(error) = said {
-                        tracing::debug!(%error, "the log is not sent");
+                        tracing::debug!(%error, "cannot send log lines");
                     }
                 }
                 if is_last {
@@ -308,7 +308,7 @@ impl RemoteQueue {
                     if forged.contains(&number) {
                         tracing::warn!(
                             number,
-                            "refused a task that is not the coordinator's: forged"
+                            "refused a task that the coordinator did not send: forged"
                         );
                         // The right one may come yet.
                         self.forget(number);
@@ -373,14 +373,17 @@ impl RemoteQueue {
         match self.channel.meet(&self.info).await {
             Ok(()) => {
                 let reply = self.channel.call(&Call::Join(self.id)).await;
-                tracing::info!(welcome = matches!(reply, Some(Reply::Noted)), "said hello again");
+                tracing::info!(
+                    welcome = matches!(reply, Some(Reply::Noted)),
+                    "joined the job again"
+                );
             }
             Err(error @ Fatal::Refused { .. }) => {
-                tracing::warn!(%error, "this mover is not let in again");
+                tracing::warn!(%error, "the coordinator does not let this mover join again");
                 let control = self.control();
                 self.heard(Control { closed: true, ..control });
             }
-            Err(error) => tracing::info!(%error, "said hello again"),
+            Err(error) => tracing::info!(%error, "joined the job again"),
         }
     }
 
@@ -405,13 +408,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Has the broker hand a task to somebody, at once or later.
 async fn give_back(message: &jetstream::Message, after: Option<Duration>) {
     if let Err(error) = message.ack_with(jetstream::AckKind::Nak(after)).await {
-        tracing::debug!(%error, "a task cannot be given back");
+        tracing::debug!(%error, "cannot return a task");
     }
 }
 
 async fn acknowledge(message: &jetstream::Message) {
     if let Err(error) = message.ack().await {
-        tracing::debug!(%error, "a task cannot be acknowledged");
+        tracing::debug!(%error, "cannot acknowledge a task");
     }
 }
 
@@ -471,7 +474,7 @@ async fn fetch(
             }
         }
         Err(error) => {
-            tracing::debug!(%error, "tasks cannot be asked for");
+            tracing::debug!(%error, "cannot request tasks");
             tokio::time::sleep(AGAIN).await;
         }
     }

@@ -27,20 +27,21 @@ pub(crate) fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<
     let own = dmover_sys::process::effective_uid();
     let owner = found.uid();
     if owner != own && !(guard == Guard::Trust && owner == 0) {
-        let message = format!("{what} '{shown}' belongs to user {owner}, and this is user {own}");
-        let hint = "whoever owns the file decides what it says: use a file of your own";
+        let message =
+            format!("{what} '{shown}' belongs to user {owner}, but dmover runs as user {own}");
+        let hint = "use a file that you own";
         return Err(Fatal::refused(message, hint));
     }
     // An access control list shows in the bits of the group.
     let mode = found.mode() & 0o7777;
     let (others, words, advice) = match guard {
-        Guard::Secret => (0o077, "has a secret in it, and others may open it", "600"),
-        Guard::Trust => (0o022, "names the keys to trust, and others may change it", "644"),
+        Guard::Secret => (0o077, "contains a secret, but other users have access to it", "600"),
+        Guard::Trust => (0o022, "lists trusted keys, but other users may change it", "644"),
     };
     if mode & others != 0 {
         let message = format!("{what} '{shown}' {words} (mode {mode:o})");
         let hint = format!(
-            "'chmod {advice} FILE' closes it; if others have read a secret, replace the secret as well"
+            "run 'chmod {advice} FILE'; if other users have read a secret, also replace the secret"
         );
         return Err(Fatal::refused(message, hint));
     }
@@ -52,17 +53,18 @@ pub(crate) fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<
 /// Refuses a directory that others could put files into.
 pub(crate) fn check_directory(path: &Path, what: &str) -> Result<(), Fatal> {
     let shown = path.display();
-    let hint = "use a directory of your own that nobody else may write to ('chmod 700 DIR')";
+    let hint = "use a directory that you own and that only you may write to ('chmod 700 DIR')";
     let found = std::fs::metadata(path)
         .map_err(|error| Fatal::refused(format!("{what} '{shown}': {error}"), hint))?;
     let own = dmover_sys::process::effective_uid();
     let (owner, mode) = (found.uid(), found.mode() & 0o7777);
     if owner != own && owner != 0 {
-        let message = format!("{what} '{shown}' belongs to user {owner}, and this is user {own}");
+        let message =
+            format!("{what} '{shown}' belongs to user {owner}, but dmover runs as user {own}");
         return Err(Fatal::refused(message, hint));
     }
     if mode & 0o022 != 0 {
-        let message = format!("{what} '{shown}': others may write to it (mode {mode:o})");
+        let message = format!("{what} '{shown}': other users may write to it (mode {mode:o})");
         return Err(Fatal::refused(message, hint));
     }
     Ok(())
@@ -98,6 +100,6 @@ mod tests {
             assert_eq!(read(Guard::Trust).is_ok(), is_trusted, "{mode:o}");
         }
         let error = read(Guard::Secret).unwrap_err();
-        assert!(error.contains("others may open it (mode 620)"), "{error}");
+        assert!(error.contains("other users have access to it (mode 620)"), "{error}");
     }
 }

@@ -94,8 +94,8 @@ pub(crate) fn is_missing(error: &GetStreamError) -> bool {
 }
 
 fn fail(what: &str, error: &dyn std::fmt::Display) -> Fatal {
-    let hint = "has it space, and is JetStream allowed to use it? See its log";
-    Fatal::unavailable(format!("the broker cannot keep {what}: {error}"), hint)
+    let hint = "check its free space, the limits of JetStream, and its log";
+    Fatal::unavailable(format!("the broker cannot store {what}: {error}"), hint)
 }
 
 /// Whether an error says that there are too few servers for several replicas.
@@ -114,7 +114,7 @@ async fn get_or_create(context: &Context, config: Config) -> Result<Stream, Crea
     let replicated = Config { num_replicas: REPLICAS, ..config.clone() };
     match context.get_or_create_stream(replicated).await {
         Err(error) if lacks_servers(&error) => {
-            tracing::debug!(%error, stream = config.name, "no replicas");
+            tracing::debug!(%error, stream = config.name, "cannot create a stream with replicas");
             context.get_or_create_stream(config).await
         }
         result => result,
@@ -192,7 +192,7 @@ pub(crate) async fn hearer(outcomes: &Stream, lease_ms: u64) -> Result<PullConsu
 pub(crate) async fn remove(context: &Context, names: &Names) {
     let remove = async |name: String| {
         if let Err(error) = context.delete_stream(&name).await {
-            tracing::debug!(%error, name, "a stream could not be removed");
+            tracing::debug!(%error, name, "cannot remove a stream");
         }
     };
     join(remove(names.tasks()), remove(names.outcomes())).await;
@@ -231,9 +231,9 @@ async fn add_replicas(context: &Context, store: &kv::Store) {
     }
     let config = Config { num_replicas: REPLICAS, ..known.config.clone() };
     match context.update_stream(config).await {
-        Ok(_) => tracing::info!(replicas = REPLICAS, "the bucket of jobs has more replicas"),
+        Ok(_) => tracing::info!(replicas = REPLICAS, "added replicas to the bucket of jobs"),
         // The cluster still has too few servers, or one of them is down.
-        Err(error) => tracing::debug!(%error, "the bucket of jobs gets no more replicas"),
+        Err(error) => tracing::debug!(%error, "cannot add replicas to the bucket of jobs"),
     }
 }
 
@@ -249,9 +249,9 @@ pub(crate) async fn bury(context: &Context, names: &Names, body: bytes::Bytes) {
     let made = get_or_create(context, config).await.map(|_| ());
     let published = match made {
         Ok(()) => context.publish(names.dead_subject(), body).await.map(|_| ()),
-        Err(error) => return tracing::warn!(%error, "the dead-letter stream cannot be made"),
+        Err(error) => return tracing::warn!(%error, "cannot create the dead-letter stream"),
     };
     if let Err(error) = published {
-        tracing::warn!(%error, "a dead letter cannot be kept");
+        tracing::warn!(%error, "cannot store a dead letter");
     }
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// A name that no certificate can have.
 pub(crate) fn make(hosts: Vec<String>) -> Result<(String, String), Fatal> {
     let made = rcgen::generate_simple_self_signed(hosts).map_err(|error| {
-        let message = format!("no certificate can be made: {error}");
-        Fatal::refused(message, "--listen and --advertise are to be host names or addresses")
+        let message = format!("cannot create a certificate: {error}");
+        Fatal::refused(message, "--listen and --advertise must be host names or addresses")
     })?;
     Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
@@ -25,8 +25,8 @@ pub(crate) fn make(hosts: Vec<String>) -> Result<(String, String), Fatal> {
 /// There is none in it.
 pub(crate) fn trusting(certificates: &str) -> Result<ClientConfig, Fatal> {
     let bad = |error: &dyn std::fmt::Display| {
-        let message = format!("the certificates of the broker cannot be used: {error}");
-        Fatal::refused(message, "give the file that 'dmover broker' has written")
+        let message = format!("cannot use the certificates of the broker: {error}");
+        Fatal::refused(message, "use the join file that 'dmover broker' wrote")
     };
     let known: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(certificates.as_bytes()).collect();
@@ -76,7 +76,8 @@ impl ServerCertVerifier for Verifier {
             let server = server_name.to_str();
             tracing::warn!(
                 %server, %error,
-                "refused a server that shows another certificate than the broker's: is somebody else listening at its address?"
+                "refused a server whose certificate is not that of the broker: another program \
+                may listen at its address"
             );
         })
     }

@@ -23,7 +23,7 @@ pub fn serve_metrics(
     let (host, port) = address.rsplit_once(':').unwrap_or((HERE, address));
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let refuse = |why: String| {
-        let hint = "name another [HOST:]PORT; 0 takes any port that is free";
+        let hint = "choose another [HOST:]PORT; port 0 selects a free one";
         Fatal::refused(format!("--metrics {address}: {why}"), hint)
     };
     let port: u16 = port.parse().map_err(|_| refuse(format!("'{port}' is not a port")))?;
@@ -48,7 +48,7 @@ pub fn serve_metrics(
     };
     let run = move || {
         if let Err(error) = runtime.block_on(work) {
-            tracing::warn!(%error, "metrics cannot be asked for any more");
+            tracing::warn!(%error, "the metrics server ended");
         }
     };
     std::thread::Builder::new().name("metrics".into()).spawn(run).map_err(Fatal::Thread)?;

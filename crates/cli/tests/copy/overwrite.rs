@@ -255,7 +255,8 @@ fn two_sources_do_not_fight_for_a_name() {
         bench.copy(&format!("-n {line}")).expect_code(3);
         let run = bench.copy(&line).expect_code(3);
         let text = run.text();
-        let told: Vec<&str> = text.lines().filter(|l| l.contains("another source has")).collect();
+        let told: Vec<&str> =
+            text.lines().filter(|l| l.contains("another source maps to")).collect();
         for place in ["d/f", "d/linked", "d/x/deep/g", "d/x/link"] {
             let path = format!(r#""path":"{place}""#);
             assert!(told.iter().any(|line| line.contains(&path)), "{path}: {text}");

@@ -136,7 +136,7 @@ fn assert_refused_and_right(bench: &Bench, job: Running, place: &str, log: &str)
          <(cd {place}; find . -type f | sort | xargs sha256sum)"
     ));
     bench.assert_same("source", place);
-    let words = "refused an outcome, which no mover of this job has said: forged or replayed";
+    let words = "refused an outcome that no mover of this job sent: forged or replayed";
     assert!(bench.read(log).contains(words), "{}", bench.read(log));
     assert_eq!(run.stderr.matches(words).count(), 1, "{}", run.tell());
 }
@@ -223,10 +223,10 @@ fn the_mover_of_somebody_who_has_taken_a_join_file_gets_no_task() {
     let theirs = call_mover(&thief, "--broker join.json");
     let line = "copy -T source far --mover-wait 2s --broker one/join.json";
     let run = bench.dmover(line).expect_code(6);
-    assert!(run.stderr.contains("there was no mover"), "{}", run.tell());
+    assert!(run.stderr.contains("no mover connected to"), "{}", run.tell());
     let said = theirs.stderr_so_far();
     assert!(said.contains("of another user") || said.contains("user 0"), "{said}");
-    assert!(!said.contains(" dmover_queue::mover: at work for a job"), "{said}");
+    assert!(!said.contains(" dmover_queue::mover: working for a job"), "{said}");
     assert!(!bench.exists("far"));
     // It does not get the tasks of others either.
     let mover = call_mover(&bench, "--broker one/join.json");
@@ -234,7 +234,7 @@ fn the_mover_of_somebody_who_has_taken_a_join_file_gets_no_task() {
     bench.dmover(line).expect_code(0);
     bench.assert_same("source", "far");
     let said = theirs.stderr_so_far();
-    assert!(!said.contains(" dmover_queue::mover: at work for a job"), "{said}");
+    assert!(!said.contains(" dmover_queue::mover: working for a job"), "{said}");
     for running in [mover, theirs] {
         running.kill().unwrap();
     }

@@ -18,21 +18,21 @@ fn a_broker_that_is_not_there_or_lets_nobody_in_is_named() {
     let bench = Bench::new();
     bench.sh("mkdir source");
     let run = bench.dmover("copy source far --insecure --broker nats://127.0.0.1:1").expect_code(6);
-    assert!(run.stderr.contains("nats://127.0.0.1:1 cannot be reached"), "{}", run.tell());
+    assert!(run.stderr.contains("cannot reach the broker nats://127.0.0.1:1"), "{}", run.tell());
     let run = bench
         .dmover("mover --broker-wait 0s --insecure --broker nats://127.0.0.1:1")
         .expect_code(6);
-    assert!(run.stderr.contains("cannot be reached"), "{}", run.tell());
+    assert!(run.stderr.contains("cannot reach the broker"), "{}", run.tell());
     let run = bench.dmover("copy source far --broker nowhere.json").expect_code(2);
     assert!(run.stderr.contains("nowhere.json"), "{}", run.tell());
     let locked = NatsServer::start_local("authorization { token: \"s3cret\" }").unwrap();
     let url = locked.url();
     for verb in ["copy source far", "mover"] {
         let run = bench.dmover(&format!("{verb} --insecure --broker {url}")).expect_code(2);
-        assert!(run.stderr.contains("does not let us in"), "{}", run.tell());
+        assert!(run.stderr.contains("refuses the credentials"), "{}", run.tell());
         bench.sh("umask 077; echo another > wrong");
         let run = bench.dmover(&format!("{verb} --insecure --broker {url} --credentials wrong"));
-        assert!(run.expect_code(2).stderr.contains("does not let us in"));
+        assert!(run.expect_code(2).stderr.contains("refuses the credentials"));
     }
     assert!(!bench.exists("far"));
 }
@@ -45,7 +45,7 @@ fn a_job_that_nobody_works_for_ends_and_can_be_gone_on_with() {
     let mut fleet = Fleet::new(0);
     fleet.bench.sh("mkdir source; seq 9 | (cd source; xargs touch)");
     let run = fleet.dmover("sync source far --mover-wait 2s").expect_code(6);
-    assert!(run.stderr.contains("there was no mover for"), "{}", run.tell());
+    assert!(run.stderr.contains("no mover connected to"), "{}", run.tell());
     fleet.call_mover("");
     fleet.dmover("sync source far --mover-wait 1m").expect_code(0);
     fleet.bench.assert_same("source", "far");
@@ -71,12 +71,12 @@ fn a_second_coordinator_is_refused_and_told_where_the_first_one_is() {
     let mut first = start();
     // Whoever misses movers has offered the job.
     let mut lines = BufReader::new(first.stderr.take().unwrap()).lines();
-    let found = lines.find(|line| line.as_ref().unwrap().contains("there is no mover"));
+    let found = lines.find(|line| line.as_ref().unwrap().contains("no mover is connected"));
     assert!(found.is_some(), "the first one has ended");
     let output = start().wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(6), "{output:?}");
     let second = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(second.contains("is run by process"), "{second}");
+    assert!(second.contains("already runs in process"), "{second}");
     assert!(second.contains(&format!("process {}", first.id())), "{second}");
     fleet.call_mover("");
     assert_eq!(first.wait().unwrap().code(), Some(0));
@@ -96,8 +96,11 @@ fn a_mover_with_another_file_system_under_the_same_path_gets_no_tasks() {
     let url = fleet.broker.url();
     let there = fleet.bench.at("there").display().to_string();
     let mounts = [
-        ("mount -t tmpfs none \"$1\"", "lies on another file system here"),
-        ("mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\"", "is read-only here"),
+        ("mount -t tmpfs none \"$1\"", "is on another file system here"),
+        (
+            "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\"",
+            "is read-only on this host",
+        ),
         ("mount --bind \"$1/../other\" \"$1\"", "is another directory here"),
     ];
     for (mount, why) in mounts {
@@ -168,7 +171,9 @@ fn a_mover_with_other_mounts_below_the_roots_gets_no_tasks() {
     for at in ["source/sub", "source/sub/deep", "far/sub"] {
         let mover = call(at);
         let run = fleet.dmover("sync --yes --delete source far --mover-wait 3s").expect_code(6);
-        let why = format!("{at}' is mounted here, and something else where the coordinator runs");
+        let why = format!(
+            "{at}' has a file system mounted that the coordinator's host does not have there"
+        );
         assert!(run.stderr.contains(&why), "{}", run.tell());
         dismiss(mover);
         assert_eq!(fleet.bench.sh("find far -type f"), "", "{at}");
@@ -178,7 +183,11 @@ fn a_mover_with_other_mounts_below_the_roots_gets_no_tasks() {
     fleet.dmover("copy -T source else --exclude deep --mover-wait 1m").expect_code(0);
     // What lies on another file system is a matter of where mounts are, so they have to be the same.
     let run = fleet.dmover("copy -x -T source one --mover-wait 3s").expect_code(6);
-    assert!(run.stderr.contains("is mounted here, and something else"), "{}", run.tell());
+    assert!(
+        run.stderr.contains("has a file system mounted that the coordinator's host does not have"),
+        "{}",
+        run.tell()
+    );
     dismiss(mover);
     // The coordinator has a mount that movers have not.
     let mut plain = Fleet::new(0);
@@ -191,7 +200,8 @@ fn a_mover_with_other_mounts_below_the_roots_gets_no_tasks() {
     command.args(["--mover-wait", "3s", "--insecure", "--broker", &plain.broker.url()]);
     let output = command.current_dir(plain.bench.at("")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    let why = "source/sub' is not what is mounted there where the coordinator runs";
+    let why =
+        "source/sub' does not have the file system that the coordinator's host has mounted there";
     assert!(output.status.code() == Some(6) && said.contains(why), "{said}");
     assert_eq!(plain.bench.sh("find . -path './far*' -type f"), "");
 }
@@ -216,8 +226,8 @@ fn a_mover_whose_mounts_change_leaves() {
         skip!("mount namespaces need root");
     }
     let places = [
-        ("source/sub", "is mounted here, and something else where the coordinator runs"),
-        ("far", "lies on another file system here than where the coordinator runs"),
+        ("source/sub", "has a file system mounted that the coordinator's host does not have there"),
+        ("far", "is on another file system here than on the coordinator's host"),
     ];
     for (place, why) in places {
         let mut fleet = Fleet::new(0);
@@ -243,7 +253,11 @@ fn a_mover_whose_mounts_change_leaves() {
         // Somebody else goes on; what was done meanwhile is in doubt, and the job does not end as if it was not.
         fleet.call_mover("");
         let run = job.finish().unwrap().expect_code(3);
-        assert!(run.stderr.contains("what it wrote then may lie elsewhere"), "{}", run.tell());
+        assert!(
+            run.stderr.contains("data written in that time may be on another file system"),
+            "{}",
+            run.tell()
+        );
         fleet.bench.assert_same("source", "far");
     }
 }
@@ -266,7 +280,7 @@ fn a_mover_that_may_do_less_than_its_coordinator_gets_no_tasks() {
         fleet.bench.dmover.start_behind(&front, ["mover", "--insecure", "--broker", &url]).unwrap();
     let line = format!("copy -T source far --insecure --broker {url}");
     let job = fleet.bench.dmover.start(line.split(' ')).unwrap();
-    let words = "the coordinator has CAP_CHOWN, CAP_MKNOD, and this mover has not";
+    let words = "this mover lacks privileges that the coordinator has: CAP_CHOWN, CAP_MKNOD";
     assert!(job.wait_for_stderr(words, 1), "{}", job.stderr_so_far());
     fleet.call_mover("");
     job.finish().unwrap().expect_code(0);
@@ -313,7 +327,9 @@ fn a_mover_whose_clock_is_an_hour_wrong_is_refused_and_one_that_is_minutes_wrong
     let late = call(&far);
     let words = format!("sync source far --insecure --broker {url} --mover-wait 1m");
     let job = bench.dmover.start(words.split_whitespace()).unwrap();
-    assert!(job.wait_for_stderr("60 min ahead of that of the coordinator; set both clocks", 1));
+    assert!(
+        job.wait_for_stderr("60 min ahead of that of the coordinator; synchronise both clocks", 1)
+    );
     assert!(late.wait_for_stderr("60 min ahead", 1), "{}", late.stderr_so_far());
     // Only this one can end the job.
     let early = call(&near);
@@ -342,8 +358,8 @@ fn a_mover_whose_clock_goes_wrong_while_it_works_is_refused() {
     let job = fleet.bench.dmover.start(words.split(' ')).unwrap();
     let wrong = ["mover", "--insecure", "--broker", &url];
     let wrong = fleet.bench.dmover.start_behind(&racing.words(), wrong).unwrap();
-    assert!(wrong.wait_for_stderr("at work for a job", 1), "{}", wrong.stderr_so_far());
-    let words = "min ahead of that of the coordinator; set both clocks";
+    assert!(wrong.wait_for_stderr("working for a job", 1), "{}", wrong.stderr_so_far());
+    let words = "min ahead of that of the coordinator; synchronise both clocks";
     assert!(job.wait_for_stderr(words, 1), "{}", job.stderr_so_far());
     fleet.call_mover("");
     job.finish().unwrap().expect_code(0);

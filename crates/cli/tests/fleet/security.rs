@@ -80,20 +80,20 @@ fn an_impostor_at_the_address_of_a_broker_that_has_ended_gets_no_mover() {
     let mover = call_mover(&bench, "--broker one/join.json");
     end(first);
     let open = impostor(&bench, &port);
-    let words = "answers without encryption at the address of the broker";
+    let words = "refused a server without encryption at the address of the broker";
     assert!(mover.wait_for_stderr(words, 1), "{}", mover.stderr_so_far());
     // Whoever believes the impostor finds no mover there.
     let job = format!("--mover-wait 3s --insecure --broker nats://127.0.0.1:{port}");
     let run = bench.dmover(&format!("copy -T source far {job}")).expect_code(6);
-    assert!(run.stderr.contains("there was no mover for"), "{}", run.tell());
+    assert!(run.stderr.contains("no mover connected to"), "{}", run.tell());
     assert!(run.stderr.contains("in clear text (--insecure)"), "{}", run.tell());
     drop(open);
     // One that encrypts, but is not the one.
     let other = broker(&bench, "two", &format!("--port {port}"));
-    let words = "another certificate than the broker's";
+    let words = "refused a server whose certificate is not that of the broker";
     assert!(mover.wait_for_stderr(words, 1), "{}", mover.stderr_so_far());
     let run = bench.dmover("copy -T source far --mover-wait 3s --broker two/join.json");
-    assert!(run.expect_code(6).stderr.contains("there was no mover for"));
+    assert!(run.expect_code(6).stderr.contains("no mover connected to"));
     assert!(!bench.exists("far"));
     end(other);
     let again = broker(&bench, "one", "");
@@ -117,7 +117,7 @@ fn what_speaks_no_nats_at_the_address_of_a_broker_is_named() {
     let other = std::net::TcpListener::bind(format!("127.0.0.1:{port}")).unwrap();
     // It takes every connection, and says nothing.
     std::thread::spawn(move || other.incoming().for_each(drop));
-    let words = "no TLS server of NATS answers at the address of the broker";
+    let words = "does not answer as a NATS server with TLS";
     assert!(mover.wait_for_stderr(words, 1), "{}", mover.stderr_so_far());
     let said = mover.stderr_so_far();
     let line = said.lines().find(|line| line.contains(words)).unwrap();
@@ -141,13 +141,15 @@ fn files_with_secrets_that_others_own_or_may_open_are_refused() {
     );
     bench.sh("cp one/join.json readable.json; chmod 644 readable.json");
     bench.sh("cp one/join.json group.json; chmod 640 group.json");
-    let mut files =
-        vec![("readable.json", "others may open it"), ("group.json", "others may open it")];
+    let mut files = vec![
+        ("readable.json", "other users have access to it"),
+        ("group.json", "other users have access to it"),
+    ];
     if is_root() {
         bench.sh(&format!(
             "cp one/join.json theirs.json; chown {NOBODY} theirs.json; chmod 600 theirs.json"
         ));
-        files.push(("theirs.json", "belongs to user 65534, and this is user 0"));
+        files.push(("theirs.json", "belongs to user 65534, but dmover runs as user 0"));
     }
     for (file, words) in files {
         for line in ["mover", "copy source far", "submit --local -- copy source far"] {
@@ -161,10 +163,10 @@ fn files_with_secrets_that_others_own_or_may_open_are_refused() {
     end(own);
     bench.sh("chmod 644 one/user.nk");
     let run = bench.dmover("broker --state one").expect_code(2);
-    assert!(run.stderr.contains("user.nk' has a secret in it"), "{}", run.tell());
+    assert!(run.stderr.contains("user.nk' contains a secret"), "{}", run.tell());
     bench.sh("chmod 600 one/user.nk; chmod 777 one");
     let run = bench.dmover("broker --state one").expect_code(2);
-    assert!(run.stderr.contains("'one': others may write to it"), "{}", run.tell());
+    assert!(run.stderr.contains("'one': other users may write to it"), "{}", run.tell());
     assert!(!bench.exists("far"));
 }
 
@@ -235,7 +237,7 @@ fn a_mover_of_root_stays_away_from_a_broker_that_lets_anybody_in() {
     bench.sh("mkdir source");
     let open = encrypted(&bench, "", "open.json");
     let run = bench.dmover("mover --broker open.json").expect_code(2);
-    assert!(run.stderr.contains("lets anybody in"), "{}", run.tell());
+    assert!(run.stderr.contains("accepts clients without credentials"), "{}", run.tell());
     let mover = call_mover(&bench, "--insecure --broker open.json");
     mover.kill().unwrap();
     drop(open);
@@ -296,7 +298,7 @@ impl Strangers {
     fn offered(&self, line: &str) -> (Running, String, serde_json::Value) {
         let line = format!("{line} {}", self.way());
         let job = self.bench.dmover.start(line.split_whitespace()).unwrap();
-        assert!(job.wait_for_stderr("there is no mover", 1), "{}", job.stderr_so_far());
+        assert!(job.wait_for_stderr("no mover is connected", 1), "{}", job.stderr_so_far());
         let (key, record) = self.record().unwrap();
         (job, key, record)
     }
@@ -352,8 +354,8 @@ fn an_offer_that_somebody_else_rewrote_is_refused_and_put_right() {
     let refused = "this mover cannot work for a job job=";
     assert!(mover.wait_for_stderr(refused, 1), "{}", mover.stderr_so_far());
     let said = mover.stderr_so_far();
-    assert!(said.contains("the signature is wrong") || said.contains("is not signed"), "{said}");
-    assert!(!said.contains(" dmover_queue::mover: at work for a job"), "{said}");
+    assert!(said.contains("its signature is wrong") || said.contains("is not signed"), "{said}");
+    assert!(!said.contains(" dmover_queue::mover: working for a job"), "{said}");
     assert!(!stage.bench.exists("far"));
     mover.kill().unwrap();
     let right = call_mover(&stage.bench, &format!("{} --label a=b", stage.way()));
@@ -373,13 +375,13 @@ fn an_old_offer_that_is_put_again_gets_nothing_done() {
     job.finish().unwrap().expect_code(0);
     stage.bench.sh("rm -r far");
     stage.put(&key, &record);
-    let words = "refused an offer of a run that has ended";
+    let words = "refused the offer of a run that has ended";
     assert!(mover.wait_for_stderr(words, 1), "{}", mover.stderr_so_far());
     // Whoever does not remember the run asks for a proof that its coordinator is there.
     let other = call_mover(&stage.bench, &stage.way());
-    let words = "the coordinator of this offer does not answer";
+    let words = "the coordinator of this job does not answer";
     assert!(other.wait_for_stderr(words, 1), "{}", other.stderr_so_far());
-    assert!(!other.stderr_so_far().contains(" dmover_queue::mover: at work for a job"));
+    assert!(!other.stderr_so_far().contains(" dmover_queue::mover: working for a job"));
     assert!(!stage.bench.exists("far"));
     for mover in [mover, other] {
         mover.kill().unwrap();
@@ -417,14 +419,11 @@ fn offers_are_believed_by_the_key_that_signs_them_and_for_its_user_alone() {
     };
     for (trust, why) in [
         ("", format!("signed by the key {own}, which is not trusted")),
-        (
-            "--trust wrong.pub",
-            "claims to be user 0's, and is signed by the key of user 1000".into(),
-        ),
+        ("--trust wrong.pub", "claims user 0, but is signed by the key of user 1000".into()),
     ] {
         let mover = call(trust);
         eventually("the mover to refuse", || bench.read("mover.log").contains(&why));
-        assert!(!bench.read("mover.log").contains(" dmover_queue::mover: at work for a job"));
+        assert!(!bench.read("mover.log").contains(" dmover_queue::mover: working for a job"));
         drop(mover);
         // A person hears of it where the job runs.
         assert!(job.wait_for_stderr(&why, 1), "{}", job.stderr_so_far());
@@ -455,9 +454,9 @@ fn whoever_has_taken_a_join_file_gets_nothing_done_by_the_movers_of_its_owner() 
     thief.sh(&format!("chmod 600 join.json; chown {NOBODY} join.json; mkdir -p s; touch s/f"));
     let line = "copy -T s far --mover-wait 3s --broker join.json";
     let run = thief.dmover(line).expect_code(6);
-    assert!(run.stderr.contains("there was no mover"), "{}", run.tell());
+    assert!(run.stderr.contains("no mover connected to"), "{}", run.tell());
     assert!(mover.wait_for_stderr("which is not trusted", 1), "{}", mover.stderr_so_far());
-    assert!(!mover.stderr_so_far().contains(" dmover_queue::mover: at work for a job"));
+    assert!(!mover.stderr_so_far().contains(" dmover_queue::mover: working for a job"));
     // The same, of somebody who claims to be root.
     make_key(&bench, "evil");
     let mut command = bench.dmover.command();
@@ -473,7 +472,7 @@ fn whoever_has_taken_a_join_file_gets_nothing_done_by_the_movers_of_its_owner() 
     ]);
     let output = command.env("DMOVER_STATE_DIR", bench.at("evil")).output().unwrap();
     assert_eq!(output.status.code(), Some(6), "{output:?}");
-    assert!(!mover.stderr_so_far().contains(" dmover_queue::mover: at work for a job"));
+    assert!(!mover.stderr_so_far().contains(" dmover_queue::mover: working for a job"));
     assert!(!bench.exists("far"));
     mover.kill().unwrap();
     end(own);
@@ -517,7 +516,7 @@ fn tasks_and_calls_that_somebody_else_says_are_refused() {
     eventually("the call to be refused", || refused("a call, "));
     // The end of the run, told to all movers.
     evil.publish(&subject.replace("call", "tell"), "nowhere", b"\0\x01\x01\x01").unwrap();
-    let words = "refused a word to all movers";
+    let words = "refused a message to all movers";
     assert!(mover.wait_for_stderr(words, 1), "{}", mover.stderr_so_far());
     job.finish().unwrap().expect_code(0);
     bench.assert_same("source", "far");
@@ -537,7 +536,7 @@ fn a_mover_works_only_where_and_for_what_it_is_allowed_to() {
     let own = broker(&bench, "one", "");
     let words = "--allow-root in --allow-verb copy --allow-verb sum --allow-verb sync";
     let mover = call_mover(&bench, &format!("--broker one/join.json {words}"));
-    let lies = "where this mover works (--allow-root)";
+    let lies = "this mover accepts nothing else (--allow-root)";
     for (line, why) in [
         ("copy -T out/source in/new", lies),
         ("copy -T in/source out/new", lies),
@@ -549,7 +548,7 @@ fn a_mover_works_only_where_and_for_what_it_is_allowed_to() {
         ("copy -L -T in/source in/new", "follows symbolic links"),
         ("sync --delete --trash out/trash in/source in/far", lies),
         ("sum out", lies),
-        ("verify in/source in/source", "does not do 'verify'"),
+        ("verify in/source in/source", "does not run 'verify' jobs"),
     ] {
         let run = bench.dmover(&format!("{line} --mover-wait 2s --broker one/join.json"));
         assert_eq!(run.code(), Some(6), "{line}: {}", run.tell());
@@ -570,7 +569,7 @@ fn a_mover_works_only_where_and_for_what_it_is_allowed_to() {
     let line = "in/source in/far/copy --mover-wait 2s --broker one/join.json";
     bench.dmover(&format!("verify {line}")).expect_code(0);
     let run = bench.dmover(&format!("verify --repair {line}")).expect_code(6);
-    assert!(run.stderr.contains("does not do 'repair'"), "{}", run.tell());
+    assert!(run.stderr.contains("does not run 'repair' jobs"), "{}", run.tell());
     reader.kill().unwrap();
     end(own);
 }

@@ -115,9 +115,9 @@ fn who_stands_by_tries_again_what_was_temporary_and_hands_a_signal_on_to_its_run
         .sh("mkdir source; for i in $(seq 20); do head -c 1M /dev/urandom > source/$i; done");
     let line = "sync --label it --bwlimit 3M --reflink=never --lease 1s --mover-wait 1s source far";
     let run = fleet.dmover(line).expect_code(6);
-    assert!(run.stderr.contains("there was no mover"), "{}", run.tell());
+    assert!(run.stderr.contains("no mover connected to"), "{}", run.tell());
     let next = fleet.bench.dmover.start(["standby", "it"]).unwrap();
-    assert!(next.wait_for_stderr("there was no mover", 1), "{}", next.stderr_so_far());
+    assert!(next.wait_for_stderr("no mover connected to", 1), "{}", next.stderr_so_far());
     fleet.call_mover("");
     fleet.wait_for_bytes(2 << 20, &next);
     next.signal(Signal::TERM);

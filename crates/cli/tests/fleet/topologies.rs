@@ -138,7 +138,7 @@ fn one_fabric() {
     topology.start("login", "job", &["--bwlimit", "32M"]);
     topology.end("login");
     for host in ["io1", "io2"] {
-        topology.wait_for(&format!("mover-{host}"), "at work for a job");
+        topology.wait_for(&format!("mover-{host}"), "working for a job");
     }
 }
 
@@ -164,7 +164,7 @@ fn two_networks_of_which_one_fails() {
     }
     topology.start("login", "job", &["--bwlimit", "16M"]);
     for host in ["io1", "io2"] {
-        topology.wait_for(&format!("mover-{host}"), "at work for a job");
+        topology.wait_for(&format!("mover-{host}"), "working for a job");
     }
     topology.end("login");
 }
@@ -187,12 +187,12 @@ fn movers_beyond_a_router_whose_link_is_cut_for_longer_than_a_lease() {
     }
     topology.start("login", "job", &["--bwlimit", "8M"]);
     for host in ["far1", "far2"] {
-        topology.wait_for(&format!("mover-{host}"), "at work for a job");
+        topology.wait_for(&format!("mover-{host}"), "working for a job");
     }
     let router = topology.cluster.router().unwrap();
     router.cut_link().unwrap();
     // Both are taken for dead, and their tasks for lost.
-    topology.wait_for("job-login", "there is no mover");
+    topology.wait_for("job-login", "no mover is connected");
     router.mend_link().unwrap();
     topology.end("login");
 }

@@ -19,7 +19,11 @@ fn a_job_that_begins_while_the_broker_starts_waits_for_it() {
     fleet.broker.kill();
     let words = ["copy", "-vv", "-T", "source", "far", "--insecure", "--broker", &url];
     let job = fleet.bench.dmover.start(words).unwrap();
-    assert!(job.wait_for_stderr("trying again", 1), "{}", job.stderr_so_far());
+    assert!(
+        job.wait_for_stderr("cannot connect to the broker; retrying", 1),
+        "{}",
+        job.stderr_so_far()
+    );
     fleet.broker.restart().unwrap();
     job.finish().unwrap().expect_code(0);
     fleet.bench.assert_same("source", "far");
@@ -27,7 +31,7 @@ fn a_job_that_begins_while_the_broker_starts_waits_for_it() {
     fleet.broker.kill();
     let begun = Instant::now();
     let run = fleet.dmover("copy -T --mover-wait 200ms source far").expect_code(6);
-    assert!(run.stderr.contains("cannot be reached"), "{}", run.tell());
+    assert!(run.stderr.contains("cannot reach the broker"), "{}", run.tell());
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }
 
@@ -70,7 +74,7 @@ fn a_watch_waits_for_a_broker_that_is_away_when_something_changes() {
         assert!(watch.wait_for_stderr("waiting for changes", 1), "{}", watch.stderr_so_far());
         fleet.broker.kill();
         fleet.bench.sh("echo new >source/new");
-        assert!(watch.wait_for_stderr("waiting for up to 3600 s", 1), "{}", watch.stderr_so_far());
+        assert!(watch.wait_for_stderr("retrying for up to 3600 s", 1), "{}", watch.stderr_so_far());
         if comes_back {
             fleet.broker.restart().unwrap();
             let until = Instant::now() + Duration::from_mins(1);
@@ -101,20 +105,24 @@ fn two_jobs_that_fill_one_place_are_kept_apart_whatever_their_state_directories(
     };
     let first = line("sync source far", "one");
     let first = fleet.bench.dmover.start(first.split(' ')).unwrap();
-    assert!(first.wait_for_stderr("there is no mover", 1), "{}", first.stderr_so_far());
+    assert!(first.wait_for_stderr("no mover is connected", 1), "{}", first.stderr_so_far());
     for verb in ["sync source far", "copy -T source/sub far/sub", "sync source far/deep"] {
         let run = fleet.bench.dmover(&line(verb, "two")).expect_code(6);
-        let words = "writes to the same place";
+        let words = "writes to the same destination";
         assert!(run.stderr.contains(words), "{verb}: {}", run.tell());
     }
     // Its client may take longer to find its way back than another one takes to begin.
     fleet.broker.kill();
     let second = line("sync -vv source far", "two");
     let second = fleet.bench.dmover.start(second.split(' ')).unwrap();
-    assert!(second.wait_for_stderr("trying again", 1), "{}", second.stderr_so_far());
+    assert!(
+        second.wait_for_stderr("cannot connect to the broker; retrying", 1),
+        "{}",
+        second.stderr_so_far()
+    );
     fleet.broker.restart().unwrap();
     let run = second.finish().unwrap().expect_code(6);
-    assert!(run.stderr.contains("writes to the same place"), "{}", run.tell());
+    assert!(run.stderr.contains("writes to the same destination"), "{}", run.tell());
     fleet.call_mover("");
     first.finish().unwrap().expect_code(0);
     fleet.bench.dmover(&line("sync source far", "two")).expect_code(0);
@@ -143,17 +151,17 @@ fn a_run_that_cannot_begin_leaves_what_is_known_of_movers_of_the_one_before() {
     let other =
         format!("sync --state-dir other --only-movers x=y source far --insecure --broker {url}");
     let other = fleet.bench.dmover.start(other.split(' ')).unwrap();
-    assert!(other.wait_for_stderr("there is no mover", 1), "{}", other.stderr_so_far());
+    assert!(other.wait_for_stderr("no mover is connected", 1), "{}", other.stderr_so_far());
     let note = || fleet.bench.sh("find state -name movers-elsewhere");
     assert!(!note().is_empty());
     let run = fleet.bench.dmover(&line).expect_code(6);
-    assert!(run.stderr.contains("writes to the same place"), "{}", run.tell());
+    assert!(run.stderr.contains("writes to the same destination"), "{}", run.tell());
     assert!(!note().is_empty(), "the next run would write where they may write");
     other.signal(Signal::TERM);
     other.finish().unwrap();
     let line = line.replace("--bwlimit 1M", "--bwlimit 100M").replace("1s source", "1m source");
     let run = fleet.bench.dmover(&line).expect_code(0);
-    assert!(run.stderr.contains("until movers of the run"), "{}", run.tell());
+    assert!(run.stderr.contains("for the movers of the interrupted run"), "{}", run.tell());
     assert!(note().is_empty());
     fleet.bench.assert_same("source", "far");
 }
@@ -173,7 +181,7 @@ fn a_job_that_is_stopped_while_it_waits_for_lost_movers_ends_and_leaves_the_wait
     };
     let start = |more: &str| fleet.bench.dmover.start(line(more).split_whitespace()).unwrap();
     let job = start("");
-    assert!(job.wait_for_stderr("there is no mover", 1), "{}", job.stderr_so_far());
+    assert!(job.wait_for_stderr("no mover is connected", 1), "{}", job.stderr_so_far());
     job.kill().unwrap();
     let note = || fleet.bench.sh("cat state/jobs/*/movers-elsewhere");
     let before = note();
@@ -183,7 +191,7 @@ fn a_job_that_is_stopped_while_it_waits_for_lost_movers_ends_and_leaves_the_wait
         ("", Some(0), "cancelled"),
     ] {
         let job = start(&format!("--lease 40s {more}"));
-        let waiting = "waiting 24 s until movers of the run";
+        let waiting = "waiting 24 s for the movers of the interrupted run";
         assert!(job.wait_for_stderr(waiting, 1), "{words}: {}", job.stderr_so_far());
         match words {
             "cancelled" => {
@@ -217,10 +225,10 @@ fn a_job_that_waits_for_leases_at_the_broker_can_be_stopped() {
         fleet.bench.dmover.start(line.split(' ')).unwrap()
     };
     let job = start("one");
-    assert!(job.wait_for_stderr("there is no mover", 1), "{}", job.stderr_so_far());
+    assert!(job.wait_for_stderr("no mover is connected", 1), "{}", job.stderr_so_far());
     job.kill().unwrap();
     let job = start("two");
-    let waiting = "was at work in the same place";
+    let waiting = "may still write to the same destination";
     assert!(job.wait_for_stderr(waiting, 1), "{}", job.stderr_so_far());
     job.signal(Signal::TERM);
     let asked = Instant::now();
@@ -244,7 +252,7 @@ fn what_fills_another_place_or_none_runs_beside_a_job() {
     let url = fleet.broker.url();
     let first = format!("sync source far --only-movers x=y --insecure --broker {url}");
     let first = fleet.bench.dmover.start(first.split(' ')).unwrap();
-    let missing = "there is no mover with all labels that are asked for";
+    let missing = "no mover with the labels of the job is connected";
     assert!(first.wait_for_stderr(missing, 1), "{}", first.stderr_so_far());
     fleet.dmover("sync source farther").expect_code(0);
     fleet.dmover("verify source farther").expect_code(0);

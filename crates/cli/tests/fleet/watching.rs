@@ -71,7 +71,7 @@ fn metrics_and_status_show_the_job_and_its_movers_and_one_that_is_slow() {
     let line = "copy -T source far --metrics 0 --insecure --broker";
     let job = fleet.bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
     let (own, mover) = (endpoint(&job), endpoint(&fleet.movers[3]));
-    let words = "times slower than the others with large files; it loses the time waiting";
+    let words = "times slower than the other movers with large files; it spends the time waiting";
     assert!(job.wait_for_stderr(words, 1), "{}", job.stderr_so_far());
     let until = Instant::now() + Duration::from_mins(1);
     let (text, theirs) = loop {
@@ -310,7 +310,7 @@ fn the_log_of_a_job_has_what_the_logs_of_its_movers_say() {
                 && fields["message"].as_str().unwrap().contains(words)
         })
     };
-    assert!(pids.iter().any(|pid| said(*pid, "INFO", "at work for a job")), "{log}");
+    assert!(pids.iter().any(|pid| said(*pid, "INFO", "working for a job")), "{log}");
     assert!(pids.iter().any(|pid| said(*pid, "WARN", "source/broken")), "{log}");
 }
 

@@ -139,7 +139,7 @@ fn devices_and_fifos_are_written_to_and_not_replaced() {
     assert_eq!(bench.read("got"), "content");
     // The native verb refuses it instead.
     let run = bench.dmover("copy f pipe").expect_code(2);
-    assert!(run.stderr.contains("which a file would replace"), "{}", run.tell());
+    assert!(run.stderr.contains("dmover does not replace it with a file"), "{}", run.tell());
     bench.sh("test -p pipe");
 }
 

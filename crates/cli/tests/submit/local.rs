@@ -131,7 +131,7 @@ fn a_second_copy_that_tries_again_says_why_once() {
     let words = ["submit", "--local", "--movers=2", "--retry-for=12s"];
     let second = bench.dmover.run(words.into_iter().chain(SLOW.into_iter().skip(3))).unwrap();
     let second = second.expect_code(6);
-    assert_eq!(second.stderr.matches("trying again").count(), 1, "{}", second.tell());
+    assert_eq!(second.stderr.matches("retrying").count(), 1, "{}", second.tell());
     signal(&bench, "copy --broker", Signal::CONT);
     running.signal(Signal::TERM);
     running.finish().unwrap();
@@ -180,7 +180,11 @@ fn what_a_killed_submit_has_left_goes_with_the_next_one() {
     let running = in_the_middle(&bench);
     running.signal(Signal::TERM);
     let run = running.finish().unwrap();
-    assert!(run.stderr.contains("ended by signal 15; the same command goes on"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("stopped by signal 15; run the same command again to resume"),
+        "{}",
+        run.stderr
+    );
     bench.dmover("submit --local -- copy e h").expect_code(0);
     assert_eq!(places().len(), 1);
     bench.dmover("cleanup --all").expect_code(0);
@@ -195,7 +199,7 @@ fn a_job_that_is_killed_beside_its_submit_is_told_of() {
     kill(&bench, "dmover copy --broker");
     let run = running.finish().unwrap();
     assert_eq!(run.signal(), Some(9), "{}", run.tell());
-    let words = "the job was ended, not by submit, by signal 9; the same command goes on";
+    let words = "the job died by signal 9; run the same command again to resume";
     assert!(run.stderr.contains(words), "{}", run.stderr);
     assert_nobody_is_left(&bench);
 }
@@ -279,8 +283,8 @@ fn a_killed_mover_and_a_killed_broker_are_started_again() {
     kill(&bench, " mover --broker -");
     kill(&bench, "nats-server");
     let run = running.finish().unwrap().expect_code(0);
-    assert!(run.stderr.contains("the broker has ended; starting it again"), "{}", run.stderr);
-    assert!(run.stderr.contains("have ended, starting them again"), "{}", run.stderr);
+    assert!(run.stderr.contains("the broker ended; restarting it"), "{}", run.stderr);
+    assert!(run.stderr.contains("ended; restarting them"), "{}", run.stderr);
     bench.assert_same("s", "d");
     assert_nobody_is_left(&bench);
 }

@@ -181,7 +181,10 @@ fn a_warning_before_the_time_limit_parks_and_requeues() {
     place.slurm.ask(["scancel", "--signal=USR1", "--batch", &job.to_string()]).unwrap();
     place.assert_requeued_and_complete(job);
     let said = place.said();
-    assert!(said.contains("the time is nearly over: parking the job"), "{said}");
+    assert!(
+        said.contains("the time limit is near: stopping the job so that it can resume"),
+        "{said}"
+    );
     assert!(said.contains("the job is requeued"), "{said}");
 }
 
@@ -219,7 +222,7 @@ fn two_copies_at_once_do_no_harm() {
     place
         .slurm
         .wait_until("the second copy to wait", PATIENCE, || {
-            Ok(place.said().contains("this job runs already"))
+            Ok(place.said().contains("this job is already running"))
         })
         .unwrap_or_else(|error| panic!("{error:#}\n{}", place.said()));
     assert_ne!(place.first_node(job), first);

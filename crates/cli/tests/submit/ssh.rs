@@ -91,7 +91,7 @@ fn hosts_work_together_and_one_that_is_down_is_done_without() {
     let secret = secret_below(&place.bench.at("state"));
     assert!(secret.starts_with("SU") && !is_shown(&secret), "the secret is seen by everybody");
     let said = finish(child, 0);
-    let note = format!("no movers at {down}, going on without: ssh: connect to host");
+    let note = format!("no movers at {down}; continuing without them: ssh: connect to host");
     assert!(said.contains(&note), "{said}");
     assert!(!said.contains("movers at b"), "{said}");
     place.bench.assert_same("s", "d");
@@ -110,7 +110,7 @@ fn a_host_that_dies_in_the_middle_costs_nothing() {
     let said = finish(child, 0);
     // Whether they count as having begun is a matter of moments.
     let lost =
-        ["the movers at b have ended, starting them again", "no movers at b, going on without"];
+        ["the movers at b ended; restarting them", "no movers at b; continuing without them"];
     assert!(lost.iter().any(|words| said.contains(words)), "{said}");
     place.bench.assert_same("s", "d");
     place.assert_nobody_is_left();
@@ -122,9 +122,9 @@ fn without_any_host_it_is_temporary_trouble() {
     let place = Place::new();
     let down = place.cluster.host("d").address().to_string();
     let said = finish(place.submit(&down, &["s", "d"]).spawn().unwrap(), 6);
-    assert!(said.contains("no movers could be started anywhere"), "{said}");
+    assert!(said.contains("cannot start movers on any host"), "{said}");
     let said = finish(place.submit("no-such-host", &["s", "d"]).spawn().unwrap(), 6);
-    assert!(said.contains("cannot tell which address 'no-such-host' reaches"), "{said}");
+    assert!(said.contains("cannot determine the local address towards 'no-such-host'"), "{said}");
     assert!(!place.bench.exists("d"));
     place.assert_nobody_is_left();
 }

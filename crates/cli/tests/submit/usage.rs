@@ -21,9 +21,9 @@ fn what_cannot_be_meant_ends_with_2() {
         ("submit --local --movers x -- copy s d", "N:PER_NODE"),
         ("submit --local --broker nowhere -- copy s d", "nowhere"),
         ("submit --local --broker x --listen 127.0.0.1 -- copy s d", "cannot be used with"),
-        ("submit --local --interface no-such -- copy s d", "it has no address here"),
+        ("submit --local --interface no-such -- copy s d", "it has no address on this host"),
         ("submit --ssh a,,b -- copy s d", "empty name"),
-        ("submit --ssh=-oProxyCommand=x -- copy s d", "no name of a host"),
+        ("submit --ssh=-oProxyCommand=x -- copy s d", "is not the name of a host"),
         ("submit --allocation --state-dir b -- copy s d", "this is no job of Slurm or PBS"),
         ("submit --slurm --state-dir b --print -- copy --no-state s d", "--no-state"),
         (
@@ -34,7 +34,7 @@ fn what_cannot_be_meant_ends_with_2() {
         ("submit --pbs --state-dir b --print --gres x -- copy s d", "PBS has no --licenses"),
         (
             "submit --slurm --state-dir b --print --time= -- copy s d",
-            "cannot stand in a batch script",
+            "is not allowed in a batch script",
         ),
     ] {
         let run = bench.dmover(line).expect_code(2);
@@ -43,7 +43,7 @@ fn what_cannot_be_meant_ends_with_2() {
     }
     bench.sh("mkdir -p used/jobs/x");
     let run = bench.dmover("submit --slurm --state-dir used --print -- copy s d").expect_code(2);
-    assert!(run.stderr.contains("it has jobs of one host"), "{}", run.stderr);
+    assert!(run.stderr.contains("it already has jobs that belong to one host"), "{}", run.stderr);
 }
 
 #[test]

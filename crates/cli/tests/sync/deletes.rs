@@ -275,14 +275,14 @@ fn what_fstab_has_mounted_and_is_not_there() {
     bench.write("fstab", format!("server:/home {at}/b nfs rw 0 0\n"));
     for line in ["sync a b", "sync -n a b", "sync a b/below", "sync --yes --delete a b"] {
         let refused = bench.dmover(line).expect_code(2);
-        assert!(refused.stderr.contains("is to be mounted there"), "{}", refused.tell());
+        assert!(refused.stderr.contains("is in fstab but not mounted"), "{}", refused.tell());
     }
     assert!(!bench.exists("b/below"));
     bench.sync("a beside", 0);
     bench.write("fstab", format!("server:/home {at}/a nfs rw 0 0\n"));
     bench.sh("touch b/extra");
     let pass = bench.sync("--delete a b", 3);
-    assert!(pass.withheld().is_some_and(|why| why.contains("is to be mounted there")));
+    assert!(pass.withheld().is_some_and(|why| why.contains("is in fstab but not mounted")));
     assert!(bench.exists("b/extra"));
 }
 
@@ -310,7 +310,7 @@ fn what_is_unmounted_while_the_pass_runs_deletes_nothing() {
         handle.release_hangs();
         let pass = crate::Pass(running.finish().unwrap().expect_code(3));
         assert!(
-            pass.withheld().is_some_and(|why| why.contains("is to be mounted there")),
+            pass.withheld().is_some_and(|why| why.contains("is in fstab but not mounted")),
             "{when}"
         );
         assert!(bench.exists("backing/m/1"), "{when}");

@@ -48,7 +48,7 @@ fn the_hint_of_a_copy_in_dest_has_the_name_of_source() {
     let said = bench.sh(&format!("cd src; {PROGRAM} sync --delete . ../dst 2>&1 || echo $?"));
     assert!(said.contains("dst/src'"), "{said}");
     let run = bench.dmover("sync --delete src/d/.. dst").expect_code(2);
-    assert!(!run.stderr.contains("To make a copy in it"), "{}", run.tell());
+    assert!(!run.stderr.contains("To copy SOURCE into it"), "{}", run.tell());
 }
 
 /// rsync makes DEST/src of `SRC DEST`, and leaves whatever else DEST has.
@@ -216,7 +216,7 @@ fn a_dry_run_says_that_the_run_itself_would_ask() {
         told(&format!("--delete={when} src dst"), "which has the name of SOURCE", "photos/9");
     }
     bench.sh("mkdir -p a/d b/other; touch a/d/f b/other/x");
-    told("--delete a b", "has content that dmover did not bring", "b/other/x");
+    told("--delete a b", "has content that dmover did not copy", "b/other/x");
     bench.dmover("sync a b").expect_code(0);
     bench.sh("mv b/other b/d");
     for when in ["delay", "during", "after"] {

@@ -209,7 +209,7 @@ fn a_catalog_of_another_job_or_a_damaged_one_is_refused() {
         let refused = run.code() == Some(2);
         let told = run.tell();
         assert!(
-            !refused || (told.contains("is of another job") && told.contains("remove it")),
+            !refused || (told.contains("belongs to another job") && told.contains("remove it")),
             "{told}"
         );
     }

@@ -343,7 +343,7 @@ fn what_cannot_be_watched_is_told_and_nothing_is_done() {
     if let Some((_handle, bench)) = Bench::faulty() {
         bench.sh("echo x >faulty/x");
         let refused = bench.dmover("sync --watch faulty dst").expect_code(2);
-        assert!(refused.stderr.contains("does not tell of changes"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("does not report changes"), "{}", refused.stderr);
         assert!(!bench.exists("dst"));
     }
     for options in ["--dry-run", "--no-state", "-L", "--check"] {

@@ -290,7 +290,7 @@ fn what_cannot_be_read_is_an_error_and_no_difference() {
 fn bad_arguments_change_nothing() {
     let bench = Bench::new();
     two_trees(&bench);
-    bench.write("text", "no manifest");
+    bench.write("text", "not a dmover manifest");
     for line in [
         "a",
         "a nowhere",

@@ -164,7 +164,7 @@ fn attributes_that_no_look_shows_are_in_a_manifest() {
     // A source that has other attributes than the manifest is no help.
     bench.sh("setfattr -n user.x -v 3 b/large; setfattr -n user.x -v 4 a/large");
     let run = bench.dmover("verify --repair --manifest m --from a b").expect_code(7);
-    assert!(run.stderr.contains("not as the manifest says either: xattr"), "{}", run.tell());
+    assert!(run.stderr.contains("does not match the manifest either: xattr"), "{}", run.tell());
     bench.sh("getfattr --only-values -n user.x b/large | grep -qx 3");
 }
 
@@ -224,7 +224,7 @@ fn what_is_wrong_at_the_source_of_repairs_is_not_used() {
     damage(&bench, "a/d/one", 6);
     let before = bench.sh("sha256sum < b/d/one");
     let run = bench.dmover("verify --repair --manifest m --from a b").expect_code(7);
-    assert!(run.stderr.contains("not as the manifest says either"), "{}", run.tell());
+    assert!(run.stderr.contains("does not match the manifest either"), "{}", run.tell());
     assert_eq!(bench.sh("sha256sum < b/d/one"), before);
     // What a directory has there is not taken over either.
     bench.sh("chmod 700 a/d; touch -d 2022-01-01 a/d");

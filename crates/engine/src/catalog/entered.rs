@@ -36,7 +36,7 @@ impl Entered {
         };
         let database = open();
         if let Err(error) = &database {
-            tracing::warn!(%error, "which directories are entered is not known");
+            tracing::warn!(%error, "cannot open the record of entered directories");
             remove(&path);
         }
         Self { path, database: database.ok() }
@@ -45,7 +45,7 @@ impl Entered {
     fn try_to<T>(&mut self, action: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Option<T> {
         let done = action(self.database.as_ref()?);
         if let Err(error) = &done {
-            tracing::warn!(%error, "which directories were entered is not known");
+            tracing::warn!(%error, "cannot use the record of entered directories");
             self.database = None;
             remove(&self.path);
         }

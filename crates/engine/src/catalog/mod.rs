@@ -50,8 +50,8 @@ const TABLES: &str = "
 const FORGET: &str = "DELETE FROM directory; DELETE FROM segment; DELETE FROM moved";
 
 /// How to go on without a catalog.
-const REMOVE: &str = "remove it: the next run starts without one, which costs work; if the last pass was cut off, give that \
-                      run --checksum, because what was in doubt is not known any more";
+const REMOVE: &str = "remove it; the next run builds a new one and takes longer. If the last pass \
+    was interrupted, give that run --checksum, because the list of files to compare is lost";
 
 /// Errors of the database and of what is in it.
 type Boxed<T> = Result<T, Box<dyn std::error::Error>>;
@@ -105,7 +105,7 @@ impl Catalog {
             VERSION => {}
             newer => {
                 let message = format!(
-                    "{} has version {newer}, and this program knows {VERSION}",
+                    "{} has version {newer}; this dmover reads version {VERSION}",
                     path.display()
                 );
                 return Err(Fatal::refused(message, format!("use the newer dmover, or {REMOVE}")));
@@ -115,8 +115,9 @@ impl Catalog {
             .query_row("SELECT value FROM meta WHERE key = 'job'", [], |row| row.get(0))
             .map_err(|e| fail(&e))?;
         if owner != job.0 {
-            let message = format!("the catalog {} is of another job ({owner})", path.display());
-            return Err(Fatal::refused(message, format!("it belongs to another tree; {REMOVE}")));
+            let message =
+                format!("the catalog {} belongs to another job ({owner})", path.display());
+            return Err(Fatal::refused(message, format!("it describes another tree; {REMOVE}")));
         }
         let whole = "SELECT value FROM meta WHERE key = 'whole'";
         let was_whole = get(whole).map_err(|e| fail(&e))? == 1;

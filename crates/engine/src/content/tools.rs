@@ -39,14 +39,15 @@ impl Tools {
         self.ring.get_or_init(|| {
             if engine.ring_bytes < 2 * RING_PIECE_MIN {
                 tracing::warn!(
-                    "--memory leaves no room for io_uring with so many movers: it is not used"
+                    "--memory is too small for io_uring with this many movers; dmover does not \
+                    use it"
                 );
                 return None;
             }
             let piece = (engine.ring_bytes / 4).clamp(RING_PIECE_MIN, PIECE_AT_MOST);
             let made = Ring::new((engine.ring_bytes / piece).clamp(2, DEPTH), piece);
             made.unwrap_or_else(|error| {
-                tracing::warn!(%error, "io_uring cannot be used");
+                tracing::warn!(%error, "cannot use io_uring");
                 None
             })
         });

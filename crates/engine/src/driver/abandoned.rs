@@ -33,7 +33,7 @@ impl Run {
             TaskKind::Pairs(pairs) => match pairs.first() {
                 Some((_, destination, _)) => {
                     let more = pairs.len() - 1;
-                    (destination.clone(), format!("this and {more} more were not attempted"))
+                    (destination.clone(), format!("this entry and {more} more were not attempted"))
                 }
                 None => return,
             },
@@ -56,7 +56,7 @@ impl Run {
             TaskKind::Records(RecordsTask { records, .. }) => match records.first() {
                 Some(record) => {
                     let path = self.engine.destination_path(RootId(0), &record.path, b"");
-                    (path, format!("this and {} more were not attempted", records.len() - 1))
+                    (path, format!("this entry and {} more were not attempted", records.len() - 1))
                 }
                 None => return,
             },
@@ -64,7 +64,7 @@ impl Run {
                 let (at, name) = of_file(&seal.large.file);
                 let name = name.map_or(&b""[..], |name| name.as_bytes());
                 let path = self.engine.destination_path(at.root, &at.path, name);
-                (path, "it is not complete yet; the next run continues it".into())
+                (path, "incomplete; the next run continues it".into())
             }
             // Directories stay closed until the next run; chunks are told by their file.
             TaskKind::Finish(_)
@@ -98,8 +98,7 @@ impl Run {
             self.engine.destination_path(at.root, &at.path, name)
         });
         let path = path.unwrap_or_else(|| self.engine.spec.destination.clone());
-        let words =
-            format!("{} movers that had this were lost one after the other", task.lost.len());
+        let words = format!("{} movers in a row lost their lease on this task", task.lost.len());
         let (side, class) = (Side::Destination, ErrorClass::Fenced);
         self.engine.error(EntryError::plain(side, Operation::Attempt, class, path, words));
     }

@@ -39,7 +39,9 @@ impl Hands {
                     fleet.know(Fact::Doubts(engine.doubtful.all()));
                     return Ok((Self::Elsewhere(Arc::clone(&fleet)), fleet));
                 }
-                Err(error) if engine.is_stopping() => tracing::info!(%error, "nothing is begun"),
+                Err(error) if engine.is_stopping() => {
+                    tracing::info!(%error, "stopped before the job started")
+                }
                 Err(error) => return Err(error),
             }
         }

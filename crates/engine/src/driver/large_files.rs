@@ -29,7 +29,8 @@ pub(super) fn open(job: &Job, id: &JobId, fenced: bool) -> Result<(PartialFiles,
     let starts = Starts::begin(state, id);
     if starts.in_vain >= STARTS_IN_VAIN {
         let words = format!(
-            "the last {} runs of this job ended before anything was complete: give it more time, or see what stops it",
+            "the last {} runs of this job ended before they completed an entry: give the job more \
+            time, or find out what stops it",
             starts.in_vain
         );
         tracing::warn!(runs = starts.in_vain, "no progress");

@@ -44,7 +44,8 @@ impl Mounted {
         for (_, _, path) in
             self.0.iter().filter(|(_, id, _)| !seen.is_empty() && !seen.contains(id))
         {
-            let words = "its file system was unmounted while the job ran: what was written is not in this place";
+            let words = "its file system was unmounted while the job ran; the written data is not \
+                at this path";
             let (side, class) = (Side::Destination, ErrorClass::Stale);
             engine.error(EntryError::plain(side, Operation::Check, class, path.clone(), words));
         }

@@ -31,22 +31,22 @@ pub(super) fn offer(
 ) -> Result<JobOffer, Fatal> {
     let refuse = |what: &str, hint: &str| Err(Fatal::refused(what, hint));
     if matches!(job.list, JobList::Pairs(_)) {
-        let hint = "leave out --broker: one process copies the lines of such a list";
-        return refuse("a list of pairs cannot be given to movers elsewhere yet", hint);
+        let hint = "omit --broker; a single process copies such a list";
+        return refuse("--broker does not support a list of pairs yet", hint);
     }
     if job.spec.policy.sync.as_ref().is_some_and(|sync| sync.snapshot.is_some()) {
-        let hint = "leave out --broker: one process makes a snapshot";
-        return refuse("a snapshot cannot be made by movers elsewhere yet", hint);
+        let hint = "omit --broker; a single process makes the snapshot";
+        return refuse("--broker does not support snapshots yet", hint);
     }
     let mut spec = job.spec.clone();
     let directory = std::env::current_dir().map_err(|error| {
-        let hint = "go to a directory that is there";
-        Fatal::refused(format!("the current directory cannot be named: {error}"), hint)
+        let hint = "change to an existing directory";
+        Fatal::refused(format!("cannot determine the current directory: {error}"), hint)
     })?;
     if spec.policy.inplace {
-        let hint = "leave out --inplace, or --broker";
-        let what = "--inplace is not possible with movers elsewhere: one that was cut off could \
-                    write into a file that another one has finished";
+        let hint = "omit --inplace or --broker";
+        let what = "--inplace does not work with --broker: a mover that lost its connection could \
+            write into a file that another mover has finished";
         return refuse(what, hint);
     }
     let repairs = spec.policy.verify.as_ref().is_some_and(|verify| verify.repair);

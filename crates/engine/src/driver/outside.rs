@@ -58,7 +58,7 @@ struct Passing {
 impl Drop for Passing {
     fn drop(&mut self) {
         if let Err(error) = self.state.forget(&self.job.0, &self.lock) {
-            tracing::warn!(%error, "what was to be seen of a job is left behind");
+            tracing::warn!(%error, "cannot remove the status files of an ended job");
         }
     }
 }
@@ -81,8 +81,9 @@ impl Outside {
     /// What writes nothing is known by nobody when it has ended, and runs as often at once as one likes.
     fn passing(state: &StateDirectory, job: &Job, id: &JobId, engine: &Engine) -> Option<Self> {
         state.forget_passed();
-        let lock =
-            state.lock(id).inspect_err(|error| tracing::warn!(%error, "nobody sees the job"));
+        let lock = state.lock(id).inspect_err(
+            |error| tracing::warn!(%error, "cannot lock the job; 'dmover jobs' does not list it"),
+        );
         let passing = Passing { state: state.clone(), job: id.clone(), lock: lock.ok()? };
         let whole = Self::part(state, id, engine);
         let outside = Self { then: job.then, is_part: false, _passing: Some(passing), ..whole };
@@ -100,7 +101,7 @@ impl Outside {
             ..job.description.clone()
         };
         if let Err(error) = self.state.describe(id, &file) {
-            tracing::warn!(%error, "what the job is cannot be written down");
+            tracing::warn!(%error, "cannot write the description of the job");
         }
         self.write(&JobStatus { tasks_left: 1, ..self.status(engine) });
     }
@@ -128,7 +129,7 @@ impl Outside {
             return self.state.tell_phase(&self.job, status.phase, None);
         }
         if let Err(error) = self.state.put_status(&self.job, status) {
-            tracing::warn!(%error, "how the job stands cannot be written down");
+            tracing::warn!(%error, "cannot write the status of the job");
         }
     }
 

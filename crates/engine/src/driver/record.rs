@@ -247,7 +247,7 @@ pub(super) fn refuse_what_was_emptied(
         let shown = root.source.display.to_path();
         let message =
             format!("'{}' had entries in the last pass and is empty now", shown.display());
-        let hint = "is it mounted? If it is meant to be empty, --allow-empty-source says so";
+        let hint = "check that it is mounted; if it should be empty, use --allow-empty-source";
         return Err(Fatal::refused(message, hint));
     }
     Ok(())
@@ -271,7 +271,7 @@ pub(super) fn last_pass(
 pub(super) fn other_source(roots: &[Root], last: Option<&LastPass>) -> Option<WithheldReason> {
     let last = last?;
     let now = source(roots);
-    let words = "the source is another directory or file system than it was in the last pass";
+    let words = "the source is not the directory or file system of the last pass";
     (now != last.source).then(|| WithheldReason::Doubtful(words.into()))
 }
 

@@ -51,7 +51,7 @@ pub(super) fn remember(
     destination: &std::path::Path,
 ) {
     if let Err(error) = state.remember(id, placement, destination) {
-        tracing::warn!(%error, "how the destination was meant cannot be remembered");
+        tracing::warn!(%error, "cannot record whether the destination is the copy or contains it");
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn settle_losses(
         *known = if again { *count.max(known) } else { *known + count };
     }
     if let Err(error) = state.remember_losses(&report.job, destination, &known) {
-        tracing::warn!(%error, "what was lost cannot be remembered");
+        tracing::warn!(%error, "cannot record the lost attributes");
     }
 }
 
@@ -120,8 +120,11 @@ pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Resu
         let can = probe(place).map_err(|e| {
             let reason = std::io::Error::from(e);
             Fatal::refused(
-                format!("cannot find out what '{}' can hold: {reason}", display.display()),
-                "leave out --preserve, or check permissions",
+                format!(
+                    "cannot determine which attributes '{}' supports: {reason}",
+                    display.display()
+                ),
+                "omit --preserve, or check permissions",
             )
         })?;
         let missing: Vec<&str> = spec
@@ -133,9 +136,9 @@ pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Resu
             .collect();
         if !missing.is_empty() {
             return Err(Fatal::refused(
-                format!("'{}' cannot hold: {}", display.display(), missing.join(", ")),
-                "drop them by --no-preserve, or choose another destination ('dmover doctor' tells \
-                 what a file system can do)",
+                format!("'{}' does not support: {}", display.display(), missing.join(", ")),
+                "drop them with --no-preserve, or choose another destination ('dmover doctor' \
+                shows what a file system supports)",
             ));
         }
     }
@@ -172,8 +175,9 @@ pub(super) fn guard(
         return match (doubt, root) {
             (Some(doubt), Some(root)) => {
                 let source = root.source.display.to_path();
-                let message = format!("no snapshot of '{}': {}", source.display(), doubt.words());
-                let hint = "if it is meant to be empty, --allow-empty-source says so";
+                let message =
+                    format!("cannot make a snapshot of '{}': {}", source.display(), doubt.words());
+                let hint = "if it should be empty, use --allow-empty-source";
                 Err(Fatal::refused(message, hint))
             }
             _ => Ok(Guard::new(Some(delete), None, None, None, 0)),

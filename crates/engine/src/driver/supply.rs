@@ -17,8 +17,8 @@ impl JobList {
             Self::Sums(supply) => {
                 let Some(items) = supply.next(SUM_ITEMS * tasks) else { return Ok(None) };
                 if engine.is_elsewhere && items.iter().any(|i| i.subject == Subject::Stdin) {
-                    let what = "movers elsewhere cannot read the standard input of this process";
-                    return Err(Fatal::refused(what, "leave out --broker"));
+                    let what = "movers of a broker cannot read the standard input of this process";
+                    return Err(Fatal::refused(what, "omit --broker"));
                 }
                 let parts = items.chunks(SUM_ITEMS).map(|part| TaskKind::Sums(part.to_vec()));
                 (parts.collect(), !items.is_empty())

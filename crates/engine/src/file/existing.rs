@@ -52,7 +52,7 @@ impl Mover<'_> {
         let found = self.engine.mounts.metadata(&stat::stat_fd(&fd).map_err(fail)?);
         let foreign = found.kind != EntryKind::File || found.links != 1;
         if foreign || found.identity == source.identity {
-            let words = "another entry is at this path now";
+            let words = "another entry has replaced this one";
             let class = ErrorClass::Escaped;
             let side = Side::Destination;
             return Err(EntryError::plain(side, Operation::Open, class, shown(), words));

@@ -71,14 +71,14 @@ impl JournalReader {
             super::schema::VERSION => {}
             older @ ..super::schema::VERSION => {
                 return Err(format!(
-                    "{} has version {older}; the next run of the job brings it to version {}",
+                    "{} has version {older}; the next run of the job upgrades it to version {}",
                     path.display(),
                     super::schema::VERSION
                 ));
             }
             newer => {
                 return Err(format!(
-                    "{} has version {newer}, and this program knows {}: use the newer dmover",
+                    "{} has version {newer}; this dmover reads version {}: use the newer dmover",
                     path.display(),
                     super::schema::VERSION
                 ));

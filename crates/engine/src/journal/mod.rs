@@ -26,7 +26,8 @@ pub(crate) use resume::Left;
 /// Its name in the directory of the job.
 const FILE: &str = "journal.sqlite";
 /// What to do about a journal that cannot be used.
-const FORGETTING: &str = "move it away: the next run starts over; give it --checksum if the last pass was interrupted, since only the journal knew what to compare";
+const FORGETTING: &str = "move it away; the next run starts over. If the last pass was \
+    interrupted, give that run --checksum, because the list of files to compare is lost";
 /// Errors are kept of so many passes, and passes themselves of so many.
 const ERRORS_KEPT: i64 = 100;
 const PASSES_KEPT: i64 = 1000;
@@ -194,11 +195,14 @@ impl LastPass {
         let back = then - now_ms();
         if back > CLOCK_SLACK_MS {
             let message = format!(
-                "the clock was set back: the last pass of this job ended {} s from now",
+                "the clock was set back: the last pass of this job ended {} s in the future",
                 back / 1000
             );
             let path = path.display();
-            let hint = format!("set the clock; if it is right now, {FORGETTING} ({path})");
+            let hint = format!(
+                "correct the clock. If it is correct now, discard the journal \
+                {path}: {FORGETTING}"
+            );
             return Err(Fatal::refused(message, hint));
         }
         Ok(Some(last))
@@ -266,9 +270,12 @@ impl Journal {
         settle(&database, directory).map_err(|e| fail(&e))?;
         if let Some(version) = schema::prepare(&database).map_err(|e| fail(&e))? {
             let known = schema::VERSION;
-            let message =
-                format!("{} has version {version}, and this program knows {known}", path.display());
-            let hint = "use the newer dmover, or remove the file: after an interrupted pass the next one then needs --checksum";
+            let message = format!(
+                "{} has version {version}; this dmover reads version {known}",
+                path.display()
+            );
+            let hint = "use the newer dmover, or remove the file; if the last pass was \
+                interrupted, the next one then needs --checksum";
             return Err(Fatal::refused(message, hint));
         }
         let sql = "UPDATE meta SET value = value + 1 WHERE key = 'generation' RETURNING value";
@@ -301,7 +308,7 @@ impl Journal {
         if let Some(directory) = self.path.parent()
             && let Err(error) = path::open_directory(directory).and_then(file::sync_all)
         {
-            tracing::warn!(%error, "the directory of the journal cannot be flushed");
+            tracing::warn!(%error, "cannot flush the directory of the journal");
         }
         Ok(begun)
     }

@@ -216,7 +216,7 @@ fn remove_temporary(target: &TargetDirectory, name: &Name) -> bool {
         Ok(()) => true,
         Err(error) if stat::is_absent(error) => true,
         Err(error) => {
-            tracing::warn!(%error, ?name, "a temporary stays behind");
+            tracing::warn!(%error, ?name, "cannot remove a temporary");
             false
         }
     }
@@ -235,11 +235,15 @@ impl Engine {
                 if there && remove_temporary(&target, temporary) {
                     let time = |time: Timestamp| Some((time.seconds, time.nanoseconds));
                     let kept = set::times(&target.fd, time(atime), time(mtime));
-                    tracing::debug!(?kept, ?temporary, "a temporary is not needed any more");
+                    tracing::debug!(
+                        ?kept,
+                        ?temporary,
+                        "removed a temporary that is no longer needed"
+                    );
                 }
             }
             Ok(None) => {}
-            Err(error) => tracing::debug!(?error, ?temporary, "a temporary cannot be looked for"),
+            Err(error) => tracing::debug!(?error, ?temporary, "cannot look for a temporary"),
         }
     }
 }

@@ -299,13 +299,12 @@ impl SnapshotDirectory {
         if let Some(newest) = &newest
             && newest.begun_ms >= begun
         {
-            let message = format!(
-                "the newest snapshot, '{}', is from a later time than it is now",
-                newest.name
-            );
+            let message =
+                format!("the newest snapshot, '{}', has a time in the future", newest.name);
             return Err(Fatal::refused(
                 message,
-                "is the clock right? If that snapshot's was wrong, rename it and remove its record",
+                "check the clock; if the time of that snapshot is wrong, rename the snapshot and \
+                remove its record",
             ));
         }
         let own = (source.as_os_str().as_bytes().to_vec(), source_identity(source).into_bytes());
@@ -326,7 +325,7 @@ impl SnapshotDirectory {
                 let known = String::from_utf8_lossy(&of.0).into_owned();
                 let same = of.0 == own.0;
                 let what = if same {
-                    "another directory or file system than it was"
+                    "not the directory or file system of the last snapshot"
                 } else {
                     "not the source"
                 };
@@ -335,7 +334,8 @@ impl SnapshotDirectory {
                     source.display(),
                     self.path.display()
                 );
-                let hint = "is it mounted? Name another directory for snapshots, or say by --other-source that these are to go on with it";
+                let hint = "check that it is mounted; else choose another directory for \
+                    snapshots, or use --other-source to continue this one with the new source";
                 return Err(Fatal::refused(message, hint));
             }
         }
@@ -343,7 +343,7 @@ impl SnapshotDirectory {
         if set_aside {
             let aside = format!("{REMOVED}{UNFINISHED}-{now_ms}");
             self.take_out((&self.own, UNFINISHED), &aside)
-                .map_err(|error| failed(&self.unfinished(), "set aside", error))?;
+                .map_err(|error| failed(&self.unfinished(), "move aside", error))?;
         }
         record.set("source", own.0)?;
         record.set("source_identity", own.1)?;
@@ -622,7 +622,8 @@ fn open_top(at: &Path) -> Result<OwnedFd, Fatal> {
         let message = format!("cannot open '{}' for snapshots: {reason}", at.display());
         Fatal::refused(
             message,
-            "make the directory first, so that none is made where nothing is mounted",
+            "create the directory first; dmover does not create it, because its file system may \
+            not be mounted",
         )
     })
 }

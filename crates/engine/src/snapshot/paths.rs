@@ -22,7 +22,7 @@ pub fn check_snapshot_paths(source: &Path, directory: &Path) -> Result<(), Fatal
             "SOURCE comes first, then DIR; 'dmover sync' copies a directory of snapshots",
         ),
         Ok(fd) if holds(&fd, directory) => {
-            refuse("is where its own snapshots would lie", "name a directory outside of SOURCE")
+            refuse("contains the directory for its snapshots", "choose a directory outside SOURCE")
         }
         // Whatever else there is to say, the job says.
         _ => Ok(()),

@@ -63,7 +63,7 @@ impl SnapshotRecord {
 
     fn another(&self, version: i64) -> Fatal {
         let shown = self.path.display();
-        let message = format!("{shown} has version {version}, and this program knows {VERSION}");
+        let message = format!("{shown} has version {version}; this dmover reads version {VERSION}");
         Fatal::refused(message, "use the dmover that wrote it, or move the record away")
     }
 
@@ -144,7 +144,8 @@ fn damaged(path: &Path, error: &rusqlite::Error) -> Fatal {
         return Fatal::Ledger { path: path.to_owned(), reason: error.to_string() };
     }
     Fatal::refused(
-        format!("the record of a snapshot, {}, cannot be used: {error}", path.display()),
-        "if it is damaged, move it away: its snapshot stays as it is, and the next one shares nothing with it",
+        format!("cannot use the snapshot record {}: {error}", path.display()),
+        "if it is damaged, move it away; its snapshot stays intact, and the next snapshot shares \
+        no files with it",
     )
 }

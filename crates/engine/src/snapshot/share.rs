@@ -67,7 +67,11 @@ impl Sharing {
             let tree = stat::stat_born_at(&top, b"").map(|found| super::tree_identity(&found));
             if record.bytes("tree")?.is_some_and(|known| tree.is_ok_and(|tree| tree != known)) {
                 // It was copied here, and the record speaks of inodes of another tree.
-                tracing::warn!(?at, "nothing is shared with a snapshot that was not made here");
+                tracing::warn!(
+                    ?at,
+                    "the previous snapshot is a copy from elsewhere; the new one \
+                    shares no files with it"
+                );
                 return Ok(None);
             }
             let begun = ticked(record.number("begun_ms")?.unwrap_or_default());
@@ -160,7 +164,7 @@ impl Engine {
                 source_object(level, record.name.as_bytes()).is_ok_and(|now| now == source)
             }
             Err(error) => {
-                tracing::warn!(%error, "nothing is shared");
+                tracing::warn!(%error, "cannot read the snapshot record; a file is copied instead of shared");
                 false
             }
         }
@@ -300,7 +304,7 @@ impl Mover<'_> {
             Err(Errno::EXIST) => return Err(self.taken(level, target, last)),
             Err(error) => {
                 // Too many names already, immutable, another file system, no such thing as links.
-                tracing::debug!(?error, "a file of the snapshot before cannot be linked");
+                tracing::debug!(?error, "cannot link a file of the previous snapshot");
                 return Ok(false);
             }
         }

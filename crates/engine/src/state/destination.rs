@@ -41,7 +41,7 @@ pub(crate) fn lock_destination(job: &Job, roots: &[Root]) -> Result<Option<Owned
         Ok(true) => Ok(Some(fd)),
         Ok(false) => Err(Fatal::Locked { lock: side.display.to_path() }),
         Err(error) => {
-            tracing::warn!(%error, "the destination cannot be locked against a second run");
+            tracing::warn!(%error, "cannot lock the destination against a second run");
             Ok(None)
         }
     }

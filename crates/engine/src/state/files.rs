@@ -154,7 +154,7 @@ impl StateDirectory {
             (status.reason, status.exit_code) = (Some(reason), Some(code));
         }
         if let Err(error) = self.put_status(job, &JobStatus { phase, ..status }) {
-            tracing::warn!(%error, "how the job stands cannot be written down");
+            tracing::warn!(%error, "cannot write the status of the job");
         }
     }
 
@@ -164,7 +164,7 @@ impl StateDirectory {
         let Some(status) = self.get::<JobStatus>(&report.job.0, STATUS) else { return };
         let status = JobStatus { phase, reason, exit_code: Some(code), ..status };
         if let Err(error) = self.put_status(&report.job, &status) {
-            tracing::warn!(%error, "how the job stands cannot be written down");
+            tracing::warn!(%error, "cannot write the status of the job");
         }
     }
 

@@ -101,7 +101,7 @@ impl Flushes {
     pub fn note(&self, devices: &[u64]) {
         let Some(path) = self.note.as_ref().filter(|_| !devices.is_empty()) else { return };
         if let Err(error) = self.append(path, devices) {
-            tracing::warn!(%error, path = %path.display(), "that a flush failed cannot be written down");
+            tracing::warn!(%error, path = %path.display(), "cannot record a failed flush");
         }
     }
 
@@ -134,7 +134,7 @@ impl Flushes {
 fn read(mut notes: &std::fs::File, boot: &str) -> Vec<Failure> {
     let mut text = Vec::new();
     if let Err(error) = notes.read_to_end(&mut text) {
-        tracing::warn!(%error, "notes of failed flushes cannot be read");
+        tracing::warn!(%error, "cannot read the record of failed flushes");
     }
     let lines = text.split(|byte| *byte == b'\n');
     let failures = lines.filter_map(|line| serde_json::from_slice::<Failure>(line).ok());

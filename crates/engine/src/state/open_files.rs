@@ -83,6 +83,6 @@ impl OpenFiles {
 
     fn warn(&self, error: &std::io::Error) {
         tracing::warn!(%error, path = %self.path.display(),
-            "cannot note which files were open for writing; the next run does not compare them");
+            "cannot record which files were open for writing; the next run does not compare them");
     }
 }

@@ -57,7 +57,7 @@ impl Outliving {
             && let Err(error) = std::fs::remove_file(note)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, "a note cannot be removed");
+            tracing::warn!(%error, "cannot remove a note");
         }
     }
 }
@@ -69,8 +69,7 @@ fn await_end(
     wait: Duration,
 ) -> (Duration, bool) {
     let seconds = wait.as_secs();
-    let words =
-        format!("waiting {seconds} s until movers of the run that was cut off have stopped");
+    let words = format!("waiting {seconds} s for the movers of the interrupted run to stop");
     job.monitor.event(&Event::Movers { words });
     let begun = Instant::now();
     let (mut listened, mut later) = (None::<Instant>, None);
@@ -91,7 +90,7 @@ fn await_end(
     }
     // Other requests, such as a pause, are kept until the run has begun.
     if let Some(Err(error)) = later.map(|ask| state.ask(&asked.0, ask)) {
-        tracing::warn!(%error, "what was asked of the job is lost");
+        tracing::warn!(%error, "a request to the job is lost");
     }
     (begun.elapsed(), job.control.is_stopping())
 }

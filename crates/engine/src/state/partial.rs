@@ -179,7 +179,7 @@ impl PartialFiles {
         if let Err(error) = std::fs::remove_file(path)
             && error.kind() != ErrorKind::NotFound
         {
-            tracing::warn!(%error, "the record of large files cannot be removed");
+            tracing::warn!(%error, "cannot remove the record of large files");
         }
     }
 
@@ -290,7 +290,7 @@ impl PartialFiles {
         let mut lines = std::mem::take(&mut self.lines);
         if let Err(error) = self.append(&mut lines) {
             // Another run begins these files anew.
-            tracing::warn!(%error, "the record of large files cannot be written");
+            tracing::warn!(%error, "cannot write the record of large files");
             self.forget();
             self.path = None;
         }
@@ -442,7 +442,7 @@ impl Starts {
         let in_vain = std::fs::read_to_string(&path).ok();
         let in_vain = in_vain.and_then(|text| text.trim().parse().ok()).unwrap_or(0u32);
         if let Err(error) = std::fs::write(&path, format!("{}\n", in_vain.saturating_add(1))) {
-            tracing::warn!(%error, "the start of the job cannot be counted");
+            tracing::warn!(%error, "cannot count this start of the job");
         }
         Self { path: Some(path), in_vain }
     }
@@ -464,7 +464,7 @@ fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_file(path)
         && error.kind() != ErrorKind::NotFound
     {
-        tracing::warn!(%error, path = %path.display(), "a note cannot be removed");
+        tracing::warn!(%error, path = %path.display(), "cannot remove a note");
     }
 }
 

@@ -110,7 +110,7 @@ fn read(path: &Path) -> Option<Vec<Owned>> {
         Ok(text) => Some(text.lines().filter_map(Owned::parse).collect()),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "which disks are known cannot be read");
+            tracing::warn!(%error, path = %path.display(), "cannot read the list of known file systems");
             Some(Vec::new())
         }
     }
@@ -173,12 +173,12 @@ impl StateDirectory {
         if !now.counts_as(&then) {
             let shown = spec.destination.to_path();
             let message = format!(
-                "'{}' is on another file system than when this command began",
+                "'{}' is on another file system than when this command started",
                 shown.display()
             );
             return Err(Fatal::refused(
                 message,
-                "mount the first one again, or run the command again",
+                "mount the first file system again, or run the same command again",
             ));
         }
         let path = self.known_disks(&first);

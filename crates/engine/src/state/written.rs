@@ -272,7 +272,8 @@ impl Written {
         if let Some(since) = begun.cut_ms {
             tracing::info!(
                 since,
-                "what was written since then is compared: it was perhaps cut off"
+                "comparing files written since then, because the last run may not have flushed \
+                them"
             );
         }
         if let Some(directory) = kept.as_ref().filter(|_| spec.verb != Verb::Sync) {
@@ -300,13 +301,13 @@ impl Written {
                 let mut known = lock(&begun).clone();
                 known.is_flushing = true;
                 if let Err(error) = put(&directory, BEGUN, &known, false) {
-                    tracing::warn!(%error, "that a flush begins cannot be written down");
+                    tracing::warn!(%error, "cannot record the start of a flush");
                     continue;
                 }
                 if let Err(error) = volumes.flush() {
                     // The next run compares what was written since the last flush.
                     if let Err(error) = put(&directory, BEGUN, &known, true) {
-                        tracing::warn!(%error, "that a flush failed cannot be written down");
+                        tracing::warn!(%error, "cannot record a failed flush");
                     }
                     let path = engine.spec.destination.clone();
                     let (side, operation) = (Side::Destination, Operation::Sync);
@@ -316,7 +317,7 @@ impl Written {
                 (known.unflushed_ms, known.flushed_ms, known.updated_ms) = (Some(at), Some(at), at);
                 known.is_flushing = false;
                 if let Err(error) = put(&directory, BEGUN, &known, true) {
-                    tracing::warn!(%error, "that everything was flushed cannot be written down");
+                    tracing::warn!(%error, "cannot record a flush");
                 } else {
                     *lock(&begun) = known;
                 }
@@ -327,7 +328,7 @@ impl Written {
         match thread {
             Ok(_) => Some(Flushing { _until: stop }),
             Err(error) => {
-                tracing::warn!(%error, "nothing is flushed while the job runs");
+                tracing::warn!(%error, "cannot start the flush thread; nothing is flushed while the job runs");
                 None
             }
         }
@@ -381,13 +382,13 @@ impl Written {
                 let settled =
                     begun.settle_asked((&self.volumes, &engine.control), directory, at_ms);
                 if let Err(error) = settled {
-                    tracing::warn!(%error, "what was flushed cannot be written down");
+                    tracing::warn!(%error, "cannot record a flush");
                 }
             }
             put(directory, ENDED, &Ended { run: begun.run, is_complete, at_ms }, false)
         };
         if let Err(error) = put {
-            tracing::warn!(%error, "how the run has ended cannot be written down");
+            tracing::warn!(%error, "cannot record how the run ended");
         }
     }
 }
@@ -408,7 +409,7 @@ impl Begun {
                 (self.flushed_ms, self.updated_ms) = (Some(at_ms), at_ms);
                 self.unflushed_ms = self.unflushed_ms.map(|_| at_ms);
             }
-            Err(error) => tracing::warn!(?error, "what was written earlier could not be flushed"),
+            Err(error) => tracing::warn!(?error, "cannot flush earlier writes"),
         }
         put(directory, BEGUN, self, true)
     }
@@ -432,7 +433,10 @@ impl Begun {
                 }
                 // The kernel reports it once: what the run before has written may not be on storage, and is compared.
                 Err(error) => {
-                    tracing::warn!(?error, "what an earlier run wrote could not be flushed");
+                    tracing::warn!(
+                        ?error,
+                        "cannot flush what an earlier run wrote; this run compares it"
+                    );
                     self.cut_ms = [self.cut_ms, before.unflushed_ms].into_iter().flatten().min();
                 }
             }

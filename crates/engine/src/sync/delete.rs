@@ -26,7 +26,7 @@ use crate::root::Root;
 use crate::told::Said;
 use crate::verify::look_at;
 
-const LINKED: &str = "names of a file with several names were taken by directories";
+const LINKED: &str = "directories replaced some hard links of a file";
 /// So many names are reported, or removed, at once.
 const NAMES_MAX: usize = 512;
 
@@ -136,7 +136,11 @@ impl Mover<'_> {
         let fd = &target.fd;
         let entry = ExtraEntry { fd, at: &root, holder, name, found: found.clone() };
         if !self.engine.filter.admits(level.path.join(name.as_bytes()).as_bytes(), found) {
-            self.tell_kept(level, name, "a rule excludes the directory at this path");
+            self.tell_kept(
+                level,
+                name,
+                "the destination entry is a directory that a rule excludes",
+            );
             return false;
         }
         let goes = self.note_extra(level, &entry, &mut extra, true);
@@ -151,7 +155,7 @@ impl Mover<'_> {
         let spared = self.spared.take();
         if let Some(kept) = &spared {
             let words = format!(
-                "a directory is at this path, and a rule excludes '{}' in it",
+                "the destination entry is a directory, and a rule excludes '{}' in it",
                 kept.to_path().display()
             );
             self.tell_kept(level, name, &words);
@@ -204,7 +208,8 @@ impl Mover<'_> {
         if found.kind == EntryKind::Directory && own {
             if in_the_way || !at.is_root() {
                 // It has its place in what goes, or in its place something else should be.
-                let words = "dmover's own (a trash, or its state) is here, and stays";
+                let words =
+                    "this is dmover's trash or state directory, which dmover does not delete";
                 let (side, class) = (Side::Destination, ErrorClass::Busy);
                 self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
                 self.engine.hold_above(level, at);
@@ -217,7 +222,7 @@ impl Mover<'_> {
                 || mount::is_mounted_on(extra.fd, name.as_bytes()).unwrap_or(true)
         };
         if found.kind == EntryKind::Directory && elsewhere() {
-            let words = "something is mounted here";
+            let words = "a file system is mounted here";
             let (side, class) = (Side::Destination, ErrorClass::Busy);
             self.engine.error(EntryError::plain(side, Operation::Unlink, class, path(), words));
             self.engine.hold_above(level, at);
@@ -305,7 +310,7 @@ impl Mover<'_> {
         // Whatever holds the names may be back at the source, and then they are not extra any more.
         let source = engine.open_source(&root, &at.path)?;
         if source.metadata.identity != at.source {
-            let words = "another directory stands here now";
+            let words = "another directory has replaced this one";
             let (side, class) = (Side::Source, ErrorClass::Changed);
             let path = root.source_path(&at.path, b"");
             return Err(EntryError::plain(side, Operation::Open, class, path, words));
@@ -370,7 +375,7 @@ impl Mover<'_> {
         };
         let found = engine.mounts.metadata(&found);
         if !is_still(name, &found) {
-            let words = "it was changed after it was found; the next run looks again";
+            let words = "it changed after the scan; the next run checks it again";
             return Err(plain(ErrorClass::Changed, words));
         }
         if !self.lease.holds() {
@@ -423,9 +428,10 @@ impl Mover<'_> {
         });
         match read {
             Ok(Ok(())) if written => {
-                "it holds temporaries of another job; 'dmover cleanup' removes them when nobody writes there any more"
+                "it holds temporaries of another job; run 'dmover cleanup' when that job no \
+                longer writes there"
             }
-            _ => "it holds something that came later, or could not be removed",
+            _ => "it holds entries that appeared later or that dmover could not remove",
         }
     }
 

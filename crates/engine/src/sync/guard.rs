@@ -81,25 +81,25 @@ impl WithheldReason {
             Self::Empty => "the source is empty".into(),
             Self::Doubtful(words) => words.clone(),
             Self::NotMounted(at) => {
-                format!("{} is to be mounted there (fstab) and is not", at.to_path().display())
+                format!("{} is in fstab but not mounted", at.to_path().display())
             }
-            Self::SourceErrors(1) => "an entry of the source could not be read".into(),
+            Self::SourceErrors(1) => "one source entry could not be read".into(),
             Self::SourceErrors(count) => {
-                format!("{count} entries of the source could not be read")
+                format!("{count} source entries could not be read")
             }
-            Self::NoTrash => "--trash lies in the destination, which was not there yet".into(),
-            Self::Stopped => "the job was stopped before it had seen everything".into(),
+            Self::NoTrash => "--trash is inside the destination, which did not exist yet".into(),
+            Self::Stopped => "the job stopped before it had scanned everything".into(),
             Self::Refused { message, .. } => message.clone(),
             Self::Unmeant(why, example) if example.0.is_empty() => why.words(),
             Self::Unmeant(why, example) => {
                 format!("{}, such as '{}'", why.words(), example.to_path().display())
             }
             Self::Limit(DeleteLimit::Entries(most)) => {
-                format!("more entries would go than --max-delete={most} allows")
+                format!("--delete would remove more entries than --max-delete={most} allows")
             }
             Self::Limit(DeleteLimit::Millionths(share)) => {
                 let percent = f64::from(*share) / 10_000.0;
-                format!("more entries would go than --max-delete={percent}% allows")
+                format!("--delete would remove more entries than --max-delete={percent}% allows")
             }
         }
     }
@@ -114,21 +114,21 @@ impl WithheldReason {
         match self {
             Self::Refused { hint, .. } => hint,
             Self::Empty => {
-                "is it mounted? If it is meant to be empty, --allow-empty-source says so"
+                "check that it is mounted; if it should be empty, use --allow-empty-source"
             }
             Self::Doubtful(_) => {
-                "if this is the right source, 'dmover cleanup' makes dmover forget the old one"
+                "if this is the right source, run 'dmover cleanup' to forget the old one"
             }
-            Self::NotMounted(_) => {
-                "mount it; if it is not to be there any more, take it out of /etc/fstab"
-            }
-            Self::SourceErrors(_) => "mend the errors that are named, then run it again",
+            Self::NotMounted(_) => "mount it, or remove it from /etc/fstab",
+            Self::SourceErrors(_) => "fix the reported errors, then run the same command again",
             Self::NoTrash | Self::Stopped => "run the same command again",
             Self::Unmeant(..) => {
-                "look at what would go by --dry-run --itemize; --yes says that it is meant. For a copy inside DEST: dmover sync SOURCE DEST/NAME"
+                "list the deletes with --dry-run --itemize, then confirm them with --yes. For a \
+                copy inside DEST: dmover sync SOURCE DEST/NAME"
             }
             Self::Limit(_) => {
-                "look at what would go by --dry-run, then raise --max-delete if it is right"
+                "list the deletes with --dry-run --itemize, then raise --max-delete if they are \
+                right"
             }
         }
     }
@@ -431,12 +431,8 @@ pub(crate) fn refuse_missing_destination(root: &Root) -> Result<(), Fatal> {
         None => Ok(()),
         Some(point) => {
             let (point, shown) = (point.display(), side.display.to_path());
-            let message =
-                format!("'{}': {point} is to be mounted there (fstab) and is not", shown.display());
-            Err(Fatal::refused(
-                message,
-                "mount it; if it is not to be there, take it out of /etc/fstab",
-            ))
+            let message = format!("'{}': {point} is in fstab but not mounted", shown.display());
+            Err(Fatal::refused(message, "mount it, or remove it from /etc/fstab"))
         }
     }
 }
@@ -487,7 +483,8 @@ impl Engine {
             for name in &extra.names {
                 let at = &extra.directory;
                 let path = self.destination_path(at.root, &at.path, name.name.as_bytes());
-                let words = format!("it is in the way of another type, and {}", reason.words());
+                let words =
+                    format!("an entry of another type has to replace it, but {}", reason.words());
                 let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
                 self.error(EntryError::plain(side, Operation::Unlink, class, path, words));
             }

@@ -30,8 +30,8 @@ impl Unmeant {
     /// Why, in words.
     pub(super) fn words(&self) -> String {
         match self {
-            Self::Half => "more than half of what DEST had would go".into(),
-            Self::Foreign => "DEST had content that this job did not bring".into(),
+            Self::Half => "--delete would remove more than half of what DEST had".into(),
+            Self::Foreign => "DEST had content that this job did not copy".into(),
         }
     }
 }
@@ -85,13 +85,14 @@ pub(crate) fn refuse_unmeant(
     if let Some(copy) = copy.filter(|name| is_extra(name) == Ok(true) && !is_own(name)) {
         let inside = side.display.join(&TreePath::root().join(copy.as_bytes()));
         let message = format!(
-            "--delete would remove '{}', which has the name of SOURCE, and everything else that only '{}' has",
+            "--delete would remove '{}', which has the name of SOURCE, and everything else that \
+            only '{}' contains",
             inside.to_path().display(),
             shown.display(),
         );
         let hint = format!(
-            "sync makes DEST as SOURCE is, not an entry in it. To go on with the copy: dmover sync --delete '{}' '{}'; \
-             if '{}' is to be as SOURCE is: --yes",
+            "sync makes DEST match SOURCE, not an entry in DEST. To update the copy: dmover sync \
+            --delete '{}' '{}'. To make '{}' match SOURCE: add --yes",
             root.source.display.to_path().display(),
             inside.to_path().display(),
             shown.display(),
@@ -107,15 +108,15 @@ pub(crate) fn refuse_unmeant(
         let (count, what) =
             (top.extra.len(), if top.extra.len() == 1 { "entry" } else { "entries" });
         let message = format!(
-            "'{}' has content that dmover did not bring: --delete would remove {count} {what} at its top, such as '{}', \
-             and everything below",
+            "'{}' has content that dmover did not copy: --delete would remove {count} {what} at \
+            its top level, such as '{}', and everything below",
             shown.display(),
             example.to_path().display(),
         );
-        let look = "look at what would go by --dry-run --itemize; --yes says that it is meant";
+        let look = "list the deletes with --dry-run --itemize, then confirm them with --yes";
         let hint = match source_name(root) {
             Some(name) => format!(
-                "{look}. To make a copy in it: dmover sync '{}' '{}'",
+                "{look}. To copy SOURCE into it: dmover sync '{}' '{}'",
                 root.source.display.to_path().display(),
                 side.display.join(&TreePath::root().join(name.as_bytes())).to_path().display(),
             ),

@@ -32,7 +32,7 @@ impl Mover<'_> {
             self.lease.extend();
             let result = self.follow(wanted).unwrap_or_else(|error| {
                 let error = error.to_string();
-                tracing::debug!(error, to = ?wanted.to, "a rename is not followed");
+                tracing::debug!(error, to = ?wanted.to, "cannot follow a rename");
                 MoveResult::Left
             });
             self.tell(Surveyed::Moved(wanted.number, result));

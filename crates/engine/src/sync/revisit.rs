@@ -72,7 +72,7 @@ impl Mover<'_> {
             self.lease.extend();
             // What fails here is met again by the scan, which tells it.
             if let Err(error) = self.revisit(revisit) {
-                tracing::debug!(%error, "a directory cannot be looked at for renames");
+                tracing::debug!(%error, "cannot check a directory for renames");
             }
         }
     }
@@ -215,7 +215,7 @@ impl Mover<'_> {
             }
             // What was not there, or failed, is not recorded; the next pass reads it again.
             if let Err(error) = self.record_directory(path) {
-                tracing::debug!(%error, "a directory is not recorded in the catalog");
+                tracing::debug!(%error, "cannot record a directory in the catalog");
             }
         }
     }

@@ -101,12 +101,12 @@ impl Trash {
         let there = place.as_ref().unwrap_or(&*destination.parent);
         let there = stat::stat_fd(there).map_err(|e| fail(&std::io::Error::from(e)))?;
         let top = open_or_make(shown, there.device).map_err(|error| match error {
-            Errno::XDEV => fail(&"it is on another file system, and nothing can be moved there"),
+            Errno::XDEV => fail(&"it is on another file system than the destination"),
             error => fail(&std::io::Error::from(error)),
         })?;
         let found = stat::stat_fd(&top).map_err(|e| fail(&std::io::Error::from(e)))?;
         if found.device != there.device {
-            return Err(fail(&"it is on another file system, and nothing can be moved there"));
+            return Err(fail(&"it is on another file system than the destination"));
         }
         if found.inode == there.inode {
             return Err(fail(&"it is the destination itself"));
@@ -264,7 +264,7 @@ fn dress_alike(old: &OwnedFd, new: &OwnedFd, mtime: (i64, u32)) -> Result<()> {
             && let Err(error) = xattr::set(new, Held::Open, &name, &value)
         {
             tracing::warn!(%error, name = ?String::from_utf8_lossy(&name),
-                "an attribute of a directory in the trash cannot be set");
+                "cannot set an attribute of a directory in the trash");
         }
     }
     set::mode(new, found.mode & 0o7777)?;

@@ -102,7 +102,7 @@ enum Compared {
 impl Finding {
     fn tell_left_over(&mut self, left: DifferenceSet) {
         if !left.is_empty() {
-            self.detail = format!("{}; still: {}", self.detail, left.words());
+            self.detail = format!("{}; still different: {}", self.detail, left.words());
         }
     }
 }

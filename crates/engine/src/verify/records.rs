@@ -349,7 +349,7 @@ impl Mover<'_> {
             _ => lock(&engine.known).has(path),
         };
         known.unwrap_or_else(|reason| {
-            let words = format!("whether the manifest names it cannot be found out: {reason}");
+            let words = format!("cannot check the manifest: {reason}");
             engine.error(engine.unchecked(path, words));
             true
         })
@@ -366,7 +366,9 @@ impl Mover<'_> {
             && !engine.tell(|| Said::Known(path.clone()))
             && let Err(error) = lock(&engine.known).insert(path)
         {
-            engine.error(engine.unchecked(path, format!("what is in it is not told: {error}")));
+            engine.error(
+                engine.unchecked(path, format!("cannot report the extra entries in it: {error}")),
+            );
         }
         if engine.is_untouched(found) {
             return;

@@ -373,6 +373,6 @@ impl Mending<'_> {
 }
 
 fn reads_otherwise(path: PathBytes) -> EntryError {
-    let words = "what was written does not read back equal";
+    let words = "the data read back differs from the data written";
     EntryError::plain(Side::Destination, Operation::Check, ErrorClass::Integrity, path, words)
 }

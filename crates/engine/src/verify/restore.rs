@@ -206,14 +206,14 @@ impl Engine {
         let kinds =
             self.extended_differences(&record.body.extended, open, Whose::Source, shown)?.kinds;
         let words = kinds.words();
-        let way_out = format!("{words} (--no-preserve={words} does without)");
+        let way_out = format!("{words} (--no-preserve={words} ignores this)");
         if kinds.is_empty() { Ok(()) } else { Err(unlike(shown(), &way_out)) }
     }
 }
 
 /// The source is no help.
 fn unlike(path: PathBytes, what: &str) -> EntryError {
-    let words = format!("the source is not as the manifest says either: {what}");
+    let words = format!("the source does not match the manifest either: {what}");
     let (side, class) = (Side::Source, ErrorClass::Integrity);
     EntryError::plain(side, Operation::Check, class, path, words)
 }

@@ -16,7 +16,9 @@ impl Engine {
             return;
         }
         if let Err(error) = self.try_to_mark(record) {
-            let detail = "it is not proven and looks equal: remove it before the next run".into();
+            let detail = "the file is not verified, and the next run would skip it: remove the \
+                file before that run"
+                .into();
             self.error(EntryError { detail, ..error });
         }
     }

@@ -164,7 +164,7 @@ impl ChangeFeed for FanotifyFeed {
         let Found { places, lost, elsewhere } = std::mem::take(&mut *found);
         drop(found);
         if self.reader.as_ref().is_none_or(JoinHandle::is_finished) {
-            let message = "changes are not told any more".into();
+            let message = "the kernel no longer reports changes".into();
             return Err(FeedError { message, hint: "run the same command again".into() });
         }
         self.position += places.len() as u64;
@@ -190,22 +190,24 @@ fn unusable(at: &Path, error: Errno) -> FeedError {
     let kind = stat::file_system_name(magic).unwrap_or("this file system");
     let (why, hint) = match error {
         Errno::PERM => (
-            "only root may be told of all changes of a file system (CAP_SYS_ADMIN)".to_owned(),
+            "only root may watch a whole file system (CAP_SYS_ADMIN)".to_owned(),
             "run it as root, or run passes without --watch",
         ),
         Errno::XDEV => (
-            format!("{kind} tells of changes only where its top is mounted, not a subvolume"),
-            "mount the top of the file system (subvolid=5) and name SOURCE below it, or run passes without --watch",
+            format!("{kind} reports changes only where its top level is mounted, not a subvolume"),
+            "mount the top level of the file system (subvolid=5) and name SOURCE below it, or run \
+            passes without --watch",
         ),
         Errno::NODEV | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS => (
             format!(
-                "{kind} does not tell of changes here (fanotify(7): ext4, XFS, tmpfs and btrfs do, from Linux 5.9 on)"
+                "{kind} does not report changes here (fanotify(7): ext4, XFS, tmpfs and btrfs do, \
+                from Linux 5.9 on)"
             ),
-            "run passes without --watch; -x leaves out what is mounted below SOURCE",
+            "run passes without --watch; or skip file systems mounted below SOURCE with -x",
         ),
         Errno::MFILE => (
-            "too many programs listen to changes (fs.fanotify.max_user_groups)".into(),
-            "end one of them, or raise the limit",
+            "too many programs watch for changes (fs.fanotify.max_user_groups)".into(),
+            "stop one of them, or raise the limit",
         ),
         other => (std::io::Error::from(other).to_string(), "run passes without --watch"),
     };
@@ -224,18 +226,17 @@ impl Places {
             let length = match read {
                 Ok(length) => length,
                 Err(error) => {
-                    tracing::error!(?error, "events cannot be read");
+                    tracing::error!(?error, "cannot read change events");
                     return;
                 }
             };
             let (mut heard, mut lost) = (Heard::default(), self.follow());
             for event in fanotify::events(&buffer[..length]) {
                 if event.mask & mask::OVERFLOW != 0 {
-                    lost = Some("more has changed at once than the kernel remembers".to_owned());
+                    lost = Some("the kernel's queue of changes overflowed".to_owned());
                 } else if let Err(error) = self.take(&event, &mut heard) {
                     let reason = std::io::Error::from(error);
-                    lost =
-                        Some(format!("where something has changed cannot be found out: {reason}"));
+                    lost = Some(format!("cannot locate a change: {reason}"));
                 }
             }
             lost = self.follow().or(lost);
@@ -312,7 +313,7 @@ impl Places {
                 0 => return Ok(()),
                 1 => {}
                 _ => {
-                    heard.elsewhere = Some("files with several names have changed".into());
+                    heard.elsewhere = Some("files with several hard links changed".into());
                     return Ok(());
                 }
             }
@@ -334,7 +335,7 @@ impl Places {
                 .any(|path| is_it(&self.source.join(std::ffi::OsStr::from_bytes(path.as_bytes()))));
         }
         if !found {
-            heard.elsewhere = Some("files that have changed have other names by now".into());
+            heard.elsewhere = Some("changed files were renamed".into());
         }
         Ok(())
     }
@@ -348,7 +349,7 @@ impl Places {
         }
         self.source = now;
         self.known.clear();
-        Some("it was renamed".to_owned())
+        Some("SOURCE was renamed".to_owned())
     }
 
     /// Where the directory of an event is now. One that is gone needs no look: the directory above it has an event as well.

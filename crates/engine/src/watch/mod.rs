@@ -33,7 +33,7 @@ const TROUBLE_MOST_MS: u64 = 3_600_000;
 const SHARE: u32 = 20;
 /// More places than that are not remembered: looking at everything is cheaper then.
 const PLACES_MAX: usize = 200_000;
-const TOO_MANY: &str = "more has changed than is worth remembering";
+const TOO_MANY: &str = "too many entries changed to track each one";
 /// How often those are heard who ask from outside.
 const LISTEN_EVERY: Duration = Duration::from_millis(500);
 
@@ -75,7 +75,7 @@ pub fn watch(
     tell: &mut dyn FnMut(Watched<'_>),
 ) -> Result<Option<JobReport>, Fatal> {
     let Some(state) = job.state.clone() else {
-        let hint = "leave out --no-state, or name a directory by --state-dir";
+        let hint = "omit --no-state, or choose a directory with --state-dir";
         return Err(Fatal::refused("--watch needs a state directory", hint));
     };
     let id = job_id(&job.spec, &JobList::None, Some(&state))?;
@@ -100,7 +100,7 @@ pub fn watch(
         began: Instant::now(),
         pending: Pending::default(),
         position: 0,
-        due: Some((0, "it begins".into())),
+        due: Some((0, "the watch starts".into())),
         troubles: 0,
         paused: false,
         last: None,
@@ -251,16 +251,18 @@ impl Watch {
         let source = spec.sources.first();
         let (directory, what) = if identity_of(source) != self.top || real_path(source) != self.real
         {
-            (source, "was watched")
+            (source, "dmover watched")
         } else if self.target.is_some() && identity_of(Some(&spec.destination)) != self.target {
-            (Some(&spec.destination), "changes were brought to")
+            (Some(&spec.destination), "dmover updated")
         } else {
             return Ok(());
         };
         let shown = directory.map(PathBytes::to_path).unwrap_or_default();
         Err(Fatal::Watch {
-            message: format!("'{}' is not the directory any more that {what}", shown.display()),
-            hint: "is it mounted? Run the same command again if it is right as it is now".into(),
+            message: format!("'{}' is no longer the directory that {what}", shown.display()),
+            hint: "check that it is mounted; if it is the right directory, run the same command \
+                again"
+                .into(),
         })
     }
 
@@ -315,7 +317,10 @@ impl Watch {
         self.target = identity_of(Some(&self.job.spec.destination));
         let now = self.now_ms();
         if self.options.reconcile_ms > 0 {
-            self.look_at_all(now + self.options.reconcile_ms, "it is time to".into());
+            self.look_at_all(
+                now + self.options.reconcile_ms,
+                "the --reconcile interval is over".into(),
+            );
         }
         if let Some(again) = &report.needs_all {
             // What cannot be put in order waits like anything else that fails.
@@ -324,7 +329,7 @@ impl Watch {
         }
         if report.resumed {
             // What an earlier run had done may have changed since, and nobody was told.
-            self.look_at_all(now, "an interrupted pass was gone on with".into());
+            self.look_at_all(now, "an interrupted pass was resumed".into());
         }
         self.note_trouble(&report, now);
         Ok(self.ended(report))
@@ -371,7 +376,7 @@ impl Watch {
         }
         let wait = TROUBLE_MS.saturating_mul(1 << self.troubles.min(10)).min(TROUBLE_MOST_MS);
         self.troubles += 1;
-        self.look_at_all(now + wait, "something failed".into());
+        self.look_at_all(now + wait, "entries failed".into());
     }
 
     /// A pass that was stopped, or that may not delete what it would have to, is the last one.

@@ -189,7 +189,12 @@ impl Shared {
         // Its mover stops at once, and the table waits until it has to have stopped.
         let (still, moving): (Vec<_>, Vec<_>) = held.iter().partition(stands);
         for (number, still_ms) in &still {
-            tracing::warn!(number, mover, still_ms, "nothing moves in a task; others get it");
+            tracing::warn!(
+                number,
+                mover,
+                still_ms,
+                "a task makes no progress; another mover gets it"
+            );
         }
         let moving: Vec<u32> = moving.into_iter().map(|(number, _)| number).collect();
         let mut lost = leases.renew(mover, &moving, now);
@@ -202,7 +207,11 @@ impl Shared {
         let OutcomeMessage { mover, number, sequence, told, outcome, ended, more, hosts } = said;
         let mut leases = lock(&self.leases);
         if !leases.holds(number, mover) {
-            tracing::debug!(number, mover, "somebody speaks of a task that is not his any more");
+            tracing::debug!(
+                number,
+                mover,
+                "ignored a message about a task that its sender no longer holds"
+            );
             return;
         }
         let Some(issued) = leases.get_mut(number) else { return };
@@ -261,9 +270,14 @@ impl Shared {
             let name = lock(&self.members).describe(lease.0).unwrap_or_default();
             let seconds = Duration::from_millis(out_ms).as_secs();
             self.engine.tell_of_movers(format!(
-                "{name} gets no more tasks for {seconds} s: what it tries fails there, and may not elsewhere; look at its mounts and its log"
+                "{name} gets no tasks for {seconds} s, because its tasks fail and may succeed on \
+                other movers; check its mounts and its log"
             ));
-            tracing::warn!(mover = name, seconds, "what a mover tries fails there");
+            tracing::warn!(
+                mover = name,
+                seconds,
+                "the tasks of a mover fail; it gets no tasks for now"
+            );
         }
         again
     }

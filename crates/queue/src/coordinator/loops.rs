@@ -45,7 +45,7 @@ pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedR
             if body.len() > limit {
                 let size = body.len();
                 let message =
-                    format!("a task takes {size} bytes, and the broker takes {limit} at most");
+                    format!("a task has {size} bytes, but the broker accepts at most {limit}");
                 let hint = "raise max_payload of nats-server, for example to 8 MiB";
                 return shared.fail(Fatal::unavailable(message, hint));
             }
@@ -80,7 +80,7 @@ pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedR
 pub(super) async fn hear_all(shared: Arc<Shared>) {
     while !shared.is_closed() {
         if let Err(error) = hear_some(&shared).await {
-            tracing::debug!(%error, "outcomes cannot be heard");
+            tracing::debug!(%error, "cannot receive outcomes");
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -102,8 +102,8 @@ async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
         let place = message.info().map_or(0, |info| info.stream_sequence);
         if let Err(error) = shared.hear_bundle(&message.payload, place) {
             // What cannot be read is lost, and the job must not wait for it for ever.
-            let why = format!("what a mover has said of a task cannot be read: {error}");
-            let hint = "please report this as a fault of dmover; without --broker it may work";
+            let why = format!("cannot read the outcome of a task: {error}");
+            let hint = "please report this as a bug in dmover; the job may work without --broker";
             shared.fail(Fatal::unavailable(why, hint));
         }
         lock(&shared.taken).push(message);
@@ -128,13 +128,13 @@ pub(super) async fn hear_logs(shared: Arc<Shared>) {
         let envelope = seal::open(&message.payload);
         let heard = envelope.as_ref().and_then(|e| lock(&shared.keyring).hear_log(e));
         let Some(body) = heard else {
-            refuse("a line of a log");
+            refuse("a log line");
             continue;
         };
         let Some(LogMessage { host, pid, lines }) = decode_or_log(body) else { continue };
         for LogLine { level, target: from, text, missed } in lines {
             if missed > 0 {
-                tracing::warn!(target: "mover", host, pid, missed, "lines of its log are missing here");
+                tracing::warn!(target: "mover", host, pid, missed, "log lines of a mover are missing here");
             }
             match level {
                 LogLevel::Error => tracing::error!(target: "mover", host, pid, from, "{text}"),
@@ -163,10 +163,10 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
             Vec::new()
         };
         for mover in silent {
-            tracing::warn!(mover, "nothing was heard of a mover");
+            tracing::warn!(mover, "no message from a mover");
             let seconds = 2 * length / 1000;
             shared.engine.tell_of_movers(format!(
-                "nothing was heard of {mover} for {seconds} s: what it had goes to others"
+                "no message from {mover} for {seconds} s: other movers get its tasks"
             ));
         }
         let news = lock(&shared.members).look(now);
@@ -183,39 +183,42 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
         if alone > ALONE && !told_alone && reach.has_lasted(now, ALONE.as_millis() as u64) {
             told_alone = true;
             let labels = shared.labels();
-            let which = if labels.is_empty() { "" } else { " with all labels that are asked for" };
+            let which = if labels.is_empty() { "" } else { " with the labels of the job" };
             let words = format!(
-                "there is no mover{which}: 'dmover mover{labels}' starts one where both trees are"
+                "no mover{which} is connected: start 'dmover mover{labels}' on a host that has \
+                both trees"
             );
             shared.engine.tell_of_movers(words);
         }
         if let Some(away) = reach.away(now).filter(|away| *away > shared.patience) {
             let (shown, seconds) = (&shared.link.shown, away.as_secs());
             let message = format!("the broker {shown} has not answered for {seconds} s");
-            let hint = "start it again, and run the same command again";
+            let hint = "start the broker, then run the same command again";
             return shared.fail(Fatal::unavailable(message, hint));
         }
         if alone > shared.patience {
             let seconds = alone.as_secs();
-            let message =
-                format!("there was no mover for {seconds} s behind {}", shared.link.shown);
+            let message = format!("no mover connected to {} for {seconds} s", shared.link.shown);
             let labels = shared.labels();
             let hint =
-                format!("start movers ('dmover mover{labels}'), and run the same command again");
+                format!("start movers ('dmover mover{labels}'), then run the same command again");
             return shared.fail(Fatal::unavailable(message, hint));
         }
         if let Some(why) = shared.lasting_trouble(now, TROUBLE.min(shared.patience)) {
-            let message = format!("the broker {} takes nothing more: {why}", shared.link.shown);
-            let hint = "has it space? See its log; then run the same command again";
+            let message =
+                format!("the broker {} accepts no more messages: {why}", shared.link.shown);
+            let hint = "check its free space and its log, then run the same command again";
             return shared.fail(Fatal::unavailable(message, hint));
         }
         match shared.renew_offer().await {
             Ok(()) => {}
             Err(Refused::Taken(error)) => return shared.fail(error),
-            Err(Refused::Broker(error)) => tracing::warn!(%error, "the broker"),
+            Err(Refused::Broker(error)) => {
+                tracing::warn!(%error, "cannot use the broker; retrying")
+            }
         }
         if let Err(error) = Box::pin(offer_again(&shared, now)).await {
-            tracing::warn!(%error, "the broker");
+            tracing::warn!(%error, "cannot use the broker; retrying");
         }
     }
 }
@@ -250,7 +253,7 @@ async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
             if !streams::is_missing(&error) {
                 return Err(error.to_string());
             }
-            tracing::warn!("the broker has forgotten the streams of the job; making them again");
+            tracing::warn!("the broker lost the streams of the job; creating them again");
             streams::make(&shared.link.jetstream, names).await.map_err(|e| e.to_string())?;
             lock(&shared.keyring).forget_places();
             true
@@ -258,7 +261,7 @@ async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
     };
     if is_lost {
         let again: Vec<u32> = lock(&shared.leases).unclaimed(before).collect();
-        tracing::info!(tasks = again.len(), "publishing tasks once more");
+        tracing::info!(tasks = again.len(), "publishing tasks again");
         for number in again {
             // The channel lives as long as the run.
             let _ = shared.outgoing.send(number);

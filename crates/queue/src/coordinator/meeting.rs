@@ -12,7 +12,7 @@ use crate::seal::{self, Envelope, Keys, Kind, PING, Purpose, Sealed, Signed};
 
 /// Logs that something was not believed. Answers the words.
 pub(super) fn refuse(what: &str) -> String {
-    let words = format!("refused {what}, which no mover of this job has said: forged or replayed");
+    let words = format!("refused {what} that no mover of this job sent: forged or replayed");
     tracing::warn!("{words}");
     words
 }
@@ -53,7 +53,7 @@ pub(super) async fn answer_all(shared: Arc<Shared>, mut calls: async_nats::Subsc
 impl Shared {
     async fn send(&self, to: async_nats::Subject, answer: Bytes) {
         if let Err(error) = self.link.client.publish(to, answer).await {
-            tracing::debug!(%error, "an answer cannot be sent");
+            tracing::debug!(%error, "cannot send an answer");
         }
     }
 
@@ -91,7 +91,7 @@ impl Shared {
                 }
                 // It has seen another offer than this one.
                 if offer != lock(&self.record).body.digest() {
-                    refuse("a hello to another offer");
+                    refuse("a hello for another offer");
                     return None;
                 }
                 let answer = |key| self.sign(request, &Reply::Welcome { key });

@@ -52,12 +52,14 @@ pub(super) async fn share_limits(shared: Arc<Shared>, pool: String) {
         let said = PoolMessage { job: own.0.clone(), run: own.1, is_new, is_last };
         let said = shared.link.client.publish(subject.clone(), message::encode(&said)).await;
         if let Err(error) = said {
-            tracing::debug!(%error, "the other jobs of a pool cannot be told");
+            tracing::debug!(%error, "cannot send a message to the other jobs of the pool");
         }
     };
     let mut others = match shared.link.client.subscribe(subject.clone()).await {
         Ok(others) => others,
-        Err(error) => return tracing::warn!(%error, pool, "limits are not shared"),
+        Err(error) => {
+            return tracing::warn!(%error, pool, "cannot share limits with the other jobs of the pool");
+        }
     };
     let mut known = Pool::default();
     let mut told_ms = Lease::now_ms();

@@ -64,9 +64,9 @@ pub(super) async fn watch_broker(shared: Arc<Shared>) {
             let own = lock(&shared.trouble).as_ref().map(|(_, why)| why.clone());
             let trouble = own.or_else(|| shared.lasting_trouble(now, LASTING));
             let why = no_answer.clone().or(trouble);
-            why.map(|why| format!("the broker {shown} takes no tasks: {why}; waiting for it"))
+            why.map(|why| format!("the broker {shown} accepts no tasks: {why}; waiting for it"))
         } else {
-            Some(format!("the broker {shown} does not answer: waiting for it"))
+            Some(format!("the broker {shown} does not answer; waiting for it"))
         };
         let Some(words) = words else {
             if wrong.take().is_some_and(|wrong| wrong.is_told) {

@@ -101,7 +101,7 @@ impl Outside<'_> {
             if std::mem::replace(&mut self.warned, true) || self.stopped.is_some() {
                 return None;
             }
-            (self.tell)("the time is nearly over: parking the job");
+            (self.tell)("the time limit is near: stopping the job so that it can resume");
             self.stopped_at = Some(Instant::now());
             self.stopped = Some(TERM);
             return Some(TERM);
@@ -174,9 +174,8 @@ pub fn conduct(
     }
     let how = result?;
     if let (Err(signal), false) = (how, outside.warned) {
-        let who =
-            if outside.stopped.is_some() { "ended" } else { "the job was ended, not by submit," };
-        tell(&format!("{who} by signal {signal}; the same command goes on"));
+        let who = if outside.stopped.is_some() { "stopped" } else { "the job died" };
+        tell(&format!("{who} by signal {signal}; run the same command again to resume"));
     }
     let wants_more_time = outside.warned && (how.is_err() || conduct.job.is_none());
     Ok(Ended { how, wants_more_time })
@@ -189,8 +188,8 @@ fn is_locked(path: &Path) -> bool {
 
 fn make(directory: &Path) -> Result<(), Fatal> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
-        let message = format!("cannot make '{}': {error}", directory.display());
-        Fatal::refused(message, "name another directory with --state-dir")
+        let message = format!("cannot create '{}': {error}", directory.display());
+        Fatal::refused(message, "choose another directory with --state-dir")
     })
 }
 
@@ -201,7 +200,7 @@ fn remove(directory: &Path) {
     }
     match std::fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            tracing::warn!(%error, "the directory of a broker cannot be removed");
+            tracing::warn!(%error, "cannot remove the directory of a broker");
         }
         _ => {}
     }
@@ -228,7 +227,7 @@ impl Stage<'_> {
             }
             let why = match &result {
                 Ok(Ok(code)) if i32::from(*code) == TEMPORARY => {
-                    "the job cannot go on now".to_owned()
+                    "the job cannot continue now".to_owned()
                 }
                 Err(error) if i32::from(error.exit_code().code()) == TEMPORARY => error.to_string(),
                 // An earlier copy may just be tidying up.
@@ -244,7 +243,7 @@ impl Stage<'_> {
             let seconds = AGAIN.as_secs();
             // It may be the same for hours.
             if told != why {
-                (outside.tell)(&format!("{why}; trying again every {seconds} s"));
+                (outside.tell)(&format!("{why}; retrying every {seconds} s"));
                 told = why;
             }
             if outside.pause(AGAIN) {
@@ -299,7 +298,7 @@ impl Stage<'_> {
 
     fn start_broker(&mut self) -> Result<Given, Fatal> {
         let BrokerPlace::Own { state, listen } = &self.conduct.broker else {
-            return Err(Fatal::unavailable("the broker is gone", "is it running?"));
+            return Err(Fatal::unavailable("the broker ended", "check that it runs"));
         };
         let listen = listen.to_string();
         let own = [self.conduct.program.as_os_str(), OsStr::new("broker")];
@@ -314,8 +313,9 @@ impl Stage<'_> {
             if !is_locked(&state.join("lock")) {
                 return error;
             }
-            let message = format!("this job runs already: its broker uses '{}'", state.display());
-            Fatal::unavailable(message, "wait for that run, or end it")
+            let message =
+                format!("this job is already running: its broker uses '{}'", state.display());
+            Fatal::unavailable(message, "wait for that run to end, or stop it first")
         })?;
         let given = self.given(broker.join_file.as_os_str());
         self.broker = Some(broker);
@@ -342,8 +342,9 @@ impl Stage<'_> {
                 return Ok(None);
             }
             if self.posts.iter().all(Post::is_over) {
-                let hint = "see the notes above; can the hosts be reached, and is dmover there?";
-                return Err(Fatal::unavailable("no movers could be started anywhere", hint));
+                let hint =
+                    "see the notes above; check that the hosts are reachable and have dmover";
+                return Err(Fatal::unavailable("cannot start movers on any host", hint));
             }
             std::thread::sleep(TURN);
         }
@@ -377,7 +378,10 @@ impl Stage<'_> {
         let program = self.conduct.program.display();
         command.spawn().map_err(|error| {
             let message = format!("cannot start '{program}': {error}");
-            Fatal::unavailable(message, "is it still there? check the limits of processes")
+            Fatal::unavailable(
+                message,
+                "check that the program exists, and the limits of processes",
+            )
         })
     }
 
@@ -388,7 +392,7 @@ impl Stage<'_> {
             }
         }
         if self.broker.as_mut().is_some_and(BrokerPost::has_ended) {
-            tell("the broker has ended; starting it again");
+            tell("the broker ended; restarting it");
             self.broker = None;
             self.broker_again = Some(Instant::now() + BROKER_AGAIN);
         }

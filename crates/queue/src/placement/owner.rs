@@ -37,7 +37,7 @@ impl Owner {
     /// It ended in order: what is left there is left on purpose.
     pub fn leave(self) {
         if let Err(error) = std::fs::remove_file(&self.mark) {
-            tracing::debug!(%error, "the mark of a directory cannot be removed");
+            tracing::debug!(%error, "cannot remove the mark of a directory");
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn sweep(own: &Path) {
             if is_half_gone { std::fs::remove_dir_all(&path) } else { remove_if_dead(&path) };
         match removed {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                tracing::debug!(%error, path = %path.display(), "it cannot be removed");
+                tracing::debug!(%error, path = %path.display(), "cannot remove a directory");
             }
             _ => {}
         }

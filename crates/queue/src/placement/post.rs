@@ -159,15 +159,14 @@ impl Post {
         }
         if !self.was_up && (self.skipped_if_absent || self.attempts >= ATTEMPTS) {
             (self.is_given_up, self.has_failed) = (true, true);
-            return Some(format!("no movers at {name}, going on without: {why}"));
+            return Some(format!("no movers at {name}; continuing without them: {why}"));
         }
         let pause = AGAIN * self.attempts.clamp(1, 10);
         self.again = Instant::now() + pause;
         let seconds = pause.as_secs();
         // Once for each time that movers were there.
-        (was_up || self.attempts == 1).then(|| {
-            format!("the movers at {name} have ended, starting them again in {seconds} s: {why}")
-        })
+        (was_up || self.attempts == 1)
+            .then(|| format!("the movers at {name} ended; restarting them in {seconds} s: {why}"))
     }
 
     /// The last line that it has said.
@@ -272,7 +271,10 @@ impl BrokerPost {
         logs: &Path,
     ) -> Result<Self, Fatal> {
         let fail = |error: &std::io::Error| {
-            Fatal::refused(format!("cannot start a broker: {error}"), "name one with --broker")
+            Fatal::refused(
+                format!("cannot start a broker: {error}"),
+                "choose a broker with --broker",
+            )
         };
         let log = logs.join("broker.log");
         let file = File::create(&log).map_err(|e| fail(&e))?;
@@ -294,7 +296,8 @@ impl BrokerPost {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let of = |mark: &str| text.lines().find_map(|line| line.split_once(mark).map(|(_, it)| it));
         let message = of("dmover: error: ").map_or_else(|| shown(status), str::to_owned);
-        let (message, hint) = (format!("no broker: {message}"), of("hint: ").unwrap_or_default());
+        let (message, hint) =
+            (format!("cannot start a broker: {message}"), of("hint: ").unwrap_or_default());
         Err(match status.code() {
             Some(6) => Fatal::unavailable(message, hint),
             _ => Fatal::refused(message, hint),

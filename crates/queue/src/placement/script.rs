@@ -56,11 +56,11 @@ impl Request {
         let words = own.into_iter().flatten().chain([&self.name]);
         for word in words {
             if word.is_empty() || word.contains(|c: char| c.is_whitespace() || c.is_control()) {
-                return Err(format!("'{}' cannot stand in a batch script", word.escape_debug()));
+                return Err(format!("'{}' is not allowed in a batch script", word.escape_debug()));
             }
         }
         if let Some(line) = self.further.iter().find(|line| line.contains(char::is_control)) {
-            return Err(format!("'{}' cannot stand in a batch script", line.escape_debug()));
+            return Err(format!("'{}' is not allowed in a batch script", line.escape_debug()));
         }
         if system == System::Pbs && (self.licenses.is_some() || self.gres.is_some()) {
             return Err("PBS has no --licenses and no --gres".into());

@@ -192,14 +192,14 @@ fn srun_words([nodes, each]: [u32; 2], cpus: Option<u32>, mover: &[OsString]) ->
 /// The host has no address, or there is no way to it.
 pub fn address_towards(host: &str) -> Result<IpAddr, Fatal> {
     let fail = |error: &dyn std::fmt::Display| {
-        let message = format!("cannot tell which address '{host}' reaches: {error}");
+        let message = format!("cannot determine the local address towards '{host}': {error}");
         Fatal::unavailable(
             message,
             "name one of this host's addresses with --listen, or --interface",
         )
     };
     let mut addresses = (host, 9).to_socket_addrs().map_err(|error| fail(&error))?;
-    let address = addresses.next().ok_or_else(|| fail(&"it has none itself"))?;
+    let address = addresses.next().ok_or_else(|| fail(&"it has no address"))?;
     let any = match address.ip() {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -228,7 +228,7 @@ pub fn address_of_interface(name: &str) -> Result<IpAddr, Fatal> {
     let words = ["ip", "-oneline", "address", "show", "scope", "global", "dev", name];
     let said = ask(&words.map(OsStr::new)).unwrap_or_default();
     first_address(&said).ok_or_else(|| {
-        let message = format!("--interface {name}: it has no address here");
+        let message = format!("--interface {name}: it has no address on this host");
         Fatal::refused(message, "'ip address' lists interfaces and their addresses")
     })
 }

@@ -85,7 +85,7 @@ async fn send_pieces(queue: &RemoteQueue, mut pieces: VecDeque<Piece>) {
         let body = message::bundle(pieces.iter().take(count).map(|piece| &piece.bytes));
         let body = queue.channel.seal(Kind::Outcome, &body);
         if let Err(error) = queue.link.publish(queue.names.outcome_subject(), body).await {
-            tracing::warn!(%error, "what has come of tasks is not taken");
+            tracing::warn!(%error, "cannot send outcomes");
             lock(&queue.load).trouble = Some(error.to_string());
             tokio::time::sleep(AGAIN).await;
             continue;
