@@ -2,7 +2,7 @@
 //!
 //! - A block of ` ```sh ` has one command a line; `# exit code N` at its end says that it ends with N, not with 0.
 //! - A block of ` ```console ` has commands after `$ `, each with what it prints. `^C` below a command interrupts it.
-//!   `$ echo $?` and a number give the exit code of the command above. A line `…` stands for any number of lines.
+//!   `$ echo $?` and a number give the exit code of the command above. A line `…` stands for lines that are not shown.
 //! - A table with the column `dmover` has commands in it; `exit code N` in the last column says how they end. Where
 //!   that column begins with "Same result", the first column has a command of another tool with the same result.
 //! - `<!-- test: … -->` is run by the test and not shown.
@@ -72,6 +72,7 @@ fn console_line(line: &str, steps: &mut Vec<Step>) {
     let last = last.expect("output below a command");
     if line == "^C" {
         last.interrupted = true;
+        last.code = 130;
     } else if last.text == "echo $?" {
         steps.pop();
         let Some(Step::Command(command)) = steps.last_mut() else { panic!("$? of nothing") };
@@ -120,24 +121,30 @@ pub fn not_run(document: &str) -> Vec<String> {
 
 /// A line without what differs from run to run: numbers, units, ids, blanks.
 pub fn form(line: &str) -> String {
-    let mut words = Vec::new();
-    for word in line.split_whitespace() {
-        let is_id = word.len() >= 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let mut shown = String::new();
-        for c in if is_id { "0" } else { word }.chars() {
-            let is_number = c.is_ascii_digit() || (shown.ends_with('#') && ",.:".contains(c));
-            match (is_number, shown.ends_with('#')) {
+    let words: Vec<String> = line.split_whitespace().map(form_of_word).collect();
+    let mut line = words.join(" ");
+    for unit in ["KiB", "MiB", "GiB"] {
+        line = line.replace(unit, "B");
+    }
+    line
+}
+
+fn form_of_word(word: &str) -> String {
+    let mut form = String::new();
+    for part in word.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
+        let token = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+        let is_id = token.len() >= 8 && token.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let shown = if is_id { part.replacen(token, "0", 1) } else { part.to_owned() };
+        for c in shown.chars() {
+            match (c.is_ascii_digit(), form.ends_with('#')) {
+                (true, false) => form.push('#'),
                 (true, true) => {}
-                (true, false) => shown.push('#'),
-                (false, _) => shown.push(c),
+                (false, true) if ",.:".contains(c) => {}
+                (false, _) => form.push(c),
             }
         }
-        for unit in ["KiB", "MiB", "GiB"] {
-            shown = shown.replace(unit, "B");
-        }
-        words.push(shown);
     }
-    words.join(" ")
+    form
 }
 
 #[test]
@@ -171,4 +178,5 @@ fn lines_have_the_same_form_whatever_their_numbers() {
     assert_eq!(form(line), form("  copied  12 files; 71.0 KiB in 1:00:07 (1 B/s)"));
     assert_ne!(form(line), form("  skipped     3,107 files; 9.31 GiB in 0:11 (867 MiB/s)"));
     assert_eq!(form("0123abcd01234567  sync"), "# sync");
+    assert_eq!(form(".trash/1795642556-c75fc5432c02/data/12"), ".trash/#-#/data/#");
 }
