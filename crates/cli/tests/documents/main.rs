@@ -37,6 +37,11 @@ impl Reader {
         Self { bench, here, there }
     }
 
+    /// Where a shell finds the program as 'dmover'.
+    fn path(&self) -> String {
+        format!("{}:{}", self.bench.at("bin").display(), std::env::var("PATH").unwrap())
+    }
+
     /// A command as it is typed, with the absolute paths of the document below `place`.
     fn localised(place: &Path, text: &str) -> String {
         let mut text = text.to_owned();
@@ -51,12 +56,11 @@ impl Reader {
 
     /// Runs a line of a shell; its exit code, and what it printed on both streams.
     fn shell(&self, place: &Path, text: &str) -> (Option<i32>, String) {
-        let path = format!("{}:{}", self.bench.at("bin").display(), std::env::var("PATH").unwrap());
         let script = format!("exec 2>&1\n{}", Self::localised(place, text));
         let output = process::Command::new("bash")
             .args(["-uo", "pipefail", "-c", &script])
             .current_dir(place)
-            .env("PATH", path)
+            .env("PATH", self.path())
             .env("DMOVER_STATE_DIR", self.bench.dmover.state_directory())
             .output()
             .unwrap();
@@ -78,11 +82,14 @@ impl Reader {
         let mut words = text.split_whitespace();
         assert_eq!(words.next(), Some("dmover"));
         let destination = PathBuf::from(text.split_whitespace().last().unwrap());
-        let dmover = Dmover::new(PROGRAM).unwrap().in_directory(&self.here);
+        let dmover = Dmover::new("dmover").unwrap().in_directory(&self.here);
         let dmover = dmover.with_state(self.bench.dmover.state_directory());
-        let running = dmover.wrapped(["env", "DMOVER_OPS_LIMIT=20"]).start(words).unwrap();
+        let path = format!("PATH={}", self.path());
+        let running = dmover.wrapped(["env", &path, "DMOVER_OPS_LIMIT=20"]).start(words).unwrap();
         let look = format!("find '{}' -type f 2> /dev/null | wc -l", destination.display());
-        eventually("some files", || self.shell(&self.here, &look).1.trim().parse() > Ok(30));
+        eventually("some files", || {
+            self.shell(&self.here, &look).1.trim().parse().is_ok_and(|n: u64| n > 30)
+        });
         running.signal(Signal::INT);
         let run = running.finish().unwrap();
         // A shell tells the signal that ended a command so.
