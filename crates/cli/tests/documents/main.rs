@@ -149,9 +149,10 @@ fn assert_shown(text: &str, shown: &[String], said: &str) {
     let has_more = shown.iter().any(|line| line == "…");
     let mut lines = shown.iter().map(String::as_str).filter(|line| *line != "…");
     let (shown_forms, said_forms) = (forms(&mut lines), forms(&mut said.lines()));
-    let is_shown = match has_more {
-        true => shown_forms.iter().all(|form| said_forms.contains(form)),
-        false => shown_forms == said_forms,
+    let is_shown = if has_more {
+        shown_forms.iter().all(|form| said_forms.contains(form))
+    } else {
+        shown_forms == said_forms
     };
     let shown = shown.join("\n");
     assert!(is_shown, "$ {text}\nthe document shows\n{shown}\nthe program prints\n{said}");

@@ -89,8 +89,8 @@ fn row_commands(cells: &[String], at: usize) -> impl Iterator<Item = Command> {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().unwrap_or(0)
     });
-    let peer = remark.starts_with("Same result").then(|| code_spans(&cells[0])).unwrap_or_default();
-    let peer = peer.into_iter().next();
+    let has_peer = remark.starts_with("Same result");
+    let peer = code_spans(&cells[0]).into_iter().next().filter(|_| has_peer);
     let commands = code_spans(&cells[at]).into_iter().filter(|span| span.starts_with("dmover "));
     commands.map(move |text| Command { text, peer: peer.clone(), code, ..Command::default() })
 }
@@ -154,18 +154,21 @@ fn documents_are_read_as_they_are_written() {
                     | cp | dmover | different |\n|---|---|---|\n| `cp x` | `dmover y` | Same result |\n\
                     | `cp -z` | `dmover z` | exit code 2 |\n\n```console\n$ dmover c\n^C\ndmover: done\n\
                     $ echo $?\n130\n$ dmover d\n```\n";
-    let [a, b, y, z] = ["dmover a", "dmover b", "dmover y", "dmover z"].map(command);
-    let c = Command {
+    let interrupted = Command {
         output: Some(vec!["dmover: done".into()]),
         code: 130,
         interrupted: true,
         ..command("dmover c")
     };
-    let d = Command { output: Some(Vec::new()), ..command("dmover d") };
-    let b = Command { code: 3, ..b };
-    let y = Command { peer: Some("cp x".into()), ..y };
-    let z = Command { code: 2, ..z };
-    let expected: Vec<Step> = [a, b, y, z, c, d].map(Step::Command).into();
+    let expected = [
+        command("dmover a"),
+        Command { code: 3, ..command("dmover b") },
+        Command { peer: Some("cp x".into()), ..command("dmover y") },
+        Command { code: 2, ..command("dmover z") },
+        interrupted,
+        Command { output: Some(Vec::new()), ..command("dmover d") },
+    ]
+    .map(Step::Command);
     let steps = steps(document);
     assert_eq!(steps[0], Step::Hidden("mkdir s".into()));
     assert_eq!(steps[1..], expected);
