@@ -20,8 +20,8 @@ pub use about::{ConfigAction, ConfigArgs, DoctorArgs};
 pub use fleet::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
 pub use front::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use jobs::{
-    CleanupArgs, ErrorsArgs, HistoryArgs, JobsArgs, PauseArgs, ResumeArgs, StandbyArgs, StatusArgs,
-    TopArgs, WaitArgs,
+    CleanupArgs, ErrorsArgs, HistoryArgs, JobsArgs, LogsArgs, PauseArgs, ResumeArgs, StandbyArgs,
+    StatusArgs, TopArgs, WaitArgs,
 };
 pub use manifest::{
     DiffArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
@@ -98,6 +98,8 @@ pub enum Verb {
     Top(TopArgs),
     /// Wait for jobs to end; the exit code is the worst of theirs
     Wait(WaitArgs),
+    /// Print the messages of a job, and follow them until it ends
+    Logs(LogsArgs),
     /// Pause a job; tasks in progress finish first
     Pause(PauseArgs),
     /// Resume a paused or interrupted job
@@ -476,7 +478,7 @@ pub struct OutputArgs {
     /// Print one JSON object a line; the last one is the summary
     #[arg(long)]
     pub json: bool,
-    /// Say more (repeat for more)
+    /// Name entries as they are done, and each error (repeat for more)
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// No progress and no summary (twice: no messages either)
@@ -486,7 +488,7 @@ pub struct OutputArgs {
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
         default_value_t = ProgressArg::Auto, default_missing_value = "auto")]
     pub progress: ProgressArg,
-    /// Without a terminal, print a progress line this often (0: never)
+    /// Without a terminal, and in the log, write a progress line this often (0: never)
     #[arg(long, value_name = "DURATION", value_parser = duration, num_args = 0..=1, require_equals = true,
         default_value = "60s", default_missing_value = "60s")]
     pub stats: u64,
@@ -496,7 +498,10 @@ pub struct OutputArgs {
     /// Sizes in powers of 1000
     #[arg(long)]
     pub si: bool,
-    /// Write the log to this file
+    /// Write each error to this file as it happens, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub errors_to: Option<OsString>,
+    /// Write the log to this file: the command, a line a minute (--stats), each error, the summary
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<OsString>,
     /// How log lines look

@@ -9,8 +9,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Jobs",
         &[
-            "jobs", "status", "top", "wait", "pause", "resume", "retry", "cancel", "errors",
-            "history", "cleanup", "standby",
+            "jobs", "status", "top", "wait", "logs", "pause", "resume", "retry", "cancel",
+            "errors", "history", "cleanup", "standby",
         ],
     ),
     ("Several hosts", &["submit", "broker", "mover"]),

@@ -27,7 +27,7 @@ use crate::root::{Meetings, Root};
 use crate::roots::RootTable;
 use crate::settable::unprivileged;
 use crate::snapshot::Sharing;
-use crate::state::OpenFiles;
+use crate::state::{Failures, OpenFiles};
 use crate::storage::Trust;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::unflushed::Unflushed;
@@ -77,6 +77,7 @@ pub(crate) struct Parts<'a> {
     pub sharing: Option<Sharing>,
     pub doubtful: Doubtful,
     pub open_files: Option<OpenFiles>,
+    pub failures: Option<Failures>,
     pub recorder: Option<Arc<Recorder>>,
     pub monitor: Arc<dyn Monitor>,
     pub counters: Arc<Counters>,
@@ -149,6 +150,7 @@ impl Engine {
             written_parts: WrittenParts::default(),
             doubtful: parts.doubtful,
             open_files: parts.open_files,
+            failures: parts.failures,
             seen_before: facts.seen_before,
             seen_until: facts.seen_until,
             pass_began: facts.pass_began,

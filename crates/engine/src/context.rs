@@ -30,7 +30,7 @@ use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
-use crate::state::OpenFiles;
+use crate::state::{Failures, OpenFiles};
 use crate::storage::Trust;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::told::Said;
@@ -148,6 +148,8 @@ pub struct Engine {
     pub(crate) doubtful: Doubtful,
     /// Where a copy notes such files, which has no journal.
     pub(crate) open_files: Option<OpenFiles>,
+    /// Where errors are listed, if not in a journal.
+    pub(crate) failures: Option<Failures>,
     /// Whatever was changed at the source before this, an earlier pass has seen.
     pub(crate) seen_before: Option<Timestamp>,
     /// When that pass ended: what was changed at the destination later, others have changed, or passes over less.
@@ -260,6 +262,9 @@ impl Engine {
         let class = error.class;
         let error = self.judged(error);
         *lock(&self.tally).errors.entry(error.class).or_default() += 1;
+        if let Some(failures) = &self.failures {
+            failures.note(&error);
+        }
         // What was not attempted is no error of its entry: the journal has it as a task.
         if self.keeps_journal && error.class != ErrorClass::Cancelled {
             lock(&self.unrecorded).push(error.clone());
@@ -415,6 +420,9 @@ impl Engine {
         let allowed = self.spec.policy.allow_loss.has(kind);
         self.count(if allowed { Counter::LossesAllowed } else { Counter::Losses });
         *lock(&self.tally).losses.entry(kind).or_default() += 1;
+        if !allowed {
+            tracing::warn!(?path, kind = kind.word(), %detail, "attribute lost");
+        }
         self.monitor.event(&Event::Loss { path, kind, detail, allowed });
     }
 

@@ -31,8 +31,8 @@ use crate::queue::{Dispatch, Reported};
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::state::{
-    JobFile, JobLock, OpenFiles, Outliving, PartialFiles, Starts, StateDirectory, Written, job_id,
-    lock_destination,
+    ErrorList, Failures, JobFile, JobLock, OpenFiles, Outliving, PartialFiles, Starts,
+    StateDirectory, Written, job_id, lock_destination,
 };
 use crate::storage::Trust;
 use crate::sync::{Doubts, Guard, refuse_missing_destination};
@@ -44,6 +44,7 @@ mod large_files;
 mod mounted;
 mod offer;
 mod outside;
+mod pulse;
 mod record;
 mod standing;
 mod start;
@@ -55,10 +56,12 @@ use mounted::Mounted;
 use offer::offer;
 use outside::Outside;
 pub use outside::Then;
+use pulse::Pulse;
 use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
 use standing::{Shown, Standing};
 use start::{
-    first_tasks, guard, header, refuse_what_cannot_be_held, remember, settle_losses, sharing,
+    error_list, first_tasks, guard, header, refuse_what_cannot_be_held, remember, settle_losses,
+    sharing,
 };
 use survey::survey;
 
@@ -92,6 +95,8 @@ pub struct Job {
     pub before: Duration,
     /// Where the ledger spills to.
     pub spill_directory: PathBuf,
+    /// How often the log has a line of progress; zero: never.
+    pub log_every: Duration,
     /// Who watches.
     pub monitor: Arc<dyn Monitor>,
     /// The counters to use.
@@ -243,6 +248,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     written.flush_last(&run.engine, result.is_ok() && run.has_failed_at_nothing());
     result?;
     let mut report = run.report(id);
+    report.error_list = error_list(job, &run.engine);
     let one = job.spec.sources.len() == 1 && matches!(job.list, JobList::None);
     report.meant_as_name =
         one && placement == Placement::As && job.spec.target_mode == TargetMode::Auto;
@@ -282,6 +288,7 @@ struct Run {
     survey: Option<Survey>,
     /// Those who ask from outside.
     outside: Option<Outside>,
+    pulse: Pulse,
     shown: Option<Shown>,
     /// Tasks that go out once what they follow from is on record.
     outgoing: Vec<Task>,
@@ -326,6 +333,7 @@ impl Run {
         };
         let run = dmover_sys::process::random_u64();
         let open_files = OpenFiles::of(job, id);
+        let failures = Failures::of(job, id, record.is_some());
         let open = open_files.as_ref().map(|files| files.before().clone());
         let doubts = Doubts { content: &doubts.content | &open.unwrap_or_default(), ..doubts };
         let offer = job.fleets.as_ref().filter(|_| !waiting.is_stopped).map(|_| {
@@ -345,6 +353,7 @@ impl Run {
             sharing: sharing(spec)?,
             doubtful: doubtful(record.as_ref(), doubts)?,
             open_files,
+            failures,
             recorder: job.manifest.clone(),
             monitor: Arc::clone(&job.monitor),
             counters: Arc::clone(&job.counters),
@@ -385,6 +394,7 @@ impl Run {
             starts,
             survey,
             outside,
+            pulse: Pulse::new(job.log_every),
             shown: Shown::new(job, id),
             outgoing: Vec::new(),
             ledger: SpillLedger::new(&job.spill_directory, memory_bytes(spec) / 4),
@@ -497,7 +507,9 @@ impl Run {
     /// Hears those who ask from outside: a job that is held has no movers.
     fn listen(&mut self) -> Result<(), Fatal> {
         self.engine.counters.outlook().enter(stage(self.coordinator.phase()));
-        let standing = Standing { hands: &self.hands, tasks_left: self.coordinator.pending() };
+        let tasks_left = self.coordinator.pending();
+        self.pulse.turn(&self.engine, tasks_left);
+        let standing = Standing { hands: &self.hands, tasks_left };
         let outside = self.outside.as_mut();
         let held = outside.is_some_and(|outside| outside.turn(&self.engine, &standing));
         if let Some(shown) = &mut self.shown {
@@ -731,6 +743,7 @@ impl Run {
             meant_as_name: false,
             counters: engine.counters.snapshot(),
             errors: tally.errors,
+            error_list: ErrorList::Nowhere,
             losses: tally.losses,
             allowed_losses: engine.spec.policy.allow_loss,
             earlier_losses: BTreeMap::new(),

@@ -385,6 +385,7 @@ impl Joining {
             sharing: None,
             doubtful: Doubtful::default(),
             open_files: None,
+            failures: None,
             recorder,
             monitor: Arc::new(Elsewhere { wants_items: offer.wants_items }),
             counters: place.counters,

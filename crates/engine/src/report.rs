@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::control::StopReason;
-use crate::state::JobPhase;
+use crate::state::{ErrorList, JobPhase};
 use crate::sync::{Withheld, WithheldReason};
 
 /// How a job stands at its end.
@@ -33,6 +33,8 @@ pub struct JobReport {
     pub counters: Snapshot,
     /// Failed entries by class.
     pub errors: BTreeMap<ErrorClass, u64>,
+    /// Where each of them is listed.
+    pub error_list: ErrorList,
     /// Lost attributes by kind, accepted ones included.
     pub losses: BTreeMap<LossKind, u64>,
     /// Losses that the job accepts.

@@ -19,6 +19,7 @@ use crate::overlaps::place;
 use crate::root::{Placement, canonical_paths};
 
 mod destination;
+mod failures;
 mod files;
 mod flushes;
 mod open_files;
@@ -27,6 +28,8 @@ mod partial;
 mod volume;
 mod written;
 pub(crate) use destination::lock_destination;
+pub use failures::ErrorList;
+pub(crate) use failures::Failures;
 pub use files::{Ask, JobFile, JobPhase, JobStatus};
 pub(crate) use open_files::OpenFiles;
 pub(crate) use outliving::Outliving;

@@ -1,5 +1,6 @@
 //! Arguments of the verbs that look after jobs.
 use clap::Args;
+use dmover_engine::JobPhase;
 use dmover_model::ErrorClass;
 use std::ffi::OsString;
 
@@ -20,9 +21,29 @@ pub struct JobsArgs {
     /// Print one JSON object a job
     #[arg(long)]
     pub json: bool,
+    /// Only jobs in this state, such as running or stopped (several: with commas)
+    #[arg(long = "state", value_name = "STATE", value_parser = phase, value_delimiter = ',')]
+    pub states: Vec<JobPhase>,
+    /// Only jobs with this label
+    #[arg(long, value_name = "LABEL")]
+    pub label: Option<String>,
+    /// Only jobs of this verb
+    #[arg(long, value_name = "VERB", value_parser = ["copy", "sync", "snapshot", "verify", "sum"])]
+    pub verb: Option<String>,
+    /// Only jobs that were at work within this time ('90m', '2d')
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
+    pub since: Option<u64>,
     /// Where jobs are remembered
     #[command(flatten)]
     pub place: PlaceArgs,
+}
+
+impl JobsArgs {
+    /// Whether not all jobs are wanted.
+    pub fn has_filter(&self) -> bool {
+        let named = self.label.is_some() || self.verb.is_some();
+        named || self.since.is_some() || !self.states.is_empty()
+    }
 }
 
 /// Arguments of `status`.
@@ -62,6 +83,30 @@ pub struct WaitArgs {
     /// Wait no longer than this ('90s', '1h30m'); exit code 6 then
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub timeout: Option<u64>,
+    /// Print nothing while waiting
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Without a terminal, print a line this often (0: never)
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, num_args = 0..=1, require_equals = true,
+        default_value = "60s", default_missing_value = "60s")]
+    pub stats: u64,
+    /// Where jobs are remembered
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// Arguments of `logs`.
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// The id of a job, the beginning of one, or a label
+    #[arg(value_name = "JOB")]
+    pub job: String,
+    /// Print what is added, until the job ends
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Begin with the last lines only
+    #[arg(short = 'n', long, value_name = "LINES")]
+    pub lines: Option<u64>,
     /// Where jobs are remembered
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -145,11 +190,15 @@ pub struct HistoryArgs {
 #[derive(Debug, Args)]
 pub struct CleanupArgs {
     /// Ids of jobs, beginnings of them, or labels
-    #[arg(value_name = "JOB", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "JOB", required_unless_present_any = ["all", "older_than"],
+        conflicts_with_all = ["all", "older_than"])]
     pub jobs: Vec<String>,
     /// All jobs that do not run, and the data and secrets of brokers that do not run
     #[arg(long)]
     pub all: bool,
+    /// Finished and cancelled jobs that ended longer ago than this ('30d'); never one that can be resumed
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, conflicts_with = "all")]
+    pub older_than: Option<u64>,
     /// Say what would be removed, change nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -164,4 +213,9 @@ fn class(text: &str) -> Result<ErrorClass, String> {
     known
         .copied()
         .ok_or_else(|| format!("the classes are {}", words().collect::<Vec<_>>().join(", ")))
+}
+
+fn phase(text: &str) -> Result<JobPhase, String> {
+    let known = JobPhase::ALL.into_iter().find(|phase| phase.word() == text);
+    known.ok_or_else(|| format!("the states are {}", JobPhase::ALL.map(JobPhase::word).join(", ")))
 }

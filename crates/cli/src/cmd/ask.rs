@@ -1,16 +1,14 @@
-//! `dmover pause`, `resume`, `cancel`, `retry` and `cleanup`: what is asked of jobs.
-use dmover_engine::{Ask, Fatal, JobFile};
-use dmover_model::{ExitCode as Code, JobId};
-use dmover_queue::placement::{remove_broker, unused_brokers};
+//! `dmover pause`, `resume`, `cancel` and `retry`: what is asked of jobs.
+use dmover_engine::{Ask, JobFile};
+use dmover_model::ExitCode as Code;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use super::jobs::{Known, Refused, all, directory, find, refuse};
+use super::jobs::{Known, Refused, find, refuse};
 use super::run::exit;
-use crate::args::{CleanupArgs, PauseArgs, ResumeArgs};
-use crate::print::{failure, line, say};
-use crate::quote::quoted;
+use crate::args::{PauseArgs, ResumeArgs};
+use crate::print::failure;
 
 /// Asks a running job for something.
 pub(crate) fn ask(args: &PauseArgs, ask: Ask) -> ExitCode {
@@ -108,98 +106,4 @@ pub(super) fn command_of(known: &Known, detach: bool, more: &[&str]) -> Result<C
     command.env("DMOVER_STATE_DIR", state.as_deref().unwrap_or(known.state.path()));
     command.current_dir(known.file.directory.to_path());
     Ok(command)
-}
-
-/// Forgets jobs, with what they have left at their destination.
-pub(crate) fn cleanup(args: &CleanupArgs) -> ExitCode {
-    let place = args.place.state_dir.as_ref();
-    let known: Result<Vec<Known>, Refused> = if args.all {
-        directory(place).and_then(|state| {
-            let files = all(&state)?;
-            Ok(files.into_iter().map(|file| Known { state: state.clone(), file }).collect())
-        })
-    } else {
-        args.jobs.iter().map(|named| find(named, place)).collect()
-    };
-    let known = match known {
-        Ok(known) => known,
-        Err(refused) => return refuse(refused),
-    };
-    let mut code = Code::Done;
-    for known in &known {
-        code = code.merge(clean_one(known, args));
-    }
-    if args.all
-        && let Ok(state) = directory(place)
-    {
-        code = code.merge(clean_brokers(state.path(), args.dry_run));
-    }
-    exit(code)
-}
-
-/// Removes what brokers that do not run have left: logs, data, and the secret that lets others in.
-fn clean_brokers(state: &std::path::Path, dry_run: bool) -> Code {
-    let mut code = Code::Done;
-    for path in unused_brokers(state) {
-        let shown = path.display();
-        if dry_run {
-            say(&format!("dmover: would remove the data and the secret of a broker: '{shown}'"));
-            continue;
-        }
-        match remove_broker(&path) {
-            Ok(()) => {
-                say(&format!("dmover: removed the data and the secret of a broker: '{shown}'"));
-            }
-            Err(error) => {
-                failure(&format!("cannot remove '{shown}': {error}"), "check permissions");
-                code = Code::Partial;
-            }
-        }
-    }
-    code
-}
-
-fn clean_one(Known { state, file }: &Known, args: &CleanupArgs) -> Code {
-    let shown = format!("{} ({} -> {})", file.job, file.verb, quoted(&file.destination.0));
-    // It must not begin while its leftovers are looked for. A dry run of what cannot be written to only looks.
-    let locked = state.lock(&JobId(file.job.clone()));
-    if matches!(locked, Err(Fatal::Locked { .. })) {
-        say(&format!("dmover: note: {shown} is at work and stays"));
-        return if args.all { Code::Done } else { Code::Temporary };
-    }
-    let lock = match locked {
-        Ok(lock) => Some(lock),
-        Err(_) if args.dry_run => None,
-        Err(error) => {
-            failure(&format!("cannot forget {shown}: {error}"), &error.hint());
-            return Code::Partial;
-        }
-    };
-    let at = file.directory.to_path().join(file.destination.to_path());
-    let leftovers = dmover_engine::remove_leftovers(&file.job, &at, args.dry_run);
-    let mut code = Code::Done;
-    for left in leftovers {
-        match left {
-            Ok(path) => line(&quoted(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))),
-            Err(message) => {
-                failure(&message, "remove it by hand, or mend what is in the way");
-                code = Code::Partial;
-            }
-        }
-    }
-    if code != Code::Done {
-        return code;
-    }
-    if args.dry_run {
-        say(&format!("dmover: would forget {shown}"));
-        return code;
-    }
-    match lock.map_or(Ok(()), |lock| state.forget(&file.job, &lock)) {
-        Ok(()) => say(&format!("dmover: forgot {shown}")),
-        Err(error) => {
-            failure(&format!("cannot forget {shown}: {error}"), "check permissions");
-            code = Code::Partial;
-        }
-    }
-    code
 }

@@ -16,7 +16,7 @@ pub(crate) fn run(args: &CopyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Err(unusable) => return refuse(&unusable),
     };
     let CopyArgs { proof, items, output, job, state, .. } = args;
-    if let Some(code) = detach::go_on(job, state, &spec) {
+    if let Some(code) = detach::go_on(job, state, &spec, output.quiet > 0) {
         return code;
     }
     let ended = transfer::run(&Transfer {

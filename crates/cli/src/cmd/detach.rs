@@ -2,25 +2,36 @@
 use dmover_engine::{JobList, JobReport, JobState, StateDirectory, StopReason, job_id};
 use dmover_model::{ExitCode as Code, JobId, JobSpec};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use super::run::{exit, usable_state};
+use super::run::{exit, on_job, usable_state};
 use crate::args::{JobArgs, StateArgs};
 use crate::config::{SUBMITTED_AS, environment};
 use crate::print::{failure, line, say};
+use crate::quote::quoted;
 
-/// Tells a process that it is the one in the background.
+/// Tells a process that it is the one in the background, and where its messages go.
 const IN_BACKGROUND: &str = "DMOVER_IN_BACKGROUND";
 /// So long a job may take to say that it has begun; it goes on all the same.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// The file with the messages of this process, if it is the one in the background.
+pub(super) fn output() -> Option<PathBuf> {
+    environment(IN_BACKGROUND).map(PathBuf::from)
+}
+
 /// Has the job go on in the background if that is wanted. Answers the code of a process that ends here.
-pub(super) fn go_on(job: &JobArgs, state: &StateArgs, spec: &JobSpec) -> Option<ExitCode> {
-    if environment(IN_BACKGROUND).is_some() {
+pub(super) fn go_on(
+    job: &JobArgs,
+    state: &StateArgs,
+    spec: &JobSpec,
+    quiet: bool,
+) -> Option<ExitCode> {
+    if output().is_some() {
         // No terminal is there to end it.
         dmover_sys::process::begin_session();
         return None;
@@ -48,7 +59,16 @@ pub(super) fn go_on(job: &JobArgs, state: &StateArgs, spec: &JobSpec) -> Option<
         return Some(exit(Code::Temporary));
     }
     Some(match start(&state, &id) {
-        Ok((child, output)) => attend(child, &state, &id, &output),
+        Ok((child, output)) => {
+            let code = attend(child, &state, &id, &output);
+            code.unwrap_or_else(|| {
+                if !quiet {
+                    tell_where(&state, &id, &output);
+                }
+                line(&id.0);
+                exit(Code::Done)
+            })
+        }
         Err(error) => {
             failure(&format!("cannot go on in the background: {error}"), "leave out --detach");
             exit(Code::Fatal)
@@ -56,8 +76,8 @@ pub(super) fn go_on(job: &JobArgs, state: &StateArgs, spec: &JobSpec) -> Option<
     })
 }
 
-fn start(state: &StateDirectory, id: &JobId) -> std::io::Result<(Child, std::path::PathBuf)> {
-    let directory = state.directory(&id.0);
+fn start(state: &StateDirectory, id: &JobId) -> std::io::Result<(Child, PathBuf)> {
+    let directory = std::path::absolute(state.directory(&id.0))?;
     std::fs::create_dir_all(&directory)?;
     let output = directory.join("output");
     let file = std::fs::File::create(&output)?;
@@ -65,7 +85,7 @@ fn start(state: &StateDirectory, id: &JobId) -> std::io::Result<(Child, std::pat
         std::env::args_os().skip(1).filter(|word| word != "--detach").collect();
     let child = Command::new(std::env::current_exe()?)
         .args(words)
-        .env(IN_BACKGROUND, "1")
+        .env(IN_BACKGROUND, &output)
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
@@ -73,8 +93,8 @@ fn start(state: &StateDirectory, id: &JobId) -> std::io::Result<(Child, std::pat
     Ok((child, output))
 }
 
-/// Waits until the job has begun, or has ended.
-fn attend(mut child: Child, state: &StateDirectory, id: &JobId, output: &Path) -> ExitCode {
+/// Waits until the job has begun. Answers the code of one that has ended before that.
+fn attend(mut child: Child, state: &StateDirectory, id: &JobId, output: &Path) -> Option<ExitCode> {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
         let begun = state.status(&id.0).is_some_and(|status| status.pid == child.id());
@@ -83,13 +103,21 @@ fn attend(mut child: Child, state: &StateDirectory, id: &JobId, output: &Path) -
             Ok(Some(status)) => {
                 say(std::fs::read_to_string(output).unwrap_or_default().trim_end());
                 let code = status.code().and_then(|code| u8::try_from(code).ok());
-                return ExitCode::from(code.unwrap_or_else(|| Code::Fatal.code()));
+                return Some(ExitCode::from(code.unwrap_or_else(|| Code::Fatal.code())));
             }
             _ => std::thread::sleep(LOOK_EVERY),
         }
     }
-    line(&id.0);
-    exit(Code::Done)
+    None
+}
+
+/// Says where the messages of a job go, and what can be done from here.
+fn tell_where(state: &StateDirectory, id: &JobId, output: &Path) {
+    let output = quoted(output.as_os_str().as_encoded_bytes());
+    let on_job = |verb| on_job(verb, &id.0, state.path());
+    say(&format!("dmover: job {id} runs in the background; its output goes to {output}"));
+    say(&format!("  follow it:    {} -f", on_job("logs")));
+    say(&format!("  wait for it:  {}", on_job("wait")));
 }
 
 /// Runs the command that is to hear of the end of a job that could not go on.

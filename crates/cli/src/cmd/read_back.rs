@@ -25,6 +25,7 @@ pub(super) struct Place<'a> {
     pub control: Arc<Control>,
     pub umask: u32,
     pub open_files_max: u64,
+    pub log_every: Duration,
 }
 
 /// Compares what storage has with what was read from the source while it was copied.
@@ -72,6 +73,7 @@ pub(super) fn run(
         lock: None,
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
+        log_every: place.log_every,
         part_of: place.part_of.clone(),
         spill_directory: place.spill_directory.to_owned(),
         monitor: Arc::new(Findings(Arc::clone(&place.monitor))),

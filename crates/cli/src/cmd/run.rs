@@ -4,14 +4,17 @@ use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use dmover_observe::{LogFormat, start_log};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use super::detach;
 use crate::args::{LogFormatArg, OutputArgs, StateArgs};
 use crate::config::{environment, words_as_typed};
+use crate::print::errors::ErrorsTo;
 use crate::print::progress::Progress;
 use crate::print::{failure, line};
+use crate::quote::quoted;
 use crate::signals;
 use crate::spec::Unusable;
 
@@ -28,8 +31,10 @@ pub(super) fn end(report: &JobReport, code: Code) -> ExitCode {
 }
 
 /// The job as it was typed.
-pub(super) fn describe(label: Option<String>) -> JobFile {
+pub(super) fn describe(label: Option<String>, output: Option<&OutputArgs>) -> JobFile {
     let bytes = |word: OsString| PathBytes::from(word.as_os_str());
+    let log_file = output.and_then(|output| output.log_file.clone());
+    let log_file = log_file.and_then(|path| std::path::absolute(path).ok());
     let directory = std::env::current_dir().unwrap_or_default();
     JobFile {
         label,
@@ -40,6 +45,7 @@ pub(super) fn describe(label: Option<String>) -> JobFile {
             .filter(|word| !matches!(&word.0[..], b"--detach" | b"--only-failed"))
             .collect(),
         directory: PathBytes::from(directory.as_os_str()),
+        output: detach::output().or(log_file).map(|path| bytes(path.into())),
         ..JobFile::default()
     }
 }
@@ -59,9 +65,56 @@ pub(super) fn before_the_job(spec: &JobSpec, output: &OutputArgs) -> Option<Exit
         Log { file: output.log_file.as_ref(), format: output.log_format, verbose: output.verbose };
     // What a person wants to see twice as much of is not the log yet.
     let wanted = output.log_file.is_some() || output.verbose > 1;
-    let message = open_log(&log, wanted).err()?;
-    failure(&message, "name another --log-file, or correct $DMOVER_LOG");
-    Some(exit(Code::Usage))
+    if let Err(message) = open_log(&log, wanted) {
+        failure(&message, "name another --log-file, or correct $DMOVER_LOG");
+        return Some(exit(Code::Usage));
+    }
+    log_start(spec);
+    None
+}
+
+/// The first lines of a log: what was typed, where, and what that means.
+fn log_start(spec: &JobSpec) {
+    let words: Vec<String> =
+        words_as_typed().iter().map(|word| quoted(word.as_encoded_bytes())).collect();
+    let host = dmover_sys::process::host_name();
+    let directory = std::env::current_dir().unwrap_or_default();
+    tracing::info!(command = %words.join(" "), "begins");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), host = %String::from_utf8_lossy(&host),
+        directory = %directory.display(), "begins");
+    for source in &spec.sources {
+        tracing::info!(source = %quoted(&source.0), "begins");
+    }
+    if !spec.destination.0.is_empty() {
+        tracing::info!(destination = %quoted(&spec.destination.0), "begins");
+    }
+}
+
+/// The last lines of a log file. A log on standard error has them already.
+pub(super) fn log_end(output: &OutputArgs, lines: impl FnOnce() -> Vec<String>) {
+    if output.log_file.is_some() {
+        for line in lines() {
+            tracing::info!("{}", line.trim());
+        }
+    }
+}
+
+/// `--errors-to`, before the umask is cleared. `Err`: the job cannot begin.
+pub(super) fn errors_to(output: &OutputArgs) -> Result<ErrorsTo, ExitCode> {
+    ErrorsTo::create(output).map_err(|message| {
+        failure(&message, "name another file, or check permissions; nothing was changed");
+        exit(Code::Usage)
+    })
+}
+
+/// The command that does something with a job of a state directory.
+pub(crate) fn on_job(verb: &str, job: &str, state: &Path) -> String {
+    let usual = state_directory(environment("DMOVER_STATE_DIR").as_ref());
+    if usual.as_deref() == Some(state) {
+        return format!("dmover {verb} {job}");
+    }
+    let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
+    format!("dmover {verb} {job} --state-dir {}", quoted(state.as_os_str().as_encoded_bytes()))
 }
 
 /// `--print-job`.

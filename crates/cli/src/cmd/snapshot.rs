@@ -22,6 +22,7 @@ use super::transfer::{self, Published, Transfer};
 use crate::args::{
     CreateArgs, KeptArgs, ListArgs, PruneArgs, ReadBackArg, ShareArg, SnapshotAction, SnapshotArgs,
 };
+use crate::print::errors::ErrorsTo;
 use crate::print::json::{self, SCHEMA};
 use crate::print::progress::Progress;
 use crate::print::text::TextPrinter;
@@ -87,7 +88,7 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         Ok(spec) => spec,
         Err(trouble) => return trouble.tell(args.output.json),
     };
-    if let Some(code) = detach::go_on(&args.job, &args.state, &spec) {
+    if let Some(code) = detach::go_on(&args.job, &args.state, &spec, args.output.quiet > 0) {
         return code;
     }
     // Whoever waits for it in the background must not hold the lock; what is newest is asked again with it.
@@ -342,13 +343,15 @@ struct Remover<'a> {
     control: Arc<Control>,
     counters: Arc<Counters>,
     progress: Arc<Progress>,
-    printer: Arc<TextPrinter>,
+    monitor: Arc<dyn Monitor>,
     umask: u32,
     open_files_max: u64,
 }
 
 impl<'a> Remover<'a> {
     fn new(args: &'a PruneArgs) -> Result<Self, Fatal> {
+        let hint = "name another file, or check permissions";
+        let errors = ErrorsTo::create(&args.output).map_err(|why| Fatal::refused(why, hint))?;
         let umask = dmover_sys::process::clear_umask();
         let open_files_max = dmover_sys::process::raise_open_files();
         let (control, counters) = (Arc::new(Control::default()), Arc::new(Counters::default()));
@@ -357,7 +360,8 @@ impl<'a> Remover<'a> {
         listen(&control, &progress, args.output.quiet > 0).map_err(Fatal::Thread)?;
         let (shown, own) = (Arc::clone(&progress), Arc::clone(&control));
         let printer = Arc::new(TextPrinter::new(None, &args.output, sizes, shown, own));
-        Ok(Self { args, control, counters, progress, printer, umask, open_files_max })
+        let monitor = errors.monitor(printer);
+        Ok(Self { args, control, counters, progress, monitor, umask, open_files_max })
     }
 
     fn remove(&self, at: &SnapshotDirectory, tree: &Path, empty: &Path) -> Result<Code, Fatal> {
@@ -372,14 +376,15 @@ impl<'a> Remover<'a> {
             lock: None,
             then: dmover_engine::Then::Nothing,
             before: Duration::ZERO,
+            log_every: Duration::ZERO,
             part_of: None,
             spill_directory: std::env::temp_dir(),
-            monitor: Arc::clone(&self.printer) as Arc<dyn Monitor>,
+            monitor: Arc::clone(&self.monitor),
             counters: Arc::clone(&self.counters),
             control: Arc::clone(&self.control),
             manifest: None,
             layout: Arc::new(layout::DefaultLayout),
-            description: describe(None),
+            description: describe(None, None),
             umask: self.umask,
             open_files_max: self.open_files_max,
         };

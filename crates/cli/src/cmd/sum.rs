@@ -14,7 +14,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::fleet::{self, Around};
-use super::run::{before_the_job, describe, end, exit, refuse, state_directory};
+use super::run::{
+    before_the_job, describe, end, errors_to, exit, log_end, refuse, state_directory,
+};
 use crate::args::SumArgs;
 use crate::config::environment;
 use crate::print::json::JsonPrinter;
@@ -37,6 +39,10 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     if let Some(code) = before_the_job(&spec, &args.output) {
         return code;
     }
+    let errors = match errors_to(&args.output) {
+        Ok(errors) => errors,
+        Err(code) => return code,
+    };
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());
     let sizes = Sizes::new(args.output.bytes, args.output.si);
@@ -64,14 +70,15 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
         lock: None,
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
+        log_every: Duration::from_millis(args.output.stats),
         part_of: None,
         spill_directory: std::env::temp_dir(),
-        monitor: printer.monitor(),
+        monitor: errors.monitor(printer.monitor()),
         counters,
         control,
         manifest: None,
         layout: Arc::new(layout::DefaultLayout),
-        description: describe(None),
+        description: describe(None, Some(&args.output)),
         umask: 0o077,
         open_files_max: dmover_sys::process::raise_open_files(),
     };
@@ -278,6 +285,7 @@ impl Printer {
     }
 
     fn summary(&self, args: &SumArgs, report: &JobReport, code: Code, sizes: Sizes) {
+        log_end(&args.output, || SumPrinter::summary(report, sizes));
         match self {
             Self::Json(printer) => printer.summary(report, code),
             Self::Text(_) => {
@@ -296,6 +304,7 @@ impl Printer {
     }
 
     fn fatal(&self, error: &dmover_engine::Fatal) {
+        tracing::error!(%error, "the job could not go on");
         if let Self::Json(printer) = self {
             printer.fatal(error);
         }

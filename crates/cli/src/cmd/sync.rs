@@ -27,7 +27,7 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
         );
     }
     let SyncArgs { proof, items, output, job, state, .. } = args;
-    if let Some(code) = detach::go_on(job, state, &spec) {
+    if let Some(code) = detach::go_on(job, state, &spec, output.quiet > 0) {
         return code;
     }
     if args.watch.watch {

@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fleet::Around;
+use super::jobs::label_is_free;
 use super::run::{
-    before_the_job, describe, end, exit, listen, spill_directory, tell_without_state, usable_state,
+    before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory,
+    tell_without_state, usable_state,
 };
 use super::{detach, fleet, read_back, verify};
 use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
@@ -23,7 +25,7 @@ use crate::manifest::ManifestFile;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
-use crate::print::text::TextPrinter;
+use crate::print::text::{TextPrinter, summary_lines};
 use crate::print::{Sizes, ask, counted, failure, grouped, is_conversation};
 use crate::quote::quoted;
 
@@ -79,6 +81,11 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
                 return Err(exit(Code::Usage));
             }
         };
+    let state = usable_state(args.state, spec.policy.dry_run);
+    if let (Some(state), Some(label)) = (&state, &args.job.label) {
+        label_is_free(state, label, &spec, &list)?;
+    }
+    let errors = errors_to(args.output)?;
     // Umask and limits belong to the process, so they are set once, before any thread.
     let umask = dmover_sys::process::clear_umask();
     let open_files_max = dmover_sys::process::raise_open_files();
@@ -90,7 +97,6 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return Err(exit(Code::Fatal));
     }
-    let state = usable_state(args.state, spec.policy.dry_run);
     if state.is_none() && !spec.policy.dry_run {
         tell_without_state(args.state, args.job.label.is_some());
     }
@@ -117,14 +123,15 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         lock: None,
         then: Then::Nothing,
         before: Duration::ZERO,
+        log_every: Duration::from_millis(args.output.stats),
         part_of: None,
         spill_directory,
-        monitor: printer.monitor(),
+        monitor: errors.monitor(printer.monitor()),
         counters,
         control,
         manifest: manifest.as_ref().map(ManifestFile::recorder),
         layout: Arc::new(layout::DefaultLayout),
-        description: describe(args.job.label.clone()),
+        description: describe(args.job.label.clone(), Some(args.output)),
         umask,
         open_files_max,
     };
@@ -218,7 +225,7 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
             Err(error) => result = Err(error),
         }
     }
-    printer.end(&result, checked.as_ref(), refused);
+    printer.end(args.output, &result, checked.as_ref(), refused);
     let code = checked.map_or(Code::Done, |(code, _)| code).merge(refused);
     match result {
         Ok(_) if printer.has_lost_lines() => {
@@ -353,6 +360,7 @@ fn read_back(
         control: Arc::clone(&job.control),
         umask: job.umask,
         open_files_max: job.open_files_max,
+        log_every: job.log_every,
     };
     read_back::run(&place, recorded, millionths)
 }
@@ -484,11 +492,16 @@ impl Printer {
     /// `checked`: what was found when it was read back; `refused`: the code of what was said beside the report.
     pub fn end(
         &self,
+        args: &OutputArgs,
         result: &Result<JobReport, Fatal>,
         checked: Option<&(Code, JobReport)>,
         refused: Code,
     ) {
         self.progress.end();
+        match result {
+            Ok(report) => log_end(args, || summary_lines(report, self.sizes, true)),
+            Err(error) => tracing::error!(%error, "the job could not go on"),
+        }
         let code = checked.map_or(Code::Done, |(code, _)| *code);
         if let (Some((code, report)), Kind::Json(_)) = (checked, &self.kind) {
             self.read_back(report, *code);

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::fleet::{self, Around};
 use super::run::{
-    before_the_job, describe, end, exit, listen, refuse, spill_directory, usable_state,
+    before_the_job, describe, end, errors_to, exit, listen, log_end, refuse, spill_directory,
+    usable_state,
 };
 use crate::args::VerifyArgs;
 use crate::manifest::Recorded;
@@ -39,6 +40,10 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     if let Some(code) = before_the_job(&spec, &args.output) {
         return code;
     }
+    let errors = match errors_to(&args.output) {
+        Ok(errors) => errors,
+        Err(code) => return code,
+    };
     let control = Arc::new(Control::default());
     let counters = Arc::new(Counters::default());
     let printer = Printer::new(args, Arc::clone(&counters), &control);
@@ -52,7 +57,8 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
         Err(code) => return code,
     };
     let job = job(args, spec, recorded.as_ref(), (&printer, counters, control));
-    let job = Job { fleets, board, ..job };
+    let monitor = errors.monitor(printer.monitor());
+    let job = Job { fleets, board, monitor, ..job };
     let result = run_job(&job);
     printer.progress.end();
     let report = match result {
@@ -106,6 +112,7 @@ fn job(
         lock: None,
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
+        log_every: Duration::from_millis(args.output.stats),
         part_of: None,
         list: recorded.map_or(JobList::None, |recorded| {
             JobList::Records(Arc::clone(recorded) as Arc<dyn dmover_engine::RecordSupply>)
@@ -117,7 +124,7 @@ fn job(
         control,
         manifest: None,
         layout: Arc::new(layout::DefaultLayout),
-        description: describe(None),
+        description: describe(None, Some(&args.output)),
         umask,
         open_files_max: dmover_sys::process::raise_open_files(),
         spec,
@@ -180,18 +187,17 @@ impl Printer {
     }
 
     fn summary(&self, report: &JobReport, code: Code, args: &VerifyArgs) {
+        let lines = || summary(report, self.sizes, code == Code::Done);
+        log_end(&args.output, lines);
         match &self.kind {
             Kind::Json(printer) => printer.summary(report, code),
             Kind::Text(_) if args.output.quiet > 0 => {}
-            Kind::Text(_) => {
-                for line in summary(report, self.sizes, code == Code::Done) {
-                    say(&line);
-                }
-            }
+            Kind::Text(_) => lines().iter().for_each(|line| say(line)),
         }
     }
 
     fn fatal(&self, error: &Fatal) {
+        tracing::error!(%error, "the job could not go on");
         if let Kind::Json(printer) = &self.kind {
             printer.fatal(error);
         }

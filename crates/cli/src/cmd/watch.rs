@@ -52,7 +52,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         Watched::Begins(_) if std::mem::take(&mut first) => {}
         Watched::Begins(why) => printer.say(&format!("dmover: looking at everything: {why}")),
         Watched::Everything(report) => {
-            printer.end(&Ok(report.clone()), None, Code::Done);
+            printer.end(output, &Ok(report.clone()), None, Code::Done);
             if report.state == JobState::Finished {
                 printer.say("dmover: waiting for changes");
             }
@@ -76,7 +76,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
             if let (Some(command), true, Ok(id)) = (&named.notify, ended, &id) {
                 detach::notify_of_failure(command, id, code);
             }
-            printer.end(&Err(error), None, Code::Done);
+            printer.end(output, &Err(error), None, Code::Done);
             exit(code)
         }
     }

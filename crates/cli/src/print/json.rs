@@ -218,6 +218,11 @@ fn digest_fields(digest: &FileDigest) -> Value {
     fields
 }
 
+/// A time in milliseconds since 1970, as RFC 3339 has it.
+pub(crate) fn rfc3339(ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(ms).unwrap_or_default().to_string()
+}
+
 /// A path as text, and in base64 as well if the text cannot hold it.
 pub(crate) fn path_fields(path: &Path) -> impl Iterator<Item = (String, Value)> {
     use std::os::unix::ffi::OsStrExt;

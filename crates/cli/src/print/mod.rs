@@ -3,11 +3,13 @@ use dmover_engine::StopReason;
 use dmover_model::units;
 use std::io::{IsTerminal, Write};
 
+pub(crate) mod errors;
 pub(crate) mod json;
 pub(crate) mod progress;
 pub(crate) mod sums;
 pub(crate) mod text;
 pub(crate) mod verify;
+pub(crate) mod waiting;
 
 /// How sizes are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,18 @@ pub(crate) fn data() -> std::io::BufWriter<std::io::StdoutLock<'static>> {
 /// Prints a line of words. Standard error may be gone; that must not end a job.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// The columns of the terminal that standard output is, if it is one.
+pub(crate) fn columns() -> Option<usize> {
+    let terminal = dmover_sys::process::stdout_is_terminal();
+    let size = terminal.then(ratatui::crossterm::terminal::size)?;
+    size.ok().map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
+}
+
+/// How many columns of a terminal a text has.
+pub(crate) fn width(text: &str) -> usize {
+    ratatui::text::Span::raw(text).width()
 }
 
 /// Whether somebody sits at a terminal who can read a question and answer it.

@@ -1,21 +1,32 @@
 //! Words for people: errors and losses as they come, a summary at the end.
-use dmover_engine::{Control, JobReport, JobState, StopReason};
+use dmover_engine::{Control, ErrorList, JobReport, JobState, StopReason};
 use dmover_model::{
     Bottleneck, Difference, EntryError, ErrorClass, Event, ExitCode, Item, Limit, LossKind, Note,
     Operation, PathBytes, units,
 };
 use dmover_observe::{Counter, Monitor};
+use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::progress::Progress;
 use super::{Sizes, counted, grouped};
 use crate::args::{ItemArgs, OutputArgs};
+use crate::cmd::on_job;
 use crate::quote::quoted;
+
+/// So many errors of a class are shown, and so many losses of a kind, unless all are wanted.
+const SHOWN: u64 = 20;
 
 /// Prints events as text.
 pub(crate) struct TextPrinter {
     itemize: bool,
+    /// Entries are named as they are done.
+    names: bool,
+    dry_run: AtomicBool,
+    /// Errors by class and losses by kind so far.
+    told: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     template: Option<String>,
     stats: bool,
     verbose: u8,
@@ -28,18 +39,21 @@ pub(crate) struct TextPrinter {
 impl Monitor for TextPrinter {
     fn event(&self, event: &Event) {
         match event {
-            Event::Start { targets, .. } if self.verbose > 0 => {
-                for target in targets {
+            Event::Start { targets, dry_run, .. } => {
+                self.dry_run.store(*dry_run, Ordering::Relaxed);
+                for target in targets.iter().filter(|_| self.verbose > 0) {
                     self.say(&format!("dmover: copying to {}", quoted(&target.0)));
                 }
             }
             Event::Item(item) => self.item(item),
             // A stop leaves many; they are counted in the summary.
             Event::Error(error) if error.class == ErrorClass::Cancelled && self.verbose == 0 => {}
-            Event::Error(error) if self.quiet < 2 => self.say(&error_line(error)),
+            Event::Error(error) if self.quiet < 2 && self.shows(error.class.word(), "errors") => {
+                self.say(&error_line(error));
+            }
             Event::Loss { path, kind, detail, allowed } => {
                 let shown = if *allowed { self.verbose > 0 } else { self.quiet < 2 };
-                if shown {
+                if shown && self.shows(kind.word(), "losses") {
                     self.say(&loss_line(path, *kind, detail));
                 }
             }
@@ -67,7 +81,7 @@ impl Monitor for TextPrinter {
     }
 
     fn wants_items(&self) -> bool {
-        self.itemize || self.template.is_some() || self.stats
+        self.itemize || self.template.is_some() || self.stats || self.names
     }
 }
 
@@ -81,6 +95,9 @@ impl TextPrinter {
     ) -> Self {
         Self {
             itemize: items.is_some_and(|items| items.itemize),
+            names: items.is_some() && args.verbose > 0 && args.quiet == 0,
+            dry_run: AtomicBool::new(false),
+            told: Mutex::default(),
             template: items.and_then(|items| items.format.clone()),
             stats: items.is_some_and(|items| items.print_stats),
             verbose: args.verbose,
@@ -95,6 +112,32 @@ impl TextPrinter {
         self.progress.say(text);
     }
 
+    /// Whether one more of a kind is shown. A list that nobody can read is cut, which is said once.
+    fn shows(&self, kind: &'static str, what: &'static str) -> bool {
+        if self.verbose > 0 {
+            return true;
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = told.entry((kind, what)).or_default();
+        *count += 1;
+        let count = *count;
+        drop(told);
+        if count == SHOWN + 1 {
+            self.say(&format!("dmover: further {kind} {what} are not shown (-v shows all)"));
+        }
+        count <= SHOWN
+    }
+
+    /// Names an entry with which something was done.
+    fn name(&self, item: &Item) {
+        use dmover_model::Action::{Excluded, Skipped};
+        if !self.names || matches!(item.action, Excluded | Skipped) {
+            return;
+        }
+        let dry = if self.dry_run.load(Ordering::Relaxed) { "dry run: " } else { "" };
+        self.say(&format!("dmover: {dry}{} {}", action_word(item.action), shown(&item.target)));
+    }
+
     fn item(&self, item: &Item) {
         if self.stats && item.kind == dmover_model::EntryKind::File && item.bytes > 0 {
             let seconds = item.elapsed_us as f64 / 1e6;
@@ -103,7 +146,7 @@ impl TextPrinter {
             self.say(&format!("{}: {size} in {seconds:.3} s ({rate}/s)", shown(&item.target)));
         }
         if !self.itemize && self.template.is_none() {
-            return;
+            return self.name(item);
         }
         // As rsync: what a rule leaves out is not listed, and what is equal only on demand; JSON has
         // all of it.
@@ -219,7 +262,8 @@ fn note_words(note: Note) -> &'static str {
     }
 }
 
-fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String> {
+/// What became of a job, in words.
+pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String> {
     let get = |counter| report.counters.get(counter);
     let seconds = report.elapsed.as_secs_f64().max(0.001);
     let bytes = get(Counter::BytesCopied) + get(Counter::BytesShared);
@@ -344,6 +388,7 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
         let (word, count) = (class.word(), grouped(*count));
         lines.push(format!("  {word:<11} {count}: {remark}{}", class.advice()));
     }
+    lines.extend(list_line(report));
     for (kind, count) in &report.losses {
         let times = counted(*count, "time", "times");
         let word = kind.word();
@@ -372,6 +417,21 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
         lines.push(format!("  go on with  {}", resume_command(report.meant_as_name)));
     }
     lines
+}
+
+/// Where each error is listed.
+fn list_line(report: &JobReport) -> Option<String> {
+    let failed = report.errors.iter().filter(|(class, _)| **class != ErrorClass::Cancelled);
+    let most = failed.map(|(_, count)| *count).max()?;
+    let place = match &report.error_list {
+        ErrorList::In(state) => on_job("errors", &report.job.0, state),
+        ErrorList::Incomplete(why) => format!("incomplete: {why}"),
+        ErrorList::Nowhere if most > SHOWN => {
+            "not kept; --errors-to FILE keeps it, -v shows all".into()
+        }
+        ErrorList::Nowhere => return None,
+    };
+    Some(format!("  full list: {place}"))
 }
 
 /// The command that was typed: running it again goes on. The very same one goes to the same place where

@@ -20,7 +20,7 @@ use crate::mounts::MountTable;
 use crate::report::JobReport;
 use crate::root::{Placement, Resolved, Root};
 use crate::snapshot::Sharing;
-use crate::state::StateDirectory;
+use crate::state::{ErrorList, StateDirectory};
 use crate::sync::{Asks, Guard, Trash, WithheldReason, doubt, refuse_unmeant};
 
 pub(super) fn header(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -> Header {
@@ -70,6 +70,15 @@ fn losses_still_there(
         return BTreeMap::new();
     }
     state.losses(&report.job, destination)
+}
+
+/// Where the errors of a run are listed.
+pub(super) fn error_list(job: &Job, engine: &Engine) -> ErrorList {
+    match (&engine.failures, &job.state) {
+        (Some(failures), _) => failures.list(),
+        (None, Some(state)) if engine.keeps_journal => ErrorList::In(state.path().to_owned()),
+        (None, _) => ErrorList::Nowhere,
+    }
 }
 
 /// Has a report tell what earlier runs lost, and the next run know of all.

@@ -1,15 +1,16 @@
 //! Reading a journal from outside, while its job may be at work.
-use dmover_model::{JobSpec, PathBytes, Selection};
+use dmover_model::{EntryError, JobSpec, PathBytes, Selection};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-use super::same_work;
+use super::{now_ms, same_work};
 
-/// A failed entry, as a journal has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A failed entry, as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedError {
-    /// The pass in which it failed.
-    pub pass: i64,
+    /// The pass in which it failed, of a job that counts them.
+    pub pass: Option<i64>,
     /// When, in milliseconds since 1970.
     pub time_ms: i64,
     /// Source or destination.
@@ -26,6 +27,26 @@ pub struct RecordedError {
     pub detail: String,
     /// Attempts made.
     pub attempt: u32,
+}
+
+impl RecordedError {
+    /// An entry that has failed now.
+    pub fn now(error: &EntryError) -> Self {
+        let word = |value: serde_json::Result<serde_json::Value>| {
+            value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+        };
+        Self {
+            pass: None,
+            time_ms: now_ms(),
+            side: word(serde_json::to_value(error.side)),
+            operation: word(serde_json::to_value(error.operation)),
+            path: error.path.clone(),
+            class: error.class.word().to_owned(),
+            errno: error.errno,
+            detail: error.detail.clone(),
+            attempt: error.attempt,
+        }
+    }
 }
 
 /// A pass, as a journal has it.
@@ -139,28 +160,50 @@ impl JournalReader {
         Ok((same_work(&spec) == text).then_some(spec.selection))
     }
 
-    /// The errors of the last pass, in their order; of a watch, those of the last look at everything and of what followed. One
-    /// over what had failed that did not come to its end adds to what had.
+    /// The errors of the last pass, see `each_error`.
     ///
     /// # Errors
     /// Why it cannot be read, in words.
     pub fn errors(&self) -> Result<Vec<RecordedError>, String> {
+        let mut errors = Vec::new();
+        self.each_error(&mut |error| {
+            errors.push(error);
+            true
+        })?;
+        Ok(errors)
+    }
+
+    /// Gives the errors of the last pass to `each`, in their order, until that answers false. Of a watch, those of the last look
+    /// at everything and of what followed. One over what had failed that did not come to its end adds to what had.
+    ///
+    /// # Errors
+    /// Why it cannot be read, in words.
+    pub fn each_error(&self, each: &mut dyn FnMut(RecordedError) -> bool) -> Result<(), String> {
         let sql = "SELECT pass, time_ms, side, operation, path, class, errno, detail, attempt FROM error \
                    WHERE pass >= coalesce((SELECT max(number) FROM pass \
                    WHERE kind = 'whole' OR (kind = 'listed' AND state = 'finished')), 0) ORDER BY id";
-        self.all(sql, |row| {
-            Ok(RecordedError {
-                pass: row.get(0)?,
-                time_ms: row.get(1)?,
-                side: row.get(2)?,
-                operation: row.get(3)?,
-                path: PathBytes(row.get(4)?),
-                class: row.get(5)?,
-                errno: row.get(6)?,
-                detail: row.get(7)?,
-                attempt: row.get(8)?,
-            })
-        })
+        let mut read = || -> rusqlite::Result<()> {
+            let mut statement = self.0.prepare(sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let error = RecordedError {
+                    pass: row.get(0)?,
+                    time_ms: row.get(1)?,
+                    side: row.get(2)?,
+                    operation: row.get(3)?,
+                    path: PathBytes(row.get(4)?),
+                    class: row.get(5)?,
+                    errno: row.get(6)?,
+                    detail: row.get(7)?,
+                    attempt: row.get(8)?,
+                };
+                if !each(error) {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        read().map_err(|error| format!("cannot read the journal: {error}"))
     }
 
     fn all<T>(

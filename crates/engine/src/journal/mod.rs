@@ -729,22 +729,12 @@ fn insert_error(
     pass: i64,
     error: &EntryError,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let word = |value: serde_json::Result<serde_json::Value>| {
-        value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
-    };
+    let RecordedError { time_ms, side, operation, path, class, errno, detail, attempt, .. } =
+        RecordedError::now(error);
     let sql = "INSERT INTO error (pass, time_ms, side, operation, path, class, errno, detail, attempt) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    database.prepare_cached(sql)?.execute(params![
-        pass,
-        now_ms(),
-        word(serde_json::to_value(error.side)),
-        word(serde_json::to_value(error.operation)),
-        error.path.0,
-        error.class.word(),
-        error.errno,
-        error.detail,
-        error.attempt,
-    ])?;
+    let row = params![pass, time_ms, side, operation, path.0, class, errno, detail, attempt];
+    database.prepare_cached(sql)?.execute(row)?;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
 use super::{JobLock, StateDirectory, is_held};
+use crate::journal::now_ms;
 use crate::report::JobReport;
 
 /// A job as it was asked for.
@@ -26,6 +27,9 @@ pub struct JobFile {
     pub sources: Vec<PathBytes>,
     /// See `sources`.
     pub destination: PathBytes,
+    /// The file with the messages of its last run, if they went to one.
+    #[serde(default)]
+    pub output: Option<PathBytes>,
     /// When the command was given first, in milliseconds since 1970.
     pub created_ms: i64,
 }
@@ -52,6 +56,17 @@ pub enum JobPhase {
 }
 
 impl JobPhase {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Self; 7] = [
+        Self::Running,
+        Self::Watching,
+        Self::Paused,
+        Self::Stopped,
+        Self::Finished,
+        Self::Cancelled,
+        Self::Died,
+    ];
+
     /// Whether there is a process that will say more.
     pub fn has_process(self) -> bool {
         matches!(self, Self::Running | Self::Paused | Self::Watching)
@@ -153,7 +168,9 @@ impl StateDirectory {
         if let Some((reason, code)) = end {
             (status.reason, status.exit_code) = (Some(reason), Some(code));
         }
-        if let Err(error) = self.put_status(job, &JobStatus { phase, ..status }) {
+        if let Err(error) =
+            self.put_status(job, &JobStatus { phase, updated_ms: now_ms(), ..status })
+        {
             tracing::warn!(%error, "cannot write the status of the job");
         }
     }
@@ -162,7 +179,8 @@ impl StateDirectory {
     pub fn tell_end(&self, report: &JobReport, code: u8) {
         let (phase, reason) = report.ending();
         let Some(status) = self.get::<JobStatus>(&report.job.0, STATUS) else { return };
-        let status = JobStatus { phase, reason, exit_code: Some(code), ..status };
+        let (exit_code, updated_ms) = (Some(code), now_ms());
+        let status = JobStatus { phase, reason, exit_code, updated_ms, ..status };
         if let Err(error) = self.put_status(&report.job, &status) {
             tracing::warn!(%error, "cannot write the status of the job");
         }

@@ -1,0 +1,135 @@
+//! `dmover cleanup`.
+use dmover_engine::{Fatal, JobPhase};
+use dmover_model::{ExitCode as Code, JobId};
+use dmover_queue::placement::{remove_broker, unused_brokers};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use super::shown::{places, verb};
+use super::{Known, Refused, all, directory, find, refuse};
+use crate::args::CleanupArgs;
+use crate::cmd::run::exit;
+use crate::print::{failure, line, say};
+use crate::quote::quoted;
+
+/// Forgets jobs, with what they have left at their destination.
+pub(crate) fn cleanup(args: &CleanupArgs) -> ExitCode {
+    let place = args.place.state_dir.as_ref();
+    let known: Result<Vec<Known>, Refused> = match args.older_than {
+        Some(ms) => old(place, ms),
+        None if args.all => every(place),
+        None => args.jobs.iter().map(|named| find(named, place)).collect(),
+    };
+    let known = match known {
+        Ok(known) => known,
+        Err(refused) => return refuse(refused),
+    };
+    if known.is_empty() && args.older_than.is_some() {
+        say("dmover: no finished job ended longer ago");
+    }
+    let mut code = Code::Done;
+    for known in &known {
+        code = code.merge(clean_one(known, args));
+    }
+    if args.all
+        && let Ok(state) = directory(place)
+    {
+        code = code.merge(clean_brokers(state.path(), args.dry_run));
+    }
+    exit(code)
+}
+
+fn every(place: Option<&OsString>) -> Result<Vec<Known>, Refused> {
+    let state = directory(place)?;
+    let files = all(&state)?;
+    Ok(files.into_iter().map(|file| Known { state: state.clone(), file }).collect())
+}
+
+/// Those that ended longer ago.
+fn old(place: Option<&OsString>, ms: u64) -> Result<Vec<Known>, Refused> {
+    let mut known = every(place)?;
+    known.retain(|known| is_old(known, ms));
+    Ok(known)
+}
+
+/// Whether a job has come to an end after which nothing is resumed, longer ago than this.
+fn is_old(Known { state, file }: &Known, ms: u64) -> bool {
+    let Some(status) = state.status(&file.job) else { return false };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let age = now.as_millis() as i64 - status.updated_ms;
+    let has_ended = matches!(status.phase, JobPhase::Finished | JobPhase::Cancelled);
+    has_ended && u64::try_from(age).is_ok_and(|age| age > ms)
+}
+
+/// Removes what brokers that do not run have left: logs, data, and the secret that lets others in.
+fn clean_brokers(state: &std::path::Path, dry_run: bool) -> Code {
+    let mut code = Code::Done;
+    for path in unused_brokers(state) {
+        let shown = path.display();
+        if dry_run {
+            say(&format!("dmover: would remove the data and the secret of a broker: '{shown}'"));
+            continue;
+        }
+        match remove_broker(&path) {
+            Ok(()) => {
+                say(&format!("dmover: removed the data and the secret of a broker: '{shown}'"));
+            }
+            Err(error) => {
+                failure(&format!("cannot remove '{shown}': {error}"), "check permissions");
+                code = Code::Partial;
+            }
+        }
+    }
+    code
+}
+
+fn clean_one(known: &Known, args: &CleanupArgs) -> Code {
+    let Known { state, file } = known;
+    let shown = format!("{} ({} {})", file.job, verb(file), places(file));
+    // It must not begin while its leftovers are looked for. A dry run of what cannot be written to only looks.
+    let locked = state.lock(&JobId(file.job.clone()));
+    if matches!(locked, Err(Fatal::Locked { .. })) {
+        say(&format!("dmover: note: {shown} is at work and stays"));
+        return if args.jobs.is_empty() { Code::Done } else { Code::Temporary };
+    }
+    // It may have run once more since it was looked at.
+    if args.older_than.is_some_and(|ms| !is_old(known, ms)) {
+        return Code::Done;
+    }
+    let lock = match locked {
+        Ok(lock) => Some(lock),
+        Err(_) if args.dry_run => None,
+        Err(error) => {
+            failure(&format!("cannot forget {shown}: {error}"), &error.hint());
+            return Code::Partial;
+        }
+    };
+    let at = file.directory.to_path().join(file.destination.to_path());
+    let leftovers = dmover_engine::remove_leftovers(&file.job, &at, args.dry_run);
+    let mut code = Code::Done;
+    for left in leftovers {
+        match left {
+            Ok(path) => line(&quoted(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))),
+            Err(message) => {
+                failure(&message, "remove it by hand, or mend what is in the way");
+                code = Code::Partial;
+            }
+        }
+    }
+    if code != Code::Done {
+        return code;
+    }
+    if args.dry_run {
+        say(&format!("dmover: would forget {shown}"));
+        return code;
+    }
+    match lock.map_or(Ok(()), |lock| state.forget(&file.job, &lock)) {
+        Ok(()) => say(&format!("dmover: forgot {shown}")),
+        Err(error) => {
+            failure(&format!("cannot forget {shown}: {error}"), "check permissions");
+            code = Code::Partial;
+        }
+    }
+    code
+}

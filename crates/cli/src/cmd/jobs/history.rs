@@ -1,0 +1,69 @@
+//! `dmover history`.
+use dmover_engine::JournalReader;
+use dmover_model::{ExitCode as Code, units};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use super::shown::local_time;
+use super::{Known, Refused, UNREADABLE, find, refuse};
+use crate::args::HistoryArgs;
+use crate::cmd::run::exit;
+use crate::print::json::rfc3339;
+use crate::print::{grouped, line};
+
+fn journal(known: &Known) -> Result<JournalReader, Refused> {
+    let opened = JournalReader::open(&known.state.directory(&known.file.job));
+    let hint = "if the job is at work on another host, ask there";
+    opened.map_err(|message| (message, hint, Code::Temporary))?.ok_or_else(|| {
+        let message = format!("job {} keeps no journal: only 'sync' does", known.file.job);
+        (message, "its messages and --log-file say what failed", Code::Usage)
+    })
+}
+
+pub(crate) fn history(args: &HistoryArgs) -> ExitCode {
+    let listed = find(&args.job, args.place.state_dir.as_ref()).and_then(|known| {
+        let passes = journal(&known)?.passes();
+        let runs = known.state.is_running(&known.file.job);
+        passes.map(|passes| (passes, runs)).map_err(|message| (message, UNREADABLE, Code::Fatal))
+    });
+    let (passes, runs) = match listed {
+        Ok(listed) => listed,
+        Err(refused) => return refuse(refused),
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    for mut pass in passes {
+        if pass.state == "running" && !runs {
+            pass.state = "died".into();
+        }
+        let counters: Value = pass
+            .counters
+            .as_deref()
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        if args.json {
+            let value = json!({
+                "type": "pass", "schema": crate::print::json::SCHEMA, "pass": pass.number,
+                "begun": rfc3339(pass.begun_ms), "ended": pass.ended_ms.map(rfc3339),
+                "state": pass.state, "exit_code": pass.exit_code, "counters": counters,
+            });
+            line(&value.to_string());
+            continue;
+        }
+        let get = |name: &str| counters.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let ended = pass.ended_ms.unwrap_or(now.as_millis() as i64);
+        let took = units::format_duration((ended - pass.begun_ms).max(0) as u64 / 1000);
+        line(&format!(
+            "{:>4}  {}  {took:>8}  {:<9} {:>2}  {:>12} found {:>10} {:>10} deleted {:>6} errors",
+            pass.number,
+            local_time(pass.begun_ms),
+            pass.state,
+            pass.exit_code.map_or_else(|| "-".into(), |code| code.to_string()),
+            grouped(get("entries_found")),
+            units::format_iec(get("bytes_copied")),
+            grouped(get("entries_deleted")),
+            grouped(get("errors")),
+        ));
+    }
+    exit(Code::Done)
+}

@@ -1,0 +1,125 @@
+//! What of a job is shown by several verbs.
+use dmover_engine::{JobFile, JobPhase, JobStatus};
+use dmover_model::PathBytes;
+use serde_json::{Value, json};
+use signal_hook::low_level::signal_name;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use crate::print::json::{path_fields, rfc3339};
+use crate::print::{counted, grouped};
+use crate::quote::quoted;
+
+/// A path that was typed in a directory, wherever one reads it.
+pub(super) fn absolute(directory: &PathBytes, path: &PathBytes) -> PathBuf {
+    // Without '.', which the components leave out.
+    directory.to_path().join(path.to_path()).components().collect()
+}
+
+/// What a person calls it: a snapshot is a pass with a directory of its own.
+pub(super) fn verb(file: &JobFile) -> &str {
+    let typed = file.command.get(1).map(|word| &word.0[..]);
+    if typed == Some(b"snapshot") { "snapshot" } else { &file.verb }
+}
+
+fn at(file: &JobFile, path: &PathBytes) -> String {
+    quoted(absolute(&file.directory, path).as_os_str().as_bytes())
+}
+
+/// What is read.
+pub(super) fn sources(file: &JobFile) -> String {
+    match &file.sources[..] {
+        [] => "a list".into(),
+        [one] => at(file, one),
+        [first, rest @ ..] => format!("{} and {} more", at(file, first), rest.len()),
+    }
+}
+
+/// What is written or compared, if there is such a place.
+pub(super) fn destination(file: &JobFile) -> Option<String> {
+    Some(&file.destination).filter(|path| !path.0.is_empty()).map(|path| at(file, path))
+}
+
+/// What is read and what is written.
+pub(super) fn places(file: &JobFile) -> String {
+    match destination(file) {
+        None => sources(file),
+        Some(destination) => format!("{} -> {destination}", sources(file)),
+    }
+}
+
+/// How long ago something was.
+pub(super) fn ago(ms: i64) -> String {
+    let seconds = ms.max(0) / 1000;
+    let (number, unit) = match seconds {
+        0..60 => (seconds, "s"),
+        60..3600 => (seconds / 60, "min"),
+        3600..172_800 => (seconds / 3600, "h"),
+        _ => (seconds / 86_400, "days"),
+    };
+    format!("{number} {unit} ago")
+}
+
+/// How a job stands or has ended, in a few words.
+pub(super) fn outcome(status: &JobStatus) -> String {
+    let count = |name: &str| status.counters.get(name).copied().unwrap_or(0);
+    let word = status.phase.word();
+    let what = match (status.phase, status.exit_code) {
+        (JobPhase::Finished, Some(0)) => String::new(),
+        (JobPhase::Finished, _) if count("errors") > 0 => {
+            format!(", {} failed", grouped(count("errors")))
+        }
+        (JobPhase::Finished, _) if count("losses") > 0 => {
+            format!(", {} lost", counted(count("losses"), "attribute", "attributes"))
+        }
+        (JobPhase::Finished, _) if count("deletes_withheld") > 0 => ", deletes withheld".into(),
+        (JobPhase::Finished, Some(code)) => format!(", exit code {code}"),
+        (JobPhase::Stopped, Some(code @ 129..)) => {
+            let signal = signal_name(i32::from(code) - 128);
+            format!(" by {}", signal.map_or_else(|| format!("signal {}", code - 128), Into::into))
+        }
+        (JobPhase::Stopped, _) => match status.reason.as_deref() {
+            Some(reason) if reason.starts_with("by ") => format!(" {reason}"),
+            Some(reason) => format!(": {reason}"),
+            None => String::new(),
+        },
+        (JobPhase::Running | JobPhase::Paused, _) if count("errors") > 0 => {
+            format!(", {} failed so far", grouped(count("errors")))
+        }
+        _ => String::new(),
+    };
+    format!("{word}{what}")
+}
+
+pub(super) fn local_time(ms: i64) -> String {
+    let time = jiff::Timestamp::from_millisecond(ms).unwrap_or_default();
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+pub(super) fn as_json(file: &JobFile, status: Option<&JobStatus>) -> Value {
+    let path = |path: &PathBytes| Value::Object(path_fields(&path.to_path()).collect());
+    let mut value = json!({
+        "type": "job", "schema": crate::print::json::SCHEMA, "job": file.job, "verb": file.verb,
+        "label": file.label, "sources": file.sources.iter().map(path).collect::<Vec<_>>(),
+        "destination": path(&file.destination), "created": rfc3339(file.created_ms),
+    });
+    if let (Value::Object(fields), Some(status)) = (&mut value, status) {
+        fields.extend([
+            ("state".into(), status.phase.word().into()),
+            ("outcome".into(), outcome(status).into()),
+            ("reason".into(), status.reason.clone().into()),
+            ("exit_code".into(), status.exit_code.into()),
+            ("pid".into(), status.pid.into()),
+            ("host".into(), status.host.clone().into()),
+            ("begun".into(), rfc3339(status.begun_ms).into()),
+            ("updated".into(), rfc3339(status.updated_ms).into()),
+            ("resumed".into(), status.resumed.into()),
+            ("tasks_left".into(), status.tasks_left.into()),
+            ("limit".into(), status.limit.clone().into()),
+            ("errors_by_class".into(), json!(status.errors)),
+            ("counters".into(), json!(status.counters)),
+            ("movers".into(), json!(status.movers)),
+        ]);
+    }
+    value
+}

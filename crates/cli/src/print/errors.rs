@@ -1,0 +1,106 @@
+//! Lists of errors: as a job has them, and as they happen (`--errors-to`).
+use dmover_engine::RecordedError;
+use dmover_model::{ErrorClass, Event};
+use dmover_observe::Monitor;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::json::{SCHEMA, path_fields, rfc3339};
+use crate::args::OutputArgs;
+use crate::quote::quoted;
+
+/// An error as a line of JSON, without its end.
+pub(crate) fn as_json(error: &RecordedError) -> String {
+    let mut value = json!({
+        "type": "error", "schema": SCHEMA, "pass": error.pass, "time": rfc3339(error.time_ms),
+        "side": error.side, "operation": error.operation, "class": error.class,
+        "errno": error.errno, "attempt": error.attempt, "message": words(error),
+    });
+    if let Value::Object(fields) = &mut value {
+        fields.extend(path_fields(&error.path.to_path()));
+    }
+    value.to_string()
+}
+
+/// An error as a line of text, without its end.
+pub(crate) fn as_text(error: &RecordedError) -> String {
+    let path = quoted(&error.path.0);
+    format!("{path}: {}: {} [{}]", error.operation, words(error), error.class)
+}
+
+fn words(error: &RecordedError) -> String {
+    match (error.errno, error.detail.as_str()) {
+        (0, detail) => detail.to_owned(),
+        (errno, "") => std::io::Error::from_raw_os_error(errno).to_string(),
+        (errno, detail) => format!("{}; {detail}", std::io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Where `--errors-to` has errors written to, if it was given.
+pub(crate) struct ErrorsTo(Option<ErrorFile>);
+
+struct ErrorFile {
+    file: File,
+    shown: String,
+    has_failed: bool,
+}
+
+impl ErrorsTo {
+    /// Makes the file, or empties it: before the umask is cleared.
+    ///
+    /// # Errors
+    /// Why it cannot be written, in words.
+    pub fn create(args: &OutputArgs) -> Result<Self, String> {
+        let Some(path) = &args.errors_to else { return Ok(Self(None)) };
+        let shown = quoted(path.as_bytes());
+        match File::create(path) {
+            Ok(file) => Ok(Self(Some(ErrorFile { file, shown, has_failed: false }))),
+            Err(error) => Err(format!("cannot write the list of errors {shown}: {error}")),
+        }
+    }
+
+    /// A monitor that writes each error before it tells `next` of it.
+    pub fn monitor(self, next: Arc<dyn Monitor>) -> Arc<dyn Monitor> {
+        match self.0 {
+            Some(file) => Arc::new(Listing { list: Mutex::new(file), next }),
+            None => next,
+        }
+    }
+}
+
+impl ErrorFile {
+    fn put(&mut self, error: &RecordedError) {
+        let written = self.file.write_all((as_json(error) + "\n").as_bytes());
+        if let Err(error) = written
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            let message = format!("cannot write the list of errors {}: {error}", self.shown);
+            super::failure(&message, "lines of the list are missing; the job continues");
+        }
+    }
+}
+
+struct Listing {
+    list: Mutex<ErrorFile>,
+    next: Arc<dyn Monitor>,
+}
+
+impl Monitor for Listing {
+    fn event(&self, event: &Event) {
+        // What was not attempted is no error of its entry.
+        if let Event::Error(error) = event
+            && error.class != ErrorClass::Cancelled
+        {
+            let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+            list.put(&RecordedError::now(error));
+        }
+        self.next.event(event);
+    }
+
+    fn wants_items(&self) -> bool {
+        self.next.wants_items()
+    }
+}
