@@ -30,8 +30,7 @@ use crate::queue::{Dispatch, Reported};
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::state::{
-    JobFile, JobLock, OpenFiles, Outliving, PartialFiles, Starts, StateDirectory, Written, job_id,
-    lock_destination,
+    DestinationLock, JobFile, JobLock, OpenFiles, Outliving, PartialFiles, Starts, StateDirectory, Written, job_id,
 };
 use crate::storage::Trust;
 use crate::sync::{Doubts, Guard, refuse_missing_destination};
@@ -81,6 +80,8 @@ pub struct Job {
     pub shown_in: Option<StateDirectory>,
     /// Held by whoever does more than a pass; otherwise each takes it itself.
     pub lock: Option<Arc<JobLock>>,
+    /// Locks of the places that it writes to, held for as long as this lives.
+    pub destination: DestinationLock,
     /// What follows.
     pub then: Then,
     /// The job that this is a part of, which is asked and tells how it stands.
@@ -174,11 +175,12 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let resolved = match (&job.list, RootsKind::of(job)) {
         (JobList::Pairs(_), _) => {
             let (roots, placement, meetings) = (Vec::new(), Placement::As, Meetings::default());
-            Resolved { roots, placement, meetings, targets: Vec::new() }
+            Resolved { roots, placement, meetings, sources: Vec::new(), targets: Vec::new() }
         }
         (_, kind) => kind.resolve(&resolver)?,
     };
     let placement = resolved.placement;
+    job.destination.take(job, &resolved)?;
     if let (Some(state), Some(lock)) = (locked, &lock) {
         state.claim(lock, job.spec.verb, &resolved.targets)?;
         state.note_volume(&id, &job.spec)?;
@@ -190,8 +192,6 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let last = last_pass(job, &id, record.as_ref())?;
     refuse_what_was_emptied(&job.spec, &resolved.roots, last.as_ref())?;
     let guard = guard(job, &id, (&resolved, &mounts), last.as_ref(), record.as_ref())?;
-    // Kept until the run has ended.
-    let carried = lock_destination(job, &resolved.roots)?;
     let mounted = Mounted::of(&resolved.roots);
     if let Some(record) = &mut record {
         record.begin(job, &resolved.roots, &mounts)?;
@@ -224,7 +224,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         tracing::warn!(
             "a system call hangs: the job stays locked until the kernel has ended this process"
         );
-        std::mem::forget((lock.clone(), carried));
+        std::mem::forget((lock.clone(), job.destination.clone()));
     }
     if !dry_run {
         mounted.tell_what_is_gone(&run.engine);
@@ -348,6 +348,7 @@ impl Run {
             spill_directory: &job.spill_directory,
             allowance,
             desk: None,
+            destination: job.destination.clone(),
             own_bytes_per_s: None,
             base: PathBuf::new(),
             bounds: Bounds::default(),

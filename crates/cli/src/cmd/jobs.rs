@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::ask::can_retry;
-use super::run::{exit, state_directory};
+use super::run::{NO_STATE_DIRECTORY, exit, state_directory};
 use crate::args::{ErrorsArgs, HistoryArgs, JobsArgs, StatusArgs, WaitArgs};
 use crate::print::json::path_fields;
 use crate::print::{counted, data, failure, grouped, line, of_found};
@@ -33,8 +33,7 @@ pub(super) fn refuse((message, hint, code): Refused) -> ExitCode {
 pub(super) fn directory(named: Option<&std::ffi::OsString>) -> Result<StateDirectory, Refused> {
     let found = state_directory(named).map(StateDirectory::new);
     found.ok_or_else(|| {
-        let words = "there is no state directory: neither $XDG_STATE_HOME nor $HOME is set";
-        (words.into(), "name one by --state-dir", Code::Usage)
+        (NO_STATE_DIRECTORY.into(), "name a directory by --state-dir", Code::Usage)
     })
 }
 

@@ -70,6 +70,7 @@ pub(super) fn run(
         state: None,
         shown_in: None,
         lock: None,
+        destination: dmover_engine::DestinationLock::default(),
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
         part_of: place.part_of.clone(),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::fleet::Around;
 use super::run::{
-    before_the_job, describe, end, exit, listen, spill_directory, tell_without_state, usable_state,
+    before_the_job, describe, end, exit, listen, spill_directory, state_of_job,
 };
 use super::{detach, fleet, read_back, verify};
 use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
@@ -90,10 +90,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return Err(exit(Code::Fatal));
     }
-    let state = usable_state(args.state, spec.policy.dry_run);
-    if state.is_none() && !spec.policy.dry_run {
-        tell_without_state(args.state, args.job.label.is_some());
-    }
+    let state = state_of_job(args.state, args.job.label.as_deref(), spec.policy.dry_run);
     let spill_directory = spill_directory(args.state, state.as_ref());
     let manifest = match (&args.proof.manifest, args.proof.verify) {
         (Some(path), _) => ManifestFile::create(path, umask).map(Some),
@@ -115,6 +112,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         state,
         shown_in: None,
         lock: None,
+        destination: dmover_engine::DestinationLock::default(),
         then: Then::Nothing,
         before: Duration::ZERO,
         part_of: None,
