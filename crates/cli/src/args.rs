@@ -237,18 +237,21 @@ pub struct SelectionArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Selection")]
 pub struct FilterArgs {
-    /// Take part even if a later rule excludes it; the first rule that matches wins
-    #[arg(long, value_name = "GLOB")]
+    /// Include what matches, even if a later rule excludes it; the first rule that matches wins
+    #[arg(long, value_name = "GLOB", allow_hyphen_values = true)]
     pub include: Vec<OsString>,
     /// Leave out what matches
     ///
     /// A leading slash anchors at SOURCE, a trailing one means directories.
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", allow_hyphen_values = true)]
     pub exclude: Vec<OsString>,
-    /// Read include rules from a file, one a line
+    /// Add a rule as rsync writes it: '- GLOB', '+ GLOB', 'merge FILE', or '!', which drops the rules before it
+    #[arg(long, value_name = "RULE", allow_hyphen_values = true)]
+    pub filter: Vec<OsString>,
+    /// Read include rules from a file, one a line; '- GLOB', '+ GLOB' and '!' mean what they mean in --filter
     #[arg(long, value_name = "FILE")]
     pub include_from: Vec<OsString>,
-    /// Read exclude rules from a file, one a line
+    /// Read exclude rules from a file, one a line; signs mean the same
     #[arg(long, value_name = "FILE")]
     pub exclude_from: Vec<OsString>,
     /// Skip smaller files
@@ -520,7 +523,7 @@ pub struct StateArgs {
     /// $XDG_STATE_HOME/dmover)
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<OsString>,
-    /// Keep no state: the job is neither remembered nor locked
+    /// Keep no state: the job is not remembered
     #[arg(long, conflicts_with = "state_dir")]
     pub no_state: bool,
     /// Where lists that exceed the memory go (default: the state directory)

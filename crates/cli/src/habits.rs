@@ -102,7 +102,14 @@ impl Translation<'_> {
                     continue;
                 }
                 Some(Fate::Refused(instead)) => return Err(self.refusal(&typed, instead)),
-                Some(Fate::Renamed(_)) | None => {}
+                Some(Fate::Renamed(to)) => {
+                    let rest = &letters[at + letter.len_utf8()..];
+                    let own = (!rest.is_empty()).then(|| OsString::from(rest));
+                    meant.push(to.into());
+                    meant.extend(own.or_else(|| self.left.pop_front()));
+                    break;
+                }
+                None => {}
             }
             kept.push(letter);
             let is_it = |arg: &&Arg| {
@@ -170,6 +177,8 @@ mod tests {
             ("dmover copy -rp a b", "dmover copy -r a b"),
             ("dmover copy --max-age 2d a b", "dmover copy --newer 2d a b"),
             ("dmover copy --max-age=2d a b", "dmover copy --newer=2d a b"),
+            ("dmover sync -af -_x a b", "dmover sync --filter -_x -a a b"),
+            ("dmover sync -f-_x a b", "dmover sync --filter -_x a b"),
         ] {
             assert_eq!(translated(typed), meant);
         }

@@ -160,8 +160,9 @@ fn called() -> clap::Command {
 fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
     let selects = verb.get_arguments().any(|arg| arg.get_long() == Some("exclude"));
     Some(match option {
-        "-f" | "--filter" if selects => {
-            "give rules by --include and --exclude, or by files of patterns (--include-from, --exclude-from)"
+        "-f" if selects => "it is --filter here",
+        "-F" if selects => {
+            "rule files in each directory are not supported; name one by --filter='merge FILE'"
         }
         "-m" | "--prune-empty-dirs" if selects => {
             "dmover has none; leave out directories by --exclude 'NAME/'"

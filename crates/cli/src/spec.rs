@@ -2,10 +2,10 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
-    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DigestPolicy, FilterRule,
-    FollowLinks, HashType, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite,
-    PathBytes, RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, VerifyLevel, VerifyPolicy,
-    When, units,
+    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DigestPolicy, FollowLinks,
+    HashType, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite, PathBytes,
+    RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, VerifyLevel, VerifyPolicy, When,
+    units,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -15,10 +15,10 @@ use crate::args::{
     OverwriteArg, ProofArgs, ReadBackArg, ReplaceArgs, SelectionArgs, SumArgs, VerifyArgs, WhenArg,
     WritingArgs,
 };
-use crate::print::say;
 
 mod braces;
 mod passes;
+mod rules;
 pub(crate) use passes::{removal_spec, snapshot_paths, snapshot_spec, sync_spec};
 
 /// Arguments that do not make a job.
@@ -310,7 +310,7 @@ pub(crate) fn filter(args: &FilterArgs, matches: &ArgMatches) -> Result<Selectio
     }
     Ok(Selection {
         list: None,
-        rules: rules(args, matches)?,
+        rules: rules::rules(args, matches)?,
         min_size_bytes: args.min_size,
         max_size_bytes: args.max_size,
         newer_than,
@@ -320,54 +320,6 @@ pub(crate) fn filter(args: &FilterArgs, matches: &ArgMatches) -> Result<Selectio
         one_file_system: args.one_file_system,
         follow: if args.dereference { FollowLinks::Always } else { FollowLinks::Never },
     })
-}
-
-/// All rules in the order in which they were typed, since the first match wins.
-fn rules(args: &FilterArgs, matches: &ArgMatches) -> Result<Vec<FilterRule>, Unusable> {
-    let mut ordered: Vec<(usize, Vec<FilterRule>)> = Vec::new();
-    let indices = |id: &str| matches.indices_of(id).into_iter().flatten().collect::<Vec<_>>();
-    for (id, include, patterns) in
-        [("include", true, &args.include), ("exclude", false, &args.exclude)]
-    {
-        for (at, pattern) in indices(id).into_iter().zip(patterns) {
-            let pattern = PathBytes::from(pattern.as_os_str());
-            ordered.push((at, vec![FilterRule { include, pattern }]));
-        }
-    }
-    for (id, include, files) in
-        [("include_from", true, &args.include_from), ("exclude_from", false, &args.exclude_from)]
-    {
-        for (at, file) in indices(id).into_iter().zip(files) {
-            ordered.push((at, rules_of_file(file, include)?));
-        }
-    }
-    ordered.sort_by_key(|(at, _)| *at);
-    let rules: Vec<FilterRule> = ordered.into_iter().flat_map(|(_, rules)| rules).collect();
-    if let Some(note) = braces::note(&rules) {
-        say(&note);
-    }
-    Ok(rules)
-}
-
-fn rules_of_file(file: &OsString, include: bool) -> Result<Vec<FilterRule>, Unusable> {
-    let text = std::fs::read(file).map_err(|e| {
-        let shown = file.to_string_lossy();
-        unusable(format!("cannot read the rules in '{shown}': {e}"), "check the file")
-    })?;
-    // As rsync(1) reads them: blanks belong to a pattern, and either end of a line ends one.
-    let lines = text.split(|byte| matches!(byte, b'\n' | b'\r'));
-    let patterns = lines.filter(|line| !matches!(line.first(), None | Some(b'#' | b';')));
-    let patterns: Vec<&[u8]> = patterns.collect();
-    let is_signed = |line: &&&[u8]| line.starts_with(b"+ ") || line.starts_with(b"- ");
-    if let Some(line) = patterns.iter().find(is_signed) {
-        let (shown, line) = (file.to_string_lossy(), String::from_utf8_lossy(line));
-        return Err(unusable(
-            format!("'{shown}' has the rule '{line}', and signs are not understood"),
-            "put patterns to include and to exclude into a file each (--include-from, --exclude-from)",
-        ));
-    }
-    let rule = |line: &[u8]| FilterRule { include, pattern: PathBytes(line.to_vec()) };
-    Ok(patterns.into_iter().map(rule).collect())
 }
 
 /// An instant: RFC 3339, a date, or a duration ago.

@@ -27,7 +27,7 @@ use crate::root::{Meetings, Root};
 use crate::roots::RootTable;
 use crate::settable::unprivileged;
 use crate::snapshot::Sharing;
-use crate::state::{Failures, OpenFiles};
+use crate::state::{DestinationLock, Failures, OpenFiles};
 use crate::storage::Trust;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::unflushed::Unflushed;
@@ -89,6 +89,8 @@ pub(crate) struct Parts<'a> {
     /// Files that may be open beside the roots.
     pub open_files_max: u64,
     pub desk: Option<Arc<dyn Desk>>,
+    /// Locks of the places that are written to, where the coordinator is.
+    pub destination: DestinationLock,
     /// What this process may move in a second, whatever the job.
     pub own_bytes_per_s: Option<u64>,
     /// Where relative paths begin; empty: where the process is.
@@ -172,6 +174,7 @@ impl Engine {
             base: parts.base,
             bounds: parts.bounds,
             desk: parts.desk,
+            destination: parts.destination,
             forbidden: RwLock::default(),
             forbidden_births: RwLock::default(),
         })

@@ -30,7 +30,7 @@ use crate::mounts::MountTable;
 use crate::root::Meetings;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
-use crate::state::{Failures, OpenFiles};
+use crate::state::{DestinationLock, Failures, OpenFiles};
 use crate::storage::Trust;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::told::Said;
@@ -190,6 +190,8 @@ pub struct Engine {
     pub(crate) base: PathBuf,
     /// What this process does for others, and where.
     pub(crate) bounds: Bounds,
+    /// Locks of the places that are written to, where the coordinator is.
+    pub(crate) destination: DestinationLock,
     /// The way to the coordinator, if it is elsewhere.
     pub(crate) desk: Option<Arc<dyn Desk>>,
     /// Identities of the destination roots, never to be entered as a source.

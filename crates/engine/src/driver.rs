@@ -31,8 +31,8 @@ use crate::queue::{Dispatch, Reported};
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::state::{
-    ErrorList, Failures, JobFile, JobLock, OpenFiles, Outliving, PartialFiles, Starts,
-    StateDirectory, Written, job_id, lock_destination,
+    DestinationLock, ErrorList, Failures, JobFile, JobLock, OpenFiles, Outliving, PartialFiles,
+    Starts, StateDirectory, Written, job_id,
 };
 use crate::storage::Trust;
 use crate::sync::{Doubts, Guard, refuse_missing_destination};
@@ -87,6 +87,8 @@ pub struct Job {
     pub shown_in: Option<StateDirectory>,
     /// Held by whoever does more than a pass; otherwise each takes it itself.
     pub lock: Option<Arc<JobLock>>,
+    /// Locks of the places that it writes to, held for as long as this lives.
+    pub destination: DestinationLock,
     /// What follows.
     pub then: Then,
     /// The job that this is a part of, which is asked and tells how it stands.
@@ -183,11 +185,12 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let resolved = match (&job.list, RootsKind::of(job)) {
         (JobList::Pairs(_), _) => {
             let (roots, placement, meetings) = (Vec::new(), Placement::As, Meetings::default());
-            Resolved { roots, placement, meetings, targets: Vec::new() }
+            Resolved { roots, placement, meetings, sources: Vec::new(), targets: Vec::new() }
         }
         (_, kind) => kind.resolve(&resolver)?,
     };
     let placement = resolved.placement;
+    job.destination.take(job, &resolved)?;
     if let (Some(state), Some(lock)) = (locked, &lock) {
         state.claim(lock, job.spec.verb, &resolved.targets)?;
         state.note_volume(&id, &job.spec)?;
@@ -199,8 +202,6 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let last = last_pass(job, &id, record.as_ref())?;
     refuse_what_was_emptied(&job.spec, &resolved.roots, last.as_ref())?;
     let guard = guard(job, &id, (&resolved, &mounts), last.as_ref(), record.as_ref())?;
-    // Kept until the run has ended.
-    let carried = lock_destination(job, &resolved.roots)?;
     let mounted = Mounted::of(&resolved.roots);
     if let Some(record) = &mut record {
         record.begin(job, &resolved.roots, &mounts)?;
@@ -234,7 +235,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         tracing::warn!(
             "a system call hangs; the job stays locked until the kernel ends this process"
         );
-        std::mem::forget((lock.clone(), carried));
+        std::mem::forget((lock.clone(), job.destination.clone()));
     }
     if !dry_run {
         mounted.tell_what_is_gone(&run.engine);
@@ -363,6 +364,7 @@ impl Run {
             spill_directory: &job.spill_directory,
             allowance,
             desk: None,
+            destination: job.destination.clone(),
             own_bytes_per_s: None,
             base: PathBuf::new(),
             bounds: Bounds::default(),

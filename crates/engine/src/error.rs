@@ -28,6 +28,12 @@ pub enum Fatal {
         /// The lock file.
         lock: PathBuf,
     },
+    /// Another job writes to the same place.
+    #[error("{message}")]
+    Occupied {
+        /// Where, and which process that is.
+        message: String,
+    },
     /// The ledger cannot be written or read.
     #[error("cannot use {}: {reason}", path.display())]
     Ledger {
@@ -81,9 +87,10 @@ impl Fatal {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused { .. } | Self::Unmeant { .. } => ExitCode::Usage,
-            Self::Locked { .. } | Self::Fenced { .. } | Self::Unavailable { .. } => {
-                ExitCode::Temporary
-            }
+            Self::Locked { .. }
+            | Self::Occupied { .. }
+            | Self::Fenced { .. }
+            | Self::Unavailable { .. } => ExitCode::Temporary,
             Self::Ledger { .. } | Self::Thread(_) | Self::Manifest(_) | Self::Watch { .. } => {
                 ExitCode::Fatal
             }
@@ -97,6 +104,9 @@ impl Fatal {
             | Self::Unmeant { hint, .. }
             | Self::Watch { hint, .. }
             | Self::Unavailable { hint, .. } => hint.clone(),
+            Self::Occupied { .. } => {
+                "wait for the other job to end, or stop it; then run the same command again".into()
+            }
             Self::Locked { .. } | Self::Fenced { .. } => {
                 "wait for the other run to end, or stop it first".into()
             }

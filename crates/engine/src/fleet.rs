@@ -25,7 +25,7 @@ use crate::mounts::{MountTable, UNSEEN, names_of};
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
 use crate::root::{Placement, Resolved, Resolver, Root, RootSide};
-use crate::state::on_storage;
+use crate::state::{DestinationLock, on_storage};
 use crate::sync::{Doubtful, Guard, Trash};
 
 /// Both sides look at a root one after the other, and somebody may make it in between: they look so often, so far apart.
@@ -395,6 +395,7 @@ impl Joining {
             spill_directory: &place.spill_directory,
             allowance,
             desk: Some(place.desk),
+            destination: DestinationLock::default(),
             own_bytes_per_s: place.bytes_per_s,
             base: base.clone(),
             bounds: place.bounds,

@@ -224,6 +224,8 @@ pub(crate) struct Resolved {
     pub placement: Placement,
     /// Places in one root's target that are another one's.
     pub meetings: Meetings,
+    /// What is read, as paths without links.
+    pub sources: Vec<PathBuf>,
     /// What is written, as paths without links.
     pub targets: Vec<PathBuf>,
 }
@@ -232,6 +234,12 @@ pub(crate) struct Resolved {
 pub(crate) type Meetings = HashMap<(RootId, TreePath), RootId>;
 
 impl Resolved {
+    /// Roots that nothing is known of but what they are.
+    fn plain(roots: Vec<Root>) -> Self {
+        let (placement, meetings) = (Placement::As, Meetings::default());
+        Self { roots, placement, meetings, sources: Vec::new(), targets: Vec::new() }
+    }
+
     /// Descriptors that are held as long as the job runs.
     pub fn descriptors(&self) -> u64 {
         let sides = self
@@ -323,8 +331,8 @@ impl Resolver<'_> {
             Some(((RootId(upper as u32), at), RootId(lower as u32)))
         };
         let meetings = below.into_iter().filter_map(meet).collect();
-        let targets = all.into_iter().map(|ends| ends.target).collect();
-        Ok(Resolved { roots, placement, meetings, targets })
+        let (sources, targets) = all.into_iter().map(|ends| (ends.source, ends.target)).unzip();
+        Ok(Resolved { roots, placement, meetings, sources, targets })
     }
 
     /// The tree that a manifest is of, and the one that repairs come from.
@@ -334,16 +342,14 @@ impl Resolver<'_> {
         for source in &self.spec.sources {
             roots.push(self.root(source, destination, Placement::As)?.root);
         }
-        let (meetings, targets) = (Meetings::default(), Vec::new());
-        Ok(Resolved { roots, placement: Placement::As, meetings, targets })
+        Ok(Resolved::plain(roots))
     }
 
     /// Directories of which nothing is written anywhere.
     pub fn resolve_sources(&self) -> Result<Resolved, Fatal> {
         let sources = self.spec.sources.iter();
         let roots = sources.map(|source| self.directory(source)).collect::<Result<_, Fatal>>()?;
-        let (meetings, targets) = (Meetings::default(), Vec::new());
-        Ok(Resolved { roots, placement: Placement::As, meetings, targets })
+        Ok(Resolved::plain(roots))
     }
 
     fn directory(&self, source: &PathBytes) -> Result<Root, Fatal> {

@@ -180,7 +180,11 @@ impl Mover<'_> {
             self.refuse_link_as_root(parent, name, &shown)?;
             let inherits_acl = crate::level::handed_down(parent);
             let place = Place { parent, inherits_acl, name: name.as_bytes() };
-            return self.make_target(place, source, &shown);
+            let target = self.make_target(place, source, &shown)?;
+            if let Some(target) = target.as_ref().filter(|target| target.made) {
+                self.engine.destination.extend(&target.fd);
+            }
+            return Ok(target);
         }
         let fd = path::open_directory_at(parent, b".")
             .map_err(|e| entry_error(Side::Destination, Operation::Open, shown(), e))?;

@@ -297,6 +297,7 @@ impl Engine {
             | Event::Limit(_)
             | Event::Withheld { .. }
             | Event::Movers { .. }
+            | Event::Unlocked { .. }
             | Event::Paused { .. } => return,
         };
         self.tell(|| said);

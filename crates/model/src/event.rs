@@ -140,6 +140,13 @@ pub enum Event {
         /// In words.
         words: String,
     },
+    /// A place that the job writes to cannot be locked, so that another job may write there as well.
+    Unlocked {
+        /// The place.
+        path: PathBytes,
+        /// Why.
+        reason: String,
+    },
     /// The job stops taking new work.
     Paused {
         /// In words.

@@ -169,6 +169,11 @@ pub fn wait_for_lock(file: impl AsFd) -> Result<()> {
     retry(|| rustix::fs::flock(file.as_fd(), FlockOperation::LockExclusive))
 }
 
+/// Gives an advisory lock back.
+pub fn unlock(file: impl AsFd) -> Result<()> {
+    retry(|| rustix::fs::flock(file.as_fd(), FlockOperation::Unlock))
+}
+
 /// Takes a shared advisory lock without waiting; `false` if somebody holds an exclusive one.
 pub fn try_lock_shared(file: impl AsFd) -> Result<bool> {
     match retry(|| rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockShared)) {

@@ -13,6 +13,7 @@ pub mod extents;
 pub mod fanotify;
 pub mod file;
 pub mod flags;
+pub mod lock;
 pub mod md5;
 pub mod mount;
 pub mod network;

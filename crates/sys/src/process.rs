@@ -234,6 +234,13 @@ pub fn has_open(pid: u32, file: &std::path::Path) -> bool {
     open.map(|entry| identity(&entry.path())).any(|found| found == Some(wanted))
 }
 
+/// The words of a process's command, with blanks between them (proc(5), `cmdline`); `None` where it is hidden, or gone.
+pub fn command(pid: u32) -> Option<Vec<u8>> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = words.strip_suffix(b"\0").unwrap_or(&words);
+    Some(words.iter().map(|byte| if *byte == 0 { b' ' } else { *byte }).collect())
+}
+
 /// Sends a signal to a process (kill(2)). One that is gone needs none.
 pub fn signal(pid: u32, signal: i32) {
     let process = rustix::process::Pid::from_raw(pid as i32);

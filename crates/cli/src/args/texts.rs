@@ -20,7 +20,7 @@ macro_rules! exit_codes {
 
 macro_rules! patterns {
     () => {
-        "Patterns (--include, --exclude, and files of them; lines that start with # or ; are comments):
+        "Patterns (--include, --exclude, --filter, and files; lines that start with # or ; are comments):
   Rules are tried in the order in which they are given; the first that matches decides, and what
   none matches takes part. A directory that is left out is not entered, so nothing below it can be
   included again.

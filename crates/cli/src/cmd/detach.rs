@@ -43,8 +43,13 @@ pub(super) fn go_on(
         failure(message, hint);
         Some(exit(Code::Usage))
     };
-    let Some(state) = usable_state(state, false) else {
-        return refuse("--detach needs a state directory", "name one by --state-dir");
+    let state = match usable_state(state, false) {
+        Ok(Some(state)) => state,
+        Ok(None) => return refuse("--detach needs a state directory", "leave out --no-state"),
+        Err(why) => {
+            let message = format!("--detach needs a state directory: {why}");
+            return refuse(&message, "name a directory by --state-dir");
+        }
     };
     if spec.selection.list.is_some() {
         let hint = "leave out one of the two, or use the shell's '&'";

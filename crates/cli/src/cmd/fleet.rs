@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::run::{Log, exit, open_log, state_directory};
+use super::run::{Log, NO_STATE_DIRECTORY, exit, open_log, state_directory};
 use crate::args::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
 use crate::config::environment;
 use crate::endpoint;
@@ -101,7 +101,7 @@ pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
         (Some(named), _) => PathBuf::from(named),
         (None, Some(usual)) => usual.join("broker"),
         (None, None) => {
-            failure("there is no home directory", "name a directory with --state");
+            failure(NO_STATE_DIRECTORY, "name a directory by --state");
             return exit(Code::Usage);
         }
     };

@@ -71,6 +71,7 @@ pub(super) fn run(
         state: None,
         shown_in: None,
         lock: None,
+        destination: dmover_engine::DestinationLock::default(),
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
         log_every: place.log_every,

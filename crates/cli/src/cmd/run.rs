@@ -13,7 +13,7 @@ use crate::args::{LogFormatArg, OutputArgs, StateArgs};
 use crate::config::{environment, words_as_typed};
 use crate::print::errors::ErrorsTo;
 use crate::print::progress::Progress;
-use crate::print::{failure, line};
+use crate::print::{failure, line, say};
 use crate::quote::quoted;
 use crate::signals;
 use crate::spec::Unusable;
@@ -210,36 +210,51 @@ pub(super) fn listen(
     )
 }
 
-/// Without a place for its state a job still runs; it is just not remembered.
-fn no_state(error: &std::io::Error) {
-    crate::print::say(&format!(
-        "dmover: note: the job is not remembered: {error}\n  hint: name a directory by --state-dir"
-    ));
-}
+/// Why no state directory can be named.
+pub(super) const NO_STATE_DIRECTORY: &str =
+    "there is no state directory: neither $XDG_STATE_HOME nor $HOME is set";
 
-/// Says what a job does without that keeps no state, unless that was asked for.
-pub(super) fn tell_without_state(args: &StateArgs, labelled: bool) {
-    let is_unknown = !args.no_state && state_directory(args.state_dir.as_ref()).is_none();
-    let words = match (is_unknown, labelled) {
-        (true, true) => "there is no journal, and --label has no effect",
-        (true, false) => "there is no journal",
-        (false, true) => "--label has no effect on a job that keeps no state",
-        (false, false) => return,
+/// Where a job keeps its state. Says in one line what a job does without that cannot keep any.
+pub(super) fn state_of_job(
+    args: &StateArgs,
+    label: Option<&str>,
+    dry_run: bool,
+) -> Option<StateDirectory> {
+    let why = match usable_state(args, dry_run) {
+        Ok(state) if state.is_some() || dry_run => return state,
+        Ok(_) => {
+            if label.is_some() {
+                say("dmover: note: --label has no effect on a job that keeps no state");
+            }
+            return None;
+        }
+        Err(_) if dry_run => return None,
+        Err(why) => why,
     };
-    let why = "neither HOME nor XDG_STATE_HOME is set, so the job is not remembered: ";
-    let why = if is_unknown { why } else { "" };
-    let what = if is_unknown { "; name a directory by --state-dir" } else { "" };
-    crate::print::say(&format!("dmover: note: {why}{words}{what}"));
+    let label = if label.is_some() { ", and --label has no effect" } else { "" };
+    say(&format!(
+        "dmover: note: the job is not remembered and there is no journal{label}: {why}; name a directory by --state-dir"
+    ));
+    None
 }
 
-/// Where state is kept, if it can be kept there.
-pub(super) fn usable_state(args: &StateArgs, dry_run: bool) -> Option<StateDirectory> {
+/// Where state is kept; `None`: nowhere, as was asked for. `Err`: it cannot be kept, and why.
+pub(super) fn usable_state(
+    args: &StateArgs,
+    dry_run: bool,
+) -> Result<Option<StateDirectory>, String> {
     if args.no_state {
-        return None;
+        return Ok(None);
     }
-    let state = state_directory(args.state_dir.as_ref()).map(StateDirectory::new);
-    let named = args.state_dir.is_some() || dry_run;
-    state.filter(|state| named || state.is_usable().map_err(|e| no_state(&e)).is_ok())
+    let Some(path) = state_directory(args.state_dir.as_ref()) else {
+        return Err("neither HOME nor XDG_STATE_HOME is set".into());
+    };
+    let state = StateDirectory::new(path);
+    let is_named = args.state_dir.is_some() || dry_run;
+    if !is_named && let Err(error) = state.is_usable() {
+        return Err(format!("{} cannot be used: {error}", state.path().display()));
+    }
+    Ok(Some(state))
 }
 
 /// `--state-dir` and its variable, `/var/lib/dmover` for root, else the XDG state directory.

@@ -94,7 +94,7 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     // Whoever waits for it in the background must not hold the lock; what is newest is asked again with it.
     let begun = snapshots.filter(|_| !only_told).map(|snapshots| {
         let snapshots = snapshots.lock()?;
-        let state = usable_state(&args.state, false);
+        let state = usable_state(&args.state, false).ok().flatten();
         let id = job_id(&spec, &JobList::None, state.as_ref())?;
         let of = (source.to_path(), args.how.other_source);
         let begun = snapshots.begin(&of.0, (&id, &spec), of.1, now_ms())?;
@@ -374,6 +374,7 @@ impl<'a> Remover<'a> {
             state: None,
             shown_in: None,
             lock: None,
+            destination: dmover_engine::DestinationLock::default(),
             then: dmover_engine::Then::Nothing,
             before: Duration::ZERO,
             log_every: Duration::ZERO,

@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::run::{exit, state_directory};
+use super::run::{NO_STATE_DIRECTORY, exit, state_directory};
 use crate::args::{SubmitArgs, SystemArg};
 use crate::config::{as_submitted, environment};
 use crate::print::{failure, line, say};
@@ -179,7 +179,7 @@ fn own_state(args: &SubmitArgs) -> Result<PathBuf> {
     let named = args.state_dir.clone().or_else(|| environment("DMOVER_STATE_DIR"));
     match state_directory(named.as_ref()) {
         Some(state) => Ok(absolute(&state)),
-        None => refused("there is no home directory", "name a directory with --state-dir"),
+        None => refused(NO_STATE_DIRECTORY, "name a directory by --state-dir"),
     }
 }
 

@@ -68,6 +68,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
             state_directory(named.as_ref()).map(StateDirectory::new)
         }),
         lock: None,
+        destination: dmover_engine::DestinationLock::default(),
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
         log_every: Duration::from_millis(args.output.stats),

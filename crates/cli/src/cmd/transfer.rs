@@ -15,8 +15,7 @@ use std::time::Duration;
 use super::fleet::Around;
 use super::jobs::label_is_free;
 use super::run::{
-    before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory,
-    tell_without_state, usable_state,
+    before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory, state_of_job,
 };
 use super::{detach, fleet, read_back, verify};
 use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
@@ -81,7 +80,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
                 return Err(exit(Code::Usage));
             }
         };
-    let state = usable_state(args.state, spec.policy.dry_run);
+    let state = state_of_job(args.state, args.job.label.as_deref(), spec.policy.dry_run);
     if let (Some(state), Some(label)) = (&state, &args.job.label) {
         label_is_free(state, label, &spec, &list)?;
     }
@@ -96,9 +95,6 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     if let Err(error) = listen(&control, &printer.progress, printer.quiet) {
         failure(&format!("cannot listen to signals: {error}"), "check the process limits");
         return Err(exit(Code::Fatal));
-    }
-    if state.is_none() && !spec.policy.dry_run {
-        tell_without_state(args.state, args.job.label.is_some());
     }
     let spill_directory = spill_directory(args.state, state.as_ref());
     let manifest = match (&args.proof.manifest, args.proof.verify) {
@@ -121,6 +117,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         state,
         shown_in: None,
         lock: None,
+        destination: dmover_engine::DestinationLock::default(),
         then: Then::Nothing,
         before: Duration::ZERO,
         log_every: Duration::from_millis(args.output.stats),

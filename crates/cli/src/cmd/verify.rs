@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::fleet::{self, Around};
 use super::run::{
     before_the_job, describe, end, errors_to, exit, listen, log_end, refuse, spill_directory,
-    usable_state,
+    state_of_job, usable_state,
 };
 use crate::args::VerifyArgs;
 use crate::manifest::Recorded;
@@ -104,12 +104,17 @@ fn job(
 ) -> Job {
     let umask = dmover_sys::process::clear_umask();
     // What only looks leaves nothing behind.
-    let state = args.repair.then(|| usable_state(&args.state, false)).flatten();
+    let state = args.repair.then(|| state_of_job(&args.state, None, false)).flatten();
     Job {
         fleets: None,
         board: None,
-        shown_in: args.fleet.broker.as_ref().and_then(|_| usable_state(&args.state, true)),
+        shown_in: args
+            .fleet
+            .broker
+            .as_ref()
+            .and_then(|_| usable_state(&args.state, true).ok().flatten()),
         lock: None,
+        destination: dmover_engine::DestinationLock::default(),
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
         log_every: Duration::from_millis(args.output.stats),

@@ -135,6 +135,7 @@ pub const HABITS: &[Habit] = &[
     row(&["--max-age"], BOTH, Renamed("--newer")),
     row(&["--min-age"], BOTH, Renamed("--older")),
     row(&["--transfers"], BOTH, Renamed("--threads")),
+    row(&["-f"], SYNC, Renamed("--filter")),
     // Something else, or nothing.
     row(
         &["-l"],
@@ -170,17 +171,10 @@ pub const HABITS: &[Habit] = &[
     ),
     row(&["-e", "--rsh", "--rsync-path", "--blocking-io"], BOTH, Refused(REMOTE)),
     row(
-        &["-f", "--filter"],
-        SYNC,
+        &["-F"],
+        BOTH,
         Refused(
-            "give rules by --include and --exclude, or by files of patterns (--include-from, --exclude-from)",
-        ),
-    ),
-    row(
-        &["--filter"],
-        COPY,
-        Refused(
-            "give rules by --include and --exclude, or by files of patterns (--include-from, --exclude-from)",
+            "rule files in each directory are not supported; name one by --filter='merge FILE'",
         ),
     ),
     row(

@@ -74,6 +74,9 @@ impl Monitor for JsonPrinter {
                 let fields = json!({"reason": reason, "advice": advice, "deleted": deleted});
                 self.print("withheld", None, fields);
             }
+            Event::Unlocked { path, reason } => {
+                self.print("unlocked", Some(path), json!({"reason": reason}));
+            }
             Event::Movers { words } => self.print("movers", None, json!({"words": words})),
             Event::Paused { reason } => self.print("paused", None, json!({"reason": reason})),
         }

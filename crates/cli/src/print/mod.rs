@@ -6,6 +6,7 @@ use std::io::{IsTerminal, Write};
 pub(crate) mod errors;
 pub(crate) mod json;
 pub(crate) mod progress;
+mod screen;
 pub(crate) mod sums;
 pub(crate) mod text;
 pub(crate) mod verify;

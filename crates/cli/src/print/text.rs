@@ -75,6 +75,10 @@ impl Monitor for TextPrinter {
                 self.say(&format!("dmover: {what}: {reason}\n  hint: {advice}"));
             }
             Event::Limit(limit) => self.progress.note_limit(limit),
+            Event::Unlocked { path, reason } => self.say(&format!(
+                "dmover: note: cannot lock {} against other jobs: {reason}",
+                quoted(&path.0)
+            )),
             Event::Movers { words } => self.say(&format!("dmover: {words}")),
             _ => {}
         }

@@ -376,11 +376,11 @@ fn habits_from_other_tools_are_answered() {
 #[test]
 fn habits_are_answered_by_verb() {
     let bench = bench();
-    let rules = "--include and --exclude";
     for (line, words) in [
-        ("sync --filter x tree new", rules),
-        ("copy --filter x tree new", rules),
-        ("sum -f x tree", rules),
+        ("sync --filter x tree new", "merge FILE"),
+        ("copy --filter x tree new", "merge FILE"),
+        ("sum -f x tree", "--filter"),
+        ("verify -F tree new", "--filter='merge FILE'"),
         ("sync -m tree new", "is made also if nothing in it takes part"),
         ("copy --prune-empty-dirs tree new", "--exclude 'NAME/'"),
         ("sum -m tree", "leave out directories"),
@@ -438,10 +438,13 @@ fn braces_in_rules_are_remarked_on_once() {
 #[test]
 fn lists_that_cannot_mean_anything_are_refused() {
     let bench = bench();
-    bench.sh("echo x > list; printf -- '- *.o\n' > rules");
+    bench.sh("echo x > list; printf -- 'a\n\n: .rsync-filter\n' > rules; echo 'merge self' > self");
     refused_in_one_line(&bench, "copy --files-from list file new", &["file", "not a directory"]);
     refused_in_one_line(&bench, "copy file/ new", &["file/", "not a directory"]);
-    refused_in_one_line(&bench, "copy --exclude-from rules tree new", &["rules", "signs"]);
+    let merges = |file| format!("copy --filter merge_{file} tree new");
+    refused_in_one_line(&bench, &merges("rules"), &["rules, line 1", "no known name"]);
+    refused_in_one_line(&bench, &merges("self"), &["nested too deep", "self"]);
+    refused_in_one_line(&bench, "copy --exclude-from - tree new", &["standard input"]);
     let run = bench.dmover_with("copy --json --read-stdin", "tree new 0-5\n").expect_code(3);
     assert!(
         run.tell().contains("a byte range needs a regular file")

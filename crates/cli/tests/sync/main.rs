@@ -18,6 +18,7 @@ mod jobs;
 mod meanwhile;
 mod narrow;
 mod odd;
+mod one_at_a_time;
 mod passes;
 mod renames;
 mod rights;

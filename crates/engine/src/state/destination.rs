@@ -1,48 +1,181 @@
-//! The lock of a pass that has no state directory: the directory of the destination carries it.
-use dmover_model::{Attribute, Verb};
-use dmover_sys::{OwnedFd, directory, file, path, stat};
+//! The lock of what a job writes to, which the directories there carry: jobs see each other whatever state directories they have.
+use dmover_model::{Event, PathBytes, RangeCopy, Verb};
+use dmover_sys::{OwnedFd, file, lock, mount, path, process};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
-use crate::driver::Job;
+use super::marks::{Marked, Places, Use};
+use super::{LOOK, LOOKS};
+use crate::context::lock as locked;
+use crate::driver::{Job, JobList};
 use crate::error::Fatal;
-use crate::root::Root;
+use crate::root::{Placement, Resolved, Root};
 
-/// Locks the destination of a pass without state, flock(2) of its directory, as long as what is answered lives. The
-/// directory is made if it is not there: two that begin together must see each other.
-///
-/// # Errors
-/// Somebody else has the lock.
-pub(crate) fn lock_destination(job: &Job, roots: &[Root]) -> Result<Option<OwnedFd>, Fatal> {
-    let (spec, policy) = (&job.spec, &job.spec.policy);
-    let is_snapshot = policy.sync.as_ref().is_some_and(|sync| sync.snapshot.is_some());
-    if job.state.is_some() || spec.verb != Verb::Sync || policy.dry_run || is_snapshot {
-        return Ok(None);
-    }
-    let Some(side) = roots.first().and_then(|root| root.destination.as_ref()) else {
-        return Ok(None);
-    };
-    let opened = match &side.name {
-        None => path::open_directory_at(&side.parent, b"."),
-        Some(name) => {
-            let open = || path::open_directory_below(&side.parent, name.as_bytes());
-            let is_closed = policy.preserve.has(Attribute::Mode);
-            let mode = if is_closed { 0o700 } else { 0o777 & !job.umask };
-            match open() {
-                Err(error) if stat::is_absent(error) => {
-                    // What stands in the way is told by whoever needs the place.
-                    let _ = directory::make_directory(&side.parent, name.as_bytes(), mode);
-                    open()
-                }
-                opened => opened,
+/// A job with more roots than this locks the directory that holds them instead of each: a shell makes thousands of them of a '*'.
+const FEW: usize = 8;
+/// Bytes of another process's command that a message shows.
+const COMMAND_MAX: usize = 120;
+
+/// Locks of the places that a job writes to. They go when the last of its clones is dropped.
+#[derive(Debug, Clone, Default)]
+pub struct DestinationLock(Arc<Mutex<Option<Locks>>>);
+
+#[derive(Debug)]
+struct Locks {
+    usage: Use,
+    /// Directories that the job makes are locked as well.
+    each: bool,
+    held: Vec<OwnedFd>,
+}
+
+impl DestinationLock {
+    /// Locks the places of a job. A job that has them already keeps them.
+    ///
+    /// # Errors
+    /// Another job writes there.
+    pub(crate) fn take(&self, job: &Job, resolved: &Resolved) -> Result<(), Fatal> {
+        let mut own = locked(&self.0);
+        if own.is_some() || job.spec.policy.dry_run {
+            return Ok(());
+        }
+        let usage = if job.spec.verb == Verb::Sync { Use::Alone } else { Use::Beside };
+        let written = |root: &&Root| root.destination.is_some();
+        let each = resolved.roots.iter().filter(written).count() <= FEW;
+        let places = places(job, resolved, (usage, each));
+        let mut taken = places.take();
+        for attempt in 1..LOOKS {
+            if taken.is_ok() {
+                break;
             }
+            // Two that begin together see each other, and do not wait for equally long.
+            std::thread::sleep(LOOK + LOOK * (std::process::id() % 7) * (attempt % 2));
+            taken = places.take();
         }
-    };
-    let Ok(fd) = opened else { return Ok(None) };
-    match file::try_lock(&fd) {
-        Ok(true) => Ok(Some(fd)),
-        Ok(false) => Err(Fatal::Locked { lock: side.display.to_path() }),
-        Err(error) => {
-            tracing::warn!(%error, "cannot lock the destination against a second run");
-            Ok(None)
+        if let Some((place, error)) = taken.map_err(refusal)? {
+            let reason = std::io::Error::from(error).to_string();
+            let path = PathBytes::from(place.as_os_str());
+            job.monitor.event(&Event::Unlocked { path, reason });
+        }
+        *own = Some(Locks { usage, each, held: places.into_descriptors() });
+        Ok(())
+    }
+
+    /// Locks a directory that the job has made at one of its places.
+    pub(crate) fn extend(&self, made: &OwnedFd) {
+        if let Some(locks) = locked(&self.0).as_mut().filter(|locks| locks.each)
+            && let Ok(directory) = path::open_directory_at(made, b".")
+        {
+            let _ = locks.usage.try_lock(&directory);
+            locks.held.push(directory);
         }
     }
+}
+
+impl Use {
+    /// Takes the lock of a directory as flock(1) does; `false`: somebody else has it.
+    pub(super) fn try_lock(self, directory: &OwnedFd) -> Result<bool, dmover_sys::Errno> {
+        let free = match self {
+            Self::Alone => file::try_lock(directory),
+            Self::Beside => file::try_lock_shared(directory),
+        }?;
+        Ok(free || lock::is_inherited(directory))
+    }
+}
+
+/// The places that a job writes to, and the directories that hold them.
+fn places(job: &Job, resolved: &Resolved, (usage, each): (Use, bool)) -> Places {
+    let mut places = Places::new(usage);
+    let is_inside = resolved.placement == Placement::Inside;
+    for root in &resolved.roots {
+        let Some(side) = &root.destination else { continue };
+        let parent = match path::open_directory_at(&side.parent, b".") {
+            Ok(parent) => parent,
+            Err(error) => {
+                places.cannot_lock(&side.display.to_path(), error);
+                continue;
+            }
+        };
+        let above = mount::path_of(&parent);
+        let parent = places.add(parent, above.as_deref());
+        let name = side.name.as_ref().filter(|_| each);
+        if let (Some(name), Some(above)) = (name, &above) {
+            let name = name.as_bytes();
+            let tree = root.is_directory.then(|| path::open_directory_below(&side.parent, name));
+            if let Some(Ok(tree)) = tree {
+                let tree = places.add(tree, Some(&above.join(OsStr::from_bytes(name))));
+                places.fill(tree);
+            }
+            // Parts of a file are written beside each other.
+            let is_file = !root.is_directory && root.range.is_none();
+            places.name(parent, name, if is_file { Use::Alone } else { usage });
+            places.pass(parent, name);
+        } else {
+            places.fill(parent);
+        }
+        if is_inside {
+            places.share(parent);
+        }
+        if let Some(above) = above {
+            places.climb(&above);
+        }
+    }
+    let snapshot = job.spec.policy.sync.as_ref().and_then(|sync| sync.snapshot.as_ref());
+    if let Some(policy) = snapshot
+        && let Ok(directory) = path::open_directory(&policy.directory.to_path())
+    {
+        let at = mount::path_of(&directory);
+        let at = places.add(directory, at.as_deref());
+        places.share(at);
+    }
+    if usage == Use::Beside
+        && let Some(typed) = destination(resolved)
+        && let (Some(above), Some(name)) = (typed.parent(), typed.file_name())
+    {
+        places.work(above, &work(job, resolved, Path::new(name)));
+    }
+    places
+}
+
+/// DEST without links.
+fn destination(resolved: &Resolved) -> Option<&Path> {
+    let target = resolved.targets.first()?;
+    match resolved.placement {
+        Placement::As => Some(target),
+        Placement::Inside => target.parent(),
+    }
+}
+
+/// What tells the same copy: its sources, its DEST by name, and what it takes of them.
+fn work(job: &Job, resolved: &Resolved, name: &Path) -> Vec<u8> {
+    let mut hasher = blake3::Hasher::new();
+    let mut add = |bytes: &[u8]| _ = hasher.update(bytes).update(b"\0");
+    add(job.spec.verb.word().as_bytes());
+    let paths = resolved.sources.iter().map(PathBuf::as_path);
+    paths.chain([name]).for_each(|path| add(path.as_os_str().as_bytes()));
+    if let JobList::Paths(paths) = &job.list {
+        paths.iter().for_each(|path| add(path.as_bytes()));
+    }
+    if let Some(RangeCopy { ranges, destination_offset }) = &job.spec.policy.range {
+        add(format!("{ranges:?} {destination_offset:?}").as_bytes());
+    }
+    hasher.finalize().as_bytes().to_vec()
+}
+
+fn refusal(Marked { place, how, process }: Marked) -> Fatal {
+    let who = process.map(|pid| match command(pid) {
+        Some(command) => format!(" (process {pid}: {command})"),
+        None => format!(" (process {pid})"),
+    });
+    let who = who.unwrap_or_default();
+    Fatal::Occupied { message: format!("{} '{}'{who}", how.words(), place.display()) }
+}
+
+/// The command of a process, as far as a message has room for it.
+fn command(pid: u32) -> Option<String> {
+    let text = String::from_utf8_lossy(&process::command(pid)?).into_owned();
+    let plain = text.chars().map(|letter| if letter.is_control() { '?' } else { letter });
+    let shown: String = plain.take(COMMAND_MAX).collect();
+    (!shown.is_empty()).then_some(shown)
 }

@@ -159,18 +159,74 @@ fn grow(at: &Path, rng: &mut ChaCha8Rng, depth: usize) -> Result<()> {
 fn rules(rng: &mut ChaCha8Rng, place: &Path) -> Result<Vec<OsString>> {
     let mut rules = Vec::new();
     for number in 0..rng.random_range(1..6) {
-        let pattern = pattern(rng)?;
         let sign = if rng.random_bool(0.3) { "include" } else { "exclude" };
-        if rng.random_bool(0.3) {
-            let file = place.join(format!("rules-{number}"));
-            std::fs::write(&file, [b"# a comment\n\n; another\n", &pattern[..], b"\n"].concat())?;
-            rules.push([OsStr::new(&format!("--{sign}-from=")), file.as_os_str()].concat_words());
-        } else {
-            let pattern = OsString::from_vec(pattern);
-            rules.push([OsStr::new(&format!("--{sign}=")), &pattern].concat_words());
-        }
+        let file = place.join(format!("rules-{number}"));
+        let (option, value) = match rng.random_range(0..10) {
+            0..3 => (sign, signed(rng)?),
+            3..5 => (&*format!("{sign}-from"), written(rng, &file, signed)?),
+            5..8 => ("filter", named(rng)?),
+            8 => ("filter", [b"merge ", &written(rng, &file, named)?[..]].concat()),
+            _ => {
+                // Files that name others, by a path from where the program runs.
+                let inner = written(rng, &place.join(format!("inner-{number}")), named)?;
+                let lines = [&named(rng)?[..], b"\n. ", &inner, b"\n", &named(rng)?].concat();
+                std::fs::write(&file, lines)?;
+                ("filter", [b". ", file.as_os_str().as_bytes()].concat())
+            }
+        };
+        let value = OsString::from_vec(value);
+        rules.push([OsStr::new(&format!("--{option}=")), &value].concat_words());
     }
     Ok(rules)
+}
+
+/// Writes a file of rules. Answers its name.
+fn written(
+    rng: &mut ChaCha8Rng,
+    file: &Path,
+    rule: fn(&mut ChaCha8Rng) -> Result<Vec<u8>>,
+) -> Result<Vec<u8>> {
+    let mut lines = b"# a comment\n\n; another\n".to_vec();
+    for _ in 0..rng.random_range(1..4) {
+        lines.extend(rule(rng)?);
+        lines.push(b'\n');
+    }
+    std::fs::write(file, lines)?;
+    Ok(file.as_os_str().as_bytes().to_vec())
+}
+
+/// What options and files of patterns take: a sign may be before a pattern.
+fn signed(rng: &mut ChaCha8Rng) -> Result<Vec<u8>> {
+    let pattern = pattern(rng)?;
+    let sign: &[u8] = match rng.random_range(0..20) {
+        0 => return Ok(b"!".to_vec()),
+        1 => b"!",
+        2..5 => b"- ",
+        5..7 => b"+ ",
+        _ => b"",
+    };
+    Ok([sign, &pattern].concat())
+}
+
+/// What `--filter` and files of rules take.
+fn named(rng: &mut ChaCha8Rng) -> Result<Vec<u8>> {
+    let pattern = pattern(rng)?;
+    let names: [&[u8]; 10] = [
+        b"- ",
+        b"- ",
+        b"-_",
+        b"-, ",
+        b"exclude ",
+        b"exclude_",
+        b"+ ",
+        b"+_",
+        b"include ",
+        b"include, ",
+    ];
+    if rng.random_bool(0.1) {
+        return Ok(if rng.random_bool(0.5) { b"!".to_vec() } else { b"clear".to_vec() });
+    }
+    Ok([*names.choose(rng).context("a name")?, &pattern].concat())
 }
 
 fn pattern(rng: &mut ChaCha8Rng) -> Result<Vec<u8>> {

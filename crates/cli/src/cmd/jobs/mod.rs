@@ -4,7 +4,7 @@ use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::run::{exit, on_job, state_directory};
+use super::run::{NO_STATE_DIRECTORY, exit, on_job, state_directory};
 use crate::print::failure;
 use crate::quote::quoted;
 
@@ -36,10 +36,7 @@ pub(super) fn refuse((message, hint, code): Refused) -> ExitCode {
 
 pub(super) fn directory(named: Option<&std::ffi::OsString>) -> Result<StateDirectory, Refused> {
     let found = state_directory(named).map(StateDirectory::new);
-    found.ok_or_else(|| {
-        let words = "there is no state directory: neither $XDG_STATE_HOME nor $HOME is set";
-        (words.into(), "name one by --state-dir", Code::Usage)
-    })
+    found.ok_or_else(|| (NO_STATE_DIRECTORY.into(), "name a directory by --state-dir", Code::Usage))
 }
 
 /// All jobs of a directory, the one that began last first.

@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 
 mod figures;
 mod layout;
-mod screen;
 mod title;
 
 use self::figures::{Figures, Follower, Part};
 use self::layout::Form;
-use self::screen::Screen;
 use self::title::Title;
 use super::Sizes;
+use super::screen::{self, Screen};
 use crate::args::{OutputArgs, ProgressArg};
 
 /// How often lines on a terminal are drawn anew.
@@ -41,14 +40,12 @@ impl Progress {
         sizes: Sizes,
         counters: Arc<Counters>,
     ) -> Arc<Self> {
-        let terminal = dmover_sys::process::stderr_is_terminal()
-            && crate::config::environment("TERM").is_none_or(|term| term != "dumb");
         let wanted = match args.progress {
             ProgressArg::Auto | ProgressArg::Json => args.quiet == 0,
             ProgressArg::Always => true,
             ProgressArg::Never => false,
         };
-        let draws = wanted && terminal && args.progress != ProgressArg::Json;
+        let draws = wanted && screen::is_there() && args.progress != ProgressArg::Json;
         let progress = Arc::new(Self {
             screen: Screen::default(),
             follower: Mutex::new(Follower::new(Part::Job(verb), counters)),
@@ -87,9 +84,8 @@ impl Progress {
     }
 
     fn draw(&self) {
-        let columns = console::Term::stderr().size_checked().map_or(80, |(_, columns)| columns);
         let figures = self.figures();
-        self.screen.draw(&self.form.lines(&figures, usize::from(columns)));
+        self.screen.draw(&self.form.lines(&figures, screen::columns()));
         if let Some(title) = &self.title {
             title.show(&figures);
         }

@@ -5,7 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::figures::Figures;
-use super::screen::put;
+use crate::print::screen::put;
 
 const KEEP: &str = "\x1b[22;2t";
 const RESTORE: &str = "\x1b[23;2t";

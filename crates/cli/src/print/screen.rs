@@ -11,7 +11,7 @@ const CLEAR: &str = "\r\x1b[J";
 
 /// What is drawn on standard error.
 #[derive(Default)]
-pub(super) struct Screen(Mutex<State>);
+pub(crate) struct Screen(Mutex<State>);
 
 #[derive(Default, PartialEq, Eq)]
 enum State {
@@ -21,6 +21,17 @@ enum State {
     Drawn,
     /// Nothing is to be drawn any more.
     Ended,
+}
+
+/// Whether standard error is a terminal that lines can be drawn on.
+pub(super) fn is_there() -> bool {
+    dmover_sys::process::stderr_is_terminal()
+        && crate::config::environment("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// The columns of the terminal.
+pub(super) fn columns() -> usize {
+    console::Term::stderr().size_checked().map_or(80, |(_, columns)| usize::from(columns))
 }
 
 impl Screen {

@@ -1,0 +1,121 @@
+//! Locks that directories carry: marks that other processes see, and who holds a lock of flock(2).
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+
+use crate::{AsFd, Errno, Result, retry};
+
+/// A lock of fcntl_locking(2) over these bytes.
+fn request(kind: libc::c_int, bytes: &Range<u64>) -> libc::flock {
+    let length = bytes.end.saturating_sub(bytes.start);
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: bytes.start.cast_signed(),
+        l_len: length.cast_signed(),
+        // Locks of a descriptor have to say 0 here.
+        l_pid: 0,
+    }
+}
+
+fn ask(object: impl AsFd, command: libc::c_int, lock: &mut libc::flock) -> Result<()> {
+    let fd = object.as_fd().as_raw_fd();
+    retry(|| {
+        #[allow(unsafe_code)]
+        // SAFETY: the kernel reads and writes one `struct flock` at the pointer, which is a live one.
+        let answer = unsafe { libc::fcntl(fd, command, std::ptr::from_mut(&mut *lock)) };
+        if answer == 0 { Ok(()) } else { Err(crate::flags::last_errno()) }
+    })
+}
+
+/// Marks an open directory at a position for as long as the descriptor is open: a shared lock of one byte that belongs to the
+/// descriptor (fcntl_locking(2), Linux 3.15). A directory has no bytes; its locks have positions all the same.
+pub fn mark(object: impl AsFd, at: u64) -> Result<()> {
+    ask(object, libc::F_OFD_SETLK, &mut request(libc::F_RDLCK, &(at..at + 1)))
+}
+
+/// Removes all marks that a descriptor has set.
+pub fn unmark(object: impl AsFd) -> Result<()> {
+    // A length of 0 means up to the end.
+    ask(object, libc::F_OFD_SETLK, &mut request(libc::F_UNLCK, &(0..0)))
+}
+
+/// The position of a mark in a range that another descriptor has set.
+pub fn marked(object: impl AsFd, range: &Range<u64>) -> Result<Option<u64>> {
+    let mut lock = request(libc::F_WRLCK, range);
+    ask(object, libc::F_OFD_GETLK, &mut lock)?;
+    let is_free = libc::c_int::from(lock.l_type) == libc::F_UNLCK;
+    Ok((!is_free).then_some(lock.l_start.cast_unsigned()))
+}
+
+/// Whether a descriptor that this process inherited holds the exclusive lock (flock(2)) of a directory: `flock DIR COMMAND` takes it
+/// for the command. From /proc/self/fdinfo (proc(5), Linux 4.1).
+pub fn is_inherited(object: impl AsFd) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(own) = crate::stat::stat_fd(&object) else { return false };
+    let descriptors = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    descriptors.into_iter().any(|entry| {
+        let found = std::fs::metadata(entry.path());
+        let is_it = found.is_ok_and(|found| found.ino() == own.inode && found.dev() == own.device);
+        let about = std::path::Path::new("/proc/self/fdinfo").join(entry.file_name());
+        is_it
+            && std::fs::read_to_string(about).is_ok_and(|text| {
+                let mut locks = text.lines().filter(|line| line.starts_with("lock:"));
+                locks.any(|line| line.contains("FLOCK") && line.contains("WRITE"))
+            })
+    })
+}
+
+/// The process that took a lock (flock(2)) of an object, from /proc/locks; `None` where that is not known.
+pub fn holder(object: impl AsFd) -> Option<u32> {
+    let own = crate::stat::stat_fd(object).ok()?;
+    let (major, minor) = crate::stat::device_numbers(own.device);
+    let text = std::fs::read_to_string("/proc/locks").ok()?;
+    holder_in(&text, &format!("{major:02x}:{minor:02x}:{}", own.inode))
+}
+
+/// `1: FLOCK  ADVISORY  WRITE 18674 fe:00:5309945 0 EOF`; a process that waits has an arrow behind the number.
+fn holder_in(locks: &str, object: &str) -> Option<u32> {
+    let of_line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_it = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&object);
+        words.get(4).filter(|_| is_it)?.parse().ok().filter(|pid| *pid > 0)
+    };
+    locks.lines().find_map(of_line)
+}
+
+/// The error of a kernel or file system that has no such locks.
+pub fn is_missing(error: Errno) -> bool {
+    matches!(error, Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOLCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::open_directory;
+
+    #[test]
+    fn others_see_a_mark_until_it_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, other) = (open_directory(directory.path()), open_directory(directory.path()));
+        let (one, other) = (one.unwrap(), other.unwrap());
+        let at = 7 << 60 | 5;
+        mark(&one, at).unwrap();
+        assert_eq!(marked(&other, &(7 << 60..(7 << 60) + 16)), Ok(Some(at)));
+        assert_eq!(marked(&other, &(6 << 60..(6 << 60) + 16)), Ok(None));
+        assert_eq!(marked(&one, &(7 << 60..(7 << 60) + 16)), Ok(None), "its own");
+        unmark(&one).unwrap();
+        assert_eq!(marked(&other, &(7 << 60..(7 << 60) + 16)), Ok(None));
+        mark(&one, at).unwrap();
+        drop(one);
+        assert_eq!(marked(&other, &(7 << 60..(7 << 60) + 16)), Ok(None));
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_in_the_table() {
+        let table = "1: FLOCK  ADVISORY  WRITE 77 fe:00:53 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 78 fe:00:54 0 EOF\n\
+                     2: POSIX  ADVISORY  WRITE 79 fe:00:54 0 EOF\n3: FLOCK  ADVISORY  READ 80 fe:00:54 0 EOF\n";
+        assert_eq!(holder_in(table, "fe:00:53"), Some(77));
+        assert_eq!(holder_in(table, "fe:00:54"), Some(80));
+        assert_eq!(holder_in(table, "fe:00:55"), None);
+    }
+}
