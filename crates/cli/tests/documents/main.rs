@@ -85,7 +85,7 @@ impl Reader {
         let dmover = Dmover::new("dmover").unwrap().in_directory(&self.here);
         let dmover = dmover.with_state(self.bench.dmover.state_directory());
         let path = format!("PATH={}", self.path());
-        let running = dmover.wrapped(["env", &path, "DMOVER_OPS_LIMIT=20"]).start(words).unwrap();
+        let running = dmover.wrapped(["env", &path, "DMOVER_OPS_LIMIT=10"]).start(words).unwrap();
         let look = format!("find '{}' -type f 2> /dev/null | wc -l", destination.display());
         eventually("some files", || {
             self.shell(&self.here, &look).1.trim().parse().is_ok_and(|n: u64| n > 30)
