@@ -387,7 +387,7 @@ fn habits_are_answered_by_verb() {
         ("sync -C tree new", "no list of names"),
         ("verify -C tree new", "no list of names"),
         ("sync --delete-before tree new", "--delete=after here"),
-        ("snapshot create --broker x tree new", "--broker does not support snapshots"),
+        ("snapshot create --broker x tree new", "a snapshot cannot be made by movers elsewhere"),
         ("broker --listen 127.0.0.1:4222 --state st", "--port 4222"),
     ] {
         let run = bench.dmover(line).expect_code(2);

@@ -508,12 +508,12 @@ fn tasks_and_calls_that_somebody_else_says_are_refused() {
     let mover = call_mover(bench, &stage.way());
     assert!(mover.wait_for_stderr("refused a task", 1), "{}", mover.stderr_so_far());
     let refused = |what: &str| bench.read("job.log").contains(&format!("refused {what}"));
-    eventually("the task to be refused", || refused("a task, "));
+    eventually("the task to be refused", || refused("a task that no mover"));
     // A call, said again.
     let (subject, call) = hear("dmover.call");
     let mut evil = stage.bob();
     evil.publish(&subject, "nowhere", &call).unwrap();
-    eventually("the call to be refused", || refused("a call, "));
+    eventually("the call to be refused", || refused("a call that no mover"));
     // The end of the run, told to all movers.
     evil.publish(&subject.replace("call", "tell"), "nowhere", b"\0\x01\x01\x01").unwrap();
     let words = "refused a message to all movers";

@@ -252,7 +252,7 @@ fn what_fills_another_place_or_none_runs_beside_a_job() {
     let url = fleet.broker.url();
     let first = format!("sync source far --only-movers x=y --insecure --broker {url}");
     let first = fleet.bench.dmover.start(first.split(' ')).unwrap();
-    let missing = "no mover with the labels of the job is connected";
+    let missing = "no mover is connected that has the labels of the job";
     assert!(first.wait_for_stderr(missing, 1), "{}", first.stderr_so_far());
     fleet.dmover("sync source farther").expect_code(0);
     fleet.dmover("verify source farther").expect_code(0);

@@ -183,9 +183,9 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
         if alone > ALONE && !told_alone && reach.has_lasted(now, ALONE.as_millis() as u64) {
             told_alone = true;
             let labels = shared.labels();
-            let which = if labels.is_empty() { "" } else { " with the labels of the job" };
+            let which = if labels.is_empty() { "" } else { " that has the labels of the job" };
             let words = format!(
-                "no mover{which} is connected: start 'dmover mover{labels}' on a host that has \
+                "no mover is connected{which}: start 'dmover mover{labels}' on a host that has \
                 both trees"
             );
             shared.engine.tell_of_movers(words);
