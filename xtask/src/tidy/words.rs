@@ -33,7 +33,7 @@ pub struct Retired {
 
 /// A text that people may see.
 #[derive(Debug)]
-struct Text {
+struct Seen {
     line: usize,
     text: String,
     /// A phrase begins before this byte; what follows belongs to the next line.
@@ -69,7 +69,7 @@ pub fn check(file: &SourceFile, retired: &[Retired]) -> Vec<Finding> {
     }
     let texts = if file.rust.is_some() { literals(file) } else { lines(&file.text) };
     let mut findings = Vec::new();
-    for Text { line, text, end } in texts {
+    for Seen { line, text, end } in texts {
         let mut text = text.to_ascii_lowercase();
         for data in DATA {
             text = text.replace(data, "");
@@ -94,20 +94,20 @@ fn has_phrase(text: &str, end: usize, phrase: &str) -> bool {
 }
 
 /// Each line with the first words of the next one, as a phrase may be broken there.
-fn lines(text: &str) -> Vec<Text> {
+fn lines(text: &str) -> Vec<Seen> {
     let all: Vec<&str> = text.lines().map(|line| line.trim_matches([' ', '#'])).collect();
     let next = all.iter().skip(1).copied().chain([""]);
     let joined = all.iter().zip(next).enumerate();
     joined
         .map(|(index, (line, next))| {
             let next = next.split(' ').take(3).collect::<Vec<_>>().join(" ");
-            Text { line: index + 1, text: format!("{line} {next}"), end: line.len() }
+            Seen { line: index + 1, text: format!("{line} {next}"), end: line.len() }
         })
         .collect()
 }
 
 /// The string literals outside tests, and doc comments in macro calls, which become texts there.
-fn literals(file: &SourceFile) -> Vec<Text> {
+fn literals(file: &SourceFile) -> Vec<Seen> {
     let mut texts = Vec::new();
     // A file that does not parse is a finding of its own.
     if let (Some(rust), Ok(tokens)) = (file.rust(), file.text.parse()) {
@@ -117,14 +117,14 @@ fn literals(file: &SourceFile) -> Vec<Text> {
     texts
 }
 
-fn collect(tokens: TokenStream, in_macro: bool, texts: &mut Vec<Text>) {
+fn collect(tokens: TokenStream, in_macro: bool, texts: &mut Vec<Seen>) {
     let trees: Vec<TokenTree> = tokens.into_iter().collect();
     for (at, tree) in trees.iter().enumerate() {
         match tree {
             TokenTree::Literal(literal) => {
                 if let Ok(text) = syn::parse_str::<syn::LitStr>(&literal.to_string()) {
                     let (line, text) = (literal.span().start().line, text.value());
-                    texts.push(Text { line, end: text.len(), text });
+                    texts.push(Seen { line, end: text.len(), text });
                 }
             }
             TokenTree::Group(group) => {

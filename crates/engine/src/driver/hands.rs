@@ -40,7 +40,7 @@ impl Hands {
                     return Ok((Self::Elsewhere(Arc::clone(&fleet)), fleet));
                 }
                 Err(error) if engine.is_stopping() => {
-                    tracing::info!(%error, "stopped before the job started")
+                    tracing::info!(%error, "stopped before the job started");
                 }
                 Err(error) => return Err(error),
             }

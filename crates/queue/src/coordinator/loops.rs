@@ -214,7 +214,7 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
             Ok(()) => {}
             Err(Refused::Taken(error)) => return shared.fail(error),
             Err(Refused::Broker(error)) => {
-                tracing::warn!(%error, "cannot use the broker; retrying")
+                tracing::warn!(%error, "cannot use the broker; retrying");
             }
         }
         if let Err(error) = Box::pin(offer_again(&shared, now)).await {
