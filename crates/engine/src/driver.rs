@@ -373,19 +373,11 @@ impl Run {
         let has_fleet = matches!(hands, Hands::Elsewhere(_));
         let begins = !waiting.is_stopped && has_fleet == job.fleets.is_some();
         let outside = Outside::of(job, id, run, &engine);
-        let mut coordinator = Coordinator::new(allowance.most * 4, BUDGET);
-        if survey.is_some() {
-            coordinator = coordinator.surveying();
-        }
-        if record.is_some() {
-            coordinator = coordinator.journalled();
-        }
-        if fenced {
-            coordinator = coordinator.fenced();
-        }
-        if matches!(hands, Hands::Elsewhere(_)) {
-            coordinator = coordinator.remembering();
-        }
+        let coordinator = Coordinator::new(allowance.most * 4, BUDGET)
+            .when(survey.is_some(), Coordinator::surveying)
+            .when(record.is_some(), Coordinator::journalled)
+            .when(fenced, Coordinator::fenced)
+            .when(has_fleet, Coordinator::remembering);
         Ok(Self {
             engine,
             queue,

@@ -21,7 +21,7 @@ use crate::root::Root;
 use crate::state::{JobPhase, JobStatus};
 
 /// A job that ends sooner needs no total.
-const AFTER: Duration = Duration::from_millis(500);
+const AFTER: Duration = Duration::from_secs(3);
 /// The share of all processors that the count may use.
 const SHARE: f64 = 0.03;
 /// Entries between two looks at the clock.

@@ -126,6 +126,12 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
+    /// The same, changed if a condition holds.
+    #[must_use]
+    pub fn when(self, holds: bool, change: fn(Self) -> Self) -> Self {
+        if holds { change(self) } else { self }
+    }
+
     /// What the job does at present.
     pub fn phase(&self) -> Phase {
         self.phase

@@ -1,5 +1,6 @@
 //! What a running job tells those who ask from outside, and what it hears from them.
 use dmover_model::{JobId, Limit};
+use dmover_observe::Total;
 use std::time::{Duration, Instant};
 
 use super::{Job, Standing};
@@ -137,7 +138,14 @@ impl Outside {
         let counters = engine.counters.snapshot();
         let counters = counters.iter().map(|(counter, value)| (counter.name().to_owned(), value));
         let errors = lock(&engine.tally).errors.clone();
+        let outlook = engine.counters.outlook();
+        let total = match outlook.total() {
+            Total::About(total) => Some((total.entries, total.bytes)),
+            Total::AtLeast(_) | Total::Unknown => None,
+        };
         JobStatus {
+            stage: outlook.stage().word().to_owned(),
+            total,
             phase: if self.paused { JobPhase::Paused } else { JobPhase::Running },
             reason: None,
             exit_code: None,

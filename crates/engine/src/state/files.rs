@@ -107,6 +107,12 @@ pub struct JobStatus {
     pub resumed: bool,
     /// Tasks that are known and not done.
     pub tasks_left: u64,
+    /// What it does at present, by the word of `dmover_observe::Stage`.
+    #[serde(default)]
+    pub stage: String,
+    /// Entries and bytes of content of the whole source, if they are known.
+    #[serde(default)]
+    pub total: Option<(u64, u64)>,
     /// All counters of this run by name.
     pub counters: BTreeMap<String, u64>,
     /// Errors by class.

@@ -75,7 +75,7 @@ impl Table {
             rows.push(vec![
                 file.job.clone(),
                 verb(file).to_owned(),
-                outcome(&status),
+                outcome(file, &status),
                 ago(now_ms - status.begun_ms),
                 file.label.clone().unwrap_or_else(|| "-".into()),
             ]);

@@ -1,12 +1,15 @@
 //! What of a job is shown by several verbs.
 use dmover_engine::{JobFile, JobPhase, JobStatus};
-use dmover_model::PathBytes;
+use dmover_model::{PathBytes, Verb};
+use dmover_observe::{Counter, Stage};
+use dmover_plan::eta::{Done, Estimator};
 use serde_json::{Value, json};
 use signal_hook::low_level::signal_name;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::print::json::{path_fields, rfc3339};
+use crate::print::progress::{Part, done};
 use crate::print::{counted, grouped};
 use crate::quote::quoted;
 
@@ -60,8 +63,22 @@ pub(super) fn ago(ms: i64) -> String {
     format!("{number} {unit} ago")
 }
 
+/// The share of a running job that is done, in percent, if its total is known.
+fn percent(file: &JobFile, status: &JobStatus) -> Option<u64> {
+    let (entries, bytes) = status.total.filter(|_| status.stage == Stage::Transfer.word())?;
+    let verbs = [Verb::Copy, Verb::Sync, Verb::Sum, Verb::Verify];
+    let verb = verbs.into_iter().find(|verb| verb.word() == file.verb)?;
+    let get = |counter: Counter| status.counters.get(counter.name()).copied().unwrap_or(0);
+    let done = done(Part::Job(verb), &get);
+    let at_s = (status.updated_ms - status.begun_ms).max(1) as f64 / 1000.0;
+    let mut estimator = Estimator::default();
+    estimator.sample(Done { at_s, ..done });
+    let fraction = estimator.estimate(entries.max(done.entries), bytes.max(done.bytes)).fraction;
+    Some(((fraction * 100.0) as u64).min(99))
+}
+
 /// How a job stands or has ended, in a few words.
-pub(super) fn outcome(status: &JobStatus) -> String {
+pub(super) fn outcome(file: &JobFile, status: &JobStatus) -> String {
     let count = |name: &str| status.counters.get(name).copied().unwrap_or(0);
     let word = status.phase.word();
     let what = match (status.phase, status.exit_code) {
@@ -83,8 +100,11 @@ pub(super) fn outcome(status: &JobStatus) -> String {
             Some(reason) => format!(": {reason}"),
             None => String::new(),
         },
-        (JobPhase::Running | JobPhase::Paused, _) if count("errors") > 0 => {
-            format!(", {} failed so far", grouped(count("errors")))
+        (JobPhase::Running | JobPhase::Paused, _) => {
+            let failed = count("errors");
+            let percent = percent(file, status).map(|percent| format!(", {percent} %"));
+            let failed = (failed > 0).then(|| format!(", {} failed so far", grouped(failed)));
+            percent.into_iter().chain(failed).collect()
         }
         _ => String::new(),
     };
@@ -106,7 +126,7 @@ pub(super) fn as_json(file: &JobFile, status: Option<&JobStatus>) -> Value {
     if let (Value::Object(fields), Some(status)) = (&mut value, status) {
         fields.extend([
             ("state".into(), status.phase.word().into()),
-            ("outcome".into(), outcome(status).into()),
+            ("outcome".into(), outcome(file, status).into()),
             ("reason".into(), status.reason.clone().into()),
             ("exit_code".into(), status.exit_code.into()),
             ("pid".into(), status.pid.into()),
@@ -114,6 +134,9 @@ pub(super) fn as_json(file: &JobFile, status: Option<&JobStatus>) -> Value {
             ("begun".into(), rfc3339(status.begun_ms).into()),
             ("updated".into(), rfc3339(status.updated_ms).into()),
             ("resumed".into(), status.resumed.into()),
+            ("stage".into(), status.stage.clone().into()),
+            ("entries_total".into(), status.total.map(|(entries, _)| entries).into()),
+            ("bytes_total".into(), status.total.map(|(_, bytes)| bytes).into()),
             ("tasks_left".into(), status.tasks_left.into()),
             ("limit".into(), status.limit.clone().into()),
             ("errors_by_class".into(), json!(status.errors)),

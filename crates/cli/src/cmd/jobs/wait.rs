@@ -40,7 +40,7 @@ pub(crate) fn wait(args: &WaitArgs) -> ExitCode {
             waiting.show(|| in_words(known, &status));
             std::thread::sleep(LOOK_EVERY);
         };
-        waiting.say(&format!("dmover: job {job}: {}", outcome(&status)));
+        waiting.say(&format!("dmover: job {job}: {}", outcome(&known.file, &status)));
         let died = status.phase == JobPhase::Died;
         let code = status.exit_code.filter(|_| !died);
         worst = worst.max(code.unwrap_or_else(|| Code::Partial.code()));
@@ -69,7 +69,7 @@ fn in_words(Known { file, .. }: &Known, status: &JobStatus) -> String {
     format!(
         "dmover: job {}: {}; {time} elapsed, {} entries found, {done}",
         file.job,
-        outcome(status),
+        outcome(file, status),
         grouped(get("entries_found")),
     )
 }

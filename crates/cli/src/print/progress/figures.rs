@@ -19,7 +19,7 @@ const COPIED: [Counter; 3] = [Counter::BytesCopied, Counter::BytesShared, Counte
 
 /// What a run of the engine is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// The job itself.
     Job(Verb),
     /// What a copy has written is read back.
@@ -118,7 +118,7 @@ impl Follower {
 
     /// What a job that fills a tree has done since the last sample.
     fn fills(&mut self, moved: u64, entries: u64) -> &'static str {
-        let copied = self.sum(&COPIED);
+        let copied = sum(&COPIED, &|counter| self.counters.get(counter));
         let copies = copied > std::mem::replace(&mut self.copied, copied);
         match (copies, moved > 0, entries > 0) {
             (true, ..) => "copying",
@@ -128,27 +128,9 @@ impl Follower {
         }
     }
 
-    fn sum(&self, all: &[Counter]) -> u64 {
-        all.iter().map(|counter| self.counters.get(*counter)).sum()
-    }
-
     fn done(&self) -> Done {
-        let get = |counter| self.counters.get(counter);
-        let (entries, moved, still) = match self.part {
-            Part::Job(Verb::Copy | Verb::Sync) => {
-                let compared = get(Counter::BytesCompared);
-                // What was compared and is equal counts as skipped a moment later.
-                let equal = get(Counter::BytesSkipped).saturating_sub(compared);
-                let still = equal + get(Counter::BytesUnchanged);
-                (get(Counter::EntriesFound), self.sum(&COPIED) + compared, still)
-            }
-            Part::Job(Verb::Sum) => (get(Counter::EntriesFound), get(Counter::BytesHashed), 0),
-            Part::Job(Verb::Verify) | Part::ReadingBack => {
-                (get(Counter::EntriesCompared), get(Counter::BytesCompared), 0)
-            }
-        };
         let at_s = self.begun.elapsed().as_secs_f64();
-        Done { at_s, entries, bytes: moved + still, moved }
+        Done { at_s, ..done(self.part, &|counter| self.counters.get(counter)) }
     }
 
     /// How the job stands.
@@ -203,6 +185,28 @@ impl Follower {
             oldest: outlook.oldest().filter(|(_, age)| *age >= long),
         }
     }
+}
+
+fn sum(all: &[Counter], get: &dyn Fn(Counter) -> u64) -> u64 {
+    all.iter().map(|counter| get(*counter)).sum()
+}
+
+/// What counters say of the work that is done.
+pub(crate) fn done(part: Part, get: &dyn Fn(Counter) -> u64) -> Done {
+    let (entries, moved, still) = match part {
+        Part::Job(Verb::Copy | Verb::Sync) => {
+            let compared = get(Counter::BytesCompared);
+            // What was compared and is equal counts as skipped a moment later.
+            let equal = get(Counter::BytesSkipped).saturating_sub(compared);
+            let still = equal + get(Counter::BytesUnchanged);
+            (get(Counter::EntriesFound), sum(&COPIED, get) + compared, still)
+        }
+        Part::Job(Verb::Sum) => (get(Counter::EntriesFound), get(Counter::BytesHashed), 0),
+        Part::Job(Verb::Verify) | Part::ReadingBack => {
+            (get(Counter::EntriesCompared), get(Counter::BytesCompared), 0)
+        }
+    };
+    Done { at_s: 0.0, entries, bytes: moved + still, moved }
 }
 
 /// The total as far as it can be true: a tree in which more was found is larger than it was. (Bytes that were found

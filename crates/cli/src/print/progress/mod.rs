@@ -10,7 +10,8 @@ mod figures;
 mod layout;
 mod title;
 
-use self::figures::{Figures, Follower, Part};
+use self::figures::{Figures, Follower};
+pub(crate) use self::figures::{Part, done};
 use self::layout::Form;
 use self::title::Title;
 use super::Sizes;
