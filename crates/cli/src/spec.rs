@@ -2,10 +2,10 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
-    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DigestPolicy,
-    FollowLinks, HashType, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite,
-    PathBytes, RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, VerifyLevel, VerifyPolicy,
-    When, units,
+    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, DigestPolicy, FollowLinks,
+    HashType, IdRule, JobSpec, Limits, ListFile, LossKind, LossSet, Overwrite, PathBytes,
+    RangeCopy, Selection, Side, TargetMode, Timestamp, Verb, VerifyLevel, VerifyPolicy, When,
+    units,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

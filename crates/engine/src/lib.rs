@@ -81,7 +81,9 @@ pub use snapshot::{
     Based, FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
     check_snapshot_paths,
 };
-pub use state::{Ask, DestinationLock, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, job_id};
+pub use state::{
+    Ask, DestinationLock, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, job_id,
+};
 pub use sync::{Unmeant, Withheld, WithheldReason};
 pub use told::Told;
 pub use watch::{FanotifyFeed, WatchOptions, Watched, watch};

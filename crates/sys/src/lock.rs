@@ -57,10 +57,11 @@ pub fn is_inherited(object: impl AsFd) -> bool {
         let found = std::fs::metadata(entry.path());
         let is_it = found.is_ok_and(|found| found.ino() == own.inode && found.dev() == own.device);
         let about = std::path::Path::new("/proc/self/fdinfo").join(entry.file_name());
-        is_it && std::fs::read_to_string(about).is_ok_and(|text| {
-            let mut locks = text.lines().filter(|line| line.starts_with("lock:"));
-            locks.any(|line| line.contains("FLOCK") && line.contains("WRITE"))
-        })
+        is_it
+            && std::fs::read_to_string(about).is_ok_and(|text| {
+                let mut locks = text.lines().filter(|line| line.starts_with("lock:"));
+                locks.any(|line| line.contains("FLOCK") && line.contains("WRITE"))
+            })
     })
 }
 

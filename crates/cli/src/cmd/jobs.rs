@@ -32,9 +32,7 @@ pub(super) fn refuse((message, hint, code): Refused) -> ExitCode {
 
 pub(super) fn directory(named: Option<&std::ffi::OsString>) -> Result<StateDirectory, Refused> {
     let found = state_directory(named).map(StateDirectory::new);
-    found.ok_or_else(|| {
-        (NO_STATE_DIRECTORY.into(), "name a directory by --state-dir", Code::Usage)
-    })
+    found.ok_or_else(|| (NO_STATE_DIRECTORY.into(), "name a directory by --state-dir", Code::Usage))
 }
 
 /// All jobs of a directory, the one that began last first.

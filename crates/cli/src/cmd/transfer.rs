@@ -13,9 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fleet::Around;
-use super::run::{
-    before_the_job, describe, end, exit, listen, spill_directory, state_of_job,
-};
+use super::run::{before_the_job, describe, end, exit, listen, spill_directory, state_of_job};
 use super::{detach, fleet, read_back, verify};
 use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
 use crate::list;

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::fleet::{self, Around};
 use super::run::{
-    before_the_job, describe, end, exit, listen, refuse, spill_directory, state_of_job, usable_state,
+    before_the_job, describe, end, exit, listen, refuse, spill_directory, state_of_job,
+    usable_state,
 };
 use crate::args::VerifyArgs;
 use crate::manifest::Recorded;
@@ -102,7 +103,11 @@ fn job(
     Job {
         fleets: None,
         board: None,
-        shown_in: args.fleet.broker.as_ref().and_then(|_| usable_state(&args.state, true).ok().flatten()),
+        shown_in: args
+            .fleet
+            .broker
+            .as_ref()
+            .and_then(|_| usable_state(&args.state, true).ok().flatten()),
         lock: None,
         destination: dmover_engine::DestinationLock::default(),
         then: dmover_engine::Then::Nothing,

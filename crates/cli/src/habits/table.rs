@@ -173,7 +173,9 @@ pub const HABITS: &[Habit] = &[
     row(
         &["-F"],
         BOTH,
-        Refused("rule files in each directory are not supported; name one by --filter='merge FILE'"),
+        Refused(
+            "rule files in each directory are not supported; name one by --filter='merge FILE'",
+        ),
     ),
     row(
         &["-C", "--cvs-exclude"],

@@ -35,10 +35,7 @@ enum Parsed<'a> {
 type Refused = (String, &'static str);
 
 /// All rules in the order in which they were typed, since the first match wins.
-pub(super) fn rules(
-    args: &FilterArgs,
-    matches: &ArgMatches,
-) -> Result<Vec<FilterRule>, Unusable> {
+pub(super) fn rules(args: &FilterArgs, matches: &ArgMatches) -> Result<Vec<FilterRule>, Unusable> {
     let pattern = |include| Syntax::Pattern { include };
     let options = [
         ("include", &args.include, pattern(true), false),

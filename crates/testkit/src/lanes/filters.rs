@@ -212,7 +212,16 @@ fn signed(rng: &mut ChaCha8Rng) -> Result<Vec<u8>> {
 fn named(rng: &mut ChaCha8Rng) -> Result<Vec<u8>> {
     let pattern = pattern(rng)?;
     let names: [&[u8]; 10] = [
-        b"- ", b"- ", b"-_", b"-, ", b"exclude ", b"exclude_", b"+ ", b"+_", b"include ", b"include, ",
+        b"- ",
+        b"- ",
+        b"-_",
+        b"-, ",
+        b"exclude ",
+        b"exclude_",
+        b"+ ",
+        b"+_",
+        b"include ",
+        b"include, ",
     ];
     if rng.random_bool(0.1) {
         return Ok(if rng.random_bool(0.5) { b"!".to_vec() } else { b"clear".to_vec() });
