@@ -129,6 +129,9 @@ const REQUESTS: &[(&str, u64)] = &[
     ("fs_ioc_setflags", 0x4008_6602),
 ];
 
+/// Commands of `fcntl`, by the number in its second argument.
+const COMMANDS: &[(&str, u64)] = &[("f_ofd_getlk", 36), ("f_ofd_setlk", 37)];
+
 /// Flags of `openat`, in its third argument.
 const OPEN_FLAGS: &[(&str, i32)] =
     &[("o_direct", libc::O_DIRECT), ("o_noatime", libc::O_NOATIME), ("o_tmpfile", libc::O_TMPFILE)];
@@ -179,6 +182,8 @@ fn lookup(name: &str) -> Result<(i64, Option<SeccompCondition>)> {
     }
     let (call, argument, operator, value) = if let Some(request) = find(REQUESTS, name) {
         (libc::SYS_ioctl, 1, SeccompCmpOp::Eq, request)
+    } else if let Some(command) = find(COMMANDS, name) {
+        (libc::SYS_fcntl, 1, SeccompCmpOp::Eq, command)
     } else if let Some(flag) = find(OPEN_FLAGS, name) {
         let flag = u64::from(flag.cast_unsigned());
         (libc::SYS_openat, 2, SeccompCmpOp::MaskedEq(flag), flag)

@@ -22,7 +22,7 @@ mod watching;
 
 use bench::Bench;
 use dmover_testkit::cluster::NatsServer;
-use dmover_testkit::lanes::run::{Run, Running};
+use dmover_testkit::lanes::run::{Dmover, Run, Running};
 
 /// A scratch directory, a broker, and movers.
 struct Fleet {
@@ -56,6 +56,14 @@ impl Fleet {
         let mover = self.bench.dmover.start(words).unwrap();
         assert!(mover.wait_for_stderr("waiting for jobs", 1), "{}", mover.stderr_so_far());
         self.movers.push(mover);
+    }
+
+    /// The program as on another host: the locks of directories hold on one, and this one has none.
+    fn without_locks(&self) -> Dmover {
+        const ENOLCK: i32 = 37;
+        let dmover = Dmover::new(bench::PROGRAM).unwrap().in_directory(self.bench.root());
+        let dmover = dmover.with_state(self.bench.dmover.state_directory());
+        dmover.denied(&["flock", "f_ofd_setlk", "f_ofd_getlk"], ENOLCK)
     }
 
     /// Runs a line through the broker.

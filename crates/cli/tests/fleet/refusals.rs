@@ -64,7 +64,7 @@ fn a_second_coordinator_is_refused_and_told_where_the_first_one_is() {
         fleet.broker.url()
     );
     let start = || {
-        let mut command = fleet.bench.dmover.command();
+        let mut command = fleet.without_locks().command();
         command.env_remove("DMOVER_STATE_DIR").args(line.split_whitespace());
         command.stderr(Stdio::piped()).spawn().unwrap()
     };
