@@ -118,11 +118,7 @@ fn devices_and_capabilities_of_a_source_are_said_to_be_missing() {
     assert_eq!(bench.read("d/ping"), "1\n");
     // A person is told as well, without asking.
     let run = bench.dmover("copy --overwrite=always s/ping other").expect_code(0);
-    assert!(
-        run.stderr.contains("  privileged  1 (attributes that need privilege"),
-        "{}",
-        run.tell()
-    );
+    assert!(run.stderr.contains("  privileged  1 (attributes not copied"), "{}", run.tell());
 }
 
 #[test]

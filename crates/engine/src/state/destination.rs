@@ -40,6 +40,9 @@ impl DestinationLock {
         if own.is_some() || job.spec.policy.dry_run {
             return Ok(());
         }
+        if matches!(job.list, JobList::Pairs(_)) {
+            return Ok(());
+        }
         let usage = if job.spec.verb == Verb::Sync { Use::Alone } else { Use::Beside };
         let written = |root: &&Root| root.destination.is_some();
         let each = resolved.roots.iter().filter(written).count() <= FEW;
@@ -88,8 +91,14 @@ impl Use {
 fn places(job: &Job, resolved: &Resolved, (usage, each): (Use, bool)) -> Places {
     let mut places = Places::new(usage);
     let is_inside = resolved.placement == Placement::Inside;
+    let mut last = None;
     for root in &resolved.roots {
         let Some(side) = &root.destination else { continue };
+        // Roots in one directory share it, and it is locked once.
+        let is_locked = last.replace(&side.parent).is_some_and(|last| Arc::ptr_eq(last, &side.parent));
+        if is_locked && !each {
+            continue;
+        }
         let parent = match path::open_directory_at(&side.parent, b".") {
             Ok(parent) => parent,
             Err(error) => {
