@@ -31,13 +31,8 @@ use crate::queue::{Dispatch, Reported};
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::state::{
-<<<<<<< HEAD
     DestinationLock, ErrorList, Failures, JobFile, JobLock, OpenFiles, Outliving, PartialFiles,
     Starts, StateDirectory, Written, job_id,
-=======
-    DestinationLock, JobFile, JobLock, OpenFiles, Outliving, PartialFiles, Starts, StateDirectory,
-    Written, job_id,
->>>>>>> hc
 };
 use crate::storage::Trust;
 use crate::sync::{Doubts, Guard, refuse_missing_destination};

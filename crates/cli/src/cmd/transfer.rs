@@ -13,14 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fleet::Around;
-<<<<<<< HEAD
 use super::jobs::label_is_free;
 use super::run::{
     before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory, state_of_job,
 };
-=======
-use super::run::{before_the_job, describe, end, exit, listen, spill_directory, state_of_job};
->>>>>>> hc
 use super::{detach, fleet, read_back, verify};
 use crate::args::{FleetArgs, ItemArgs, JobArgs, OutputArgs, ProofArgs, ReadBackArg, StateArgs};
 use crate::list;

@@ -11,13 +11,8 @@ use std::time::Duration;
 
 use super::fleet::{self, Around};
 use super::run::{
-<<<<<<< HEAD
     before_the_job, describe, end, errors_to, exit, listen, log_end, refuse, spill_directory,
     state_of_job, usable_state,
-=======
-    before_the_job, describe, end, exit, listen, refuse, spill_directory, state_of_job,
-    usable_state,
->>>>>>> hc
 };
 use crate::args::VerifyArgs;
 use crate::manifest::Recorded;

@@ -105,13 +105,7 @@ fn two_jobs_that_fill_one_place_are_kept_apart_whatever_their_state_directories(
     };
     let first = line("sync source far", "one");
     let first = fleet.bench.dmover.start(first.split(' ')).unwrap();
-<<<<<<< HEAD
     assert!(first.wait_for_stderr("no mover is connected", 1), "{}", first.stderr_so_far());
-    for verb in ["sync source far", "copy -T source/sub far/sub", "sync source far/deep"] {
-        let run = fleet.bench.dmover(&line(verb, "two")).expect_code(6);
-        let words = "writes to the same destination";
-=======
-    assert!(first.wait_for_stderr("there is no mover", 1), "{}", first.stderr_so_far());
     let elsewhere = fleet.without_locks();
     for verb in ["sync source far", "copy -T source/sub far/sub", "sync source far/deep"] {
         let line = line(verb, "two");
@@ -119,25 +113,18 @@ fn two_jobs_that_fill_one_place_are_kept_apart_whatever_their_state_directories(
         assert!(run.stderr.contains("another job already writes"), "{verb}: {}", run.tell());
         let line = line.replace("--state-dir two", "--no-state");
         let run = elsewhere.run(line.split(' ')).unwrap().expect_code(6);
-        let words = "writes to the same place";
->>>>>>> hc
+        let words = "writes to the same destination";
         assert!(run.stderr.contains(words), "{verb}: {}", run.tell());
     }
     // Its client may take longer to find its way back than another one takes to begin.
     fleet.broker.kill();
-<<<<<<< HEAD
-    let second = line("sync -vv source far", "two");
-    let second = fleet.bench.dmover.start(second.split(' ')).unwrap();
+    let second = line("sync -vv source far", "two").replace("--state-dir two", "--no-state");
+    let second = elsewhere.start(second.split(' ')).unwrap();
     assert!(
         second.wait_for_stderr("cannot connect to the broker; retrying", 1),
         "{}",
         second.stderr_so_far()
     );
-=======
-    let second = line("sync -vv source far", "two").replace("--state-dir two", "--no-state");
-    let second = elsewhere.start(second.split(' ')).unwrap();
-    assert!(second.wait_for_stderr("trying again", 1), "{}", second.stderr_so_far());
->>>>>>> hc
     fleet.broker.restart().unwrap();
     let run = second.finish().unwrap().expect_code(6);
     assert!(run.stderr.contains("writes to the same destination"), "{}", run.tell());
@@ -166,16 +153,9 @@ fn a_run_that_cannot_begin_leaves_what_is_known_of_movers_of_the_one_before() {
         std::thread::sleep(Duration::from_millis(10));
     }
     job.kill().unwrap();
-<<<<<<< HEAD
-    let other =
-        format!("sync --state-dir other --only-movers x=y source far --insecure --broker {url}");
-    let other = fleet.bench.dmover.start(other.split(' ')).unwrap();
-    assert!(other.wait_for_stderr("no mover is connected", 1), "{}", other.stderr_so_far());
-=======
     let other = format!("sync --no-state --only-movers x=y source far --insecure --broker {url}");
     let other = fleet.without_locks().start(other.split(' ')).unwrap();
-    assert!(other.wait_for_stderr("there is no mover", 1), "{}", other.stderr_so_far());
->>>>>>> hc
+    assert!(other.wait_for_stderr("no mover is connected", 1), "{}", other.stderr_so_far());
     let note = || fleet.bench.sh("find state -name movers-elsewhere");
     assert!(!note().is_empty());
     let run = fleet.bench.dmover(&line).expect_code(6);

@@ -95,7 +95,8 @@ fn places(job: &Job, resolved: &Resolved, (usage, each): (Use, bool)) -> Places 
     for root in &resolved.roots {
         let Some(side) = &root.destination else { continue };
         // Roots in one directory share it, and it is locked once.
-        let is_locked = last.replace(&side.parent).is_some_and(|last| Arc::ptr_eq(last, &side.parent));
+        let is_locked =
+            last.replace(&side.parent).is_some_and(|last| Arc::ptr_eq(last, &side.parent));
         if is_locked && !each {
             continue;
         }
