@@ -2,7 +2,7 @@
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use crate::{AsFd, Errno, Result, retry};
+use crate::{AsFd, Result, retry};
 
 /// A lock of fcntl_locking(2) over these bytes.
 fn request(kind: libc::c_int, bytes: &Range<u64>) -> libc::flock {
@@ -81,11 +81,6 @@ fn holder_in(locks: &str, object: &str) -> Option<u32> {
         words.get(4).filter(|_| is_it)?.parse().ok().filter(|pid| *pid > 0)
     };
     locks.lines().find_map(of_line)
-}
-
-/// The error of a kernel or file system that has no such locks.
-pub fn is_missing(error: Errno) -> bool {
-    matches!(error, Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOLCK)
 }
 
 #[cfg(test)]

@@ -58,28 +58,20 @@ fn a_second_coordinator_is_refused_and_told_where_the_first_one_is() {
     }
     let mut fleet = Fleet::new(0);
     fleet.bench.sh("mkdir source; seq 9 | (cd source; xargs touch)");
-    // Without state there is no lock; both have one id.
+    // Without state there is no lock of the job; both have one id.
     let line = format!(
         "copy --no-state --mover-wait 1m -T source far --insecure --broker {}",
         fleet.broker.url()
     );
-    let start = || {
-        let mut command = fleet.without_locks().command();
-        command.env_remove("DMOVER_STATE_DIR").args(line.split_whitespace());
-        command.stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let mut first = start();
+    let elsewhere = fleet.without_locks();
+    let first = elsewhere.start(line.split(' ')).unwrap();
     // Whoever misses movers has offered the job.
-    let mut lines = BufReader::new(first.stderr.take().unwrap()).lines();
-    let found = lines.find(|line| line.as_ref().unwrap().contains("no mover is connected"));
-    assert!(found.is_some(), "the first one has ended");
-    let output = start().wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(6), "{output:?}");
-    let second = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(second.contains("already runs in process"), "{second}");
-    assert!(second.contains(&format!("process {}", first.id())), "{second}");
+    assert!(first.wait_for_stderr("no mover is connected", 1), "{}", first.stderr_so_far());
+    let second = elsewhere.run(line.split(' ')).unwrap().expect_code(6);
+    let words = format!("already runs in process {}", first.pid().as_raw_nonzero());
+    assert!(second.stderr.contains(&words), "{words}: {}", second.tell());
     fleet.call_mover("");
-    assert_eq!(first.wait().unwrap().code(), Some(0));
+    first.finish().unwrap().expect_code(0);
     fleet.bench.assert_same("source", "far");
 }
 

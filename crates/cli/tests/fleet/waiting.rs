@@ -154,7 +154,8 @@ fn a_run_that_cannot_begin_leaves_what_is_known_of_movers_of_the_one_before() {
     }
     job.kill().unwrap();
     let other = format!("sync --no-state --only-movers x=y source far --insecure --broker {url}");
-    let other = fleet.without_locks().start(other.split(' ')).unwrap();
+    let elsewhere = fleet.without_locks();
+    let other = elsewhere.start(other.split(' ')).unwrap();
     assert!(other.wait_for_stderr("no mover is connected", 1), "{}", other.stderr_so_far());
     let note = || fleet.bench.sh("find state -name movers-elsewhere");
     assert!(!note().is_empty());

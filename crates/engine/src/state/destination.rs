@@ -163,9 +163,13 @@ fn work(job: &Job, resolved: &Resolved, name: &Path) -> Vec<u8> {
     let mut add = |bytes: &[u8]| _ = hasher.update(bytes).update(b"\0");
     add(job.spec.verb.word().as_bytes());
     let paths = resolved.sources.iter().map(PathBuf::as_path);
-    paths.chain([name]).for_each(|path| add(path.as_os_str().as_bytes()));
+    for path in paths.chain([name]) {
+        add(path.as_os_str().as_bytes());
+    }
     if let JobList::Paths(paths) = &job.list {
-        paths.iter().for_each(|path| add(path.as_bytes()));
+        for path in paths {
+            add(path.as_bytes());
+        }
     }
     if let Some(RangeCopy { ranges, destination_offset }) = &job.spec.policy.range {
         add(format!("{ranges:?} {destination_offset:?}").as_bytes());
