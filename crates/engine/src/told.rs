@@ -39,6 +39,7 @@ pub(crate) enum Said {
         path: PathBytes,
         number: u64,
         verdict: Found,
+        guessed: Option<HashType>,
     },
     Difference(Difference),
     Error(EntryError),
@@ -285,8 +286,8 @@ impl Engine {
             _ if self.desk.is_none() => return self.monitor.event(&event),
             Event::Item(item) => Said::Item(item),
             Event::Digest(digest) => Said::Digest(digest),
-            Event::Checked { path, number, verdict } => {
-                Said::Checked { path, number, verdict: verdict.into() }
+            Event::Checked { path, number, verdict, guessed } => {
+                Said::Checked { path, number, verdict: verdict.into(), guessed }
             }
             Event::Difference(difference) => Said::Difference(difference),
             // These follow from what is told otherwise, or are the coordinator's alone.
@@ -327,9 +328,9 @@ impl Engine {
         match said {
             Said::Item(item) => self.monitor.event(&Event::Item(item)),
             Said::Digest(digest) => self.monitor.event(&Event::Digest(digest)),
-            Said::Checked { path, number, verdict } => {
+            Said::Checked { path, number, verdict, guessed } => {
                 let verdict = verdict.into();
-                self.monitor.event(&Event::Checked { path, number, verdict });
+                self.monitor.event(&Event::Checked { path, number, verdict, guessed });
             }
             Said::Difference(found) => self.monitor.event(&Event::Difference(found)),
             Said::Error(error) => self.error(error),
@@ -377,7 +378,7 @@ impl Engine {
 mod tests {
     use super::*;
     use dmover_model::{
-        Action, DifferenceKind, DifferenceSet, EntryKind, ErrorClass, Operation, Side,
+        Action, DifferenceDetail, DifferenceKind, DifferenceSet, EntryKind, ErrorClass, Operation, Side,
     };
 
     #[test]
@@ -388,8 +389,9 @@ mod tests {
         let range = ByteRange { start: 1, end: 2 };
         let verdicts =
             [Found::Same, Found::Differs(vec![range]), Found::Missing, Found::Unreadable];
-        let number = 3;
-        let checked = verdicts.map(|verdict| Said::Checked { path: path.clone(), number, verdict });
+        let (number, guessed) = (3, Some(HashType::Sha256));
+        let checked = |verdict| Said::Checked { path: path.clone(), number, verdict, guessed };
+        let checked = verdicts.map(checked);
         let said = [
             Said::Error(error),
             Said::Item(Item {
@@ -406,7 +408,7 @@ mod tests {
                 kind: EntryKind::File,
                 kinds: DifferenceSet::from_iter([DifferenceKind::Missing]),
                 ranges: vec![range],
-                detail: String::new(),
+                detail: vec![DifferenceDetail::Words("size".into())],
                 repaired: None,
             }),
             Said::Loss { path: path.clone(), kind: LossKind::ALL[0], detail: "d".into() },

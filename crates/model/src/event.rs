@@ -99,6 +99,8 @@ pub enum Event {
         number: u64,
         /// What was found.
         verdict: Verdict,
+        /// The function that matched, where the list does not name it.
+        guessed: Option<HashType>,
     },
     /// An entry is not as it should be.
     Difference(Difference),

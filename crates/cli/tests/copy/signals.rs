@@ -183,7 +183,7 @@ fn a_job_stays_locked_while_a_system_call_of_its_movers_hangs() {
     bench.sh(&format!("fsfreeze -f {}", image.path().display()));
     let thaw = || bench.sh(&format!("fsfreeze -u {}", image.path().display()));
     running.signal(Signal::TERM);
-    let is_over = running.wait_for_stderr("stopped by signal 15", 1);
+    let is_over = running.wait_for_stderr("stopped by SIGTERM", 1);
     let second = bench.dmover.run(copy).unwrap();
     let record = bench.sh(&format!(
         "tail -n 1 '{}'/jobs/*/large-files",
