@@ -45,7 +45,8 @@ pub struct Cli {
 }
 
 const CANCELLED: &str = "The id of a job, the beginning of one, or a label; without it, the one that runs if no other does";
-const RETRIED: &str = "The id of a job, the beginning of one, or a label; without it, the last one of 'sync'";
+const RETRIED: &str =
+    "The id of a job, the beginning of one, or a label; without it, the last one of 'sync'";
 
 /// The verbs.
 #[derive(Debug, Subcommand)]

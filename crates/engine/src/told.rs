@@ -378,7 +378,8 @@ impl Engine {
 mod tests {
     use super::*;
     use dmover_model::{
-        Action, DifferenceDetail, DifferenceKind, DifferenceSet, EntryKind, ErrorClass, Operation, Side,
+        Action, DifferenceDetail, DifferenceKind, DifferenceSet, EntryKind, ErrorClass, Operation,
+        Side,
     };
 
     #[test]

@@ -44,11 +44,7 @@ pub(super) fn named_or_last(
     Ok(Known { state, file })
 }
 
-fn choose(
-    state: &StateDirectory,
-    files: Vec<JobFile>,
-    choice: Choice,
-) -> Result<JobFile, Refused> {
+fn choose(state: &StateDirectory, files: Vec<JobFile>, choice: Choice) -> Result<JobFile, Refused> {
     let last = files.first().cloned().filter(|_| choice == Choice::Any);
     let mut fitting = files.into_iter().filter(|file| fits(state, file, choice));
     let (message, hint) = match (fitting.next(), choice) {
@@ -73,9 +69,7 @@ fn choose(
             "no job is paused or interrupted",
             "'dmover resume JOB' runs the command of a job that has ended again",
         ),
-        (None, Choice::Active | Choice::OnlyOne) => {
-            ("no job runs", "'dmover jobs' lists all jobs")
-        }
+        (None, Choice::Active | Choice::OnlyOne) => ("no job runs", "'dmover jobs' lists all jobs"),
     };
     last.ok_or_else(|| (message.into(), hint, Code::Usage))
 }
@@ -85,9 +79,7 @@ fn fits(state: &StateDirectory, file: &JobFile, choice: Choice) -> bool {
     match choice {
         Choice::Any | Choice::OnlyOne => phase().has_process(),
         // What cannot be read is told.
-        Choice::Journal => {
-            !matches!(JournalReader::open(&state.directory(&file.job)), Ok(None))
-        }
+        Choice::Journal => !matches!(JournalReader::open(&state.directory(&file.job)), Ok(None)),
         Choice::Retry => can_retry(file),
         Choice::Interrupted => match phase() {
             JobPhase::Paused | JobPhase::Stopped => true,

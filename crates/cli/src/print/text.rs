@@ -1,8 +1,8 @@
 //! Words for people: errors and losses as they come, a summary at the end.
 use dmover_engine::{Control, JobReport, JobState, StopReason};
 use dmover_model::{
-    Bottleneck, EntryError, ErrorClass, Event, ExitCode, Item, Limit, LossKind, Note,
-    Operation, PathBytes, units,
+    Bottleneck, EntryError, ErrorClass, Event, ExitCode, Item, Limit, LossKind, Note, Operation,
+    PathBytes, units,
 };
 use dmover_observe::{Counter, Monitor};
 use dmover_sys::process::signal_name;

@@ -52,6 +52,9 @@ mod tests {
     #[test]
     fn programs_get_utc() {
         assert_eq!(utc(1_500), "1970-01-01T00:00:01.5Z");
-        assert_eq!(utc_exact(Timestamp { seconds: -1, nanoseconds: 5 }), "1969-12-31T23:59:59.000000005Z");
+        assert_eq!(
+            utc_exact(Timestamp { seconds: -1, nanoseconds: 5 }),
+            "1969-12-31T23:59:59.000000005Z"
+        );
     }
 }

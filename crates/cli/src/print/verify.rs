@@ -6,8 +6,8 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::time::local_exact;
 use super::text::{TextPrinter, pace, trouble_lines};
+use super::time::local_exact;
 use super::{Sizes, counted, grouped};
 use crate::quote::quoted;
 
@@ -44,7 +44,13 @@ impl Monitor for VerifyPrinter {
 impl VerifyPrinter {
     /// `shown`: whether differences are named.
     pub fn new(words: TextPrinter, control: Arc<Control>, shown: bool) -> Self {
-        Self { words, control, shown, lost: AtomicBool::default(), owners_differ: AtomicBool::default() }
+        Self {
+            words,
+            control,
+            shown,
+            lost: AtomicBool::default(),
+            owners_differ: AtomicBool::default(),
+        }
     }
 
     fn line(&self, difference: &Difference) {

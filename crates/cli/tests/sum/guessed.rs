@@ -101,7 +101,9 @@ fn pipes_are_read_once() {
     let bench = Bench::new();
     bench.write("f", pattern(1_000_000));
     let program = super::bench::PROGRAM;
-    bench.sh("mkfifo pipe; sha256sum f > list; sed s/f$/pipe/ list > piped; sed s/f$/-/ list > stdin");
+    bench.sh(
+        "mkfifo pipe; sha256sum f > list; sed s/f$/pipe/ list > piped; sed s/f$/-/ list > stdin",
+    );
     // The first file has shown that the list is SHA-256, or nothing has.
     for lists in ["piped", "list piped"] {
         let out = bench.sh(&format!("cat f > pipe & \"{program}\" sum -c {lists}; wait"));

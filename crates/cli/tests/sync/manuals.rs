@@ -36,8 +36,11 @@ fn man_pages_are_printed_for_readers_of_man_pages() {
     if bench.sh("command -v mandoc || true").is_empty() {
         skip!("mandoc is missing");
     }
-    for (verb, words) in [("", "SUBCOMMANDS"), ("sync", "--max-delete"), ("snapshot create", "--share")] {
-        let page = bench.sh(&format!("\"{PROGRAM}\" man {verb} | mandoc -T utf8 -W error | col -b"));
+    for (verb, words) in
+        [("", "SUBCOMMANDS"), ("sync", "--max-delete"), ("snapshot create", "--share")]
+    {
+        let page =
+            bench.sh(&format!("\"{PROGRAM}\" man {verb} | mandoc -T utf8 -W error | col -b"));
         let title = ["dmover"].into_iter().chain(verb.split_whitespace());
         let title = title.collect::<Vec<_>>().join("-");
         assert!(page.starts_with(&format!("{title}(1)")), "{page}");

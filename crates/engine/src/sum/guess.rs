@@ -1,6 +1,8 @@
 //! Lists that do not name their function: BLAKE3 and SHA-256 both have 64 digits.
-use dmover_model::{Digest, EntryKind, EntryError, Expected, Guess, HashType, NewTask, Parent, SumItem, TaskKind};
 use dmover_digest::Fold;
+use dmover_model::{
+    Digest, EntryError, EntryKind, Expected, Guess, HashType, NewTask, Parent, SumItem, TaskKind,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -61,7 +63,12 @@ impl Mover<'_> {
         } else {
             let parts = wanted.map(|wanted| engine.part(wanted, content.metadata.size));
             let all = dmover_model::ByteRange { start: 0, end: parts[0].shape.length() };
-            let pieces = self.hash_shapes(content, (parts.map(|part| part.shape), parts[0].start), all, shown)?;
+            let pieces = self.hash_shapes(
+                content,
+                (parts.map(|part| part.shape), parts[0].start),
+                all,
+                shown,
+            )?;
             let [[one, other], [first, second]] = [pieces, parts];
             [(first, one), (second, other)]
         };
@@ -91,7 +98,9 @@ impl Mover<'_> {
             return false;
         }
         let other = FUNCTIONS.into_iter().find(|function| *function != expected.hash);
-        let Some(other) = other.filter(|_| expected.guess == Some(Guess::Likely)) else { return false };
+        let Some(other) = other.filter(|_| expected.guess == Some(Guess::Likely)) else {
+            return false;
+        };
         let kind = TaskKind::Sums(vec![with(item, other, Guess::Last)]);
         self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
         true

@@ -4,9 +4,9 @@
 //! brought over again where that is wanted (`repair`).
 use dmover_model::{
     Against, Attribute, ByteRange, CompareTask, Difference, DifferenceDetail, DifferenceKind,
-    DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Identity, JudgeTask, LinkGroup,
-    Metadata, Name, NewNode, NewTask, Operation, Parent, PathBytes, RecordsTask, Side, TaskKind,
-    Timestamp, Verb, VerifyLevel, VerifyPolicy, Version,
+    DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Identity,
+    JudgeTask, LinkGroup, Metadata, Name, NewNode, NewTask, Operation, Parent, PathBytes,
+    RecordsTask, Side, TaskKind, Timestamp, Verb, VerifyLevel, VerifyPolicy, Version,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::verify::{Differing, Scope, Sight, describe, differences, is_sampled, merged};
