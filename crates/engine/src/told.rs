@@ -3,8 +3,8 @@
 //! A mover that works for a coordinator elsewhere collects what it tells in its thread, and its queue sends it with the
 //! outcome that it belongs to ([`Told::take`]). So an outcome that nobody hears, because its lease ran out, tells nothing else either.
 use dmover_model::{
-    ByteRange, Difference, EntryError, Event, ExtraNames, FileDigest, Identity, Item, LossKind,
-    Note, PathBytes, Record, TreePath, Verdict,
+    ByteRange, Difference, EntryError, Event, ExtraNames, FileDigest, HashType, Identity, Item,
+    LossKind, Note, PathBytes, Record, TreePath, Verdict,
 };
 use dmover_observe::{Counter, Counters, Slow, Spread};
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Difference, EntryError, EntryKind, FileDigest, JobId, Limit, LossKind, PathBytes, Verdict,
+    Difference, EntryError, EntryKind, FileDigest, HashType, JobId, Limit, LossKind, PathBytes,
+    Verdict,
 };
 
 /// What was done with one entry.

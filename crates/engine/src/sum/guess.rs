@@ -69,7 +69,7 @@ impl Mover<'_> {
                 all,
                 shown,
             )?;
-            let [[one, other], [first, second]] = [pieces, parts];
+            let ([one, other], [first, second]) = (pieces, parts);
             [(first, one), (second, other)]
         };
         if content.metadata.kind == EntryKind::File {
