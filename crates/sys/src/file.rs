@@ -15,13 +15,6 @@ pub fn create_unnamed(directory: impl AsFd, mode: u32) -> Result<OwnedFd> {
     open_with(directory, b".", OFlags::RDWR | OFlags::TMPFILE, mode)
 }
 
-/// A file in memory with this content, to be read from its beginning (memfd_create(2)).
-pub fn in_memory(content: &[u8]) -> std::io::Result<OwnedFd> {
-    let file = retry(|| rustix::fs::memfd_create("dmover", rustix::fs::MemfdFlags::CLOEXEC))?;
-    write_all_at(&file, content, 0)?;
-    Ok(file)
-}
-
 /// Opens an existing regular file for writing; a FIFO does not make it wait.
 pub fn open_for_writing(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
     open_with(parent, name, OFlags::RDWR | OFlags::NONBLOCK, 0)

@@ -50,7 +50,7 @@ fn print(manual: &Manual) -> ExitCode {
 
 /// Becomes man(1), so that signals of the terminal reach its pager alone.
 fn show(page: &Manual) -> ExitCode {
-    let error = match dmover_sys::file::in_memory(&page.text) {
+    let error = match dmover_sys::process::file_in_memory(&page.text) {
         Ok(source) => Command::new("man").args(["-l", "-"]).stdin(source).exec(),
         Err(error) => error,
     };

@@ -80,7 +80,7 @@ fn completions_complete() {
         ))
     };
     assert_eq!(offered("dmover sy"), "sync\n");
-    assert_eq!(offered("dmover sync --max-d"), "--max-delete\n");
+    assert_eq!(offered("dmover sync --max-de"), "--max-delete\n");
     assert_eq!(offered("dmover completions z"), "zsh\n");
     let first = |shell: &str| bench.dmover(&format!("completions {shell}")).expect_code(0).text();
     assert!(first("zsh").starts_with("#compdef dmover"));
