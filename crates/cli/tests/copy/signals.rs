@@ -103,7 +103,7 @@ fn a_second_signal_leaves_at_once() {
         std::thread::yield_now();
     }
     running.signal(Signal::INT);
-    assert!(running.wait_for_stderr("signal", 1), "{}", running.stderr_so_far());
+    assert!(running.wait_for_stderr("SIGINT", 1), "{}", running.stderr_so_far());
     running.signal(Signal::INT);
     let run = running.finish().unwrap();
     assert_eq!(run.signal(), Some(2), "{}", run.tell());
