@@ -412,7 +412,9 @@ impl Mover<'_> {
             let skip = range.start.saturating_sub(at).min(read as u64) as usize;
             let end = (range.end - at).min(read as u64) as usize;
             let bytes = &self.tools.buffer[skip..end.max(skip)];
-            streams.iter_mut().for_each(|(stream, _)| stream.update(bytes));
+            for (stream, _) in &mut streams {
+                stream.update(bytes);
+            }
             engine.account_read(self.lease, read as u64);
             at += read as u64;
         }

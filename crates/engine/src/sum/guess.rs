@@ -18,8 +18,9 @@ pub(crate) struct Guesses([AtomicBool; 2]);
 
 impl Guesses {
     fn matched(&self, hash: HashType) {
-        let of_it = FUNCTIONS.iter().zip(&self.0).filter(|(function, _)| **function == hash);
-        of_it.for_each(|(_, matched)| matched.store(true, Ordering::Relaxed));
+        if let Some(at) = FUNCTIONS.iter().position(|function| *function == hash) {
+            self.0[at].store(true, Ordering::Relaxed);
+        }
     }
 
     /// The one function that has matched so far. `None`: none has, or the list is mixed, and both are tried.
