@@ -197,7 +197,12 @@ impl Printer {
         match &self.kind {
             Kind::Json(printer) => printer.summary(report, code),
             Kind::Text(_) if args.output.quiet > 0 => {}
-            Kind::Text(_) => lines().iter().for_each(|line| say(line)),
+            Kind::Text(printer) => {
+                lines().iter().for_each(|line| say(line));
+                let by_name = |word: &String| word == "owner" || word == "all";
+                let hint = printer.owner_hint(args.keep.preserve.iter().any(by_name));
+                hint.into_iter().for_each(say);
+            }
         }
     }
 

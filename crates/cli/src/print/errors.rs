@@ -8,14 +8,15 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::json::{SCHEMA, path_fields, rfc3339};
+use super::json::{SCHEMA, path_fields};
+use super::time::utc;
 use crate::args::OutputArgs;
 use crate::quote::quoted;
 
 /// An error as a line of JSON, without its end.
 pub(crate) fn as_json(error: &RecordedError) -> String {
     let mut value = json!({
-        "type": "error", "schema": SCHEMA, "pass": error.pass, "time": rfc3339(error.time_ms),
+        "type": "error", "schema": SCHEMA, "pass": error.pass, "time": utc(error.time_ms),
         "side": error.side, "operation": error.operation, "class": error.class,
         "errno": error.errno, "attempt": error.attempt, "message": words(error),
     });

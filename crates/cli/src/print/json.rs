@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::progress::Progress;
+use super::time::utc_exact;
 
 /// The version of the lines that this program writes.
 pub(crate) const SCHEMA: u32 = 1;
@@ -53,15 +54,18 @@ impl Monitor for JsonPrinter {
             Event::Digest(digest) => {
                 self.print("digest", Some(&digest.path), digest_fields(digest));
             }
-            Event::Checked { path, verdict, .. } => {
-                let fields = serde_json::to_value(verdict).unwrap_or_default();
+            Event::Checked { path, verdict, guessed, .. } => {
+                let mut fields = serde_json::to_value(verdict).unwrap_or_default();
+                if let (Some(hash), Value::Object(fields)) = (guessed, &mut fields) {
+                    fields.insert("hash_type".into(), hash.word().into());
+                }
                 self.print("checked", Some(path), fields);
             }
             Event::Difference(difference) => {
                 let kinds: Vec<_> = difference.kinds.iter().map(DifferenceKind::word).collect();
                 let fields = json!({
                     "kind": difference.kind, "kinds": kinds, "ranges": difference.ranges,
-                    "detail": difference.detail, "repaired": difference.repaired,
+                    "detail": difference.words(utc_exact), "repaired": difference.repaired,
                 });
                 self.print("difference", Some(&difference.path), fields);
             }
@@ -219,11 +223,6 @@ fn digest_fields(digest: &FileDigest) -> Value {
         }
     }
     fields
-}
-
-/// A time in milliseconds since 1970, as RFC 3339 has it.
-pub(crate) fn rfc3339(ms: i64) -> String {
-    jiff::Timestamp::from_millisecond(ms).unwrap_or_default().to_string()
 }
 
 /// A path as text, and in base64 as well if the text cannot hold it.

@@ -80,7 +80,7 @@ fn a_signal_parks_the_job_first_and_the_same_command_goes_on() {
         running.signal(signal);
         let run = running.finish().unwrap();
         assert_eq!(run.signal(), Some(number), "{}", run.tell());
-        assert!(run.stderr.contains("finishing what is in hand"), "{}", run.stderr);
+        assert!(run.stderr.contains("finishing the tasks in progress"), "{}", run.stderr);
         let line = run.stderr.lines().find(|line| line.contains("go on with")).unwrap();
         assert!(line.contains("submit --local --movers=2 -- copy"), "{line}");
         assert!(!line.contains("--broker"), "{line}");
@@ -181,7 +181,7 @@ fn what_a_killed_submit_has_left_goes_with_the_next_one() {
     running.signal(Signal::TERM);
     let run = running.finish().unwrap();
     assert!(
-        run.stderr.contains("stopped by signal 15; run the same command again to resume"),
+        run.stderr.contains("stopped by SIGTERM; run the same command again to resume"),
         "{}",
         run.stderr
     );
@@ -199,7 +199,7 @@ fn a_job_that_is_killed_beside_its_submit_is_told_of() {
     kill(&bench, "dmover copy --broker");
     let run = running.finish().unwrap();
     assert_eq!(run.signal(), Some(9), "{}", run.tell());
-    let words = "the job died by signal 9; run the same command again to resume";
+    let words = "the job died by SIGKILL; run the same command again to resume";
     assert!(run.stderr.contains(words), "{}", run.stderr);
     assert_nobody_is_left(&bench);
 }

@@ -1,5 +1,6 @@
 //! Has a job done by movers that are started for it.
 use dmover_engine::Fatal;
+use dmover_sys::process::signal_name;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -175,7 +176,8 @@ pub fn conduct(
     let how = result?;
     if let (Err(signal), false) = (how, outside.warned) {
         let who = if outside.stopped.is_some() { "stopped" } else { "the job died" };
-        tell(&format!("{who} by signal {signal}; run the same command again to resume"));
+        let name = signal_name(signal);
+        tell(&format!("{who} by {name}; run the same command again to resume"));
     }
     let wants_more_time = outside.warned && (how.is_err() || conduct.job.is_none());
     Ok(Ended { how, wants_more_time })

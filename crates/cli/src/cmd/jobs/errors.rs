@@ -4,8 +4,9 @@ use dmover_model::ExitCode as Code;
 use std::io::Write;
 use std::process::ExitCode;
 
-use super::{Refused, UNREADABLE, find, refuse};
+use super::{Refused, UNREADABLE, refuse};
 use crate::args::ErrorsArgs;
+use crate::cmd::choose::{Choice, named_or_last};
 use crate::cmd::run::exit;
 use crate::print::data;
 use crate::print::errors::{as_json, as_text};
@@ -15,7 +16,8 @@ pub(crate) fn errors(args: &ErrorsArgs) -> ExitCode {
 }
 
 fn list(args: &ErrorsArgs) -> Result<ExitCode, Refused> {
-    let known = find(&args.job, args.place.state_dir.as_ref())?;
+    let place = args.place.state_dir.as_ref();
+    let known = named_or_last(args.job.as_deref(), place, Choice::Any)?;
     let job = &known.file.job;
     let mut out = data();
     let mut written = Ok(());

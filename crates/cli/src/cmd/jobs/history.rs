@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use super::shown::local_time;
-use super::{Known, Refused, UNREADABLE, find, refuse};
+use super::{Known, Refused, UNREADABLE, refuse};
 use crate::args::HistoryArgs;
+use crate::cmd::choose::{Choice, named_or_last};
 use crate::cmd::run::exit;
-use crate::print::json::rfc3339;
+use crate::print::time::{local as local_time, utc as rfc3339};
 use crate::print::{grouped, line};
 
 fn journal(known: &Known) -> Result<JournalReader, Refused> {
     let opened = JournalReader::open(&known.state.directory(&known.file.job));
-    let hint = "if the job is at work on another host, ask there";
+    let hint = "if the job runs on another host, ask there";
     opened.map_err(|message| (message, hint, Code::Temporary))?.ok_or_else(|| {
         let message = format!("job {} keeps no journal: only 'sync' does", known.file.job);
         (message, "its messages and --log-file say what failed", Code::Usage)
@@ -22,7 +22,9 @@ fn journal(known: &Known) -> Result<JournalReader, Refused> {
 }
 
 pub(crate) fn history(args: &HistoryArgs) -> ExitCode {
-    let listed = find(&args.job, args.place.state_dir.as_ref()).and_then(|known| {
+    let place = args.place.state_dir.as_ref();
+    let known = named_or_last(args.job.as_deref(), place, Choice::Journal);
+    let listed = known.and_then(|known| {
         let passes = journal(&known)?.passes();
         let runs = known.state.is_running(&known.file.job);
         passes.map(|passes| (passes, runs)).map_err(|message| (message, UNREADABLE, Code::Fatal))

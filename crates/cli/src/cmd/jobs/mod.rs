@@ -13,7 +13,7 @@ pub(crate) mod errors;
 pub(crate) mod history;
 pub(crate) mod list;
 pub(crate) mod logs;
-mod shown;
+pub(super) mod shown;
 pub(crate) mod status;
 pub(crate) mod wait;
 

@@ -8,8 +8,9 @@ use signal_hook::low_level::signal_name;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::print::json::{path_fields, rfc3339};
+use crate::print::json::path_fields;
 use crate::print::progress::{Part, done};
+use crate::print::time::utc as rfc3339;
 use crate::print::{counted, grouped};
 use crate::quote::quoted;
 
@@ -44,7 +45,7 @@ pub(super) fn destination(file: &JobFile) -> Option<String> {
 }
 
 /// What is read and what is written.
-pub(super) fn places(file: &JobFile) -> String {
+pub(in crate::cmd) fn places(file: &JobFile) -> String {
     match destination(file) {
         None => sources(file),
         Some(destination) => format!("{} -> {destination}", sources(file)),
@@ -109,11 +110,6 @@ pub(super) fn outcome(file: &JobFile, status: &JobStatus) -> String {
         _ => String::new(),
     };
     format!("{word}{what}")
-}
-
-pub(super) fn local_time(ms: i64) -> String {
-    let time = jiff::Timestamp::from_millisecond(ms).unwrap_or_default();
-    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 pub(super) fn as_json(file: &JobFile, status: Option<&JobStatus>) -> Value {

@@ -4,30 +4,18 @@ use dmover_model::{ErrorClass, ExitCode as Code, Verb, units};
 use dmover_observe::MoverView;
 use std::process::ExitCode;
 
-use super::shown::{as_json, local_time, places};
-use super::{Known, all, directory, find, refuse};
+use super::shown::{as_json, places};
+use super::{Known, refuse};
 use crate::args::StatusArgs;
 use crate::cmd::ask::can_retry;
+use crate::cmd::choose::{Choice, named_or_last};
 use crate::cmd::run::exit;
-use crate::print::{counted, grouped, line, of_found};
+use crate::print::time::local as local_time;
+use crate::print::{counted, counted_all, grouped, line, of_found};
 
 pub(crate) fn status(args: &StatusArgs) -> ExitCode {
     let place = args.place.state_dir.as_ref();
-    let known = match &args.job {
-        Some(named) => find(named, place),
-        None => directory(place).and_then(|state| {
-            // The one that began last, of those that run if any does.
-            let mut files = all(&state)?.into_iter().peekable();
-            let last = files.peek().cloned();
-            let runs = |file: &JobFile| {
-                state.status(&file.job).is_some_and(|status| status.phase.has_process())
-            };
-            let file = files.find(runs).or(last);
-            let none = "no job is remembered here";
-            let file = file.ok_or((none.into(), "name another --state-dir", Code::Usage))?;
-            Ok(Known { state, file })
-        }),
-    };
+    let known = named_or_last(args.job.as_deref(), place, Choice::Any);
     let Known { state, file } = match known {
         Ok(known) => known,
         Err(refused) => return refuse(refused),
@@ -60,8 +48,8 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
         "    run: begun {}, {} {}{}, process {} on {}",
         local_time(status.begun_ms),
         units::format_duration(seconds),
-        if status.phase.has_process() { "so far" } else { "until its end" },
-        if status.resumed { ", going on with an earlier run" } else { "" },
+        if status.phase.has_process() { "so far" } else { "in total" },
+        if status.resumed { ", resuming an earlier run" } else { "" },
         status.pid,
         status.host,
     ));
@@ -69,7 +57,7 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
     lines.extend(status.limit.as_ref().map(|limit| format!("  limit: {limit}")));
     lines.extend(status.movers.iter().flatten().map(mover_line));
     if status.errors.is_empty() {
-        lines.push(" errors: none known".into());
+        lines.push(" errors: none".into());
     }
     for (word, count) in &status.errors {
         let class = ErrorClass::ALL.iter().find(|class| class.word() == word);
@@ -83,28 +71,34 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
 fn done_lines(verb: &str, get: &dyn Fn(&str) -> u64) -> Vec<String> {
     if verb == Verb::Sum.word() {
         let bytes = units::format_iec(get("bytes_hashed"));
-        return vec![format!("  files: {} hashed, {bytes}", grouped(get("files_hashed")))];
-    }
-    if verb == Verb::Verify.word() {
-        return vec![format!(
-            "entries: {} found, {} compared, {} differ, {} repaired; content of {} files compared",
-            grouped(get("entries_found")),
-            grouped(get("entries_compared")),
-            grouped(get("entries_differing")),
-            grouped(get("entries_repaired")),
-            grouped(get("files_compared")),
-        )];
+        let files = get("files_hashed");
+        let line = format!("  files: {} hashed, {bytes}", grouped(files));
+        return if files > 0 { vec![line] } else { Vec::new() };
     }
     let mut lines = Vec::new();
+    let mut entries = |counts: &[(&str, u64)]| {
+        let counts: Vec<_> = counts.iter().map(|(word, count)| (*count, *word, *word)).collect();
+        let words = counted_all(&counts);
+        lines.extend((!words.is_empty()).then(|| format!("entries: {words}")));
+    };
+    if verb == Verb::Verify.word() {
+        entries(&[
+            ("found", get("entries_found")),
+            ("compared", get("entries_compared")),
+            ("compared by content", get("files_compared")),
+            ("differ", get("entries_differing")),
+            ("repaired", get("entries_repaired")),
+        ]);
+        return lines;
+    }
     let copied = ["files_copied", "directories_created", "symlinks_copied", "specials_copied"];
     let copied: u64 = copied.into_iter().map(get).sum::<u64>() + get("hard_links_created");
-    lines.push(format!(
-        "entries: {} found, {} brought over, {} left alone, {} deleted",
-        grouped(get("entries_found")),
-        grouped(copied),
-        grouped(get("entries_skipped")),
-        grouped(get("entries_deleted")),
-    ));
+    entries(&[
+        ("found", get("entries_found")),
+        ("copied", copied),
+        ("skipped", get("entries_skipped")),
+        ("deleted", get("entries_deleted")),
+    ]);
     // An interrupted pass, or one with --checksum, may read for long before it writes anything.
     let compared = get("files_compared");
     lines.extend(
@@ -112,7 +106,8 @@ fn done_lines(verb: &str, get: &dyn Fn(&str) -> u64) -> Vec<String> {
     );
     let copied = get("bytes_copied") + get("bytes_shared");
     let of = of_found(copied, get("bytes_found"), units::format_iec);
-    lines.push(format!("  bytes: {} copied{of}", units::format_iec(copied)));
+    let line = format!("  bytes: {} copied{of}", units::format_iec(copied));
+    lines.extend((copied + get("bytes_found") > 0).then_some(line));
     lines
 }
 
@@ -120,7 +115,7 @@ fn mover_line(mover: &MoverView) -> String {
     let remarks = mover.remarks().into_iter();
     let remarks = remarks.fold(String::new(), |all, remark| all + "; " + &remark);
     format!(
-        "  mover: {}: {} in hand, {}/s, {:.0} entries/s, heard of {:.0} s ago{remarks}",
+        "  mover: {}: {} in progress, {}/s, {:.0} entries/s, last message {:.0} s ago{remarks}",
         mover.name(),
         counted(mover.tasks, "task", "tasks"),
         units::format_iec(mover.bytes_per_s as u64),
@@ -134,49 +129,52 @@ fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
     let because = status.reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
     match (status.phase, status.exit_code) {
         (JobPhase::Running, _) => (
-            format!("it is at work, {} tasks are waiting or in hand", grouped(status.tasks_left)),
+            match status.tasks_left {
+                0 => "it runs".into(),
+                tasks => format!("it runs; {} left", counted(tasks, "known task", "known tasks")),
+            },
             String::new(),
         ),
         (JobPhase::Watching, _) => (
-            "it waits for changes of the source, and brings them over".into(),
+            "it waits for changes of the source and copies them".into(),
             format!("'dmover cancel {id}' ends it"),
         ),
         (JobPhase::Paused, _) => {
             let tasks = status.movers.iter().flatten().map(|mover| mover.tasks).sum();
-            let in_hand = match tasks {
+            let in_progress = match tasks {
                 0 => String::new(),
                 tasks => {
-                    format!("; {} in hand come to their end first", counted(tasks, "task", "tasks"))
+                    format!("; {} in progress finish first", counted(tasks, "task", "tasks"))
                 }
             };
-            let meaning = format!("it takes nothing new, as it was asked to{in_hand}");
-            (meaning, format!("'dmover resume {id}' has it go on"))
+            let meaning = format!("it starts no new tasks{in_progress}");
+            (meaning, format!("'dmover resume {id}' continues it"))
         }
         (JobPhase::Finished, Some(0)) => ("everything is done".into(), String::new()),
         (JobPhase::Finished, code) => (
-            format!("it has ended with exit code {}{because}", code.unwrap_or_default()),
+            format!("it ended with exit code {}{because}", code.unwrap_or_default()),
             if can_retry(file) {
                 format!(
-                    "'dmover errors {id}' lists what failed, 'dmover retry {id}' tries just that, the same command everything"
+                    "'dmover errors {id}' lists the failed entries, 'dmover retry {id}' tries only those, the same command tries everything"
                 )
             } else {
                 format!(
-                    "'dmover errors {id}' lists what failed, 'dmover resume {id}' runs the same command again"
+                    "'dmover errors {id}' lists the failed entries, 'dmover resume {id}' runs the same command again"
                 )
             },
         ),
         (JobPhase::Stopped, _) => {
-            (format!("it was stopped{because}"), format!("'dmover resume {id}' goes on"))
+            (format!("it was stopped{because}"), format!("'dmover resume {id}' continues it"))
         }
         (JobPhase::Cancelled, _) => (
-            "it was given up".into(),
+            "it was cancelled".into(),
             format!(
-                "'dmover cleanup {id}' removes what it has left, 'dmover resume {id}' begins anew"
+                "'dmover cleanup {id}' removes its temporaries, 'dmover resume {id}' starts over"
             ),
         ),
         (JobPhase::Died, _) => (
-            "its process is gone without a word".into(),
-            format!("'dmover resume {id}' goes on; what was done stays done"),
+            "its process died".into(),
+            format!("'dmover resume {id}' continues it; completed work is kept"),
         ),
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::shown::outcome;
 use super::{Known, Refused, find, refuse};
 use crate::args::WaitArgs;
+use crate::cmd::choose::{Choice, named_or_last};
 use crate::cmd::run::exit;
 use crate::print::waiting::Waiting;
 use crate::print::{failure, grouped};
@@ -16,8 +17,10 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn wait(args: &WaitArgs) -> ExitCode {
     let place = args.place.state_dir.as_ref();
-    let known: Result<Vec<Known>, Refused> =
-        args.jobs.iter().map(|named| find(named, place)).collect();
+    let known: Result<Vec<Known>, Refused> = match &args.jobs[..] {
+        [] => named_or_last(None, place, Choice::Any).map(|known| vec![known]),
+        named => named.iter().map(|named| find(named, place)).collect(),
+    };
     let known = match known {
         Ok(known) => known,
         Err(refused) => return refuse(refused),
