@@ -206,12 +206,9 @@ fn wanted(
     let given = leaf.filter(|_| form.mutil);
     let piece = form.piece.or(piece.or(given).filter(|_| form.mutil && digests.len() > 1));
     let subject = subject(&name);
-    // Standard input cannot be read again. Of no other length are two functions equally strong.
-    let is_guess = !hash_is_certain
-        && hash == HashType::Blake3
-        && form == Form::PLAIN
-        && subject != Subject::Stdin;
-    let guess = is_guess.then_some(Guess::First);
+    // Of no other length are two functions equally strong.
+    let is_guess = !hash_is_certain && hash == HashType::Blake3 && form == Form::PLAIN;
+    let guess = is_guess.then_some(Guess::Open);
     let expected = Expected { hash, leaf: form.leaf.or(given), piece, digests, guess };
     Wanted { subject, range: form.range, expected: Some(expected) }
 }

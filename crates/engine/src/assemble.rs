@@ -29,6 +29,7 @@ use crate::settable::unprivileged;
 use crate::snapshot::Sharing;
 use crate::state::OpenFiles;
 use crate::storage::Trust;
+use crate::sum::Guesses;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::unflushed::Unflushed;
 use crate::verify::Known;
@@ -125,7 +126,7 @@ impl Engine {
             privilege,
             layout: parts.layout,
             kept_times: Mutex::default(),
-            guesses_sha256: AtomicBool::new(false),
+            guesses: Guesses::default(),
             unflushed: Unflushed::default(),
             sealed: Mutex::default(),
             known: Mutex::new(Known::new(memory / 4, parts.spill_directory)),

@@ -32,6 +32,7 @@ use crate::roots::RootTable;
 use crate::snapshot::Sharing;
 use crate::state::OpenFiles;
 use crate::storage::Trust;
+use crate::sum::Guesses;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::told::Said;
 use crate::unflushed::Unflushed;
@@ -106,8 +107,8 @@ pub struct Engine {
     pub(crate) known: Mutex<Known>,
     /// Times that directories are to have once repairs below them have ended.
     pub(crate) kept_times: Mutex<HashMap<TreePath, Times>>,
-    /// Digests of 64 digits of which nothing says what they are were SHA-256 so far.
-    pub(crate) guesses_sha256: AtomicBool,
+    /// What digests of 64 digits were so far whose list does not name the function.
+    pub(crate) guesses: Guesses,
     /// Content that could not be flushed into files that stay.
     pub(crate) unflushed: Unflushed,
     /// Content of large files with several names, until the other names are linked.

@@ -12,17 +12,21 @@ use dmover_plan::{chunk, retry};
 use dmover_sys::{AsFd, BorrowedFd, Errno, OwnedFd, cache, file, path, stat};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::apply::Moved;
 use crate::capability::Facts;
+use crate::content::Run;
 use crate::context::{Engine, entry_error};
 use crate::file::Opened;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::pace::ENTRY_WORK;
 use crate::queue::Class;
+
+mod guess;
+
+pub(crate) use guess::Guesses;
 
 /// A block to hash should still lie in a processor's second cache when it has been read.
 const BLOCK: usize = 256 << 10;
@@ -233,13 +237,8 @@ impl Mover<'_> {
     }
 
     fn sum_item(&mut self, item: &SumItem) {
-        // What the lines before were, the next is as well.
-        let likely = self.engine.guesses_sha256.load(Ordering::Relaxed);
-        let otherwise = item.expected.as_ref().filter(|_| likely);
-        let otherwise = otherwise.and_then(|expected| expected.guessed_otherwise(Guess::First));
-        let otherwise =
-            otherwise.map(|expected| SumItem { expected: Some(expected), ..item.clone() });
-        let item = otherwise.as_ref().unwrap_or(item);
+        let likely = self.likely(item);
+        let item = likely.as_ref().unwrap_or(item);
         self.engine.limits.operation(&self.engine.control);
         let shown = || subject_path(self.engine, &item.subject);
         let mut attempt = item.round;
@@ -266,6 +265,15 @@ impl Mover<'_> {
         item: &SumItem,
         shown: Shown<'_>,
     ) -> Result<(), EntryError> {
+        // What is read from a pipe cannot be read again.
+        let tries_both = match item.expected.as_ref().and_then(|expected| expected.guess) {
+            Some(Guess::Open) => true,
+            Some(Guess::Likely) => content.is_stream,
+            Some(Guess::Last) | None => false,
+        };
+        if tries_both {
+            return self.sum_with_both(content, item, shown);
+        }
         let part = self.engine.part(item.into(), content.metadata.size);
         match self.engine.hash_chunk(&part.shape).filter(|_| !content.is_stream) {
             Some(chunk) => {
@@ -310,7 +318,9 @@ impl Mover<'_> {
         let item = wanted.item.filter(|_| content.metadata.kind == EntryKind::File);
         let wanted = Wanted { item, ..wanted };
         let (part, pieces) = if content.is_stream {
-            self.hash_stream(content, wanted, shown)?
+            let policy = engine.digest_policy(wanted);
+            let [made] = self.hash_stream(content, wanted.range, [policy], shown)?;
+            made
         } else {
             let part = part.unwrap_or_else(|| engine.part(wanted, content.metadata.size));
             let all = ByteRange { start: 0, end: part.shape.length() };
@@ -346,29 +356,42 @@ impl Mover<'_> {
         range: ByteRange,
         shown: Shown<'_>,
     ) -> Result<Vec<Digest>, EntryError> {
+        let [pieces] = self.hash_shapes(content, ([shape], start), range, shown)?;
+        Ok(pieces)
+    }
+
+    /// The same of several shapes of the content from `start` on, in one reading.
+    fn hash_shapes<const N: usize>(
+        &mut self,
+        content: &Content,
+        (shapes, start): ([Shape; N], u64),
+        range: ByteRange,
+        shown: Shown<'_>,
+    ) -> Result<[Vec<Digest>; N], EntryError> {
         let engine = self.engine;
-        let mut pieces = Pieces::new(shape, range.start);
+        let mut all = shapes.map(|shape| Pieces::new(shape, range.start));
         let wanted = ByteRange { start: start + range.start, end: start + range.end };
         let direct = engine.way_to_read(content, wanted, shown)?;
         let reading = engine.reading(content, direct, shown, self.lease);
         let block =
             if direct { self.tools.buffer.len() } else { self.tools.buffer.len().min(BLOCK) };
         let buffer = &mut self.tools.buffer[..block];
-        engine.read_range(reading, wanted, buffer, &mut |run| run.feed(&mut pieces))?;
-        Ok(pieces.finish())
+        let mut feed = |run: Run<'_>| all.iter_mut().for_each(|pieces| run.feed(pieces));
+        engine.read_range(reading, wanted, buffer, &mut feed)?;
+        Ok(all.map(Pieces::finish))
     }
 
     /// Hashes what comes until nothing comes any more.
-    fn hash_stream(
+    fn hash_stream<const N: usize>(
         &mut self,
         content: &Content,
-        wanted: Wanted<'_>,
+        range: Option<ByteRange>,
+        policies: [DigestPolicy; N],
         shown: Shown<'_>,
-    ) -> Result<(Part, Vec<Digest>), EntryError> {
+    ) -> Result<[(Part, Vec<Digest>); N], EntryError> {
         let engine = self.engine;
-        let policy = engine.digest_policy(wanted);
-        let range = wanted.range.unwrap_or(ByteRange { start: 0, end: u64::MAX });
-        let mut stream = Stream::new(&policy);
+        let range = range.unwrap_or(ByteRange { start: 0, end: u64::MAX });
+        let mut streams = policies.map(|policy| (Stream::new(&policy), policy));
         let mut at = 0;
         while at < range.end {
             self.check_hashing(shown)?;
@@ -388,14 +411,19 @@ impl Mover<'_> {
             }
             let skip = range.start.saturating_sub(at).min(read as u64) as usize;
             let end = (range.end - at).min(read as u64) as usize;
-            stream.update(&self.tools.buffer[skip..end.max(skip)]);
+            let bytes = &self.tools.buffer[skip..end.max(skip)];
+            for (stream, _) in &mut streams {
+                stream.update(bytes);
+            }
             engine.account_read(self.lease, read as u64);
             at += read as u64;
         }
         // Nobody else may have read from it meanwhile.
         self.check_hashing(shown)?;
-        let (shape, digest) = stream.finish(&policy);
-        Ok((Part { shape, start: range.start }, vec![digest]))
+        Ok(streams.map(|(stream, policy)| {
+            let (shape, digest) = stream.finish(&policy);
+            (Part { shape, start: range.start }, vec![digest])
+        }))
     }
 
     fn check_hashing(&self, shown: Shown<'_>) -> Result<(), EntryError> {
@@ -460,21 +488,6 @@ impl Mover<'_> {
         }
     }
 
-    /// Whether the function was guessed wrong, perhaps: then the file is read once more.
-    fn is_guessed_otherwise(&mut self, wanted: Wanted<'_>, digest: &Digest) -> bool {
-        let Some((expected, item)) = wanted.expected.zip(wanted.item) else { return false };
-        if expected.guess.is_some() && expected.digests == [*digest] {
-            let is_sha256 = expected.hash == HashType::Sha256;
-            self.engine.guesses_sha256.store(is_sha256, Ordering::Relaxed);
-            return false;
-        }
-        let Some(expected) = expected.guessed_otherwise(Guess::Last) else { return false };
-        let item = SumItem { expected: Some(expected), ..item.clone() };
-        let kind = TaskKind::Sums(vec![item]);
-        self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
-        true
-    }
-
     /// Makes the digest of the pieces and tells it, or how it compares with what it should be.
     fn tell_sum(
         &mut self,
@@ -514,6 +527,7 @@ impl Mover<'_> {
         };
         let made = if expected.piece.is_some() { pieces } else { vec![digest] };
         let same = made == expected.digests;
+        let guessed = expected.guess.filter(|_| same).map(|_| expected.hash);
         let verdict = if same {
             engine.count(Counter::DigestsEqual);
             Verdict::Same
@@ -531,6 +545,7 @@ impl Mover<'_> {
             path: shown(),
             number: wanted.number.unwrap_or_default(),
             verdict,
+            guessed,
         });
         Ok(())
     }
@@ -587,7 +602,7 @@ impl Engine {
         }
         if let Some(number) = listed(item) {
             let verdict = if missing { Verdict::Missing } else { Verdict::Unreadable };
-            self.show(Event::Checked { path, number, verdict });
+            self.show(Event::Checked { path, number, verdict, guessed: None });
         }
     }
 }

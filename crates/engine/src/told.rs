@@ -3,8 +3,8 @@
 //! A mover that works for a coordinator elsewhere collects what it tells in its thread, and its queue sends it with the
 //! outcome that it belongs to ([`Told::take`]). So an outcome that nobody hears, because its lease ran out, tells nothing else either.
 use dmover_model::{
-    ByteRange, Difference, EntryError, Event, ExtraNames, FileDigest, Identity, Item, LossKind,
-    Note, PathBytes, Record, TreePath, Verdict,
+    ByteRange, Difference, EntryError, Event, ExtraNames, FileDigest, HashType, Identity, Item,
+    LossKind, Note, PathBytes, Record, TreePath, Verdict,
 };
 use dmover_observe::{Counter, Counters, Slow, Spread};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,7 @@ pub(crate) enum Said {
         path: PathBytes,
         number: u64,
         verdict: Found,
+        guessed: Option<HashType>,
     },
     Difference(Difference),
     Error(EntryError),
@@ -285,8 +286,8 @@ impl Engine {
             _ if self.desk.is_none() => return self.monitor.event(&event),
             Event::Item(item) => Said::Item(item),
             Event::Digest(digest) => Said::Digest(digest),
-            Event::Checked { path, number, verdict } => {
-                Said::Checked { path, number, verdict: verdict.into() }
+            Event::Checked { path, number, verdict, guessed } => {
+                Said::Checked { path, number, verdict: verdict.into(), guessed }
             }
             Event::Difference(difference) => Said::Difference(difference),
             // These follow from what is told otherwise, or are the coordinator's alone.
@@ -327,9 +328,9 @@ impl Engine {
         match said {
             Said::Item(item) => self.monitor.event(&Event::Item(item)),
             Said::Digest(digest) => self.monitor.event(&Event::Digest(digest)),
-            Said::Checked { path, number, verdict } => {
+            Said::Checked { path, number, verdict, guessed } => {
                 let verdict = verdict.into();
-                self.monitor.event(&Event::Checked { path, number, verdict });
+                self.monitor.event(&Event::Checked { path, number, verdict, guessed });
             }
             Said::Difference(found) => self.monitor.event(&Event::Difference(found)),
             Said::Error(error) => self.error(error),
@@ -388,8 +389,9 @@ mod tests {
         let range = ByteRange { start: 1, end: 2 };
         let verdicts =
             [Found::Same, Found::Differs(vec![range]), Found::Missing, Found::Unreadable];
-        let number = 3;
-        let checked = verdicts.map(|verdict| Said::Checked { path: path.clone(), number, verdict });
+        let (number, guessed) = (3, Some(HashType::Sha256));
+        let checked = |verdict| Said::Checked { path: path.clone(), number, verdict, guessed };
+        let checked = verdicts.map(checked);
         let said = [
             Said::Error(error),
             Said::Item(Item {

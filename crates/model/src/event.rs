@@ -2,7 +2,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Difference, EntryError, EntryKind, FileDigest, JobId, Limit, LossKind, PathBytes, Verdict,
+    Difference, EntryError, EntryKind, FileDigest, HashType, JobId, Limit, LossKind, PathBytes,
+    Verdict,
 };
 
 /// What was done with one entry.
@@ -99,6 +100,8 @@ pub enum Event {
         number: u64,
         /// What was found.
         verdict: Verdict,
+        /// The function that matched, where the list does not name it.
+        guessed: Option<HashType>,
     },
     /// An entry is not as it should be.
     Difference(Difference),

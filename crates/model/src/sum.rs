@@ -81,27 +81,18 @@ pub struct Expected {
     pub guess: Option<Guess>,
 }
 
-/// What a digest of 64 digits may be that no line and nobody says: BLAKE3 or SHA-256.
+/// How much is known of the function of a digest of 64 digits, which is BLAKE3 or SHA-256, where the list does not name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Guess {
-    /// The other function was not tried yet.
-    First,
-    /// It was.
+    /// Nothing: both functions are tried.
+    Open,
+    /// Files before this one had this function; the other one is tried if it does not match.
+    Likely,
+    /// The other function was tried.
     Last,
 }
 
 impl Expected {
-    /// The same with the other function. `None`: there is none.
-    #[must_use]
-    pub fn guessed_otherwise(&self, guess: Guess) -> Option<Self> {
-        let hash = match (self.guess?, self.hash) {
-            (Guess::First, HashType::Blake3) => HashType::Sha256,
-            (Guess::First, HashType::Sha256) => HashType::Blake3,
-            _ => return None,
-        };
-        Some(Self { hash, guess: Some(guess), ..self.clone() })
-    }
-
     /// How the digest of `length` bytes is put together.
     pub fn policy(&self) -> DigestPolicy {
         DigestPolicy {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::identity::{Identity, Trust, is_signed_by};
 
 /// Number of the protocol between coordinator and movers. Others are refused.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// What to do about programs that do not understand each other.
 pub(crate) const ONE_VERSION: &str = "use one version of dmover for all";

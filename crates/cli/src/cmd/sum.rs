@@ -231,7 +231,7 @@ fn check_words(args: &SumArgs, [bad, failed, differ, equal]: [u64; 4], guessed: 
         crate::print::say(&format!("dmover: error: {what}"));
     } else if differ > 0 && equal == 0 && guessed > 0 {
         crate::print::say(
-            "  hint: the lines do not say which digests they are; if it is not MD5, SHA or BLAKE3, name it by -a",
+            "  hint: the list does not name its function, and the length of the digests stands for MD5, SHA or BLAKE3; if it is another one, name it by -a",
         );
     }
 }
@@ -287,6 +287,9 @@ impl Printer {
                     // Lines that look complete must not be taken for all of them.
                     let words = crate::print::text::stop_words(reason);
                     crate::print::say(&format!("dmover: {words}; not everything was hashed"));
+                }
+                if let Self::Text(printer) = self {
+                    printer.found_functions().iter().for_each(|note| crate::print::say(note));
                 }
                 let wanted = args.output.verbose > 0;
                 let lines = wanted.then(|| SumPrinter::summary(report, sizes));

@@ -53,8 +53,11 @@ impl Monitor for JsonPrinter {
             Event::Digest(digest) => {
                 self.print("digest", Some(&digest.path), digest_fields(digest));
             }
-            Event::Checked { path, verdict, .. } => {
-                let fields = serde_json::to_value(verdict).unwrap_or_default();
+            Event::Checked { path, verdict, guessed, .. } => {
+                let mut fields = serde_json::to_value(verdict).unwrap_or_default();
+                if let (Some(hash), Value::Object(fields)) = (guessed, &mut fields) {
+                    fields.insert("hash_type".into(), hash.word().into());
+                }
                 self.print("checked", Some(path), fields);
             }
             Event::Difference(difference) => {

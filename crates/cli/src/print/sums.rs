@@ -1,7 +1,7 @@
 //! Digests and checks, as `sha256sum` prints them.
 use dmover_digest::lines::{self, Form, Line, Style};
 use dmover_engine::{Control, JobReport};
-use dmover_model::{ByteRange, Digest, Event, FileDigest, PathBytes, Verdict, units};
+use dmover_model::{ByteRange, Digest, Event, FileDigest, HashType, PathBytes, Verdict, units};
 use dmover_observe::{Counter, Monitor};
 use std::collections::BTreeMap;
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
@@ -35,6 +35,8 @@ pub(crate) struct SumPrinter {
     style: Style,
     checks: Shown,
     ignore_missing: bool,
+    /// Digests that matched and whose function the list does not name.
+    guessed: Mutex<BTreeMap<HashType, u64>>,
     sink: Arc<Sink>,
 }
 
@@ -59,7 +61,11 @@ impl Monitor for SumPrinter {
     fn event(&self, event: &Event) {
         match event {
             Event::Digest(digest) => self.put(digest.number, self.digest_lines(digest)),
-            Event::Checked { path, number, verdict } => {
+            Event::Checked { path, number, verdict, guessed } => {
+                if let Some(hash) = guessed {
+                    let mut all = self.guessed.lock().unwrap_or_else(PoisonError::into_inner);
+                    *all.entry(*hash).or_default() += 1;
+                }
                 self.put(Some(*number), self.check_line(path, verdict));
             }
             other => self.words.event(other),
@@ -88,7 +94,7 @@ impl SumPrinter {
         };
         let sink = Arc::new(Sink { out: Mutex::new(out), control, lost: AtomicBool::new(false) });
         sink.flush_at_times();
-        Self { words, style, checks, ignore_missing, sink }
+        Self { words, style, checks, ignore_missing, guessed: Mutex::default(), sink }
     }
 
     fn digest_lines(&self, digest: &FileDigest) -> Vec<u8> {
@@ -153,6 +159,17 @@ impl SumPrinter {
     /// Whether a line could not be written.
     pub fn has_lost(&self) -> bool {
         self.sink.lost.load(Ordering::Relaxed)
+    }
+
+    /// Which functions the digests turned out to be of, if a list does not name its function and lines are printed.
+    pub fn found_functions(&self) -> Option<String> {
+        let all = self.guessed.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(hash, count): (&HashType, &u64)| {
+            format!("{} {}", counted(*count, "digest is", "digests are"), hash.tag())
+        };
+        let functions = all.iter().map(of).collect::<Vec<_>>().join(", ");
+        let shown = self.checks == Shown::All && !functions.is_empty();
+        shown.then(|| format!("dmover: note: the list does not name its function: {functions}"))
     }
 
     /// What was hashed, in words.

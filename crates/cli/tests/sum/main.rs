@@ -7,6 +7,7 @@
 mod bench;
 mod copied;
 mod faults;
+mod guessed;
 mod lists;
 
 use bench::{Bench, append, is_root, pattern};

@@ -1,0 +1,109 @@
+//! Lists that do not name their function: BLAKE3 and SHA-256 both have 64 digits.
+use dmover_digest::Fold;
+use dmover_model::{
+    Digest, EntryError, EntryKind, Expected, Guess, HashType, NewTask, Parent, SumItem, TaskKind,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::{Content, Part, Shown, Wanted};
+use crate::mover::Mover;
+
+/// The two functions, the likelier one first.
+const FUNCTIONS: [HashType; 2] = [HashType::Blake3, HashType::Sha256];
+
+/// Which functions have matched so far.
+#[derive(Debug, Default)]
+pub(crate) struct Guesses([AtomicBool; 2]);
+
+impl Guesses {
+    fn matched(&self, hash: HashType) {
+        if let Some(at) = FUNCTIONS.iter().position(|function| *function == hash) {
+            self.0[at].store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The one function that has matched so far. `None`: none has, or the list is mixed, and both are tried.
+    fn only(&self) -> Option<HashType> {
+        match self.0.each_ref().map(|matched| matched.load(Ordering::Relaxed)) {
+            [true, false] => Some(FUNCTIONS[0]),
+            [false, true] => Some(FUNCTIONS[1]),
+            _ => None,
+        }
+    }
+}
+
+fn with(item: &SumItem, hash: HashType, guess: Guess) -> SumItem {
+    let expected = item.expected.clone();
+    let expected = expected.map(|expected| Expected { hash, guess: Some(guess), ..expected });
+    SumItem { expected, ..item.clone() }
+}
+
+impl Mover<'_> {
+    /// The item with the function that the files before it had, if its own function is not known.
+    pub(super) fn likely(&self, item: &SumItem) -> Option<SumItem> {
+        let is_open = item.expected.as_ref()?.guess == Some(Guess::Open);
+        let hash = self.engine.guesses.only().filter(|_| is_open)?;
+        Some(with(item, hash, Guess::Likely))
+    }
+
+    /// Hashes content with both functions in one reading. No other mover takes part: SHA-256 has no parts.
+    pub(super) fn sum_with_both(
+        &mut self,
+        content: &Content,
+        item: &SumItem,
+        shown: Shown<'_>,
+    ) -> Result<(), EntryError> {
+        let started = Instant::now();
+        let engine = self.engine;
+        let tried = FUNCTIONS.map(|hash| with(item, hash, Guess::Last));
+        let wanted = tried.each_ref().map(Wanted::from);
+        let made = if content.is_stream {
+            let policies = wanted.map(|wanted| engine.digest_policy(wanted));
+            self.hash_stream(content, item.range, policies, shown)?
+        } else {
+            let parts = wanted.map(|wanted| engine.part(wanted, content.metadata.size));
+            let all = dmover_model::ByteRange { start: 0, end: parts[0].shape.length() };
+            let pieces = self.hash_shapes(
+                content,
+                (parts.map(|part| part.shape), parts[0].start),
+                all,
+                shown,
+            )?;
+            let ([one, other], [first, second]) = (pieces, parts);
+            [(first, one), (second, other)]
+        };
+        if content.metadata.kind == EntryKind::File {
+            engine.check_unchanged(&content.facts, &content.fd, &content.metadata, shown)?;
+        }
+        let fits = |(wanted, (part, pieces)): &(Wanted<'_>, (Part, Vec<Digest>))| {
+            let digest = Fold::of(&part.shape, pieces);
+            let expected = wanted.expected.map(|expected| &expected.digests[..]);
+            digest.is_some_and(|digest| expected == Some(&[digest]))
+        };
+        let mut all = wanted.into_iter().zip(made);
+        let first = all.next();
+        let chosen = all.find(fits).or(first);
+        let Some((wanted, (part, pieces))) = chosen else { return Ok(()) };
+        self.tell_sum(wanted, part, pieces, started.elapsed(), shown)
+    }
+
+    /// Whether the function was taken from the files before this one, and the digest is not its own: the file is read once more,
+    /// with the other one.
+    pub(super) fn is_guessed_otherwise(&mut self, wanted: Wanted<'_>, digest: &Digest) -> bool {
+        let Some((expected, item)) = wanted.expected.zip(wanted.item) else { return false };
+        if expected.guess.is_none() || expected.digests == [*digest] {
+            if expected.guess.is_some() {
+                self.engine.guesses.matched(expected.hash);
+            }
+            return false;
+        }
+        let other = FUNCTIONS.into_iter().find(|function| *function != expected.hash);
+        let Some(other) = other.filter(|_| expected.guess == Some(Guess::Likely)) else {
+            return false;
+        };
+        let kind = TaskKind::Sums(vec![with(item, other, Guess::Last)]);
+        self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
+        true
+    }
+}
