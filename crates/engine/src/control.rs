@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dmover_model::ErrorClass;
+use dmover_sys::process::signal_name;
 
 /// Why a job stops before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +30,7 @@ impl StopReason {
     /// Why, in words that follow "stopped".
     pub fn words(self) -> String {
         match self {
-            Self::Signal(signal) => format!("by signal {signal}"),
+            Self::Signal(signal) => format!("by {}", signal_name(signal)),
             Self::Errors => "by --max-errors".into(),
             Self::Duration => "by --max-duration".into(),
             Self::Output => "standard output cannot be written".into(),

@@ -378,7 +378,8 @@ impl Engine {
 mod tests {
     use super::*;
     use dmover_model::{
-        Action, DifferenceKind, DifferenceSet, EntryKind, ErrorClass, Operation, Side,
+        Action, DifferenceDetail, DifferenceKind, DifferenceSet, EntryKind, ErrorClass, Operation,
+        Side,
     };
 
     #[test]
@@ -408,7 +409,7 @@ mod tests {
                 kind: EntryKind::File,
                 kinds: DifferenceSet::from_iter([DifferenceKind::Missing]),
                 ranges: vec![range],
-                detail: String::new(),
+                detail: vec![DifferenceDetail::Words("size".into())],
                 repaired: None,
             }),
             Said::Loss { path: path.clone(), kind: LossKind::ALL[0], detail: "d".into() },

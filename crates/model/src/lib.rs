@@ -59,6 +59,6 @@ pub use task::{
     TaskId, TaskKind, Work,
 };
 pub use verify::{
-    Against, CompareTask, Difference, DifferenceKind, DifferenceSet, JudgeTask, RecordsTask,
-    VerifyLevel, VerifyPolicy,
+    Against, CompareTask, Difference, DifferenceDetail, DifferenceKind, DifferenceSet, JudgeTask,
+    RecordsTask, VerifyLevel, VerifyPolicy,
 };

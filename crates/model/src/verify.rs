@@ -109,10 +109,38 @@ pub struct Difference {
     pub kinds: DifferenceSet,
     /// Bytes that differ, in order, as closely as they are known.
     pub ranges: Vec<ByteRange>,
-    /// What it is and what it should be, in words.
-    pub detail: String,
+    /// What it is and what it should be.
+    pub detail: Vec<DifferenceDetail>,
     /// Whether it was repaired, where that was wanted.
     pub repaired: Option<bool>,
+}
+
+impl Difference {
+    /// What it is and what it should be, in words. `time` shows a time.
+    pub fn words(&self, time: impl Fn(Timestamp) -> String) -> String {
+        let words = |detail: &DifferenceDetail| match detail {
+            DifferenceDetail::Words(words) => words.clone(),
+            DifferenceDetail::Mtime { is, should } => {
+                let word = DifferenceKind::Mtime.word();
+                format!("{word} {} instead of {}", time(*is), time(*should))
+            }
+        };
+        self.detail.iter().map(words).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// One way in which an entry differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DifferenceDetail {
+    /// In words.
+    Words(String),
+    /// The time of the last write; each printer shows times in its own form.
+    Mtime {
+        /// What it is.
+        is: Timestamp,
+        /// What it should be.
+        should: Timestamp,
+    },
 }
 
 /// What the content of a file is compared with.

@@ -1,7 +1,7 @@
 //! How an entry differs from what it should be, by what a look at both says.
 use dmover_model::{
-    Attribute, AttributeSet, ByteRange, DifferenceKind as Kind, DifferenceSet, EntryKind, Metadata,
-    Timestamp, VerifyLevel,
+    Attribute, AttributeSet, ByteRange, DifferenceDetail as Detail, DifferenceKind as Kind,
+    DifferenceSet, EntryKind, Metadata, Timestamp, VerifyLevel,
 };
 use std::fmt::Write;
 
@@ -135,39 +135,33 @@ fn all_differences(expected: Sight<'_>, found: Sight<'_>, scope: Scope<'_>) -> D
     kinds
 }
 
-/// Both sides in words: what is there, and what should be.
+/// Both sides: what is there, and what should be.
 pub fn describe(
     kinds: DifferenceSet,
-    expected: Option<Sight<'_>>,
-    found: Option<Sight<'_>>,
+    expected: Sight<'_>,
+    found: Sight<'_>,
     ranges: &[ByteRange],
-) -> String {
-    let mut text = String::new();
-    for kind in kinds.iter() {
-        if !text.is_empty() {
-            text.push_str("; ");
+) -> Vec<Detail> {
+    let detail = |kind: Kind| {
+        if kind == Kind::Mtime {
+            return Detail::Mtime { is: found.mtime, should: expected.mtime };
         }
-        text.push_str(kind.word());
+        let mut text = kind.word().to_owned();
         if kind == Kind::Content {
             push_ranges(&mut text, ranges);
-        } else if let (Some(expected), Some(found)) = (expected, found)
-            && let Some((is, should)) = values(kind, expected, found)
-        {
+        } else if let Some((is, should)) = values(kind, expected, found) {
             // Writing into a string does not fail.
             let _ = write!(text, " {is} instead of {should}");
         }
-    }
-    text
+        Detail::Words(text)
+    };
+    kinds.iter().map(detail).collect()
 }
 
 fn values(kind: Kind, expected: Sight<'_>, found: Sight<'_>) -> Option<(String, String)> {
     let text = |sight: Sight<'_>| match kind {
         Kind::Type => Some(sight.kind.word().to_owned()),
         Kind::Size => Some(sight.size.to_string()),
-        Kind::Mtime => {
-            let Timestamp { seconds, nanoseconds } = sight.mtime;
-            Some(format!("{seconds}.{nanoseconds:09}"))
-        }
         Kind::Mode => Some(format!("{:04o}", sight.mode)),
         Kind::Owner => Some(format!("{}:{}", sight.owner.0, sight.owner.1)),
         Kind::Device => Some(format!("{}:{}", sight.device.0, sight.device.1)),
@@ -289,9 +283,10 @@ mod tests {
         let kinds = DifferenceSet::from_iter([Kind::Size, Kind::Content]);
         let expected = sight(EntryKind::File);
         let found = Sight { size: 7, ..expected };
+        let words = ["size 7 instead of 10", "content in bytes 0-5, 10-29"];
         assert_eq!(
-            describe(kinds, Some(expected), Some(found), &ranges),
-            "size 7 instead of 10; content in bytes 0-5, 10-29"
+            describe(kinds, expected, found, &ranges),
+            words.map(|words| Detail::Words(words.into()))
         );
     }
 

@@ -26,6 +26,12 @@ pub fn groups() -> Vec<u32> {
     groups.into_iter().map(rustix::process::Gid::as_raw).collect()
 }
 
+/// The name of a signal, such as `SIGTERM`; `signal 40` for one without a name.
+pub fn signal_name(signal: i32) -> String {
+    let name = signal_hook::low_level::signal_name(signal);
+    name.map_or_else(|| format!("signal {signal}"), str::to_owned)
+}
+
 /// Leaves the session of the terminal, setsid(2). Nothing happens to a process that leads one already.
 pub fn begin_session() {
     // EPERM: it is the leader of its group.

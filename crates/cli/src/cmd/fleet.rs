@@ -6,7 +6,7 @@ use dmover_queue::{
     Address, Broker, BrokerOptions, Identity, Mover, MoverOptions, NatsFleets, Terms, Tls, Trust,
     Watchdog, nics,
 };
-use dmover_sys::process::is_ignored;
+use dmover_sys::process::{is_ignored, signal_name};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -180,7 +180,7 @@ fn stay(
         if signal.is_some() || eof.load(Ordering::SeqCst) {
             drop(broker);
             if let Some(signal) = signal {
-                say(&format!("dmover: the broker was ended by signal {signal}"));
+                say(&format!("dmover: broker stopped by {}", signal_name(signal)));
             }
             return exit(Code::Done);
         }
@@ -319,7 +319,8 @@ fn leave_on_signals(mover: &Mover) -> std::io::Result<()> {
             if leaving.swap(true, Ordering::SeqCst) && signal == SIGINT {
                 crate::signals::raise_again(signal);
             }
-            say(&format!("dmover: signal {signal}: handing back what is in hand"));
+            let name = signal_name(signal);
+            say(&format!("dmover: {name}: finishing or handing back tasks, then leaving"));
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(listen)?;

@@ -10,7 +10,8 @@ use super::ask::can_retry;
 use super::run::{exit, state_directory};
 use crate::args::{ErrorsArgs, HistoryArgs, JobsArgs, StatusArgs, WaitArgs};
 use crate::print::json::path_fields;
-use crate::print::{counted, data, failure, grouped, line, of_found};
+use crate::print::time::{local as local_time, utc as rfc3339};
+use crate::print::{counted, counted_all, data, failure, grouped, line, of_found};
 use crate::quote::quoted;
 
 /// How often a wait looks.
@@ -120,15 +121,6 @@ fn places(file: &JobFile) -> String {
     }
 }
 
-fn local_time(ms: i64) -> String {
-    let time = jiff::Timestamp::from_millisecond(ms).unwrap_or_default();
-    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
-}
-
-fn rfc3339(ms: i64) -> String {
-    jiff::Timestamp::from_millisecond(ms).unwrap_or_default().to_string()
-}
-
 fn as_json(file: &JobFile, status: Option<&JobStatus>) -> Value {
     let path =
         |path: &dmover_model::PathBytes| Value::Object(path_fields(&path.to_path()).collect());
@@ -229,28 +221,34 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
 fn done_lines(verb: &str, get: &dyn Fn(&str) -> u64) -> Vec<String> {
     if verb == Verb::Sum.word() {
         let bytes = units::format_iec(get("bytes_hashed"));
-        return vec![format!("  files: {} hashed, {bytes}", grouped(get("files_hashed")))];
-    }
-    if verb == Verb::Verify.word() {
-        return vec![format!(
-            "entries: {} found, {} compared, {} differ, {} repaired; content of {} files compared",
-            grouped(get("entries_found")),
-            grouped(get("entries_compared")),
-            grouped(get("entries_differing")),
-            grouped(get("entries_repaired")),
-            grouped(get("files_compared")),
-        )];
+        let files = get("files_hashed");
+        let line = format!("  files: {} hashed, {bytes}", grouped(files));
+        return if files > 0 { vec![line] } else { Vec::new() };
     }
     let mut lines = Vec::new();
+    let mut entries = |counts: &[(&str, u64)]| {
+        let counts: Vec<_> = counts.iter().map(|(word, count)| (*count, *word, *word)).collect();
+        let words = counted_all(&counts);
+        lines.extend((!words.is_empty()).then(|| format!("entries: {words}")));
+    };
+    if verb == Verb::Verify.word() {
+        entries(&[
+            ("found", get("entries_found")),
+            ("compared", get("entries_compared")),
+            ("compared by content", get("files_compared")),
+            ("differ", get("entries_differing")),
+            ("repaired", get("entries_repaired")),
+        ]);
+        return lines;
+    }
     let copied = ["files_copied", "directories_created", "symlinks_copied", "specials_copied"];
     let copied: u64 = copied.into_iter().map(get).sum::<u64>() + get("hard_links_created");
-    lines.push(format!(
-        "entries: {} found, {} brought over, {} left alone, {} deleted",
-        grouped(get("entries_found")),
-        grouped(copied),
-        grouped(get("entries_skipped")),
-        grouped(get("entries_deleted")),
-    ));
+    entries(&[
+        ("found", get("entries_found")),
+        ("copied", copied),
+        ("skipped", get("entries_skipped")),
+        ("deleted", get("entries_deleted")),
+    ]);
     // An interrupted pass, or one with --checksum, may read for long before it writes anything.
     let compared = get("files_compared");
     lines.extend(
@@ -258,7 +256,8 @@ fn done_lines(verb: &str, get: &dyn Fn(&str) -> u64) -> Vec<String> {
     );
     let copied = get("bytes_copied") + get("bytes_shared");
     let of = of_found(copied, get("bytes_found"), units::format_iec);
-    lines.push(format!("  bytes: {} copied{of}", units::format_iec(copied)));
+    let line = format!("  bytes: {} copied{of}", units::format_iec(copied));
+    lines.extend((copied + get("bytes_found") > 0).then_some(line));
     lines
 }
 
@@ -280,7 +279,10 @@ fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
     let because = status.reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
     match (status.phase, status.exit_code) {
         (JobPhase::Running, _) => (
-            format!("it is at work, {} tasks are waiting or in hand", grouped(status.tasks_left)),
+            match status.tasks_left {
+                0 => "it runs".into(),
+                tasks => format!("it runs; {} left", counted(tasks, "known task", "known tasks")),
+            },
             String::new(),
         ),
         (JobPhase::Watching, _) => (

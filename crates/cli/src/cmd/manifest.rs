@@ -20,7 +20,8 @@ use crate::args::{
     DiffArgs, FilterArgs, FilterManifestArgs, FormatArg, ManifestAction, ManifestArgs, PrintArgs,
 };
 use crate::print::json::{SCHEMA, path_fields};
-use crate::print::{failure, grouped};
+use crate::print::time::local_word;
+use crate::print::{counted, failure};
 use crate::quote::quoted;
 use crate::spec;
 
@@ -175,8 +176,7 @@ fn text_line(Record { path, body }: &Record) -> String {
         EntryKind::CharDevice => 'c',
         EntryKind::BlockDevice => 'b',
     };
-    let time = jiff::Timestamp::new(body.mtime.seconds, body.mtime.nanoseconds as i32)
-        .map_or_else(|_| body.mtime.seconds.to_string(), |time| time.to_string());
+    let time = local_word(body.mtime);
     let digest = body.content.as_ref().map_or("-".into(), |content| {
         let leaf = if content.shape.is_plain() { "" } else { "-tree" };
         format!("{}{leaf}:{}", content.shape.hash(), content.digest)
@@ -395,7 +395,7 @@ fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
     if count == 0 {
         return Ok(if unlike { Code::Partial } else { Code::Done });
     }
-    crate::print::say(&format!("dmover: {} differences", grouped(count)));
+    crate::print::say(&format!("dmover: {}", counted(count, "difference", "differences")));
     Ok(Code::Different)
 }
 

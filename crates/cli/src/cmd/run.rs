@@ -2,6 +2,7 @@
 use dmover_engine::{Control, JobFile, JobReport, JobState, StateDirectory, StopReason};
 use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use dmover_observe::{LogFormat, start_log};
+use dmover_sys::process::signal_name;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -149,8 +150,9 @@ pub(super) fn listen(
         move || status.status_line(),
         move |signal| {
             if !quiet {
+                let name = signal_name(signal);
                 parked.say(&format!(
-                    "dmover: signal {signal}: finishing what is in hand; once more to drop it"
+                    "dmover: {name}: finishing the tasks in progress; repeat it to stop at once"
                 ));
             }
         },

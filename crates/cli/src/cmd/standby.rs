@@ -1,6 +1,7 @@
 //! `dmover standby`: goes on with a job whose process is gone.
 use dmover_engine::{JobPhase, JobStatus};
 use dmover_model::ExitCode as Code;
+use dmover_sys::process::signal_name;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::os::fd::OwnedFd;
@@ -184,7 +185,7 @@ impl<'a> Watch<'a> {
         match self.signals.pending().next() {
             None => Ok(()),
             Some(signal) => Err((
-                format!("signal {signal}: not standing by any more"),
+                format!("{}: not standing by any more", signal_name(signal)),
                 "the job is as it was",
                 Code::Temporary,
             )),

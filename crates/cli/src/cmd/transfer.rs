@@ -418,9 +418,11 @@ impl Printer {
             Kind::Text(..) if self.quiet && differing == 0 => {}
             Kind::Text(..) => {
                 let all = counted(entries, "entry", "entries");
-                let found = if entries == 0 {
-                    "nothing was written, or a sample was too small".to_owned()
-                } else if differing == 0 && report.exit_code() != Code::Done {
+                if entries == 0 {
+                    let words = "dmover: nothing to read back: nothing was written, or the sample is too small";
+                    return self.progress.say(words);
+                }
+                let found = if differing == 0 && report.exit_code() != Code::Done {
                     "as they were read at the source, but NOT ALL could be read back".to_owned()
                 } else if differing == 0 {
                     "all as they were read at the source".to_owned()

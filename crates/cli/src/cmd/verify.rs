@@ -183,10 +183,13 @@ impl Printer {
         match &self.kind {
             Kind::Json(printer) => printer.summary(report, code),
             Kind::Text(_) if args.output.quiet > 0 => {}
-            Kind::Text(_) => {
+            Kind::Text(printer) => {
                 for line in summary(report, self.sizes, code == Code::Done) {
                     say(&line);
                 }
+                let by_name = |word: &String| word == "owner" || word == "all";
+                let hint = printer.owner_hint(args.keep.preserve.iter().any(by_name));
+                hint.into_iter().for_each(say);
             }
         }
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::progress::Progress;
+use super::time::utc_exact;
 
 /// The version of the lines that this program writes.
 pub(crate) const SCHEMA: u32 = 1;
@@ -64,7 +65,7 @@ impl Monitor for JsonPrinter {
                 let kinds: Vec<_> = difference.kinds.iter().map(DifferenceKind::word).collect();
                 let fields = json!({
                     "kind": difference.kind, "kinds": kinds, "ranges": difference.ranges,
-                    "detail": difference.detail, "repaired": difference.repaired,
+                    "detail": difference.words(utc_exact), "repaired": difference.repaired,
                 });
                 self.print("difference", Some(&difference.path), fields);
             }

@@ -7,6 +7,7 @@ pub(crate) mod json;
 pub(crate) mod progress;
 pub(crate) mod sums;
 pub(crate) mod text;
+pub(crate) mod time;
 pub(crate) mod verify;
 
 /// How sizes are shown.
@@ -89,6 +90,13 @@ pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(count), if count == 1 { one } else { many })
 }
 
+/// Counts with their nouns, without those that are zero. Empty if all are.
+pub(crate) fn counted_all(counts: &[(u64, &str, &str)]) -> String {
+    let counts = counts.iter().filter(|(count, ..)| *count > 0);
+    let words: Vec<_> = counts.map(|(count, one, many)| counted(*count, one, many)).collect();
+    words.join(", ")
+}
+
 /// The total of what is copied, in words. Empty if it is not known: a resumed run does not count again what the interrupted run
 /// had found.
 pub(crate) fn of_found(copied: u64, found: u64, show: impl Fn(u64) -> String) -> String {
@@ -118,5 +126,7 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(counted(1, "file", "files"), "1 file");
+        let counts = [(0, "link", "links"), (1, "file", "files"), (2, "error", "errors")];
+        assert_eq!(counted_all(&counts), "1 file, 2 errors");
     }
 }

@@ -1,7 +1,7 @@
 //! Digests and checks, as `sha256sum` prints them.
 use dmover_digest::lines::{self, Form, Line, Style};
 use dmover_engine::{Control, JobReport};
-use dmover_model::{ByteRange, Digest, Event, FileDigest, HashType, PathBytes, Verdict, units};
+use dmover_model::{ByteRange, Digest, Event, FileDigest, HashType, PathBytes, Verdict};
 use dmover_observe::{Counter, Monitor};
 use std::collections::BTreeMap;
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
@@ -175,13 +175,14 @@ impl SumPrinter {
     /// What was hashed, in words.
     pub fn summary(report: &JobReport, sizes: Sizes) -> Vec<String> {
         let get = |counter| report.counters.get(counter);
-        let seconds = report.elapsed.as_secs_f64().max(0.001);
         let bytes = get(Counter::BytesHashed);
-        let rate = sizes.show((bytes as f64 / seconds) as u64);
-        let files = counted(get(Counter::FilesHashed), "file", "files");
-        let time = units::format_duration(report.elapsed.as_secs());
-        let mut lines =
-            vec![format!("dmover: hashed {files}, {} in {time} ({rate}/s)", sizes.show(bytes))];
+        let files = match get(Counter::FilesHashed) {
+            0 => "no files".to_owned(),
+            files => counted(files, "file", "files"),
+        };
+        let size = if bytes > 0 { format!(", {}", sizes.show(bytes)) } else { String::new() };
+        let pace = super::text::pace(bytes, report, sizes);
+        let mut lines = vec![format!("dmover: hashed {files}{size}{pace}")];
         lines.extend(super::text::trouble_lines(report));
         lines
     }

@@ -1,15 +1,17 @@
 //! Words for people: errors and losses as they come, a summary at the end.
 use dmover_engine::{Control, JobReport, JobState, StopReason};
 use dmover_model::{
-    Bottleneck, Difference, EntryError, ErrorClass, Event, ExitCode, Item, Limit, LossKind, Note,
-    Operation, PathBytes, units,
+    Bottleneck, EntryError, ErrorClass, Event, ExitCode, Item, Limit, LossKind, Note, Operation,
+    PathBytes, units,
 };
 use dmover_observe::{Counter, Monitor};
+use dmover_sys::process::signal_name;
 use std::io::Write;
 use std::sync::Arc;
 
 use super::progress::Progress;
-use super::{Sizes, counted, grouped};
+use super::time::local_exact;
+use super::{Sizes, counted, counted_all, grouped};
 use crate::args::{ItemArgs, OutputArgs};
 use crate::quote::quoted;
 
@@ -46,10 +48,11 @@ impl Monitor for TextPrinter {
             Event::Note { path, note } if self.verbose > 0 => {
                 self.say(&format!("dmover: note: {}: {}", quoted(&path.0), note_words(*note)));
             }
-            Event::Difference(Difference { path, detail, .. }) => {
+            Event::Difference(difference) => {
                 let hint = "  hint: what storage returns is not what was written; check it, then 'dmover verify \
                             --repair'";
-                let path = quoted(&path.0);
+                let path = quoted(&difference.path.0);
+                let detail = difference.words(local_exact);
                 self.say(&format!("dmover: error: {path}: reads back otherwise: {detail}\n{hint}"));
             }
             Event::Withheld { reason, advice, deleted, dry_run } if self.quiet < 2 => {
@@ -221,24 +224,20 @@ fn note_words(note: Note) -> &'static str {
 
 fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String> {
     let get = |counter| report.counters.get(counter);
-    let seconds = report.elapsed.as_secs_f64().max(0.001);
     let bytes = get(Counter::BytesCopied) + get(Counter::BytesShared);
     let mut lines = vec![headline(report)];
+    let others = [Counter::SymlinksCopied, Counter::SpecialsCopied, Counter::HardLinksCreated];
+    let copied = counted_all(&[
+        (get(Counter::FilesCopied), "file", "files"),
+        (get(Counter::DirectoriesCreated), "directory", "directories"),
+        (others.into_iter().map(get).sum(), "link or special", "links and specials"),
+    ]);
     lines.push(format!(
-        "  {:<12}{}, {}, {}; {} in {} ({}/s)",
+        "  {:<12}{}{}{}",
         if report.dry_run { "to copy" } else { "copied" },
-        counted(get(Counter::FilesCopied), "file", "files"),
-        counted(get(Counter::DirectoriesCreated), "directory", "directories"),
-        counted(
-            get(Counter::SymlinksCopied)
-                + get(Counter::SpecialsCopied)
-                + get(Counter::HardLinksCreated),
-            "link or special",
-            "links and specials"
-        ),
-        sizes.show(bytes),
-        units::format_duration(report.elapsed.as_secs()),
-        sizes.show((bytes as f64 / seconds) as u64),
+        if copied.is_empty() { "nothing" } else { &copied },
+        if bytes > 0 { format!("; {}", sizes.show(bytes)) } else { String::new() },
+        pace(bytes, report, sizes),
     ));
     if report.limit.what != Bottleneck::Unknown {
         let Limit { what, evidence } = &report.limit;
@@ -286,6 +285,14 @@ fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String>
     lines
 }
 
+/// ` in 0:21 (868 MiB/s)`, without a rate if no bytes were moved.
+pub(crate) fn pace(bytes: u64, report: &JobReport, sizes: Sizes) -> String {
+    let time = units::format_duration(report.elapsed.as_secs());
+    let seconds = report.elapsed.as_secs_f64().max(0.001);
+    let rate = || format!(" ({}/s)", sizes.show((bytes as f64 / seconds) as u64));
+    format!(" in {time}{}", if bytes > 0 { rate() } else { String::new() })
+}
+
 fn counter_words(counter: Counter) -> String {
     counter.describe().trim().trim_end_matches('.').to_lowercase()
 }
@@ -322,7 +329,7 @@ fn headline(report: &JobReport) -> String {
 /// Why a job did not come to its end.
 pub(crate) fn stop_words(reason: StopReason) -> String {
     match reason {
-        StopReason::Signal(signal) => format!("stopped by signal {signal}"),
+        StopReason::Signal(signal) => format!("stopped by {}", signal_name(signal)),
         StopReason::Errors => "stopped by --max-errors".into(),
         StopReason::Output => "stopped: standard output cannot be written".into(),
         StopReason::Manifest => "stopped: the manifest cannot be written".into(),

@@ -1,12 +1,13 @@
 //! What a comparison found, a line for each entry, and a summary in words.
 use dmover_engine::{Control, JobReport};
-use dmover_model::{Difference, Event, units};
+use dmover_model::{Difference, DifferenceKind, Event};
 use dmover_observe::{Counter, Monitor};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::text::{TextPrinter, trouble_lines};
+use super::text::{TextPrinter, pace, trouble_lines};
+use super::time::local_exact;
 use super::{Sizes, counted, grouped};
 use crate::quote::quoted;
 
@@ -17,10 +18,17 @@ pub(crate) struct VerifyPrinter {
     shown: bool,
     /// A line could not be written.
     lost: AtomicBool,
+    /// An entry has another owner or group.
+    owners_differ: AtomicBool,
 }
 
 impl Monitor for VerifyPrinter {
     fn event(&self, event: &Event) {
+        if let Event::Difference(difference) = event
+            && difference.kinds.has(DifferenceKind::Owner)
+        {
+            self.owners_differ.store(true, Ordering::Relaxed);
+        }
         match event {
             Event::Difference(difference) if self.shown => self.line(difference),
             Event::Difference(_) | Event::Item(_) | Event::Start { .. } => {}
@@ -36,22 +44,36 @@ impl Monitor for VerifyPrinter {
 impl VerifyPrinter {
     /// `shown`: whether differences are named.
     pub fn new(words: TextPrinter, control: Arc<Control>, shown: bool) -> Self {
-        Self { words, control, shown, lost: AtomicBool::new(false) }
+        Self {
+            words,
+            control,
+            shown,
+            lost: AtomicBool::default(),
+            owners_differ: AtomicBool::default(),
+        }
     }
 
     fn line(&self, difference: &Difference) {
-        let Difference { path, detail, repaired, .. } = difference;
-        let done = match repaired {
+        let done = match difference.repaired {
             Some(true) => " [repaired]",
             Some(false) => " [NOT repaired]",
             None => "",
         };
-        let line = format!("{}: {detail}{done}\n", quoted(&path.0));
+        let (path, detail) = (quoted(&difference.path.0), difference.words(local_exact));
+        let line = format!("{path}: {detail}{done}\n");
         let mut out = std::io::stdout().lock();
         if let Err(error) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
             self.lost.store(true, Ordering::Relaxed);
             self.control.stop(super::output_failed(&error));
         }
+    }
+
+    /// What leaves owners out that differ. Without privilege they cannot be set, and count only where they were asked for by name.
+    pub fn owner_hint(&self, demands_owners: bool) -> Option<&'static str> {
+        let hint = "  hint: only root can set owners; --no-preserve=owner leaves them out of the comparison";
+        let is_root = dmover_sys::process::effective_uid() == 0;
+        let differ = self.owners_differ.load(Ordering::Relaxed);
+        (demands_owners && differ && !is_root).then_some(hint)
     }
 
     /// Whether a line could not be written.
@@ -63,15 +85,18 @@ impl VerifyPrinter {
 /// What was compared, in words. `is_whole`: that was all that should have been.
 pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<String> {
     let get = |counter| report.counters.get(counter);
-    let seconds = report.elapsed.as_secs_f64().max(0.001);
     let (compared, differing) = (get(Counter::EntriesCompared), get(Counter::EntriesDiffering));
     let all = counted(compared, "entry", "entries");
     let unsettable =
         [Counter::OwnersNotKept, Counter::SetIdsDropped, Counter::PrivilegedAttributes];
-    let found = if differing == 0 && !is_whole {
+    let found = if compared == 0 && is_whole {
+        "there were no entries to compare".to_owned()
+    } else if compared == 0 {
+        "no entries were compared, and NOT everything could be compared".to_owned()
+    } else if differing == 0 && !is_whole {
         format!("no difference in {all}, but NOT everything could be compared")
     } else if differing == 0 && unsettable.into_iter().any(|counter| get(counter) > 0) {
-        format!("no difference in {all} but in what this user may not set")
+        format!("no difference in {all} except in what this user cannot set")
     } else if differing == 0 {
         format!("no difference in {all}")
     } else {
@@ -83,9 +108,9 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
         lines.push(format!("  repaired    {}", grouped(get(Counter::EntriesRepaired))));
     }
     let bytes = get(Counter::BytesHashed);
-    let time = units::format_duration(report.elapsed.as_secs());
-    let rate = sizes.show((bytes as f64 / seconds) as u64);
-    lines.push(format!("  read        {} in {time} ({rate}/s)", sizes.show(bytes)));
+    if bytes > 0 {
+        lines.push(format!("  read        {}{}", sizes.show(bytes), pace(bytes, report, sizes)));
+    }
     if get(Counter::BytesCopied) > 0 {
         lines.push(format!("  written     {}", sizes.show(get(Counter::BytesCopied))));
     }
@@ -110,10 +135,8 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
 fn unsettable_lines(report: &JobReport) -> Vec<String> {
     let get = |counter| report.counters.get(counter);
     let mut lines = Vec::new();
-    let mut line = |label: &str, what: String, verb: &str| {
-        let not = "which this user may not set; not counted as a difference";
-        lines.push(format!("  {label:<11} {what} {verb}, {not} (--preserve=all counts it)"));
-    };
+    let mut line =
+        |label: &str, what: String, verb: &str| lines.push(format!("  {label:<11} {what} {verb}"));
     let owners = get(Counter::OwnersNotKept);
     if owners > 0 {
         let verb =
@@ -129,6 +152,14 @@ fn unsettable_lines(report: &JobReport) -> Vec<String> {
     if others > 0 {
         let what = counted(others, "time", "times");
         line("privileged", format!("attributes or flags {what}"), "missing");
+    }
+    if !lines.is_empty() {
+        let leave_out =
+            if owners > 0 { "; --no-preserve=owner does not compare owners" } else { "" };
+        lines.push(format!(
+            "  hint: this user cannot set these, so they do not count as differences (--preserve=all counts \
+             them{leave_out})"
+        ));
     }
     lines
 }

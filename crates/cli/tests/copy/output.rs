@@ -338,3 +338,32 @@ fn a_dry_run_counts_the_bytes_that_the_run_copies() {
         bench.sh("rm -r t");
     }
 }
+
+#[test]
+fn summaries_leave_out_what_there_is_none_of() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p s/sub; echo 1 > s/a; mkdir e");
+    let zero = |text: &str| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        words.windows(2).any(|pair| pair[0] == "0" && pair[1].starts_with(char::is_alphabetic))
+    };
+    for (line, copied) in [
+        ("copy -T s d", "copied      1 file, 2 directories; 2 B in 0:0"),
+        ("copy -T s d", "copied      nothing in 0:0"),
+        ("copy -T e f", "copied      1 directory in 0:0"),
+        ("copy -n -T s g", "to copy     1 file, 2 directories; 2 B in 0:0"),
+        ("sync s h", "copied      1 file, 2 directories; 2 B in 0:0"),
+        ("verify s d", "no difference in 3 entries"),
+        ("verify --level=size s d", "no difference in 3 entries"),
+        ("sum -v e", "hashed no files in 0:0"),
+    ] {
+        let run = bench.dmover(line).expect_code(0);
+        assert!(run.stderr.contains(copied), "{line}: {}", run.tell());
+        assert!(!zero(&run.stderr), "{line}: {}", run.tell());
+    }
+    bench.dmover("sync e i").expect_code(0);
+    for line in ["status", "history"] {
+        let run = bench.dmover(line).expect_code(0);
+        assert!(line == "history" || !zero(&run.text()), "{}", run.tell());
+    }
+}

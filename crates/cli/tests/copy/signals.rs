@@ -103,7 +103,7 @@ fn a_second_signal_leaves_at_once() {
         std::thread::yield_now();
     }
     running.signal(Signal::INT);
-    assert!(running.wait_for_stderr("signal", 1), "{}", running.stderr_so_far());
+    assert!(running.wait_for_stderr("SIGINT", 1), "{}", running.stderr_so_far());
     running.signal(Signal::INT);
     let run = running.finish().unwrap();
     assert_eq!(run.signal(), Some(2), "{}", run.tell());
@@ -183,7 +183,7 @@ fn a_job_stays_locked_while_a_system_call_of_its_movers_hangs() {
     bench.sh(&format!("fsfreeze -f {}", image.path().display()));
     let thaw = || bench.sh(&format!("fsfreeze -u {}", image.path().display()));
     running.signal(Signal::TERM);
-    let is_over = running.wait_for_stderr("stopped by signal 15", 1);
+    let is_over = running.wait_for_stderr("stopped by SIGTERM", 1);
     let second = bench.dmover.run(copy).unwrap();
     let record = bench.sh(&format!(
         "tail -n 1 '{}'/jobs/*/large-files",

@@ -178,7 +178,7 @@ fn a_job_that_is_stopped_while_it_waits_for_lost_movers_ends_and_leaves_the_wait
     let note = || fleet.bench.sh("cat state/jobs/*/movers-elsewhere");
     let before = note();
     for (more, code, words) in [
-        ("", None, "stopped by signal 15"),
+        ("", None, "stopped by SIGTERM"),
         ("--max-duration 1s", Some(0), "stopped by --max-duration"),
         ("", Some(0), "cancelled"),
     ] {
@@ -227,7 +227,7 @@ fn a_job_that_waits_for_leases_at_the_broker_can_be_stopped() {
     let run = job.finish().unwrap();
     let taken = asked.elapsed();
     assert_eq!(run.signal(), Some(Signal::TERM.as_raw()), "{}", run.tell());
-    assert!(run.stderr.contains("stopped by signal 15"), "{}", run.tell());
+    assert!(run.stderr.contains("stopped by SIGTERM"), "{}", run.tell());
     // Half of what is left to wait.
     assert!(taken < Duration::from_secs(14), "{taken:?}");
     assert!(!fleet.bench.exists("far/f"));

@@ -80,7 +80,7 @@ fn a_signal_parks_the_job_first_and_the_same_command_goes_on() {
         running.signal(signal);
         let run = running.finish().unwrap();
         assert_eq!(run.signal(), Some(number), "{}", run.tell());
-        assert!(run.stderr.contains("finishing what is in hand"), "{}", run.stderr);
+        assert!(run.stderr.contains("finishing the tasks in progress"), "{}", run.stderr);
         let line = run.stderr.lines().find(|line| line.contains("go on with")).unwrap();
         assert!(line.contains("submit --local --movers=2 -- copy"), "{line}");
         assert!(!line.contains("--broker"), "{line}");
@@ -180,7 +180,7 @@ fn what_a_killed_submit_has_left_goes_with_the_next_one() {
     let running = in_the_middle(&bench);
     running.signal(Signal::TERM);
     let run = running.finish().unwrap();
-    assert!(run.stderr.contains("ended by signal 15; the same command goes on"), "{}", run.stderr);
+    assert!(run.stderr.contains("ended by SIGTERM; the same command goes on"), "{}", run.stderr);
     bench.dmover("submit --local -- copy e h").expect_code(0);
     assert_eq!(places().len(), 1);
     bench.dmover("cleanup --all").expect_code(0);
@@ -195,7 +195,7 @@ fn a_job_that_is_killed_beside_its_submit_is_told_of() {
     kill(&bench, "dmover copy --broker");
     let run = running.finish().unwrap();
     assert_eq!(run.signal(), Some(9), "{}", run.tell());
-    let words = "the job was ended, not by submit, by signal 9; the same command goes on";
+    let words = "the job was ended, not by submit, by SIGKILL; the same command goes on";
     assert!(run.stderr.contains(words), "{}", run.stderr);
     assert_nobody_is_left(&bench);
 }

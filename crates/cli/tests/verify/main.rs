@@ -12,6 +12,7 @@ mod manifests;
 mod privilege;
 mod read_back;
 mod repairs;
+mod times;
 
 use bench::{Bench, is_root, pattern};
 use dmover_testkit::lanes::run::Run;

@@ -6,7 +6,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::SystemTime;
 
 use super::delete::{Going, Gone};
 use crate::context::lock;
@@ -116,10 +115,9 @@ impl Trash {
         Ok(Self { top, name: run, run: Mutex::new(None) })
     }
 
-    /// The name of a run's directory in the trash.
+    /// The name of a run's directory in the trash: when it began (in UTC, without colons), and the job.
     pub fn name_of_run(job: &JobId) -> String {
-        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        format!("{}-{job}", seconds.unwrap_or_default().as_secs())
+        format!("{}-{job}", jiff::Timestamp::now().strftime("%Y-%m-%dT%H-%M-%SZ"))
     }
 
     /// The directory of this run.

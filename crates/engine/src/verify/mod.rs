@@ -3,10 +3,10 @@
 //! A comparison runs as a copy that writes nothing: the same scan, the same looks at both sides. What differs is told, and
 //! brought over again where that is wanted (`repair`).
 use dmover_model::{
-    Against, Attribute, ByteRange, CompareTask, Difference, DifferenceKind, DifferenceSet,
-    EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Identity, JudgeTask, LinkGroup,
-    Metadata, Name, NewNode, NewTask, Operation, Parent, PathBytes, RecordsTask, Side, TaskKind,
-    Timestamp, Verb, VerifyLevel, VerifyPolicy, Version,
+    Against, Attribute, ByteRange, CompareTask, Difference, DifferenceDetail, DifferenceKind,
+    DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Identity,
+    JudgeTask, LinkGroup, Metadata, Name, NewNode, NewTask, Operation, Parent, PathBytes,
+    RecordsTask, Side, TaskKind, Timestamp, Verb, VerifyLevel, VerifyPolicy, Version,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::verify::{Differing, Scope, Sight, describe, differences, is_sampled, merged};
@@ -41,7 +41,7 @@ pub(crate) struct Finding {
     unsettable: DifferenceSet,
     /// Bytes of the content that differ.
     ranges: Vec<ByteRange>,
-    detail: String,
+    detail: Vec<DifferenceDetail>,
     /// All content that both sides have was compared.
     read: bool,
     /// The versions that were compared, of the source if there is one.
@@ -52,7 +52,8 @@ pub(crate) struct Finding {
 impl Finding {
     pub(crate) fn of(kind: DifferenceKind) -> Self {
         let kinds = DifferenceSet::from_iter([kind]);
-        Self { kinds, detail: kind.word().into(), ..Self::default() }
+        let detail = vec![DifferenceDetail::Words(kind.word().into())];
+        Self { kinds, detail, ..Self::default() }
     }
 
     /// `ranges`: of content that was read.
@@ -66,7 +67,7 @@ impl Finding {
         if !ranges.is_empty() {
             kinds.insert(DifferenceKind::Content);
         }
-        let detail = describe(kinds, Some(expected), Some(found), &ranges);
+        let detail = describe(kinds, expected, found, &ranges);
         Self { kinds, unsettable, ranges, detail, read, ..Self::default() }
     }
 
@@ -102,7 +103,7 @@ enum Compared {
 impl Finding {
     fn tell_left_over(&mut self, left: DifferenceSet) {
         if !left.is_empty() {
-            self.detail = format!("{}; still: {}", self.detail, left.words());
+            self.detail.push(DifferenceDetail::Words(format!("still: {}", left.words())));
         }
     }
 }
@@ -489,9 +490,9 @@ impl Mover<'_> {
             return Ok(None);
         };
         if anchor.is_some() && identity.is_some() && !finding.kinds.has(DifferenceKind::Type) {
-            let before = if finding.detail.is_empty() { "" } else { "; " };
-            finding.detail = format!("{}{before}{}", finding.detail, "links");
-            finding.kinds.insert(DifferenceKind::Links);
+            let links = DifferenceKind::Links;
+            finding.detail.push(DifferenceDetail::Words(links.word().into()));
+            finding.kinds.insert(links);
         }
         if let Some(identity) = identity.filter(|_| anchor.is_none()) {
             *anchor = Some((identity, finding.clone()));

@@ -1,5 +1,6 @@
 //! Has a job done by movers that are started for it.
 use dmover_engine::Fatal;
+use dmover_sys::process::signal_name;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -176,7 +177,8 @@ pub fn conduct(
     if let (Err(signal), false) = (how, outside.warned) {
         let who =
             if outside.stopped.is_some() { "ended" } else { "the job was ended, not by submit," };
-        tell(&format!("{who} by signal {signal}; the same command goes on"));
+        let name = signal_name(signal);
+        tell(&format!("{who} by {name}; the same command goes on"));
     }
     let wants_more_time = outside.warned && (how.is_err() || conduct.job.is_none());
     Ok(Ended { how, wants_more_time })

@@ -1,5 +1,6 @@
 //! Something that keeps movers at a place: a process here, which may stand for many elsewhere.
 use dmover_engine::Fatal;
+use dmover_sys::process::signal_name;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
@@ -249,7 +250,7 @@ fn contains(text: &[u8], wanted: &[u8]) -> bool {
 fn shown(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
+        (None, Some(signal)) => signal_name(signal),
         (None, None) => "no status".into(),
     }
 }
