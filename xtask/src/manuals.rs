@@ -1,29 +1,26 @@
-//! Man pages and completions, from the one definition of the command line.
+//! Man pages and completions as files, as the program prints them.
 use anyhow::{Context, Result};
-use clap_complete::Shell;
+use dmover_cli::Manual;
 use std::path::Path;
 
 /// Writes a man page for the program and one for each verb.
 pub fn man(directory: &Path) -> Result<()> {
-    make(directory)?;
-    let command = dmover_cli::command();
-    clap_mangen::generate_to(command, directory).context("cannot write the man pages")
+    write(directory, dmover_cli::man_pages().context("cannot make the man pages")?)
 }
 
 /// Writes the completion of each shell.
 pub fn completions(directory: &Path) -> Result<()> {
-    make(directory)?;
-    for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-        let mut command = dmover_cli::command();
-        clap_complete::generate_to(shell, &mut command, "dmover", directory)
-            .with_context(|| format!("cannot write the completion of {shell}"))?;
-    }
-    Ok(())
+    write(directory, dmover_cli::completions())
 }
 
-fn make(directory: &Path) -> Result<()> {
+fn write(directory: &Path, manuals: Vec<Manual>) -> Result<()> {
     std::fs::create_dir_all(directory)
-        .with_context(|| format!("cannot create {}", directory.display()))
+        .with_context(|| format!("cannot create {}", directory.display()))?;
+    for Manual { file, text } in manuals {
+        let path = directory.join(file);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod sum;
 mod sync;
 mod verify;
 
-pub use about::{ConfigAction, ConfigArgs, DoctorArgs};
+pub use about::{CompletionsArgs, ConfigAction, ConfigArgs, DoctorArgs, ManArgs, ShellArg};
 pub use fleet::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
 pub use front::{CpArgs, McpArgs, MsumArgs, MutilArgs};
 pub use jobs::{
@@ -43,6 +43,10 @@ pub struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
 }
+
+const CANCELLED: &str = "The id of a job, the beginning of one, or a label; without it, the one that runs if no other does";
+const RETRIED: &str =
+    "The id of a job, the beginning of one, or a label; without it, the last one of 'sync'";
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -105,8 +109,10 @@ pub enum Verb {
     /// Wait beside a running job and take over when its process dies
     Standby(StandbyArgs),
     /// Cancel a job; running its command again starts over
+    #[command(mut_arg("job", |job| job.help(CANCELLED)))]
     Cancel(PauseArgs),
     /// Retry only what failed in the last pass of a job
+    #[command(mut_arg("job", |job| job.help(RETRIED)))]
     Retry(ResumeArgs),
     /// List what failed in the last pass of a job
     Errors(ErrorsArgs),
@@ -137,6 +143,13 @@ pub enum Verb {
     Doctor(DoctorArgs),
     /// Show the configuration in force
     Config(ConfigArgs),
+    /// Print the completion script of a shell
+    #[command(after_help = completion_examples!())]
+    Completions(CompletionsArgs),
+    /// Show the man page of the program or of a verb
+    ///
+    /// On a terminal, man(1) shows the page. Otherwise its source (roff) goes to standard output.
+    Man(ManArgs),
 }
 
 /// Arguments of `copy`.

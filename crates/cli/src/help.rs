@@ -1,9 +1,10 @@
 //! What `-h` shows: a screen for each verb, and the verbs in groups. `--help`, man pages and the reference have everything.
 use clap::Command;
+use std::ffi::OsString;
 use std::fmt::Write;
 
 /// The verbs by what they are for.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 5] = [
     ("Move", &["copy", "sync", "snapshot"]),
     ("Prove", &["verify", "sum", "manifest"]),
     (
@@ -15,8 +16,11 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     ("Several hosts", &["submit", "broker", "mover"]),
     ("Look", &["doctor", "config", "completions", "man"]),
-    ("Options of other tools", &["cp", "mcp", "msum"]),
 ];
+
+/// Verbs that share one line.
+const OF_OTHER_TOOLS: (&[&str], &str) =
+    (&["cp", "mcp", "msum"], "Copy, or compute digests, with the options of GNU cp or of mutil");
 
 /// The options of each verb that most people need; a verb that is not here shows all of its options.
 const SHORT: [(&str, &[&str]); 11] = [
@@ -82,6 +86,19 @@ pub(crate) fn shaped(command: Command) -> Command {
     ))
 }
 
+/// 'dmover help VERB' as 'dmover VERB -h': a screen, where clap shows everything. `--help` shows that.
+pub(crate) fn as_flag(words: Vec<OsString>) -> Vec<OsString> {
+    let verbs = match &words[..] {
+        [_, help, verbs @ ..] if help == "help" => verbs,
+        _ => return words,
+    };
+    if verbs.iter().any(|verb| verb.as_encoded_bytes().starts_with(b"-")) {
+        return words;
+    }
+    let flag = OsString::from("-h");
+    words[..1].iter().chain(verbs).cloned().chain([flag]).collect()
+}
+
 fn of_verb(verb: Command) -> Command {
     let below: Vec<String> = verb.get_subcommands().map(|verb| verb.get_name().into()).collect();
     let verb = below.into_iter().fold(verb, |verb, name| verb.mut_subcommand(name, of_verb));
@@ -105,7 +122,8 @@ fn overview(command: &Command) -> String {
             let _ = writeln!(text, "  {:<12}{about}", verb.get_name());
         }
     }
-    text.push('\n');
+    let (verbs, about) = OF_OTHER_TOOLS;
+    let _ = writeln!(text, "Options of other tools:\n  {}  {about}\n", verbs.join(", "));
     text
 }
 
@@ -140,8 +158,8 @@ mod tests {
     fn every_name_is_one() {
         let mut command = crate::command();
         command.build();
-        let grouped: Vec<&str> =
-            GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+        let grouped = GROUPS.iter().map(|(_, verbs)| *verbs).chain([OF_OTHER_TOOLS.0]);
+        let grouped: Vec<&str> = grouped.flatten().copied().collect();
         for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
             assert!(grouped.contains(&verb.get_name()), "{} is in no group", verb.get_name());
         }

@@ -197,6 +197,7 @@ fn verb_for(typed: &str) -> Option<&'static str> {
         "logs" | "log" | "show" | "info" => {
             "it is 'dmover status JOB', 'dmover errors JOB' or 'dmover history JOB'"
         }
+        "completion" => "it is 'dmover completions SHELL'",
         "start" | "run" | "transfer" => "it is 'dmover copy' or 'dmover sync'",
         "kill" | "stop" | "abort" => "it is 'dmover pause JOB' or 'dmover cancel JOB'",
         "rm" | "delete" | "purge" => {

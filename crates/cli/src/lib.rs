@@ -11,6 +11,7 @@ mod help;
 mod hints;
 mod list;
 mod manifest;
+mod manuals;
 mod print;
 mod quote;
 mod signals;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 
 pub use args::{Cli, Verb};
 pub use habits::{Fate, HABITS, Habit, Verbs};
+pub use manuals::{Manual, completions, man_pages};
 use print::failure;
 
 /// The whole command line as clap sees it; help, man pages, completions and the reference come from it.
@@ -37,7 +39,8 @@ pub fn main() -> ExitCode {
         dmover_sys::process::end_with_parent();
     }
     signals::survive_file_size_limit();
-    let matches = match config::parse(&front::as_called(std::env::args_os().collect())) {
+    let words = help::as_flag(front::as_called(std::env::args_os().collect()));
+    let matches = match config::parse(&words) {
         Ok(matches) => matches,
         Err(config::ParseError::Clap(error)) => {
             let help = || hints::for_help(&error, &std::env::args_os().collect::<Vec<_>>());
@@ -91,5 +94,7 @@ pub fn main() -> ExitCode {
         Verb::Mover(args) => cmd::fleet::mover(&args),
         Verb::Doctor(args) => cmd::doctor::run(&args),
         Verb::Config(args) => cmd::config::run(&args),
+        Verb::Completions(args) => cmd::manuals::completions(&args),
+        Verb::Man(args) => cmd::manuals::man(&args),
     }
 }

@@ -26,6 +26,14 @@ pub fn groups() -> Vec<u32> {
     groups.into_iter().map(rustix::process::Gid::as_raw).collect()
 }
 
+/// A file in memory with this content, for another program to read from its beginning (memfd_create(2)).
+pub fn file_in_memory(content: &[u8]) -> std::io::Result<crate::OwnedFd> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = crate::retry(|| rustix::fs::memfd_create("dmover", flags))?;
+    crate::file::write_all_at(&file, content, 0)?;
+    Ok(file)
+}
+
 /// The name of a signal, such as `SIGTERM`; `signal 40` for one without a name.
 pub fn signal_name(signal: i32) -> String {
     let name = signal_hook::low_level::signal_name(signal);

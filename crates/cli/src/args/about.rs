@@ -1,5 +1,5 @@
 //! Arguments of verbs that tell about the program and its surroundings.
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
 /// Arguments of `doctor`.
@@ -33,4 +33,31 @@ pub enum ConfigAction {
         #[arg(long, value_name = "FILE")]
         config: Option<OsString>,
     },
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: ShellArg,
+}
+
+/// Shells with a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ShellArg {
+    /// bash
+    Bash,
+    /// fish
+    Fish,
+    /// zsh
+    Zsh,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The verb, and the one below it ('snapshot create'); without it, the page of the program
+    #[arg(value_name = "VERB")]
+    pub verbs: Vec<String>,
 }

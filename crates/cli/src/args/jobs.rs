@@ -28,7 +28,7 @@ pub struct JobsArgs {
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The id of a job, the beginning of one, or a label; without it, the job that was last at work
+    /// The id of a job, the beginning of one, or a label; without it, the last one that runs, or else the last one
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
     /// Print a JSON object
@@ -42,7 +42,7 @@ pub struct StatusArgs {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// The id of the job to look at first, the beginning of one, or a label
+    /// The id of the job to look at first, the beginning of one, or a label; without it, the last one that runs
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
     /// Look again after so long; jobs tell how they stand every two seconds
@@ -56,8 +56,8 @@ pub struct TopArgs {
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
 pub struct WaitArgs {
-    /// Ids of jobs, beginnings of them, or labels
-    #[arg(value_name = "JOB", required = true)]
+    /// Ids of jobs, beginnings of them, or labels; without any, the last one that runs, or else the last one
+    #[arg(value_name = "JOB")]
     pub jobs: Vec<String>,
     /// Wait no longer than this ('90s', '1h30m'); exit code 6 then
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
@@ -70,9 +70,9 @@ pub struct WaitArgs {
 /// Arguments of `pause` and `cancel`.
 #[derive(Debug, Args)]
 pub struct PauseArgs {
-    /// The id of a job, the beginning of one, or a label
+    /// The id of a job, the beginning of one, or a label; without it, the last one that runs
     #[arg(value_name = "JOB")]
-    pub job: String,
+    pub job: Option<String>,
     /// Where jobs are remembered
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -81,9 +81,9 @@ pub struct PauseArgs {
 /// Arguments of `resume` and `retry`.
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// The id of a job, the beginning of one, or a label
+    /// The id of a job, the beginning of one, or a label; without it, the last one that is paused or was interrupted
     #[arg(value_name = "JOB")]
-    pub job: String,
+    pub job: Option<String>,
     /// Go on in the background
     #[arg(long)]
     pub detach: bool,
@@ -110,9 +110,9 @@ pub struct StandbyArgs {
 /// Arguments of `errors`.
 #[derive(Debug, Args)]
 pub struct ErrorsArgs {
-    /// The id of a job, the beginning of one, or a label
+    /// The id of a job, the beginning of one, or a label; without it, the last one that keeps a journal
     #[arg(value_name = "JOB")]
-    pub job: String,
+    pub job: Option<String>,
     /// Only those of this class, such as denied or changed
     #[arg(long, value_name = "CLASS", value_parser = class)]
     pub class: Option<ErrorClass>,
@@ -130,9 +130,9 @@ pub struct ErrorsArgs {
 /// Arguments of `history`.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// The id of a job, the beginning of one, or a label
+    /// The id of a job, the beginning of one, or a label; without it, the last one that keeps a journal
     #[arg(value_name = "JOB")]
-    pub job: String,
+    pub job: Option<String>,
     /// Print one JSON object a pass
     #[arg(long)]
     pub json: bool,

@@ -78,3 +78,13 @@ macro_rules! sum_examples {
   dmover sum --check-tree big > big.b3  a digest for every MiB as well, so that a check says where"
     };
 }
+
+macro_rules! completion_examples {
+    () => {
+        "Examples:
+  dmover completions bash > /usr/share/bash-completion/completions/dmover
+  dmover completions zsh > /usr/local/share/zsh/site-functions/_dmover
+  dmover completions fish > /usr/share/fish/vendor_completions.d/dmover.fish
+  source <(dmover completions bash)     for this shell only"
+    };
+}

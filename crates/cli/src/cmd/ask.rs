@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+use super::choose::{Choice, named_or_last};
 use super::jobs::{Known, Refused, all, directory, find, refuse};
 use super::run::exit;
 use crate::args::{CleanupArgs, PauseArgs, ResumeArgs};
@@ -14,7 +15,9 @@ use crate::quote::quoted;
 
 /// Asks a running job for something.
 pub(crate) fn ask(args: &PauseArgs, ask: Ask) -> ExitCode {
-    let asked = find(&args.job, args.place.state_dir.as_ref()).and_then(|known| {
+    let choice = if ask == Ask::Cancel { Choice::OnlyOne } else { Choice::Active };
+    let known = named_or_last(args.job.as_deref(), args.place.state_dir.as_ref(), choice);
+    let asked = known.and_then(|known| {
         if !known.state.is_running(&known.file.job) {
             let message = format!("job {} does not run", known.file.job);
             return Err((message, "'dmover status' says how it stands", Code::Usage));
@@ -33,7 +36,8 @@ fn tell(known: &Known, ask: Ask) -> Result<(), Refused> {
 
 /// Has a job that holds go on, or runs its command again.
 pub(crate) fn resume(args: &ResumeArgs) -> ExitCode {
-    let known = match find(&args.job, args.place.state_dir.as_ref()) {
+    let place = args.place.state_dir.as_ref();
+    let known = match named_or_last(args.job.as_deref(), place, Choice::Interrupted) {
         Ok(known) => known,
         Err(refused) => return refuse(refused),
     };
@@ -45,7 +49,8 @@ pub(crate) fn resume(args: &ResumeArgs) -> ExitCode {
 
 /// Attempts again what has failed.
 pub(crate) fn retry(args: &ResumeArgs) -> ExitCode {
-    let known = match find(&args.job, args.place.state_dir.as_ref()) {
+    let place = args.place.state_dir.as_ref();
+    let known = match named_or_last(args.job.as_deref(), place, Choice::Retry) {
         Ok(known) => known,
         Err(refused) => return refuse(refused),
     };

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::ask::can_retry;
+use super::choose::{Choice, named_or_last};
 use super::run::{exit, state_directory};
 use crate::args::{ErrorsArgs, HistoryArgs, JobsArgs, StatusArgs, WaitArgs};
 use crate::print::json::path_fields;
@@ -114,7 +115,7 @@ fn names(file: &JobFile) -> String {
 }
 
 /// What is read and, if there is such a place, what is written or compared.
-fn places(file: &JobFile) -> String {
+pub(super) fn places(file: &JobFile) -> String {
     match &file.destination.0[..] {
         [] => names(file),
         destination => format!("{} -> {}", names(file), quoted(destination)),
@@ -151,21 +152,7 @@ fn as_json(file: &JobFile, status: Option<&JobStatus>) -> Value {
 
 pub(crate) fn status(args: &StatusArgs) -> ExitCode {
     let place = args.place.state_dir.as_ref();
-    let known = match &args.job {
-        Some(named) => find(named, place),
-        None => directory(place).and_then(|state| {
-            // The one that began last, of those that run if any does.
-            let mut files = all(&state)?.into_iter().peekable();
-            let last = files.peek().cloned();
-            let runs = |file: &JobFile| {
-                state.status(&file.job).is_some_and(|status| status.phase.has_process())
-            };
-            let file = files.find(runs).or(last);
-            let none = "no job is remembered here";
-            let file = file.ok_or((none.into(), "name another --state-dir", Code::Usage))?;
-            Ok(Known { state, file })
-        }),
-    };
+    let known = named_or_last(args.job.as_deref(), place, Choice::Any);
     let Known { state, file } = match known {
         Ok(known) => known,
         Err(refused) => return refuse(refused),
@@ -329,8 +316,10 @@ fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
 
 pub(crate) fn wait(args: &WaitArgs) -> ExitCode {
     let place = args.place.state_dir.as_ref();
-    let known: Result<Vec<Known>, Refused> =
-        args.jobs.iter().map(|named| find(named, place)).collect();
+    let known: Result<Vec<Known>, Refused> = match &args.jobs[..] {
+        [] => named_or_last(None, place, Choice::Any).map(|known| vec![known]),
+        named => named.iter().map(|named| find(named, place)).collect(),
+    };
     let known = match known {
         Ok(known) => known,
         Err(refused) => return refuse(refused),
@@ -370,7 +359,9 @@ fn journal(known: &Known) -> Result<JournalReader, Refused> {
 }
 
 pub(crate) fn errors(args: &ErrorsArgs) -> ExitCode {
-    let listed = find(&args.job, args.place.state_dir.as_ref()).and_then(|known| {
+    let place = args.place.state_dir.as_ref();
+    let known = named_or_last(args.job.as_deref(), place, Choice::Journal);
+    let listed = known.and_then(|known| {
         journal(&known)?.errors().map_err(|message| (message, UNREADABLE, Code::Fatal))
     });
     let errors = match listed {
@@ -417,7 +408,9 @@ fn words(error: &dmover_engine::RecordedError) -> String {
 }
 
 pub(crate) fn history(args: &HistoryArgs) -> ExitCode {
-    let listed = find(&args.job, args.place.state_dir.as_ref()).and_then(|known| {
+    let place = args.place.state_dir.as_ref();
+    let known = named_or_last(args.job.as_deref(), place, Choice::Journal);
+    let listed = known.and_then(|known| {
         let passes = journal(&known)?.passes();
         let runs = known.state.is_running(&known.file.job);
         passes.map(|passes| (passes, runs)).map_err(|message| (message, UNREADABLE, Code::Fatal))

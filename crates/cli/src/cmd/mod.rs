@@ -1,5 +1,6 @@
 //! One file a verb.
 pub(crate) mod ask;
+mod choose;
 pub(crate) mod config;
 pub(crate) mod copy;
 mod detach;
@@ -7,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod fleet;
 pub(crate) mod jobs;
 pub(crate) mod manifest;
+pub(crate) mod manuals;
 mod read_back;
 mod run;
 pub(crate) mod snapshot;

@@ -228,7 +228,7 @@ fn help_and_version_go_to_standard_output() {
         ("copy -h", "--bwlimit"),
         ("copy --help", "--split-size"),
         ("--version", "dmover"),
-        ("help copy", "--files-from"),
+        ("help copy", "--bwlimit"),
     ] {
         let run = bench.dmover(line).expect_code(0);
         assert!(run.text().contains(word) && run.stderr.is_empty(), "{line}: {}", run.tell());

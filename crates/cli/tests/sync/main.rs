@@ -15,6 +15,8 @@ mod first_lines;
 mod guide;
 mod habits;
 mod jobs;
+mod last;
+mod manuals;
 mod meanwhile;
 mod narrow;
 mod odd;
