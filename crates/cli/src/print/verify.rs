@@ -92,7 +92,7 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
     let found = if compared == 0 && is_whole {
         "there were no entries to compare".to_owned()
     } else if compared == 0 {
-        "nothing could be compared".to_owned()
+        "no entries were compared, and NOT everything could be compared".to_owned()
     } else if differing == 0 && !is_whole {
         format!("no difference in {all}, but NOT everything could be compared")
     } else if differing == 0 && unsettable.into_iter().any(|counter| get(counter) > 0) {
