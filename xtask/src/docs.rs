@@ -43,6 +43,10 @@ fn habits() -> String {
     page.push_str(
         "`dmover sync SOURCE DEST` does what `rsync -aHAXS --numeric-ids SOURCE/ DEST/` does: contents go to contents, with or without a\n\
          slash, and everything is kept. `dmover copy SOURCE DEST` does what `cp -a SOURCE DEST` does. `dmover cp` takes the options of cp.\n\n\
+         Rules are written as for rsync, mean the same and count in the order of the command line: `--include`, `--exclude`, `--filter`\n\
+         (`+`, `-`, `include`, `exclude`, `merge`, `.`, `!`), and files of them (`--include-from`, `--exclude-from`). Rule files in each\n\
+         directory (`:`, `dir-merge`, `-F`), rules for one side (`hide`, `show`, `protect`, `risk`) and modifiers are refused. What a rule\n\
+         excludes is neither copied nor deleted.\n\n\
          The options below are those of other tools that dmover does not have under the same name. *Ignored*: it is accepted and has no\n\
          effect, for the reason given. *Is*: it is another option here. *Refused*: the command ends with 2, does nothing, and says what to\n\
          type. All other options of dmover are in [cli.md](cli.md); an option that is in neither list is refused.\n\n\

@@ -345,7 +345,9 @@ impl Run {
         let engine = Arc::new(Engine::assemble(Parts {
             spec,
             facts,
-            open_files_max: job.open_files_max.saturating_sub(resolved.descriptors()),
+            open_files_max: job
+                .open_files_max
+                .saturating_sub(resolved.descriptors() + job.destination.descriptors()),
             roots: resolved.roots,
             meetings: resolved.meetings,
             mounts,

@@ -199,7 +199,7 @@ impl Count {
         // A look costs a round trip on a file system of the network: a sample has to do there.
         let every = if self.stat_us > SLOW_STAT_US { SAMPLE } else { 1 };
         let has_bounds = !self.filter.admits_all();
-        if hint == TypeHint::Other || (every > 1 && !has_bounds && self.seen % every != 0) {
+        if hint == TypeHint::Other || (every > 1 && !has_bounds && !self.seen.is_multiple_of(every)) {
             self.found.entries += 1;
             return Ok(());
         }
@@ -244,7 +244,7 @@ impl Count {
     /// Called for each entry: keeps to the share, and tells now and then how much there is.
     fn turn(&mut self) -> Result<(), End> {
         self.seen += 1;
-        if self.seen % STRIDE != 0 {
+        if !self.seen.is_multiple_of(STRIDE) {
             return Ok(());
         }
         self.tell(Total::AtLeast(self.found));

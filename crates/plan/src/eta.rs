@@ -96,13 +96,13 @@ impl Sums {
     /// below zero.
     fn costs(&self) -> (f64, f64) {
         let cling = CLING * (self.xx + self.yy);
-        let [a, b, c] = [self.xx + cling, self.xy - cling, self.yy + cling];
-        let determinant = a * c - b * b;
+        let [first, cross, second] = [self.xx + cling, self.xy - cling, self.yy + cling];
+        let determinant = first * second - cross * cross;
         if determinant <= 0.0 {
             return (1.0, 1.0);
         }
-        let x = (self.xt * c - self.yt * b) / determinant;
-        let y = (self.yt * a - self.xt * b) / determinant;
+        let x = (self.xt * second - self.yt * cross) / determinant;
+        let y = (self.yt * first - self.xt * cross) / determinant;
         if x < 0.0 {
             (0.0, self.yt / self.yy.max(f64::MIN_POSITIVE))
         } else if y < 0.0 {

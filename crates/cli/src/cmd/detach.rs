@@ -75,7 +75,7 @@ pub(super) fn go_on(
             })
         }
         Err(error) => {
-            failure(&format!("cannot go on in the background: {error}"), "leave out --detach");
+            failure(&format!("cannot run in the background: {error}"), "leave out --detach");
             exit(Code::Fatal)
         }
     })

@@ -154,7 +154,7 @@ fn check_job(args: &SubmitArgs, is_batch: bool) -> Result<()> {
     };
     for (option, is_wrong, hint) in [
         ("broker", true, "give it to submit, in front of '--'"),
-        ("detach", true, "leave it out; 'nohup dmover submit … &' goes on in the background"),
+        ("detach", true, "leave it out; 'nohup dmover submit … &' runs in the background"),
         ("state_dir", is_batch, "give it to submit, in front of '--'"),
         ("no_state", is_batch, "a batch job has to remember where it was when it is requeued"),
         ("read_stdin", is_batch, "write the list to a file for --files-from"),
@@ -514,7 +514,7 @@ fn requeue(ended: Ended, next: &dyn Fn() -> Option<i32>) -> ExitCode {
     let asked = Command::new("scontrol").arg("requeue").arg(&job).stdin(Stdio::null()).status();
     match asked {
         Ok(status) if status.success() => {
-            say("dmover: the job is requeued, and goes on when it runs again");
+            say("dmover: the job is requeued and resumes when it runs again");
             let begun = Instant::now();
             // Slurm ends what is left of it.
             while next().is_none() && begun.elapsed() < END_WITHIN {

@@ -308,7 +308,7 @@ impl Printer {
     }
 
     fn fatal(&self, error: &dmover_engine::Fatal) {
-        tracing::error!(%error, "the job could not go on");
+        tracing::error!(%error, "the job cannot continue");
         if let Self::Json(printer) = self {
             printer.fatal(error);
         }

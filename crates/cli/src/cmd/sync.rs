@@ -74,12 +74,8 @@ fn only_failed(
     let fatal = |message| (message, hint, Code::Fatal);
     let journal = JournalReader::open(&state.directory(&id.0)).map_err(fatal)?;
     if journal.as_ref().map_or(Ok(false), JournalReader::is_unfinished).map_err(fatal)? {
-        let message = "the last pass of this job did not come to its end".into();
-        return Err((
-            message,
-            "'dmover resume' goes on with it; what failed is tried again after that",
-            Code::Usage,
-        ));
+        let message = "the last pass of this job did not finish".into();
+        return Err((message, "'dmover resume' continues it; then retry what failed", Code::Usage));
     }
     let Some(journal) = journal else {
         return Err((format!("job {id} has no journal (any more)"), hint, Code::Usage));
@@ -88,9 +84,7 @@ fn only_failed(
     let (undone, failed): (Vec<_>, Vec<_>) =
         errors.iter().partition(|error| error.operation == "unlink");
     if !undone.is_empty() {
-        say(
-            "dmover: note: what could not be deleted is not tried again by this: the command of the job does",
-        );
+        say("dmover: note: retry does not delete; run the command of the job again for that");
     }
     // One may lie below the other.
     let root = |error: &RecordedError| {
@@ -109,7 +103,7 @@ fn only_failed(
     paths.retain(|path| !gone(path));
     if paths.is_empty() {
         let message = match (had, undone.is_empty()) {
-            (true, _) => "what failed in the last pass of this job is not at the source any more",
+            (true, _) => "the entries that failed in the last pass are no longer at the source",
             (false, true) => "nothing failed in the last pass of this job",
             (false, false) => "nothing but deletes failed in the last pass of this job",
         };

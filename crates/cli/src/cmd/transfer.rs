@@ -170,9 +170,9 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
         let why = match &first.needs_all {
             Some(why) => why,
             None if first.resumed => "the interrupted run is complete",
-            None => "the pass before did not come to its end",
+            None => "the previous pass did not finish",
         };
-        printer.say(&format!("dmover: {why}; looking at everything once more"));
+        printer.say(&format!("dmover: {why}; checking everything once more"));
         job.spec = args.spec.clone();
         if meant {
             mean(&mut job.spec);
@@ -499,7 +499,7 @@ impl Printer {
         self.progress.end();
         match result {
             Ok(report) => log_end(args, || summary_lines(report, self.sizes, true)),
-            Err(error) => tracing::error!(%error, "the job could not go on"),
+            Err(error) => tracing::error!(%error, "the job cannot continue"),
         }
         let code = checked.map_or(Code::Done, |(code, _)| *code);
         if let (Some((code, report)), Kind::Json(_)) = (checked, &self.kind) {

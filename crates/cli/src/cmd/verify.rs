@@ -198,7 +198,9 @@ impl Printer {
             Kind::Json(printer) => printer.summary(report, code),
             Kind::Text(_) if args.output.quiet > 0 => {}
             Kind::Text(printer) => {
-                lines().iter().for_each(|line| say(line));
+                for line in lines() {
+                    say(&line);
+                }
                 let by_name = |word: &String| word == "owner" || word == "all";
                 let hint = printer.owner_hint(args.keep.preserve.iter().any(by_name));
                 hint.into_iter().for_each(say);
@@ -207,7 +209,7 @@ impl Printer {
     }
 
     fn fatal(&self, error: &Fatal) {
-        tracing::error!(%error, "the job could not go on");
+        tracing::error!(%error, "the job cannot continue");
         if let Kind::Json(printer) = &self.kind {
             printer.fatal(error);
         }

@@ -78,7 +78,7 @@ const SHARED: &str =
     "'dmover snapshot create SOURCE DIR' keeps copies side by side that share what did not change";
 const RESUMES: &str = "leave it out: the same command continues an interrupted copy";
 const TEMPORARY: &str = "leave it out: a temporary file is made beside the file that it replaces, so that it can be renamed";
-const CP: &str = "'dmover cp' has it, with the meaning of cp";
+const CP: &str = "dmover only copies: 'cp -s' and 'cp -l' make links; for --parents name the directories at DEST";
 
 /// All rows. An option that is not here and that dmover does not have is an error.
 pub const HABITS: &[Habit] = &[
@@ -141,7 +141,7 @@ pub const HABITS: &[Habit] = &[
         &["-l"],
         COPY,
         Refused(
-            "cp -l makes hard links: 'dmover cp -l' does; rsync -l: leave it out, links are copied as links; \
+            "cp -l makes hard links: use cp for that; rsync -l: leave it out, links are copied as links; \
              scp -l: --bwlimit",
         ),
     ),
@@ -227,9 +227,7 @@ pub const HABITS: &[Habit] = &[
     row(
         &["--existing", "--ignore-non-existing"],
         BOTH,
-        Refused(
-            "there is nothing like it; list what is to be brought over by 'dmover copy -T --files-from'",
-        ),
+        Refused("there is nothing like it; list the files by 'dmover copy -T --files-from'"),
     ),
     row(&["--ignore-existing"], SYNC, Refused("it is 'dmover copy -T --no-clobber SOURCE DEST'")),
     row(

@@ -52,7 +52,7 @@ impl Screen {
         }
         text.push('\r');
         if below > 0 {
-            text.push_str(&format!("\x1b[{below}A"));
+            text = format!("{text}\x1b[{below}A");
         }
         put(&text);
         *state = State::Drawn;

@@ -295,7 +295,7 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
     if skipped > 0 {
         let size = sizes.show(get(Counter::BytesSkipped));
         lines.push(format!(
-            "  left alone  {} ({size}), equal already or to be kept",
+            "  skipped     {} ({size}): up to date, or kept by an option",
             counted(skipped, "entry", "entries")
         ));
     }
@@ -382,9 +382,13 @@ pub(crate) fn stop_words(reason: StopReason) -> String {
         StopReason::Output => "stopped: standard output cannot be written".into(),
         StopReason::Manifest => "stopped: the manifest cannot be written".into(),
         StopReason::Duration => "stopped by --max-duration".into(),
-        StopReason::Cancelled => "cancelled, as was asked".into(),
+        StopReason::Cancelled => "cancelled".into(),
         StopReason::Systemic(class) => {
-            format!("paused: every entry fails alike ({}): {}", class.word(), class.advice())
+            format!(
+                "paused: every entry fails with the same error ({}): {}",
+                class.word(),
+                class.advice()
+            )
         }
     }
 }
@@ -393,7 +397,7 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
     let mut lines = Vec::new();
     for (class, count) in &report.errors {
         let remark = match class {
-            ErrorClass::Cancelled => "a directory counts once for all in it; ",
+            ErrorClass::Cancelled => "a directory counts once, with everything in it; ",
             _ => "",
         };
         let (word, count) = (class.word(), grouped(*count));
@@ -412,8 +416,8 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
     for (kind, count) in &report.earlier_losses {
         let (times, word) = (counted(*count, "time", "times"), kind.word());
         lines.push(format!(
-            "  lost {word:<6} {times} in earlier runs, on what is left alone now: --overwrite=always \
-             (copy) or --checksum (sync) tries again, --allow-loss={word} accepts it"
+            "  lost {word:<6} {times} in earlier runs, on entries that this run skipped: --overwrite=always \
+             (copy) or --checksum (sync) tries them again, --allow-loss={word} accepts it"
         ));
     }
     let failed = report.earlier_failures.all();
@@ -421,11 +425,11 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
         let entries = counted(failed, "entry", "entries");
         lines.push(format!(
             "  {entries} failed before this pass was interrupted: 'dmover errors' lists them, 'dmover retry' or the next pass \
-             tries again"
+             tries them again"
         ));
     }
     if let JobState::Stopped(_) = report.state {
-        lines.push(format!("  go on with  {}", resume_command(report.meant_as_name)));
+        lines.push(format!("  resume with {}", resume_command(report.meant_as_name)));
     }
     lines
 }

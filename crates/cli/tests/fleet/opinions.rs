@@ -98,7 +98,7 @@ fn a_mover_that_was_left_out_is_asked_when_nobody_else_is_left() {
     assert!(job.wait_for_stderr("gets no tasks for 60 s", 1), "{}", job.stderr_so_far());
     fleet.movers.remove(0).kill().unwrap();
     let run = job.finish().unwrap().expect_code(3);
-    assert!(run.stderr.contains("every entry fails alike (io)"), "{}", run.tell());
+    assert!(run.stderr.contains("every entry fails with the same error (io)"), "{}", run.tell());
 }
 
 /// The kernel tells once that what was written did not reach storage: nobody else finds that out.

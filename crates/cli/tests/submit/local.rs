@@ -81,7 +81,7 @@ fn a_signal_parks_the_job_first_and_the_same_command_goes_on() {
         let run = running.finish().unwrap();
         assert_eq!(run.signal(), Some(number), "{}", run.tell());
         assert!(run.stderr.contains("finishing the tasks in progress"), "{}", run.stderr);
-        let line = run.stderr.lines().find(|line| line.contains("go on with")).unwrap();
+        let line = run.stderr.lines().find(|line| line.contains("resume with")).unwrap();
         assert!(line.contains("submit --local --movers=2 -- copy"), "{line}");
         assert!(!line.contains("--broker"), "{line}");
         assert_nobody_is_left(&bench);

@@ -337,7 +337,7 @@ fn a_pass_that_was_interrupted_is_gone_on_with_before_anything_is_retried() {
     bench.sh("mkdir a; touch a/{1..200}; chmod 0 a/1; mkdir b b/1; touch b/1/in_the_way");
     bench.sync("--label move --max-errors 1 -j1 a b", 5);
     let retried = bench.dmover("retry move").expect_code(2);
-    assert!(retried.stderr.contains("did not come to its end"), "{}", retried.tell());
+    assert!(retried.stderr.contains("did not finish"), "{}", retried.tell());
     bench.sh("rm -r b/1");
     bench.dmover("resume move").expect_code(0);
     assert_eq!(bench.rsync("a", "b"), "");

@@ -87,7 +87,7 @@ fn what_was_given_up_is_not_retried() {
     for state in ["cancelled", "given up", "stopped"] {
         bench.tell(&format!("UPDATE pass SET state = '{state}'"));
         let refused = bench.dmover(&format!("retry {id}")).expect_code(2);
-        assert!(refused.stderr.contains("did not come to its end"), "{}", refused.tell());
+        assert!(refused.stderr.contains("did not finish"), "{}", refused.tell());
     }
     bench.tell("UPDATE pass SET state = 'finished'");
     // One that was killed has taken nothing from what is to be tried again.

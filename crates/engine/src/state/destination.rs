@@ -65,6 +65,13 @@ impl DestinationLock {
         Ok(())
     }
 
+    /// Descriptors that are held as long as the job runs.
+    pub(crate) fn descriptors(&self) -> u64 {
+        let own = locked(&self.0);
+        let to_come = |locks: &Locks| if locks.each { FEW } else { 0 };
+        own.as_ref().map_or(0, |locks| (locks.held.len() + to_come(locks)) as u64)
+    }
+
     /// Locks a directory that the job has made at one of its places.
     pub(crate) fn extend(&self, made: &OwnedFd) {
         if let Some(locks) = locked(&self.0).as_mut().filter(|locks| locks.each)

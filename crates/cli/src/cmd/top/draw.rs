@@ -11,7 +11,7 @@ use super::model::{self, Model};
 use crate::print::grouped;
 use crate::quote::quoted;
 
-const KEYS: &str = " q quit   ↑↓ job   a all jobs   s sort movers   p hold or go on";
+const KEYS: &str = " q quit   ↑↓ job   a all jobs   s sort movers   p pause or resume";
 
 /// Draws everything.
 pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model) {

@@ -100,8 +100,8 @@ fn hold(model: &Model, state: &StateDirectory) -> Option<String> {
         _ => return Some(format!("{} does not run", file.job)),
     };
     match state.ask(&file.job, ask) {
-        Ok(()) if ask == Ask::Pause => Some(format!("{} was asked to hold", file.job)),
-        Ok(()) => Some(format!("{} was asked to go on", file.job)),
+        Ok(()) if ask == Ask::Pause => Some(format!("{} is asked to pause", file.job)),
+        Ok(()) => Some(format!("{} is asked to resume", file.job)),
         Err(error) => Some(format!("{} cannot be asked: {error}", file.job)),
     }
 }

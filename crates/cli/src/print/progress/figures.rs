@@ -10,7 +10,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// The part of a new sample in the present rate.
 const FRESH: f64 = 0.3;
 /// An entry in progress for so long is worth a word.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 /// The same while nothing moves.
 const LONG_IN_A_STALL: Duration = Duration::from_secs(5);
 
