@@ -199,7 +199,8 @@ impl Count {
         // A look costs a round trip on a file system of the network: a sample has to do there.
         let every = if self.stat_us > SLOW_STAT_US { SAMPLE } else { 1 };
         let has_bounds = !self.filter.admits_all();
-        if hint == TypeHint::Other || (every > 1 && !has_bounds && !self.seen.is_multiple_of(every)) {
+        if hint == TypeHint::Other || (every > 1 && !has_bounds && !self.seen.is_multiple_of(every))
+        {
             self.found.entries += 1;
             return Ok(());
         }

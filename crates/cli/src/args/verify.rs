@@ -42,7 +42,7 @@ pub struct VerifyArgs {
     /// Read what is on storage, not what the page cache has of it
     #[arg(long, help_heading = "Comparison")]
     pub direct_read: bool,
-    /// Bring over again what differs, and only that: bytes, attributes or whole entries; extra ones are left alone
+    /// Copy again only what differs: bytes, attributes or whole entries; extra entries stay
     #[arg(long, help_heading = "Repair")]
     pub repair: bool,
     /// Where repairs come from with --manifest: a directory that has the same paths; what is not as the manifest

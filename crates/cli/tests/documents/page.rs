@@ -119,9 +119,12 @@ pub fn not_run(document: &str) -> Vec<String> {
     found
 }
 
+/// The directory that documents are followed in; the test is in another one.
+const HOME: &str = "/home/ann";
+
 /// A line without what differs from run to run: numbers, units, ids, blanks.
 pub fn form(line: &str) -> String {
-    let words: Vec<String> = line.split_whitespace().map(form_of_word).collect();
+    let words: Vec<String> = line.replace(HOME, "").split_whitespace().map(form_of_word).collect();
     let mut line = words.join(" ");
     for unit in ["KiB", "MiB", "GiB"] {
         line = line.replace(unit, "B");
