@@ -37,7 +37,7 @@ fn lists_of_other_tools_need_no_option() {
     let run = bench.dmover_with("sum -c -a blake3", list.clone()).expect_code(1);
     assert_eq!(lines(&run), ["one: FAILED", "two: FAILED"]);
     let run = bench.dmover_with("sum -c -a blake3", bench.sh("sha256sum --tag one")).expect_code(1);
-    assert!(words(&run).contains("is a digest of sha256, not of blake3"), "{}", run.tell());
+    assert!(words(&run).contains("is a sha256 digest, not a blake3 digest"), "{}", run.tell());
     for quiet in ["-q", "--status"] {
         let run = bench.dmover_with(&format!("sum -c {quiet}"), list.clone()).expect_code(0);
         assert_eq!(run.stderr, "", "{quiet}");

@@ -81,7 +81,7 @@ fn lines_that_say_nothing_never_pass() {
         ("no digest at all".into(), "neither"),
         (" ".into(), "neither"),
         (format!("SHA9 (f) = {}", &good[..64]), "unknown digest 'SHA9'"),
-        (format!("MD5 (f) = {}", &good[..64]), "not of sha256"),
+        (format!("MD5 (f) = {}", &good[..64]), "not a sha256 digest"),
         (format!("\\{}  f\\q", &good[..64]), "backslash"),
         (format!("{}  ", &good[..64]), "empty"),
         (format!("#dmover#sha9#{}  f", &good[..64]), "unknown digest 'sha9'"),

@@ -101,10 +101,10 @@ const LINES: &[(&str, Outcome)] = &[
     ("copy -n src dst", Nothing),
     ("copy -rt src dst", Says("-t names the directory")),
     ("copy -rl src dst", Says("cp -l makes hard links")),
-    ("copy -rs src dst", Says("dmover cp")),
+    ("copy -rs src dst", Says("'cp -s' and 'cp -l' make links")),
     ("copy -rb src dst", Says("--backup")),
-    ("copy --parents src/f dst", Says("dmover cp")),
-    ("copy --attributes-only src dst", Says("dmover cp")),
+    ("copy --parents src/f dst", Says("for --parents name the directories")),
+    ("copy --attributes-only src dst", Says("dmover only copies")),
     ("mv src dst", Says("removes nothing at the source")),
     // scp
     ("copy -rq src dst", Copied),

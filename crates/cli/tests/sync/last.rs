@@ -36,7 +36,7 @@ fn verbs_without_a_job_take_the_last_that_they_can_work_on() {
         ("status", ("three", "copy")),
         ("wait", ("three", "copy")),
         ("history", ("two", "sync")),
-        ("errors", ("two", "sync")),
+        ("errors", ("three", "copy")),
     ] {
         let run = bench.dmover(verb).expect_code(0);
         assert_chosen(&bench, &run, chosen);
