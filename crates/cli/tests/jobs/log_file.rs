@@ -47,7 +47,10 @@ fn a_log_has_the_command_progress_and_the_summary() {
     let text = bench.read("log.json");
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let has = |part: &str| lines.iter().any(|line| line["fields"].to_string().contains(part));
-    assert!(has("the job cannot continue") && has("dmover: done") && has("--log-file log.json"), "{text}");
+    assert!(
+        has("the job cannot continue") && has("dmover: done") && has("--log-file log.json"),
+        "{text}"
+    );
     assert!(!has("progress"), "{text}");
 }
 
