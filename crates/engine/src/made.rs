@@ -184,7 +184,7 @@ impl Engine {
         let metadata = &level.source.metadata;
         let path = level.root.manifest_path(&level.path, b"");
         let shown = || level.own_source_path();
-        // What cannot be read is told when the directory is finished.
+        // An unreadable one is reported when the directory is finished.
         let extended = if self.keeps_what_is_there() {
             let attributes = self.read_attributes(level.source.fd.as_fd(), Held::Open, &shown);
             attributes.map(|all| self.extended_to_keep(&all, Held::Open)).unwrap_or_default()

@@ -61,7 +61,7 @@ impl Mover<'_> {
         let capability = |directory: &OwnedFd, name: &[u8], follows| -> Result<_, Errno> {
             xattr::get(path::open_file_at(directory, name, follows)?, Held::Open, CAPABILITY)
         };
-        // What cannot be read is told when the entry is brought over.
+        // An unreadable one is reported when the entry is copied.
         match capability(&level.source.fd, record.name.as_bytes(), follows) {
             Ok(Some(wanted)) => {
                 let last = record.destination_name().as_bytes();

@@ -78,12 +78,12 @@ fn fits(state: &StateDirectory, file: &JobFile, choice: Choice) -> bool {
     let phase = || state.status(&file.job).unwrap_or_default().phase;
     match choice {
         Choice::Any | Choice::OnlyOne => phase().has_process(),
-        // What cannot be read is told.
+        // A journal that cannot be read is reported when the verb opens it.
         Choice::Journal => !matches!(JournalReader::open(&state.directory(&file.job)), Ok(None)),
         Choice::Retry => can_retry(file),
         Choice::Interrupted => match phase() {
             JobPhase::Paused | JobPhase::Stopped => true,
-            // Another process goes on with it.
+            // A standby continues it.
             JobPhase::Died => !state.is_stood_by(&file.job),
             _ => false,
         },

@@ -222,7 +222,7 @@ fn existing(directory: &OsStr) -> Result<SnapshotDirectory, Fatal> {
     })
 }
 
-/// The snapshots in a directory. What cannot be read is told, and left alone.
+/// The snapshots in a directory. One that cannot be read is reported and not touched.
 fn snapshots_in(directory: &SnapshotDirectory) -> Result<(Vec<Snapshot>, Code), Fatal> {
     let (all, unreadable) = directory.list()?;
     let code = if unreadable.is_empty() { Code::Done } else { Code::Partial };

@@ -219,7 +219,7 @@ impl Engine {
             && file::is_open_for_writing(file) == Some(true)
     }
 
-    /// Whether a copy may skip the question who has a file open, which costs as much as four other calls. A pass always asks.
+    /// Whether a copy may skip the check for open writers, which costs as much as four other calls. A pass always checks.
     ///
     /// A page that has been written back can be written to only with a new time, through a mapping too. A write(2) sets the
     /// time when it begins: one to a short file takes less than the three seconds by which a pass is said to have begun

@@ -86,7 +86,7 @@ pub(super) fn label_is_free(
     spec: &JobSpec,
     list: &JobList,
 ) -> Result<(), ExitCode> {
-    // What cannot be read is told by the job itself.
+    // The job itself reports a list that cannot be read.
     let (Ok(id), Ok(files)) = (job_id(spec, list, Some(state)), all(state)) else { return Ok(()) };
     let here = PathBytes::from(std::env::current_dir().unwrap_or_default().as_os_str());
     let own = places_of(spec.verb.word(), &here, &spec.sources, &spec.destination);

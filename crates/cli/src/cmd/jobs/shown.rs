@@ -3,8 +3,8 @@ use dmover_engine::{JobFile, JobPhase, JobStatus};
 use dmover_model::{PathBytes, Verb};
 use dmover_observe::{Counter, Stage};
 use dmover_plan::eta::{Done, Estimator};
+use dmover_sys::process::signal_name;
 use serde_json::{Value, json};
-use signal_hook::low_level::signal_name;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -93,8 +93,7 @@ pub(super) fn outcome(file: &JobFile, status: &JobStatus) -> String {
         (JobPhase::Finished, _) if count("deletes_withheld") > 0 => ", deletes withheld".into(),
         (JobPhase::Finished, Some(code)) => format!(", exit code {code}"),
         (JobPhase::Stopped, Some(code @ 129..)) => {
-            let signal = signal_name(i32::from(code) - 128);
-            format!(" by {}", signal.map_or_else(|| format!("signal {}", code - 128), Into::into))
+            format!(" by {}", signal_name(i32::from(code) - 128))
         }
         (JobPhase::Stopped, _) => match status.reason.as_deref() {
             Some(reason) if reason.starts_with("by ") => format!(" {reason}"),

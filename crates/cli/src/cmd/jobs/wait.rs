@@ -52,7 +52,7 @@ pub(crate) fn wait(args: &WaitArgs) -> ExitCode {
     ExitCode::from(worst)
 }
 
-/// Whether no process does more for a job. Whoever stands by goes on with one that has died.
+/// Whether the job has ended for good: a standby continues a job whose process died.
 pub(super) fn has_ended(known: &Known, status: &JobStatus) -> bool {
     let goes_on = status.phase == JobPhase::Died && known.state.is_stood_by(&known.file.job);
     !status.phase.has_process() && !goes_on
