@@ -17,6 +17,21 @@ use crate::made::Carried;
 use crate::sync::WithheldReason;
 use crate::verify::Times;
 
+/// Counters that grow only when an entry succeeds.
+const PROGRESS: &[Counter] = &[
+    Counter::FilesCopied,
+    Counter::BytesCopied,
+    Counter::SymlinksCopied,
+    Counter::SpecialsCopied,
+    Counter::HardLinksCreated,
+    Counter::EntriesDressed,
+    Counter::FilesUnchanged,
+    Counter::EntriesRenamed,
+    Counter::EntriesDeleted,
+    Counter::FilesHashed,
+    Counter::EntriesCompared,
+];
+
 /// What one mover has to tell since its last report.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {
@@ -193,6 +208,15 @@ impl Told {
         self.had += had;
     }
 
+    /// Whether an entry was copied, updated, renamed, deleted or read in the time that this covers. Counts of earlier messages say nothing
+    /// about it: a mover may fail at everything that it tries now.
+    fn shows_progress(&self) -> bool {
+        self.counts.iter().any(|(index, amount)| {
+            let counter = Counter::ALL.get(usize::from(*index));
+            *amount > 0 && counter.is_some_and(|counter| PROGRESS.contains(counter))
+        })
+    }
+
     /// Whether there is nothing to tell.
     pub fn is_empty(&self) -> bool {
         self == &Self::default()
@@ -306,6 +330,9 @@ impl Engine {
 
     /// Hears what a mover elsewhere has told. Answers what all movers have to know.
     pub(crate) fn hear(&self, told: Told) -> Vec<Fact> {
+        if told.shows_progress() {
+            self.progress();
+        }
         let Told { counts, cells, said, slow, had } = told;
         for (cell, amount) in cells {
             self.counters.add_to_cell(usize::from(cell), amount);
@@ -319,9 +346,6 @@ impl Engine {
             self.slowest.note(elapsed_us, bytes, || path);
         }
         self.guard.had(had);
-        if self.counters.get(Counter::BytesCopied) > 0 {
-            self.progress();
-        }
         said.into_iter().filter_map(|said| self.hear_one(said)).collect()
     }
 
@@ -425,5 +449,17 @@ mod tests {
         assert_eq!(postcard::from_bytes::<Told>(&bytes).unwrap(), told);
         let all: usize = told.clone().split(4).iter().map(Told::len).sum();
         assert_eq!(all, told.len());
+    }
+
+    #[test]
+    fn only_what_succeeded_in_a_message_shows_progress() {
+        let told = |counter: Counter, amount| {
+            let index = Counter::ALL.iter().position(|other| *other == counter).unwrap() as u16;
+            Told { counts: vec![(index, amount)], ..Told::default() }
+        };
+        assert!(told(Counter::BytesCopied, 1).shows_progress());
+        assert!(!told(Counter::BytesCopied, 0).shows_progress());
+        assert!(!told(Counter::EntriesFound, 9).shows_progress());
+        assert!(!Told::default().shows_progress());
     }
 }
