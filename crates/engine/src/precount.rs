@@ -46,6 +46,7 @@ impl Drop for Precount {
 /// Begins to count what the job is about, unless that is known or cannot be counted.
 pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Option<Precount> {
     let outlook = job.counters.outlook();
+    outlook.limit_bytes(job.spec.limits.bytes_per_s);
     let whole = matches!(job.list, JobList::None);
     if !whole || job.spec.selection.follow != FollowLinks::Never || engine.is_resumed {
         return None;

@@ -74,6 +74,8 @@ pub enum Total {
 pub struct Outlook {
     stage: AtomicU8,
     total: Mutex<Total>,
+    /// 0 for no limit.
+    bytes_per_s_max: AtomicU64,
     slots: Mutex<Vec<Weak<Slot>>>,
     begun: Instant,
 }
@@ -83,6 +85,7 @@ impl Default for Outlook {
         Self {
             stage: AtomicU8::new(Stage::Transfer as u8),
             total: Mutex::default(),
+            bytes_per_s_max: AtomicU64::new(0),
             slots: Mutex::default(),
             begun: Instant::now(),
         }
@@ -109,6 +112,16 @@ impl Outlook {
     /// How much there is to do.
     pub fn total(&self) -> Total {
         *lock(&self.total)
+    }
+
+    /// Sets the rate that the job may not exceed (`--bwlimit`).
+    pub fn limit_bytes(&self, per_s: Option<u64>) {
+        self.bytes_per_s_max.store(per_s.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The rate that the job may not exceed.
+    pub fn bytes_per_s_max(&self) -> Option<u64> {
+        Some(self.bytes_per_s_max.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
     }
 
     /// A place where one thread notes the entry that it works on. It is forgotten when it is dropped.

@@ -2,7 +2,8 @@
 //!
 //! The cost of a job has two parts: one for each entry and one for each byte that moves. Both are estimated from
 //! what the job itself took in the last samples. So small files that come first do not mislead about large ones that
-//! follow, once the job has seen some of both, and a job that is limited by `--bwlimit` counts bytes alone.
+//! follow, once the job has seen some of both. Where `--bwlimit` limits the rate, no byte costs less than the limit
+//! allows, so the estimate is right before the first large file, too.
 
 /// Until a job has shown what its entries cost, one costs as much as this many bytes: a file of 64 KiB takes about
 /// as long as its entry on disks, on servers and in memory alike.
@@ -93,8 +94,17 @@ impl Sums {
     }
 
     /// Seconds for one x and one y: least squares that keep both alike unless the samples say otherwise, and neither
-    /// below zero.
-    fn costs(&self) -> (f64, f64) {
+    /// below zero; a byte costs at least `byte_s_min`.
+    fn costs(&self, byte_s_min: f64) -> (f64, f64) {
+        let (x, y) = self.free_costs();
+        if y >= byte_s_min {
+            return (x, y);
+        }
+        let rest = (self.xt - self.xy * byte_s_min) / self.xx.max(f64::MIN_POSITIVE);
+        (rest.max(0.0), byte_s_min)
+    }
+
+    fn free_costs(&self) -> (f64, f64) {
         let cling = CLING * (self.xx + self.yy);
         let [first, cross, second] = [self.xx + cling, self.xy - cling, self.yy + cling];
         let determinant = first * second - cross * cross;
@@ -136,14 +146,15 @@ impl Estimator {
         self.recent.add(x, y, t);
     }
 
-    /// How far the job is, if this is all that there is to do: entries, and bytes of content.
-    pub fn estimate(&mut self, entries: u64, bytes: u64) -> Estimate {
+    /// How far the job is, if this is all that there is to do: entries, and bytes of content. `byte_s_min` are the seconds
+    /// that a limit of the rate allows for a byte at least; 0 without a limit.
+    pub fn estimate(&mut self, entries: u64, bytes: u64, byte_s_min: f64) -> Estimate {
         let done = self.last;
         // Of what is left as large a share has to move as of what is done.
         let share = if done.bytes == 0 { 1.0 } else { done.moved as f64 / done.bytes as f64 };
         let x_left = entries.saturating_sub(done.entries) as f64 * ENTRY_BYTES;
         let y_left = bytes.saturating_sub(done.bytes) as f64 * share.min(1.0);
-        let costs = self.all.costs();
+        let costs = self.all.costs(byte_s_min);
         let work = |x: f64, y: f64| x * costs.0 + y * costs.1;
         let was = work(done.entries as f64 * ENTRY_BYTES, done.moved as f64);
         let left = work(x_left, y_left);
@@ -169,7 +180,7 @@ mod tests {
 
     /// Runs a job whose entries cost and whose bytes cost so many seconds, and answers the middle of the estimate
     /// divided by the truth once so much of its time is over.
-    fn misjudgement(files: &[u64], entry_s: f64, byte_s: f64, when: f64) -> f64 {
+    fn misjudgement(files: &[u64], (entry_s, byte_s): (f64, f64), limit_s: f64, when: f64) -> f64 {
         let cost = |size: &u64| entry_s + *size as f64 * byte_s;
         let whole: f64 = files.iter().map(cost).sum();
         let bytes: u64 = files.iter().sum();
@@ -187,7 +198,7 @@ mod tests {
                 break;
             }
         }
-        let estimate = estimator.estimate(files.len() as u64, bytes);
+        let estimate = estimator.estimate(files.len() as u64, bytes, limit_s);
         let (low, high) = estimate.left_s.expect("an estimate after a third");
         f64::midpoint(low, high) / (whole - done.at_s)
     }
@@ -210,7 +221,7 @@ mod tests {
             (&mixed, 5e-3, 1e-7),
         ] {
             for when in [0.34, 0.5, 0.7, 0.9] {
-                let ratio = misjudgement(files, entry_s, byte_s, when);
+                let ratio = misjudgement(files, (entry_s, byte_s), 0.0, when);
                 assert!((0.8..1.25).contains(&ratio), "{entry_s} {byte_s} at {when}: {ratio}");
             }
         }
@@ -222,8 +233,22 @@ mod tests {
         let mut files = sizes(20_000, 4096, 1 << 20, 100);
         files.extend(vec![1 << 20; 4_000]);
         // By the byte alone, as under --bwlimit.
-        let ratio = misjudgement(&files, 0.0, 5e-8, 0.34);
+        let ratio = misjudgement(&files, (0.0, 5e-8), 0.0, 0.34);
         assert!((0.75..1.25).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn small_files_alone_do_not_mislead_under_a_limit() {
+        let mut files = vec![16 << 10; 20_000];
+        files.extend(vec![4 << 20; 200]);
+        for when in [0.1, 0.2, 0.27, 0.5, 0.9] {
+            let ratio = misjudgement(&files, (0.0, 1e-7), 1e-7, when);
+            assert!((0.8..1.25).contains(&ratio), "{when}: {ratio}");
+            // A limit that is far above what the storage does changes nothing.
+            let free = misjudgement(&files, (1e-3, 1e-7), 0.0, when);
+            let limited = misjudgement(&files, (1e-3, 1e-7), 1e-12, when);
+            assert!((free - limited).abs() < 1e-6, "{when}: {free} {limited}");
+        }
     }
 
     #[test]
@@ -236,7 +261,7 @@ mod tests {
                 Done { at_s: second as f64, entries: second * 100, bytes, moved: bytes / 10 };
             estimator.sample(done);
         }
-        let estimate = estimator.estimate(5800, 58 << 30);
+        let estimate = estimator.estimate(5800, 58 << 30, 0.0);
         let (low, high) = estimate.left_s.expect("after 29 s");
         assert!(low < 29.0 && 29.0 < high, "{low} to {high}");
         assert!((0.45..0.55).contains(&estimate.fraction), "{estimate:?}");
@@ -246,9 +271,9 @@ mod tests {
     fn a_share_never_goes_back_and_an_estimate_waits() {
         let mut estimator = Estimator::default();
         estimator.sample(Done { at_s: 1.0, entries: 50, bytes: 0, moved: 0 });
-        let first = estimator.estimate(100, 0);
+        let first = estimator.estimate(100, 0, 0.0);
         assert!(first.left_s.is_none(), "a second says nothing");
         assert!((first.fraction - 0.5).abs() < 1e-9, "{first:?}");
-        assert!(estimator.estimate(1000, 0).fraction >= first.fraction);
+        assert!(estimator.estimate(1000, 0, 0.0).fraction >= first.fraction);
     }
 }

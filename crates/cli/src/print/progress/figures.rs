@@ -128,6 +128,14 @@ impl Follower {
         }
     }
 
+    /// Seconds that `--bwlimit` allows for a byte at least. Shared blocks and what DEST had already are not limited.
+    fn byte_s_min(&self, done: &Done) -> f64 {
+        let Part::Job(Verb::Copy | Verb::Sync) = self.part else { return 0.0 };
+        let is_limited = self.counters.get(Counter::BytesCopied) >= done.moved / 10 * 9;
+        let limit = self.counters.outlook().bytes_per_s_max().filter(|_| is_limited);
+        limit.map_or(0.0, |per_s| 1.0 / per_s as f64)
+    }
+
     fn done(&self) -> Done {
         let at_s = self.begun.elapsed().as_secs_f64();
         Done { at_s, ..done(self.part, &|counter| self.counters.get(counter)) }
@@ -163,7 +171,7 @@ impl Follower {
         let rate_mean = done.moved as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
         let estimate = match total {
             Total::About(total) if is_main || self.part == Part::ReadingBack => {
-                Some(self.estimator.estimate(total.entries, total.bytes))
+                Some(self.estimator.estimate(total.entries, total.bytes, self.byte_s_min(&done)))
             }
             _ => None,
         };
