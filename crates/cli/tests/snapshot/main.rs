@@ -673,7 +673,7 @@ fn arguments_that_are_confused_change_nothing() {
     let id: serde_json::Value =
         serde_json::from_str(&bench.dmover("status --json").expect_code(0).text()).unwrap();
     let refused = bench.dmover(&format!("retry {}", id["job"].as_str().unwrap())).expect_code(2);
-    assert!(refused.stderr.contains("cannot be tried alone"), "{}", refused.tell());
+    assert!(refused.stderr.contains("cannot retry only the failed entries"), "{}", refused.tell());
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn a_killed_broker_takes_its_server_along_and_leaves_nothing_after_a_cleanup() {
         assert_nobody_is_left(&bench);
     }
     let run = bench.dmover("cleanup --all -n").expect_code(0);
-    assert!(run.stderr.contains("would remove the data and the secret"), "{}", run.stderr);
+    assert!(run.stderr.contains("would remove data and secret"), "{}", run.stderr);
     assert!(state.join("broker/user.nk").exists());
     bench.dmover("cleanup --all").expect_code(0);
     assert!(!state.join("broker").exists());
