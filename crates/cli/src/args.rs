@@ -86,7 +86,7 @@ pub enum Verb {
     #[command(after_help = sum_examples!())]
     #[command(after_long_help = concat!(sum_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Sum(Box<SumArgs>),
-    /// Compare two trees, or a tree with its manifest, and repair differences
+    /// Compare two trees, or a tree with its manifest; repair differences
     #[command(after_help = verify_examples!())]
     #[command(after_long_help = concat!(verify_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Verify(Box<VerifyArgs>),
