@@ -381,13 +381,13 @@ fn habits_are_answered_by_verb() {
         ("copy --filter x tree new", "merge FILE"),
         ("sum -f x tree", "--filter"),
         ("verify -F tree new", "--filter='merge FILE'"),
-        ("sync -m tree new", "is made also if nothing in it takes part"),
+        ("sync -m tree new", "does not prune empty directories"),
         ("copy --prune-empty-dirs tree new", "--exclude 'NAME/'"),
-        ("sum -m tree", "leave out directories"),
+        ("sum -m tree", "exclude directories"),
         ("sync -C tree new", "no list of names"),
         ("verify -C tree new", "no list of names"),
-        ("sync --delete-before tree new", "--delete=after here"),
-        ("snapshot create --broker x tree new", "a snapshot cannot be made by movers elsewhere"),
+        ("sync --delete-before tree new", "--delete=after"),
+        ("snapshot create --broker x tree new", "does not support --broker"),
         ("broker --listen 127.0.0.1:4222 --state st", "--port 4222"),
     ] {
         let run = bench.dmover(line).expect_code(2);
