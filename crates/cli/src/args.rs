@@ -1,5 +1,5 @@
 //! The command line: one definition, from which help, man pages and completions are generated.
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
 #[macro_use]
@@ -51,8 +51,14 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-const CANCELLED: &str = "Job id, its unique beginning, or label (default: the only running job)";
-const RETRIED: &str = "Job id, its unique beginning, or label (default: the last job of 'sync')";
+const CANCELLED: &str = "Job to cancel (default: the only running job)";
+const RETRIED: &str = "Job to retry (default: the last job of 'sync')";
+
+/// Replaces the help of an operand JOB.
+fn described(job: Arg, help: &'static str) -> Arg {
+    let names = "JOB is a job id, the unique beginning of one, or a label.";
+    job.help(help).long_help(format!("{help}\n\n{names}"))
+}
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -98,10 +104,14 @@ pub enum Verb {
     /// Copy with the options of cp (GNU coreutils)
     #[command(infer_long_args = true)]
     Cp(Box<CpArgs>),
-    /// Copy with the options of mcp (mutil); also when called as 'mcp'
+    /// Copy with the options of mcp (mutil)
+    ///
+    /// dmover takes these options as well if it is called by the name 'mcp'.
     #[command(infer_long_args = true)]
     Mcp(Box<McpArgs>),
-    /// Compute or check digests with the options of msum (mutil); also when called as 'msum'
+    /// Compute or check digests with the options of msum (mutil)
+    ///
+    /// dmover takes these options as well if it is called by the name 'msum'.
     #[command(infer_long_args = true)]
     Msum(Box<MsumArgs>),
     /// List jobs and their states
@@ -121,10 +131,10 @@ pub enum Verb {
     /// Take over a running job when its process dies
     Standby(StandbyArgs),
     /// Cancel a job; running its command again starts over
-    #[command(mut_arg("job", |job| job.help(CANCELLED)))]
+    #[command(mut_arg("job", |job| described(job, CANCELLED)))]
     Cancel(PauseArgs),
     /// Retry only what failed in the last pass of a job
-    #[command(mut_arg("job", |job| job.help(RETRIED)))]
+    #[command(mut_arg("job", |job| described(job, RETRIED)))]
     Retry(ResumeArgs),
     /// List what failed in the last pass of a job
     Errors(ErrorsArgs),
@@ -313,7 +323,7 @@ pub struct FilterArgs {
     pub dereference: bool,
 }
 
-/// Options for which attributes are preserved or compared, and for mapping owners.
+/// Options for attributes that are preserved or compared, and owner maps.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Attributes")]
 pub struct KeepArgs {
@@ -333,7 +343,7 @@ pub struct KeepArgs {
     pub groupmap: Vec<String>,
 }
 
-/// Options for which attributes are preserved, and for holes and shared blocks.
+/// Options for attributes that are preserved, holes and shared blocks.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Attributes")]
 pub struct FidelityArgs {

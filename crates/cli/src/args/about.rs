@@ -57,7 +57,7 @@ pub enum ShellArg {
 /// Arguments of `man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Verb, or verb and subverb ('snapshot create'); default: the page of dmover
+    /// Verb, or verb and subverb ('snapshot create'); default: dmover itself
     #[arg(value_name = "VERB")]
     pub verbs: Vec<String>,
 }

@@ -52,9 +52,10 @@ pub struct FleetArgs {
     /// all of these jobs.
     #[arg(long, value_name = "NAME", value_parser = pool, requires = "broker")]
     pub limit_pool: Option<String>,
-    /// Serve metrics to Prometheus at http://HOST:PORT/metrics while the job runs
+    /// Serve Prometheus metrics at http://HOST:PORT/metrics
     ///
-    /// A PORT without HOST listens on this host only. PORT 0 takes a free port.
+    /// They are available while the job runs. A PORT without HOST listens on this host only. PORT 0
+    /// takes a free port.
     #[arg(long, value_name = "[HOST:]PORT", help_heading = "Output")]
     pub metrics: Option<String>,
 }
@@ -124,7 +125,9 @@ pub struct BrokerArgs {
 /// Arguments of `mover`.
 #[derive(Debug, Args)]
 pub struct MoverArgs {
-    /// Join file of 'dmover broker', '-' (join file on standard input), or tls://HOST:PORT
+    /// Broker to join: a join file, '-', or tls://HOST:PORT
+    ///
+    /// 'dmover broker' writes the join file. '-' reads it from standard input.
     #[arg(long, value_name = "URL|FILE|-", required = true)]
     pub broker: String,
     /// File with the credentials for the broker
@@ -192,7 +195,7 @@ pub struct MoverArgs {
     /// This holds in addition to the limits of the job.
     #[arg(long, value_name = "SIZE", value_parser = super::positive_size)]
     pub bwlimit: Option<u64>,
-    /// Serve metrics to Prometheus at http://HOST:PORT/metrics
+    /// Serve Prometheus metrics at http://HOST:PORT/metrics
     ///
     /// A PORT without HOST listens on this host only. PORT 0 takes a free port.
     #[arg(long, value_name = "[HOST:]PORT")]

@@ -164,7 +164,7 @@ pub struct MutilArgs {
     /// Each line has URI-escaped names and then byte ranges START-END, separated by commas.
     #[arg(long)]
     pub read_stdin: bool,
-    /// Split files into parts of this size in MiB (0: whole) [mcp 1024, msum 0]
+    /// Part size for large files in MiB (0: whole files) [mcp 1024, msum 0]
     ///
     /// It is rounded down to a power of two.
     #[arg(long, value_name = "MBYTES")]
@@ -240,7 +240,9 @@ pub struct McpArgs {
 /// Arguments of `msum`.
 #[derive(Debug, Args)]
 pub struct MsumArgs {
-    /// Files, or lists with --check ('-' or none: standard input)
+    /// Files, or lists for --check (default: standard input)
+    ///
+    /// '-' is standard input as well.
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
     /// Options that mcp and msum share.

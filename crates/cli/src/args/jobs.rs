@@ -50,7 +50,9 @@ impl JobsArgs {
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Job id, its unique beginning, or label (default: the last running job, else the last job)
+    /// Job to show (default: the last running job, else the last job)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
     /// Print a JSON object
@@ -64,7 +66,9 @@ pub struct StatusArgs {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Job to show first: id, its unique beginning, or label (default: the last running job)
+    /// Job to show first (default: the last running job)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
     /// Refresh interval
@@ -80,8 +84,9 @@ pub struct TopArgs {
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
 pub struct WaitArgs {
-    /// Job ids, their unique beginnings, or labels (default: the last running job, else the last
-    /// job)
+    /// Jobs to wait for (default: the last running job, else the last job)
+    ///
+    /// A JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub jobs: Vec<String>,
     /// Wait at most this long, such as 90s or 1h30m; then exit with 6
@@ -102,7 +107,9 @@ pub struct WaitArgs {
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// Job id, its unique beginning, or label
+    /// Job whose messages to print
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: String,
     /// Follow the log until the job ends
@@ -119,7 +126,9 @@ pub struct LogsArgs {
 /// Arguments of `pause` and `cancel`.
 #[derive(Debug, Args)]
 pub struct PauseArgs {
-    /// Job id, its unique beginning, or label (default: the last running job)
+    /// Job to pause (default: the last running job)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
     /// Directory for job records.
@@ -130,7 +139,9 @@ pub struct PauseArgs {
 /// Arguments of `resume` and `retry`.
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// Job id, its unique beginning, or label (default: the last job that is paused or interrupted)
+    /// Job to resume (default: the last paused or interrupted job)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
     /// Run in the background
@@ -144,13 +155,15 @@ pub struct ResumeArgs {
 /// Arguments of `standby`.
 #[derive(Debug, Args)]
 pub struct StandbyArgs {
-    /// Job id, its unique beginning, or label
+    /// Job to take over
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: String,
-    /// Kill the job's process after this long without a status update, and take over
+    /// Kill a process that sends no status for this long, and take over
     ///
     /// This works only for a process on this host that is stopped or hangs. Choose more time than
-    /// its storage can ever take for one operation.
+    /// its storage can ever need for one operation.
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration)]
     pub kill_after: Option<u64>,
     /// Directory for job records.
@@ -161,7 +174,9 @@ pub struct StandbyArgs {
 /// Arguments of `errors`.
 #[derive(Debug, Args)]
 pub struct ErrorsArgs {
-    /// Job id, its unique beginning, or label (default: the last running job, else the last job)
+    /// Job to list (default: the last running job, else the last job)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
     /// List only errors of this class, such as denied or changed
@@ -181,7 +196,9 @@ pub struct ErrorsArgs {
 /// Arguments of `history`.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// Job id, its unique beginning, or label (default: the last job with a journal)
+    /// Job to list (default: the last job with a journal)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
     /// Print one JSON object per pass
@@ -195,16 +212,20 @@ pub struct HistoryArgs {
 /// Arguments of `cleanup`.
 #[derive(Debug, Args)]
 pub struct CleanupArgs {
-    /// Job ids, their unique beginnings, or labels
+    /// Jobs to clean up
+    ///
+    /// A JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB", required_unless_present_any = ["all", "older_than"],
         conflicts_with_all = ["all", "older_than"])]
     pub jobs: Vec<String>,
-    /// Clean up all jobs and brokers that are not running
+    /// Clean up all jobs that are not running
+    ///
+    /// This also removes the data and secrets of brokers that are not running.
     #[arg(long)]
     pub all: bool,
-    /// Clean up jobs that finished or were cancelled longer ago than this, such as 30d
+    /// Clean up finished and cancelled jobs older than this, such as 30d
     ///
-    /// A job that can be resumed is never removed.
+    /// The age is the time since the job ended. A job that can be resumed is never removed.
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, conflicts_with = "all")]
     pub older_than: Option<u64>,
     /// Show what would be removed; remove nothing

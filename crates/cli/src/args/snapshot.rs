@@ -98,7 +98,7 @@ pub struct SnapshotOptions {
     /// Compare the content of files that are equal in size and time
     #[arg(short, long)]
     pub checksum: bool,
-    /// Like --checksum, but only for files whose ctime is newer than the previous snapshot
+    /// Like --checksum, but only for files with a ctime after the last snapshot
     ///
     /// ctime is the time of the last change of any kind, which no program can set.
     #[arg(long, conflicts_with = "checksum")]

@@ -93,15 +93,16 @@ pub struct SubmitArgs {
     /// Anyone on the network path can then read and change them, or impersonate the broker.
     #[arg(long, help_heading = "Broker")]
     pub insecure: bool,
-    /// Address for the broker (default: the one that the other hosts can reach)
+    /// Address for the broker (default: one that the other hosts can reach)
     #[arg(long, value_name = "ADDRESS", conflicts_with = "broker", help_heading = "Broker")]
     pub listen: Option<IpAddr>,
     /// Network interface for the broker, such as ib0
     #[arg(long, value_name = "NAME", conflicts_with_all = ["broker", "listen"], help_heading = "Broker")]
     pub interface: Option<String>,
-    /// Retry temporary failures for this long (default: 10m in a batch job, else 0)
+    /// Retry temporary failures for this long
     ///
-    /// Such failures are a lock held by another process, or an earlier run that still answers.
+    /// Such failures are a lock held by another process, or an earlier run that still answers. The
+    /// default is 10m in a batch job, else 0.
     #[arg(long, value_name = "DURATION", value_parser = super::duration, help_heading = "Job")]
     pub retry_for: Option<u64>,
     /// Directory for the state of the job and of the broker

@@ -9,7 +9,9 @@ use super::{
 /// Arguments of `sum`.
 #[derive(Debug, Args)]
 pub struct SumArgs {
-    /// Files and directories, or lists with --check ('-' or none: standard input)
+    /// Files and directories, or lists for --check (default: standard input)
+    ///
+    /// '-' is standard input as well.
     #[arg(value_name = "FILE|DIR", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
     /// Which digests are made.
@@ -52,15 +54,15 @@ pub struct DigestArgs {
     /// same. With --check-tree, SIZE is also the size of a piece.
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub hash_leaf_size: Option<u64>,
-    /// Also print the digests of pieces; with --check, name pieces that differ
+    /// Also print digests of pieces; with --check, name pieces that differ
     #[arg(long)]
     pub check_tree: bool,
     /// Print and read digests as mutil does, in pieces of SIZE (0: whole files)
     #[arg(long, value_name = "SIZE", value_parser = size, hide = true)]
     pub mutil: Option<u64>,
-    /// Read files larger than SIZE in chunks of SIZE, on several movers (0: never)
+    /// Split files larger than SIZE among movers (0: never)
     ///
-    /// By default, the size of a file decides.
+    /// Each chunk has SIZE bytes. By default, the size of a file decides.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub split_size: Option<u64>,
     /// Read from this offset on

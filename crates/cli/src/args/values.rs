@@ -44,8 +44,7 @@ pub(super) fn positive_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// rsync and scp count in KiB and Kbit, other programs in bytes, so a number without a unit is
-/// ambiguous.
+/// A rate with a unit: rsync and scp count in KiB and Kbit, other programs in bytes, so a plain number is ambiguous.
 pub(super) fn rate(text: &str) -> Result<u64, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!(

@@ -68,9 +68,9 @@ pub struct VerifyArgs {
         help_heading = "Repair"
     )]
     pub from: Option<OsString>,
-    /// Compare files larger than SIZE in chunks of SIZE, on several movers (0: never)
+    /// Split files larger than SIZE among movers (0: never)
     ///
-    /// By default, the size of a file decides.
+    /// Each chunk has SIZE bytes. By default, the size of a file decides.
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Comparison")]
     pub split_size: Option<u64>,
     /// Bytes per read, 64K to 1G
