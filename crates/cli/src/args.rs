@@ -145,9 +145,8 @@ pub enum Verb {
     /// Run a job on movers started here, over ssh, by Slurm or by PBS
     ///
     /// Starts a broker and movers, runs the job, and ends them. The words after '--' are a dmover
-    /// command (copy, sync, verify or sum); submit adds --broker to it. If a process or a host
-    /// dies, run the same command again to resume the job. Requeued batch jobs resume by
-    /// themselves.
+    /// command (copy, sync, verify or sum); submit adds --broker to it. If submit or its host dies,
+    /// run the same command again to resume the job. Requeued batch jobs resume by themselves.
     Submit(Box<SubmitArgs>),
     /// Run a broker, which connects jobs to movers on several hosts
     ///
@@ -229,7 +228,7 @@ pub struct TargetArgs {
     /// Copy all SOURCEs into this directory
     #[arg(short = 't', long, value_name = "DIR")]
     pub target_directory: Option<OsString>,
-    /// Copy SOURCE to DEST itself, even if DEST is a directory
+    /// Copy SOURCE to DEST itself, never into DEST
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     pub no_target_directory: bool,
 }
@@ -329,7 +328,8 @@ pub struct FilterArgs {
 pub struct KeepArgs {
     /// Preserve only these attributes; refuse a DEST that cannot store them
     ///
-    /// LIST has one or more of mode, owner, times, links, xattr, acl, flags, project and all.
+    /// LIST is one or more of mode, owner, times, links, xattr, acl, flags, project and all,
+    /// separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub preserve: Vec<String>,
     /// Do not preserve these attributes
@@ -367,8 +367,8 @@ pub struct FidelityArgs {
     pub xattrs: bool,
     /// Do not count the loss of these attributes as a failure
     ///
-    /// LIST has one or more of xattr, acl, capability, flags, project, times, mode, owner, links
-    /// and all.
+    /// LIST is one or more of xattr, acl, capability, flags, project, times, mode, owner, links and
+    /// all, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub allow_loss: Vec<String>,
     /// Turn runs of zeros into holes (auto: where the source has holes)
@@ -471,10 +471,10 @@ pub struct ProofArgs {
     /// 'dmover manifest' prints it.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     pub manifest: Option<OsString>,
-    /// Read written data back and compare: read-back, sample:PERCENT or none
+    /// Verify written data: read-back, sample:PERCENT or none
     ///
-    /// The default is none. dmover reads from storage, not from the page cache, and compares with
-    /// the digests made when it read the source.
+    /// The default is none. dmover reads the data from storage, not from the page cache, and
+    /// compares it with the digests made when it read the source.
     #[arg(long, value_name = "HOW", value_parser = read_back, default_value = "none",
         hide_default_value = true)]
     pub verify: ReadBackArg,
@@ -506,7 +506,9 @@ pub struct LimitArgs {
     /// Memory for buffers and queues, at least 8M
     #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "64M")]
     pub memory: u64,
-    /// Limit the data rate to SIZE per second: 500M, 1G (unit required)
+    /// Limit the data rate, in bytes per second: 500M, 1G
+    ///
+    /// The unit is required.
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub bwlimit: Option<u64>,
     /// Process at most N entries per second
@@ -532,7 +534,9 @@ pub struct LimitArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct ItemArgs {
-    /// Print each change in rsync's 11 columns; -v adds unchanged entries
+    /// Print each change in rsync's 11 columns
+    ///
+    /// With -v, unchanged entries are printed as well.
     #[arg(short, long, conflicts_with = "json")]
     pub itemize: bool,
     /// Print each entry by TEMPLATE, such as '%i %n'
@@ -580,7 +584,8 @@ pub struct OutputArgs {
     pub errors_to: Option<OsString>,
     /// Write the log to FILE
     ///
-    /// The log has the command, a progress line every --stats, each error and the summary.
+    /// The log contains the command, a progress line at each --stats interval, each error and the
+    /// summary.
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<OsString>,
     /// Format of log lines
@@ -612,7 +617,7 @@ pub struct StateArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Job")]
 pub struct JobArgs {
-    /// Label of the job, which 'dmover status' and others accept as its name
+    /// Label of the job, to use as JOB with other verbs
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// Run in the background; print the job id and return

@@ -72,7 +72,7 @@ const SHORT: [(&str, &[&str]); 11] = [
     ("msum", &["check", "hash-type", "threads", "quiet"]),
 ];
 
-const ALL_OPTIONS: &str = "These are the most common options; --help shows all of them";
+const ALL_OPTIONS: &str = "-h shows the most common options, --help all of them";
 
 /// Hides options that do not fit on a screen from `-h`.
 pub(crate) fn shaped(command: Command) -> Command {

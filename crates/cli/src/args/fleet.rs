@@ -18,18 +18,18 @@ pub struct FleetArgs {
     pub broker: Option<String>,
     /// File with the credentials for the broker
     ///
-    /// It has a token or the seed of an nkey, or is a credentials file of nsc.
+    /// FILE contains a token or the seed of an nkey, or is a credentials file of nsc.
     #[arg(long, value_name = "FILE", requires = "broker")]
     pub credentials: Option<OsString>,
     /// Allow connections to the broker in clear text
     ///
-    /// Anyone on the network path can then read and change them, or impersonate the broker.
+    /// Anyone on the network path can then read and change the traffic, or impersonate the broker.
     #[arg(long, requires = "broker")]
     pub insecure: bool,
     /// Also admit movers with these keys (repeatable)
     ///
-    /// FILE is 'identity.pub' from the state directory of the user who runs the mover. DIR has such
-    /// files.
+    /// FILE is 'identity.pub' from the state directory of the user who runs the mover. DIR contains
+    /// such files.
     #[arg(long, value_name = "FILE|DIR", requires = "broker")]
     pub trust: Vec<OsString>,
     /// Reassign a mover's tasks after this long without a heartbeat
@@ -47,9 +47,9 @@ pub struct FleetArgs {
     pub only_movers: Vec<(String, String)>,
     /// Share the rate limits with all jobs of this NAME at the broker
     ///
-    /// Applies to --bwlimit, --ops-limit, --open-limit and --create-limit, which are divided
-    /// evenly, for example among all jobs that write to one file system. Give the same limits to
-    /// all of these jobs.
+    /// The limits are --bwlimit, --ops-limit, --open-limit and --create-limit. They are divided
+    /// evenly, for example among all jobs that write to one file system. Give all of these jobs the
+    /// same limits.
     #[arg(long, value_name = "NAME", value_parser = pool, requires = "broker")]
     pub limit_pool: Option<String>,
     /// Serve Prometheus metrics at http://HOST:PORT/metrics
@@ -74,9 +74,10 @@ pub enum ClassArg {
 /// Arguments of `broker`.
 #[derive(Debug, Args)]
 pub struct BrokerArgs {
-    /// Directory for data, configuration, log and join file of the broker
+    /// Directory for data, log and join file
     ///
-    /// Default: 'broker' in $DMOVER_STATE_DIR, or in the default state directory.
+    /// It also contains the configuration of nats-server. Default: 'broker' in $DMOVER_STATE_DIR,
+    /// or in the default state directory.
     #[arg(long, value_name = "DIR")]
     pub state: Option<OsString>,
     /// Address to listen on
@@ -84,24 +85,25 @@ pub struct BrokerArgs {
     /// Movers on other hosts must be able to reach it.
     #[arg(long, value_name = "ADDRESS", value_parser = listen, default_value = "127.0.0.1")]
     pub listen: IpAddr,
-    /// Port to listen on (0: the port of the last start, or a free one)
+    /// Port (0: the port of the last start, or a free one)
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub port: u16,
-    /// Host name or address for clients, if it is not --listen (repeatable)
+    /// Host name or address for clients (repeatable)
     ///
-    /// Give several for hosts on several networks.
+    /// Use it if clients reach the broker by another address than --listen, or if they are on
+    /// several networks.
     #[arg(long, value_name = "HOST")]
     pub advertise: Vec<String>,
     /// Do not encrypt connections (no TLS)
     ///
-    /// Anyone on the network path can then read and change them, or impersonate the broker. Movers
-    /// and jobs need --insecure as well.
+    /// Anyone on the network path can then read and change the traffic, or impersonate the broker.
+    /// Movers and jobs need --insecure as well.
     #[arg(long, conflicts_with_all = ["tls", "tls_certificate"])]
     pub insecure: bool,
     /// Encrypt connections with a generated certificate (the default)
     #[arg(long, hide = true, conflicts_with = "tls_certificate")]
     pub tls: bool,
-    /// Use this certificate (PEM) instead of a generated one
+    /// Certificate (PEM) to use instead of a generated one
     ///
     /// Clients trust the certificates in FILE. Add those that signed the first one if clients
     /// should trust these as well. The join file passes them on.
@@ -125,14 +127,14 @@ pub struct BrokerArgs {
 /// Arguments of `mover`.
 #[derive(Debug, Args)]
 pub struct MoverArgs {
-    /// Broker to join: a join file, '-', or tls://HOST:PORT
+    /// Join file, '-', or tls://HOST:PORT
     ///
     /// 'dmover broker' writes the join file. '-' reads it from standard input.
     #[arg(long, value_name = "URL|FILE|-", required = true)]
     pub broker: String,
     /// File with the credentials for the broker
     ///
-    /// It has a token or the seed of an nkey, or is a credentials file of nsc.
+    /// FILE contains a token or the seed of an nkey, or is a credentials file of nsc.
     #[arg(long, value_name = "FILE")]
     pub credentials: Option<OsString>,
     /// Allow connections in clear text, and for root an open broker
@@ -143,9 +145,9 @@ pub struct MoverArgs {
     pub insecure: bool,
     /// Also work for jobs signed by these keys (repeatable)
     ///
-    /// FILE is 'identity.pub' from the state directory of the user who runs the job. DIR has such
-    /// files. The mover always trusts the key of the user who runs it, and the keys that the join
-    /// file names.
+    /// FILE is 'identity.pub' from the state directory of the user who runs the job. DIR contains
+    /// such files. The mover always trusts the key of the user who runs it, and the keys that the
+    /// join file names.
     #[arg(long, value_name = "FILE|DIR")]
     pub trust: Vec<OsString>,
     /// Work only for jobs whose trees are all in DIR (repeatable)

@@ -46,7 +46,8 @@ pub struct CpArgs {
     pub preserve_usual: bool,
     /// Preserve these attributes (default: mode,ownership,timestamps)
     ///
-    /// LIST has one or more of mode, ownership, timestamps, links, xattr, context and all.
+    /// LIST is one or more of mode, ownership, timestamps, links, xattr, context and all, separated
+    /// by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true,
         default_missing_value = "mode,ownership,timestamps", action = ArgAction::Append)]
     pub preserve: Vec<String>,
@@ -74,7 +75,7 @@ pub struct CpArgs {
     /// Copy all sources into DIRECTORY
     #[arg(short = 't', long, value_name = "DIRECTORY")]
     pub target_directory: Option<OsString>,
-    /// Copy to DEST itself, even if DEST is a directory
+    /// Copy to DEST itself, never into DEST
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     pub no_target_directory: bool,
     /// Replace only files older than the source
@@ -240,9 +241,9 @@ pub struct McpArgs {
 /// Arguments of `msum`.
 #[derive(Debug, Args)]
 pub struct MsumArgs {
-    /// Files, or lists for --check (default: standard input)
+    /// Files; with --check, lists
     ///
-    /// '-' is standard input as well.
+    /// Without any, or as '-', standard input is read.
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
     /// Options that mcp and msum share.

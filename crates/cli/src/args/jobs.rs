@@ -174,7 +174,7 @@ pub struct StandbyArgs {
 /// Arguments of `errors`.
 #[derive(Debug, Args)]
 pub struct ErrorsArgs {
-    /// Job to list (default: the last running job, else the last job)
+    /// Job whose errors to list (default: the last running job, else the last job)
     ///
     /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
@@ -196,7 +196,7 @@ pub struct ErrorsArgs {
 /// Arguments of `history`.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// Job to list (default: the last job with a journal)
+    /// Job whose passes to list (default: the last job with a journal)
     ///
     /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]

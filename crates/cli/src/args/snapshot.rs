@@ -11,8 +11,8 @@ macro_rules! snapshot_examples {
     () => {
         "Examples:
   dmover snapshot create /home /backup/home
-                                        create a snapshot, and a link 'latest' to it
-  dmover snapshot prune --keep-last 3 --keep-daily 7 --keep-monthly 12 /backup/home
+                                        create a snapshot and a link 'latest'
+  dmover snapshot prune --keep-last 3 --keep-daily 7 /backup/home
   dmover verify --level=mtime /home /backup/home/latest
 To resume after an interruption, run the same command again."
     };
@@ -90,7 +90,7 @@ pub struct CreateArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Snapshot")]
 pub struct SnapshotOptions {
-    /// Share unchanged files with the previous snapshot: link or reflink
+    /// How to share unchanged files with the last snapshot
     ///
     /// 'link' makes hard links. 'reflink' makes separate files that share blocks (XFS, btrfs).
     #[arg(long, value_name = "HOW", value_enum, default_value_t = ShareArg::Link)]
@@ -164,19 +164,19 @@ pub struct KeptArgs {
     /// Keep the newest N snapshots
     #[arg(long = "keep-last", value_name = "N")]
     pub last: Option<u64>,
-    /// Keep the newest of each hour, for the last N hours with a snapshot
+    /// Keep the newest of each of the last N hours with a snapshot
     #[arg(long = "keep-hourly", value_name = "N")]
     pub hourly: Option<u64>,
-    /// Keep the newest of each day, for the last N days with a snapshot
+    /// Keep the newest of each of the last N days with a snapshot
     #[arg(long = "keep-daily", value_name = "N")]
     pub daily: Option<u64>,
-    /// Keep the newest of each week, for the last N weeks with a snapshot
+    /// Keep the newest of each of the last N weeks with a snapshot
     #[arg(long = "keep-weekly", value_name = "N")]
     pub weekly: Option<u64>,
-    /// Keep the newest of each month, for the last N months with a snapshot
+    /// Keep the newest of each of the last N months with a snapshot
     #[arg(long = "keep-monthly", value_name = "N")]
     pub monthly: Option<u64>,
-    /// Keep the newest of each year, for the last N years with a snapshot
+    /// Keep the newest of each of the last N years with a snapshot
     #[arg(long = "keep-yearly", value_name = "N")]
     pub yearly: Option<u64>,
     /// Keep all snapshots up to this age, such as 36h or 14d

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 
 const EXAMPLES: &str = "Examples:
   dmover submit --local --movers 4 -- copy run42 /scratch/
-                                        run with four mover processes on this host
+                                        run with four mover processes here
   dmover submit --ssh dtn1,dtn2,dtn3 -- sync /old/projects /new/projects
                                         run with movers on three hosts
   dmover submit --slurm --movers 8:2 --time 24:00:00 -- copy /old/run42 /new/
-                                        run on 8 nodes of Slurm, 2 movers on each
+                                        run on 8 Slurm nodes, 2 movers on each
   dmover submit --template slurm > copy.sh
                                         print a batch script to edit
 The exit code is that of the job, or 6 if no mover could be started.";
@@ -67,7 +67,7 @@ pub struct SubmitArgs {
     /// Print a batch script of six lines to edit, and exit
     #[arg(long, value_name = "SYSTEM", value_enum, help_heading = "Where movers run")]
     pub template: Option<SystemArg>,
-    /// Number of processes, hosts or nodes, and of movers on each
+    /// Hosts, nodes or local processes, and movers on each
     ///
     /// N is the number of processes with --local (default 2), of hosts with --ssh (the first N;
     /// default all), and of nodes in a batch job (default 1). PER_NODE is the number of movers on
@@ -90,7 +90,7 @@ pub struct SubmitArgs {
     pub broker: Option<OsString>,
     /// Allow connections in clear text
     ///
-    /// Anyone on the network path can then read and change them, or impersonate the broker.
+    /// Anyone on the network path can then read and change the traffic, or impersonate the broker.
     #[arg(long, help_heading = "Broker")]
     pub insecure: bool,
     /// Address for the broker (default: one that the other hosts can reach)

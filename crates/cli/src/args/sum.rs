@@ -9,9 +9,9 @@ use super::{
 /// Arguments of `sum`.
 #[derive(Debug, Args)]
 pub struct SumArgs {
-    /// Files and directories, or lists for --check (default: standard input)
+    /// Files and directories; with --check, lists
     ///
-    /// '-' is standard input as well.
+    /// Without any, or as '-', standard input is read.
     #[arg(value_name = "FILE|DIR", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
     /// Which digests are made.
@@ -50,8 +50,8 @@ pub struct DigestArgs {
     pub hash_type: Option<dmover_model::HashType>,
     /// Make tree digests with leaves of SIZE
     ///
-    /// Several movers can then work on one file with any function. BLAKE3 digests and CRCs stay the
-    /// same. With --check-tree, SIZE is also the size of a piece.
+    /// Several movers can then work on one file with functions such as MD5 and SHA-256 as well.
+    /// BLAKE3 digests and CRCs stay the same. With --check-tree, SIZE is also the size of a piece.
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub hash_leaf_size: Option<u64>,
     /// Also print digests of pieces; with --check, name pieces that differ

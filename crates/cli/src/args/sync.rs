@@ -11,7 +11,7 @@ use super::{
 /// Arguments of `sync`.
 #[derive(Debug, Args)]
 pub struct SyncArgs {
-    /// Directory to copy from, and directory that gets its contents
+    /// Directory to copy from, directory that gets its contents
     #[arg(value_name = "SOURCE DEST", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
     /// Deletes.
@@ -65,19 +65,19 @@ pub struct SyncArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Deletion")]
 pub struct DeleteArgs {
-    /// Delete entries that only DEST has: delay (the default), after or during
+    /// Delete entries that only DEST has (default: delay)
     ///
-    /// 'delay' deletes after everything else is done. 'after' does so too, but reads all names of
-    /// both sides again. 'during' deletes directory by directory. Nothing is deleted (exit code 3)
-    /// if SOURCE is empty, is not mounted, is not the directory of the first run, or could not be
-    /// read completely.
+    /// Nothing is deleted (exit code 3) if SOURCE is empty, is not mounted, is not the directory of
+    /// the first run, or could not be read completely. With 'during', entries may already be
+    /// deleted when a later error occurs.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
         default_missing_value = "delay")]
     pub delete: Option<DeleteArg>,
-    /// Delete nothing if more than N entries, or P% of DEST, would be deleted
+    /// Refuse to delete more than N entries, or than P% of DEST
     ///
-    /// The exit code is then 5. P% is a share of the entries that DEST had before the pass. With
-    /// --delete=during, dmover deletes N entries and then stops.
+    /// If more would be deleted, nothing is deleted, and the exit code is 5. P% is a share of the
+    /// entries that DEST had before the pass. With --delete=during, dmover deletes N entries and
+    /// then stops.
     #[arg(long, value_name = "N|P%", value_parser = limit, requires = "delete")]
     pub max_delete: Option<DeleteLimit>,
     /// Confirm deletes that would otherwise be refused or need an answer

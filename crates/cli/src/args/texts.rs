@@ -51,10 +51,10 @@ macro_rules! sync_examples {
     () => {
         "Examples:
   dmover sync /old/projects /new/projects
-                                        make a pass; later passes copy only changes
+                                        make a pass; later ones copy changes
   dmover sync -n --delete a b           list copies and deletes; change nothing
   dmover sync --delete --max-delete=1% --trash /new/.trash a b
-                                        also delete, at most 1% of DEST, into a trash
+                                        delete at most 1% of DEST, into a trash
 To resume after an interruption, run the same command again."
     };
 }
@@ -66,9 +66,9 @@ macro_rules! verify_examples {
   dmover verify --level=mtime a b       compare only metadata
   dmover verify --repair a b            copy again only what differs
   dmover verify --manifest run42.dm /archive
-                                        compare a tree with the manifest of its copy
-SOURCE is compared with DEST itself, not with the entry of that name in DEST, unless SOURCE is
-a file and DEST a directory, or -t is given."
+                                        compare a tree with its manifest
+SOURCE is compared with DEST itself, not with the entry of that name in DEST,
+unless SOURCE is a file and DEST a directory, or -t is given."
     };
 }
 

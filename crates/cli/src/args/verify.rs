@@ -9,7 +9,7 @@ use super::{
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Reference tree and tree to compare; with --manifest only DEST
+    /// Reference tree and tree to check (--manifest: DEST only)
     #[arg(value_name = "SOURCE DEST", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
     /// Compare each SOURCE with the entry of the same name in DIR
@@ -28,10 +28,7 @@ pub struct VerifyArgs {
     pub manifest: Option<OsString>,
     /// How closely to compare
     ///
-    /// exists: names and types. size: also file sizes, targets of symbolic links and device
-    /// numbers. mtime: also times, owners, modes and hard links. digest: also content, extended
-    /// attributes, ACLs, flags and project ids. bytes: the same, with content compared byte by
-    /// byte.
+    /// Each level includes the ones before it.
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LevelArg::Digest,
         help_heading = "Comparison")]
     pub level: LevelArg,
