@@ -417,7 +417,7 @@ fn an_option_beats_a_variable_that_contradicts_it() {
 fn braces_in_rules_are_remarked_on_once() {
     let bench = bench();
     bench.sh("mkdir t; touch t/a.log t/a.tmp 't/a.{log,tmp}'; printf '*.{log,tmp}\\n*.{c,d}\\n' > braces");
-    let remark = "matches only names that have these braces";
+    let remark = "matches only names that contain these braces";
     for line in [
         "copy -T --exclude *.{log,tmp} --exclude x{1,2} t new",
         "sync -n --exclude-from braces t new",
@@ -442,7 +442,7 @@ fn lists_that_cannot_mean_anything_are_refused() {
     refused_in_one_line(&bench, "copy --files-from list file new", &["file", "not a directory"]);
     refused_in_one_line(&bench, "copy file/ new", &["file/", "not a directory"]);
     let merges = |file| format!("copy --filter merge_{file} tree new");
-    refused_in_one_line(&bench, &merges("rules"), &["rules, line 1", "no known name"]);
+    refused_in_one_line(&bench, &merges("rules"), &["rules, line 1", "unknown name"]);
     refused_in_one_line(&bench, &merges("self"), &["nested too deep", "self"]);
     refused_in_one_line(&bench, "copy --exclude-from - tree new", &["standard input"]);
     let run = bench.dmover_with("copy --json --read-stdin", "tree new 0-5\n").expect_code(3);

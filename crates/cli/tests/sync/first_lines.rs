@@ -52,7 +52,7 @@ const LINES: &[(&str, Outcome)] = &[
     ("sync -aR src dst", Says("copies the contents of SOURCE")),
     ("sync -ae ssh src dst", Says("mounted on this host")),
     ("sync -a --rsh=ssh src dst", Says("mounted on this host")),
-    ("sync -a src host:/dst", Says("another machine")),
+    ("sync -a src host:/dst", Says("another host")),
     ("sync -a --link-dest=../old src dst", Says("dmover snapshot create")),
     ("sync -a --filter=-_*.o src dst", Same),
     ("sync -a -f -_*.o src dst", Same),
@@ -110,7 +110,7 @@ const LINES: &[(&str, Outcome)] = &[
     ("copy -rq src dst", Copied),
     ("copy -r -l 1000 src dst", Says("use --bwlimit")),
     ("copy -rC src dst", Says("no list of names")),
-    ("copy -r src host:dst", Says("another machine")),
+    ("copy -r src host:dst", Says("another host")),
     // rclone
     ("sync -P src dst", Same),
     ("sync --progress src dst", Same),
@@ -120,7 +120,7 @@ const LINES: &[(&str, Outcome)] = &[
     ("sync --checkers 8 src dst", Says("-j N")),
     ("copy --checksum src dst", Says("dmover sync --checksum")),
     ("copy --ignore-times src dst", Says("--overwrite=always")),
-    ("copy src remote:dst", Says("another machine")),
+    ("copy src remote:dst", Says("another host")),
     ("check src dst", Says("dmover verify")),
     ("move src dst", Says("dmover verify")),
 ];
