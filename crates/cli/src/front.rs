@@ -95,7 +95,10 @@ fn run_as(verb: &str, words: Vec<OsString>) -> ExitCode {
             match cli.verb {
                 Verb::Copy(args) => cmd::copy::run(&args, of_verb),
                 Verb::Sum(args) => cmd::sum::run(&args, of_verb),
-                _ => refuse(&refused("internal error: no verb to run", "report this as a bug in dmover")),
+                _ => refuse(&refused(
+                    "internal error: no verb to run",
+                    "report this as a bug in dmover",
+                )),
             }
         }
         Err(error) => {
