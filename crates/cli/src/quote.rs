@@ -27,7 +27,7 @@ fn is_plain(c: char) -> bool {
     !(c.is_control() || direction)
 }
 
-/// Lines for a terminal: what could move the cursor or reverse the text is escaped as three octal digits.
+/// Lines for a terminal: bytes that could move the cursor or reverse the text are escaped as three octal digits.
 pub fn printable(lines: &[u8]) -> Vec<u8> {
     let mut out = String::with_capacity(lines.len());
     for chunk in lines.utf8_chunks() {

@@ -166,7 +166,7 @@ pub(crate) struct List {
 pub(crate) struct Tally {
     /// Lines with a digest and a name.
     pub good: AtomicU64,
-    /// Lines without, or that cannot be read.
+    /// Lines without a digest and a name, or that cannot be read.
     pub bad: AtomicU64,
     /// Lists in which no line has a digest and a name.
     pub empty: AtomicU64,

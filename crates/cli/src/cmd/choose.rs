@@ -85,7 +85,7 @@ fn fits(state: &StateDirectory, file: &JobFile, choice: Choice) -> bool {
         Choice::Retry => can_retry(file),
         Choice::Interrupted => match phase() {
             JobPhase::Paused | JobPhase::Stopped => true,
-            // A standby continues it.
+            // Unless a standby resumes it.
             JobPhase::Died => !state.is_stood_by(&file.job),
             _ => false,
         },

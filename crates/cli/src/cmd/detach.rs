@@ -14,7 +14,7 @@ use crate::quote::quoted;
 
 /// Set in the environment of a background process: the path of the file for its messages.
 const IN_BACKGROUND: &str = "DMOVER_IN_BACKGROUND";
-/// Wait at most this long for the job to start; it continues after that as well.
+/// The longest wait for the start of the job; a job that takes longer still runs.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two checks whether the job has started.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

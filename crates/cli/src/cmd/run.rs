@@ -132,7 +132,7 @@ fn print_job(spec: &JobSpec) -> ExitCode {
     }
 }
 
-/// Where the log goes, and how much it says.
+/// The destination, the format and the level of the log.
 #[derive(Clone, Copy)]
 pub(super) struct Log<'a> {
     pub file: Option<&'a OsString>,

@@ -60,7 +60,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// The time without an update while this process was watching. A suspended host counts for neither.
+    /// The time without an update while this process was watching. Time in which the host was suspended does not count.
     fn silence(&mut self, status: &JobStatus) -> Duration {
         let passed = self.looked.elapsed().min(2 * LOOK_EVERY);
         self.looked = Instant::now();

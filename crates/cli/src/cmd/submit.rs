@@ -484,7 +484,7 @@ fn is_on_path(program: &str) -> bool {
 
 fn listen(in_batch: bool) -> Result<RefCell<Signals>> {
     let stopping = [SIGINT, SIGTERM, SIGHUP].into_iter();
-    // What nohup(1) has had ignored stays so.
+    // A signal that is ignored at the start, as under nohup(1), stays ignored.
     let stopping = stopping.filter(|signal| !dmover_sys::process::is_ignored(*signal));
     let further = in_batch.then_some(SIGUSR2);
     match Signals::new(stopping.chain([SIGUSR1]).chain(further)) {

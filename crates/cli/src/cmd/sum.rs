@@ -240,7 +240,8 @@ fn check_words(args: &SumArgs, [bad, failed, differ, equal]: [u64; 4], guessed: 
         crate::print::say(&format!("dmover: error: {what}"));
     } else if differ > 0 && equal == 0 && guessed > 0 {
         crate::print::say(
-            "  hint: the list does not name its hash type; the digest length suggested MD5, SHA or BLAKE3. If it is another one, give it with -a",
+            "  hint: the list does not name its hash type, which dmover guessed from the length of the \
+             digests; if it is another one, give it with -a",
         );
     }
 }

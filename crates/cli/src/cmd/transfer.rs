@@ -423,15 +423,18 @@ impl Printer {
             Kind::Text(..) => {
                 let all = counted(entries, "entry", "entries");
                 if entries == 0 {
-                    let words = "dmover: nothing to read back: nothing was written, or the sample is too small";
+                    let words = "dmover: no entry to read back: the job wrote nothing, or the \
+                                 sample is too small";
                     return self.progress.say(words);
                 }
                 let found = if differing == 0 && report.exit_code() != Code::Done {
-                    "these match what was read from the source, but NOT ALL entries could be read back".to_owned()
+                    "these match what was read from the source, but NOT ALL entries could be read \
+                     back"
+                        .to_owned()
                 } else if differing == 0 {
                     "all match what was read from the source".to_owned()
                 } else {
-                    format!("{} DO NOT match what was read from the source", grouped(differing))
+                    format!("{} did NOT match what was read from the source", grouped(differing))
                 };
                 self.progress.say(&format!(
                     "dmover: read back {all}, {} from storage: {found}",

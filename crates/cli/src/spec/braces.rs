@@ -12,7 +12,8 @@ pub(super) fn note(rules: &[FilterRule]) -> Option<String> {
     };
     let show = |pattern: &[u8]| crate::quote::quoted(pattern);
     Some(format!(
-        "dmover: note: the rule {}{more} matches only names that contain these braces: as in rsync, rules have no alternatives\n  \
+        "dmover: note: the rule {}{more} matches only names that contain these braces: as in \
+         rsync, rules have no alternatives\n  \
          hint: give one rule for each, such as {} and {}; to match a brace, write [{{]",
         show(pattern),
         show(&one),

@@ -110,7 +110,7 @@ impl Rules {
             let hint = "write one rule a line; rules that end with NUL are not supported";
             return Err(unusable(format!("{shown} contains NUL bytes"), hint));
         }
-        // As in rsync(1), blanks belong to a pattern, and CR as well as LF ends it.
+        // As in rsync(1): blanks belong to a pattern, and CR or LF ends it.
         let lines = text.split(|byte| matches!(byte, b'\n' | b'\r'));
         for (number, line) in lines.enumerate() {
             if !matches!(line.first(), None | Some(b'#' | b';')) {

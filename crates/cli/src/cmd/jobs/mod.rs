@@ -42,7 +42,7 @@ pub(super) fn directory(named: Option<&std::ffi::OsString>) -> Result<StateDirec
     })
 }
 
-/// All jobs of a directory, the one that began last first.
+/// All jobs of a state directory, the latest start first.
 pub(super) fn all(state: &StateDirectory) -> Result<Vec<JobFile>, Refused> {
     let jobs = state.jobs().map_err(|error| {
         let message = format!("cannot read '{}': {error}", state.path().display());
@@ -54,7 +54,7 @@ pub(super) fn all(state: &StateDirectory) -> Result<Vec<JobFile>, Refused> {
     Ok(files)
 }
 
-/// The job of this id, label or beginning of an id.
+/// The job with this id, start of an id, or label.
 pub(super) fn find(named: &str, place: Option<&std::ffi::OsString>) -> Result<Known, Refused> {
     if named.is_empty() {
         return Err((

@@ -52,7 +52,7 @@ pub(in crate::cmd) fn places(file: &JobFile) -> String {
     }
 }
 
-/// How long ago something was.
+/// A time span as `5 min ago`.
 pub(super) fn ago(ms: i64) -> String {
     let seconds = ms.max(0) / 1000;
     let (number, unit) = match seconds {
@@ -78,7 +78,7 @@ fn percent(file: &JobFile, status: &JobStatus) -> Option<u64> {
     Some(((fraction * 100.0) as u64).min(99))
 }
 
-/// How a job stands or has ended, in a few words.
+/// The state or the result of a job, in a few words.
 pub(super) fn outcome(file: &JobFile, status: &JobStatus) -> String {
     let count = |name: &str| status.counters.get(name).copied().unwrap_or(0);
     let word = status.phase.word();

@@ -45,7 +45,7 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
     ];
     lines.extend((!action.is_empty()).then(|| format!(" action: {action}")));
     lines.push(format!(
-        "    run: begun {}, {} {}{}, process {} on {}",
+        "    run: started {}, {} {}{}, process {} on {}",
         local_time(status.begun_ms),
         units::format_duration(seconds),
         if status.phase.has_process() { "so far" } else { "in total" },
@@ -67,7 +67,7 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
     lines
 }
 
-/// What a verb has done so far.
+/// The progress of a job, by its counters.
 fn done_lines(verb: &str, get: &dyn Fn(&str) -> u64) -> Vec<String> {
     if verb == Verb::Sum.word() {
         let bytes = units::format_iec(get("bytes_hashed"));
@@ -126,7 +126,11 @@ fn mover_line(mover: &MoverView) -> String {
 
 fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
     let id = &file.job;
-    let because = status.reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+    let because = match status.reason.as_deref() {
+        Some(reason) if reason.starts_with("by ") => format!(" {reason}"),
+        Some(reason) => format!(": {reason}"),
+        None => String::new(),
+    };
     match (status.phase, status.exit_code) {
         (JobPhase::Running, _) => (
             match status.tasks_left {
@@ -158,7 +162,8 @@ fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
             format!("the job ended with exit code {}{because}", code.unwrap_or_default()),
             if can_retry(file) {
                 format!(
-                    "'dmover errors {id}' lists the failed entries, 'dmover retry {id}' retries only those, the same command runs the whole job again"
+                    "'dmover errors {id}' lists the failed entries, 'dmover retry {id}' retries \
+                     only those, 'dmover resume {id}' runs the whole job again"
                 )
             } else {
                 format!(
