@@ -382,7 +382,8 @@ fn replacing(
     let overwrite = overwrite(replace, typed);
     let keeps = matches!(overwrite, Overwrite::Never | Overwrite::Older);
     if writing.inplace && keeps {
-        let hint = "the next run would keep a file that is incomplete after an interruption; omit --inplace";
+        let hint = "omit --inplace: the next run would keep a file that an interruption left \
+                    incomplete";
         return Err(unusable("--inplace contradicts --update and --no-clobber", hint));
     }
     let backup = backup.map(|how| Backup {

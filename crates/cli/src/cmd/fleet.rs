@@ -66,8 +66,8 @@ fn address(broker: &str, credentials: Option<&Path>, insecure: bool) -> Result<A
     if address.is_clear_text() {
         let shown = address.shown();
         say(&format!(
-            "dmover: warning: connections to the broker {shown} are in clear text (--insecure): other \
-             hosts can read and change them, and can impersonate the broker"
+            "dmover: warning: connections to the broker {shown} are in clear text (--insecure): \
+             other hosts can read and change them, and can impersonate the broker"
         ));
     }
     Ok(address)
@@ -165,9 +165,8 @@ fn stay(
 ) -> ExitCode {
     say(&format!("dmover: the broker listens at {} (process {})", broker.url, broker.pid()));
     if broker.url.starts_with("nats://") {
-        say(
-            "dmover: warning: connections are in clear text (--insecure): other hosts can read and change them",
-        );
+        say("dmover: warning: connections are in clear text (--insecure): other hosts can read \
+             and change them");
     }
     say("  hint: pass the join file below to 'dmover mover' and to jobs with --broker");
     line(&broker.join_file.display().to_string());
@@ -236,7 +235,8 @@ fn tell_space(state: &Path, free: u64, is_full: &mut bool) {
     if !*is_full && free < SPACE_MIN {
         *is_full = true;
         say(&format!(
-            "dmover: note: no space left at '{place}' ({shown} free): the broker accepts no tasks until there is space"
+            "dmover: note: no space left at '{place}' ({shown} free): the broker accepts no tasks \
+             until there is space"
         ));
     } else if *is_full && free >= SPACE_AGAIN {
         *is_full = false;

@@ -123,7 +123,8 @@ impl Source {
     fn tell_end(&self) {
         if self.reader.ending().is_some_and(|ending| !ending.complete) {
             crate::print::say(&format!(
-                "dmover: note: {} is incomplete: its job was stopped, or did not record all entries",
+                "dmover: note: {} is incomplete: its job was stopped, or did not record all \
+                 entries",
                 self.name
             ));
         }

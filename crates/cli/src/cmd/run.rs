@@ -235,7 +235,8 @@ pub(super) fn state_of_job(
     };
     let label = if label.is_some() { ", so --label has no effect" } else { "" };
     say(&format!(
-        "dmover: note: the job keeps no state and no journal{label}: {why}; choose a directory with --state-dir"
+        "dmover: note: the job keeps no state and no journal{label}: {why}; choose a directory \
+         with --state-dir"
     ));
     None
 }

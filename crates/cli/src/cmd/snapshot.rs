@@ -99,10 +99,8 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         let of = (source.to_path(), args.how.other_source);
         let begun = snapshots.begin(&of.0, (&id, &spec), of.1, now_ms())?;
         if begun.set_aside {
-            say(
-                "dmover: note: the unfinished snapshot of another job, or of this job with other rules, is not resumed; \
-                 'dmover snapshot prune' removes it",
-            );
+            say("dmover: note: the unfinished snapshot of another job, or of this job with other \
+                 rules, is not resumed; 'dmover snapshot prune' removes it");
         }
         Ok((snapshots, begun.at_ms))
     });
@@ -158,10 +156,8 @@ fn publish(
     }
     if report.resumed && (args.proof.manifest.is_some() || args.proof.verify != ReadBackArg::None) {
         // Only a full pass finds what failed in the interrupted run.
-        say(
-            "dmover: the interrupted run is complete, but its entries are not all proven: run the same command \
-             again to prove and name the snapshot",
-        );
+        say("dmover: the interrupted run is complete; run the same command again to check all \
+             entries and to name the snapshot");
         snapshots.refuse()?;
         return Ok(Published::Refused);
     }

@@ -92,15 +92,17 @@ impl<'a> Watch<'a> {
         if is_due && self.turn.is_some() && is_it() {
             let seconds = silence.as_secs();
             say(&format!(
-                "dmover: process {pid} has not updated the status of job {job} for {seconds} s: killing it"
+                "dmover: process {pid} has not updated the status of job {job} for {seconds} s: \
+                 killing it"
             ));
             dmover_sys::process::signal(pid, SIGKILL);
             self.heard.silent = Duration::ZERO;
         } else if silence >= SILENT && !self.heard.told {
             let seconds = silence.as_secs();
             say(&format!(
-                "dmover: process {pid} on {host} has not updated the status of job {job} for {seconds} s: \
-                 the process or its disk hangs. To let standby resume the job, run 'kill -9 {pid}' on {host}"
+                "dmover: process {pid} on {host} has not updated the status of job {job} for \
+                 {seconds} s: the process or its disk hangs. To let standby resume the job, run \
+                 'kill -9 {pid}' on {host}"
             ));
             self.heard.told = true;
         }

@@ -22,9 +22,8 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
     };
     let slash = args.paths.iter().any(|path| path.as_encoded_bytes().ends_with(b"/"));
     if slash && args.output.quiet == 0 && !args.output.json {
-        say(
-            "dmover: note: a trailing slash has no effect: sync copies the contents of SOURCE to DEST",
-        );
+        say("dmover: note: a trailing slash has no effect: sync copies the contents of SOURCE to \
+             DEST");
     }
     let SyncArgs { proof, items, output, job, state, .. } = args;
     if let Some(code) = detach::go_on(job, state, &spec, output.quiet > 0) {

@@ -167,7 +167,8 @@ fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
                 )
             } else {
                 format!(
-                    "'dmover errors {id}' lists the failed entries, 'dmover resume {id}' runs the same command again"
+                    "'dmover errors {id}' lists the failed entries, 'dmover resume {id}' runs \
+                     the same command again"
                 )
             },
         ),
