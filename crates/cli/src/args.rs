@@ -1,5 +1,5 @@
-//! What can be typed: one definition, from which help, man pages and completions are made.
-use clap::{Args, Parser, Subcommand, ValueEnum};
+//! The command line: one definition, from which help, man pages and completions are generated.
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
 #[macro_use]
@@ -14,6 +14,7 @@ mod snapshot;
 mod submit;
 mod sum;
 mod sync;
+mod values;
 mod verify;
 
 pub use about::{CompletionsArgs, ConfigAction, ConfigArgs, DoctorArgs, ManArgs, ShellArg};
@@ -32,123 +33,142 @@ pub use snapshot::{
 pub use submit::{SubmitArgs, SystemArg};
 pub use sum::SumArgs;
 pub use sync::{DeleteArg, SyncArgs};
+pub use values::ReadBackArg;
 pub use verify::{LevelArg, VerifyArgs};
 
-/// Moves file trees as fast as the hardware allows, and tells the truth about it.
+use values::{
+    buffer, count, duration, hash_type, memory, percentage, positive_duration, positive_size, rate,
+    read_back, size, template, threads,
+};
+
+/// Copy, synchronize and verify large file trees, on one host or on many
 #[derive(Debug, Parser)]
 #[command(name = "dmover", version, about, after_long_help = exit_codes!(), max_term_width = 100)]
 #[command(propagate_version = true, disable_help_subcommand = false, args_override_self = true)]
 pub struct Cli {
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-const CANCELLED: &str = "The id of a job, the beginning of one, or a label; without it, the one that runs if no other does";
-const RETRIED: &str =
-    "The id of a job, the beginning of one, or a label; without it, the last one of 'sync'";
+const CANCELLED: &str = "Job to cancel (default: the only running job)";
+const RETRIED: &str = "Job to retry (default: the last job of 'sync')";
+
+/// Replaces the help of an operand JOB.
+fn described(job: Arg, help: &'static str) -> Arg {
+    let names = "JOB is a job id, the unique beginning of one, or a label.";
+    job.help(help).long_help(format!("{help}\n\n{names}"))
+}
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Copy files and trees
     ///
-    /// Copies SOURCE to DEST, or several SOURCEs into the directory DEST, as cp does: into DEST if it
-    /// is a directory, else as DEST. Everything is kept: modes, owners, times, links, holes, extended
-    /// attributes, ACLs, flags and project ids. What is equal already is skipped.
+    /// Copies SOURCE to DEST, or several SOURCEs into the directory DEST. As with cp, SOURCE goes
+    /// into DEST if DEST is a directory; otherwise the copy is named DEST. Modes, owners, times,
+    /// links, holes, extended attributes, ACLs, flags and project ids are preserved. Entries that
+    /// are already equal are skipped.
     #[command(after_help = copy_examples!())]
     #[command(after_long_help = concat!(copy_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Copy(Box<CopyArgs>),
     /// Make DEST match SOURCE; delete only with --delete
     ///
-    /// The contents of SOURCE go into DEST, which is made if it is not there; a slash at the end of either means nothing.
-    /// Another pass costs a look at every entry. Attributes that alone differ are set, an entry of another type is
-    /// replaced, and what only DEST has stays, unless --delete lets it go.
+    /// Copies the contents of SOURCE into DEST, and creates DEST if it does not exist. A trailing
+    /// slash on either path has no meaning. A pass compares every entry. It updates an entry if
+    /// only attributes differ, and replaces an entry of another type. Entries that only DEST has
+    /// stay, unless --delete is given.
     #[command(after_help = sync_examples!())]
     #[command(after_long_help = concat!(sync_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Sync(Box<SyncArgs>),
-    /// Keep snapshots of a tree that share unchanged files
+    /// Create, list and prune snapshots that share unchanged files
     Snapshot(Box<SnapshotArgs>),
     /// Compute or check digests of files and trees
     ///
-    /// Prints a digest for each FILE, and for each file below each DIR, in the format of 'sha256sum' and
-    /// 'b3sum'; with --check, reads such lists and compares. Several movers work on several files, and on the
-    /// parts of large ones where the digest allows it, which BLAKE3 (the default) and CRCs do.
+    /// Prints the digest of each FILE, and of each file below each DIR, in the format of
+    /// 'sha256sum' and 'b3sum'. With --check, reads such lists and compares. Movers process several
+    /// files at a time. Several movers share a large file if the digest allows it, as BLAKE3 (the
+    /// default) and CRCs do.
     #[command(after_help = sum_examples!())]
     #[command(after_long_help = concat!(sum_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Sum(Box<SumArgs>),
-    /// Compare two trees, or a tree with its manifest, and repair differences
+    /// Compare two trees, or a tree with its manifest; repair differences
     #[command(after_help = verify_examples!())]
     #[command(after_long_help = concat!(verify_examples!(), "\n\n", patterns!(), "\n\n", exit_codes!()))]
     Verify(Box<VerifyArgs>),
     /// Print, filter and compare manifests
     ///
-    /// 'dmover copy --manifest' writes them: every entry with its metadata and digest.
+    /// A manifest lists every entry with its metadata and digest. 'dmover copy --manifest' writes
+    /// it.
     Manifest(Box<ManifestArgs>),
     /// Copy with the options of cp (GNU coreutils)
     #[command(infer_long_args = true)]
     Cp(Box<CpArgs>),
-    /// Copy with the options of mcp (mutil); also when called as 'mcp'
+    /// Copy with the options of mcp (mutil)
+    ///
+    /// dmover takes these options as well if it is called by the name 'mcp'.
     #[command(infer_long_args = true)]
     Mcp(Box<McpArgs>),
-    /// Compute or check digests with the options of msum (mutil); also when called as 'msum'
+    /// Compute or check digests with the options of msum (mutil)
+    ///
+    /// dmover takes these options as well if it is called by the name 'msum'.
     #[command(infer_long_args = true)]
     Msum(Box<MsumArgs>),
-    /// List known jobs
+    /// List jobs and their states
     Jobs(JobsArgs),
     /// Show the state of a job
     Status(StatusArgs),
     /// Watch running jobs and their movers
     Top(TopArgs),
-    /// Wait for jobs to end; the exit code is the worst of theirs
+    /// Wait for jobs to end; exit with the worst of their exit codes
     Wait(WaitArgs),
-    /// Print the messages of a job, and follow them until it ends
+    /// Print the messages of a job, or follow them until it ends
     Logs(LogsArgs),
     /// Pause a job; tasks in progress finish first
     Pause(PauseArgs),
     /// Resume a paused or interrupted job
     Resume(ResumeArgs),
-    /// Wait beside a running job and take over when its process dies
+    /// Take over a running job when its process dies
     Standby(StandbyArgs),
     /// Cancel a job; running its command again starts over
-    #[command(mut_arg("job", |job| job.help(CANCELLED)))]
+    #[command(mut_arg("job", |job| described(job, CANCELLED)))]
     Cancel(PauseArgs),
     /// Retry only what failed in the last pass of a job
-    #[command(mut_arg("job", |job| job.help(RETRIED)))]
+    #[command(mut_arg("job", |job| described(job, RETRIED)))]
     Retry(ResumeArgs),
     /// List what failed in the last pass of a job
     Errors(ErrorsArgs),
     /// List the passes of a job
     History(HistoryArgs),
-    /// Remove records of jobs that do not run, and leftovers of interrupted runs
+    /// Remove records and leftovers of jobs that are not running
     Cleanup(CleanupArgs),
-    /// Run a job with movers started here, over ssh, or by a batch system
+    /// Run a job on movers started here, over ssh, by Slurm or by PBS
     ///
-    /// Starts a broker and movers, runs the job, and ends them. What follows '--' is a command of dmover (copy, sync, verify or
-    /// sum), which gets --broker. Whatever dies on the way, the same command goes on where it stopped; batch jobs are
-    /// requeued and go on by themselves.
+    /// Starts a broker and movers, runs the job, and ends them. The words after '--' are a dmover
+    /// command (copy, sync, verify or sum); submit adds --broker to it. If submit or its host dies,
+    /// run the same command again to resume the job. Requeued batch jobs resume by themselves.
     Submit(Box<SubmitArgs>),
-    /// Start a broker, which connects jobs with movers on several hosts
+    /// Run a broker, which connects jobs to movers on several hosts
     ///
-    /// Starts the program nats-server (2.9 or later) with JetStream and a key of its own, and stays until a signal ends it.
-    /// The file that it names lets coordinators and movers in: give it to them as --broker.
+    /// Starts nats-server (2.9 or later) with JetStream and generated keys, and runs until a signal
+    /// ends it. It prints the path of its join file. Pass that file to jobs and movers as --broker.
     Broker(BrokerArgs),
     /// Run a mover, which executes tasks from a broker
     ///
-    /// Joins jobs of the same user whose trees are mounted here at the same paths, and leaves when it is told to (SIGTERM,
-    /// SIGUSR2): what it has in hand is ended or handed back first.
+    /// Works for jobs of the same user whose trees are mounted here under the same paths. SIGTERM
+    /// or SIGUSR2 ends it: the mover first finishes its tasks in progress or hands them back.
     Mover(MoverArgs),
-    /// Show what the file systems at PATHs can do
+    /// Show what the file system of each PATH supports
     ///
-    /// Makes a few entries in a directory of its own inside each PATH, looks what the file system made
-    /// of them, and removes them again. Where nothing can be made, it says so and shows the rest.
+    /// Creates a few entries in a temporary directory inside each PATH, checks what the file system
+    /// made of them, and removes them. If it cannot create entries, it says so and shows the rest.
     Doctor(DoctorArgs),
     /// Show the configuration in force
     Config(ConfigArgs),
-    /// Print the completion script of a shell
+    /// Print a shell completion script
     #[command(after_help = completion_examples!())]
     Completions(CompletionsArgs),
-    /// Show the man page of the program or of a verb
+    /// Show the man page of dmover or of a verb
     ///
     /// On a terminal, man(1) shows the page. Otherwise its source (roff) goes to standard output.
     Man(ManArgs),
@@ -157,328 +177,373 @@ pub enum Verb {
 /// Arguments of `copy`.
 #[derive(Debug, Args)]
 pub struct CopyArgs {
-    /// Sources, then the destination
+    /// One or more sources, then the destination
     #[arg(value_name = "SOURCE… DEST", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
-    /// Where entries go
+    /// Where the copies go.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Which entries take part
+    /// Which entries are copied.
     #[command(flatten)]
     pub selection: SelectionArgs,
-    /// What is kept
+    /// Which attributes are preserved.
     #[command(flatten)]
     pub fidelity: FidelityArgs,
-    /// What becomes of entries that exist
+    /// Which existing entries are replaced.
     #[command(flatten)]
     pub replace: ReplaceArgs,
-    /// How it is written
+    /// How files are written.
     #[command(flatten)]
     pub writing: WritingArgs,
-    /// Proof
+    /// Digests, manifests and read-back.
     #[command(flatten)]
     pub proof: ProofArgs,
-    /// Bounds
+    /// Limits.
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// What is shown of single entries
+    /// Output for each entry.
     #[command(flatten)]
     pub items: ItemArgs,
-    /// What is shown
+    /// Output of the job.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// How it goes on when nobody watches
+    /// Label, background and notification.
     #[command(flatten)]
     pub job: JobArgs,
-    /// Who does it
+    /// Movers on other hosts.
     #[command(flatten)]
     pub fleet: FleetArgs,
-    /// Where things are kept
+    /// Directories for state.
     #[command(flatten)]
     pub state: StateArgs,
-    /// Defaults
+    /// Configuration files.
     #[command(flatten)]
     pub defaults: DefaultsArgs,
 }
 
-/// Where entries go.
+/// Options for where the copies go.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Destination")]
 pub struct TargetArgs {
     /// Copy all SOURCEs into this directory
     #[arg(short = 't', long, value_name = "DIR")]
     pub target_directory: Option<OsString>,
-    /// Copy to exactly DEST, also if it is a directory
+    /// Copy SOURCE to DEST itself, never into DEST
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     pub no_target_directory: bool,
 }
 
-/// Which entries take part.
+/// Options that select what is copied.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Selection")]
 pub struct SelectionArgs {
-    /// Copy only the paths below SOURCE that FILE lists ('-': standard input)
+    /// Copy only the paths below SOURCE listed in FILE ('-': standard input)
     #[arg(long, value_name = "FILE", conflicts_with = "read_stdin")]
     pub files_from: Option<OsString>,
     /// Names in lists end with NUL instead of a newline
     #[arg(short = '0', long, visible_alias = "null")]
     pub from0: bool,
-    /// Copy 'SOURCE DEST [RANGES]' lines from standard input, URI-escaped, ranges START-END
+    /// Copy the pairs listed on standard input as 'SOURCE DEST [RANGES]'
+    ///
+    /// Each line is one pair, with URI-escaped names. RANGES are byte ranges START-END, separated
+    /// by commas; END is excluded.
     #[arg(long, conflicts_with = "manifest")]
     pub read_stdin: bool,
-    /// Copy only bytes from this offset of one file
+    /// Copy one file from this offset on
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "manifest")]
     pub offset: Option<u64>,
-    /// Copy only so many bytes of one file
+    /// Copy this many bytes of one file
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "manifest")]
     pub length: Option<u64>,
-    /// Write them at this offset of the destination (default: the same as in the source)
+    /// Write at this offset of the copy (default: the offset in the source)
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "manifest")]
     pub dst_offset: Option<u64>,
-    /// Rules and sizes
+    /// Filter rules, sizes and times.
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Follow symbolic links given as SOURCE
     #[arg(long)]
     pub dereference_args: bool,
-    /// With --dereference: names that lead to one file become hard links
+    /// With --dereference: hard-link names that lead to the same file
     #[arg(long, hide = true, requires = "dereference")]
     pub link_followed: bool,
 }
 
-/// Rules that entries of trees have to pass.
+/// Options that select entries of trees.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Selection")]
 pub struct FilterArgs {
-    /// Include what matches, even if a later rule excludes it; the first rule that matches wins
+    /// Include entries that match, even if a later rule excludes them
+    ///
+    /// The first rule that matches an entry decides.
     #[arg(long, value_name = "GLOB", allow_hyphen_values = true)]
     pub include: Vec<OsString>,
-    /// Leave out what matches
+    /// Exclude entries that match
     ///
-    /// A leading slash anchors at SOURCE, a trailing one means directories.
+    /// A leading slash anchors the pattern at SOURCE. A trailing slash matches directories only.
     #[arg(long, value_name = "GLOB", allow_hyphen_values = true)]
     pub exclude: Vec<OsString>,
-    /// Add a rule as rsync writes it: '- GLOB', '+ GLOB', 'merge FILE', or '!', which drops the rules before it
+    /// Add an rsync filter rule: '- GLOB', '+ GLOB', 'merge FILE' or '!'
+    ///
+    /// '!' drops all rules before it.
     #[arg(long, value_name = "RULE", allow_hyphen_values = true)]
     pub filter: Vec<OsString>,
-    /// Read include rules from a file, one a line; '- GLOB', '+ GLOB' and '!' mean what they mean in --filter
+    /// Read include patterns from FILE, one per line
+    ///
+    /// Lines '- GLOB', '+ GLOB' and '!' mean the same as in --filter.
     #[arg(long, value_name = "FILE")]
     pub include_from: Vec<OsString>,
-    /// Read exclude rules from a file, one a line; signs mean the same
+    /// Read exclude patterns from FILE, one per line
+    ///
+    /// Lines '- GLOB', '+ GLOB' and '!' mean the same as in --filter.
     #[arg(long, value_name = "FILE")]
     pub exclude_from: Vec<OsString>,
-    /// Skip smaller files
+    /// Skip files smaller than SIZE
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub min_size: Option<u64>,
-    /// Skip larger files
+    /// Skip files larger than SIZE
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_size: Option<u64>,
-    /// Skip files last written before this time ('2026-01-31T12:00:00Z', or '7d' ago)
+    /// Skip files last modified before TIME
+    ///
+    /// TIME is a time such as '2026-01-31T12:00:00Z', or an age such as '7d'.
     #[arg(long, value_name = "TIME")]
     pub newer: Option<String>,
-    /// Skip files last written at or after this time
+    /// Skip files last modified at or after TIME
     #[arg(long, value_name = "TIME")]
     pub older: Option<String>,
-    /// Do not enter other file systems
+    /// Do not cross file system boundaries
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
-    /// Follow all symbolic links of the source; hard links become files of their own
+    /// Follow all symbolic links of the source
+    ///
+    /// Hard links are then copied as separate files.
     #[arg(short = 'L', long)]
     pub dereference: bool,
 }
 
-/// Which attributes count, and how owners are mapped.
+/// Options for attributes that are preserved or compared, and owner maps.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Fidelity")]
+#[command(next_help_heading = "Attributes")]
 pub struct KeepArgs {
-    /// Keep just these, and refuse a destination that cannot hold them: mode, owner, times, links,
-    /// xattr, acl, flags, project, all
+    /// Preserve only these attributes; refuse a DEST that cannot store them
+    ///
+    /// LIST is one or more of mode, owner, times, links, xattr, acl, flags, project and all,
+    /// separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub preserve: Vec<String>,
-    /// Do not keep these
+    /// Do not preserve these attributes
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub no_preserve: Vec<String>,
-    /// Map owners: FROM:TO[:COUNT], comma-separated ids, first match wins
+    /// Map user ids: FROM:TO[:COUNT], comma-separated; first match wins
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub usermap: Vec<String>,
-    /// Map groups: FROM:TO[:COUNT]
+    /// Map group ids: FROM:TO[:COUNT], comma-separated; first match wins
     #[arg(long, value_name = "MAP", value_delimiter = ',')]
     pub groupmap: Vec<String>,
 }
 
-/// What is kept.
+/// Options for attributes that are preserved, holes and shared blocks.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Fidelity")]
+#[command(next_help_heading = "Attributes")]
 pub struct FidelityArgs {
-    /// Which attributes count
+    /// Which attributes are preserved.
     #[command(flatten)]
     pub keep: KeepArgs,
-    /// Keep everything (this is the default)
+    /// Preserve everything (the default)
     #[arg(short, long)]
     pub archive: bool,
-    /// Copy directories with what is in them (this is the default)
+    /// Copy directories with their contents (the default)
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Keep hard links (this is the default)
+    /// Preserve hard links (the default)
     #[arg(short = 'H', long)]
     pub hard_links: bool,
-    /// Keep ACLs (this is the default)
+    /// Preserve ACLs (the default)
     #[arg(short = 'A', long)]
     pub acls: bool,
-    /// Keep extended attributes (this is the default)
+    /// Preserve extended attributes (the default)
     #[arg(short = 'X', long)]
     pub xattrs: bool,
-    /// Losses that do not count as failures: xattr, acl, capability, flags, project, times, mode,
-    /// owner, links, all
+    /// Do not count the loss of these attributes as a failure
+    ///
+    /// LIST is one or more of xattr, acl, capability, flags, project, times, mode, owner, links and
+    /// all, separated by commas.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub allow_loss: Vec<String>,
-    /// Whether runs of zeroes become holes (auto: where the source has holes)
+    /// Turn runs of zeros into holes (auto: where the source has holes)
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenArg::Auto)]
     pub sparse: WhenArg,
-    /// Whether blocks are shared with the source (auto: where the file system can)
+    /// Share blocks with the source (auto: where the file system can)
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = WhenArg::Auto)]
     pub reflink: WhenArg,
-    /// Leave the closed permissions of files that are being written
+    /// Do not set final modes: new files stay closed to group and others
     #[arg(long)]
     pub skip_chmod: bool,
 }
 
-/// What becomes of entries that exist.
+/// Options for which existing entries are replaced.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Writing")]
 pub struct ReplaceArgs {
-    /// What happens to existing entries that differ
+    /// Which existing entries to replace
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = OverwriteArg::Changed)]
     pub overwrite: OverwriteArg,
-    /// Replace only what is older than the source (as --overwrite=older)
+    /// Replace only entries older than the source (--overwrite=older)
     #[arg(short = 'u', long, conflicts_with_all = ["overwrite", "no_clobber"])]
     pub update: bool,
-    /// Leave everything that exists alone (as --overwrite=never)
+    /// Do not replace existing entries (--overwrite=never)
     #[arg(long, conflicts_with = "overwrite")]
     pub no_clobber: bool,
-    /// Keep what is replaced under a backup name: simple or numbered
+    /// Back up replaced entries: simple (the default) or numbered
     #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true,
         default_missing_value = "simple", conflicts_with_all = ["no_clobber", "inplace"])]
     pub backup: Option<BackupArg>,
-    /// What simple backup names end with; typed without --backup, it means --backup=simple
+    /// Suffix of simple backup names; implies --backup=simple
     #[arg(long, value_name = "SUFFIX", default_value = "~")]
     pub suffix: OsString,
 }
 
-/// How it is written.
+/// Options for how files are written.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Writing")]
 pub struct WritingArgs {
-    /// Write into existing files instead of replacing them; those with several names are replaced all the same
+    /// Write into existing files instead of replacing them
+    ///
+    /// Files with several names (hard links) are still replaced.
     #[arg(long)]
     pub inplace: bool,
-    /// Cut files larger than this into chunks of this size, or larger ones if a file would have very many (0: never;
-    /// default: by size)
+    /// Split files larger than SIZE into chunks of SIZE (0: never)
+    ///
+    /// By default, the size of a file decides. A file that would have too many chunks gets larger
+    /// ones.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub split_size: Option<u64>,
-    /// How bytes are moved; --direct-* and --fadvise-* win over it
+    /// How to copy data
+    ///
+    /// --direct-read, --direct-write, --fadvise-read and --fadvise-write override it.
     #[arg(long, value_name = "ENGINE", value_enum, default_value_t = EngineArg::Auto)]
     pub engine: EngineArg,
-    /// Bytes in one read or write, 64K to 1G and at most a share of --memory (default: 1M, less with many movers)
+    /// Bytes per read or write, 64K to 1G (default: 1M)
+    ///
+    /// The limit is a share of --memory. The default is smaller with many movers.
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub buffer_size: Option<u64>,
-    /// Read past the page cache (O_DIRECT); refusals are counted and go through it
+    /// Read with O_DIRECT, bypassing the page cache
+    ///
+    /// Where the file system refuses O_DIRECT, dmover reads through the page cache and counts this.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
         default_value_t = WhenArg::Auto, default_missing_value = "always")]
     pub direct_read: WhenArg,
-    /// Write past the page cache
+    /// Write with O_DIRECT, bypassing the page cache
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
         default_value_t = WhenArg::Auto, default_missing_value = "always")]
     pub direct_write: WhenArg,
-    /// Drop what was read from the page cache
+    /// Drop read data from the page cache
     #[arg(long)]
     pub fadvise_read: bool,
-    /// Drop what was written from the page cache, once it is on storage
+    /// Drop written data from the page cache once it is on storage
     #[arg(long)]
     pub fadvise_write: bool,
-    /// Flush every file before it gets its times
+    /// Flush each file to storage before setting its times
     #[arg(long)]
     pub fsync: bool,
-    /// Say what would be done, change nothing
+    /// Show what would be done; change nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 }
 
-/// Digests of what is copied.
+/// Options for digests, manifests and read-back.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Proof")]
+#[command(next_help_heading = "Digests and read-back")]
 pub struct ProofArgs {
-    /// Print the digest of each file that is copied, made of the bytes as they were read, with the name of the copy:
-    /// 'dmover sum -c' on it checks what was written
+    /// Print the digest and the name of each copied file
+    ///
+    /// The digest is that of the bytes read from the source, the name that of the copy. 'dmover sum
+    /// -c' checks the copies against this list.
     #[arg(long, conflicts_with_all = ["dry_run", "itemize", "format"])]
     pub print_hash: bool,
-    /// Print names of sources instead of those of the copies
+    /// With --print-hash: print names of sources instead of copies
     #[arg(long, requires = "print_hash")]
     pub print_src: bool,
-    /// Write a manifest: every entry with its metadata and digest ('dmover manifest' prints it)
+    /// Write a manifest: the metadata and digest of every entry
+    ///
+    /// 'dmover manifest' prints it.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     pub manifest: Option<OsString>,
-    /// Read back what was written and compare it with the source: read-back, sample:PERCENT or none
+    /// Verify written data: read-back, sample:PERCENT or none
     ///
-    /// It is read from storage, not from the page cache.
+    /// The default is none. dmover reads the data from storage, not from the page cache, and
+    /// compares it with the digests made when it read the source.
     #[arg(long, value_name = "HOW", value_parser = read_back, default_value = "none",
         hide_default_value = true)]
     pub verify: ReadBackArg,
-    /// The function that makes digests (see 'dmover sum --help')
+    /// Digest function (see 'dmover sum --help')
     #[arg(long, value_name = "TYPE", value_parser = hash_type, default_value = "blake3")]
     pub hash_type: dmover_model::HashType,
-    /// Digests of trees whose leaves have this size, for functions that are no trees by themselves
+    /// Make tree digests with leaves of SIZE
+    ///
+    /// This is for functions whose digests are not trees by themselves, such as MD5 and SHA-256.
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub hash_leaf_size: Option<u64>,
-    /// Print the digests of all pieces of a file as well
+    /// With --print-hash: also print the digests of all pieces of a file
     #[arg(long, requires = "print_hash")]
     pub check_tree: bool,
-    /// Print digests as mutil does, in pieces of this size (0: whole)
+    /// Print digests as mutil does, in pieces of SIZE (0: whole files)
     #[arg(long, value_name = "SIZE", value_parser = size, hide = true)]
     pub mutil: Option<u64>,
 }
 
-/// Bounds.
+/// Limits.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Operations in flight, 1 to 1024
+    /// Concurrent operations, 1 to 1024 (default: automatic)
     ///
-    /// Default: as many as pay, found out while running.
+    /// By default, dmover adapts the number to the throughput while it runs.
     #[arg(short = 'j', long, value_name = "N", value_parser = threads)]
     pub threads: Option<u16>,
     /// Memory for buffers and queues, at least 8M
     #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "64M")]
     pub memory: u64,
-    /// Bytes of content per second, with a unit: 500M, 1G, 64K
+    /// Limit the data rate, in bytes per second: 500M, 1G
+    ///
+    /// The unit is required.
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub bwlimit: Option<u64>,
-    /// Entries per second
+    /// Process at most N entries per second
     #[arg(long, value_name = "N", value_parser = count)]
     pub ops_limit: Option<u64>,
-    /// Source files opened per second
+    /// Open at most N source files per second
     #[arg(long, value_name = "N", value_parser = count)]
     pub open_limit: Option<u64>,
-    /// Files, directories and other entries made per second at the destination
+    /// Create at most N entries per second at the destination
     #[arg(long, value_name = "N", value_parser = count)]
     pub create_limit: Option<u64>,
-    /// Stop after so many failed entries
+    /// Stop after N failed entries
     #[arg(long, value_name = "N", value_parser = count)]
     pub max_errors: Option<u64>,
-    /// Stop after this time ('90s', '1h30m'); entries in hand have 7 seconds more
+    /// Stop after this time, such as 90s or 1h30m
+    ///
+    /// Entries in progress get 7 more seconds.
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub max_duration: Option<u64>,
 }
 
-/// What is shown of single entries.
+/// Options for output about each entry.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct ItemArgs {
-    /// Print each change in rsync's 11 columns; with -v what is equal as well
+    /// Print each change in rsync's 11 columns
+    ///
+    /// With -v, unchanged entries are printed as well.
     #[arg(short, long, conflicts_with = "json")]
     pub itemize: bool,
-    /// Print each entry by a template: %i itemized, %n name, %d name of the copy, %a action, %t type, %l bytes, %e seconds,
-    /// %0 NUL, %% percent; a newline follows unless it ends with %0
+    /// Print each entry by TEMPLATE, such as '%i %n'
+    ///
+    /// %i is the itemized change, %n the name, %d the name of the copy, %a the action, %t the type,
+    /// %l the number of bytes, %e the seconds, %0 a NUL, %% a percent sign. A newline follows,
+    /// unless TEMPLATE ends with %0.
     #[arg(long, value_name = "TEMPLATE", value_parser = template,
         conflicts_with_all = ["itemize", "json"])]
     pub format: Option<String>,
@@ -487,84 +552,92 @@ pub struct ItemArgs {
     pub print_stats: bool,
 }
 
-/// What is shown.
+/// Options for the output of a job.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Print one JSON object a line; the last one is the summary
+    /// Print one JSON object per line; the last one is the summary
     #[arg(long)]
     pub json: bool,
-    /// Name entries as they are done, and each error (repeat for more)
+    /// Print each completed entry and every error (repeat for more)
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// No progress and no summary (twice: no messages either)
+    /// Print no progress and no summary (twice: no messages either)
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub quiet: u8,
-    /// When progress is shown
+    /// When to show progress
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
         default_value_t = ProgressArg::Auto, default_missing_value = "auto")]
     pub progress: ProgressArg,
-    /// Without a terminal, and in the log, write a progress line this often (0: never)
+    /// Interval of progress lines in the log or without a terminal (0: never)
     #[arg(long, value_name = "DURATION", value_parser = duration, num_args = 0..=1, require_equals = true,
         default_value = "60s", default_missing_value = "60s")]
     pub stats: u64,
-    /// Sizes as exact numbers of bytes
+    /// Print sizes as exact numbers of bytes
     #[arg(long, conflicts_with = "si")]
     pub bytes: bool,
-    /// Sizes in powers of 1000
+    /// Print sizes in powers of 1000
     #[arg(long)]
     pub si: bool,
-    /// Write each error to this file as it happens, one JSON object a line
+    /// Write each error to FILE when it occurs, one JSON object per line
     #[arg(long, value_name = "FILE")]
     pub errors_to: Option<OsString>,
-    /// Write the log to this file: the command, a line a minute (--stats), each error, the summary
+    /// Write the log to FILE
+    ///
+    /// The log contains the command, a progress line at each --stats interval, each error and the
+    /// summary.
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<OsString>,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormatArg::Text)]
     pub log_format: LogFormatArg,
-    /// Print the job that these arguments make, as JSON, and do nothing
+    /// Print the job specification as JSON and exit
     #[arg(long)]
     pub print_job: bool,
 }
 
-/// Where things are kept.
+/// Options for directories that hold state.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Configuration and state")]
 pub struct StateArgs {
-    /// Where jobs are remembered (default: $DMOVER_STATE_DIR, /var/lib/dmover for root, else
-    /// $XDG_STATE_HOME/dmover)
+    /// Directory for job records
+    ///
+    /// Default: $DMOVER_STATE_DIR, /var/lib/dmover for root, else $XDG_STATE_HOME/dmover.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<OsString>,
-    /// Keep no state: the job is not remembered
+    /// Keep no state: do not record the job
     #[arg(long, conflicts_with = "state_dir")]
     pub no_state: bool,
-    /// Where lists that exceed the memory go (default: the state directory)
+    /// Directory for lists that exceed --memory (default: --state-dir)
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<OsString>,
 }
 
-/// How the job goes on when nobody watches.
+/// Options for running a job in the background.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Job")]
 pub struct JobArgs {
-    /// A name for the job, for 'dmover jobs' and its like
+    /// Label of the job, to use as JOB with other verbs
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
-    /// Go on in the background, print the id of the job and return; 'dmover wait' waits for it
+    /// Run in the background; print the job id and return
+    ///
+    /// 'dmover wait' waits for the job.
     #[arg(long, conflicts_with_all = ["dry_run", "no_state"])]
     pub detach: bool,
-    /// Run this command by the shell when the job ends: $DMOVER_JOB, $DMOVER_JOB_STATE and $DMOVER_JOB_EXIT say
-    /// which, how (finished, stopped, cancelled, failed), and with what exit code
+    /// Run COMMAND with the shell when the job ends
+    ///
+    /// $DMOVER_JOB is the job id, $DMOVER_JOB_STATE is finished, stopped, cancelled or failed, and
+    /// $DMOVER_JOB_EXIT is the exit code.
     #[arg(long, value_name = "COMMAND")]
     pub notify: Option<String>,
 }
 
-/// Which defaults are read.
+/// Options for configuration files.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Configuration and state")]
 pub struct DefaultsArgs {
-    /// Read this configuration file instead of the usual ones
+    /// Read this configuration file instead of the default ones
     #[arg(long, value_name = "FILE")]
     pub config: Option<OsString>,
     /// Read no configuration file
@@ -575,7 +648,7 @@ pub struct DefaultsArgs {
 /// `auto`, `always`, `never`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum WhenArg {
-    /// Where it gains something.
+    /// Where it helps.
     Auto,
     /// Always.
     Always,
@@ -583,40 +656,40 @@ pub enum WhenArg {
     Never,
 }
 
-/// How bytes are moved.
+/// How data is copied.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum EngineArg {
-    /// By the size of a file and by what both file systems can do.
+    /// Chosen by file size and by what both file systems support.
     Auto,
-    /// Inside the kernel (copy_file_range), else buffered.
+    /// In the kernel (copy_file_range), or else buffered.
     Kernel,
     /// Through the page cache.
     Buffered,
-    /// Past the page cache (O_DIRECT).
+    /// Bypassing the page cache (O_DIRECT).
     Direct,
-    /// Past the page cache, reads and writes overlapping (io_uring).
+    /// Bypassing the page cache, with overlapping reads and writes (io_uring).
     Uring,
 }
 
-/// What is overwritten.
+/// Which existing entries are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OverwriteArg {
-    /// What differs in type, size or time.
+    /// Entries that differ in type, size or time.
     Changed,
-    /// Everything.
+    /// All entries.
     Always,
-    /// Nothing.
+    /// None.
     Never,
-    /// What is older than the source.
+    /// Entries older than the source.
     Older,
 }
 
 /// Kinds of backups.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum BackupArg {
-    /// One, named by the suffix.
+    /// One backup, named with --suffix.
     Simple,
-    /// As many as there are versions.
+    /// A numbered backup of each version.
     Numbered,
 }
 
@@ -625,7 +698,7 @@ pub enum BackupArg {
 pub enum ProgressArg {
     /// On a terminal.
     Auto,
-    /// Also without one.
+    /// Also without a terminal.
     Always,
     /// Never.
     Never,
@@ -638,123 +711,6 @@ pub enum ProgressArg {
 pub enum LogFormatArg {
     /// Plain text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-}
-
-fn threads(text: &str) -> Result<u16, String> {
-    match text.parse() {
-        Ok(number @ 1..=1024) => Ok(number),
-        _ => Err("has to be a number from 1 to 1024".into()),
-    }
-}
-
-fn count(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("has to be a number of at least 1".into()),
-        Ok(number) => Ok(number),
-    }
-}
-
-/// Letters that may follow '%' in a template.
-const TEMPLATE_LETTERS: &str = "indatle0%";
-
-fn template(text: &str) -> Result<String, String> {
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        if c == '%' {
-            let letter = chars.next();
-            if !letter.is_some_and(|letter| TEMPLATE_LETTERS.contains(letter)) {
-                let shown = letter.map(String::from).unwrap_or_default();
-                return Err(format!(
-                    "%{shown} means nothing; there are %i %n %d %a %t %l %e %0 %%"
-                ));
-            }
-        }
-    }
-    Ok(text.to_owned())
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    dmover_model::units::parse_size(text)
-}
-
-fn positive_size(text: &str) -> Result<u64, String> {
-    match size(text)? {
-        0 => Err("has to be more than 0".into()),
-        bytes => Ok(bytes),
-    }
-}
-
-/// rsync and scp count in KiB and Kbit, other programs in bytes: a number alone is not clear.
-fn rate(text: &str) -> Result<u64, String> {
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!(
-            "has no unit: {text}K is KiB per second, as in rsync; {text}B is bytes per second"
-        ));
-    }
-    positive_size(text)
-}
-
-fn buffer(text: &str) -> Result<u64, String> {
-    match size(text)? {
-        bytes @ 0x1_0000..=0x4000_0000 => Ok(bytes),
-        _ => Err("has to be from 64K to 1G".into()),
-    }
-}
-
-fn memory(text: &str) -> Result<u64, String> {
-    match size(text)? {
-        0..0x80_0000 => Err("has to be at least 8M".into()),
-        bytes => Ok(bytes),
-    }
-}
-
-fn positive_duration(text: &str) -> Result<u64, String> {
-    match duration(text)? {
-        0 => Err("has to be more than 0".into()),
-        time => Ok(time),
-    }
-}
-
-fn duration(text: &str) -> Result<u64, String> {
-    dmover_model::units::parse_duration_ms(text)
-}
-
-fn hash_type(text: &str) -> Result<dmover_model::HashType, String> {
-    dmover_model::HashType::parse(text).ok_or_else(|| {
-        let all: Vec<_> = dmover_model::HashType::ALL.iter().map(|hash| hash.word()).collect();
-        format!("there are {}", all.join(", "))
-    })
-}
-
-/// `--verify` of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadBackArg {
-    /// Nothing is read back.
-    None,
-    /// Everything that was written.
-    All,
-    /// So many millionths of the files.
-    Sample(u32),
-}
-
-fn read_back(text: &str) -> Result<ReadBackArg, String> {
-    match (text, text.strip_prefix("sample:")) {
-        ("none", _) => Ok(ReadBackArg::None),
-        ("read-back", _) => Ok(ReadBackArg::All),
-        (_, Some(share)) => Ok(ReadBackArg::Sample(percentage(share)?)),
-        _ => Err("has to be none, read-back or sample:PERCENT".into()),
-    }
-}
-
-/// A share of a hundred, in millionths of all.
-fn percentage(text: &str) -> Result<u32, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
-    match number {
-        Ok(percent) if percent > 0.0 && percent <= 100.0 => {
-            Ok(((percent * 10_000.0).round() as u32).max(1))
-        }
-        _ => Err("has to be more than 0 and at most 100, such as 5 or 0.1%".into()),
-    }
 }

@@ -1,4 +1,4 @@
-//! Defaults from configuration files and the environment, laid under the command line.
+//! Defaults for options from configuration files and the environment.
 //!
 //! Flags win over `DMOVER_<FLAG>`, which wins over the user's file, which wins over the system's file.
 use clap::parser::ValueSource;
@@ -15,10 +15,10 @@ use crate::hints::unusable_value;
 /// The file for all users of a host.
 const SYSTEM_FILE: &str = "/etc/dmover/config.toml";
 
-/// Why the command line could not be understood.
+/// Why the command line cannot be parsed.
 #[derive(Debug)]
 pub(crate) enum ParseError {
-    /// clap's own words (also help and version).
+    /// An error of clap (also help and version).
     Clap(clap::Error),
     /// A configuration file is wrong.
     Config(String),
@@ -47,24 +47,24 @@ pub(crate) fn environment(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Whether text in the person's locale may have more than ASCII (locale(7)).
+/// Whether the user's locale has UTF-8 (locale(7)).
 pub(crate) fn speaks_utf8() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(environment);
     let locale = locale.unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// Tells a job what was typed that has led to it.
+/// The variable that passes the user's command line to a job of `submit`.
 pub(crate) const SUBMITTED_AS: &str = "DMOVER_SUBMITTED_AS";
 
-/// The command line as a person has typed it. That of a job that was submitted names a broker that goes with it.
+/// The command line that the user typed. A job of `submit` runs with another one, which names its temporary broker.
 pub(crate) fn words_as_typed() -> Vec<OsString> {
     let Some(typed) = environment(SUBMITTED_AS) else { return std::env::args_os().collect() };
     let words = typed.as_bytes().split(|byte| *byte == b' ');
     words.map(|word| OsString::from_vec(dmover_model::percent_decode(word))).collect()
 }
 
-/// The variable by which a job that is started now knows the words of this process.
+/// The variable and the value that pass the command line of this process to a job that it starts.
 pub(crate) fn as_submitted() -> (OsString, OsString) {
     let words = words_as_typed();
     let words: Vec<_> =
@@ -83,7 +83,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<ArgMatches, ParseError> {
     })
 }
 
-/// What is wrong in a file, if an error is about a value from there and not about one that was typed.
+/// The message for a wrong value in a configuration file. `None`: the wrong value is on the command line or in a variable.
 fn blamed(sections: &Sections, arguments: &[OsString], error: &clap::Error) -> Option<String> {
     let (long, value, why) = unusable_value(error)?;
     let typed = format!("--{long}");
@@ -97,7 +97,7 @@ fn blamed(sections: &Sections, arguments: &[OsString], error: &clap::Error) -> O
     Some(format!("{}: '{long}' in [{section}] is '{value}'{why}", setting.file.display()))
 }
 
-/// Options that only a variable gives and that contradict one that was typed: what was typed wins.
+/// Options from variables that conflict with an option on the command line, which wins.
 fn beaten(arguments: &[OsString]) -> BTreeSet<String> {
     let mut command = crate::command().ignore_errors(true);
     command.build();
@@ -123,7 +123,7 @@ fn beaten(arguments: &[OsString]) -> BTreeSet<String> {
     beaten.collect()
 }
 
-/// The command with every default that files and environment give. Variables of `beaten` options do not count.
+/// The command with all defaults from files and the environment. Variables of `beaten` options do not count.
 fn command_over(sections: &Sections, beaten: &BTreeSet<String>) -> Command {
     let none = Settings::new();
     let of = |section: &str| sections.get(section).unwrap_or(&none);
@@ -131,7 +131,7 @@ fn command_over(sections: &Sections, beaten: &BTreeSet<String>) -> Command {
         command
             .mut_subcommand(section, |verb| verb.mut_args(|arg| overlay(arg, of(section), beaten)))
     });
-    // Variables only: what files say is of other verbs.
+    // Only variables: files have no section for these verbs.
     let varies = |verb: Command| verb.mut_args(|arg| overlay(arg, &none, beaten));
     command
         .mut_subcommand("verify", varies)
@@ -146,7 +146,7 @@ fn overlay(arg: Arg, settings: &Settings, beaten: &BTreeSet<String>) -> Arg {
     let mut arg =
         if beaten.contains(&long) { arg } else { arg.env(variable_of(&long)).hide_env(true) };
     if matches!(arg.get_action(), clap::ArgAction::SetTrue) {
-        // A variable says yes by anything but 0, no, false or nothing.
+        // A variable enables a flag unless it is empty, 0, no or false.
         arg = arg.value_parser(clap::builder::FalseyValueParser::new());
     }
     match settings.get(&long) {
@@ -180,7 +180,7 @@ fn read_files(arguments: &[OsString]) -> Result<Sections, ParseError> {
     Ok(settings)
 }
 
-/// The values of `--config` and `--no-config`, which decide what is parsed at all.
+/// The values of `--config` and `--no-config`, which say which files to read.
 fn chosen(arguments: &[OsString]) -> (Option<OsString>, bool) {
     use std::os::unix::ffi::OsStrExt;
     let mut file = None;
@@ -202,7 +202,7 @@ fn merge(sections: &mut Sections, file: &Path, required: bool) -> Result<(), Par
     let fail = |what: &str| ParseError::Config(format!("{}: {what}", file.display()));
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
-        // A home that may not even be entered, as after a change of user, has no settings for us.
+        // The user may have no access to $HOME, for example after a change of user: then there are no settings.
         Err(e)
             if !required
                 && matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
@@ -214,15 +214,15 @@ fn merge(sections: &mut Sections, file: &Path, required: bool) -> Result<(), Par
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| fail(&e.to_string()))?;
     for (section, content) in table {
         let toml::Value::Table(content) = content else {
-            return Err(fail(&format!("'{section}' stands outside a section such as [copy]")));
+            return Err(fail(&format!("'{section}' is outside a section such as [copy]")));
         };
         if !SECTIONS.contains(&&*section) {
             let known = SECTIONS.map(|known| format!("[{known}]")).join(" and ");
-            return Err(fail(&format!("unknown section '[{section}]' (there are {known})")));
+            return Err(fail(&format!("unknown section '[{section}]'; the sections are {known}")));
         }
         for (key, value) in content {
-            let values =
-                words(&value).ok_or_else(|| fail(&format!("'{key}' has no plain value")))?;
+            let what = "must be a string, a number, a boolean or a list of these";
+            let values = words(&value).ok_or_else(|| fail(&format!("'{key}' {what}")))?;
             check_key(&section, &key).map_err(|e| fail(&e))?;
             let settings = sections.entry(section.clone()).or_default();
             settings.insert(key, Setting { values, file: file.to_owned() });
@@ -258,12 +258,12 @@ fn check_key(section: &str, key: &str) -> Result<(), String> {
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub key: String,
-    /// As a file would hold it; `None` if nothing is set.
+    /// The value as in a configuration file. `None`: not set.
     pub value: Option<toml::Value>,
     pub origin: String,
 }
 
-/// Every default of a verb that is in force.
+/// All defaults of a verb that are in effect.
 pub(crate) fn show(section: &str, file: Option<&OsString>) -> Result<Vec<Shown>, ParseError> {
     let mut arguments: Vec<OsString> = vec!["dmover".into(), section.into()];
     if let Some(file) = file {

@@ -1,4 +1,4 @@
-//! Metrics of this process, for Prometheus.
+//! The metrics endpoint of this process, for Prometheus.
 use dmover_engine::Fatal;
 use dmover_observe::{Board, JobView, ProcessView, exposition};
 use dmover_sys::process;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::print::say;
 
-/// What this process is and uses.
+/// The version and the resource usage of this process.
 pub(crate) fn this_process() -> ProcessView {
     ProcessView {
         version: env!("CARGO_PKG_VERSION"),
@@ -16,10 +16,10 @@ pub(crate) fn this_process() -> ProcessView {
     }
 }
 
-/// Shows what a job tells, from now on. `None`: nobody wants to know.
+/// Serves the metrics of a job from now on. `None`: no address is given.
 ///
 /// # Errors
-/// The address is none, or is in use.
+/// The address is not valid or is in use.
 pub(crate) fn of_job(address: Option<&str>) -> Result<Option<Arc<Board<Option<JobView>>>>, Fatal> {
     let Some(address) = address else { return Ok(None) };
     let board: Arc<Board<Option<JobView>>> = Arc::default();
@@ -28,10 +28,10 @@ pub(crate) fn of_job(address: Option<&str>) -> Result<Option<Arc<Board<Option<Jo
     Ok(Some(board))
 }
 
-/// Answers whoever asks for metrics, for as long as the process lives.
+/// Serves metrics until the process ends.
 ///
 /// # Errors
-/// The address is none, or is in use.
+/// The address is not valid or is in use.
 pub(crate) fn serve(
     address: &str,
     text: impl Fn() -> String + Send + Sync + 'static,

@@ -1,6 +1,4 @@
-//! `cp`, `mcp` and `msum`: other programs' words become those of `copy` and `sum`.
-//!
-//! Everything that is done is done by those; here is only what the words mean.
+//! `cp`, `mcp` and `msum`: options of other programs are translated to those of `copy` and `sum`, which do the work.
 use clap::FromArgMatches;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -20,11 +18,11 @@ use backups::{Backups, Control};
 use targets::{Named, named};
 
 const MIB: u64 = 1 << 20;
-/// Attributes that `copy` knows, by its words.
+/// The attributes of `copy --preserve`.
 const ATTRIBUTES: [&str; 8] =
     ["mode", "owner", "times", "links", "xattr", "acl", "flags", "project"];
 
-/// Called by another program's name, this is that program.
+/// Inserts the verb if the program was called as `mcp` or `msum`.
 pub(crate) fn as_called(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).map(OsStr::to_owned);
     if let Some(name) = name.filter(|name| name == "mcp" || name == "msum") {
@@ -33,7 +31,7 @@ pub(crate) fn as_called(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// What stands in the way.
+/// Why a command line is refused, and what to do.
 struct Refused {
     message: String,
     hint: &'static str,
@@ -86,7 +84,7 @@ fn refuse(Refused { message, hint }: &Refused) -> ExitCode {
     ExitCode::from(dmover_model::ExitCode::Usage.code())
 }
 
-/// Runs `copy` or `sum` with these words. What configuration files say of `copy` is not meant.
+/// Runs `copy` or `sum` with these words. Defaults of `copy` in configuration files do not apply.
 fn run_as(verb: &str, words: Vec<OsString>) -> ExitCode {
     let arguments = ["dmover".into(), verb.into()].into_iter().chain(words);
     let matches = crate::command().try_get_matches_from(arguments);
@@ -97,14 +95,17 @@ fn run_as(verb: &str, words: Vec<OsString>) -> ExitCode {
             match cli.verb {
                 Verb::Copy(args) => cmd::copy::run(&args, of_verb),
                 Verb::Sum(args) => cmd::sum::run(&args, of_verb),
-                _ => refuse(&refused("nothing to do", "report this as a fault of dmover")),
+                _ => refuse(&refused(
+                    "internal error: no verb to run",
+                    "report this as a bug in dmover",
+                )),
             }
         }
         Err(error) => {
             let text = error.render().to_string();
             let first = text.lines().next().unwrap_or_default();
             let message = first.trim_start_matches("error: ");
-            refuse(&refused(message, "see the options by --help"))
+            refuse(&refused(message, "--help shows all options"))
         }
     }
 }
@@ -121,7 +122,7 @@ fn chosen(flags: &[(bool, &str)]) -> Vec<OsString> {
     flags.iter().filter(|(given, _)| *given).map(|(_, word)| (*word).into()).collect()
 }
 
-/// Sizes are rounded down to powers of two, as mutil does it, which says so.
+/// Rounds a size down to a power of two and says so, as mutil does.
 fn rounded(name: &str, value: u64, unit: u64) -> u64 {
     if value == 0 || value.is_power_of_two() {
         return value.saturating_mul(unit);
@@ -132,7 +133,7 @@ fn rounded(name: &str, value: u64, unit: u64) -> u64 {
     down.saturating_mul(unit)
 }
 
-/// What mcp and msum have in common, `split` being the default.
+/// Options that mcp and msum share. `split` is the default of `--split-size`.
 fn mutil_words(args: &MutilArgs, split: Option<u64>) -> Result<Vec<OsString>, Refused> {
     let hosts = &args.hosts;
     let many = [
@@ -143,11 +144,8 @@ fn mutil_words(args: &MutilArgs, split: Option<u64>) -> Result<Vec<OsString>, Re
         (hosts.password_file.is_some(), "--password-file"),
     ];
     if let Some((_, name)) = many.into_iter().find(|(given, _)| *given) {
-        let hint = "leave it out to work on this host with all its processors";
-        return Err(refused(
-            format!("{name} needs several hosts, which is not possible yet"),
-            hint,
-        ));
+        let hint = "omit it, or run the copy on several hosts by 'dmover submit'";
+        return Err(refused(format!("dmover does not support {name} of mutil"), hint));
     }
     let split = args.split_size.or(split).unwrap_or(0);
     let buffer = args.buffer_size.clamp(1, 1024) * MIB;
@@ -168,10 +166,10 @@ fn mutil_words(args: &MutilArgs, split: Option<u64>) -> Result<Vec<OsString>, Re
     Ok(words)
 }
 
-/// How digests are put together and printed.
+/// How digests are computed and printed.
 fn leaf_words(args: &MutilArgs, tree: bool) -> Vec<OsString> {
     let leaf = rounded("--hash-leaf-size", args.hash_leaf_size.max(1), 1024);
-    // Rounded, and said, already.
+    // The note about rounding was printed already.
     let split = args
         .split_size
         .filter(|split| *split > 0)
@@ -187,13 +185,13 @@ fn mcp_words(args: &McpArgs, mut words: Vec<OsString>) -> Result<Vec<OsString>, 
     let lustre =
         [(args.stripe_count.is_some(), "--stripe-count"), (args.print_stripe, "--print-stripe")];
     for (_, name) in lustre.into_iter().filter(|(given, _)| *given) {
-        say(&format!("dmover: note: {name} needs Lustre; layouts are left to the file system"));
+        say(&format!("dmover: note: {name} has no effect: the file system chooses the layout"));
     }
     if args.print_hash {
         words.push(flag("--hash-type", args.mutil.hash_type.word()));
         words.extend(leaf_words(&args.mutil, args.mutil.check_tree));
     } else if args.mutil.check_tree {
-        return Err(refused("--check-tree prints digests", "add --print-hash"));
+        return Err(refused("--check-tree needs --print-hash", "add --print-hash"));
     }
     words.extend(args.dst_offset.iter().map(|at| flag("--dst-offset", at)));
     words.extend(chosen(&[
@@ -214,7 +212,7 @@ fn run_cp(args: &CpArgs, more: Vec<OsString>, program: &str) -> ExitCode {
     let ranged = ["--offset=", "--length=", "--dst-offset="].into_iter().any(is_typed);
     let planned = option_words(args, program).and_then(|(words, backups)| {
         let named = match (batch, backups.control) {
-            // What the pairs name is not known yet, and numbered backups overwrite nothing.
+            // The pairs are not read yet. Numbered backups overwrite nothing.
             (true, Control::Existing) => Named { control: Control::Numbered, ..Named::default() },
             (true, control) => Named { control, ..Named::default() },
             (false, _) => named(args, &backups, (program, ranged))?,
@@ -236,7 +234,7 @@ fn run_cp(args: &CpArgs, more: Vec<OsString>, program: &str) -> ExitCode {
             let shown = quoted(target.as_os_str().as_bytes());
             return refuse(&refused(
                 format!("cannot remove {shown}: {error}"),
-                "check the directory",
+                "check the permissions of its directory",
             ));
         }
     }
@@ -249,7 +247,7 @@ fn run_cp(args: &CpArgs, more: Vec<OsString>, program: &str) -> ExitCode {
     if failed && code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code }
 }
 
-/// Everything but paths and backups.
+/// The words for all options except paths and backups.
 fn option_words(args: &CpArgs, program: &str) -> Result<(Vec<OsString>, Backups), Refused> {
     let cannot = &args.impossible;
     let impossible = [
@@ -262,15 +260,15 @@ fn option_words(args: &CpArgs, program: &str) -> Result<(Vec<OsString>, Backups)
         (cannot.security_context || cannot.context.is_some(), "--context"),
     ];
     if let Some((_, name)) = impossible.into_iter().find(|(given, _)| *given) {
-        let hint = "use the system's own cp for it";
-        return Err(refused(format!("{program} {name} is not possible with dmover"), hint));
+        let hint = "use cp(1) for this";
+        return Err(refused(format!("dmover {program} does not support {name}"), hint));
     }
     let backups = Backups::new(args)?;
     if args.no_clobber && backups.control != Control::None {
-        let message = "--backup and --no-clobber exclude each other";
-        return Err(refused(message, "leave one of them out"));
+        let message = "--backup cannot be used with --no-clobber";
+        return Err(refused(message, "omit one of them"));
     }
-    // Nothing is remembered: the same command may mean another place the next time.
+    // No state is kept: the same command may write to another place the next time.
     let mut words: Vec<OsString> =
         vec!["--quiet".into(), "--progress=never".into(), "--no-state".into()];
     let kept = kept_attributes(args)?;
@@ -296,7 +294,7 @@ fn option_words(args: &CpArgs, program: &str) -> Result<(Vec<OsString>, Backups)
     Ok((words, backups))
 }
 
-/// What cp keeps is little unless it is asked for more.
+/// The attributes that cp preserves with these options; by default, only few.
 fn kept_attributes(args: &CpArgs) -> Result<Vec<&'static str>, Refused> {
     const USUAL: [&str; 4] = ["mode", "owner", "times", "acl"];
     const ALL: [&str; 6] = ["mode", "owner", "times", "links", "xattr", "acl"];
@@ -307,11 +305,11 @@ fn kept_attributes(args: &CpArgs) -> Result<Vec<&'static str>, Refused> {
             "timestamps" => vec!["times"],
             "links" => vec!["links"],
             "xattr" => vec!["xattr"],
-            // Labels are made anew at the destination.
+            // The destination assigns labels of its own.
             "context" => vec![],
             "all" => ALL.to_vec(),
             other => {
-                let hint = "there are mode, ownership, timestamps, links, context, xattr and all";
+                let hint = "use mode, ownership, timestamps, links, context, xattr or all";
                 return Err(refused(format!("--preserve: unknown attribute '{other}'"), hint));
             }
         })
@@ -335,8 +333,8 @@ fn kept_attributes(args: &CpArgs) -> Result<Vec<&'static str>, Refused> {
 
 fn attribute_words(args: &CpArgs, kept: &[&str]) -> Vec<OsString> {
     let dropped: Vec<&str> = ATTRIBUTES.into_iter().filter(|word| !kept.contains(word)).collect();
-    // cp -a goes on without a word where the destination cannot hold something, and --preserve=all without extended
-    // attributes, unless those were asked for by name.
+    // cp -a ignores silently what the destination cannot store. --preserve=all ignores only extended attributes, unless
+    // they are named as well.
     let has = |name: &str| args.preserve.iter().any(|word| word == name);
     let losses = match (args.archive && args.preserve.is_empty(), has("all") && !has("xattr")) {
         (true, _) => Some("--allow-loss=all"),

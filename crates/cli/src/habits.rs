@@ -1,4 +1,4 @@
-//! Options that people bring along from rsync, cp, scp and rclone, and what becomes of each of them.
+//! Options of rsync, cp, scp and rclone, and how dmover treats each of them.
 use clap::{Arg, Command};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -7,11 +7,11 @@ mod table;
 
 pub use table::{Fate, HABITS, Habit, Verbs};
 
-/// Why a habit is refused, and what to type instead.
+/// The message and the hint for an option that is refused.
 pub(crate) type Refused = (String, String);
 
-/// Words that dmover understands in the place of those that were typed: options without an effect here are left out, and
-/// those with another name get it.
+/// Translates the words of a command line: removes options that have no effect in dmover, and renames options that have
+/// another name.
 pub(crate) fn translate(words: &[OsString]) -> Result<Vec<OsString>, Refused> {
     let called = words.get(1).and_then(|word| word.to_str());
     let Some(verb) = Verbs::of(called.unwrap_or_default()) else { return Ok(words.to_vec()) };
@@ -85,7 +85,7 @@ impl Translation<'_> {
         }
     }
 
-    /// Letters behind one dash; what follows the letter of an option with a value is the value.
+    /// Translates letters after one dash; the text after the letter of an option with a value is that value.
     fn cluster(&mut self, letters: &str) -> Result<(), Refused> {
         if self.verb == Verbs::Copy && letters.len() > 1 && letters.ends_with('t') {
             self.check_target_in(letters)?;
@@ -130,16 +130,18 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// `-rt SOURCE DEST` is a habit of rsync, where -t keeps times: taken as cp means it, DEST would go into SOURCE.
+    /// Refuses `-rt SOURCE DEST`, in which an rsync user means -t to keep times: as an option of cp, it would copy DEST
+    /// into SOURCE.
     fn check_target_in(&self, letters: &str) -> Result<(), Refused> {
         let operands = self.left.iter().filter(|word| !word.to_string_lossy().starts_with('-'));
         if operands.count() != 2 {
             return Ok(());
         }
-        let message = format!("'-{letters} DIR SOURCE': -t names the directory to copy into here");
+        let message =
+            format!("'-{letters} DIR SOURCE': -t names the directory to copy into, as in cp");
         let others = &letters[..letters.len() - 1];
         let hint = format!(
-            "for rsync's -t (keep times) leave it out, times are kept; else type -{others} -t DIR SOURCE"
+            "to keep times, as with rsync -t, omit -t: times are always kept; to copy into DIR, type -{others} -t DIR SOURCE"
         );
         Err((message, hint))
     }
@@ -149,7 +151,7 @@ impl Translation<'_> {
     }
 }
 
-/// Whether an option takes the word behind it as its value.
+/// Whether an option takes the next word as its value.
 fn wants_word(arg: &Arg) -> bool {
     let needs = arg.get_num_args().is_some_and(|range| range.min_values() > 0);
     arg.get_action().takes_values() && needs && !arg.is_require_equals_set()
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn options_without_an_effect_are_left_out() {
+    fn options_without_an_effect_are_removed() {
         for (typed, meant) in [
             ("dmover sync -aHAXS a b", "dmover sync --sparse=always -aHAX a b"),
             ("dmover sync -rlptgoD a b", "dmover sync -r a b"),

@@ -1,12 +1,12 @@
-//! What `-h` shows: a screen for each verb, and the verbs in groups. `--help`, man pages and the reference have everything.
+//! What `-h` shows: one screen per verb, and the verbs in groups. `--help`, man pages and the reference show everything.
 use clap::Command;
 use std::ffi::OsString;
 use std::fmt::Write;
 
-/// The verbs by what they are for.
+/// The verbs by purpose.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Move", &["copy", "sync", "snapshot"]),
-    ("Prove", &["verify", "sum", "manifest"]),
+    ("Copy", &["copy", "sync", "snapshot"]),
+    ("Verify", &["verify", "sum", "manifest"]),
     (
         "Jobs",
         &[
@@ -15,14 +15,14 @@ const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("Several hosts", &["submit", "broker", "mover"]),
-    ("Look", &["doctor", "config", "completions", "man"]),
+    ("Setup", &["doctor", "config", "completions", "man"]),
 ];
 
 /// Verbs that share one line.
 const OF_OTHER_TOOLS: (&[&str], &str) =
-    (&["cp", "mcp", "msum"], "Copy, or compute digests, with the options of GNU cp or of mutil");
+    (&["cp", "mcp", "msum"], "Copy, or compute digests, with the options of GNU cp or mutil");
 
-/// The options of each verb that most people need; a verb that is not here shows all of its options.
+/// The common options of each verb. A verb that is not listed here shows all of its options.
 const SHORT: [(&str, &[&str]); 11] = [
     (
         "copy",
@@ -72,9 +72,9 @@ const SHORT: [(&str, &[&str]); 11] = [
     ("msum", &["check", "hash-type", "threads", "quiet"]),
 ];
 
-const ALL_OPTIONS: &str = "Only the most common options are shown; all of them: --help";
+const ALL_OPTIONS: &str = "-h shows the most common options, --help all of them";
 
-/// Hides what does not fit on a screen from `-h`.
+/// Hides options that do not fit on a screen from `-h`.
 pub(crate) fn shaped(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().into()).collect();
     let overview = overview(&command);
@@ -86,7 +86,7 @@ pub(crate) fn shaped(command: Command) -> Command {
     ))
 }
 
-/// 'dmover help VERB' as 'dmover VERB -h': a screen, where clap shows everything. `--help` shows that.
+/// Turns 'dmover help VERB' into 'dmover VERB -h', which fits a screen; clap would show everything.
 pub(crate) fn as_flag(words: Vec<OsString>) -> Vec<OsString> {
     let verbs = match &words[..] {
         [_, help, verbs @ ..] if help == "help" => verbs,

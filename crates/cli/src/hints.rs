@@ -1,10 +1,10 @@
-//! Words for what people type who come from cp and rsync, and for values that nobody typed.
+//! Messages for options and verbs of cp, rsync and rclone, and for bad values from the environment.
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
 use crate::config::{environment, variable_of};
 
-/// Message and hint for an error that is better explained in dmover's own words.
+/// Message and hint for an error that dmover explains better than clap.
 pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -12,29 +12,34 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
     };
     if error.kind() == ErrorKind::InvalidSubcommand {
         let typed = text(ContextKind::InvalidSubcommand)?;
-        return Some((format!("there is no verb '{typed}'"), verb_for(typed)?.to_owned()));
+        return Some((format!("dmover has no verb '{typed}'"), verb_for(typed)?.to_owned()));
     }
     let argument = text(ContextKind::InvalidArg)?;
     match error.kind() {
         ErrorKind::UnknownArgument => {
             let verb = called();
             if argument == "--broker" && verb.get_name() == "create" {
-                let message = "a snapshot cannot be made by movers elsewhere yet (--broker)";
-                return Some((message.into(), "leave out --broker: this process makes it".into()));
+                let message = "'dmover snapshot create' does not support --broker yet";
+                let hint = "omit --broker; then this process creates the snapshot";
+                return Some((message.into(), hint.into()));
             }
             let hint = habit(argument, &verb)?;
-            Some((format!("there is no option '{argument}'"), hint.to_owned()))
+            Some((
+                format!("'dmover {}' has no option '{argument}'", verb.get_name()),
+                hint.to_owned(),
+            ))
         }
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
             let value = text(ContextKind::InvalidValue)?;
             let long = long_name(argument)?;
             let variable = variable_of(long);
             let from_variable = environment(&variable).is_some_and(|set| set == *value);
-            // The same value may have been typed as well; then the variable is not to blame.
+            // If the command line has the same value, the error may be there and not in the variable.
             let typed = std::env::args_os().any(|word| word.to_string_lossy().ends_with(value));
             let why = std::error::Error::source(error).map(|e| format!(": {e}"));
             let message = format!("${variable} is '{value}'{}", why.unwrap_or_default());
-            (from_variable && !typed).then(|| (message, format!("it stands for --{long}")))
+            let hint = format!("this variable sets --{long}; correct it or unset it");
+            (from_variable && !typed).then_some((message, hint))
         }
         ErrorKind::ArgumentConflict => {
             let prior = text(ContextKind::PriorArg)?;
@@ -47,14 +52,14 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
             let message = format!("'{argument}' cannot be used with '{prior}'");
             Some((
                 message,
-                format!("one of them comes from ${variable}; unset it for this command"),
+                format!("${variable} sets one of them; unset the variable for this command"),
             ))
         }
         _ => None,
     }
 }
 
-/// Help that was not asked for: other tools write -h for sizes that people read, among other letters or beside paths.
+/// Message and hint for an `-h` that asks for human-readable sizes, as in other tools: among other letters, or with operands.
 pub(crate) fn for_help(error: &clap::Error, words: &[OsString]) -> Option<(String, String)> {
     if error.kind() != ErrorKind::DisplayHelp {
         return None;
@@ -98,11 +103,11 @@ pub(crate) fn for_help(error: &clap::Error, words: &[OsString]) -> Option<(Strin
         (None, 0) => return None,
         (None, _) => "-h".into(),
     };
-    let message = format!("'{typed}': -h is help here, not sizes that people can read");
-    Some((message, format!("leave out -h: sizes have units already; '{called} --help' shows help")))
+    let message = format!("'{typed}': -h is help here, not human-readable sizes");
+    Some((message, format!("omit -h: sizes always have units; '{called} --help' shows help")))
 }
 
-/// The same error without a suggestion that nobody is to use.
+/// The same error, without a suggestion that is a hidden option.
 pub(crate) fn without_hidden(mut error: clap::Error) -> clap::Error {
     let is_hidden = |word: &str| {
         let long = word.trim_start_matches('-');
@@ -120,8 +125,7 @@ pub(crate) fn without_hidden(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// What a configuration file says that cannot be understood, if that is what an error is about: its section and key, the
-/// value, and why.
+/// For an error about an invalid value: the option (a key of the configuration file), the value, and the reason.
 pub(crate) fn unusable_value(error: &clap::Error) -> Option<(&str, &str, String)> {
     if !matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
         return None;
@@ -141,7 +145,7 @@ fn long_name(shown: &str) -> Option<&str> {
     shown.strip_prefix("--")?.split([' ', '=', '<', '[']).next()
 }
 
-/// The verb that was called. The one that `submit` places follows a double dash.
+/// The verb that was called. For `submit`, this is the verb after the double dash.
 fn called() -> clap::Command {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let submits = words.first().is_some_and(|word| word == "submit");
@@ -156,53 +160,51 @@ fn called() -> clap::Command {
     command
 }
 
-/// What somebody wants who types an option of cp or rsync for a verb without a table of habits.
+/// A hint for an option of cp or rsync, for verbs without a table of habits.
 fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
     let selects = verb.get_arguments().any(|arg| arg.get_long() == Some("exclude"));
     Some(match option {
-        "-f" if selects => "it is --filter here",
+        "-f" if selects => "use --filter",
         "-F" if selects => {
-            "rule files in each directory are not supported; name one by --filter='merge FILE'"
+            "dmover does not read rule files in each directory; name a file by --filter='merge FILE'"
         }
         "-m" | "--prune-empty-dirs" if selects => {
-            "dmover has none; leave out directories by --exclude 'NAME/'"
+            "dmover does not prune empty directories; exclude directories by --exclude 'NAME/'"
         }
         "-C" | "--cvs-exclude" if selects => {
-            "dmover has no list of names that are left out by default; name them by --exclude or --exclude-from"
+            "dmover has no list of names to exclude by default; use --exclude or --exclude-from"
         }
         "-p" | "-l" | "-g" | "-o" | "-D" | "-d" | "-U" | "-E" | "--perms" | "--links"
         | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes" => {
-            "leave it out: modes, owners, times, links and devices are kept by default"
+            "omit it: modes, owners, times, links and devices are kept by default"
         }
         "-P" | "--partial" => {
-            "leave it out: a terminal shows progress, and the same command continues after an interruption"
+            "omit it: a terminal shows progress, and the same command resumes after an interruption"
         }
-        "-z" | "--compress" => "leave it out: nothing is compressed between local file systems",
+        "-z" | "--compress" => "omit it: nothing is compressed between mounted file systems",
         _ => return None,
     })
 }
 
-/// The verb that somebody looks for who types the name of another tool or one of its verbs.
+/// A hint for the name of another tool, or of a verb of another tool.
 fn verb_for(typed: &str) -> Option<&'static str> {
     Some(match typed {
         "move" | "mv" => {
-            "dmover removes nothing at the source: 'dmover copy', 'dmover verify', then remove it yourself"
+            "dmover removes nothing at the source: run 'dmover copy', then 'dmover verify', then remove the source yourself"
         }
-        "rsync" | "mirror" | "bisync" => "it is 'dmover sync', or 'dmover copy'",
-        "scp" | "copyto" => "it is 'dmover copy'",
-        "check" | "cmp" | "diff" | "compare" => "it is 'dmover verify'",
-        "hashsum" | "md5sum" | "sha1sum" | "sha256sum" | "b3sum" | "checksum" => {
-            "it is 'dmover sum'"
-        }
-        "ls" | "list" => "it is 'dmover jobs' for jobs; files are listed by ls and find",
+        "rsync" | "mirror" | "bisync" => "use 'dmover sync' or 'dmover copy'",
+        "scp" | "copyto" => "use 'dmover copy'",
+        "check" | "cmp" | "diff" | "compare" => "use 'dmover verify'",
+        "hashsum" | "md5sum" | "sha1sum" | "sha256sum" | "b3sum" | "checksum" => "use 'dmover sum'",
+        "ls" | "list" => "use 'dmover jobs' to list jobs, and ls or find to list files",
         "logs" | "log" | "show" | "info" => {
-            "it is 'dmover status JOB', 'dmover errors JOB' or 'dmover history JOB'"
+            "use 'dmover status JOB', 'dmover errors JOB' or 'dmover history JOB'"
         }
-        "completion" => "it is 'dmover completions SHELL'",
-        "start" | "run" | "transfer" => "it is 'dmover copy' or 'dmover sync'",
-        "kill" | "stop" | "abort" => "it is 'dmover pause JOB' or 'dmover cancel JOB'",
+        "completion" => "use 'dmover completions SHELL'",
+        "start" | "run" | "transfer" => "use 'dmover copy' or 'dmover sync'",
+        "kill" | "stop" | "abort" => "use 'dmover pause JOB' or 'dmover cancel JOB'",
         "rm" | "delete" | "purge" => {
-            "dmover deletes only what 'dmover sync --delete' finds without a source"
+            "dmover deletes only with 'dmover sync --delete', and only entries of DEST that SOURCE does not have"
         }
         _ => return None,
     })

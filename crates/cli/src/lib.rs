@@ -1,4 +1,4 @@
-//! The command line of dmover: arguments become one `JobSpec`, printers show what the engine tells.
+//! The command line of dmover: it translates arguments to a `JobSpec`, and prints what the engine reports.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -27,7 +27,7 @@ pub use habits::{Fate, HABITS, Habit, Verbs};
 pub use manuals::{Manual, completions, man_pages};
 use print::failure;
 
-/// The whole command line as clap sees it; help, man pages, completions and the reference come from it.
+/// The whole command line for clap, from which help, man pages, completions and the reference are generated.
 pub fn command() -> clap::Command {
     help::shaped(Cli::command())
 }
@@ -35,7 +35,7 @@ pub fn command() -> clap::Command {
 /// Runs the program.
 pub fn main() -> ExitCode {
     if config::environment(config::SUBMITTED_AS).is_some() {
-        // Without it there is no broker any more, and the lock would be held for nothing.
+        // Without `submit` there is no broker, and this process would hold the lock for nothing.
         dmover_sys::process::end_with_parent();
     }
     signals::survive_file_size_limit();
@@ -49,7 +49,7 @@ pub fn main() -> ExitCode {
                 return ExitCode::from(dmover_model::ExitCode::Usage.code());
             }
             let error = hints::without_hidden(error);
-            // clap's own rule: help and version go to standard output with 0, errors to stderr with 2.
+            // As clap does: help and version go to standard output with 0, errors to standard error with 2.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(dmover_model::ExitCode::Usage.code());
         }
         Err(config::ParseError::Config(message)) => {
-            failure(&message, "correct the configuration file, or leave it out by --no-config");
+            failure(&message, "correct the configuration file, or ignore it by --no-config");
             return ExitCode::from(dmover_model::ExitCode::Usage.code());
         }
     };

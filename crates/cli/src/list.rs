@@ -1,4 +1,4 @@
-//! Reading list files: paths below the source, or batch lines of pairs.
+//! Reads list files: paths below the source, or lines with pairs of paths.
 use dmover_engine::{JobList, Pair};
 use dmover_model::{ByteRange, JobSpec, ListFile, PathBytes, RangeCopy, TreePath, percent_decode};
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::io::Read;
 /// Reads and checks the list of a job.
 ///
 /// # Errors
-/// A sentence that names the line.
+/// A message that names the line.
 pub(crate) fn read(spec: &JobSpec) -> Result<JobList, String> {
     let Some(list) = &spec.selection.list else { return Ok(JobList::None) };
     let bytes = read_bytes(list)?;
@@ -34,8 +34,8 @@ fn read_bytes(list: &ListFile) -> Result<Vec<u8>, String> {
     std::fs::read(list.path.to_path()).map_err(fail)
 }
 
-/// A path below the source. Leading `./` and doubled or trailing slashes mean nothing; `..` and
-/// absolute paths would leave the source.
+/// A path below the source. Leading `./` and repeated or trailing slashes are ignored. `..` and absolute paths are errors,
+/// because they would leave the source.
 fn tree_path(line: &[u8]) -> Result<TreePath, String> {
     let shown = crate::quote::quoted(line);
     if line.starts_with(b"/") {
@@ -46,7 +46,7 @@ fn tree_path(line: &[u8]) -> Result<TreePath, String> {
     TreePath::new(components.join(&b'/')).map_err(|e| format!("{shown} leaves the source: {e}"))
 }
 
-/// What blanks keep apart.
+/// The fields of a line, separated by blanks.
 pub(crate) fn fields(line: &[u8]) -> Vec<&[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty()).collect()
 }

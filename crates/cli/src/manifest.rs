@@ -1,4 +1,4 @@
-//! The file that a job's manifest is written to, and one that a tree is compared with.
+//! The manifest file that a job writes, and the manifest that a tree is compared with.
 use dmover_digest::manifest::{Header, MAGIC, Reader};
 use dmover_engine::{Fatal, JobReport, JobState, RecordSupply, Recorder};
 use dmover_model::{ExitCode, PathBytes, Record, Timestamp};
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::quote::quoted;
 
-/// A manifest on its way: under a name of its own that ends with `.part` until the job ends, so that an
-/// older one is not lost to a job that never ran.
+/// A manifest that is being written. Until the job ends it has a temporary name that ends with `.part`, so that a job that does
+/// not run does not overwrite an older manifest.
 pub(crate) struct ManifestFile {
     recorder: Arc<Recorder>,
     file: File,
-    /// Where it is and what it will be called; one that only this process needs has no name.
+    /// The temporary and the final name. `None`: an unnamed file that only this process reads.
     names: Option<(PathBuf, PathBuf)>,
 }
 
@@ -28,11 +28,11 @@ impl ManifestFile {
             format!("cannot write the manifest {}: {error}", quoted(path.as_bytes()))
         };
         may_be_replaced(path.as_ref()).map_err(fail)?;
-        // Of its own, so that no other job, and no link that somebody has put there, is written into.
+        // A new random name: never write into the file of another job, or through a link that another user placed there.
         let mut part = path.to_owned();
         part.push(format!(".{:016x}.part", dmover_sys::process::random_u64()));
         let mut options = std::fs::OpenOptions::new();
-        // The process has given up its own mask.
+        // The umask of the process is cleared; apply the original one here.
         let options = options.read(true).write(true).create_new(true).mode(0o666 & !umask);
         let file = options.open(&part).map_err(fail)?;
         let output = file.try_clone().map_err(fail)?;
@@ -40,11 +40,11 @@ impl ManifestFile {
         Ok(Self { recorder, file, names: Some((part.into(), path.into())) })
     }
 
-    /// One without a name, of what the job writes, to read it back.
+    /// Creates an unnamed manifest of the entries that the job writes, for the read-back.
     pub fn scratch(directory: &Path) -> Result<Self, String> {
         let fail = |error: std::io::Error| {
             let shown = quoted(directory.as_os_str().as_bytes());
-            format!("cannot keep in {shown} what is to be read back: {error}")
+            format!("cannot create the temporary manifest for --verify in {shown}: {error}")
         };
         let name = format!("dmover-written-{:016x}", dmover_sys::process::random_u64());
         let path = directory.join(name);
@@ -59,24 +59,24 @@ impl ManifestFile {
         Ok(Self { recorder, file, names: None })
     }
 
-    /// What was written, from its beginning, once it has ended.
+    /// Opens the written manifest at its start, after it has ended.
     pub fn read_again(&self) -> Result<Recorded, String> {
-        let fail = |error: std::io::Error| format!("cannot read what was written: {error}");
+        let fail = |error: std::io::Error| format!("cannot read the manifest of this job: {error}");
         let mut file = self.file.try_clone().map_err(fail)?;
         file.rewind().map_err(fail)?;
         Recorded::of_file(file, "of this job".into())
     }
 
-    /// Takes the records.
+    /// The recorder for the entries.
     pub fn recorder(&self) -> Arc<Recorder> {
         Arc::clone(&self.recorder)
     }
 
-    /// Ends it and gives it its name. A job that was refused leaves none; one that was stopped, or that left entries out,
-    /// leaves one that says so.
+    /// Ends the manifest and renames it to its final name. A refused job leaves no manifest. A job that was stopped, or in which
+    /// entries failed, leaves a manifest that is marked as incomplete.
     pub fn end(&self, result: &Result<JobReport, Fatal>) -> Result<(), String> {
         let Ok(report) = result else {
-            // What was refused has changed nothing; any other trouble leaves what there is to be read.
+            // A refused job has changed nothing: remove the file. After any other failure, keep the partial manifest.
             let refused = [ExitCode::Usage, ExitCode::Temporary];
             if let Some((part, _)) = &self.names
                 && result.as_ref().is_err_and(|error| refused.contains(&error.exit_code()))
@@ -102,7 +102,7 @@ impl ManifestFile {
     }
 }
 
-/// Only an older manifest is replaced: a name that was mistyped must not cost a file, which may be a source.
+/// Allows only an older manifest to be replaced, so that a mistyped name does not destroy a file.
 fn may_be_replaced(path: &Path) -> std::io::Result<()> {
     let found = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -110,11 +110,11 @@ fn may_be_replaced(path: &Path) -> std::io::Result<()> {
     };
     let mut start = [0; MAGIC.len()];
     let old = found.is_file() && File::open(path)?.read_exact(&mut start).is_ok() && start == MAGIC;
-    let words = "something else than a manifest has this name";
+    let words = "the file exists and is not a manifest";
     if old { Ok(()) } else { Err(std::io::Error::new(ErrorKind::AlreadyExists, words)) }
 }
 
-/// A manifest that a tree is compared with, read as the job goes on.
+/// A manifest that a tree is compared with. It is read while the job runs.
 pub(crate) struct Recorded {
     name: String,
     header: Header,
@@ -123,7 +123,7 @@ pub(crate) struct Recorded {
 
 struct Reading {
     reader: Reader<BufReader<File>>,
-    /// Why it could not be read to its end.
+    /// Why the manifest could not be read to its end.
     trouble: Option<String>,
     ended: bool,
 }
@@ -142,20 +142,20 @@ impl Recorded {
         Self::of_file(file, name)
     }
 
-    /// The same for a file that is open, from its beginning.
+    /// The same for an open file at its start.
     pub fn of_file(file: File, name: String) -> Result<Self, String> {
         let (reader, header) = Reader::new(BufReader::with_capacity(256 << 10, file))
-            .map_err(|error| format!("the manifest {name} cannot be used: {error}"))?;
+            .map_err(|error| format!("cannot use the manifest {name}: {error}"))?;
         let state = Mutex::new(Reading { reader, trouble: None, ended: false });
         Ok(Self { name, header, state })
     }
 
-    /// The directory that its paths are below.
+    /// The directory to which the paths are relative.
     pub fn base(&self) -> PathBytes {
         PathBytes(self.header.base.clone())
     }
 
-    /// When the job that wrote it began.
+    /// The start time of the job that wrote the manifest.
     pub fn begun(&self) -> Timestamp {
         self.header.begun
     }
@@ -164,12 +164,12 @@ impl Recorded {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why it could not be read to its end, if that is so.
+    /// Why the manifest could not be read to its end, if it could not.
     pub fn trouble(&self) -> Option<String> {
         self.state().trouble.clone()
     }
 
-    /// Whether it was read to its end and names every entry of the tree.
+    /// Whether the manifest was read to its end and lists every entry of the tree.
     pub fn is_complete(&self) -> bool {
         self.state().reader.ending().is_some_and(|ending| ending.complete)
     }

@@ -1,20 +1,20 @@
-//! Man pages and completions, from the one definition of the command line.
+//! Man pages and completions, generated from the definition of the command line.
 use clap::{Command, ValueEnum};
 use clap_complete::Generator;
 use clap_mangen::Man;
 
 use crate::args::ShellArg;
 
-/// A page or a script, with the name of the file that it is installed as.
+/// A man page or a completion script, with its file name.
 #[derive(Debug)]
 pub struct Manual {
     /// The name of the file.
     pub file: String,
-    /// What is in it.
+    /// The content of the file.
     pub text: Vec<u8>,
 }
 
-/// The man page of the program, and one of each verb.
+/// The man pages of the program and of each verb.
 pub fn man_pages() -> std::io::Result<Vec<Manual>> {
     let mut command = crate::command().disable_help_subcommand(true);
     command.build();
@@ -34,12 +34,12 @@ fn add_pages(command: &Command, pages: &mut Vec<Manual>) -> std::io::Result<()> 
     Ok(())
 }
 
-/// The completion of each shell that has one.
+/// The completion scripts of all supported shells.
 pub fn completions() -> Vec<Manual> {
     ShellArg::value_variants().iter().map(|shell| completion(*shell)).collect()
 }
 
-/// The completion of one shell.
+/// The completion script of one shell.
 pub(crate) fn completion(shell: ShellArg) -> Manual {
     let shell = match shell {
         ShellArg::Bash => clap_complete::Shell::Bash,

@@ -1,4 +1,4 @@
-//! Names for eyes: shell-quoted when odd, control and direction characters escaped.
+//! Shows names: quoted for a shell when they are unusual, with control and direction characters escaped.
 use std::fmt::Write;
 
 /// A path as it can be pasted into a shell: plain if harmless, else in quotes, with escapes where
@@ -27,7 +27,7 @@ fn is_plain(c: char) -> bool {
     !(c.is_control() || direction)
 }
 
-/// Lines for a terminal: what could move the cursor or reverse the text is escaped as three octal digits.
+/// Lines for a terminal: bytes that could move the cursor or reverse the text are escaped as three octal digits.
 pub fn printable(lines: &[u8]) -> Vec<u8> {
     let mut out = String::with_capacity(lines.len());
     for chunk in lines.utf8_chunks() {
@@ -64,7 +64,7 @@ fn ansi_c_quoted(path: &[u8]) -> String {
 }
 
 fn escape(out: &mut String, byte: u8) {
-    // Three digits always: a following digit of the name must not be taken for part of the escape.
+    // Always three digits, so that a digit that follows in the name is not read as part of the escape.
     let _ = write!(out, "\\{byte:03o}");
 }
 

@@ -1,4 +1,5 @@
-//! Signals: the first INT, TERM or HUP parks the job, the second drops it; USR1 asks for a status line.
+//! Signals: the first INT, TERM or HUP stops the job after the tasks in progress, the second stops it at once. USR1 prints a
+//! status line.
 use dmover_engine::{Control, StopReason};
 use dmover_sys::process::is_ignored;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
@@ -11,7 +12,7 @@ pub fn listen(
     status: impl Fn() + Send + 'static,
     parked: impl Fn(i32) + Send + 'static,
 ) -> std::io::Result<()> {
-    // What nohup(1), or a shell that starts something in the background, has had ignored stays so.
+    // A signal that is ignored at the start stays ignored: nohup(1), and shells for background processes, rely on that.
     let stopping = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(stopping.chain([SIGUSR1]))?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -29,13 +30,13 @@ pub fn listen(
     Ok(())
 }
 
-/// A file that becomes larger than RLIMIT_FSIZE allows is an error (EFBIG) and not the end of the process.
+/// Makes a write beyond RLIMIT_FSIZE fail with EFBIG instead of ending the process.
 pub fn survive_file_size_limit() {
-    // It can be refused for no signal that may be caught.
+    // This cannot fail: SIGXFSZ may be caught.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
-/// Listens to USR1 only: where nothing is written, other signals may end the process as they always do.
+/// Listens to USR1 only. A process that writes no files may end on other signals as usual.
 pub fn listen_for_status(status: impl Fn() + Send + 'static) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGUSR1])?;
     let listen = move || signals.forever().for_each(|_| status());
@@ -45,7 +46,7 @@ pub fn listen_for_status(status: impl Fn() + Send + 'static) -> std::io::Result<
 
 /// Ends the process by the signal itself, so that a shell sees what happened.
 pub fn raise_again(signal: i32) -> std::process::ExitCode {
-    // This does not come back for the signals listened to; the code is for the case that it does.
+    // This does not return for the signals in use; the exit code covers the case that it does.
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     std::process::ExitCode::from(128u8.wrapping_add(signal as u8))
 }

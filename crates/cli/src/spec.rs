@@ -1,4 +1,4 @@
-//! From what was typed to what is meant: the one place where arguments become a [`JobSpec`].
+//! Turns arguments into a [`JobSpec`]; the only place that does.
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
@@ -21,7 +21,7 @@ mod passes;
 mod rules;
 pub(crate) use passes::{removal_spec, snapshot_paths, snapshot_spec, sync_spec};
 
-/// Arguments that do not make a job.
+/// Arguments that are not a valid job.
 #[derive(Debug)]
 pub(crate) struct Unusable {
     /// What is wrong.
@@ -34,7 +34,7 @@ fn unusable(message: impl Into<String>, hint: &'static str) -> Unusable {
     Unusable { message: message.into(), hint }
 }
 
-/// The job that `args` mean.
+/// The job of these arguments of `copy`.
 pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec, Unusable> {
     let (sources, destination, target_mode) = paths(args)?;
     let spec = JobSpec {
@@ -56,7 +56,7 @@ pub(crate) fn job_spec(args: &CopyArgs, matches: &ArgMatches) -> Result<JobSpec,
     Ok(spec)
 }
 
-/// The job that `args` of `sum` mean; `directories` are those of its paths that are trees.
+/// The job of these arguments of `sum`. `directories`: the directories among its paths.
 pub(crate) fn sum_spec(
     args: &SumArgs,
     directories: Vec<PathBytes>,
@@ -93,7 +93,7 @@ pub(crate) fn sum_spec(
     })
 }
 
-/// The job that `args` of `verify` mean; `recorded` is what a manifest names as its place, and when it was begun.
+/// The job of these arguments of `verify`. `recorded`: the base directory and the start time of a manifest.
 pub(crate) fn verify_spec(
     args: &VerifyArgs,
     recorded: Option<(PathBytes, Timestamp)>,
@@ -107,8 +107,8 @@ pub(crate) fn verify_spec(
     let since = match (args.since.as_deref(), begun) {
         (Some("job"), Some(begun)) => Some(a_tick_before(begun)),
         (Some("job"), None) => {
-            let hint = "give a time, or the manifest of the job by --manifest";
-            return Err(unusable("--since=job: which job is meant is not known", hint));
+            let hint = "give a time, or the manifest of the job with --manifest";
+            return Err(unusable("--since=job needs --manifest, which names the job", hint));
         }
         (text, _) => text.map(|text| time(text, "--since")).transpose()?,
     };
@@ -143,7 +143,7 @@ pub(crate) fn verify_spec(
         policy: CopyPolicy {
             preserve,
             demanded,
-            // What differs is brought over however equal it looks.
+            // A repair copies every difference, even if size and time are equal.
             overwrite: Overwrite::Always,
             dry_run: !args.repair,
             split_bytes: args.split_size,
@@ -157,7 +157,7 @@ pub(crate) fn verify_spec(
     })
 }
 
-/// Change times come from a clock that may be a tick behind; ten milliseconds is the longest (CONFIG_HZ=100).
+/// Change times come from a clock that may be one tick behind: at most ten milliseconds (CONFIG_HZ=100).
 fn a_tick_before(time: Timestamp) -> Timestamp {
     const TICK_NS: u32 = 10_000_000;
     let (seconds, nanoseconds) = match time.nanoseconds.checked_sub(TICK_NS) {
@@ -179,41 +179,41 @@ fn compared_paths(args: &VerifyArgs) -> Result<Paths, Unusable> {
     }
     let [source, destination] = paths.as_slice() else {
         let message = match paths.len() {
-            0 | 1 => "a SOURCE and a DEST are needed, or --manifest",
-            _ => "there is more than one SOURCE; name the directory that holds their copies by -t",
+            0 | 1 => "SOURCE and DEST are required, or --manifest",
+            _ => "more than one SOURCE given; name the directory of their copies with -t",
         };
         return Err(unusable(message, hint));
     };
     let found = |path: &PathBytes| std::fs::metadata(path.to_path());
     if let Err(error) = std::fs::symlink_metadata(destination.to_path()) {
         let shown = destination.to_path().display().to_string();
-        let hint = "check the path; 'dmover copy' makes what is not there yet";
-        return Err(unusable(format!("cannot look at '{shown}': {error}"), hint));
+        let hint = "check the path; 'dmover copy' creates a DEST that does not exist";
+        return Err(unusable(format!("cannot read '{shown}': {error}"), hint));
     }
     let is_directory = |path| found(path).is_ok_and(|found| found.is_dir());
     let into = is_directory(destination) && !is_directory(source);
     let mode = if into { TargetMode::Into } else { TargetMode::As };
     let mut destination = destination.clone();
     if mode == TargetMode::As && is_directory(&destination) {
-        // A link to a directory that a person typed means the directory.
+        // On the command line, a link to a directory means the directory.
         destination.0.push(b'/');
     }
     Ok((vec![source.clone()], destination, mode))
 }
 
-/// The tree that a manifest is of, and the one that repairs come from.
+/// The tree that a manifest lists, and the source of repairs.
 fn manifest_paths(args: &VerifyArgs, base: PathBytes) -> Result<Paths, Unusable> {
     let mut paths = path_arguments(&args.paths)?;
     if paths.len() > 1 {
         let hint = "usage: dmover verify --manifest FILE [--repair --from DIR] [DEST]";
-        return Err(unusable("with --manifest there is one DEST and no SOURCE", hint));
+        return Err(unusable("--manifest takes at most one path, DEST", hint));
     }
     if args.level == LevelArg::Bytes {
-        let hint = "--level=digest is all that a manifest can prove";
+        let hint = "use --level=digest";
         return Err(unusable("--level=bytes: a manifest has digests, not bytes", hint));
     }
     if args.repair && args.from.is_none() {
-        let hint = "name the directory that has what the manifest names, as it should be";
+        let hint = "name the directory with the correct content";
         return Err(unusable("--repair with --manifest needs --from DIR", hint));
     }
     let sources = args.from.iter().map(|from| PathBytes::from(from.as_os_str()));
@@ -262,17 +262,14 @@ fn paths(args: &CopyArgs) -> Result<Paths, Unusable> {
     Ok((paths, destination, mode))
 }
 
-/// `host:path` means another machine, as in rsync and scp; this version copies on one machine only.
+/// Refuses `host:path`, which names another host in rsync and scp.
 fn refuse_remote(path: &PathBytes) -> Result<(), Unusable> {
     let colon = path.0.iter().position(|b| *b == b':');
     let slash = path.0.iter().position(|b| *b == b'/').unwrap_or(usize::MAX);
     match colon {
         Some(colon) if colon < slash && colon > 0 => Err(unusable(
-            format!(
-                "'{}' names another machine, which is not possible yet",
-                path.to_path().display()
-            ),
-            "write ./ before a local name that contains a colon",
+            format!("'{}' names another host, which is not supported", path.to_path().display()),
+            "if it is a local name with a colon, write ./ before it",
         )),
         _ => Ok(()),
     }
@@ -301,7 +298,7 @@ pub(crate) fn filter(args: &FilterArgs, matches: &ArgMatches) -> Result<Selectio
     if let (Some(newer), Some(older)) = (newer_than, older_than)
         && newer >= older
     {
-        return Err(unusable("no file can be as --newer and --older demand", "swap the two"));
+        return Err(unusable("no file can match both --newer and --older", "swap the two"));
     }
     if let (Some(min), Some(max)) = (args.min_size, args.max_size)
         && min > max
@@ -350,18 +347,18 @@ fn time(text: &str, flag: &str) -> Result<Timestamp, Unusable> {
     })
 }
 
-/// With -L names of one inode are files of their own.
+/// With -L, names of one inode become separate files.
 fn check_links(args: &FidelityArgs, filter: &FilterArgs) -> Result<(), Unusable> {
     let (_, demanded) = preserve(args)?;
     let links = demanded.has(Attribute::Links) || args.hard_links;
     if links && filter.dereference {
-        let hint = "with -L every name becomes a file of its own; leave out one of the two";
-        return Err(unusable("--dereference contradicts keeping hard links", hint));
+        let hint = "with -L every name becomes a separate file; omit one of the two options";
+        return Err(unusable("--dereference cannot keep hard links", hint));
     }
     Ok(())
 }
 
-/// The policy with what becomes of entries that exist.
+/// The policy, with the options about entries that exist at the destination.
 fn replacing(
     policy: CopyPolicy,
     args: &CopyArgs,
@@ -371,21 +368,22 @@ fn replacing(
     let suffix = replace.suffix.as_bytes();
     if suffix.is_empty() || suffix.contains(&b'/') {
         let hint = "use something such as --suffix=.old";
-        return Err(unusable("--suffix has to be a part of a name", hint));
+        return Err(unusable("--suffix must not be empty or contain '/'", hint));
     }
-    // As for cp, a suffix that was asked for means backups.
+    // As in cp, --suffix alone enables backups.
     let suffix_typed = matches.value_source("suffix") == Some(ValueSource::CommandLine);
     let backup = replace.backup.or(suffix_typed.then_some(BackupArg::Simple));
     if suffix_typed && (writing.inplace || replace.no_clobber) {
-        let hint = "leave out --suffix, or what contradicts it";
-        return Err(unusable("--suffix means backups, which need the old file replaced", hint));
+        let hint = "omit --suffix, or omit --inplace and --no-clobber";
+        return Err(unusable("--suffix makes backups, which needs replacing the old file", hint));
     }
-    // What was typed wins over defaults of other flags from files and the environment.
+    // An option on the command line wins over defaults of other options from files and the environment.
     let typed = matches.value_source("overwrite") == Some(ValueSource::CommandLine);
     let overwrite = overwrite(replace, typed);
     let keeps = matches!(overwrite, Overwrite::Never | Overwrite::Older);
     if writing.inplace && keeps {
-        let hint = "an interrupted file would be taken for one to keep; leave out --inplace";
+        let hint = "omit --inplace: the next run would keep a file that an interruption left \
+                    incomplete";
         return Err(unusable("--inplace contradicts --update and --no-clobber", hint));
     }
     let backup = backup.map(|how| Backup {
@@ -395,7 +393,7 @@ fn replacing(
     Ok(CopyPolicy { overwrite, backup, ..policy })
 }
 
-/// What all verbs that bring entries over have in common.
+/// The policy that is common to all verbs that copy entries.
 fn policy(
     fidelity: &FidelityArgs,
     writing: &WritingArgs,
@@ -437,7 +435,7 @@ fn policy(
     })
 }
 
-/// The digest that a copy makes of what passes, if it makes one.
+/// The digest that a copy makes of the content, if it makes one.
 fn digest(args: &ProofArgs) -> Result<Option<DigestPolicy>, Unusable> {
     if !args.print_hash && args.manifest.is_none() && args.verify == ReadBackArg::None {
         return Ok(None);
@@ -453,14 +451,14 @@ fn digest(args: &ProofArgs) -> Result<Option<DigestPolicy>, Unusable> {
     }))
 }
 
-/// Mutil's pieces are its splits; others are as large as leaves.
+/// The piece size: the split size with --mutil, else the leaf size.
 fn piece_bytes(mutil: Option<u64>, leaf: Option<u64>, wanted: bool) -> Option<u64> {
     mutil.filter(|bytes| *bytes > 0).or(leaf).filter(|_| wanted)
 }
 
 fn check_pieces(wanted: bool, hash: HashType, leaf: Option<u64>) -> Result<(), Unusable> {
     if wanted && leaf.is_none() && !hash.is_parallel() {
-        let hint = "add --hash-leaf-size=SIZE, or leave out --hash-type for BLAKE3, which has pieces by itself";
+        let hint = "add --hash-leaf-size=SIZE, or omit --hash-type: BLAKE3 always has pieces";
         return Err(unusable(format!("--check-tree: a plain {hash} digest has no pieces"), hint));
     }
     Ok(())
@@ -485,7 +483,7 @@ fn when(value: WhenArg) -> When {
     }
 }
 
-/// Attributes that were asked for, and those to leave out.
+/// The attributes of --preserve, and those of --no-preserve.
 fn asked(args: &KeepArgs) -> Result<(AttributeSet, AttributeSet), Unusable> {
     let parse = |words: &[String], flag: &str| -> Result<AttributeSet, Unusable> {
         let mut set = AttributeSet::NONE;
@@ -516,7 +514,7 @@ fn preserve(args: &FidelityArgs) -> Result<(AttributeSet, AttributeSet), Unusabl
     for (given, attribute, letter) in letters {
         if given && dropped.has(attribute) {
             let word = attribute.word();
-            let hint = "leave out one of the two";
+            let hint = "omit one of the two";
             return Err(unusable(format!("{letter} contradicts --no-preserve={word}"), hint));
         }
         if given {
@@ -576,17 +574,17 @@ fn range(args: &SelectionArgs) -> Option<RangeCopy> {
     Some(RangeCopy { ranges, destination_offset: args.dst_offset })
 }
 
-/// What is read back is what a manifest of the job names.
+/// A read-back compares with a manifest of the job, which lists only whole files.
 fn check_read_back(args: &ProofArgs, spec: &JobSpec) -> Result<(), Unusable> {
     if args.verify == ReadBackArg::None {
         return Ok(());
     }
-    let hint = "copy without --verify, then compare by 'dmover verify'";
+    let hint = "copy without --verify, then compare with 'dmover verify'";
     let pairs = spec.selection.list.as_ref().is_some_and(|list| list.pairs);
     match () {
         () if spec.policy.dry_run => Err(unusable("--verify: a dry run writes nothing", hint)),
         () if pairs || spec.policy.range.is_some() => {
-            Err(unusable("--verify reads back whole files, not ranges and lists of pairs", hint))
+            Err(unusable("--verify supports no ranges and no lists of pairs", hint))
         }
         () => Ok(()),
     }
@@ -599,7 +597,7 @@ fn check_range(spec: &JobSpec) -> Result<(), Unusable> {
     let hint = "--offset, --length and --dst-offset copy part of one file";
     if spec.policy.backup.is_some() {
         return Err(unusable(
-            "a range is written in place, so --backup cannot keep anything",
+            "--backup cannot be used with a range, which is written in place",
             hint,
         ));
     }

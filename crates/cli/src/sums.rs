@@ -1,4 +1,4 @@
-//! Files to hash or to check: from arguments, from lists, and from batch lines.
+//! The files to hash or to check: from arguments, from lists, or from lines of standard input.
 use dmover_digest::lines::{self, Entry, Form};
 use dmover_engine::SumSupply;
 use dmover_model::{
@@ -15,22 +15,22 @@ use std::thread::JoinHandle;
 use crate::list;
 use crate::quote::quoted;
 
-/// No line is longer: a million digests of pieces, and a name.
+/// The greatest length of a line in bytes: enough for a million digests of pieces, and a name.
 const LINE_MAX: u64 = 256 << 20;
 
-/// So many lines are read ahead.
+/// The reader runs at most this many lines ahead.
 const AHEAD: usize = 4096;
 
-/// Files that come one after the other, each with its number.
+/// Supplies files one by one, with their numbers.
 pub(crate) struct Supply(Mutex<Files>, AtomicU64);
 
 enum Files {
     Named(std::vec::IntoIter<Wanted>),
-    /// A thread reads them: who writes the list may take its time, and what is there already is not to wait.
+    /// A thread reads the list, so that a slow writer of the list does not delay the files that are already listed.
     Read(Receiver<Wanted>, Option<JoinHandle<bool>>),
 }
 
-/// A file before it has its number.
+/// A file without its number.
 struct Wanted {
     subject: Subject,
     range: Option<ByteRange>,
@@ -59,7 +59,7 @@ impl SumSupply for Supply {
             Files::Read(files, reader) => match files.try_recv() {
                 Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => {
-                    // A fault of the program must not look like the end of the list.
+                    // A panic of the reader must not look like the end of the list.
                     if let Some(Err(fault)) = reader.take().map(JoinHandle::join) {
                         std::panic::resume_unwind(fault);
                     }
@@ -82,13 +82,13 @@ impl Supply {
         mut files: impl Iterator<Item = Wanted> + Send + 'static,
     ) -> std::io::Result<Arc<Self>> {
         let (sender, receiver) = sync_channel(AHEAD);
-        // It ends with the list, or when nobody wants more.
+        // The thread ends with the list, or when the receiver is gone.
         let send = move || files.all(|file| sender.send(file).is_ok());
         let reader = std::thread::Builder::new().name("list".into()).spawn(send)?;
         Ok(Self::new(Files::Read(receiver, Some(reader))))
     }
 
-    /// Files that were named as arguments.
+    /// The files given as arguments.
     pub fn of_arguments(paths: &[OsString], range: Option<ByteRange>) -> Arc<Self> {
         let file =
             |path: &OsString| Wanted { subject: subject(path.as_bytes()), range, expected: None };
@@ -110,7 +110,7 @@ impl Supply {
         }))
     }
 
-    /// Files that lists name, with the digests that they should have.
+    /// The files that lists name, with their expected digests.
     pub fn of_lists(
         lists: Vec<List>,
         asked: Option<HashType>,
@@ -153,24 +153,24 @@ impl Supply {
     }
 }
 
-/// A list that is open.
+/// An open list.
 pub(crate) struct List {
-    /// As a person named it.
+    /// The name that the user gave.
     pub name: String,
-    /// Where it is read from.
+    /// The content of the list.
     pub input: Box<dyn Read + Send>,
 }
 
-/// What lists turned out to be.
+/// Counts the lines of lists.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Lines that could be read.
+    /// Lines with a digest and a name.
     pub good: AtomicU64,
-    /// Lines that could not.
+    /// Lines without a digest and a name, or that cannot be read.
     pub bad: AtomicU64,
-    /// Lists without any line that could be read.
+    /// Lists in which no line has a digest and a name.
     pub empty: AtomicU64,
-    /// Lines whose function was guessed, and might be another.
+    /// Lines whose hash type is a guess from the digest length.
     pub guessed: AtomicU64,
 }
 
@@ -182,7 +182,7 @@ impl Tally {
 
     fn empty_list(&self, list: &str) {
         self.empty.fetch_add(1, Ordering::Relaxed);
-        crate::print::say(&format!("dmover: error: {list}: no line has digest and name"));
+        crate::print::say(&format!("dmover: error: {list}: no line has a digest and a name"));
     }
 
     fn found(&self, entry: &Entry) {
@@ -193,12 +193,12 @@ impl Tally {
     }
 }
 
-/// Where the content of an argument comes from.
+/// Standard input for '-', else a file.
 fn subject(path: &[u8]) -> Subject {
     if path == b"-" { Subject::Stdin } else { Subject::Path(PathBytes(path.to_vec())) }
 }
 
-/// `leaf`: bytes of a leaf and a piece where a line of mutil leaves them to the command line.
+/// `leaf`, `piece`: the sizes from the command line, for lines of mutil that do not state them.
 fn wanted(
     Entry { name, hash, hash_is_certain, form, digests }: Entry,
     (leaf, piece): (Option<u64>, Option<u64>),
@@ -206,7 +206,7 @@ fn wanted(
     let given = leaf.filter(|_| form.mutil);
     let piece = form.piece.or(piece.or(given).filter(|_| form.mutil && digests.len() > 1));
     let subject = subject(&name);
-    // Of no other length are two functions equally strong.
+    // Only for this length there are two hash types of equal strength.
     let is_guess = !hash_is_certain && hash == HashType::Blake3 && form == Form::PLAIN;
     let guess = is_guess.then_some(Guess::Open);
     let expected = Expected { hash, leaf: form.leaf.or(given), piece, digests, guess };
@@ -263,25 +263,21 @@ impl<R: Read> Iterator for Lines<R> {
             }
             Ok(length) if length as u64 == LINE_MAX => {
                 let name = quoted(self.name.as_bytes());
-                self.tally.bad_line(&name, self.number, "the line is longer than any list has");
+                self.tally.bad_line(&name, self.number, "the line is longer than 256 MiB");
                 None
             }
             Ok(_) => Some((self.number, line)),
             Err(error) => {
                 let name = quoted(self.name.as_bytes());
-                self.tally.bad_line(
-                    &name,
-                    self.number,
-                    &format!("the list cannot be read: {error}"),
-                );
+                self.tally.bad_line(&name, self.number, &format!("cannot read the list: {error}"));
                 None
             }
         }
     }
 }
 
-/// Entries of which one and the next say the same of a file: its digest, and those of its pieces. One reading
-/// checks both.
+/// Merges two consecutive entries of the same file, one with its digest and one with the digests of its pieces. The file is
+/// then read once for both.
 struct Merged<I: Iterator<Item = Entry>> {
     entries: I,
     next: Option<Entry>,
@@ -311,14 +307,14 @@ impl<I: Iterator<Item = Entry>> Iterator for Merged<I> {
     }
 }
 
-/// Whether `pieces` has the digests of the pieces of which `entry` has that of the whole.
+/// Whether `pieces` has the digests of the pieces, and `entry` the digest of the whole, of the same content.
 fn says_the_same(entry: &Entry, pieces: &Entry) -> bool {
     let alike = is_of_the_same(entry, pieces) && entry.hash == pieces.hash;
     let root = pieces.form.piece.and_then(|piece| root_of(pieces, piece));
     alike && root == entry.digests.first().copied()
 }
 
-/// Whether `pieces` has digests of pieces of the very content that `entry` speaks of.
+/// Whether `pieces` has digests of pieces of the same file and range as `entry`.
 fn is_of_the_same(entry: &Entry, pieces: &Entry) -> bool {
     let (whole, parts) = (entry.form, pieces.form);
     parts.piece.is_some()
@@ -326,8 +322,8 @@ fn is_of_the_same(entry: &Entry, pieces: &Entry) -> bool {
         && (whole.leaf, whole.range) == (parts.leaf, parts.range)
 }
 
-/// The digest of the whole. How long the last piece is matters to CRCs only, and is not known: such a pair may be
-/// taken for two things to check, which costs a second reading.
+/// The digest of the whole, from those of the pieces. A CRC also depends on the unknown length of the last piece: such a pair
+/// may not be recognised, and the file is then read twice.
 fn root_of(pieces: &Entry, piece: u64) -> Option<dmover_model::Digest> {
     let mut fold = dmover_digest::Fold::new(pieces.hash);
     pieces.digests.iter().for_each(|digest| fold.push(*digest, piece));

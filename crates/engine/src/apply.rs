@@ -1,7 +1,7 @@
-//! The apply half: takes planned entries and makes them so at the destination.
+//! The apply half: it makes planned entries so at the destination.
 //!
-//! It gets batches of descriptor-free records with the decision for each; content comes from the
-//! source half only when an entry needs it. Every entry is retried, timed, counted and reported here.
+//! It gets batches of records without descriptors, each with its decision; it gets content from the source half only
+//! when an entry needs it. Every entry is retried, timed, counted and reported here.
 use dmover_model::{
     Action, Digest, EntryError, EntryKind, EntryRecord, ErrorClass, Event, Extended, Identity,
     Item, Metadata, Operation, Overwrite, Shape, Side, Verb, When,
@@ -21,40 +21,40 @@ use crate::mover::Mover;
 use crate::pace::ENTRY_WORK;
 use crate::snapshot::Based;
 
-/// A record with the decision that `plan` took on it.
+/// A record with the decision of `plan` about it.
 #[derive(Debug, Clone)]
 pub struct Planned {
     /// The entry.
     pub record: EntryRecord,
-    /// What it needs.
+    /// The decision.
     pub decision: Decision,
-    /// What stands at the destination.
+    /// The existing entry at the destination.
     pub existing: Option<Metadata>,
-    /// What the snapshot before has, if nothing stands there.
+    /// The entry of the previous snapshot, if the destination has none.
     pub base: Option<Based>,
 }
 
-/// What bringing one entry over moved.
+/// The result of copying one entry.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     pub bytes: u64,
-    /// Digests of what was read, if they were asked for.
+    /// Digests of the content, if requested.
     pub made: Vec<Made>,
-    /// The version that was read, which may be a later one than was found.
+    /// The version that was read, which may be later than the one that the scan found.
     pub version: Option<Metadata>,
-    /// What a manifest keeps of its attributes.
+    /// The attributes for the manifest.
     pub extended: Extended,
-    /// What it turned out to need, if that is not what was decided.
+    /// The decision that was needed in the end, if it is not the planned one.
     pub instead: Option<Decision>,
-    /// It waits for its name.
+    /// The temporary file, if it waits to be renamed.
     pub later: Option<Temporary>,
 }
 
-/// The digest of a file or a range of one, in pieces.
+/// The digest of a file or of a range, in pieces.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub shape: Shape,
-    /// Where it begins at the source and at the destination, if it is not of the whole file.
+    /// The offsets at the source and at the destination, if it is not about the whole file.
     pub at: Option<(u64, u64)>,
     pub pieces: Vec<Digest>,
 }
@@ -64,23 +64,23 @@ impl Moved {
         Self { bytes, ..Self::default() }
     }
 
-    /// Nothing was moved, because something else was needed.
+    /// A result that copied nothing, because another decision is needed.
     pub fn otherwise(decision: Decision) -> Self {
         Self { instead: Some(decision), ..Self::default() }
     }
 }
 
-/// A finished temporary that is to get its final name.
+/// A finished temporary file, to be renamed into place.
 #[derive(Clone, Copy)]
 pub(crate) struct Renaming<'a> {
     pub name: &'a [u8],
     pub last: &'a [u8],
     pub decision: Decision,
-    /// The source is immutable or append-only, so an old copy of it may be too.
+    /// The source is immutable or append-only, so an old copy may be too.
     pub locks: bool,
-    /// The temporary itself.
+    /// The identity of the temporary file.
     pub identity: Identity,
-    /// The entry of the source that it is a copy of.
+    /// The source entry that it is a copy of.
     pub source: Identity,
 }
 
@@ -102,12 +102,12 @@ impl Mover<'_> {
         }
     }
 
-    /// Brings one entry over, with retries; answers whether it is in place afterwards.
+    /// Copies one entry, with retries. Returns whether it is in place afterwards.
     pub(crate) fn apply_one(&mut self, level: &Level, planned: Planned) -> bool {
         self.apply_opened(level, planned, None)
     }
 
-    /// The same for a file that the source half has opened already.
+    /// Copies one entry whose file the source half has already opened.
     pub(crate) fn apply_opened(
         &mut self,
         level: &Level,
@@ -151,7 +151,7 @@ impl Mover<'_> {
         false
     }
 
-    /// Notes which entry this thread works on, for those who look when the job stands still.
+    /// Records the entry that this thread works on, for the display of the oldest entry.
     pub(crate) fn note_entry(&self, level: &Level, name: &[u8], begun: Instant) {
         let root = &level.root.source.display.0;
         // A root that is a single entry is its own path.
@@ -173,7 +173,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Brings an entry over as it was decided.
+    /// Carries out the decision for an entry.
     pub(crate) fn bring(
         &mut self,
         level: &Level,
@@ -246,7 +246,7 @@ impl Mover<'_> {
         error
     }
 
-    /// Before anything that cannot be taken back: is this task still ours?
+    /// Checks that this mover still has the lease of the task, before a step that cannot be undone.
     pub(crate) fn check_lease(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
         if let Some(target) = &level.target {
             self.writes_to(target);
@@ -260,10 +260,10 @@ impl Mover<'_> {
         Err(EntryError::plain(side, Operation::Attempt, class, path, words))
     }
 
-    /// The error of an entry that could not be made under `name`, which may be a temporary one.
+    /// The error of an entry that could not be created under `name`, which may be a temporary one.
     ///
-    /// A file server may have made it all the same and lost the answer; what stands under a random
-    /// name of this job can be nothing else.
+    /// A file server may have created it although its answer was lost. An entry under a random name of this job can be
+    /// nothing else, so it is removed.
     pub(crate) fn not_made(
         &self,
         level: &Level,
@@ -286,15 +286,15 @@ impl Mover<'_> {
         entry_error(Side::Destination, Operation::Create, shown, error)
     }
 
-    /// A name that is absent and written whole here gets its final name at once, unless the policy
-    /// would take an interrupted entry for one to keep.
+    /// Whether an entry is written under a temporary name. A name that is absent gets its content at once, unless the
+    /// policy could later mistake an interrupted entry for one to keep.
     pub(crate) fn needs_temporary(&self, decision: Decision) -> bool {
         let policy = &self.engine.spec.policy;
         let keeps = matches!(policy.overwrite, Overwrite::Never | Overwrite::Older);
         decision == Decision::Replace || keeps || policy.backup.is_some()
     }
 
-    /// Gives a finished temporary its final name. What was absent when it was decided on must still
+    /// Renames a finished temporary file into place. If the name was absent when the decision was made, it must still
     /// be absent.
     pub(crate) fn put_in_place(
         &self,
@@ -351,7 +351,7 @@ impl Mover<'_> {
         found.is_ok_and(|found| self.engine.mounts.identity(&found) == identity)
     }
 
-    /// Whether an earlier pass has locked what stands under a name. Its source is not locked any more.
+    /// Whether an earlier pass has locked the entry under a name, while its source is not locked any more.
     pub(crate) fn is_locked_by_us(
         &self,
         level: &Level,
@@ -368,8 +368,8 @@ impl Mover<'_> {
             .is_ok_and(|fd| self.engine.lift_flags(fd.as_fd()))
     }
 
-    /// A name that was absent is taken: by another entry of the source on a destination that ignores
-    /// case, or by somebody else, which a fresh look will tell.
+    /// The error for a name that was absent and is taken now: by another source entry on a destination that ignores
+    /// case, or by another program, which a new scan shows.
     pub(crate) fn taken(&self, level: &Level, target: &TargetDirectory, last: &[u8]) -> EntryError {
         let path = level.target_path(last);
         let (class, words) = if self.is_exact(target, last) {
@@ -380,7 +380,7 @@ impl Mover<'_> {
         EntryError::plain(Side::Destination, Operation::Create, class, path, words)
     }
 
-    /// Counts, times and tells what was done with an entry.
+    /// Counts, times and reports the action on an entry.
     pub(crate) fn account(
         &mut self,
         level: &Level,
@@ -472,7 +472,7 @@ impl Mover<'_> {
         }
     }
 
-    /// What a dry run says about the bytes of an entry: holes are not copied.
+    /// The bytes that a dry run reports for an entry; holes are not copied.
     fn would_move(&self, level: &Level, planned: &Planned) -> Moved {
         let record = &planned.record;
         let size = match record.metadata.kind {

@@ -1,4 +1,4 @@
-//! Puts together what the movers of one job in one process share.
+//! Builds the state that all movers of one job in one process share.
 use dmover_model::{CopyEngine, JobSpec, Timestamp};
 use dmover_observe::{Counters, Monitor, Slowest};
 use dmover_plan::filter::Filter;
@@ -34,39 +34,40 @@ use crate::sync::{Doubtful, Following, Guard};
 use crate::unflushed::Unflushed;
 use crate::verify::Known;
 
-/// What all movers of a run have to agree on, wherever they are.
+/// Facts about a run that all its movers must agree on, on any host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunFacts {
-    /// It goes on with what an earlier run has left.
+    /// The run resumes the work of an earlier run.
     pub is_resumed: bool,
-    /// What is done has to be on storage.
+    /// Completed work must be on storage.
     pub is_durable: bool,
     pub keeps_journal: bool,
-    /// Parts of large files go on record.
+    /// Completed parts of large files are recorded.
     pub keeps_parts: bool,
-    /// Movers are in other processes than their coordinator.
+    /// Movers run in other processes than the coordinator.
     pub is_elsewhere: bool,
     pub keeps_catalog: bool,
     pub tells_entered: bool,
-    /// It looks only at what a feed has told of.
+    /// The run scans only paths that a change feed has reported.
     pub follows: bool,
-    /// No directory at the destination can be two tasks' to finish.
+    /// Exactly one task finishes each destination directory.
     pub directories_apart: bool,
-    /// Whatever was changed at the source before this, an earlier pass has seen.
+    /// An earlier pass has seen all changes at the source before this time.
     pub seen_before: Option<Timestamp>,
-    /// When that pass ended: what was changed at the destination later, others have changed, or passes over less.
+    /// When that pass ended: later changes at the destination were made by others, or by passes over a part of the
+    /// tree.
     pub seen_until: Option<Timestamp>,
-    /// Whatever was changed at the source after this was perhaps changed during the pass.
+    /// Changes at the source after this time may have happened during the pass.
     pub pass_began: Timestamp,
-    /// Earlier passes that began then, in seconds since 1970, did not come to their end.
+    /// Earlier passes that began at this time, in seconds since 1970, were not completed.
     pub suspect_since: Option<i64>,
     /// Which files of the destination are on storage.
     pub trust: Trust,
-    /// The creation mask of the person.
+    /// The umask of the user.
     pub umask: u32,
 }
 
-/// What one process brings along.
+/// What one process provides for a job.
 pub(crate) struct Parts<'a> {
     pub spec: &'a JobSpec,
     pub facts: RunFacts,
@@ -87,16 +88,16 @@ pub(crate) struct Parts<'a> {
     pub state_path: Option<PathBuf>,
     pub spill_directory: &'a Path,
     pub allowance: Allowance,
-    /// Files that may be open beside the roots.
+    /// The most files that may be open besides the roots.
     pub open_files_max: u64,
     pub desk: Option<Arc<dyn Desk>>,
-    /// Locks of the places that are written to, where the coordinator is.
+    /// Locks of the written directories, in the process of the coordinator.
     pub destination: DestinationLock,
-    /// What this process may move in a second, whatever the job.
+    /// The rate limit of this process for any job.
     pub own_bytes_per_s: Option<u64>,
-    /// Where relative paths begin; empty: where the process is.
+    /// The base of relative paths; empty: the working directory.
     pub base: PathBuf,
-    /// What this process does for others, and where.
+    /// The users and paths that this mover may work for.
     pub bounds: Bounds,
 }
 
@@ -182,12 +183,13 @@ impl Engine {
     }
 }
 
-/// The memory that a job may use for buffers and queues: half for buffers, a quarter for the ledger, the rest for tasks in flight.
+/// The memory for buffers and queues of a job: half for buffers, a quarter for the ledger, the rest for tasks in
+/// progress.
 pub(crate) fn memory_bytes(spec: &JobSpec) -> usize {
     spec.limits.memory_bytes.max(8 << 20) as usize
 }
 
-/// Bytes of a mover's buffer, and of those of its ring, from its share of the memory.
+/// The sizes of a mover's buffer and ring buffers, from its share of the memory.
 fn buffers(spec: &JobSpec, share: usize) -> (usize, usize) {
     // A ring has buffers of its own.
     let ringed = spec.policy.engine == CopyEngine::Uring;
@@ -196,13 +198,15 @@ fn buffers(spec: &JobSpec, share: usize) -> (usize, usize) {
     (asked.unwrap_or(each.min(1 << 20)).max(64 << 10), share - each)
 }
 
-/// Every level of depth holds two directories open; a quarter is left for files and the rest.
+/// The depth that a task may descend to: each level holds two directories open, and a quarter of the files is reserved
+/// for other uses.
 fn depth_max(open_files_max: u64, threads: usize) -> usize {
     let each = open_files_max.saturating_sub(32) * 3 / 4 / (2 * threads as u64);
     (each as usize).clamp(2, 100)
 }
 
-/// Half of the quarter that levels leave, for two descriptors each.
+/// How many directories may be held for delayed renames: half of the quarter that levels do not use, with two
+/// descriptors each.
 fn held_for_later_max(open_files: u64) -> usize {
     (open_files / 16).max(1) as usize
 }

@@ -1,5 +1,5 @@
-//! Everything about an entry that is not its content: read at the source, set at the destination in
-//! the order that keeps it (owner, attributes, ACL, capability, mode, times, flags).
+//! Attributes of an entry apart from its content: read at the source, and set at the destination in the order that
+//! preserves them (owner, attributes, ACL, capability, mode, times, flags).
 use dmover_model::{
     Attribute, EntryError, EntryKind, ErrorClass, LossKind, Metadata, Note, Operation, PathBytes,
     Side, Timestamp, Verb,
@@ -15,26 +15,26 @@ use crate::context::{Engine, entry_error};
 use crate::extended::is_acl;
 use crate::level::{ACCESS_ACL, DEFAULT_ACL, TargetDirectory};
 
-/// What a source entry has beyond its `stat`.
+/// The attributes of a source entry beyond `stat`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Attributes {
-    /// Extended attributes, ACLs and capabilities included, system ones left out.
+    /// Extended attributes with ACLs and capabilities, but without system attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// System attributes that there were and are told.
+    /// The number of system attributes that were skipped and reported.
     pub left_out: u32,
     pub flags: Flags,
-    /// The file system has answered what flags there are.
+    /// Whether the file system has reported the flags.
     pub knows_flags: bool,
     pub project: Project,
-    /// The project that the copy is to have; `None`: whatever it has.
+    /// The project id for the copy; `None`: do not change it.
     pub project_there: Option<Project>,
-    /// What the owning group may do, where an ACL says so and the mode's group bits are its mask.
+    /// The permissions of the owning group, if an ACL exists and the group bits of the mode are its mask.
     pub owning_group: Option<u32>,
 }
 
-/// Attributes that belong to a file system or a security module, by their whole names. Copying them blindly would be wrong
-/// at best: labels and signatures are made anew at the destination, and layouts have an option of their own. A name that only
-/// begins like one of these is a user's own.
+/// Attributes of a file system or a security module, by full name. Copying them would be wrong: the destination creates
+/// its own labels and signatures, and layouts have an option of their own. A name that only begins like one of these is
+/// an ordinary attribute.
 const NEVER_COPIED: &[&[u8]] = &[
     b"security.selinux",
     b"security.ima",
@@ -57,11 +57,11 @@ const NEVER_COPIED: &[&[u8]] = &[
     b"trusted.version",
 ];
 
-/// Namespaces of a file system, in which nobody else can have an attribute.
+/// Namespaces that belong to a file system, with no attributes of users.
 const NAMESPACES_OF_SYSTEMS: &[&[u8]] =
     &[b"lustre.", b"system.cifs_", b"system.nfs4_", b"system.ntfs_", b"system.smb3_"];
 
-/// The form in which XFS keeps ACLs, which it shows beside the ACLs themselves.
+/// The form in which XFS stores ACLs, which it lists in addition to the ACLs themselves.
 const SHOWN_TWICE: &[&[u8]] = &[b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
 
 pub(crate) fn is_never_copied(name: &[u8]) -> bool {
@@ -70,20 +70,21 @@ pub(crate) fn is_never_copied(name: &[u8]) -> bool {
         || SHOWN_TWICE.contains(&name)
 }
 
-/// An entry at the destination whose attributes are being set.
+/// A destination entry whose attributes are being set.
 #[derive(Clone, Copy)]
 pub(crate) struct Object<'a> {
     pub fd: BorrowedFd<'a>,
     pub held: Held,
     pub kind: EntryKind,
     pub facts: &'a Facts,
-    /// Made by this job: its mode is ours to choose where the source's is not kept.
+    /// This job created it, so its mode is free to choose where the mode of the source is not kept.
     pub made: bool,
-    /// The file whose place it takes: what is not kept of the source stays as it was there, as for cp and rsync.
+    /// The file that it replaces: attributes that are not kept from the source stay as they were there, as in cp and
+    /// rsync.
     pub replaces: Option<&'a Metadata>,
-    /// The permissions that the default ACL of its directory lets a new entry have at most.
+    /// The most permissions that the default ACL of its directory gives to a new entry.
     pub inherits: Option<u32>,
-    /// The directory and name, for the one call that needs them on old kernels.
+    /// The directory and name, for one call that needs them on old kernels.
     pub place: Option<(BorrowedFd<'a>, &'a [u8])>,
     pub path: &'a dyn Fn() -> PathBytes,
 }
@@ -99,8 +100,8 @@ impl Engine {
         self.spec.policy.preserve.has(attribute)
     }
 
-    /// The names of all attributes. The kernel lists no more than 64 KiB of them: then those are known that grant rights,
-    /// and the others are lost.
+    /// The names of all attributes. The kernel lists at most 64 KiB of names: beyond that only known names that grant
+    /// rights are read, and the others are lost.
     fn attribute_names(
         &self,
         fd: BorrowedFd<'_>,
@@ -119,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Reads what the policy wants to keep.
+    /// Reads the attributes that the policy keeps.
     pub(crate) fn read_attributes(
         &self,
         fd: BorrowedFd<'_>,
@@ -185,16 +186,16 @@ impl Engine {
             .map_err(|e| entry_error(Side::Source, Operation::ReadXattr, shown(), e))
     }
 
-    /// Whether a new entry loses the ACL that the default of its directory has given it: it gets that of its source, or
-    /// the mode alone.
+    /// Whether a new entry must lose the ACL from the default of its directory, because it gets the ACL of its source
+    /// or the mode alone.
     pub(crate) fn takes_acl_away(&self, object: Object<'_>, attributes: &Attributes) -> bool {
         let replaces = object.replaces.is_some() && !self.keeps(Attribute::Mode);
         let keeps = self.keeps(Attribute::Acl) && !self.obeys_default(object, attributes);
         object.inherits.is_some() && object.kind != EntryKind::Symlink && (keeps || replaces)
     }
 
-    /// Whether a new entry gets its permissions from the default ACL of its directory, as with any program that creates
-    /// it: modes are not kept, and there is no ACL to bring over.
+    /// Whether a new entry keeps the permissions from the default ACL of its directory, as if any program had created
+    /// it: modes are not kept, and there is no ACL to copy.
     fn obeys_default(&self, object: Object<'_>, attributes: &Attributes) -> bool {
         let has_acl = |(name, _): &(Vec<u8>, Vec<u8>)| name == ACCESS_ACL || name == DEFAULT_ACL;
         object.inherits.is_some()
@@ -204,8 +205,8 @@ impl Engine {
             && !attributes.xattrs.iter().any(has_acl)
     }
 
-    /// Before the first byte: the flags that only count on an empty file, and no ACL
-    /// that the parent's default would have given.
+    /// Prepares a new file before the first byte: sets the flags that only count on an empty file, and removes an ACL
+    /// from the default of the parent.
     pub(crate) fn prepare(
         &self,
         object: Object<'_>,
@@ -255,7 +256,7 @@ impl Engine {
         }
     }
 
-    /// A file system refuses a set of flags for one that it does not know; the others still count.
+    /// Sets flags one by one, because a file system refuses a set of flags if it does not know one of them.
     fn set_flags_singly(
         &self,
         object: Object<'_>,
@@ -285,9 +286,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets those flags in `mask` that the source has. `flags::PLAIN` come before the times, since what has its
-    /// times looks complete; `flags::LOCKS`, which would forbid every other step, are the very last, and a rerun
-    /// sees whether they are missing.
+    /// Sets the flags in `mask` that the source has. `flags::PLAIN` come before the times, because an entry with its
+    /// times looks complete. `flags::LOCKS` come last, because they forbid all other steps; a rerun detects if they are
+    /// missing.
     pub(crate) fn carry_flags(
         &self,
         object: Object<'_>,
@@ -300,9 +301,8 @@ impl Engine {
         self.set_flags(object, attributes.flags & mask, mask)
     }
 
-    /// Takes the immutable and append-only flags away, so that an interrupted or later run can go on
-    /// with what an earlier one had finished. Finishing the object sets them again. Answers whether
-    /// there was anything to take away.
+    /// Clears the immutable and append-only flags, so that this run can continue what an earlier run had finished.
+    /// Finishing the entry sets them again. Returns whether a flag was cleared.
     pub(crate) fn lift_flags(&self, fd: BorrowedFd<'_>) -> bool {
         let now = flags::get(fd).ok().flatten().unwrap_or(0);
         self.keeps(Attribute::Flags)
@@ -310,8 +310,8 @@ impl Engine {
             && flags::set(fd, now & !flags::LOCKS).unwrap_or(false)
     }
 
-    /// Owner, extended attributes, ACL, capability and mode, in this order. `now` is what the object
-    /// has at present; what is equal already costs no call.
+    /// Sets owner, extended attributes, ACL, capability and mode, in this order. `now`: the present metadata; equal
+    /// attributes cost no call.
     pub(crate) fn set_attributes(
         &self,
         object: Object<'_>,
@@ -336,7 +336,7 @@ impl Engine {
         self.set_mode(object, &Metadata { mode, ..source.clone() }, seen, owner_kept)
     }
 
-    /// Whether the object now has the owner and group that it should have.
+    /// Sets owner and group. Returns whether the entry now has the right ones.
     fn set_owner(
         &self,
         object: Object<'_>,
@@ -386,7 +386,7 @@ impl Engine {
         Ok(false)
     }
 
-    /// Answers whether the object has the access ACL of its source now.
+    /// Sets extended attributes. Returns whether the entry now has the access ACL of its source.
     fn set_xattrs(&self, object: Object<'_>, attributes: &Attributes) -> Result<bool, EntryError> {
         for _ in 0..attributes.left_out {
             self.note(Note::SystemAttribute, object.path);
@@ -446,8 +446,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Does something with an attribute. Without privilege those of `user.*` need an entry that its owner may write to, which
-    /// an own entry is for that moment, whatever its mode or ACL says (xattr(7)).
+    /// Changes an attribute. Without privilege, attributes of `user.*` need an entry that its owner may write to; an
+    /// entry of this user is made writable for a moment, whatever its mode or ACL (xattr(7)).
     fn with_write_access(
         &self,
         object: Object<'_>,
@@ -475,7 +475,7 @@ impl Engine {
         Ok(value.map_err(|e| object.fail(Operation::SetXattr, e))?.is_some())
     }
 
-    /// Answers whether it is there now.
+    /// Sets one attribute. Returns whether the entry has it now.
     fn set_xattr(
         &self,
         object: Object<'_>,
@@ -537,7 +537,7 @@ impl Engine {
         }
     }
 
-    /// The mode that an entry is to have.
+    /// The mode that the entry must get.
     fn final_mode(&self, source: &Metadata) -> u32 {
         if self.keeps(Attribute::Mode) {
             source.mode
@@ -546,9 +546,9 @@ impl Engine {
         }
     }
 
-    /// The mode that a file is created with. In a directory that is closed to everybody else it is the final
-    /// one at once, if nothing that follows needs another: set-id bits wait for the owner, and without
-    /// privilege extended attributes need a file that its owner may write.
+    /// The mode with which to create a file. In a directory that is closed to other users it is the final mode at once,
+    /// unless a later step needs another: set-id bits wait for the owner, and without privilege extended attributes
+    /// need a file that its owner may write.
     pub(crate) fn birth_mode(&self, target: &TargetDirectory, source: &Metadata) -> u32 {
         let mode = self.final_mode(source);
         let may_open = self.privilege.privileged || mode & 0o600 == 0o600;
@@ -607,8 +607,8 @@ impl Engine {
         }
     }
 
-    /// The kernel drops the set-group-id bit of a group that the process is not in, without a word, and
-    /// a server may keep what it likes.
+    /// Checks the mode that was set: the kernel silently drops the set-group-id bit of a group that the process is not
+    /// in, and a server may not keep every bit.
     fn check_mode(&self, object: Object<'_>, mode: u32) -> Result<(), EntryError> {
         const SET_GID: u32 = 0o2000;
         let doubtful = !self.privilege.privileged && mode & SET_GID != 0;
@@ -625,7 +625,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The mode at present, if it was `now` before the owner was set: that clears set-id bits.
+    /// The present mode, if it was `now` before the owner was set, which clears set-id bits.
     fn present_mode(
         &self,
         object: Object<'_>,
@@ -645,7 +645,7 @@ impl Engine {
         Ok(found.mode & 0o7777)
     }
 
-    /// The last write but the flags.
+    /// Sets the times, as the last step before the flags.
     pub(crate) fn set_times(
         &self,
         object: Object<'_>,
@@ -672,7 +672,7 @@ impl Engine {
         self.check_times(object, source)
     }
 
-    /// File systems cut times silently, to their steps and to their range.
+    /// Checks the times that were set: file systems silently reduce times to their resolution and range.
     fn check_times(&self, object: Object<'_>, source: &Metadata) -> Result<(), EntryError> {
         let usual = |t: Timestamp| (0..1 << 31).contains(&t.seconds);
         let facts = object.facts;
@@ -697,7 +697,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether `error` concerns this very run and not the entry: the job is being stopped.
+    /// The error of an entry that is not attempted because the job is stopping.
     pub(crate) fn cancelled(path: PathBytes) -> EntryError {
         let class = ErrorClass::Cancelled;
         let words = "the job stopped before this entry was done";
@@ -705,16 +705,16 @@ impl Engine {
     }
 }
 
-/// The permission of an owner to write.
+/// The permission bit for writing by the owner.
 const OWNER_WRITES: u32 = 0o200;
 
-/// Whether an attribute may be set by anybody who may write to its entry.
+/// Whether any user who may write to an entry may set this attribute.
 pub(crate) fn is_of_users(name: &[u8]) -> bool {
     name.starts_with(b"user.")
 }
 
 /// The order in which attributes are set. An ACL may deny its owner writing, which attributes of `user.*` need without
-/// privilege; and setting anything else may clear a capability.
+/// privilege; and setting any other attribute may clear a capability.
 fn rank(name: &[u8]) -> u8 {
     match name {
         b"security.capability" => 2,
@@ -743,17 +743,17 @@ fn flag_words(bits: Flags) -> String {
     words.join(", ")
 }
 
-/// Attributes of an entry that together are smaller than this fit into the block that ext4 has for
-/// them, the smallest room that any file system gives (1 KiB, ext4(5)).
+/// Attributes of an entry with a smaller total size fit into the block that ext4 has for them (1 KiB, ext4(5)), the
+/// smallest space of any file system.
 const XATTR_BYTES_THAT_FIT: usize = 900;
 
-/// Whether an owner that a server accepted is there.
+/// Whether the entry has the owner that a server accepted.
 fn has_owner(object: Object<'_>, uid: u32, gid: u32) -> Result<bool, EntryError> {
     let found = stat::stat_fd(object.fd).map_err(|e| object.fail(Operation::Stat, e))?;
     Ok((found.uid, found.gid) == (uid, gid))
 }
 
-/// Whether a refusal means that the file system cannot hold this attribute.
+/// Whether an error means that the file system cannot hold this attribute.
 fn is_loss(object: Object<'_>, error: Errno, may_not_fit: bool) -> bool {
     match error {
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::TOOBIG | Errno::RANGE | Errno::INVAL => true,

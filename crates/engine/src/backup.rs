@@ -1,4 +1,4 @@
-//! Backups: the version that is about to be replaced stays under another name.
+//! Backups: the old version of a replaced entry gets another name.
 use dmover_model::{EntryError, ErrorClass, Identity, Operation, Side};
 use dmover_sys::{Errno, directory, path, stat};
 use std::collections::HashMap;
@@ -7,11 +7,11 @@ use crate::context::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
-/// The highest number of a backup, by the name of what was replaced.
+/// The highest number of a backup for each name.
 pub(crate) type BackupNumbers = HashMap<Vec<u8>, u64>;
 
 impl Mover<'_> {
-    /// Whether another entry of the source goes where a backup would be put.
+    /// Whether a source entry has the name that a backup would get.
     fn is_anothers_place(&self, level: &Level, name: &[u8]) -> bool {
         // What other lines of a list bring is not known; what lies beside a source may be one.
         if level.root.is_directory || !self.engine.directories_apart {
@@ -20,8 +20,8 @@ impl Mover<'_> {
         self.engine.has_target_named(name)
     }
 
-    /// Keeps the version that is about to be replaced under its backup name. `source`: what takes its place, which the
-    /// backup must not overwrite.
+    /// Renames the old version of an entry to its backup name. `source`: the entry that replaces it, which the backup
+    /// must not overwrite.
     pub(crate) fn back_up(
         &self,
         level: &Level,
@@ -70,7 +70,7 @@ impl Mover<'_> {
         }
     }
 
-    /// The number follows the highest one that there is: a lower one that is free was an older version.
+    /// Backs up under the next number after the highest one: a lower free number would look like an older version.
     fn back_up_numbered(
         &self,
         level: &Level,

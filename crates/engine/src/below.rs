@@ -1,5 +1,5 @@
-//! File systems that are mounted below the roots of a job: every host has to see the same ones, since what one does not see
-//! looks like an empty directory, and what only one sees is nobody else's tree.
+//! File systems mounted below the roots of a job. Every host must see the same ones: a file system that is missing on
+//! one host looks like an empty directory there.
 use dmover_model::{Identity, RootId, Side, TreePath};
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_sys::stat::Stat;
@@ -15,29 +15,29 @@ use crate::desk::{Answer, Question};
 use crate::error::Fatal;
 use crate::root::{Root, RootSide};
 
-/// What is to be done where hosts differ.
+/// What the user can do if hosts differ.
 const HINT: &str = "mount the same file system there on all hosts, or exclude it (--exclude)";
 
-/// How often a mover looks whether its host has mounted anything.
+/// How often a mover checks whether mounts on its host have changed.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A place below a root where something is mounted.
+/// A mount point below a root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountedBelow {
     root: RootId,
     side: Side,
     path: TreePath,
-    /// What is found there. `None`: nothing can be.
+    /// The identity of its directory. `None`: it cannot be opened.
     found: Option<Identity>,
 }
 
-/// The directory that the paths of a root begin in, with what is mounted in it at present: the source is read through a clone
-/// of its mounts, which stays as it was.
+/// The base directory of a root with its present mounts: the source is read through a clone of its mounts, which does
+/// not change.
 fn top_of(base: &Path, side: &RootSide) -> Option<OwnedFd> {
     path::open_directory(&base.join(side.display.to_path())).ok()
 }
 
-/// What lies at a path. Opening it has an automounter mount what is to be there.
+/// The directory at a path. Opening it makes an automounter mount its file system.
 fn look(top: &OwnedFd, at: &TreePath) -> Option<Stat> {
     let (above, name) = at.split_last()?;
     let above = path::open_directory_below(top, above.as_bytes()).ok()?;
@@ -47,7 +47,7 @@ fn look(top: &OwnedFd, at: &TreePath) -> Option<Stat> {
     }
 }
 
-/// Places below a directory where something is mounted, as mountinfo has them.
+/// Mount points below a directory, from mountinfo.
 fn places(table: &[u8], top: &OwnedFd) -> BTreeSet<TreePath> {
     let Some(real) = mount::path_of(top) else { return BTreeSet::new() };
     let lines = parse_mountinfo(table);
@@ -63,7 +63,7 @@ fn sides(root: &Root) -> impl Iterator<Item = (Side, &RootSide)> {
     std::iter::once((Side::Source, &root.source)).chain(destination)
 }
 
-/// Everything that is mounted below a root.
+/// All mount points below a root.
 fn mounted_below(
     engine: &Engine,
     table: &[u8],
@@ -83,14 +83,14 @@ fn mounted_below(
 }
 
 impl Engine {
-    /// Whether what is mounted at a place takes part in the job. Whatever is in the destination does.
+    /// Whether a mount point belongs to the job. Every one in the destination does.
     fn concerns(&self, place: &MountedBelow, stat: Option<&Stat>) -> bool {
         let own = stat.map(|stat| self.mounts.metadata(stat));
         place.side == Side::Destination
             || own.is_none_or(|own| self.filter.admits_below(&place.path, &own))
     }
 
-    /// What is mounted below the roots here, as far as it takes part.
+    /// The mount points below the roots on this host that belong to the job.
     pub(crate) fn mounted_below(&self) -> Vec<MountedBelow> {
         let table = mount::mountinfo();
         let roots = self.roots.ids().filter_map(|id| Some((id, self.root(id).ok()?)));
@@ -99,7 +99,7 @@ impl Engine {
         all.map(|(place, _)| place).collect()
     }
 
-    /// Which of the places that a mover elsewhere has are not the same here.
+    /// Which of a remote mover's mount points differ here.
     pub(crate) fn other_places(&self, theirs: &[MountedBelow]) -> Vec<bool> {
         let differs = |place: &MountedBelow| {
             let seen = self.seen_at(place);
@@ -108,7 +108,7 @@ impl Engine {
         theirs.iter().map(differs).collect()
     }
 
-    /// What is here at a place.
+    /// The directory at a mount point on this host.
     fn seen_at(&self, place: &MountedBelow) -> Option<Stat> {
         let root = self.root(place.root).ok()?;
         let (_, side) = sides(&root).find(|(side, _)| *side == place.side)?;
@@ -116,22 +116,22 @@ impl Engine {
     }
 }
 
-/// Makes sure that a mover sees below the roots what its coordinator sees there, now and later.
+/// Checks that a mover sees the same mounts below the roots as its coordinator, at the start and later.
 pub(crate) struct Below {
-    /// The table of mounts when it was looked at last, and when that was.
+    /// The mount table at the last check, and its time.
     table: Vec<u8>,
     looked: Instant,
 }
 
 impl Below {
-    /// Looks for the first time.
+    /// Performs the first check.
     pub fn new(engine: &Engine) -> Result<Self, Fatal> {
         let below = Self { table: mount::mountinfo(), looked: Instant::now() };
         engine.check_below()?;
         Ok(below)
     }
 
-    /// Looks again if anything was mounted here meanwhile, or is not any more.
+    /// Checks again if mounts on this host have changed.
     pub fn look_again(&mut self, engine: &Engine) -> Result<(), Fatal> {
         if self.looked.elapsed() < LOOK_EVERY {
             return Ok(());
@@ -148,7 +148,7 @@ impl Below {
 }
 
 impl Engine {
-    /// Refuses to work where something else is mounted below the roots than where the coordinator runs.
+    /// Refuses to work if mounts below the roots differ from those of the coordinator.
     fn check_below(&self) -> Result<(), Fatal> {
         let unknown =
             || Fatal::unavailable("the coordinator does not answer", "the mover tries again");

@@ -1,4 +1,4 @@
-//! What a mover does for others, and where: whatever a job says.
+//! The trees and verbs that a mover accepts, whatever a job demands.
 use dmover_model::{FollowLinks, JobSpec, Verb};
 use dmover_sys::{Errno, mount, path};
 use std::ffi::OsStr;
@@ -11,19 +11,19 @@ use crate::error::Fatal;
 /// The word for `verify --repair`, which writes.
 pub const REPAIR: &str = "repair";
 
-/// Trees and verbs that a mover is for. The empty ones are for everything.
+/// Trees and verbs that a mover accepts. An empty list accepts everything.
 #[derive(Debug, Clone, Default)]
 pub struct Bounds {
-    /// As the kernel names them.
+    /// Paths in the kernel's canonical form.
     roots: Vec<PathBuf>,
     verbs: Vec<String>,
 }
 
 impl Bounds {
-    /// `roots`: directories that are there; `verbs`: by their words, and [`REPAIR`].
+    /// `roots`: existing directories; `verbs`: verbs by their words, and [`REPAIR`].
     ///
     /// # Errors
-    /// A directory that cannot be opened.
+    /// A directory cannot be opened.
     pub fn new(roots: &[PathBuf], verbs: Vec<String>) -> Result<Self, Fatal> {
         let canonical = |root: &PathBuf| {
             let opened = path::open_directory(root).map_err(|error| {
@@ -38,7 +38,7 @@ impl Bounds {
         Ok(Self { roots, verbs })
     }
 
-    /// Refuses jobs of other verbs, and those that could lead out of the trees.
+    /// Refuses jobs with other verbs, and jobs that could leave the trees.
     pub(crate) fn check_spec(&self, spec: &JobSpec) -> Result<(), Fatal> {
         let allows = |verb: &str| self.verbs.is_empty() || self.verbs.iter().any(|v| v == verb);
         let repairs = spec.policy.verify.as_ref().is_some_and(|policy| policy.repair);
@@ -61,12 +61,12 @@ impl Bounds {
         Ok(())
     }
 
-    /// Whether an object lies where this mover works.
+    /// Whether an object lies in the accepted trees.
     pub(crate) fn holds(&self, object: impl AsFd) -> bool {
         self.roots.is_empty() || mount::path_of(object).is_some_and(|path| self.contains(&path))
     }
 
-    /// Refuses an open directory, or a name in it, that lies elsewhere.
+    /// Refuses an open directory, or a name in it, outside the accepted trees.
     pub(crate) fn check(&self, directory: impl AsFd, name: Option<&[u8]>) -> Result<(), Fatal> {
         if self.roots.is_empty() {
             return Ok(());
@@ -88,7 +88,7 @@ impl Bounds {
         ))
     }
 
-    /// The same of a directory that need not be there yet: then its place counts.
+    /// Refuses a directory outside the accepted trees; it need not exist, as only its path counts.
     pub(crate) fn check_place(&self, directory: &Path) -> Result<(), Fatal> {
         let fail = |error| {
             let message = format!("'{}': {error}", directory.display());

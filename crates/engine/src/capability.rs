@@ -1,5 +1,4 @@
-//! What file systems can do: facts learnt on the way, and a probe for `dmover doctor` and up-front
-//! refusals.
+//! Features of file systems: facts learnt during the job, and a probe for `dmover doctor` and for early refusals.
 use dmover_model::{Attribute, AttributeSet, Metadata, MountId, Timestamp};
 use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
@@ -12,47 +11,48 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::context::lock;
 
-/// Facts about one mounted file system, learnt from refusals.
+/// Facts about one mounted file system, learnt from failed calls.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    /// An object of it had no inode flags; whether one is missing is no question there.
+    /// An object had no inode flags, so missing flags do not count there.
     pub no_flags: AtomicBool,
-    /// It refused a direct read or write.
+    /// A direct read or write was refused.
     pub no_direct: AtomicBool,
-    /// Which mount it last refused to share blocks with.
+    /// The mount with which it last refused to share blocks.
     pub no_clone_from: RefusedMount,
-    /// It updates access times although it was asked not to, and that was told.
+    /// It updates access times although dmover asked it not to, and this was reported.
     pub touches_atime: AtomicBool,
-    /// Which mount copy_file_range(2) last refused to copy from.
+    /// The mount from which copy_file_range(2) last refused to copy.
     pub no_kernel_copy_from: RefusedMount,
-    /// Steps of time in nanoseconds, 0 while unknown.
+    /// The time resolution in nanoseconds, 0 while unknown.
     granularity_ns: AtomicU32,
-    /// The finest steps that times of change have shown.
+    /// The finest resolution that change times have shown.
     finest_step_ns: Finest,
-    /// A file system without storage, such as proc: sizes there mean nothing.
+    /// A file system without storage, such as proc, where sizes have no meaning.
     pub pseudo: bool,
-    /// It shows what other file systems hold.
+    /// It shows the files of other file systems.
     pub layered: bool,
-    /// Names that differ only in case are the same.
+    /// It ignores case in names.
     pub case_insensitive: bool,
-    /// A server decides: it may give new entries another owner than the process has (root squash), and
-    /// what it accepts it need not keep.
+    /// It is a file server: it may give new entries another owner than the process (root squash), and may not keep what
+    /// it accepts.
     pub remote: bool,
-    /// Copies inside the kernel would read it through the page cache, which fills what a server answers too short
-    /// with zeroes: fuse_splice_read() does so even for files that are opened for direct I/O, where servers may.
+    /// Copies inside the kernel would read through the page cache, which fills short answers of a server with zeroes:
+    /// fuse_splice_read() does so even for files opened for direct I/O, where short answers are allowed.
     pub fills_with_zeroes: bool,
-    /// One of the kernel's own file systems whose ways are known: a new entry has the owner and mode that the
-    /// manual says, and no error waits for close(2).
+    /// It is a kernel file system with known behaviour: a new entry has the documented owner and mode, and close(2)
+    /// reports no late errors.
     pub local: bool,
-    /// It does not tell which bytes of a file have no data.
+    /// It does not report holes of files.
     pub tells_no_gaps: AtomicBool,
-    /// Space that is reserved for a file is what its bytes are written into.
+    /// Space reserved for a file is used in place by later writes.
     pub writes_in_place: bool,
-    /// Pages are written back, after which a write through a mapping (mmap(2)) moves the time of the last write again.
+    /// It writes pages back later, so that a write through a mapping (mmap(2)) may change the modification time once
+    /// more.
     pub writes_back: bool,
-    /// An owner that is set is there afterwards.
+    /// It keeps owners that are set.
     pub keeps_owners: OnceLock<bool>,
-    /// The owner that such a server gave to the first entry made here.
+    /// The owner that such a server gave to the first entry created here.
     squashed_owner: OnceLock<u32>,
 }
 
@@ -65,8 +65,8 @@ impl Default for Finest {
     }
 }
 
-/// The steps in which a file system keeps times, as far as an entry shows them: the kernel sets the time of the last
-/// change from a clock that is finer than most file systems' steps.
+/// The time resolution of a file system as far as an entry shows it: the kernel takes change times from a clock that is
+/// finer than the resolution of most file systems.
 fn step_of(found: &Metadata) -> u32 {
     const STEPS: [u32; 6] = [2_000_000_000, 1_000_000_000, 1_000_000, 1_000, 100, 1];
     let nanoseconds = found.ctime.nanoseconds;
@@ -82,7 +82,7 @@ fn step_of(found: &Metadata) -> u32 {
     STEPS.iter().find(fits).copied().unwrap_or(1)
 }
 
-/// The mount that something was last refused for: its id plus one, 0 for none.
+/// The mount for which an operation was last refused: its id plus one, 0 for none.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedMount(AtomicU32);
 
@@ -101,12 +101,12 @@ impl Facts {
         fact.load(Ordering::Relaxed)
     }
 
-    /// Whether a new entry with this owner can be one that this process has just made.
+    /// Whether a new entry with this owner can be one that this process has just created.
     pub fn is_own(&self, owner: u32, process: u32) -> bool {
         owner == process || (self.remote && *self.squashed_owner.get_or_init(|| owner) == owner)
     }
 
-    /// The known granularity of times, 1 while unknown.
+    /// The known time resolution, 1 while unknown.
     pub fn granularity_ns(&self) -> u32 {
         self.granularity_ns.load(Ordering::Relaxed).max(1)
     }
@@ -115,7 +115,7 @@ impl Facts {
         self.granularity_ns.load(Ordering::Relaxed) != 0
     }
 
-    /// The steps in which it keeps times, as far as its entries show them, or as they are known.
+    /// The time resolution as known, or as its entries show it.
     pub fn shown_step_ns(&self, found: &Metadata) -> u32 {
         const SECOND: u32 = 1_000_000_000;
         let shown = step_of(found);
@@ -130,8 +130,8 @@ impl Facts {
         step.max(self.granularity_ns())
     }
 
-    /// Learns the granularity from a time that was set and what the file system made of it.
-    /// Answers whether the result is explained by granularity alone.
+    /// Learns the resolution from a time that was set and the time that was stored. Returns whether the resolution
+    /// alone explains the result.
     pub fn learn_granularity(&self, wanted: Timestamp, got: Timestamp) -> bool {
         const STEPS: [u32; 7] =
             [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000];
@@ -146,18 +146,19 @@ impl Facts {
     }
 }
 
-/// Whether an open file is on a file system without storage, such as proc: its size says nothing of what can be read.
+/// Whether an open file is on a file system without storage, such as proc, where the size does not tell how much can be
+/// read.
 pub fn is_without_storage(file: impl AsFd) -> bool {
     let found = stat::file_system(file);
     found.is_ok_and(|found| stat::is_pseudo(stat::file_system_name(found.magic)))
 }
 
-/// The facts of every mount that the job has met.
+/// The facts of every mount that the job has used.
 #[derive(Debug, Default)]
 pub(crate) struct CapabilityCache(Mutex<HashMap<MountId, Arc<Facts>>>);
 
 impl CapabilityCache {
-    /// The facts of the mount that `object` lives on.
+    /// The facts of the mount of `object`.
     pub fn facts(&self, mount: MountId, object: impl AsFd) -> Arc<Facts> {
         let mut known = lock(&self.0);
         let facts = known.entry(mount).or_insert_with(|| {
@@ -179,7 +180,7 @@ impl CapabilityCache {
     }
 }
 
-/// One thing a file system can or cannot do.
+/// One feature of a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// A short name, the same in text and JSON.
@@ -188,12 +189,12 @@ pub struct Finding {
     pub value: String,
 }
 
-/// What a probe found out about the file system that holds a directory.
+/// The results of a probe of a file system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Capabilities {
-    /// The findings, in the order of the documentation.
+    /// The features, in the order of the documentation.
     pub findings: Vec<Finding>,
-    /// Attributes that an entry there can have.
+    /// Attributes that its entries can have.
     pub attributes: AttributeSet,
 }
 
@@ -208,7 +209,7 @@ impl Capabilities {
     }
 }
 
-/// What is known of the file system that holds an object without making anything there.
+/// What is known about the file system of an object without creating an entry there.
 pub fn glance(object: BorrowedFd<'_>) -> Capabilities {
     let mut found = Capabilities::default();
     if let Ok(fs) = stat::file_system(object) {
@@ -222,10 +223,10 @@ pub fn glance(object: BorrowedFd<'_>) -> Capabilities {
     found
 }
 
-/// Probes by making entries in a new directory inside `parent`, and removes them again.
+/// Probes by creating entries in a new directory inside `parent`, and removes them again.
 ///
 /// # Errors
-/// The probe directory cannot be made.
+/// The probe directory cannot be created.
 pub fn probe(parent: BorrowedFd<'_>) -> Result<Capabilities, Errno> {
     let name = format!(".dmover-probe-{:016x}", dmover_sys::process::random_u64());
     directory::make_directory(parent, name.as_bytes(), 0o700)?;

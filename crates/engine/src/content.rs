@@ -1,4 +1,4 @@
-//! Moving file content: shared blocks, copies inside the kernel, or read and write; holes stay holes.
+//! Copying of file content: shared blocks, copies inside the kernel, or read and write; holes stay holes.
 use dmover_digest::Pieces;
 use dmover_model::{
     ByteRange, EntryError, ErrorClass, Metadata, MountId, Operation, PathBytes, Side, Verb, When,
@@ -29,7 +29,7 @@ mod tools;
 use side::Reader;
 pub(crate) use tools::{RING_PIECE_MIN, Tools};
 
-/// One copy of bytes between two open files.
+/// One copy between two open files.
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer<'a> {
     pub source: BorrowedFd<'a>,
@@ -44,17 +44,17 @@ pub(crate) struct Transfer<'a> {
     pub source_path: &'a dyn Fn() -> PathBytes,
     pub target_path: &'a dyn Fn() -> PathBytes,
     pub lease: &'a Lease,
-    /// Takes every byte of the range, to make a digest of it.
+    /// Receives every byte of the range, to compute a digest.
     pub tap: Option<&'a RefCell<Pieces>>,
 }
 
-/// A file that is read and not written anywhere.
+/// A file that is read only.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading<'a> {
     pub source: (BorrowedFd<'a>, &'a Facts),
-    /// Past the page cache.
+    /// Read past the page cache.
     pub direct: bool,
-    /// What the file system calls a hole is not read.
+    /// Skip holes that the file system reports.
     pub skips_holes: bool,
     pub path: &'a dyn Fn() -> PathBytes,
     pub lease: &'a Lease,
@@ -66,10 +66,10 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Some content.
+/// A run of content.
 pub(crate) enum Run<'a> {
     Bytes(&'a [u8]),
-    /// So many zeroes, which a hole stands for.
+    /// This many zeroes from a hole.
     Zeroes(u64),
 }
 
@@ -88,13 +88,13 @@ fn shrunk(path: &dyn Fn() -> PathBytes) -> EntryError {
     EntryError::plain(side, Operation::Read, class, path(), words)
 }
 
-/// How far a range has come.
+/// The progress of a range.
 #[derive(Debug, Clone, Copy)]
 struct Cursor {
     at: u64,
     to: u64,
     end: u64,
-    /// Bytes written, holes not counted.
+    /// Bytes written, without holes.
     moved: u64,
 }
 
@@ -110,23 +110,23 @@ impl Cursor {
     }
 }
 
-/// How holes are treated.
+/// How to treat holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holes {
-    /// There are none, or they are to be filled.
+    /// There are none, or they are filled.
     Fill,
-    /// The source's file system says where they are.
+    /// The source file system reports them.
     Seek,
     /// Runs of zeroes become holes.
     Detect,
 }
 
-/// Zeroes are looked for in pieces of this size: the block size of the usual file systems.
+/// The unit in which zeroes are detected: the block size of usual file systems.
 const PIECE: usize = 4096;
-/// So many zeroes of a hole go into a digest before a stop is heard.
+/// The most zeroes of a hole that are hashed before a stop is noticed.
 const ZEROES_AT_ONCE: u64 = 16 << 20;
-/// One call of copy_file_range(2): large enough that the call does not count, small enough that a
-/// stop is heard soon.
+/// Bytes of one call of copy_file_range(2): large enough that the call itself does not matter, small enough that a stop
+/// is noticed soon.
 const KERNEL_BLOCK: u64 = 8 << 20;
 
 impl Transfer<'_> {
@@ -150,7 +150,7 @@ impl Transfer<'_> {
 }
 
 impl Engine {
-    /// How the holes of a file are to be treated.
+    /// How to treat the holes of a file.
     pub(crate) fn holes(&self, metadata: &Metadata) -> Holes {
         match self.spec.policy.sparse {
             When::Never => Holes::Fill,
@@ -181,7 +181,7 @@ impl Engine {
         Ok(cloned == Offer::Done(()))
     }
 
-    /// Copies a range; bytes land `shift` further (or, if negative, nearer) than they were.
+    /// Copies a range; bytes are written `shift` bytes further on (or back, if negative) than they were.
     pub(crate) fn copy_range(
         &self,
         transfer: Transfer<'_>,
@@ -227,7 +227,7 @@ impl Engine {
         Ok(moved)
     }
 
-    /// A hole counts as the zeroes that it stands for, and may be large.
+    /// Hashes the zeroes of a hole, which may be large.
     fn feed_zeroes(&self, transfer: Transfer<'_>, mut length: u64) -> Result<(), EntryError> {
         let Some(tap) = transfer.tap else { return Ok(()) };
         while length > 0 {
@@ -240,7 +240,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the digest of content that was not moved: its blocks are shared.
+    /// Hashes content that was not copied, because its blocks are shared.
     pub(crate) fn read_for_digest(
         &self,
         transfer: Transfer<'_>,
@@ -266,7 +266,7 @@ impl Engine {
         self.read_range(reading, range, &mut tools.buffer, &mut feed)
     }
 
-    /// Reads a range that is not written anywhere, block by block.
+    /// Reads a range block by block, without writing it.
     pub(crate) fn read_range(
         &self,
         reading: Reading<'_>,
@@ -305,7 +305,7 @@ impl Engine {
         reader.finish(at)
     }
 
-    /// Counts what a digest was made of; a comparison compares it with another digest.
+    /// Counts bytes read for a digest; a comparison compares it with another digest.
     fn account_hashed(&self, lease: &Lease, bytes: u64) {
         if self.spec.verb == Verb::Verify {
             self.add(Counter::BytesCompared, bytes);
@@ -313,14 +313,14 @@ impl Engine {
         self.account_read(lease, bytes);
     }
 
-    /// Counts what was read to make a digest or to compare.
+    /// Counts bytes read for a digest or a comparison.
     pub(crate) fn account_read(&self, lease: &Lease, bytes: u64) {
         self.add(Counter::BytesHashed, bytes);
         station::did(bytes);
         lease.extend();
     }
 
-    /// The job goes on, and the task is still ours.
+    /// Checks that the job continues and that this mover still has the lease.
     pub(crate) fn check_held(
         &self,
         lease: &Lease,
@@ -354,7 +354,7 @@ impl Engine {
         .map(|cursor| cursor.moved)
     }
 
-    /// Which way a range goes.
+    /// The method for a range.
     fn method(&self, transfer: Transfer<'_>, range: ByteRange, detect: bool) -> Method {
         let policy = &self.spec.policy;
         let size = transfer.size;
@@ -430,8 +430,7 @@ impl Engine {
         Ok(cursor)
     }
 
-    /// Queues reads and writes; what lies between borders, and everything where there is no io_uring, goes
-    /// by blocks.
+    /// Copies by io_uring; ranges that are not aligned, and everything without io_uring, are copied block by block.
     fn copy_by_ring(
         &self,
         transfer: Transfer<'_>,
@@ -518,7 +517,7 @@ impl Engine {
             && !transfer.facts.no_kernel_copy_from.is(transfer.source_mount)
     }
 
-    /// `None`: read and write instead.
+    /// Copies inside the kernel. `None`: read and write instead.
     fn copy_in_kernel(
         &self,
         transfer: Transfer<'_>,

@@ -1,4 +1,4 @@
-//! What all movers of one job in one process share.
+//! The state that all movers of one job in one process share.
 use dmover_model::{
     EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Metadata, Note, Operation,
     PathBytes, Side, Timestamp, TreePath,
@@ -38,30 +38,31 @@ use crate::told::Said;
 use crate::unflushed::Unflushed;
 use crate::verify::{Known, Times};
 
-/// The number of EPERM, which entries' errors carry.
+/// The number of EPERM, for errors of entries.
 pub(crate) const EPERM: i32 = 1;
 const EACCES: i32 = 13;
-/// What another host has made is looked for once more after so long, then after twice as long, and so on; and no longer than that.
+/// The first wait for an entry that another host has created; each further wait is twice as long. The second value
+/// limits it.
 const SEEN_AGAIN: Duration = Duration::from_millis(20);
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
-/// After something has not come into sight, nothing else is waited for as long as such things come more often than this.
+/// After an entry has not become visible, no further entry is waited for while such cases are more frequent than this.
 const UNSEEN_FOR: Duration = Duration::from_secs(10);
 
-/// Whether an error may be that of a directory in which nothing may be changed now.
+/// Whether an error may come from a directory that cannot be changed now.
 pub(crate) fn is_locked_out(errno: i32) -> bool {
     matches!(errno, EPERM | EACCES)
 }
 
-/// Who this process is and what it may do.
+/// The privileges of this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Privilege {
     /// It may set any owner and ignores permission bits.
     pub privileged: bool,
-    /// Attributes of the namespace `trusted.` are shown to it.
+    /// It can see attributes of the namespace `trusted.`.
     pub sees_trusted: bool,
     pub uid: u32,
     pub gid: u32,
-    /// The creation mask that the person had, for entries whose mode is not preserved.
+    /// The umask of the user, for entries whose mode is not kept.
     pub umask: u32,
 }
 
@@ -74,7 +75,7 @@ impl Privilege {
     }
 }
 
-/// Errors and losses of a job by kind, for the report.
+/// Counts of errors and losses by kind, for the report.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Tally {
     pub errors: BTreeMap<ErrorClass, u64>,
@@ -85,9 +86,9 @@ pub(crate) struct Tally {
 pub struct Engine {
     pub(crate) spec: JobSpec,
     pub(crate) roots: RootTable,
-    /// No directory at the destination can be two tasks' to finish.
+    /// Exactly one task finishes each destination directory.
     pub(crate) directories_apart: bool,
-    /// Places where roots meet.
+    /// Paths where roots overlap.
     pub(crate) meetings: Meetings,
     pub(crate) monitor: Arc<dyn Monitor>,
     pub(crate) counters: Arc<Counters>,
@@ -100,104 +101,105 @@ pub struct Engine {
     pub(crate) control: Arc<Control>,
     pub(crate) limits: RateLimits,
     pub(crate) privilege: Privilege,
-    /// The same, if it has none.
+    /// The user and groups of a process without privilege.
     pub(crate) unprivileged: Option<Unprivileged>,
     pub(crate) layout: Arc<dyn LayoutHook>,
-    /// Paths of the manifest that a tree is compared with.
+    /// Paths in the manifest that a tree is compared with.
     pub(crate) known: Mutex<Known>,
-    /// Times that directories are to have once repairs below them have ended.
+    /// Times to set on directories after repairs below them.
     pub(crate) kept_times: Mutex<HashMap<TreePath, Times>>,
-    /// What digests of 64 digits were so far whose list does not name the function.
+    /// Which functions digests of 64 digits had so far, in lists that do not name the function.
     pub(crate) guesses: Guesses,
-    /// Content that could not be flushed into files that stay.
+    /// Files that stay although their content could not be flushed.
     pub(crate) unflushed: Unflushed,
-    /// Content of large files with several names, until the other names are linked.
+    /// Results of large files with several names, until the other names are linked.
     pub(crate) sealed: Mutex<VecDeque<Carried>>,
-    /// Keeps a manifest.
+    /// Writes a manifest.
     pub(crate) recorder: Option<Arc<Recorder>>,
-    /// The most movers that there can be.
+    /// The greatest possible number of movers.
     pub(crate) movers_max: usize,
-    /// How many may work at present.
+    /// How many movers may run now.
     pub(crate) movers: AtomicUsize,
-    /// Nothing that is not in sight is waited for until then, in milliseconds since the start.
+    /// Until when no entry is waited for that is not yet visible, in milliseconds since the start.
     pub(crate) unseen_until_ms: AtomicU64,
     pub(crate) buffer_bytes: usize,
-    /// What the buffers of a mover's ring may have together.
+    /// The size of all buffers of a mover's ring.
     pub(crate) ring_bytes: usize,
-    /// Open directories on the way down; deeper trees continue in a task of their own.
+    /// The most open levels of directories; deeper directories become tasks of their own.
     pub(crate) depth_max: usize,
-    /// Directories that movers hold because files in them wait for their names, and how many those may be.
+    /// How many directories movers hold open for delayed renames, and the limit.
     pub(crate) held_for_later: AtomicUsize,
     pub(crate) held_for_later_max: usize,
     pub(crate) started: Instant,
     pub(crate) breaker: Mutex<Breaker>,
-    /// Something has failed since content was last moved.
+    /// An operation has failed since content was last copied.
     pub(crate) troubled: AtomicBool,
     pub(crate) tally: Mutex<Tally>,
-    /// Goes on with what an earlier run has left.
+    /// The run resumes the work of an earlier run.
     pub(crate) is_resumed: bool,
-    /// What is done has to be on storage.
+    /// Flushes completed work to storage, if that is required.
     pub(crate) flusher: Option<Flusher>,
-    /// There is a journal.
+    /// The job has a journal.
     pub(crate) keeps_journal: bool,
-    /// Parts of large files go on record once they are flushed.
+    /// Parts of large files are recorded after they are flushed.
     pub(crate) keeps_parts: bool,
-    /// Those that are not flushed yet.
+    /// Parts that are not flushed yet.
     pub(crate) written_parts: WrittenParts,
-    /// Files that were open for writing when an earlier pass brought them over: no time says that they were written to
-    /// since, if that was through a mapping (mmap(2)).
+    /// Files that were open for writing when an earlier pass copied them: a write through a mapping (mmap(2)) may not
+    /// have changed their times.
     pub(crate) doubtful: Doubtful,
-    /// Where a copy notes such files, which has no journal.
+    /// Where a copy without a journal records such files.
     pub(crate) open_files: Option<OpenFiles>,
-    /// Where errors are listed, if not in a journal.
+    /// Where errors are recorded, if not in a journal.
     pub(crate) failures: Option<Failures>,
-    /// Whatever was changed at the source before this, an earlier pass has seen.
+    /// An earlier pass has seen all changes at the source before this time.
     pub(crate) seen_before: Option<Timestamp>,
-    /// When that pass ended: what was changed at the destination later, others have changed, or passes over less.
+    /// When that pass ended: later changes at the destination were made by others, or by passes over a part of the
+    /// tree.
     pub(crate) seen_until: Option<Timestamp>,
-    /// Whatever was changed at the source after this was perhaps changed during the pass.
+    /// Changes at the source after this time may have happened during the pass.
     pub(crate) pass_began: Timestamp,
-    /// The catalog does not know most directories, so that movers tell which ones they enter.
+    /// The catalog lacks most directories, so movers report each directory that they enter.
     pub(crate) tells_entered: bool,
-    /// Earlier passes that began then, in seconds since 1970, did not come to their end.
+    /// Earlier passes that began at this time, in seconds since 1970, were not completed.
     pub(crate) suspect_since: Option<i64>,
     /// Which files of the destination are on storage.
     pub(crate) trust: Trust,
-    /// Files whose extents had to be looked at, because nothing else tells whether they are whole.
+    /// Files whose extents were checked, because nothing else shows whether they are complete.
     pub(crate) files_asked: AtomicU64,
-    /// There is a catalog.
+    /// The job has a catalog.
     pub(crate) keeps_catalog: bool,
-    /// Where the job keeps what it knows.
+    /// The state directory of the job.
     pub(crate) state_path: Option<PathBuf>,
-    /// The same of this pass, as far as they are not in the journal yet.
+    /// Doubtful files of this pass that are not in the journal yet.
     pub(crate) doubts: Mutex<Vec<TreePath>>,
-    /// Files with several names that somebody had open for writing.
+    /// Files with several names that were open for writing.
     pub(crate) writers: Mutex<HashSet<Identity>>,
     /// Errors that are not in the journal yet.
     pub(crate) unrecorded: Mutex<Vec<EntryError>>,
-    /// Directories that would go, and hold what stays.
+    /// Directories that should be deleted but contain entries that stay.
     pub(crate) held: Mutex<BTreeSet<PathBytes>>,
-    /// Why one look at everything is not enough.
+    /// Why one full scan is not enough.
     pub(crate) looks_again: Mutex<Option<String>>,
-    /// It looks only at what a feed has told of.
+    /// The pass scans only paths that a change feed has reported.
     pub(crate) following: Option<Following>,
-    /// It makes a snapshot.
+    /// The pass creates a snapshot.
     pub(crate) sharing: Option<Sharing>,
-    /// Watches over deletes.
+    /// Guards deletes.
     pub(crate) guard: Guard,
-    /// Movers are in other processes than their coordinator.
+    /// Movers run in other processes than the coordinator.
     pub(crate) is_elsewhere: bool,
-    /// Where relative paths begin; empty: where the process is.
+    /// The base of relative paths; empty: the working directory.
     pub(crate) base: PathBuf,
-    /// What this process does for others, and where.
+    /// The trees and verbs that this mover accepts.
     pub(crate) bounds: Bounds,
-    /// Locks of the places that are written to, where the coordinator is.
+    /// Locks of the written directories, in the process of the coordinator.
     pub(crate) destination: DestinationLock,
-    /// The way to the coordinator, if it is elsewhere.
+    /// The connection to the coordinator, if it is another process.
     pub(crate) desk: Option<Arc<dyn Desk>>,
-    /// Identities of the destination roots, never to be entered as a source.
+    /// Identities of the destination roots, which must never be entered as a source.
     pub(crate) forbidden: RwLock<HashSet<Identity>>,
-    /// What an overlay keeps of them: the end of the inode number and the time of birth.
+    /// The same directories as an overlay shows them: the end of the inode number and the creation time.
     pub(crate) forbidden_births: RwLock<HashSet<(u32, (i64, u32))>>,
 }
 
@@ -221,13 +223,13 @@ impl Engine {
         self.tell_count(counter, amount);
     }
 
-    /// Takes note of a value, in microseconds or bytes.
+    /// Adds a value to a histogram: microseconds or bytes.
     pub(crate) fn spread(&self, spread: Spread, value: u64) {
         self.counters.note(spread, value);
         self.tell_spread(spread, value);
     }
 
-    /// Something can only be put in order by another look at everything.
+    /// Requests another full scan, because nothing else can correct this.
     pub(crate) fn look_again(&self, why: &str) {
         match &self.following {
             _ if self.tell(|| Said::LookAgain(why.to_owned())) => {}
@@ -236,13 +238,13 @@ impl Engine {
         }
     }
 
-    /// Why everything has to be looked at.
+    /// Why a full scan is needed.
     pub(crate) fn needs_all(&self) -> Option<String> {
         let again = lock(&self.looks_again).clone();
         again.or_else(|| self.following.as_ref().and_then(Following::needs_all))
     }
 
-    /// An entry has failed for good.
+    /// Reports an entry that failed for good.
     pub(crate) fn error(&self, error: EntryError) {
         // Whether a host's error is believed is for the coordinator to say, whose guard hears it then.
         if self.desk.is_none() || !error.may_be_the_hosts() {
@@ -298,7 +300,7 @@ impl Engine {
         }
     }
 
-    /// Where an entry is below the root that it belongs to.
+    /// The path of an entry below its root.
     fn tree_path(&self, error: &EntryError) -> Option<TreePath> {
         self.roots.ids().find_map(|id| {
             let root = self.root(id).ok()?;
@@ -311,7 +313,7 @@ impl Engine {
         })
     }
 
-    /// Whether a failure may pass: then it is counted and waited for.
+    /// Whether a failure may be temporary: then it is counted, and this call waits.
     pub(crate) fn may_pass(&self, error: &EntryError, attempt: u32) -> bool {
         let delay = retry::delay_ms(error, attempt).filter(|_| !self.control.is_stopping());
         if let Some(delay_ms) = delay {
@@ -322,8 +324,8 @@ impl Engine {
         delay.is_some()
     }
 
-    /// Does something that much depends on, such as opening a directory, again while its failure
-    /// may pass. It has to be something that can be done twice.
+    /// Repeats an important step, such as opening a directory, while its failure may be temporary. The step must be
+    /// repeatable.
     pub(crate) fn insist<T>(
         &self,
         mut action: impl FnMut() -> Result<T, EntryError>,
@@ -337,8 +339,8 @@ impl Engine {
         }
     }
 
-    /// Does something with what another host has made, which is perhaps not seen here yet: a client of a network file system
-    /// remembers for a while that a name is absent (nfs(5), lookupcache), or a handle that is none any more.
+    /// Waits for an entry that another host has created: a client of a network file system caches absent names (nfs(5),
+    /// lookupcache) and stale handles for a while.
     pub(crate) fn until_seen<T>(
         &self,
         mut action: impl FnMut() -> Result<T, EntryError>,
@@ -372,7 +374,7 @@ impl Engine {
         }
     }
 
-    /// A mover met a fault of the program itself: the task is told and the job goes on.
+    /// Reports a panic in a mover: its task is named and the job continues.
     pub(crate) fn panicked(&self, task: &dmover_model::Task) {
         let words = format!("internal error in dmover during {:?}; please report it", task.kind);
         let (side, class) = (Side::Destination, ErrorClass::Other);
@@ -380,7 +382,7 @@ impl Engine {
         self.error(EntryError::plain(side, Operation::Attempt, class, path, words));
     }
 
-    /// Content was moved, so the trouble is not systemic.
+    /// Records that content was copied, so errors are not systemic.
     pub(crate) fn progress(&self) {
         if self.troubled.load(Ordering::Acquire) {
             let mut breaker = lock(&self.breaker);
@@ -389,7 +391,7 @@ impl Engine {
         }
     }
 
-    /// What the source has, with the owner that the destination is to have.
+    /// The metadata of the source, with the owner mapped to the destination.
     pub(crate) fn as_mapped(&self, source: &Metadata) -> Metadata {
         let (uid, gid) = (self.ids.user(source.uid), self.ids.group(source.gid));
         Metadata { uid, gid, ..source.clone() }
@@ -429,7 +431,7 @@ impl Engine {
         self.monitor.event(&Event::Loss { path, kind, detail, allowed });
     }
 
-    /// Whether a directory, reached by a followed link, lies below a destination root.
+    /// Whether a directory behind a followed link lies below a destination root.
     pub(crate) fn lies_in_destination(&self, directory: &dmover_sys::OwnedFd) -> bool {
         let mut above = dmover_sys::path::open_directory_at(directory, b"..");
         let mut last = None;
@@ -448,20 +450,21 @@ impl Engine {
         false
     }
 
-    /// A directory of the destination is not to be entered as a source.
+    /// Forbids to enter a directory of the destination as a source.
     pub(crate) fn forbid(&self, identity: Identity) {
         self.forbidden.write().unwrap_or_else(PoisonError::into_inner).insert(identity);
     }
 
-    /// The same through an overlay, which gives its directories another device. Layers that its options do not name are
-    /// known by this alone.
+    /// Forbids the same directory behind an overlay, which shows it with another device number. This also covers layers
+    /// that the options of the overlay do not name.
     pub(crate) fn forbid_in_layers(&self, directory: &dmover_sys::OwnedFd) {
         if let Some(birth) = birth_of(directory) {
             self.forbidden_births.write().unwrap_or_else(PoisonError::into_inner).insert(birth);
         }
     }
 
-    /// Whether an overlay shows a directory of the destination here, or the destination is an overlay that writes here.
+    /// Whether a directory is one of the destination behind an overlay, or the destination is an overlay that writes
+    /// into it.
     pub(crate) fn is_forbidden_in_layers(&self, directory: &dmover_sys::OwnedFd) -> bool {
         let known = || self.forbidden_births.read().unwrap_or_else(PoisonError::into_inner);
         birth_of(directory).is_some_and(|birth| known().contains(&birth))
@@ -472,13 +475,13 @@ impl Engine {
     }
 }
 
-/// The number without the bits that an overlay adds to tell layers apart, and the time of birth.
+/// The inode number without the bits that an overlay adds for its layers, and the creation time.
 fn birth_of(directory: &dmover_sys::OwnedFd) -> Option<(u32, (i64, u32))> {
     let (found, birth) = stat::stat_born_at(directory, b"").ok()?;
     Some((found.inode as u32, birth?))
 }
 
-/// An error of a system call on an entry.
+/// The error of a system call on an entry.
 pub(crate) fn entry_error(
     side: Side,
     operation: Operation,

@@ -1,4 +1,4 @@
-//! The switch that stops a job: softly (end what is in hand), then hard (drop it).
+//! The switch that stops a job: softly (finish tasks in progress), then hard (drop them).
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,18 +16,18 @@ pub enum StopReason {
     Errors,
     /// `--max-duration` was reached.
     Duration,
-    /// What it has to say cannot be written.
+    /// Output cannot be written.
     Output,
     /// The manifest cannot be written.
     Manifest,
-    /// It was given up.
+    /// The user cancelled it.
     Cancelled,
     /// Errors of this class are systemic.
     Systemic(ErrorClass),
 }
 
 impl StopReason {
-    /// Why, in words that follow "stopped".
+    /// The reason, in words that follow "stopped".
     pub fn words(self) -> String {
         match self {
             Self::Signal(signal) => format!("by {}", signal_name(signal)),
@@ -51,9 +51,9 @@ const RUNNING: u8 = 0;
 const SOFT: u8 = 1;
 const HARD: u8 = 2;
 
-/// After a soft stop, work in hand may go on for so long.
+/// After a soft stop, tasks in progress may continue for this long.
 const WORK: Duration = Duration::from_secs(7);
-/// A mover that hangs in a system call, or behind a broker that does not answer, is waited for this much longer.
+/// How much longer to wait for a mover that hangs in a system call, or behind a broker that does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Stops a running job from another thread.
@@ -67,15 +67,15 @@ pub struct Control {
 struct Stop {
     reason: StopReason,
     at: Instant,
-    /// When work in hand has to be dropped.
+    /// When tasks in progress must be dropped.
     drop_at: Instant,
 }
 
 impl Control {
-    /// A job ends within this time after a stop, whatever hangs.
+    /// A job ends within this time after a stop, even if a mover hangs.
     const GRACE: Duration = Duration::from_secs(10);
 
-    /// Asks for a soft stop; the first reason is kept. Answers whether this was the first.
+    /// Requests a soft stop; the first reason is kept. Returns whether this was the first request.
     pub fn stop(&self, reason: StopReason) -> bool {
         let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = stop.is_none();
@@ -85,7 +85,7 @@ impl Control {
         is_first
     }
 
-    /// Drops what is in hand at the next block.
+    /// Drops tasks in progress at the next block.
     pub fn stop_now(&self, reason: StopReason) {
         self.stop(reason);
         let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,12 +95,12 @@ impl Control {
         self.level.store(HARD, Ordering::SeqCst);
     }
 
-    /// Whether no new entry may be begun.
+    /// Whether no new entry may be started.
     pub fn is_stopping(&self) -> bool {
         self.level.load(Ordering::Relaxed) != RUNNING
     }
 
-    /// Whether work in hand has to be dropped as well.
+    /// Whether tasks in progress must be dropped as well.
     pub fn is_over(&self) -> bool {
         match self.level.load(Ordering::Relaxed) {
             RUNNING => false,
@@ -109,18 +109,18 @@ impl Control {
         }
     }
 
-    /// Whether movers that have not dropped their work by now are waited for no longer.
+    /// Whether to stop waiting for movers that have not dropped their tasks.
     pub fn is_given_up(&self) -> bool {
         self.is_over()
             && self.stopped().is_some_and(|stop| Instant::now() >= stop.drop_at + PATIENCE)
     }
 
-    /// Why the job stops, if it does.
+    /// The reason of the stop, if any.
     pub fn reason(&self) -> Option<StopReason> {
         self.stopped().map(|stop| stop.reason)
     }
 
-    /// How long a job that is stopped may still take.
+    /// How long a stopped job may still take.
     pub fn time_to_end(&self) -> Option<Duration> {
         self.stopped().map(|stop| Self::GRACE.saturating_sub(stop.at.elapsed()))
     }

@@ -1,4 +1,4 @@
-//! The movers of one process: threads that come as they may be used.
+//! The movers of one process: threads that are started as needed.
 use dmover_model::Limit;
 use dmover_observe::Station;
 use dmover_plan::stragglers::Done;
@@ -12,24 +12,24 @@ use crate::mover::run_mover;
 use crate::pace::{Allowance, Pace};
 use crate::queue::{Class, Gate, Queue};
 
-/// How often it is looked whether movers have ended.
+/// How often to check whether movers have ended.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// The movers that one process has for a job.
+/// The movers of one process for a job.
 pub(crate) struct Crew {
     engine: Arc<Engine>,
     queue: Arc<dyn Queue>,
     gate: Arc<dyn Gate>,
     movers: Vec<JoinHandle<()>>,
     pace: Pace,
-    /// The system refused a thread.
+    /// The system refused to create a thread.
     no_more: bool,
-    /// Somebody asked to hold the job.
+    /// A user has paused the job.
     held: bool,
 }
 
 impl Crew {
-    /// Nobody is at work yet.
+    /// Creates the pool without any threads.
     pub fn new(
         engine: Arc<Engine>,
         queue: Arc<dyn Queue>,
@@ -40,13 +40,13 @@ impl Crew {
         Self { engine, queue, gate, movers: Vec::new(), pace, no_more: false, held: false }
     }
 
-    /// Begins with as many movers as seems right.
+    /// Starts with an estimated number of movers.
     pub fn begin(&mut self) -> Result<(), Fatal> {
         self.pace.apply(&self.engine, &*self.gate);
         self.call_movers()
     }
 
-    /// Looks at what movers are at, and decides how many there are. `held`: none, for now.
+    /// Checks the activity of movers, and sets their number. `held`: none for now.
     pub fn turn(&mut self, held: bool) -> Result<(), Fatal> {
         if held {
             for class in Class::ALL {
@@ -66,7 +66,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Makes sure that there are as many movers as may work.
+    /// Starts movers up to the allowed number.
     fn call_movers(&mut self) -> Result<(), Fatal> {
         while self.movers.len() < self.pace.movers() && !self.no_more {
             let (engine, queue) = (Arc::clone(&self.engine), Arc::clone(&self.queue));
@@ -90,22 +90,23 @@ impl Crew {
         Ok(())
     }
 
-    /// What the movers here have done since they came.
+    /// The work that the movers have done so far.
     pub fn done(&self) -> Done {
         self.pace.done()
     }
 
-    /// The present limit, once it has been named.
+    /// The present limit, once it is known.
     pub fn limit(&self) -> Option<&Limit> {
         self.pace.limit()
     }
 
-    /// What was the limit over the whole job.
+    /// The limit over the whole job.
     pub fn summary(&mut self) -> Limit {
         self.pace.summary()
     }
 
-    /// Waits until all have ended; the queue is closed. One that hangs in a system call is left behind when the job was stopped.
+    /// Waits until all movers have ended; the queue is closed. After a stop, a mover that hangs in a system call is not
+    /// waited for.
     pub fn end(&mut self) {
         while !self.movers.iter().all(JoinHandle::is_finished) {
             if self.engine.control.is_given_up() {
@@ -123,7 +124,7 @@ impl Crew {
         }
     }
 
-    /// Whether one hangs that may still write. Asked after the end.
+    /// Whether a mover hangs that may still write. Valid after the end.
     pub fn has_left_any(&self) -> bool {
         !self.movers.iter().all(JoinHandle::is_finished)
     }

@@ -1,4 +1,4 @@
-//! What a mover elsewhere asks of its coordinator, and what the coordinator lets it know.
+//! The questions of a remote mover, and the answers and facts of its coordinator.
 use dmover_model::{EntryError, Identity, MountId, TreePath};
 use serde::{Deserialize, Serialize};
 
@@ -9,81 +9,81 @@ use crate::made::Carried;
 use crate::sync::{Doubts, OnTheWay};
 use crate::verify::Times;
 
-/// Something that only the coordinator knows.
+/// A question that only the coordinator can answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Question {
-    /// Both ends of all roots, as they are at present.
+    /// Both ends of all roots at present.
     Roots,
-    /// What is mounted below them, as far as it takes part.
+    /// The mounts below the roots that belong to the job.
     MountedBelow,
-    /// Which of these places are not the same there?
+    /// Which of these mount points differ on the coordinator's host.
     OtherPlaces(Vec<MountedBelow>),
-    /// The number of a file system.
+    /// The number of a file system in the job's table.
     Mount(FileSystemName),
-    /// May so many names that were just found go now?
+    /// Whether this many extra names may be deleted now.
     OnTheWay(u64),
-    /// Which of these paths does the manifest name?
+    /// Which of these paths are in the manifest.
     Known(Vec<TreePath>),
-    /// Times that a directory is to have in the end.
+    /// The times that a directory must get in the end.
     KeptTimes(TreePath),
-    /// What is known of a large file that was sealed a moment ago.
+    /// The result of a large file that was just sealed.
     Sealed(Identity),
 }
 
-/// What the coordinator answers.
+/// The answer of the coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// `Err`: they cannot be looked at, and why.
+    /// `Err`: why they cannot be read.
     Roots(Result<RootMarks, String>),
-    /// All places.
+    /// All mount points.
     MountedBelow(Vec<MountedBelow>),
-    /// For each place.
+    /// For each mount point, whether it differs.
     OtherPlaces(Vec<bool>),
-    /// `None`: it does not see such a file system.
+    /// `None`: the coordinator does not see such a file system.
     Mount(Option<MountId>),
-    /// What happens to them.
+    /// What to do with the names.
     OnTheWay(OnTheWay),
-    /// For each path. `Err`: it cannot be found out, and why.
+    /// For each path, whether it is there. `Err`: why this cannot be determined.
     Known(Result<Vec<bool>, String>),
-    /// If there are any.
+    /// The times, if there are any.
     KeptTimes(Option<Times>),
-    /// If anything is.
+    /// The result, if there is one.
     Sealed(Option<Box<Carried>>),
 }
 
-/// What tells a file system from others, also on other hosts.
+/// Identifies a file system, also across hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FileSystemName {
-    /// A device number under one kernel, which is known by the random id of its boot.
+    /// A device number under one kernel, which is identified by the random id of its boot.
     Device(String, u64),
-    /// A file system that has one name everywhere: its type and what was mounted, such as `nfs server:/export`.
+    /// A file system with one name on all hosts: its type and export, such as `nfs server:/export`.
     Shared(String),
     /// Its UUID.
     Uuid(String),
 }
 
-/// Something that movers have to know before they do what follows from it.
+/// A fact that movers must learn before they perform the tasks that depend on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {
-    /// What is in doubt.
+    /// The doubtful files.
     Doubts(Doubts),
-    /// A directory of the destination, not to be entered as a source.
+    /// A directory of the destination, which must not be entered as a source.
     Forbidden(Identity),
 }
 
-/// The way to a coordinator elsewhere.
+/// The connection to a remote coordinator.
 pub trait Desk: Send + Sync {
-    /// Asks, and waits for the answer. `None`: there is none, and whatever was leased is lost.
+    /// Asks a question and waits for the answer. `None`: no answer, and all leases are lost.
     fn ask(&self, question: Question) -> Option<Answer>;
 }
 
-/// An error with the path that it is about.
+/// An error with its path.
 pub(crate) fn named(error: &EntryError) -> String {
     format!("'{}': {error}", error.path.to_path().display())
 }
 
 impl Engine {
-    /// Answers a mover elsewhere.
+    /// Answers a question of a remote mover.
     pub fn answer(&self, question: Question) -> Answer {
         match question {
             Question::Roots => Answer::Roots(self.marks().map_err(|error| named(&error))),
@@ -103,7 +103,7 @@ impl Engine {
         }
     }
 
-    /// Asks the coordinator, if it is elsewhere.
+    /// Asks the coordinator, if it is another process.
     pub(crate) fn ask(&self, question: impl FnOnce() -> Question) -> Option<Answer> {
         self.desk.as_ref().and_then(|desk| desk.ask(question()))
     }

@@ -1,4 +1,4 @@
-//! Directories: made closed, filled, and given their metadata when nothing is left below them.
+//! Directories: created closed, filled, and given their metadata when nothing is left below them.
 use dmover_model::{
     Action, Attribute, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Identity, Item,
     Metadata, Note, Operation, Side, Verb,
@@ -15,17 +15,17 @@ use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
 use crate::pace::ENTRY_WORK;
 
-/// Where a directory is to be.
+/// The place of a new directory.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub parent: &'a OwnedFd,
-    /// The parent hands an ACL down to what is made in it.
+    /// The default ACL that the parent gives to new entries.
     pub inherits_acl: Option<u32>,
     pub name: &'a [u8],
 }
 
 impl Mover<'_> {
-    /// Opens the destination directory, or makes it; `None` in a dry run where it is missing.
+    /// Opens or creates the destination directory; `None` in a dry run if it does not exist.
     pub(crate) fn make_target(
         &mut self,
         place: Place<'_>,
@@ -119,7 +119,7 @@ impl Mover<'_> {
         Ok(Some(target))
     }
 
-    /// Takes away what is no directory where the source has one.
+    /// Removes an entry that is not a directory where the source has one.
     fn make_way(
         &self,
         parent: &OwnedFd,
@@ -140,7 +140,8 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Without privilege, an own directory that is closed to its owner is opened up first.
+    /// Opens a destination directory. Without privilege, a directory of this user that is closed to its owner is made
+    /// accessible first.
     fn open_target_directory(&self, parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
         let privilege = self.engine.privilege;
         match path::open_directory_below(parent, name) {
@@ -158,9 +159,9 @@ impl Mover<'_> {
         }
     }
 
-    /// Removes what an interrupted run of this job left in a directory that existed before.
+    /// Removes leftovers of an interrupted run of this job in a directory that existed before.
     ///
-    /// `source` is what the directory is a copy of, if it is one: the flags that such a copy has may be lifted.
+    /// `source`: the directory that this one is a copy of, if any; flags that such a copy has may be cleared.
     pub(crate) fn remove_leftovers(
         &mut self,
         target: &TargetDirectory,
@@ -211,7 +212,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Gives directories their final metadata, in the order in which they are named.
+    /// Sets the final metadata of directories in the given order.
     pub(crate) fn run_finish(&mut self, directories: &[DirectoryRef]) {
         for directory in directories {
             if self.engine.control.is_over() {
@@ -230,7 +231,7 @@ impl Mover<'_> {
         }
     }
 
-    /// The directory's own metadata: everything below it is done.
+    /// Sets the final metadata of a directory: everything below it is done.
     pub(crate) fn finish_directory(&self, level: &Level) -> Result<(), EntryError> {
         let finished = self.engine.insist(|| match self.try_to_finish(level) {
             // An earlier run has locked it; what it is to have in the end is set again after everything else.
@@ -305,7 +306,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// What a dry run tells of a directory that is there: whether finishing it would set anything.
+    /// In a dry run, reports whether finishing an existing directory would set anything.
     fn preview_finish(&self, level: &Level, target: &TargetDirectory) -> Result<(), EntryError> {
         let (engine, now) = (self.engine, &target.metadata);
         if !engine.spec.verb.fills() || target.made {
@@ -333,15 +334,15 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Whether a directory has the times of its source, where they are kept.
+    /// Whether a directory has the times of its source, if times are kept.
     fn has_times(&self, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
         let step = target.facts.granularity_ns();
         now.mtime.truncated(step) == level.source.metadata.mtime.truncated(step)
             || !self.engine.spec.policy.preserve.has(Attribute::Times)
     }
 
-    /// Lists a directory that would get attributes. One that differs in mode or owner was listed when it was entered. One whose
-    /// time alone differs is not listed: mostly it has got other names, each of which is.
+    /// Lists a directory whose attributes would be set. One that differs in mode or owner was listed when it was
+    /// entered. One that differs only in its time is not listed: usually names in it have changed, and they are listed.
     fn list_updated(&self, level: &Level, now: &Metadata) {
         let (engine, source) = (self.engine, &level.source.metadata);
         let is_listed = self.is_unlike(source, now);
@@ -364,7 +365,7 @@ impl Mover<'_> {
         }));
     }
 
-    /// Whether a directory has all that its source has, as far as that shows: nothing has changed there since.
+    /// Whether a directory has all metadata of its source, as far as it shows: nothing has changed since.
     fn is_finished(&self, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
         let (engine, source) = (self.engine, &level.source.metadata);
         let times = self.has_times(level, target, now);
@@ -378,7 +379,7 @@ impl Mover<'_> {
             && !self.is_unlike(source, now)
     }
 
-    /// Where case says nothing: whether something else has this name.
+    /// On a destination that ignores case, refuses a name that another entry has in another case.
     fn refuse_other_case(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
         let Some(target) = level.target.as_ref().filter(|target| target.folds_case) else {
             return Ok(());
@@ -392,7 +393,7 @@ impl Mover<'_> {
         Err(EntryError::plain(side, Operation::MakeDirectory, class, path, words))
     }
 
-    /// A rule may exclude what is no directory, and take the directory of the same name: then nothing makes way for it.
+    /// Refuses to replace an entry that is excluded by a rule with a directory of the same name that is not.
     fn refuse_to_replace_excluded(&self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
         let engine = self.engine;
         let Some(target) = level.target.as_ref().filter(|_| engine.spec.verb == Verb::Sync) else {
@@ -412,7 +413,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Opens a source directory below `level` and the one that belongs to it at the destination.
+    /// Opens a source directory below `level` and its destination directory.
     pub(crate) fn enter(&mut self, level: &Level, name: &[u8]) -> Result<Level, EntryError> {
         let engine = self.engine;
         let shown = || level.source_path(name);
@@ -465,7 +466,7 @@ impl Mover<'_> {
         Ok(entered)
     }
 
-    /// A directory that may not be read still exists: it arrives without what is in it.
+    /// Creates a directory that cannot be read: it exists, without its contents.
     pub(crate) fn bring_closed_directory(&mut self, level: &Level, name: &[u8]) {
         if let Err(error) = self.try_closed_directory(level, name) {
             self.engine.error(error);
@@ -519,7 +520,7 @@ impl Mover<'_> {
 }
 
 impl Engine {
-    /// A dry run would have made a directory.
+    /// Counts a directory that a run would create, in a dry run.
     fn count_missing_directory(&self) {
         if self.spec.verb.fills() {
             self.count(Counter::DirectoriesCreated);

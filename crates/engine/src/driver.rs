@@ -1,4 +1,4 @@
-//! Runs one job: starts the movers, feeds the coordinator, carries out what it says.
+//! Runs one job: starts the movers, feeds the coordinator, and carries out its commands.
 use dmover_model::{
     Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, JobId, JobSpec, PathBytes, RangeCopy,
     Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
@@ -65,59 +65,59 @@ use start::{
 };
 use survey::survey;
 
-/// What one task may spend. Half a second keeps outcomes flowing and a stop quick.
+/// The budget of one task. Half a second keeps outcomes flowing and stops quick.
 pub(crate) const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
-/// Names of linked inodes in one task. There may be four tasks for every possible mover, so this decides what the
-/// link phase keeps in memory.
+/// Names of linked inodes in one task. There may be four tasks for every possible mover, so this bounds the memory of
+/// the link phase.
 const LINK_NAMES: usize = 128;
 /// Directories in one finishing task.
 const DIRTY_DIRECTORIES: usize = 512;
-/// Names to be removed in one task.
+/// Names to delete in one task.
 const EXTRA_NAMES: usize = 1024;
 
-/// Everything a job needs to run in this process.
+/// Everything that a job needs to run in this process.
 pub struct Job {
-    /// What to do.
+    /// The request.
     pub spec: JobSpec,
     /// Paths or pairs of `spec.selection.list`, read and checked.
     pub list: JobList,
-    /// Where the job's state is kept; `None`: nowhere, so nothing is remembered or locked.
+    /// The state directory of the job; `None`: nothing is recorded or locked.
     pub state: Option<StateDirectory>,
-    /// Where a job without state is to be seen while it runs.
+    /// The directory in which a job without state is visible while it runs.
     pub shown_in: Option<StateDirectory>,
-    /// Held by whoever does more than a pass; otherwise each takes it itself.
+    /// The lock, if the caller runs more than one pass; otherwise each pass takes it.
     pub lock: Option<Arc<JobLock>>,
-    /// Locks of the places that it writes to, held for as long as this lives.
+    /// Locks of the written directories, held while this exists.
     pub destination: DestinationLock,
-    /// What follows.
+    /// What follows after this pass.
     pub then: Then,
-    /// The job that this is a part of, which is asked and tells how it stands.
+    /// The job that this run is a part of; its control files are used.
     pub part_of: Option<(StateDirectory, JobId)>,
-    /// How long the same command has been at work before.
+    /// How long earlier runs of the same command took.
     pub before: Duration,
-    /// Where the ledger spills to.
+    /// The directory for the ledger's overflow.
     pub spill_directory: PathBuf,
-    /// How often the log has a line of progress; zero: never.
+    /// How often a line of progress is logged; zero: never.
     pub log_every: Duration,
-    /// Who watches.
+    /// Receives the events.
     pub monitor: Arc<dyn Monitor>,
     /// The counters to use.
     pub counters: Arc<Counters>,
-    /// The switch to stop it.
+    /// The switch to stop the job.
     pub control: Arc<Control>,
-    /// Keeps a manifest of what arrives.
+    /// Writes a manifest of the copied entries.
     pub manifest: Option<Arc<Recorder>>,
     /// Chooses layouts.
     pub layout: Arc<dyn LayoutHook>,
-    /// The job as those who ask for it from outside see it.
+    /// The description of the job for other processes.
     pub description: JobFile,
-    /// The creation mask of the person.
+    /// The umask of the user.
     pub umask: u32,
-    /// How many files the process may have open.
+    /// The most files that the process may have open.
     pub open_files_max: u64,
-    /// Where movers are had, if not in this process.
+    /// The source of remote movers; `None`: movers run in this process.
     pub fleets: Option<Arc<dyn Fleets>>,
-    /// Where those who watch look.
+    /// Where the state of the job is published for displays.
     pub board: Option<Arc<Board<Option<JobView>>>>,
 }
 
@@ -132,9 +132,9 @@ pub enum JobList {
     None,
     /// Paths below the source.
     Paths(Vec<TreePath>),
-    /// Paths below the source that failed in the last pass of the very job.
+    /// Paths below the source that failed in the last pass of this job.
     Failed(Vec<TreePath>),
-    /// Places of the source that a feed has told of.
+    /// Paths of the source that a change feed has reported.
     Changed(Arc<[ChangedPlace]>),
     /// Pairs of source and destination.
     Pairs(Vec<Pair>),
@@ -144,25 +144,24 @@ pub enum JobList {
     Records(Arc<dyn RecordSupply>),
 }
 
-/// Gives the records of a manifest, in order.
+/// Supplies the records of a manifest, in order.
 pub trait RecordSupply: std::fmt::Debug + Send + Sync {
-    /// The next records, at most so many; none if there are no more.
+    /// The next records, at most `most`; empty if there are no more.
     fn next(&self, most: usize) -> Vec<Record>;
-    /// Whether they were all that the manifest should have, so that whatever else there is, is too many.
+    /// Whether these were all records of the manifest, so that any other entry is extra.
     fn is_whole(&self) -> bool;
 }
 
-/// Gives the files of a list of any length, in order.
+/// Supplies the files of a list of any length, in order.
 pub trait SumSupply: std::fmt::Debug + Send + Sync {
-    /// The next files, at most so many; none if there are no more. `None`: there are none yet, and it has to be asked
-    /// again.
+    /// The next files, at most `most`; empty if there are no more. `None`: none are available yet; ask again.
     fn next(&self, most: usize) -> Option<Vec<SumItem>>;
 }
 
-/// Runs a job to its end or until it is stopped.
+/// Runs a job until it ends or is stopped.
 ///
 /// # Errors
-/// What keeps it from starting (nothing was changed then) or from going on.
+/// The job could not start (nothing was changed) or could not continue.
 pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let id = job_id(&job.spec, &job.list, job.state.as_ref())?;
     let dry_run = job.spec.policy.dry_run;
@@ -261,9 +260,9 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     run.conclude(job, report)
 }
 
-/// What a run begins with.
+/// The state at the start of a run.
 struct Begin<'a> {
-    /// Whether movers of the run before may be at work still.
+    /// Whether movers of the previous run may still be running.
     waiting: &'a Outliving,
     mounts: MountTable,
     resolved: Resolved,
@@ -280,28 +279,28 @@ struct Run {
     queue: Arc<dyn Dispatch>,
     hands: Hands,
     coordinator: Coordinator,
-    /// The journal, where there is one.
+    /// The journal, if there is one.
     record: Option<Recording>,
-    /// Parts of large files that another run continues.
+    /// Parts of large files for another run to resume.
     large_files: PartialFiles,
     starts: Starts,
-    /// The catalog, where there is one.
+    /// The catalog, if there is one.
     survey: Option<Survey>,
-    /// Those who ask from outside.
+    /// The control files for other processes.
     outside: Option<Outside>,
     pulse: Pulse,
     shown: Option<Shown>,
-    /// Tasks that go out once what they follow from is on record.
+    /// Tasks that are published once their causes are recorded.
     outgoing: Vec<Task>,
     ledger: SpillLedger,
-    /// Both sides were looked at once more for names that only the destination has.
+    /// Both sides were scanned again for names that only the destination has.
     looked_for_extra: bool,
-    /// So many tasks were asked of a list that had none yet.
+    /// The number of tasks requested from a list that had none yet.
     awaited: Option<usize>,
-    /// The job was stopped before there were movers: nothing is begun.
+    /// The job was stopped before it had movers: nothing is started.
     begins: bool,
     finished: bool,
-    /// How long the same command has been at work before.
+    /// How long earlier runs of the same command took.
     before: Duration,
 }
 
@@ -402,7 +401,7 @@ impl Run {
         })
     }
 
-    /// Writes down how the job has ended.
+    /// Records how the job has ended.
     fn conclude(&mut self, job: &Job, report: JobReport) -> Result<JobReport, Fatal> {
         let settled = self.engine.doubtful.take_settled();
         if let Some(open_files) = &self.engine.open_files {
@@ -452,7 +451,7 @@ impl Run {
         result
     }
 
-    /// Begins with the first tasks, or with what an earlier run has left.
+    /// Publishes the first tasks, or those that an earlier run left.
     fn begin(&mut self, list: &JobList) -> Result<(), Fatal> {
         let resumed = self.record.as_ref().filter(|record| record.is_resumed);
         if let Some(record) = resumed {
@@ -487,7 +486,7 @@ impl Run {
         Ok(())
     }
 
-    /// Puts what has happened on record; then it may have consequences.
+    /// Commits what has happened; only then may other steps depend on it.
     fn settle(&mut self) -> Result<(), Fatal> {
         if let Some(record) = &mut self.record {
             record.settle(&self.engine)?;
@@ -500,7 +499,7 @@ impl Run {
         Ok(())
     }
 
-    /// Hears those who ask from outside: a job that is held has no movers.
+    /// Handles requests of other processes: a paused job has no movers.
     fn listen(&mut self) -> Result<(), Fatal> {
         self.engine.counters.outlook().enter(stage(self.coordinator.phase()));
         let tasks_left = self.coordinator.pending();
@@ -524,7 +523,7 @@ impl Run {
         }
     }
 
-    /// Hears what a mover elsewhere tells beside outcomes.
+    /// Handles a message of a remote mover besides outcomes.
     fn hear(&self, told: Told) {
         if let Hands::Elsewhere(fleet) = &self.hands {
             for fact in self.engine.hear(told) {
@@ -533,7 +532,7 @@ impl Run {
         }
     }
 
-    /// One round: hear what movers said, look at clocks and switches.
+    /// One turn of the main loop: handle messages of movers, timers and switches.
     fn turn(&mut self, list: &JobList) -> Result<(), Fatal> {
         // Before the reports: what was said of a lease that has run out was said before that.
         let expired = self.queue.expired();
@@ -592,7 +591,7 @@ impl Run {
         self.settle()
     }
 
-    /// Hands an input to the coordinator and carries out everything that follows from it.
+    /// Gives an input to the coordinator and carries out its commands.
     fn feed(&mut self, input: Input, list: &JobList) -> Result<(), Fatal> {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
@@ -677,7 +676,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether every entry of the tree was looked at, and none failed.
+    /// Whether every entry of the tree was scanned without failure.
     fn saw_all(&self, list: &JobList) -> bool {
         let whole = matches!(list, JobList::None) && self.engine.filter.admits_all();
         whole && self.has_failed_at_nothing()
@@ -688,7 +687,7 @@ impl Run {
         self.engine.counters.get(Counter::Errors) + failed == 0
     }
 
-    /// The next tasks of the phase in which names go that only the destination has.
+    /// The next tasks of the phase that deletes extra names.
     fn next_extra(&mut self) -> Result<Vec<TaskKind>, Fatal> {
         let engine = Arc::clone(&self.engine);
         let Some(policy) = engine.delete_policy() else { return Ok(Vec::new()) };
@@ -757,7 +756,7 @@ impl Run {
 }
 
 impl Engine {
-    /// Once a manifest has been read: a scan for what it does not name.
+    /// The last task of a comparison with a manifest: a scan for entries that it does not have.
     fn last_tasks(&self, supply: &dyn RecordSupply) -> Vec<TaskKind> {
         let policy = self.spec.policy.verify.as_ref();
         let wanted = policy.is_some_and(|policy| policy.extra) && supply.is_whole();

@@ -1,25 +1,25 @@
-//! What keeps a whole job from running. Errors of single entries are data, see `dmover_model`.
+//! Errors that prevent a whole job. Errors of single entries are data, see `dmover_model`.
 use dmover_model::ExitCode;
 use std::path::PathBuf;
 
-/// A job could not start or could not go on.
+/// A job could not start or could not continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fatal {
-    /// The arguments do not make a job; nothing was changed.
+    /// The arguments are invalid; nothing was changed.
     #[error("{message}")]
     Refused {
-        /// What is wrong, naming the path.
+        /// The error, with the path.
         message: String,
-        /// What to do.
+        /// What the user can do.
         hint: String,
     },
-    /// Deletes may not be meant; nothing was changed.
+    /// Deletes may be unintended; nothing was changed.
     #[error("{message}")]
     Unmeant {
-        /// What would go.
+        /// What would be deleted.
         message: String,
-        /// What was likely meant.
+        /// What was probably intended.
         hint: String,
     },
     /// Another run holds the lock.
@@ -28,43 +28,43 @@ pub enum Fatal {
         /// The lock file.
         lock: PathBuf,
     },
-    /// Another job writes to the same place.
+    /// Another job writes to the same directory.
     #[error("{message}")]
     Occupied {
-        /// Where, and which process that is.
+        /// The directory and the other process.
         message: String,
     },
     /// The ledger cannot be written or read.
     #[error("cannot use {}: {reason}", path.display())]
     Ledger {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Another process has taken the job over.
     #[error("another run has taken over this job (journal {})", journal.display())]
     Fenced {
-        /// The journal.
+        /// The path of the journal.
         journal: PathBuf,
     },
     /// Changes of a source cannot be followed any more.
     #[error("{message}")]
     Watch {
-        /// What is the matter.
+        /// The error.
         message: String,
-        /// What to do.
+        /// What the user can do.
         hint: String,
     },
-    /// The copy has ended, and its manifest cannot be written.
+    /// The copy has ended, but its manifest cannot be written.
     #[error("{0}")]
     Manifest(String),
-    /// The broker, or the movers behind it, cannot be used now.
+    /// The broker or the movers behind it cannot be used now.
     #[error("{message}")]
     Unavailable {
-        /// What is the matter.
+        /// The error.
         message: String,
-        /// What to do.
+        /// What the user can do.
         hint: String,
     },
     /// A thread could not be started.
@@ -78,12 +78,12 @@ impl Fatal {
         Self::Refused { message: message.into(), hint: hint.into() }
     }
 
-    /// What may be different later, with a hint.
+    /// A temporary failure with a hint.
     pub fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Unavailable { message: message.into(), hint: hint.into() }
     }
 
-    /// The exit code that fits.
+    /// The exit code for this error.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Refused { .. } | Self::Unmeant { .. } => ExitCode::Usage,
@@ -97,7 +97,7 @@ impl Fatal {
         }
     }
 
-    /// What a person can do.
+    /// What the user can do.
     pub fn hint(&self) -> String {
         match self {
             Self::Refused { hint, .. }

@@ -1,4 +1,4 @@
-//! What an entry has that no look shows, as manifests keep it.
+//! Attributes of an entry that statx does not show, as manifests record them.
 use dmover_digest::Hasher;
 use dmover_model::{
     Attribute, DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass,
@@ -17,14 +17,14 @@ use crate::level::{ACCESS_ACL, DEFAULT_ACL, Level};
 /// An attribute's name and value.
 type Named = (Vec<u8>, Vec<u8>);
 
-/// Attributes of this namespace are shown to the privileged only (xattr(7)).
+/// A namespace whose attributes only privileged processes can see (xattr(7)).
 const PRIVILEGED: &[u8] = b"trusted.";
 
 pub(crate) fn is_acl(name: &[u8]) -> bool {
     name == ACCESS_ACL || name == DEFAULT_ACL
 }
 
-/// Extended attributes in order, without ACLs and those of a system.
+/// Extended attributes sorted by name, without ACLs and system attributes.
 pub(crate) fn plain_xattrs(attributes: &Attributes) -> Vec<&Named> {
     let plain = |(name, _): &&Named| !is_acl(name) && !is_never_copied(name);
     let mut xattrs: Vec<_> = attributes.xattrs.iter().filter(plain).collect();
@@ -32,7 +32,7 @@ pub(crate) fn plain_xattrs(attributes: &Attributes) -> Vec<&Named> {
     xattrs
 }
 
-/// Whose attributes they are: ids in the source's ACLs are mapped for a comparison.
+/// The side of the attributes: ids in ACLs of the source are mapped for a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     Source,
@@ -40,7 +40,7 @@ pub(crate) enum Whose {
 }
 
 impl Engine {
-    /// ACLs in order, as the destination should have them.
+    /// ACLs sorted by name, as the destination should have them.
     pub(crate) fn acls(&self, attributes: &Attributes, whose: Whose) -> Vec<Named> {
         let maps = whose == Whose::Source && !self.ids.is_identity();
         let acls = attributes.xattrs.iter().filter(|(name, _)| is_acl(name));
@@ -54,7 +54,7 @@ impl Engine {
         acls
     }
 
-    /// What a manifest keeps of attributes.
+    /// The attributes for a manifest.
     pub(crate) fn extended(&self, attributes: &Attributes, held: Held, whose: Whose) -> Extended {
         let keeps = |attribute| self.spec.policy.preserve.has(attribute);
         let named = |(name, value): &Named| NamedDigest {
@@ -74,7 +74,7 @@ impl Engine {
         }
     }
 
-    /// The same for what is being copied, if a manifest is written.
+    /// The attributes of a copied entry, if a manifest is written.
     pub(crate) fn extended_to_keep(&self, attributes: &Attributes, held: Held) -> Extended {
         if !self.keeps_what_is_there() {
             return Extended::default();
@@ -88,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// What an entry has now of what a manifest has of it.
+    /// How the present attributes of an entry differ from its manifest record.
     pub(crate) fn extended_differences(
         &self,
         recorded: &Extended,
@@ -139,7 +139,8 @@ impl Engine {
         Ok(Differing { kinds, unsettable })
     }
 
-    /// Opens an entry for its attributes if it is still the one that was found; what is neither file nor directory is pinned.
+    /// Opens an entry for its attributes if it is still the one that was found; an entry that is neither a file nor a
+    /// directory is opened with O_PATH.
     pub(crate) fn open_for_attributes(
         &self,
         level: &Level,
@@ -166,7 +167,7 @@ impl Engine {
         Ok((fd, held))
     }
 
-    /// What a manifest keeps of an entry without content that is left alone as equal.
+    /// The attributes for a manifest of an entry without content that is skipped as equal.
     pub(crate) fn extended_of_skipped(
         &self,
         level: &Level,
@@ -180,13 +181,13 @@ impl Engine {
     }
 }
 
-/// Whether flags are not those that a copy would have: some that a new entry takes from its directory stay.
+/// Whether flags differ from those of a copy: some flags that a new entry inherits from its directory stay.
 pub(crate) fn flags_differ(expected: Flags, found: Flags) -> bool {
     let missing = expected & !found;
     missing != 0 || found & !expected & !flags::EARLY != 0
 }
 
-/// Whether what both know is not the same.
+/// Whether both values are known and differ.
 fn differ<T: PartialEq>(recorded: Option<&T>, found: Option<&T>) -> bool {
     recorded.is_some() && found.is_some() && recorded != found
 }

@@ -1,4 +1,4 @@
-//! Names at the destination that the source does not have: told by a comparison, taken away by a pass that deletes.
+//! Destination names that the source does not have: a comparison reports them, and a deleting pass deletes them.
 use dmover_model::{
     DifferenceKind, EntryError, EntryKind, Identity, Metadata, Name, Operation, Side, TreePath,
 };
@@ -13,7 +13,7 @@ use crate::level::Level;
 use crate::mover::Mover;
 use crate::verify::{Finding, look_at};
 
-/// Names of one directory may take so many bytes here; for more than that the source is asked about each.
+/// The most bytes for names of one directory; beyond that the source is asked about each name.
 const NAMES_BYTES_MAX: usize = 4 << 20;
 
 /// Names that a source directory has.
@@ -22,11 +22,11 @@ pub(crate) struct SeenNames {
     names: HashSet<Box<[u8]>>,
     bytes: usize,
     too_many: bool,
-    /// The same without case, once somebody has asked.
+    /// The names without case, computed on demand.
     folded: OnceCell<HashSet<String>>,
 }
 
-/// A name as file systems that ignore case compare it, nearly enough: what is taken for the same here stays.
+/// A name as file systems that ignore case compare it, approximately: names that are equal here are not deleted.
 pub(crate) fn fold(name: &[u8]) -> String {
     String::from_utf8_lossy(name).to_uppercase().to_lowercase()
 }
@@ -43,7 +43,7 @@ impl SeenNames {
         }
     }
 
-    /// Whether a name of the destination is one that the source directory has: in another case, if case says nothing there.
+    /// Whether the source directory has this destination name, ignoring case if the destination does.
     pub fn has_alike(&self, level: &Level, name: &[u8]) -> Result<bool, Errno> {
         let folds = level.target.as_ref().is_some_and(|target| target.folds_case);
         let has = self.has(level, name)?;
@@ -75,9 +75,9 @@ impl SeenNames {
 
 /// A name that only the destination has.
 pub(crate) struct ExtraEntry<'a> {
-    /// The directory that holds it.
+    /// The directory that contains it.
     pub fd: &'a OwnedFd,
-    /// Where that is below the level's, and which one it is.
+    /// The path of that directory below the level, and its identity.
     pub at: &'a TreePath,
     pub holder: Identity,
     pub name: &'a Name,
@@ -85,15 +85,15 @@ pub(crate) struct ExtraEntry<'a> {
 }
 
 impl Mover<'_> {
-    /// The destination had entries that the source has too. A task that is done again after an interruption may meet what
-    /// it has made itself; what it met before is on record.
+    /// Counts destination entries that the source also has. A task that is repeated after an interruption may find its
+    /// own entries; its earlier count is recorded.
     pub(crate) fn note_had(&self, entries: u64) {
         if !self.lease.task.resumed {
             self.engine.tell_had(entries);
         }
     }
 
-    /// Whether names of a source directory have to be remembered to find others at the destination.
+    /// Whether to remember the names of a source directory, to find extra names at the destination.
     pub(crate) fn looks_for_extra(&self, level: &Level) -> bool {
         let policy = &self.engine.spec.policy;
         let told = policy.verify.as_ref().is_some_and(|policy| policy.extra);
@@ -102,7 +102,7 @@ impl Mover<'_> {
         wanted && level.root.is_directory && level.target.as_ref().is_some_and(|t| !t.fresh)
     }
 
-    /// Tells what the destination directory has and the source does not, or takes it away.
+    /// Reports or deletes names that only the destination directory has.
     pub(crate) fn deal_with_extra(&mut self, level: &Level, seen: &SeenNames) {
         if self.engine.spec.verb.fills() {
             return self.collect_extra(level, seen);
@@ -127,8 +127,8 @@ impl Mover<'_> {
         true
     }
 
-    /// Visits every name of the destination directory that is not `known`, and everything below those for which
-    /// `visit` answers true.
+    /// Visits every name of the destination directory that is not `known`, and everything below those for which `visit`
+    /// returns true.
     pub(crate) fn walk_extra(
         &mut self,
         level: &Level,
@@ -181,7 +181,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Visits one name. Answers whether it is a directory that is to be entered.
+    /// Visits one name. Returns whether it is a directory to enter.
     pub(crate) fn visit_extra(
         &mut self,
         level: &Level,
@@ -240,7 +240,7 @@ impl Mover<'_> {
         self.engine.filter.admits(below.join(name.as_bytes()).as_bytes(), found)
     }
 
-    /// Does something with every name of a directory as it is read.
+    /// Calls a function for every name of a directory as it is read.
     pub(crate) fn each_name(
         &mut self,
         fd: &OwnedFd,

@@ -32,7 +32,7 @@ use patched::PATCHED_MIN;
 pub(crate) use patched::unfinished_time;
 use ranges::{covers_all, ranges};
 
-/// What the source half supplies for one file: its content and what belongs to it.
+/// The content and attributes of one file, from the source half.
 ///
 /// Locally the content is a descriptor, so that copies inside the kernel stay possible.
 pub(crate) struct Supply {
@@ -41,30 +41,30 @@ pub(crate) struct Supply {
     pub attributes: Attributes,
 }
 
-/// A source file that is open, with a look at it from after that.
+/// An open source file, with its metadata after opening.
 pub(crate) struct Opened {
     pub fd: OwnedFd,
     pub found: Stat,
 }
 
-/// What a file had whose place another one takes, as far as that is not given by the source.
+/// Attributes of a replaced file that the source does not determine.
 #[derive(Debug, Clone)]
 pub(crate) struct Replaced {
     pub metadata: Metadata,
-    /// With it the mode's group bits are a mask, so that they alone would let others in.
+    /// With an ACL, the group bits of the mode are its mask, so without it they would grant access.
     pub acl: Option<Vec<u8>>,
 }
 
-/// A file at the destination that is not done yet. Unless it is kept, it is removed again.
+/// An incomplete destination file. Unless it is kept, it is removed.
 pub(crate) struct Unfinished<'a> {
     pub target: &'a TargetDirectory,
-    /// Only taken when the file is closed for good.
+    /// Taken only when the file is closed for good.
     file: Option<OwnedFd>,
     pub name: Vec<u8>,
     pub metadata: Metadata,
-    /// The file whose place it takes, or that was written into.
+    /// The file that it replaces, or that was written into.
     pub replaces: Option<Replaced>,
-    /// It is an old file that is written into.
+    /// It is an existing file that is written into.
     pub written_into: bool,
     armed: bool,
 }
@@ -89,8 +89,8 @@ impl<'a> Unfinished<'a> {
         Ok(Self { target, file, name, metadata, replaces: None, written_into: false, armed: true })
     }
 
-    /// A file that was just made where new files are as they were asked for. Its identity is not known,
-    /// and not needed under a final name.
+    /// A file that was just created on a file system where new files are as requested. Its identity is unknown, and not
+    /// needed under a final name.
     fn unseen(
         engine: &Engine,
         target: &'a TargetDirectory,
@@ -106,7 +106,7 @@ impl<'a> Unfinished<'a> {
         Self { target, file, name, metadata, replaces: None, written_into: false, armed: true }
     }
 
-    /// Removes the name if it still stands for this very file.
+    /// Removes the name if it still refers to this file.
     fn remove(&self) {
         // Closed, it is one that was looked at when it was made: elsewhere closing has no late errors.
         let inode = self.file.as_ref().map_or(Ok(self.metadata.identity.inode), |file| {
@@ -120,12 +120,12 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// Leaves the name alone whatever happens: it belongs to a task that is still to come.
+    /// Keeps the name whatever happens: it belongs to a later task.
     pub fn disarm(&mut self) {
         self.armed = false;
     }
 
-    /// Hears the late errors that NFS and FUSE report only when a descriptor is closed.
+    /// Checks for late errors that NFS and FUSE report only when a descriptor is closed.
     pub fn hear_late_errors(&self) -> Result<(), Errno> {
         if self.target.facts.local {
             return Ok(());
@@ -133,7 +133,7 @@ impl<'a> Unfinished<'a> {
         self.fd().try_clone_to_owned().map_or(Ok(()), file::close)
     }
 
-    /// Closes the file and leaves it where it is, unless a late error says that its content is not safe there.
+    /// Closes the file and keeps it, unless a late error says that its content is not safe.
     pub fn keep(mut self) -> Result<(), Errno> {
         let closed = self.file.take().map_or(Ok(()), file::close);
         if closed.is_ok() {
@@ -149,7 +149,7 @@ impl<'a> Unfinished<'a> {
 }
 
 impl Engine {
-    /// Opens a source file and reads what belongs to it.
+    /// Opens a source file and reads its attributes.
     pub(crate) fn supply(&self, level: &Level, record: &EntryRecord) -> Result<Supply, EntryError> {
         self.supply_opened(level, record, self.open_content(level, record)?)
     }
@@ -182,7 +182,7 @@ impl Engine {
         Ok(Opened { fd, found })
     }
 
-    /// The same for a file that is open.
+    /// Reads the attributes of an open file.
     fn supply_opened(
         &self,
         level: &Level,
@@ -197,7 +197,7 @@ impl Engine {
         Ok(Supply { fd, metadata, attributes })
     }
 
-    /// The metadata of an open source file once its times can tell a later change, if it is the file of the record.
+    /// The metadata of an open source file once its times can show a later change, if it is the file of the record.
     pub(crate) fn settled(
         &self,
         level: &Level,
@@ -216,7 +216,7 @@ impl Engine {
         Ok(metadata)
     }
 
-    /// Looks at an open file again until its times can tell a later change.
+    /// Reads the metadata of an open file again until its times can show a later change.
     pub(crate) fn past_the_tick(
         &self,
         fd: &OwnedFd,
@@ -246,7 +246,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// The version after reading has to be the one before.
+    /// Checks that the version after reading is the one before.
     pub(crate) fn check_version(
         &self,
         level: &Level,
@@ -257,7 +257,7 @@ impl Engine {
         self.check_unchanged(&level.source.facts, fd, before, &|| level.source_path(name))
     }
 
-    /// The same for a file that is in no tree.
+    /// Checks the version of a file outside of trees.
     pub(crate) fn check_unchanged(
         &self,
         facts: &Facts,
@@ -281,13 +281,13 @@ impl Engine {
 
     /// The permission bits of a file that is being written: closed to group and others.
     ///
-    /// Without privilege the owner has to be able to write, or attributes could not be set.
+    /// Without privilege the owner must be able to write, or attributes could not be set.
     pub(crate) fn closed_mode(&self, source: &Metadata) -> u32 {
         if self.privilege.privileged { source.mode & 0o700 } else { 0o600 }
     }
 
-    /// Metadata in order, flushing before the times where a crash could otherwise leave a file that
-    /// looks complete and is not.
+    /// Sets metadata in order. Flushes before the times where a crash could otherwise leave an incomplete file that
+    /// looks complete.
     pub(crate) fn finish_file(
         &self,
         file: &Unfinished<'_>,
@@ -323,13 +323,13 @@ impl Engine {
         self.set_times(object, source)
     }
 
-    /// Whether syncfs(2) says nothing to who keeps the data: a FUSE server does not hear of it.
+    /// Whether syncfs(2) does not reach the storage: a FUSE server is not informed.
     pub(crate) fn flushes_unheard(&self, target: &TargetDirectory) -> bool {
         self.flusher.is_some() && target.facts.fills_with_zeroes
     }
 
-    /// What can only be set under the final name. The file is complete; that it cannot be set is no reason
-    /// to remove it.
+    /// Sets attributes that can only be set under the final name. The file is complete, so a failure does not remove
+    /// it.
     pub(crate) fn set_last(
         &self,
         file: &Unfinished<'_>,
@@ -346,8 +346,8 @@ impl Engine {
         self.carry_flags(object, attributes, flags::LOCKS)
     }
 
-    /// The file whose mode and owner the new one has where those of the source are not kept. One whose old version
-    /// stays as a backup is a new file.
+    /// The file whose mode and owner the new one gets where those of the source are not kept. If the old version stays
+    /// as a backup, the file counts as new.
     pub(crate) fn takes_after(
         &self,
         target: &TargetDirectory,
@@ -383,20 +383,20 @@ impl Engine {
 }
 
 impl Mover<'_> {
-    /// A name for a temporary in the directory, which is made ready for it.
+    /// A temporary name in the directory, which is prepared for it.
     pub(crate) fn temporary_in(&self, level: &Level) -> Name {
         self.unlock_for_temporaries(level);
         self.temporary_name()
     }
 
-    /// In an append-only directory a temporary could be made, but neither renamed nor removed. Answers
-    /// whether the flags were taken away.
+    /// Clears the append-only flag of a directory, in which a temporary file could be created but neither renamed nor
+    /// removed. Returns whether flags were cleared.
     pub(crate) fn unlock_for_temporaries(&self, level: &Level) -> bool {
         let locked = level.target.as_ref().is_some_and(|target| target.metadata.is_locked());
         locked && self.engine.lift_directory(level)
     }
 
-    /// Creates an empty file, closed to everybody else, with what only counts on an empty file.
+    /// Creates an empty file, closed to other users, with attributes that only count on an empty file.
     pub(crate) fn create_file<'t>(
         &self,
         level: &Level,
@@ -428,7 +428,7 @@ impl Mover<'_> {
         Ok(file)
     }
 
-    /// Brings a whole file over in one go.
+    /// Copies a whole file at once.
     pub(crate) fn bring_file(
         &mut self,
         level: &Level,
@@ -475,7 +475,7 @@ impl Mover<'_> {
         Ok(Moved { bytes, made, version, extended, instead: None, later })
     }
 
-    /// Copies the content; answers the bytes moved, and whether the size may be on storage before the data.
+    /// Copies the content. Returns the bytes copied, and whether the size may reach storage before the data.
     fn fill(
         &mut self,
         level: &Level,
@@ -531,7 +531,7 @@ impl Mover<'_> {
         Ok((bytes, unordered || holes != Holes::Fill))
     }
 
-    /// Puts a finished file under its final name, then sets the flags that would forbid it.
+    /// Renames a finished file into place, then sets flags that would forbid renaming.
     pub(crate) fn settle(
         &mut self,
         level: &Level,
@@ -670,7 +670,7 @@ impl Mover<'_> {
         Ok(moved)
     }
 
-    /// Opens a file that stands there, or makes it under its final name.
+    /// Opens an existing file, or creates it under its final name.
     fn open_or_make<'t>(
         &self,
         level: &Level,
@@ -700,31 +700,31 @@ impl Mover<'_> {
     }
 }
 
-/// Into a directory that hands its own project down, nothing of another project can be renamed or linked
-/// (EXDEV), so the file gets its project under its final name. Most files have none, and nothing is asked.
+/// Whether the project id must wait for the final name: no file of another project can be renamed or linked into a
+/// directory that hands its own project down (EXDEV). Most files have no project, and cost no call.
 fn project_waits(file: &Unfinished<'_>, attributes: &Attributes) -> bool {
     attributes.project_there.is_some()
         && matches!(flags::project(&file.target.fd), Ok(Some(project)) if project.inherit)
 }
 
-/// `--reflink=always` where blocks cannot be shared.
+/// The error of `--reflink=always` where blocks cannot be shared.
 pub(crate) fn cannot_share(path: dmover_model::PathBytes) -> EntryError {
     let words = "cannot share blocks with the source";
     let (side, class) = (Side::Destination, ErrorClass::Unsupported);
     EntryError::plain(side, Operation::Write, class, path, words)
 }
 
-/// How often a file may have changed just now before it counts as one that is being written.
+/// How often a file may have changed recently before it counts as being written.
 const RACY_WAITS_MAX: u32 = 10;
 
-/// Whether any change from now on shows in the times of what was looked at.
+/// Whether any later change would show in the times of a file.
 pub(crate) fn has_settled(metadata: &Metadata) -> bool {
     let ctime = metadata.ctime;
     racy_for((ctime.seconds, ctime.nanoseconds)).is_none()
 }
 
-/// How long to wait until a change at `ctime` lies more than a tick of the kernel's clock back. Ten
-/// milliseconds is the longest tick (CONFIG_HZ=100).
+/// How long to wait until a change at `ctime` is more than one tick of the kernel's clock ago. The longest tick is ten
+/// milliseconds (CONFIG_HZ=100).
 fn racy_for(ctime: (i64, u32)) -> Option<Duration> {
     const TICK: Duration = Duration::from_millis(10);
     let changed = Duration::new(u64::try_from(ctime.0).ok()?, ctime.1);
@@ -734,7 +734,8 @@ fn racy_for(ctime: (i64, u32)) -> Option<Duration> {
     TICK.checked_sub(age).filter(|wait| !wait.is_zero())
 }
 
-/// Some servers make content up as it is read and say 0 for its size. Such a file must not arrive empty.
+/// Whether a file of size 0 really has no content: some servers generate content when it is read. Such a file must not
+/// be copied as empty.
 fn has_nothing(
     facts: &Facts,
     source: BorrowedFd<'_>,

@@ -1,58 +1,58 @@
-//! The catalog: what a pass saw of both sides, by which the next one knows what was renamed.
+//! The catalog: what a pass saw on both sides. The next pass detects renames with it.
 use serde::{Deserialize, Serialize};
 
 use crate::{EntryKind, Name, Timestamp, TreePath};
 
-/// An object of one file system, told from a later one that has got its inode number.
+/// An object of one file system, distinguished from a later object that reuses its inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Object {
     /// Its inode number.
     pub inode: u64,
-    /// When it was made; `None` where the file system does not keep that.
+    /// The time of its creation; `None` where the file system does not keep it.
     pub birth: Option<Timestamp>,
 }
 
 impl Object {
-    /// Whether both are surely the same: without a time of birth nothing is sure.
+    /// Whether both are certainly the same object; without a creation time this is never certain.
     pub fn is_surely(&self, other: &Self) -> bool {
         self.birth.is_some() && self == other
     }
 }
 
-/// A directory as it was before its names were read.
+/// The state of a directory before its names were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryState {
-    /// Which one.
+    /// The directory.
     pub object: Object,
-    /// Last change of its names.
+    /// Last change of its names (mtime).
     pub mtime: Timestamp,
-    /// Last change of any kind.
+    /// Last change of any kind (ctime).
     pub ctime: Timestamp,
 }
 
-/// A source directory that is to be looked at again.
+/// A source directory to check again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revisit {
-    /// Where it should be.
+    /// Its expected path.
     pub path: TreePath,
-    /// Which one it is.
+    /// Its inode number.
     pub inode: u64,
-    /// As it was when its names were last read; `None`: they are to be read in any case.
+    /// Its state when its names were last read; `None`: read the names in any case.
     pub known: Option<DirectoryState>,
 }
 
-/// A name as a directory has it.
+/// A name as listed in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedName {
     /// The name.
     pub name: Name,
-    /// The inode that it stands for.
+    /// Its inode number.
     pub inode: u64,
-    /// A directory.
+    /// Whether it is a directory.
     pub is_directory: bool,
 }
 
-/// An entry that both sides have, and have alike.
+/// An entry that is equal on both sides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogEntry {
     /// Its name.
@@ -69,101 +69,102 @@ pub struct CatalogEntry {
     pub mtime: Timestamp,
 }
 
-/// A rename that was made at the source and is to be made at the destination.
+/// A rename that was made at the source and must be repeated at the destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
     /// Its number.
     pub number: u64,
-    /// What is renamed.
+    /// The entry that is renamed.
     pub entry: CatalogEntry,
-    /// Where its copy is at the destination.
+    /// The present path of its copy at the destination.
     pub from: TreePath,
-    /// Where it is at the source, and its copy is to be.
+    /// Its path at the source, which its copy gets.
     pub to: TreePath,
-    /// What stands there is wanted elsewhere: both change places.
+    /// The entry at the new path is needed elsewhere: the two entries are exchanged.
     pub exchange: bool,
-    /// What stands there is the copy of something that the source does not have there any more.
+    /// The entry at the new path is a copy of an entry that the source no longer has there.
     pub replaces: bool,
 }
 
-/// What became of a [`Move`].
+/// The result of a [`Move`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MoveResult {
     /// It was renamed.
     Moved,
-    /// It changed places with what stood there.
+    /// It was exchanged with the entry at the new path.
     Exchanged,
-    /// It was not, and is brought over like anything that is new.
+    /// It was not renamed, and is copied as a new entry.
     Left,
 }
 
-/// What a look at directories has found.
+/// One finding of a check of directories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Surveyed {
-    /// A source directory has the names that it had.
+    /// The names of a source directory are unchanged.
     Unchanged {
-        /// Which one.
+        /// The inode of the directory.
         inode: u64,
-        /// Where it is.
+        /// Its path.
         path: TreePath,
     },
-    /// Names of one that has not, or was not known; more of them follow unless this is the `last`.
+    /// Names of a changed or new directory; more follow unless this is the `last` message.
     Listed {
         /// The directory.
         object: Object,
-        /// Where it is.
+        /// Its path.
         path: TreePath,
-        /// Names of it.
+        /// Some of its names.
         names: Vec<ListedName>,
-        /// There are no more.
+        /// No more names follow.
         last: bool,
     },
-    /// A rename has come to its end.
+    /// A rename has ended.
     Moved(u64, MoveResult),
-    /// A directory was entered, of which a later look at its path may find another.
+    /// A directory was entered whose path may lead to another directory later.
     Entered {
-        /// Which one, at the source; when it was born is told of a `late` one.
+        /// The source directory; its creation time is only known if it is `late`.
         object: Object,
-        /// Where it is.
+        /// Its path.
         path: TreePath,
-        /// The directory above it.
+        /// The inode of its parent directory.
         above: u64,
-        /// It was changed since the pass began, and not made by it: another one may have stood here when names were compared.
+        /// It was changed since the pass began, and the pass did not create it: another directory may have had this
+        /// path when names were compared.
         late: bool,
     },
-    /// Something in a directory was brought over.
+    /// An entry of a directory was copied.
     Touched {
-        /// Which one, at the source.
+        /// The source directory.
         inode: u64,
-        /// Where it is.
+        /// Its path.
         path: TreePath,
     },
-    /// Another version stands under a name that was there before.
+    /// An existing name has a new version.
     Renewed {
         /// The directory at the source.
         directory: u64,
         /// The name.
         name: Name,
-        /// What both sides have.
+        /// The entry as both sides have it.
         entry: Box<CatalogEntry>,
     },
-    /// What stands under one name.
+    /// The entry under one name.
     Named {
         /// The directory at the source.
         directory: u64,
         /// The name.
         name: Name,
-        /// What both sides have; `None`: not the same, or nothing.
+        /// The entry that both sides have; `None`: they differ, or there is no entry.
         entry: Option<Box<CatalogEntry>>,
-        /// Where it is, if it is a directory that was changed, or renamed, since the pass began.
+        /// Its path, if it is a directory that was changed or renamed since the pass began.
         recent: Option<TreePath>,
     },
-    /// Entries that both sides of a directory have alike.
+    /// Entries of a directory that are equal on both sides.
     Recorded(Box<Segment>),
 }
 
 impl Surveyed {
-    /// How many names it carries in lists.
+    /// How many names its lists hold.
     pub fn names(&self) -> usize {
         match self {
             Self::Listed { names, .. } => names.len(),
@@ -173,25 +174,25 @@ impl Surveyed {
     }
 }
 
-/// Part of what is known of a directory, sorted by name.
+/// A part of what is known about a directory, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
     /// The directory at the source.
     pub state: DirectoryState,
-    /// Its copy.
+    /// Its copy at the destination.
     pub copy: Object,
-    /// Where it is.
+    /// Its path.
     pub path: TreePath,
     /// Entries.
     pub entries: Vec<CatalogEntry>,
-    /// Names of those directories among them that were changed, or renamed, since the pass began.
+    /// Names of directories in `entries` that were changed or renamed since the pass began.
     pub recent: Vec<Name>,
-    /// Names that only the destination has: what was renamed after it was brought over is known by them.
+    /// Names that only the destination has; they identify entries that were renamed after they were copied.
     pub left: Vec<(Name, Object)>,
-    /// Whether `entries` are all that the source has, and nothing was going on.
+    /// Whether `entries` holds all entries of the source, and none was being changed.
     pub settled: bool,
-    /// The first part of this directory.
+    /// This is the first part of the directory.
     pub first: bool,
-    /// The last part of it.
+    /// This is the last part of the directory.
     pub last: bool,
 }

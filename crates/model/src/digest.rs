@@ -1,10 +1,10 @@
-//! Digests of content: by which function, and the value.
+//! Digests of content: the hash functions, and digest values.
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 
 macro_rules! hash_types {
     ($($(#[$doc:meta])* $variant:ident = $word:literal, $tag:literal, $bytes:literal;)*) => {
-        /// A function that makes a digest of content.
+        /// A hash function for content.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
         pub enum HashType { $($(#[$doc])* #[serde(rename = $word)] $variant),* }
 
@@ -17,12 +17,12 @@ macro_rules! hash_types {
                 match self { $(Self::$variant => $word),* }
             }
 
-            /// What stands before the name in lines as BSD writes them (`--tag`).
+            /// The name of the function in BSD-style lines (`--tag`).
             pub fn tag(self) -> &'static str {
                 match self { $(Self::$variant => $tag),* }
             }
 
-            /// Bytes of a digest.
+            /// Length of a digest in bytes.
             pub fn digest_bytes(self) -> usize {
                 match self { $(Self::$variant => $bytes),* }
             }
@@ -31,7 +31,7 @@ macro_rules! hash_types {
 }
 
 hash_types! {
-    /// BLAKE3, a tree by itself: any number of movers make the one standard digest.
+    /// BLAKE3, which is a tree hash: any number of movers compute parts of the one standard digest.
     #[default]
     Blake3 = "blake3", "BLAKE3", 32;
     /// MD5 (RFC 1321).
@@ -46,26 +46,26 @@ hash_types! {
     Sha384 = "sha384", "SHA384", 48;
     /// SHA-512 (FIPS 180-4).
     Sha512 = "sha512", "SHA512", 64;
-    /// CRC-32 of ISO 3309, as gzip and zlib have it.
+    /// CRC-32 of ISO 3309, as in gzip and zlib.
     Crc32 = "crc32", "CRC32", 4;
     /// The same polynomial without inversion at either end (RFC 1510, as in libgcrypt).
     Crc32Rfc1510 = "crc32rfc1510", "CRC32RFC1510", 4;
     /// CRC-24 of OpenPGP (RFC 2440).
     Crc24Rfc2440 = "crc24rfc2440", "CRC24RFC2440", 3;
-    /// CRC-32C of Castagnoli (RFC 3720), as iSCSI and btrfs have it.
+    /// CRC-32C of Castagnoli (RFC 3720), as in iSCSI and btrfs.
     Crc32c = "crc32c", "CRC32C", 4;
-    /// XXH3 with 128 bits, as xxhsum writes it.
+    /// XXH3 with 128 bits, as xxhsum prints it.
     Xxh3 = "xxh3-128", "XXH128", 16;
 }
 
 impl HashType {
-    /// The function that `word` names, in any case.
+    /// The function with this name, in upper or lower case.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|t| t.word().eq_ignore_ascii_case(word))
     }
 
-    /// Whether the plain digest of a whole can be made of digests of its parts, so that several movers can
-    /// work on one file.
+    /// Whether the plain digest of a file can be computed from digests of its parts, so that several movers can work on
+    /// one file.
     pub fn is_parallel(self) -> bool {
         use HashType::{Blake3, Crc24Rfc2440, Crc32, Crc32Rfc1510, Crc32c};
         matches!(self, Blake3 | Crc32 | Crc32Rfc1510 | Crc24Rfc2440 | Crc32c)
@@ -78,10 +78,10 @@ impl fmt::Display for HashType {
     }
 }
 
-/// The most bytes that a digest has.
+/// The length of the longest digest in bytes.
 const DIGEST_BYTES_MAX: usize = 64;
 
-/// The value of a digest; in text it is lower-case hexadecimal.
+/// The value of a digest; its text form is lower-case hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest {
     length: u8,
@@ -89,7 +89,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// A digest of these bytes, of which there may be 1 to 64.
+    /// A digest with these 1 to 64 bytes.
     pub fn new(value: &[u8]) -> Option<Self> {
         if value.is_empty() || value.len() > DIGEST_BYTES_MAX {
             return None;
@@ -104,7 +104,7 @@ impl Digest {
         &self.bytes[..self.length.into()]
     }
 
-    /// Appends the hexadecimal digits.
+    /// Appends the digest in hexadecimal.
     pub fn push_hex(&self, text: &mut Vec<u8>) {
         text.extend_from_slice(&self.hex()[..2 * usize::from(self.length)]);
     }
@@ -120,7 +120,7 @@ impl Digest {
         text
     }
 
-    /// Reads hexadecimal digits of either case.
+    /// Parses hexadecimal digits of either case.
     pub fn from_hex(text: &[u8]) -> Option<Self> {
         if !text.len().is_multiple_of(2) || text.len() > 2 * DIGEST_BYTES_MAX {
             return None;
@@ -167,21 +167,21 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// How the digest of one file, or of a range of one, is put together: content is cut into leaves, leaves make
-/// pieces, which movers make independently of each other, and pieces make the digest.
+/// How the digest of a file or of a range is computed: content is cut into leaves; leaves form pieces, which movers
+/// hash independently; the digests of pieces form the digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RawShape")]
 pub struct Shape {
     hash: HashType,
-    /// Bytes of content.
+    /// Length of the content in bytes.
     length: u64,
-    /// Bytes of a leaf.
+    /// Length of a leaf in bytes.
     leaf: u64,
-    /// Bytes of a piece: leaves times a power of two.
+    /// Length of a piece in bytes: a leaf times a power of two.
     piece: u64,
 }
 
-/// A shape from elsewhere, which may be none.
+/// A shape from a file or message, not yet validated.
 #[derive(Deserialize)]
 struct RawShape {
     hash: HashType,
@@ -204,14 +204,13 @@ impl TryFrom<RawShape> for Shape {
     }
 }
 
-/// The smallest piece of BLAKE3's own tree.
+/// The smallest subtree of BLAKE3.
 const BLAKE3_CHUNK: u64 = 1024;
-/// More than any file has.
+/// More than the length of any file.
 const UNBOUNDED: u64 = 1 << 62;
 
 impl Shape {
-    /// The plain digest, as the standard tools print it. Pieces have about `piece` bytes, if it is one that can
-    /// be put together from pieces.
+    /// The plain digest, as the standard tools print it. If the function allows pieces, they have about `piece` bytes.
     pub fn plain(hash: HashType, length: u64, piece: u64) -> Self {
         if !hash.is_parallel() {
             return Self { hash, length, leaf: UNBOUNDED, piece: UNBOUNDED };
@@ -220,8 +219,8 @@ impl Shape {
         Self { hash, length, leaf: piece, piece }
     }
 
-    /// The digest of a tree whose leaves have `leaf` bytes, and pieces about `piece`. Functions that are put
-    /// together anyway have just the one digest.
+    /// The digest of a tree with leaves of `leaf` bytes and pieces of about `piece` bytes. A function that is a tree
+    /// hash itself has only its standard digest.
     pub fn tree(hash: HashType, length: u64, leaf: u64, piece: u64) -> Self {
         if hash.is_parallel() {
             return Self::plain(hash, length, piece);
@@ -248,12 +247,12 @@ impl Shape {
         self.leaf
     }
 
-    /// Bytes of a piece; the last one may have less.
+    /// Length of a piece in bytes; the last one may be shorter.
     pub fn piece(&self) -> u64 {
         self.piece
     }
 
-    /// Number of pieces; also nothing has one.
+    /// Number of pieces; empty content has one.
     pub fn pieces(&self) -> u64 {
         self.length.div_ceil(self.piece).max(1)
     }

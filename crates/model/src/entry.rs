@@ -1,4 +1,4 @@
-//! What is known of one name in a tree, without holding a descriptor.
+//! What dmover knows about one name in a tree, without an open descriptor.
 use serde::{Deserialize, Serialize};
 
 use crate::Name;
@@ -15,7 +15,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// This time cut down to a multiple of `granularity_ns` (1 to 2,000,000,000).
+    /// This time rounded down to a multiple of `granularity_ns` (1 to 2,000,000,000).
     #[must_use]
     pub fn truncated(self, granularity_ns: u32) -> Self {
         if granularity_ns <= 1 {
@@ -30,29 +30,29 @@ impl Timestamp {
     }
 }
 
-/// A mounted file system as this job knows it: an index into the job's table of mounts.
+/// A mounted file system: an index into the job's table of mounts.
 ///
-/// Device numbers differ between hosts, so tasks carry this instead.
+/// Device numbers differ between hosts, so tasks carry this index instead.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct MountId(pub u32);
 
-/// The same object or not: the mount and the inode number.
+/// The identity of an object: its mount and its inode number.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Identity {
-    /// The mount the object lives on.
+    /// The mount of the object.
     pub mount: MountId,
     /// Its inode number there.
     pub inode: u64,
 }
 
-/// One version of a file's content, as far as a file system can tell without reading it.
+/// One version of a file's content, as far as metadata can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Version {
-    /// Which object.
+    /// The object.
     pub identity: Identity,
     /// Size in bytes.
     pub size: u64,
@@ -97,7 +97,7 @@ impl EntryKind {
     }
 }
 
-/// What one `statx` says of an entry.
+/// The result of one `statx` of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metadata {
     /// Type of the entry.
@@ -116,7 +116,7 @@ pub struct Metadata {
     pub links: u64,
     /// Major and minor number of a device node, else 0, 0.
     pub device: (u32, u32),
-    /// Which object this is.
+    /// The identity of the object.
     pub identity: Identity,
     /// Last access.
     pub atime: Timestamp,
@@ -131,12 +131,12 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// The version of the content that this describes.
+    /// The version of the content that this metadata describes.
     pub fn version(&self) -> Version {
         Version { identity: self.identity, size: self.size, mtime: self.mtime, ctime: self.ctime }
     }
 
-    /// Whether a flag is set that keeps the object as it is.
+    /// Whether the immutable or append-only flag is set.
     pub fn is_locked(&self) -> bool {
         self.immutable || self.append_only
     }
@@ -147,14 +147,14 @@ impl Metadata {
     }
 }
 
-/// One entry as the source half hands it on: no descriptor, so it can travel.
+/// One entry as the scan passes it on: it holds no descriptor, so it can be sent to another process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryRecord {
     /// Name in the source directory.
     pub name: Name,
-    /// Name in the destination directory where it differs (only the root of a tree).
+    /// Name in the destination directory if it differs, which happens only for the root of a tree.
     pub renamed: Option<Name>,
-    /// What the scan saw.
+    /// The metadata that the scan read.
     pub metadata: Metadata,
     /// The content of a symbolic link.
     pub symlink: Option<Vec<u8>>,

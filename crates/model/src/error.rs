@@ -1,4 +1,4 @@
-//! Errors of single entries. They are data: counted, listed and retried, and they never stop a job.
+//! Errors of single entries. They are data: they are counted, listed and retried, and they never stop a job.
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -16,12 +16,12 @@ pub enum Side {
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $variant:ident = $word:literal),* $(,)?) => {
-        /// What was being done when an entry failed, named after the system call where there is one.
+        /// The operation during which an entry failed, named after the system call where there is one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Operation { $($(#[$doc])* $variant),* }
         impl Operation {
-            /// The words for messages: "cannot <words> 'path'".
+            /// The words for messages of the form "cannot <words> 'path'".
             pub fn words(self) -> &'static str {
                 match self { $(Self::$variant => $word),* }
             }
@@ -47,7 +47,7 @@ operations! {
     ReadLink = "read link",
     /// Creating a hard link.
     Link = "hard-link",
-    /// Putting a finished temporary in place.
+    /// Renaming a finished temporary file into place.
     Rename = "rename into place",
     /// Removing a name.
     Unlink = "remove",
@@ -65,13 +65,13 @@ operations! {
     SetFlags = "set flags of",
     /// Forcing data to storage.
     Sync = "flush",
-    /// Closing, where network file systems report late errors.
+    /// Closing a file; network file systems report late errors here.
     Close = "close",
     /// Setting the size or reserving space.
     Allocate = "allocate",
-    /// Keeping a backup of what is replaced.
+    /// Backing up an entry that is replaced.
     Backup = "back up",
-    /// Comparing before and after.
+    /// Comparing a file before and after the copy.
     Check = "check",
     /// A whole task that could not be attempted.
     Attempt = "attempt",
@@ -79,7 +79,7 @@ operations! {
 
 macro_rules! classes {
     ($($(#[$doc:meta])* $variant:ident, $word:literal, $advice:literal;)*) => {
-        /// The kind of failure; scripts select by it and the retry rules follow it.
+        /// The kind of a failure. Scripts select errors by it, and the retry rules depend on it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum ErrorClass { $($(#[$doc])* $variant),* }
@@ -90,7 +90,7 @@ macro_rules! classes {
             pub fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word),* }
             }
-            /// What a person can do about it.
+            /// What the user can do about it.
             pub fn advice(self) -> &'static str {
                 match self { $(Self::$variant => $advice),* }
             }
@@ -98,9 +98,9 @@ macro_rules! classes {
     };
 }
 classes! {
-    /// The source entry was there in the scan and is gone now.
+    /// The source entry existed in the scan and has vanished since.
     Vanished, "vanished", "it was removed while the job ran; if it should exist, run the same command again";
-    /// The source entry changed while it was read, in every attempt.
+    /// The source entry changed during each attempt to read it.
     Changed, "changed", "it is being written; run the same command again when the writer has finished";
     /// Permission denied.
     Denied, "denied", "run as the owner or as root, or exclude it";
@@ -112,33 +112,33 @@ classes! {
     ReadOnly, "read_only", "remount the destination read-write, then run the same command again";
     /// The name is longer than the destination allows.
     NameTooLong, "name_too_long", "rename it at the source or choose another destination";
-    /// Two source names are one name at the destination: it ignores case, or two sources meet there.
+    /// Two source names map to one destination name: the destination ignores case, or two sources overlap.
     NameClash, "name_clash", "rename one of the two at the source";
-    /// The destination has another type under this name (a directory against a file).
+    /// The destination has an entry of another type under this name.
     TypeConflict, "type_conflict", "move the destination entry out of the way";
     /// The file system cannot do what this entry needs.
     Unsupported, "unsupported", "run 'dmover doctor' to see what the file system supports";
     /// An input/output error.
     Io, "io", "check the storage and the kernel log, then run the same command again";
-    /// A stale handle of a network file system.
+    /// A stale handle (ESTALE) of a network file system.
     Stale, "stale", "the server lost the object; run the same command again";
     /// The file is larger than the destination allows.
     TooLarge, "too_large", "choose a destination that allows files of this size";
-    /// The object is in use in a way that forbids this.
+    /// The object is in use, which forbids the operation.
     Busy, "busy", "run the same command again when it is not in use";
-    /// A symbolic link or another object has replaced an entry: another program changed the tree.
+    /// An entry was replaced during the job, for example by a symbolic link: another program changes the tree.
     Escaped, "escaped", "another program replaces entries while the job runs; find and stop it";
     /// The destination lies inside the source.
     SelfCopy, "self_copy", "choose a destination outside the source";
-    /// An attribute that the destination cannot hold.
+    /// The destination cannot hold an attribute.
     Loss, "loss", "accept it with --allow-loss, or choose another destination";
-    /// What was written does not read back equal, or what should be copied is not what it was.
+    /// Written content does not read back equal, or the content to copy is not the expected one.
     Integrity, "integrity", "check the storage, then run the same command again";
     /// The job was stopped before this entry was done.
     Cancelled, "cancelled", "run the same command again to resume";
-    /// The mover lost its lease on this work.
+    /// The mover lost its lease on this task.
     Fenced, "fenced", "run the same command again to resume";
-    /// Anything else; the errno says what.
+    /// Any other error; the errno says which.
     Other, "other", "see the error message";
 }
 
@@ -149,7 +149,7 @@ const EAGAIN: i32 = 11;
 const ENOMEM: i32 = 12;
 
 impl ErrorClass {
-    /// The class of a Linux error number met at `side`.
+    /// The class of a Linux error number on this side.
     pub fn from_errno(errno: i32, side: Side) -> Self {
         match errno {
             ENOENT if side == Side::Source => Self::Vanished,
@@ -171,44 +171,44 @@ impl ErrorClass {
         }
     }
 
-    /// Whether trying once more at once may help.
+    /// Whether an immediate retry may succeed.
     pub fn retryable(self, errno: i32) -> bool {
         matches!(self, Self::Io | Self::Stale | Self::Changed | Self::Busy)
             || matches!(errno, EINTR | EAGAIN | ENOMEM | 110)
     }
 
-    /// Whether the same failure will meet every other entry as well.
+    /// Whether every other entry is likely to fail in the same way.
     pub fn systemic(self) -> bool {
         matches!(self, Self::NoSpace | Self::Quota | Self::ReadOnly | Self::Io | Self::Stale)
     }
 
-    /// Whether only the source is to blame, in the sense of exit code 4.
+    /// Whether the cause is only a change of the source, as exit code 4 reports it.
     pub fn source_moved_on(self) -> bool {
         matches!(self, Self::Vanished | Self::Changed)
     }
 }
 
-/// One entry that failed: what was done to which path, why, and at which attempt.
+/// One entry that failed: the operation, the path, the reason, and the attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryError {
     /// Source or destination.
     pub side: Side,
-    /// What was being done.
+    /// The operation that failed.
     pub operation: Operation,
-    /// The path as a person would type it.
+    /// The path as a user would type it.
     pub path: PathBytes,
     /// The kind of failure.
     pub class: ErrorClass,
     /// The error number, 0 if no system call failed.
     pub errno: i32,
-    /// Further words, empty if there are none.
+    /// Further details, empty if there are none.
     pub detail: String,
     /// Attempts made, counting from 1.
     pub attempt: u32,
 }
 
 impl EntryError {
-    /// Whether it may be the host's that has met it, and not the entry's: its connection to a file server, its mount.
+    /// Whether the cause may be the host and not the entry, such as its connection to a file server or its mount.
     pub fn may_be_the_hosts(&self) -> bool {
         use ErrorClass::{Io, ReadOnly, Stale, TooLarge};
         // The kernel tells once that what was written did not reach storage: nobody else will hear of it.
@@ -232,14 +232,14 @@ impl EntryError {
         Self { side, operation, path, class, errno: 0, detail: detail.into(), attempt: 1 }
     }
 
-    /// Whether trying once more at once may help.
+    /// Whether an immediate retry may succeed.
     pub fn retryable(&self) -> bool {
         self.class.retryable(self.errno)
     }
 }
 
 impl fmt::Display for EntryError {
-    /// Everything but the path and the advice, which the printer quotes in its own way.
+    /// Writes everything but the path and the advice, which the printer adds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = if self.errno == 0 {
             self.class.word().replace('_', " ")
@@ -257,7 +257,7 @@ impl fmt::Display for EntryError {
 }
 
 impl EntryRecord {
-    /// Whether this entry has other names, so that it is left to the link phase.
+    /// Whether this entry has several names, so that the link phase copies it.
     pub fn is_hard_linked(&self) -> bool {
         self.metadata.kind != crate::EntryKind::Directory && self.metadata.links > 1
     }

@@ -1,4 +1,4 @@
-//! What a job tells those who watch it. Text, JSON and tests are all fed from this one enum.
+//! Events of a job. Text output, JSON output and tests all use this one enum.
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -6,76 +6,76 @@ use crate::{
     Verdict,
 };
 
-/// What was done with one entry.
+/// The action on one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It was not there and is now.
+    /// It did not exist and was created.
     Created,
-    /// Another version or type stood there and was replaced.
+    /// Another version or type existed and was replaced.
     Replaced,
-    /// It was written into the existing file.
+    /// Content was written into the existing file.
     Updated,
-    /// A hard link to an entry that was copied.
+    /// It became a hard link to a copied entry.
     Linked,
-    /// It is as in the snapshot before, and was shared with it.
+    /// It is unchanged since the previous snapshot and shared with it.
     Shared,
-    /// It was renamed, as its source was; `target` is the new name.
+    /// It was renamed to follow a rename at the source; `target` is the new name.
     Renamed,
-    /// Its content was right, and its owner, mode or other attributes were set.
+    /// Its content was equal; its owner, mode or other attributes were set.
     Dressed,
-    /// It was equal already.
+    /// It was already equal.
     Skipped,
-    /// It was removed, because the source does not have it.
+    /// It was deleted, because the source does not have it.
     Deleted,
     /// It was moved to the trash, because the source does not have it.
     Trashed,
-    /// A rule or the policy left it out.
+    /// A rule or the policy excluded it.
     Excluded,
 }
 
-/// One entry that was dealt with.
+/// One entry that was processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     /// Path at the source.
     pub path: PathBytes,
     /// Path at the destination.
     pub target: PathBytes,
-    /// What was done.
+    /// The action.
     pub action: Action,
     /// Type of the entry.
     pub kind: EntryKind,
-    /// Bytes of content moved.
+    /// Bytes of content copied.
     pub bytes: u64,
-    /// Time it took in microseconds.
+    /// Duration in microseconds.
     pub elapsed_us: u64,
     /// The 11 columns of rsync's itemize format.
     pub itemized: String,
 }
 
-/// Things worth saying that are no failure.
+/// A remark about an entry that is not a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Note {
-    /// Without privilege the owner could not be kept.
+    /// The owner was not kept, because that needs privilege.
     OwnerNotKept,
-    /// Set-id bits were dropped because the owner could not be kept.
+    /// Set-id bits were dropped, because the owner was not kept.
     SetIdDropped,
-    /// Without privilege an attribute such as a capability could not be set.
+    /// An attribute such as a capability was not set, because that needs privilege.
     PrivilegedAttribute,
     /// A leftover of an interrupted run was removed.
     LeftoverRemoved,
-    /// A temporary of this or another run was met in the source and skipped.
+    /// A temporary file of dmover was found in the source and skipped.
     TemporarySkipped,
-    /// The file system's own attribute was not carried over (SELinux, IMA, Lustre).
+    /// An attribute of the file system itself was not copied (SELinux, IMA, Lustre).
     SystemAttribute,
-    /// The source's file system updates access times whatever it is asked; told once a file system.
+    /// The source file system updates access times although dmover asks it not to; reported once for each file system.
     SourceAtimeTouched,
-    /// Somebody had a file open for writing while it was read.
+    /// Another program had the file open for writing while it was read.
     OpenForWriting,
 }
 
-/// One thing that happened in a job.
+/// One event of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "type")]
 pub enum Event {
@@ -83,76 +83,76 @@ pub enum Event {
     Start {
         /// Its id.
         job: JobId,
-        /// Where the entries go, after the decision between inside and as.
+        /// The final destination paths, after the decision whether SOURCE goes into DEST or becomes DEST.
         targets: Vec<PathBytes>,
-        /// Whether nothing is written.
+        /// Whether this is a dry run.
         dry_run: bool,
     },
-    /// An entry was dealt with.
+    /// An entry was processed.
     Item(Item),
     /// A file was hashed.
     Digest(FileDigest),
-    /// A file was compared with what a list says of it.
+    /// A file was checked against a list.
     Checked {
         /// The file.
         path: PathBytes,
-        /// Its place in the list.
+        /// Its index in the list.
         number: u64,
-        /// What was found.
+        /// The result.
         verdict: Verdict,
-        /// The function that matched, where the list does not name it.
+        /// The hash function that matched, if the list does not name it.
         guessed: Option<HashType>,
     },
-    /// An entry is not as it should be.
+    /// An entry differs from what it should be.
     Difference(Difference),
     /// An entry failed.
     Error(EntryError),
-    /// An entry arrived without an attribute.
+    /// An entry was copied without an attribute.
     Loss {
         /// Path at the destination.
         path: PathBytes,
-        /// What was lost.
+        /// The kind of attribute that was lost.
         kind: LossKind,
-        /// In words.
+        /// Details in words.
         detail: String,
         /// Accepted by `--allow-loss`.
         allowed: bool,
     },
-    /// Something worth saying.
+    /// A remark about an entry.
     Note {
-        /// About which path.
+        /// The entry.
         path: PathBytes,
-        /// What.
+        /// The remark.
         note: Note,
     },
-    /// What keeps the job from being faster has become something else.
+    /// The limit of the job's speed has changed.
     Limit(Limit),
-    /// Nothing is deleted, or nothing more.
+    /// No entries, or no further entries, are deleted.
     Withheld {
-        /// Why, in words.
+        /// The reason, in words.
         reason: String,
-        /// What to do.
+        /// What the user can do.
         advice: String,
-        /// Entries that have gone before.
+        /// Number of entries deleted before.
         deleted: u64,
-        /// It is what the run itself would do that a dry run is about.
+        /// This is a dry run; the event says what a real run would do.
         dry_run: bool,
     },
-    /// Something about movers elsewhere that a person should know.
+    /// Something about movers that the user should know.
     Movers {
-        /// In words.
+        /// The message.
         words: String,
     },
-    /// A place that the job writes to cannot be locked, so that another job may write there as well.
+    /// dmover cannot lock a directory that the job writes to, so another job may write there at the same time.
     Unlocked {
-        /// The place.
+        /// The directory.
         path: PathBytes,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The job stops taking new work.
+    /// The job takes no new work.
     Paused {
-        /// In words.
+        /// The reason, in words.
         reason: String,
     },
 }

@@ -1,26 +1,26 @@
-//! Exit codes: one enum for all verbs, with the rule for what wins when several apply.
+//! Exit codes: one enum for all verbs, and the rule which code wins when several apply.
 use serde::{Deserialize, Serialize};
 
-/// How a verb ended. `docs/scripting.md` lists the same table.
+/// The result of a verb. `docs/scripting.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ExitCode {
-    /// All done, nothing wrong.
+    /// Everything was done without errors.
     Done = 0,
-    /// Compared, and the two sides differ.
+    /// The two sides were compared and differ.
     Different = 1,
     /// Wrong usage or configuration, or a refused loss: nothing was changed.
     Usage = 2,
     /// Finished, but some entries failed, lost an attribute or were withheld.
     Partial = 3,
-    /// Finished; only entries are missing that vanished or changed at the source.
+    /// Finished; only entries that vanished or changed at the source are missing.
     SourceMoved = 4,
-    /// Stopped by a limit that was given, such as `--max-errors`.
+    /// Stopped by a limit such as `--max-errors`.
     Limit = 5,
     /// Temporary trouble, such as a lock that another run holds.
     Temporary = 6,
-    /// What was written does not read back equal.
+    /// Written content does not read back equal.
     Integrity = 7,
-    /// Could not go on.
+    /// A fatal error: the job could not continue.
     Fatal = 8,
     /// Waits for a human decision.
     Waiting = 9,
@@ -32,7 +32,7 @@ impl ExitCode {
         self as u8
     }
 
-    /// The stronger of two, in the order 8, 7, 9, 3, 6, 5, 4, 1, 0; usage errors end a run at once.
+    /// The stronger of two codes, in the order 8, 7, 9, 3, 6, 5, 4, 1, 0; usage errors end a run at once.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         if self.rank() >= other.rank() { self } else { other }

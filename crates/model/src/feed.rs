@@ -1,35 +1,35 @@
-//! Change feeds: who tells what has changed at a source, so that a pass need not look at everything.
+//! Change feeds: they report what has changed at a source, so that a pass need not scan everything.
 //!
-//! fanotify(7) is one, Lustre's changelogs, `btrfs send --no-data` and `zfs diff` can be others. A feed may tell more than
-//! has happened, and the same twice: whoever hears it looks at both sides. It must not tell less; when it cannot be sure,
-//! it says that it has lost something.
+//! fanotify(7) is one; Lustre's changelogs, `btrfs send --no-data` and `zfs diff` can be others. A feed may report too
+//! much, and the same change twice, because the pass checks both sides of each place. It must not report too little: if
+//! it is not sure, it reports that it has lost events.
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::TreePath;
 
-/// A name at the source of which something may be another than it was.
+/// A path at the source that may have changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedPlace {
-    /// Where it is below the source.
+    /// The path below the source.
     pub path: TreePath,
-    /// What has happened there.
+    /// The kind of change.
     pub what: Happened,
 }
 
-/// What may have happened to a name.
+/// The kinds of change that a path may have seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Happened {
-    /// Its content was written, and whoever did it may not be done.
+    /// Its content was written, and the writer may not have finished.
     pub written: bool,
-    /// It is a directory that has come here: everything below it is new here as well.
+    /// It is a directory that was moved here: everything below it is new as well.
     pub arrived: bool,
-    /// It came from another name, or went to one.
+    /// It was renamed, from or to this path.
     pub moved: bool,
 }
 
 impl Happened {
-    /// Both one and the other.
+    /// The union of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -41,40 +41,39 @@ impl Happened {
     }
 }
 
-/// What a feed has to tell.
+/// The changes since the last call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeedBatch {
-    /// What has changed, in the order in which it did as far as that is known.
+    /// The changed paths, in the order of the changes as far as it is known.
     pub places: Vec<ChangedPlace>,
-    /// Why anything else may have changed as well: the whole source has to be looked at.
+    /// Why other paths may have changed as well: the whole source must be scanned.
     pub lost: Option<String>,
-    /// Why something else has changed that is not told by its name. It is found by a look at everything, which may wait
-    /// until it is worth it.
+    /// Why a change at an unknown path has happened. Only a full scan finds it, which may wait until it is worthwhile.
     pub elsewhere: Option<String>,
-    /// How far the feed has been read, for [`ChangeFeed::acknowledge`].
+    /// The position up to which the feed was read, for [`ChangeFeed::acknowledge`].
     pub position: u64,
 }
 
 /// Why a feed cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedError {
-    /// What is the matter, naming the path.
+    /// The error, with the path.
     pub message: String,
-    /// What to do.
+    /// What the user can do.
     pub hint: String,
 }
 
-/// Who tells what has changed.
+/// A source of change reports.
 pub trait ChangeFeed: Send {
-    /// What has changed since it was asked last; waits for it, but not longer than this.
+    /// Returns the changes since the last call; waits for changes, but not longer than `most`.
     ///
     /// # Errors
-    /// It cannot be read any more.
+    /// The feed cannot be read any more.
     fn collect(&mut self, most: Duration) -> Result<FeedBatch, FeedError>;
 
-    /// Everything up to a position is on record, or at the destination. A feed that is kept on disk may forget it.
+    /// Confirms that all changes up to a position are recorded or copied. A feed on disk may then drop them.
     ///
     /// # Errors
-    /// It cannot be written any more.
+    /// The feed cannot be written any more.
     fn acknowledge(&mut self, position: u64) -> Result<(), FeedError>;
 }

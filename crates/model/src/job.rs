@@ -1,11 +1,11 @@
-//! One request: a verb, its trees and its policy. It is what `--print-job` shows.
+//! One request: a verb, its trees and its policy, as `--print-job` shows it.
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 use crate::{CopyPolicy, PathBytes, Timestamp};
 
-/// Names a job: twelve hexadecimal digits derived from its verb, sources and destination, so that
-/// the same command is the same job.
+/// The id of a job: twelve hexadecimal digits derived from its verb, sources and destination, so that the same command
+/// is the same job.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobId(pub String);
 
@@ -21,13 +21,13 @@ impl fmt::Debug for JobId {
     }
 }
 
-/// What a job does.
+/// The verb of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
     /// Copy trees.
     Copy,
-    /// Make one tree as another is.
+    /// Make one tree match another.
     Sync,
     /// Hash the content of files, or check it against lists.
     Sum,
@@ -35,11 +35,11 @@ pub enum Verb {
     Verify,
 }
 
-/// How the destination path is meant.
+/// How to interpret the destination path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetMode {
-    /// As `cp` does it: inside an existing directory, else as that name.
+    /// As `cp` does: into an existing directory, otherwise as that name.
     #[default]
     Auto,
     /// Inside this directory (`-t`).
@@ -48,7 +48,7 @@ pub enum TargetMode {
     As,
 }
 
-/// Which symbolic links of the source are followed.
+/// Which symbolic links of the source to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FollowLinks {
@@ -59,17 +59,17 @@ pub enum FollowLinks {
     Arguments,
     /// All.
     Always,
-    /// All, and names that lead to one file become hard links.
+    /// All of them, and names that lead to the same file become hard links.
     AlwaysLinked,
 }
 
-/// One include or exclude rule; the first that matches decides.
+/// One include or exclude rule; the first match decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilterRule {
     /// Include instead of exclude.
     pub include: bool,
-    /// The pattern, as rsync(1) understands it. A leading slash anchors it at the root of the transfer, a trailing one matches
-    /// directories only, and without an inner slash it matches the last component.
+    /// The pattern, with the meaning that it has in rsync(1). A leading slash anchors it at the root of the transfer, a
+    /// trailing slash matches only directories, and a pattern without an inner slash matches the last component.
     pub pattern: PathBytes,
 }
 
@@ -80,11 +80,11 @@ pub struct ListFile {
     pub path: PathBytes,
     /// Names end with NUL instead of a newline.
     pub nul: bool,
-    /// `SRC DST RANGES` lines as `mcp --read-stdin` takes them, instead of names below the source.
+    /// Whether lines are `SRC DST RANGES` as for `mcp --read-stdin`, instead of names below the source.
     pub pairs: bool,
 }
 
-/// Which entries take part.
+/// Which entries belong to the job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Selection {
     /// Names come from a list instead of a scan.
@@ -99,7 +99,8 @@ pub struct Selection {
     pub newer_than: Option<Timestamp>,
     /// Skip files last written at or after this time.
     pub older_than: Option<Timestamp>,
-    /// The two times above as they were given, if they were given as ages, in milliseconds: they say other times later.
+    /// The ages in milliseconds from which the two times above were computed, if they were given as ages: a later run
+    /// computes later times from them.
     #[serde(default)]
     pub ages_ms: [Option<u64>; 2],
     /// Do not enter other file systems.
@@ -108,10 +109,10 @@ pub struct Selection {
     pub follow: FollowLinks,
 }
 
-/// Bounds on what a job may use.
+/// Limits of the resources that a job uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limits {
-    /// Concurrent operations; 0 chooses.
+    /// Concurrent operations; 0 chooses automatically.
     pub threads: usize,
     /// Bytes of file content per second.
     pub bytes_per_s: Option<u64>,
@@ -120,7 +121,7 @@ pub struct Limits {
     /// Source files opened per second for their content.
     #[serde(default)]
     pub opens_per_s: Option<u64>,
-    /// Entries made per second at the destination, temporaries among them.
+    /// Entries created per second at the destination, temporary files included.
     #[serde(default)]
     pub creates_per_s: Option<u64>,
     /// Stop after this many failed entries.
@@ -131,24 +132,24 @@ pub struct Limits {
     pub memory_bytes: u64,
 }
 
-/// One request, complete and serialisable.
+/// One complete, serialisable request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     /// Version of this format.
     pub schema: u32,
-    /// What to do.
+    /// The verb.
     pub verb: Verb,
-    /// Source paths; empty for lists of pairs and of files to hash.
+    /// Source paths; empty for lists of pairs and lists of files to hash.
     pub sources: Vec<PathBytes>,
     /// Destination path; empty for lists of pairs and for verbs that only read.
     pub destination: PathBytes,
-    /// How the destination is meant.
+    /// How to interpret the destination path.
     pub target_mode: TargetMode,
-    /// Which entries take part.
+    /// Which entries belong to the job.
     pub selection: Selection,
     /// How they are copied.
     pub policy: CopyPolicy,
-    /// Bounds.
+    /// Resource limits.
     pub limits: Limits,
 }
 
@@ -163,12 +164,12 @@ impl Verb {
         }
     }
 
-    /// Whether entries are brought over.
+    /// Whether this verb copies entries.
     pub fn fills(self) -> bool {
         matches!(self, Self::Copy | Self::Sync)
     }
 
-    /// Whether there is a destination beside every source.
+    /// Whether every source has a destination.
     pub fn has_destination(self) -> bool {
         self != Self::Sum
     }

@@ -1,7 +1,7 @@
-//! The vocabulary of dmover: plain data that every other crate speaks, and no I/O at all.
+//! The vocabulary of dmover: plain data that all other crates use, without any I/O.
 //!
-//! A *job* is one request; it is cut into *tasks* that movers lease; a mover answers each with an
-//! *outcome*. An *entry* is one name in a tree. See `ARCHITECTURE.md` for the whole picture.
+//! A *job* is one request. It is cut into *tasks*, which movers lease; a mover reports an *outcome* for each task. An
+//! *entry* is one name in a tree. See `ARCHITECTURE.md` for the whole picture.
 #![forbid(unsafe_code)]
 
 #[macro_use]

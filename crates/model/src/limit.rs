@@ -1,4 +1,4 @@
-//! What keeps a job from being faster.
+//! What limits the speed of a job.
 use serde::{Deserialize, Serialize};
 
 /// The present limit of a job.
@@ -11,11 +11,11 @@ pub enum Bottleneck {
     Destination,
     /// Names and attributes, on either side.
     Metadata,
-    /// The processors of this machine.
+    /// The processors of this host.
     Cpu,
-    /// A limit that was asked for.
+    /// A limit that the user set.
     Cap,
-    /// It was too short to tell.
+    /// The job was too short to tell.
     Unknown,
 }
 
@@ -33,11 +33,11 @@ impl Bottleneck {
     }
 }
 
-/// The present limit, and why it is taken for that.
+/// The present limit, and the evidence for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Which.
+    /// The limit.
     pub what: Bottleneck,
-    /// What was seen, in words.
+    /// The evidence, in words.
     pub evidence: String,
 }

@@ -1,5 +1,5 @@
-//! Names and paths as bytes. A path inside a job is a list of components, never a string that the
-//! kernel would resolve on its own.
+//! Names and paths as bytes. A path inside a job is a list of components, never a string that the kernel resolves on
+//! its own.
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::ffi::OsStr;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::escape::{percent_decode, percent_encode};
 
-/// Why bytes are not a valid name or path inside a tree.
+/// Why bytes are not a valid name or path in a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// An empty component.
@@ -27,7 +27,7 @@ pub enum NameError {
 pub struct Name(Box<[u8]>);
 
 impl Name {
-    /// Checks and takes the bytes of one name.
+    /// A name from these bytes, if they are valid.
     pub fn new(bytes: impl Into<Box<[u8]>>) -> Result<Self, NameError> {
         let bytes = bytes.into();
         check_component(&bytes)?;
@@ -51,8 +51,8 @@ fn check_component(bytes: &[u8]) -> Result<(), NameError> {
 
 /// A path below the root of a tree: zero or more checked components, joined by `/`.
 ///
-/// The empty path is the root itself. It never contains `.`, `..` or an empty component, so a task
-/// that arrives from elsewhere cannot name anything outside its tree.
+/// The empty path is the root itself. A path never contains `.`, `..` or an empty component, so a task from another
+/// process cannot name anything outside its tree.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TreePath(Vec<u8>);
 
@@ -62,7 +62,7 @@ impl TreePath {
         Self::default()
     }
 
-    /// Checks every component of `bytes` (joined by `/`); empty bytes are the root.
+    /// A path from components joined by `/`, if each is valid; empty bytes are the root.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, NameError> {
         let bytes = bytes.into();
         if !bytes.is_empty() {
@@ -71,14 +71,14 @@ impl TreePath {
         Ok(Self(bytes))
     }
 
-    /// The path of an entry in this directory.
+    /// The path of the entry `name` in this directory.
     #[must_use]
     pub fn join(&self, name: &[u8]) -> Self {
         debug_assert!(check_component(name).is_ok());
         self.join_bytes(name)
     }
 
-    /// The path of what lies at `below` in this directory.
+    /// The path of `below` relative to this directory.
     #[must_use]
     pub fn join_path(&self, below: &Self) -> Self {
         if below.is_root() { self.clone() } else { self.join_bytes(&below.0) }
@@ -126,12 +126,12 @@ impl TreePath {
     }
 }
 
-/// A path as a person typed it: any bytes, absolute or relative, resolved once when the job starts.
+/// A path as a user typed it: any bytes, absolute or relative, resolved once when the job starts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PathBytes(pub Vec<u8>);
 
 impl PathBytes {
-    /// The path for the standard library.
+    /// The path as a standard library type.
     pub fn to_path(&self) -> PathBuf {
         PathBuf::from(std::ffi::OsString::from_vec(self.0.clone()))
     }
@@ -149,7 +149,7 @@ impl PathBytes {
         Self(bytes)
     }
 
-    /// Where this path is below `top`, if it is.
+    /// The path relative to `top`, if it is below `top`.
     pub fn below(&self, top: &Self) -> Option<TreePath> {
         let below = self.0.strip_prefix(top.0.strip_suffix(b"/").unwrap_or(&top.0))?;
         if !below.is_empty() && !below.starts_with(b"/") {

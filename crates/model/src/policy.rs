@@ -1,4 +1,4 @@
-//! How a job copies: what is kept, what is replaced, and which losses are accepted.
+//! How a job copies: which attributes it keeps, which entries it replaces, and which losses it accepts.
 use serde::{Deserialize, Serialize};
 
 word_set! {
@@ -10,7 +10,7 @@ word_set! {
         Owner = "owner",
         /// Access and modification time.
         Times = "times",
-        /// Hard links within what is copied.
+        /// Hard links between copied entries.
         Links = "links",
         /// Extended attributes, including capabilities.
         Xattr = "xattr",
@@ -24,7 +24,7 @@ word_set! {
 }
 
 word_set! {
-    /// A kind of attribute loss, for counting and for `--allow-loss`.
+    /// A kind of lost attribute, for counting and for `--allow-loss`.
     LossKind, LossSet {
         /// An extended attribute.
         Xattr = "xattr",
@@ -36,18 +36,18 @@ word_set! {
         Flags = "flags",
         /// A project id.
         Project = "project",
-        /// A time outside the range or below the granularity of the destination.
+        /// A time outside the range or finer than the resolution of the destination.
         Times = "times",
         /// Permission bits that the destination does not keep.
         Mode = "mode",
         /// An owner that the destination does not keep.
         Owner = "owner",
-        /// A hard link that had to become a second file.
+        /// A hard link that became a separate file.
         Links = "links",
     }
 }
 
-/// What happens to a destination entry that exists and differs.
+/// What to do with an existing destination entry that differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overwrite {
@@ -56,7 +56,7 @@ pub enum Overwrite {
     Changed,
     /// Replace it even if it looks equal.
     Always,
-    /// Leave whatever exists alone.
+    /// Skip whatever exists.
     Never,
     /// Replace it only if the source is newer.
     Older,
@@ -66,23 +66,23 @@ pub enum Overwrite {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// Where it is possible and gains something.
+    /// Where it is possible and useful.
     #[default]
     Auto,
-    /// Demanded.
+    /// Required.
     Always,
     /// Forbidden.
     Never,
 }
 
-/// How content is moved.
+/// How content is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CopyEngine {
-    /// Chosen for each file by its size and by what both file systems can do.
+    /// Chosen for each file from its size and the features of both file systems.
     #[default]
     Auto,
-    /// Inside the kernel (copy_file_range) where it can, else through the page cache.
+    /// Inside the kernel (copy_file_range) where possible, otherwise through the page cache.
     Kernel,
     /// Read and written through the page cache.
     Buffered,
@@ -92,7 +92,7 @@ pub enum CopyEngine {
     Uring,
 }
 
-/// How the old version of a replaced entry is kept.
+/// How to keep the old version of a replaced entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backup {
     /// Numbered backups (`name.~1~`) instead of one with the suffix.
@@ -116,22 +116,22 @@ impl ByteRange {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether it holds no byte.
+    /// Whether it is empty.
     pub fn is_empty(self) -> bool {
         self.end <= self.start
     }
 }
 
-/// `--offset`, `--length` and `--dst-offset`: only part of one file is copied.
+/// `--offset`, `--length` and `--dst-offset`: copy only parts of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeCopy {
     /// Ranges of the source; an end of `u64::MAX` means the end of the file.
     pub ranges: Vec<ByteRange>,
-    /// Where the first source byte goes; `None` keeps each range's own offset.
+    /// The destination offset of the first source byte; `None` keeps the offset of each range.
     pub destination_offset: Option<u64>,
 }
 
-/// One rule of the identity map: ids `from .. from + count` become `to ..`.
+/// One rule of the id map: ids `from .. from + count` become `to ..`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdRule {
     /// First source id.
@@ -142,16 +142,16 @@ pub struct IdRule {
     pub count: u32,
 }
 
-/// How entries are copied.
+/// How to copy entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyPolicy {
-    /// Attributes to carry over.
+    /// Attributes to keep.
     pub preserve: AttributeSet,
-    /// Attributes that were named explicitly: a destination that cannot hold them is refused.
+    /// Attributes that the user named explicitly: the job is refused if the destination cannot hold them.
     pub demanded: AttributeSet,
     /// Losses that do not count as failures.
     pub allow_loss: LossSet,
-    /// What happens to existing entries that differ.
+    /// What to do with existing entries that differ.
     pub overwrite: Overwrite,
     /// Backups of replaced entries.
     pub backup: Option<Backup>,
@@ -165,7 +165,7 @@ pub struct CopyPolicy {
     pub sparse: When,
     /// Whether blocks may be shared with the source.
     pub reflink: When,
-    /// How content is moved.
+    /// How to copy content.
     pub engine: CopyEngine,
     /// Bytes in one read or write; `None` chooses.
     pub buffer_bytes: Option<u64>,
@@ -179,17 +179,17 @@ pub struct CopyPolicy {
     pub forget_written: bool,
     /// Flush every file before it gets its times.
     pub fsync: bool,
-    /// Keep the closed permission bits used during the copy.
+    /// Keep the restrictive permission bits used during the copy.
     pub skip_chmod: bool,
-    /// Only say what would be done.
+    /// Only report what a run would do.
     pub dry_run: bool,
-    /// Which digest of the content is made.
+    /// The digest of content to compute.
     pub digest: Option<crate::DigestPolicy>,
-    /// Digests of what is copied are told, by the names of this side.
+    /// Whether to report digests of copied files, with the paths of this side.
     pub print_hash: Option<crate::Side>,
-    /// How entries are compared instead of being copied.
+    /// How to compare entries instead of copying them.
     pub verify: Option<crate::VerifyPolicy>,
-    /// The destination is made as the source is.
+    /// How to make the destination match the source.
     pub sync: Option<crate::SyncPolicy>,
     /// Owner mapping, first match wins.
     pub user_map: Vec<IdRule>,

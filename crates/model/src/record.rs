@@ -1,4 +1,4 @@
-//! What a manifest says of an entry.
+//! The record of an entry in a manifest.
 use serde::{Deserialize, Serialize};
 
 use crate::{Digest, EntryKind, Identity, Metadata, Shape, Timestamp, TreePath};
@@ -6,15 +6,15 @@ use crate::{Digest, EntryKind, Identity, Metadata, Shape, Timestamp, TreePath};
 /// The content of a regular file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
-    /// How the digest is put together.
+    /// How the digest is computed.
     pub shape: Shape,
     /// The digest.
     pub digest: Digest,
-    /// Those of its pieces; none if there is only one.
+    /// The digests of its pieces; empty if there is only one piece.
     pub pieces: Vec<Digest>,
 }
 
-/// A name and the digest of what it stands for.
+/// A name and the digest of its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedDigest {
     /// The name.
@@ -23,29 +23,29 @@ pub struct NamedDigest {
     pub digest: Digest,
 }
 
-/// What an entry has that no look at it shows. `None`: not kept, so nothing is known of it.
+/// Attributes of an entry that statx does not show. `None`: not recorded, so unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Extended {
-    /// Extended attributes in order of their names, without ACLs and those that belong to a system.
+    /// Extended attributes sorted by name, without ACLs and attributes of the file system itself.
     pub xattrs: Option<Vec<NamedDigest>>,
-    /// POSIX ACLs by the names of their attributes, ids mapped.
+    /// POSIX ACLs by attribute name, with mapped ids.
     pub acls: Option<Vec<NamedDigest>>,
-    /// Inode flags (ioctl_iflags(2)), of those that are carried.
+    /// Inode flags (ioctl_iflags(2)), only those that dmover copies.
     pub flags: Option<u32>,
-    /// Project id, and whether a directory hands it down.
+    /// Project id, and whether new entries of a directory inherit it.
     pub project: Option<(u32, bool)>,
 }
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Where it is; the root is the base itself.
+    /// Its path; the root is the base directory itself.
     pub path: TreePath,
     /// Its metadata and content.
     pub body: Body,
 }
 
-/// What is known of an entry besides its path.
+/// The record of an entry without its path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Body {
     /// Type of the entry.
@@ -56,13 +56,13 @@ pub struct Body {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Size in bytes; of directories 0.
+    /// Size in bytes; 0 for directories.
     pub size: u64,
     /// Last write.
     pub mtime: Timestamp,
-    /// Names of one inode have the same number here.
+    /// A number that all names of one inode share.
     pub link: Option<u64>,
-    /// What a symbolic link contains.
+    /// The target of a symbolic link.
     pub symlink: Option<serde_bytes::ByteBuf>,
     /// Major and minor number of a device node.
     pub device: Option<(u32, u32)>,
@@ -73,7 +73,7 @@ pub struct Body {
 }
 
 impl Body {
-    /// What rules that choose entries want to know; what a manifest does not say is 0.
+    /// Metadata for rules that select entries; fields that a manifest does not have are 0.
     pub fn metadata(&self) -> Metadata {
         let zero = Timestamp::default();
         Metadata {

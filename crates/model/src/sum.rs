@@ -1,28 +1,28 @@
-//! Files whose content is hashed: what to hash, and what came out.
+//! Hashing of files: the requests and the results.
 use serde::{Deserialize, Serialize};
 
 use crate::{ByteRange, Digest, EntryError, FileRef, HashType, PathBytes, Shape, Version};
 
-/// Which digest a job makes.
+/// Which digest a job computes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestPolicy {
-    /// The function.
+    /// The hash function.
     pub hash: HashType,
-    /// Bytes of a leaf, for the digest of a tree; `None` makes the plain digest.
+    /// Length of a leaf in bytes, for a tree digest; `None` means the plain digest.
     pub leaf_bytes: Option<u64>,
-    /// Content of at most so many bytes gets the plain digest all the same.
+    /// Content of at most this many bytes always gets the plain digest.
     pub plain_up_to_bytes: u64,
-    /// Bytes for which there is a digest each, besides that of the whole; `None` chooses by size. Large content
-    /// has larger pieces, so that there are at most about a million.
+    /// Length in bytes of the pieces that get digests of their own; `None` chooses by size. Large content has larger
+    /// pieces, so that there are at most about a million.
     pub piece_bytes: Option<u64>,
-    /// Whether those are wanted.
+    /// Whether to report the digests of pieces.
     pub pieces: bool,
-    /// Files of a list that are not there are passed over.
+    /// Whether to skip files of a list that do not exist.
     pub ignore_missing: bool,
 }
 
 impl DigestPolicy {
-    /// The plain digest and nothing else.
+    /// Only the plain digest.
     pub fn plain(hash: HashType) -> Self {
         Self {
             hash,
@@ -34,7 +34,7 @@ impl DigestPolicy {
         }
     }
 
-    /// How the digest of `length` bytes is put together.
+    /// How to compute the digest of `length` bytes.
     pub fn shape(&self, length: u64) -> Shape {
         let at_least = length.div_ceil(1 << 20).next_power_of_two();
         let piece = self.piece_bytes.map_or_else(|| piece_bytes(length), |b| b.max(at_least));
@@ -47,53 +47,53 @@ impl DigestPolicy {
     }
 }
 
-/// A MiB, or more for large content, so that nothing has more than 16,384 pieces.
+/// One MiB, or more for large content, so that there are at most 16,384 pieces.
 fn piece_bytes(length: u64) -> u64 {
     const PIECES_MAX: u64 = 16_384;
     const AT_LEAST: u64 = 1 << 20;
     length.div_ceil(PIECES_MAX).next_power_of_two().max(AT_LEAST)
 }
 
-/// Where content comes from.
+/// The source of content to hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Subject {
     /// An entry of a tree.
     Entry(FileRef),
-    /// What a path leads to, as a person typed it or a list names it.
+    /// The file at a path that a user typed or a list names.
     Path(PathBytes),
     /// Standard input.
     Stdin,
 }
 
-/// What a list says of a file.
+/// The digest that a list expects of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expected {
-    /// The function.
+    /// The hash function.
     pub hash: HashType,
-    /// Bytes of a leaf, if it is the digest of a tree.
+    /// Length of a leaf in bytes, if it is a tree digest.
     pub leaf: Option<u64>,
-    /// Bytes for each of which there is a digest; `None`: there is one digest of the whole.
+    /// Length of a piece in bytes, if each piece has a digest; `None`: one digest for the whole file.
     pub piece: Option<u64>,
     /// The digests.
     pub digests: Vec<Digest>,
-    /// The function was guessed.
+    /// Set if the function is a guess.
     #[serde(default)]
     pub guess: Option<Guess>,
 }
 
-/// How much is known of the function of a digest of 64 digits, which is BLAKE3 or SHA-256, where the list does not name it.
+/// The state of a guess: a digest of 64 digits without a named function is BLAKE3 or SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Guess {
-    /// Nothing: both functions are tried.
+    /// No evidence: both functions are tried.
     Open,
-    /// Files before this one had this function; the other one is tried if it does not match.
+    /// Earlier files had this function; the other one is tried if it does not match.
     Likely,
-    /// The other function was tried.
+    /// The other function was tried; this is the last attempt.
     Last,
 }
 
 impl Expected {
-    /// How the digest of `length` bytes is put together.
+    /// The policy that computes this digest.
     pub fn policy(&self) -> DigestPolicy {
         DigestPolicy {
             hash: self.hash,
@@ -106,62 +106,62 @@ impl Expected {
     }
 }
 
-/// A file of a list.
+/// A file in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SumItem {
-    /// Its place in the list, counting from 0 without a gap.
+    /// Its index in the list, counting from 0 without gaps.
     pub number: u64,
     /// The file.
     pub subject: Subject,
     /// Only these bytes; an end of `u64::MAX` means the end of the file.
     pub range: Option<ByteRange>,
-    /// What the digest should be.
+    /// The expected digest.
     pub expected: Option<Expected>,
-    /// How often it was begun, counting from 1.
+    /// The number of attempts, counting from 1.
     pub round: u32,
 }
 
 /// A file that is hashed in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HashedFile {
-    /// What to hash, and what for.
+    /// The file, and what to do with its digest.
     pub item: SumItem,
-    /// The version that every part has to come from.
+    /// The version that every part must have.
     pub version: Version,
     /// First byte of the content.
     pub start: u64,
-    /// How the digest is put together.
+    /// How the digest is computed.
     pub shape: Shape,
-    /// Milliseconds since the job began when it was begun.
+    /// When hashing began, in milliseconds since the start of the job.
     pub begun_ms: u64,
 }
 
-/// Some pieces of a file.
+/// A task that hashes some pieces of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HashTask {
     /// The file.
     pub file: HashedFile,
-    /// Bytes of its content, on borders of pieces.
+    /// A range of its content, aligned to pieces.
     pub range: ByteRange,
 }
 
-/// Digests of pieces that follow each other.
+/// Digests of consecutive pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HashedPieces {
-    /// Where the first one begins in the content.
+    /// Offset of the first piece in the content.
     pub start: u64,
     /// The digests.
     pub digests: Vec<Digest>,
 }
 
-/// The end of a file that was hashed in parts.
+/// The last task of a file that was hashed in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConcludeTask {
     /// The file.
     pub file: HashedFile,
-    /// Its pieces, filled in by the coordinator.
+    /// The digests of its pieces, filled in by the coordinator.
     pub pieces: Vec<HashedPieces>,
-    /// What went wrong with a part, filled in by the coordinator.
+    /// The failure of a part, filled in by the coordinator.
     pub failure: Option<Box<EntryError>>,
 }
 
@@ -170,32 +170,32 @@ pub struct ConcludeTask {
 pub struct FileDigest {
     /// The file.
     pub path: PathBytes,
-    /// Its place in the list that named it.
+    /// Its index in the list.
     pub number: Option<u64>,
-    /// How the digest is put together.
+    /// How the digest is computed.
     pub shape: Shape,
-    /// It is of these bytes only.
+    /// The range, if only a part of the file was hashed.
     pub range: Option<ByteRange>,
     /// The digest.
     pub digest: Digest,
-    /// Those of its pieces, if they were asked for.
+    /// The digests of its pieces, if requested.
     pub pieces: Vec<Digest>,
-    /// Time it took in microseconds.
+    /// Duration in microseconds.
     pub elapsed_us: u64,
 }
 
-/// What a check of a file against a list found.
+/// The result of checking a file against a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum Verdict {
-    /// The content is as the list says.
+    /// The content matches the list.
     Same,
-    /// It is not. Where the list has digests of pieces, the ranges of those that differ.
+    /// The content differs. If the list has digests of pieces, the ranges that differ.
     Differs {
-        /// Bytes of the file, in order.
+        /// Ranges of the file, in order.
         ranges: Vec<ByteRange>,
     },
-    /// It is not there.
+    /// The file does not exist.
     Missing,
     /// It could not be read.
     Unreadable,

@@ -1,97 +1,97 @@
-//! Synchronising: what a pass makes of the destination beyond copying, and what it may take away there.
+//! The policy of `sync`: what a pass does beyond copying, and what it may delete at the destination.
 use serde::{Deserialize, Serialize};
 
 use crate::{DirectoryRef, EntryKind, Identity, Name, PathBytes, Timestamp, TreePath};
 
-/// When entries go that the source does not have.
+/// When to delete entries that the source does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeleteWhen {
-    /// Directory by directory, as they are read.
+    /// In each directory when it is read.
     During,
-    /// All of them once everything else is done, as they were found on the way.
+    /// After everything else; the entries were found during the pass.
     Delay,
-    /// The same, found by another look at all names of both sides.
+    /// After everything else; the entries are found by a second scan of all names on both sides.
     After,
 }
 
-/// How much may go.
+/// The limit of deletes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeleteLimit {
-    /// So many entries.
+    /// This many entries.
     Entries(u64),
-    /// So many millionths of the entries that the destination has.
+    /// This many millionths of the entries of the destination.
     Millionths(u32),
 }
 
-/// What becomes of entries at the destination that the source does not have.
+/// What to do with destination entries that the source does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletePolicy {
-    /// When.
+    /// When to delete them.
     pub when: DeleteWhen,
-    /// At most so many.
+    /// The most entries to delete.
     pub limit: Option<DeleteLimit>,
-    /// Moved there instead of being removed.
+    /// The directory to move them to, instead of deleting them.
     pub trash: Option<PathBytes>,
-    /// Whoever asked has said that it is meant, however much it is. It belongs to a command, not to the work.
+    /// The user has confirmed the deletes, whatever their number. This belongs to one command, not to the job.
     #[serde(default, skip)]
     pub meant: bool,
 }
 
-/// How a file that has not changed since the last snapshot gets into the next one.
+/// How an unchanged file becomes part of the next snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Share {
-    /// As another name of the same inode.
+    /// As a hard link to the same inode.
     #[default]
     Link,
-    /// As a file of its own that has the same blocks.
+    /// As a separate file that shares blocks (reflink).
     Reflink,
 }
 
-/// A pass that makes a snapshot: a tree of its own that shares what has not changed with an earlier one.
+/// A pass that creates a snapshot: a separate tree that shares unchanged files with an earlier snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotPolicy {
     /// The directory that holds all snapshots of the tree.
     pub directory: PathBytes,
-    /// Name of the snapshot that unchanged files come from; `None`: there is none yet.
+    /// The snapshot that unchanged files are shared with; `None`: this is the first snapshot.
     pub base: Option<String>,
-    /// How they do.
+    /// How files are shared.
     pub share: Share,
 }
 
-/// What tells a pass of `sync` from a copy.
+/// Options of a `sync` pass beyond those of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SyncPolicy {
-    /// Entries that the source does not have go.
+    /// Delete entries that the source does not have.
     pub delete: Option<DeletePolicy>,
-    /// Also if the source has none at all.
+    /// Delete even if the source has no entries.
     pub allow_empty_source: bool,
-    /// Files that look equal are compared byte by byte.
+    /// Compare files that look equal byte by byte.
     pub checksum: bool,
-    /// The same for those that were changed in any way since they were brought over.
+    /// Compare also files whose ctime changed after they were copied.
     pub ctime: bool,
-    /// What was renamed at the source is renamed at the destination.
+    /// Repeat renames of the source at the destination.
     pub renames: bool,
-    /// Nothing is spared by deletes, neither a trash nor temporaries: the whole destination is the job's own.
+    /// Delete trash directories and temporary files as well: the whole destination belongs to the job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clears_all: bool,
-    /// It makes a snapshot.
+    /// Create a snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotPolicy>,
 }
 
-/// A name at the destination that the source does not have, as it was when it was found.
+/// A destination name that the source does not have, with its state when it was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtraName {
     /// The name.
     pub name: Name,
-    /// What it stands for.
+    /// Its type.
     pub kind: EntryKind,
-    /// Which object.
+    /// Its identity.
     pub identity: Identity,
-    /// Number of its names.
+    /// Number of its hard links.
     pub links: u64,
     /// Bytes of content.
     pub size: u64,
@@ -101,23 +101,23 @@ pub struct ExtraName {
     pub ctime: Timestamp,
 }
 
-/// Names in one directory of the destination that the source does not have.
+/// Names in one destination directory that the source does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtraNames {
     /// The directory that both sides have.
     pub directory: DirectoryRef,
-    /// Where the names are below it, if that is extra as well.
+    /// The path of the names below that directory, if their own directory is extra as well.
     pub below: TreePath,
     /// The directory that holds them.
     pub holder: Identity,
-    /// They have something else's name at the source, which takes their place once they are gone.
+    /// The source has other entries under these names, which are copied after the deletes.
     pub in_the_way: bool,
     /// The names.
     pub names: Vec<ExtraName>,
 }
 
 impl ExtraNames {
-    /// How deep they are: what is deeper goes first.
+    /// Their depth: deeper names are deleted first.
     pub fn depth(&self) -> usize {
         self.directory.path.depth() + self.below.depth()
     }

@@ -1,7 +1,7 @@
-//! Tasks and outcomes: what the coordinator hands out and what a mover answers.
+//! Tasks and outcomes: what the coordinator assigns and what a mover reports.
 //!
-//! Everything here can be sent over a wire. A task may run twice, also at the same time, without
-//! harm; see "Invariants" in `ARCHITECTURE.md`.
+//! All of these types can be sent over a network. A task may run twice, even at the same time, without harm; see
+//! "Invariants" in `ARCHITECTURE.md`.
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -18,7 +18,7 @@ pub struct TaskId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RootId(pub u32);
 
-/// What a task may spend before it has to give the rest back.
+/// What a task may use before it must return the rest of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// Entries.
@@ -29,20 +29,20 @@ pub struct Budget {
     pub time_ms: u64,
 }
 
-/// A directory on both sides, as it was when the task was made; it is checked when re-opened.
+/// A directory on both sides, as it was when the task was created; a mover checks it when it opens the directory again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DirectoryRef {
-    /// Which root it belongs to.
+    /// The root that it belongs to.
     pub root: RootId,
-    /// Where it is below that root.
+    /// The path below that root.
     pub path: TreePath,
     /// The source directory.
     pub source: Identity,
     /// The destination directory.
     pub destination: Identity,
-    /// The destination directory was made by this job.
+    /// Whether this job created the destination directory.
     pub made: bool,
-    /// Source directories above it, kept only where symbolic links are followed (to find cycles).
+    /// Source directories above it, recorded only if symbolic links are followed, to detect cycles.
     pub ancestors: Vec<Identity>,
 }
 
@@ -57,27 +57,27 @@ pub struct FileRef {
     pub destination_name: Name,
 }
 
-/// Names in one directory that a mover has to look at.
+/// Names in one directory for a mover to scan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScanNames {
-    /// The root entry itself, in the directory that holds it.
+    /// The root entry itself, in its parent directory.
     Root,
-    /// These names: a shard of a large directory.
+    /// These names, a shard of a large directory.
     Listed(Vec<Name>),
-    /// The same, of which the directory says that they are regular files.
+    /// These names, which the directory lists as regular files.
     Files(Vec<Name>),
-    /// Directories that were left over.
+    /// Directories that remain to be scanned.
     Directories(Vec<Name>),
     /// These paths below the root, from a list file.
     Paths(Vec<TreePath>),
-    /// These places below the root, of which a feed has told.
+    /// These paths below the root, reported by a change feed.
     Changed(Vec<ChangedPlace>),
-    /// The directory itself and all below it, only to find names that the destination alone has.
+    /// The directory and everything below it, only to find names that the destination alone has.
     Extra,
 }
 
 impl ScanNames {
-    /// Names in the directory, as far as they are known.
+    /// The names in the directory, as far as they are known.
     pub fn names(&self) -> &[Name] {
         match self {
             Self::Listed(names) | Self::Files(names) | Self::Directories(names) => names,
@@ -86,26 +86,26 @@ impl ScanNames {
     }
 }
 
-/// A large file on its way: opened once, written in chunks, sealed once.
+/// A large file in progress: opened once, written in chunks, sealed once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LargeFile {
-    /// Which file.
+    /// The file.
     pub file: FileRef,
-    /// The temporary that is being filled.
+    /// The temporary file that is being written.
     pub temporary: Name,
     /// The temporary's identity.
     pub temporary_identity: Identity,
-    /// The version that every chunk has to come from.
+    /// The version that every chunk must have.
     pub version: Version,
-    /// How often this file was started, counting from 1.
+    /// The number of attempts, counting from 1.
     pub round: u32,
-    /// Another version stood under the final name when it was opened.
+    /// The destination had another version under the final name when the file was opened.
     pub replaces: bool,
-    /// Milliseconds since the job began when it was opened.
+    /// When it was opened, in milliseconds since the start of the job.
     pub opened_ms: u64,
-    /// How its digest is put together, if one is made.
+    /// How its digest is computed, if there is one.
     pub shape: Option<crate::Shape>,
-    /// The temporary has the blocks of the version that it replaces, and only what differs is written.
+    /// The temporary file shares the blocks of the version that it replaces, and only differing ranges are written.
     pub patched: bool,
 }
 
@@ -118,141 +118,141 @@ pub struct ChunkTask {
     pub range: ByteRange,
 }
 
-/// The end of a large file: check, set metadata, put it in place, or give it up.
+/// The last task of a large file: check it, set its metadata and rename it into place, or remove it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealTask {
     /// The file.
     pub large: LargeFile,
-    /// What went wrong with a chunk, filled in by the coordinator.
+    /// The failure of a chunk, filled in by the coordinator.
     pub failure: Option<Box<EntryError>>,
-    /// Digests of its pieces, filled in by the coordinator.
+    /// The digests of its pieces, filled in by the coordinator.
     pub pieces: Vec<HashedPieces>,
 }
 
-/// One name of an inode that has several.
+/// One name of an inode that has several names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LinkName {
     /// The inode at the source.
     pub identity: Identity,
-    /// Which name of it.
+    /// One of its names.
     pub file: FileRef,
 }
 
-/// Names of one inode, to become one inode at the destination.
+/// The names of one inode, which become one inode at the destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkGroup {
-    /// The name that carries the content; the others are linked to it.
+    /// The name that is copied; the other names become hard links to it.
     pub first: FileRef,
     /// The other names.
     pub rest: Vec<FileRef>,
-    /// The first name was done by an earlier task of the same group.
+    /// An earlier task of the same group has copied the first name.
     pub first_is_done: bool,
 }
 
-/// Parts of a large file that are done, with their digests if any are made.
+/// Parts of a large file that are done, with their digests if there are any.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DoneParts {
-    /// Bytes, in order.
+    /// Ranges, in order.
     pub ranges: Vec<ByteRange>,
-    /// Digests of their pieces.
+    /// Digests of the pieces.
     pub pieces: Vec<HashedPieces>,
 }
 
-/// What an earlier run of the job has done of a large file.
+/// What an earlier run of the job has copied of a large file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartialFile {
-    /// The temporary, in the directory of the file.
+    /// The temporary file, in the directory of the file.
     pub temporary: Name,
     /// Its inode number.
     pub inode: u64,
-    /// The version of the source that its bytes are of. `None`: its file system is not known here.
+    /// The source version that was copied. `None`: its file system is not known here.
     pub version: Option<Version>,
-    /// How its digest is put together, if one is made.
+    /// How its digest is computed, if there is one.
     pub shape: Option<crate::Shape>,
     /// See [`LargeFile::patched`].
     pub patched: bool,
-    /// What is on storage.
+    /// The parts that are on storage.
     pub done: DoneParts,
-    /// A mover of the earlier run may still write to the temporary: it must not become the file.
+    /// A mover of the earlier run may still write to the temporary file: it must not become the file.
     pub fenced: bool,
-    /// The temporary was changed at this time at the earliest: one that was changed before is an older state of it.
+    /// The earliest ctime that the temporary file may have: with an earlier one, it is an older state of the file.
     pub changed: Option<crate::Timestamp>,
-    /// No mover of the earlier run has changed it after this.
+    /// The latest time at which a mover of the earlier run has changed it.
     pub until: Option<crate::Timestamp>,
 }
 
-/// News of a large file that another run has to know to continue it.
+/// News about a large file that another run needs to resume it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LargeNews {
-    /// These parts of a temporary are on storage.
+    /// These parts of a temporary file are on storage.
     Flushed {
-        /// The temporary.
+        /// The temporary file.
         temporary: Name,
         /// The parts.
         done: DoneParts,
-        /// When the temporary was last changed by then.
+        /// When the temporary file was last changed by then.
         changed: Option<crate::Timestamp>,
     },
-    /// The temporary is gone: it has become the file, or was removed.
+    /// The temporary file is gone: it was renamed into place, or removed.
     Ended {
-        /// The temporary.
+        /// The temporary file.
         temporary: Name,
     },
 }
 
-/// What a task asks for.
+/// The work of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskKind {
-    /// Look at names of a directory and bring them over, going down within the budget.
+    /// Scan names of a directory and copy them, descending within the budget.
     Scan {
-        /// The directory; for `ScanNames::Root`, `Paths` and `Changed` only its root counts.
+        /// The directory; for `ScanNames::Root`, `Paths` and `Changed` only its root is used.
         directory: DirectoryRef,
-        /// Which names.
+        /// The names.
         names: ScanNames,
     },
-    /// Begin a large file: create the temporary and cut it into chunks, or cut it into parts to hash.
+    /// Start a large file: create the temporary file and cut the content into chunks, or cut it into parts to hash.
     Open {
         /// The file.
         file: FileRef,
-        /// How often it was begun, counting from 1.
+        /// The number of attempts, counting from 1.
         round: u32,
     },
     /// Copy one chunk of a large file.
     Chunk(Box<ChunkTask>),
     /// Finish a large file.
     Seal(Box<SealTask>),
-    /// Bring over inodes with several names.
+    /// Copy inodes with several names.
     Links(Vec<LinkGroup>),
-    /// Give directories their final metadata, deepest first.
+    /// Set the final metadata of directories, deepest first.
     Finish(Vec<DirectoryRef>),
-    /// Remove names that the source does not have.
+    /// Delete names that the source does not have.
     Delete(Vec<ExtraNames>),
-    /// Look whether source directories have other names than they had.
+    /// Check whether the names of source directories have changed.
     Revisit(Vec<Revisit>),
-    /// Rename at the destination what was renamed at the source, in this order.
+    /// Repeat renames of the source at the destination, in this order.
     Rename(Vec<Move>),
-    /// Find out what both sides of directories have alike.
+    /// Find the entries of directories that are equal on both sides.
     Catalog(Vec<TreePath>),
-    /// Record what both sides have at these places.
+    /// Record what both sides have at these paths.
     CatalogNames(Vec<TreePath>),
-    /// Copy single entries named in a batch list: source, destination, ranges.
+    /// Copy single entries from a batch list: source, destination, ranges.
     Pairs(Vec<(crate::PathBytes, crate::PathBytes, Option<RangeCopy>)>),
     /// Hash files of a list.
     Sums(Vec<SumItem>),
     /// Hash part of a file.
     Hash(Box<HashTask>),
-    /// Make the digest of a file of those of its parts.
+    /// Compute the digest of a file from the digests of its parts.
     Conclude(Box<ConcludeTask>),
-    /// Compare entries with what a manifest says of them.
+    /// Compare entries with their records in a manifest.
     Records(RecordsTask),
     /// Compare part of a file.
     Compare(Box<CompareTask>),
-    /// End the comparison of a file of which parts were compared.
+    /// Finish the comparison of a file that was compared in parts.
     Judge(Box<JudgeTask>),
 }
 
 impl TaskKind {
-    /// What another run does not go on with: it looks at both sides again, and finds it out anew.
+    /// Whether another run does not resume this task, but checks both sides again and creates it afresh.
     pub fn is_begun_anew(&self) -> bool {
         match self {
             Self::Revisit(_) | Self::Rename(_) | Self::Delete(_) => true,
@@ -262,7 +262,7 @@ impl TaskKind {
         }
     }
 
-    /// Paths below the root that whoever reports this task leaves to others.
+    /// Paths below the root that the reporter of this task returns for other movers.
     pub fn gives(&self) -> Vec<TreePath> {
         match self {
             Self::Scan { directory, names } => {
@@ -274,7 +274,7 @@ impl TaskKind {
         }
     }
 
-    /// Content of a large file, and what begins and ends it.
+    /// Whether it is about the content of a large file: a chunk, or the start or end of the file.
     pub fn is_large(&self) -> bool {
         matches!(
             self,
@@ -294,36 +294,36 @@ impl TaskKind {
 pub struct Task {
     /// Its number.
     pub id: TaskId,
-    /// What to do.
+    /// The work.
     pub kind: TaskKind,
-    /// What it may spend.
+    /// What it may use.
     pub budget: Budget,
-    /// Somebody has had it in hand before: an earlier run, or a mover that lost its lease.
+    /// An earlier run or another mover has already worked on it.
     pub resumed: bool,
-    /// Paths below the root that this task has handed on already, sorted: others have them.
+    /// Paths below the root that this task has already returned, sorted: other tasks have them.
     pub given: Vec<TreePath>,
-    /// Leases of it that ran out in this run. Whoever had them may be at work still.
+    /// Leases of this task that expired in this run. Their movers may still be running.
     pub lost: Vec<u32>,
-    /// Leases that ran out on the tasks that handed this one on: it was part of what their holders had.
+    /// Expired leases of the tasks that returned this one: this work was part of those tasks.
     pub lost_above: Vec<u32>,
-    /// What an earlier run has done of the large file that this task begins.
+    /// What an earlier run has copied of the large file that this task starts.
     pub partial: Option<Box<PartialFile>>,
 }
 
 impl Task {
-    /// One that nobody has begun.
+    /// A task that no mover has started.
     pub fn new(id: TaskId, kind: TaskKind, budget: Budget) -> Self {
         let (given, lost, lost_above) = (Vec::new(), Vec::new(), Vec::new());
         Self { id, kind, budget, resumed: false, given, lost, lost_above, partial: None }
     }
 
-    /// All leases that ran out and may have left something where this task works.
+    /// All expired leases whose movers may have changed what this task works on.
     pub fn lost_leases(&self) -> impl Iterator<Item = u32> {
         self.lost_above.iter().chain(&self.lost).copied()
     }
 }
 
-/// What a task is mostly: classes have numbers of movers of their own, so that neither keeps the other waiting.
+/// The class of a task: each class has its own number of movers, so that neither delays the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskClass {
@@ -334,7 +334,7 @@ pub enum TaskClass {
 }
 
 impl TaskClass {
-    /// Both.
+    /// Both classes.
     pub const ALL: [Self; 2] = [Self::Small, Self::Large];
 
     /// The class of a task.
@@ -342,7 +342,7 @@ impl TaskClass {
         if task.kind.is_large() { Self::Large } else { Self::Small }
     }
 
-    /// The word for it.
+    /// The word for the class.
     pub fn word(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -351,68 +351,68 @@ impl TaskClass {
     }
 }
 
-/// What a new task or node hangs on.
+/// The parent of a new task or node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Parent {
-    /// Whatever the reporting task hangs on.
+    /// The parent of the reporting task.
     Inherited,
     /// The n-th node that this task has reported, counting from 0 over all its reports.
     New(usize),
 }
 
-/// Something that ends when everything below it has ended: a directory, or a file in parts.
+/// A node that is finished when everything below it is done: a directory, or a file in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewNode {
-    /// What it hangs on.
+    /// Its parent.
     pub parent: Parent,
-    /// The task that ends it.
+    /// The task that finishes it.
     pub finish: TaskKind,
-    /// Parts that an earlier run has done.
+    /// Parts that an earlier run has copied.
     pub done: DoneParts,
 }
 
 impl NewNode {
-    /// One of which nothing is done yet.
+    /// A node without completed parts.
     pub fn new(parent: Parent, finish: TaskKind) -> Self {
         Self { parent, finish, done: DoneParts::default() }
     }
 }
 
-/// A task that a mover gives back to be handed out.
+/// A task that a mover returns, for the coordinator to assign.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewTask {
-    /// What it hangs on.
+    /// Its parent.
     pub parent: Parent,
-    /// What to do.
+    /// The work.
     pub kind: TaskKind,
 }
 
-/// What a mover reports about a task. Nodes come before the tasks that hang on them.
+/// What a mover reports about a task. Nodes come before the tasks below them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Directories and large files that could not be finished on the spot.
+    /// Directories and large files that could not be finished at once.
     pub nodes: Vec<NewNode>,
     /// Work that exceeded the budget.
     pub tasks: Vec<NewTask>,
-    /// Names of inodes that have several.
+    /// Names of inodes that have several names.
     pub links: Vec<LinkName>,
     /// Directories that were changed after they were finished.
     pub dirty: Vec<DirectoryRef>,
-    /// Names that only the destination has, to be removed in the end.
+    /// Names that only the destination has, to delete at the end.
     pub extra: Vec<ExtraNames>,
-    /// What was found on the way for the catalog, or from it.
+    /// Findings for the catalog, or from a check of the catalog.
     pub survey: Vec<Surveyed>,
-    /// Why a chunk or part failed; what ends the file decides what becomes of it.
+    /// Why a chunk or part failed; the last task of the file decides what follows.
     pub chunk_failure: Option<Box<EntryError>>,
-    /// Which bytes of its file a part has dealt with; none until it has.
+    /// The range of the file that a part has completed; `None` until then.
     pub covered: Option<ByteRange>,
     /// Digests of the pieces of a part.
     pub pieces: Option<HashedPieces>,
-    /// Bytes of a part that are not as they should be.
+    /// Ranges of a part that differ.
     pub differing: Vec<ByteRange>,
-    /// What another run has to know to continue large files.
+    /// What another run needs to resume large files.
     pub large: Vec<LargeNews>,
-    /// What it took, once it has ended.
+    /// The work of the task, once it has ended.
     pub work: Work,
 }
 
@@ -428,20 +428,20 @@ pub struct Work {
 }
 
 impl Outcome {
-    /// How many directories, tasks and names it carries.
+    /// Number of directories, tasks and names in it.
     pub fn len(&self) -> usize {
         let extra: usize = self.extra.iter().map(|extra| extra.names.len()).sum();
         let lists = self.nodes.len() + self.tasks.len() + self.links.len() + self.dirty.len();
         lists + self.survey.len() + extra
     }
 
-    /// How much memory it takes, in names: what a survey says of one directory holds thousands.
+    /// Its memory use, measured in names: a survey entry of one directory holds thousands.
     pub fn weight(&self) -> usize {
         self.len() + self.survey.iter().map(Surveyed::names).sum::<usize>()
     }
 
-    /// Cuts it into outcomes of at most so many directories, tasks and names each, to be heard in this order. What ends a task
-    /// is in the last one.
+    /// Splits it into outcomes of at most `most` directories, tasks and names each, to be applied in this order. The
+    /// last one has the fields that end a task.
     #[must_use]
     pub fn split(self, most: usize) -> Vec<Self> {
         fn pieces<T>(
@@ -478,7 +478,7 @@ impl Outcome {
         all
     }
 
-    /// Whether there is nothing to report but the end.
+    /// Whether it reports nothing but the end of the task.
     pub fn is_empty(&self) -> bool {
         // What it took is told at the end in any case.
         let parts = self.chunk_failure.is_some() || self.covered.is_some() || self.pieces.is_some();
@@ -487,7 +487,7 @@ impl Outcome {
 }
 
 impl Metadata {
-    /// Whether two looks at a file saw the same version of it.
+    /// Whether two scans saw the same version of a file.
     pub fn same_version(&self, other: &Self) -> bool {
         self.version() == other.version()
     }

@@ -1,9 +1,9 @@
-//! Sizes and durations as people write them.
+//! Parsing and formatting of sizes and durations.
 
 /// Parses `64K`, `64KiB` (1024), `64KB` (1000), `1.5G` or a plain number of bytes, as coreutils do.
 ///
 /// # Errors
-/// A sentence that says what is wrong.
+/// A message that says what is wrong.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -35,7 +35,7 @@ fn size_factor(suffix: &str) -> Option<u64> {
 /// Parses `90s`, `1h30m`, `250ms`, `2d` or a plain number of seconds into milliseconds.
 ///
 /// # Errors
-/// A sentence that says what is wrong.
+/// A message that says what is wrong.
 pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a duration (examples: 90s, 1h30m, 2d)");
     let mut rest = text.trim();

@@ -1,4 +1,4 @@
-//! Comparing trees: what is compared, and what was found.
+//! Comparison of trees: the options, tasks and results.
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -8,67 +8,67 @@ use crate::{
 word_set! {
     /// How an entry differs from what it should be.
     DifferenceKind, DifferenceSet {
-        /// It is not there.
+        /// It does not exist.
         Missing = "missing",
-        /// Nothing says that it should be there.
+        /// It should not exist.
         Extra = "extra",
         /// It has another type.
         Type = "type",
         /// The file has another size.
         Size = "size",
-        /// The file has other bytes.
+        /// The content of the file differs.
         Content = "content",
-        /// The symbolic link leads elsewhere.
+        /// The symbolic link has another target.
         Target = "target",
-        /// It is another device.
+        /// It is a device with another number.
         Device = "device",
-        /// It was last written at another time.
+        /// Its modification time differs.
         Mtime = "mtime",
-        /// Its permission bits are others.
+        /// Its permission bits differ.
         Mode = "mode",
-        /// Its owner or group is another.
+        /// Its owner or group differs.
         Owner = "owner",
-        /// Names that should be those of one inode are not.
+        /// Names that should be hard links of one inode are not.
         Links = "links",
-        /// An extended attribute is another, missing or too many.
+        /// An extended attribute differs, is missing or is extra.
         Xattr = "xattr",
-        /// An ACL is another.
+        /// An ACL differs.
         Acl = "acl",
-        /// An inode flag is another.
+        /// An inode flag differs.
         Flags = "flags",
-        /// Its project is another.
+        /// Its project id differs.
         Project = "project",
     }
 }
 
 impl DifferenceSet {
-    /// Whether what a reader of the entry gets is another.
+    /// Whether a reader of the entry would get something else.
     pub fn is_of_content(self) -> bool {
         use DifferenceKind::{Content, Device, Missing, Size, Target, Type};
         [Missing, Type, Size, Content, Target, Device].into_iter().any(|kind| self.has(kind))
     }
 
-    /// The members of both.
+    /// The union of both sets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         self.iter().chain(other.iter()).collect()
     }
 
-    /// The words, with commas between them.
+    /// The words, separated by commas.
     pub fn words(self) -> String {
         self.iter().map(DifferenceKind::word).collect::<Vec<_>>().join(",")
     }
 }
 
-/// How closely entries are compared; every level includes those before it.
+/// How thoroughly to compare entries; each level includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerifyLevel {
     /// Names and types.
     Exists,
-    /// Sizes, what symbolic links contain, device numbers.
+    /// Sizes, targets of symbolic links, device numbers.
     Size,
-    /// Times of the last write, owners, permission bits, hard links.
+    /// Modification times, owners, permission bits, hard links.
     Mtime,
     /// Digests of content, extended attributes, ACLs, flags.
     Digest,
@@ -76,47 +76,48 @@ pub enum VerifyLevel {
     Bytes,
 }
 
-/// How trees are compared.
+/// How to compare trees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyPolicy {
-    /// How closely.
+    /// The level.
     pub level: VerifyLevel,
-    /// Whether what differs is brought over again.
+    /// Whether to copy differing entries again.
     pub repair: bool,
-    /// Whether entries are looked for that should not be there.
+    /// Whether to report entries that should not exist.
     pub extra: bool,
-    /// The content of so many of a million files is read; `None`: of all.
+    /// How many of a million files have their content read; `None`: all files.
     pub sample_millionths: Option<u32>,
-    /// Which files a sample takes.
+    /// The seed that selects the files of a sample.
     pub seed: u64,
-    /// Entries of the destination that were not changed since then are taken for right.
+    /// Entries of the destination that did not change since this time are accepted without a comparison.
     pub since: Option<Timestamp>,
-    /// Content is read from storage, past the page cache.
+    /// Whether to read content from storage, past the page cache.
     pub stored: bool,
-    /// A file that is not proven gets a time of its last write that says that it is not done.
+    /// Whether to mark a file that is not verified by a special modification time, so that the next run copies it
+    /// again.
     #[serde(default)]
     pub marks_unproven: bool,
 }
 
-/// An entry that is not as it should be.
+/// An entry that differs from what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// The entry at the destination.
     pub path: PathBytes,
-    /// Its type, as it should be.
+    /// The type that it should have.
     pub kind: EntryKind,
     /// How it differs.
     pub kinds: DifferenceSet,
-    /// Bytes that differ, in order, as closely as they are known.
+    /// Ranges that differ, in order, as exactly as they are known.
     pub ranges: Vec<ByteRange>,
-    /// What it is and what it should be.
+    /// For each difference, what it is and what it should be.
     pub detail: Vec<DifferenceDetail>,
-    /// Whether it was repaired, where that was wanted.
+    /// Whether it was repaired; `None` if no repair was requested.
     pub repaired: Option<bool>,
 }
 
 impl Difference {
-    /// What it is and what it should be, in words. `time` shows a time.
+    /// The details in words. `time` formats a time.
     pub fn words(&self, time: impl Fn(Timestamp) -> String) -> String {
         let words = |detail: &DifferenceDetail| match detail {
             DifferenceDetail::Words(words) => words.clone(),
@@ -132,63 +133,63 @@ impl Difference {
 /// One way in which an entry differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DifferenceDetail {
-    /// In words.
+    /// A description in words.
     Words(String),
-    /// The time of the last write; each printer shows times in its own form.
+    /// The modification time; each printer has its own time format.
     Mtime {
-        /// What it is.
+        /// The present time.
         is: Timestamp,
-        /// What it should be.
+        /// The expected time.
         should: Timestamp,
     },
 }
 
-/// What the content of a file is compared with.
+/// What to compare the content of a file with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Against {
-    /// This version at the source.
+    /// The source, in this version.
     Source(Version),
-    /// What the digests of the pieces in the range should be, and how they are put together.
+    /// These digests of the pieces in the range, and how they are computed.
     Digests(crate::Shape, Vec<Digest>),
 }
 
-/// Some bytes of a file that is compared in parts.
+/// A task that compares a range of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompareTask {
     /// The file.
     pub file: FileRef,
     /// The version at the destination.
     pub destination: Version,
-    /// What it is compared with.
+    /// What to compare it with.
     pub against: Against,
-    /// The bytes; of digests, on borders of pieces.
+    /// The range; aligned to pieces if it is compared with digests.
     pub range: ByteRange,
 }
 
-/// The end of a file that was compared in parts.
+/// The last task of a file that was compared in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JudgeTask {
     /// The file.
     pub file: FileRef,
-    /// What a manifest says of it, if it is compared with one.
+    /// Its record in the manifest, if it is compared with one.
     pub record: Option<Box<Record>>,
-    /// The versions that are compared, of the source if there is one.
+    /// The compared versions: of the source if there is one, and of the destination.
     pub versions: (Option<Version>, Version),
-    /// So many bytes from the start are for the parts to compare.
+    /// The number of bytes from the start that the parts compare.
     pub compared: u64,
-    /// Bytes that differ: those beyond the end of the shorter side, and others filled in by the coordinator.
+    /// Ranges that differ: bytes beyond the end of the shorter side, and ranges filled in by the coordinator.
     pub differing: Vec<ByteRange>,
-    /// What went wrong with a part, filled in by the coordinator.
+    /// The failure of a part, filled in by the coordinator.
     pub failure: Option<Box<EntryError>>,
-    /// How often it was begun, counting from 1.
+    /// The number of attempts, counting from 1.
     pub round: u32,
 }
 
-/// Entries to compare with what a manifest says of them.
+/// A task that compares entries with their records in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordsTask {
-    /// What it says.
+    /// The records.
     pub records: Vec<Record>,
-    /// How often they were begun, counting from 1.
+    /// The number of attempts, counting from 1.
     pub round: u32,
 }

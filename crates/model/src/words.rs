@@ -1,4 +1,4 @@
-//! Enums whose values have a word each, and sets of them.
+//! A macro for enums whose values have a word each, and for sets of them.
 macro_rules! word_set {
     ($(#[$doc:meta])* $enum:ident, $set:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
         $(#[$doc])*

@@ -6,7 +6,7 @@ use crate::spread::{Histogram, Spread, Spreads, SpreadsSnapshot};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal),* $(,)?) => {
-        /// One counter. Text, JSON and tests read them all from here.
+        /// One counter. Text, JSON and tests all read these counters.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Counter { $($(#[doc = $doc])* $variant),* }
         impl Counter {
@@ -144,7 +144,7 @@ counters! {
     FilesOpenForWriting = "files_open_for_writing",
 }
 
-/// The counters of one job, how what it did is spread, and how far it is.
+/// The counters, histograms and progress of one job.
 #[derive(Debug)]
 pub struct Counters([AtomicU64; Counter::ALL.len()], Spreads, Outlook);
 
@@ -165,22 +165,22 @@ impl Counters {
         self.0[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The present value.
+    /// The present value of a counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize].load(Ordering::Relaxed)
     }
 
-    /// Takes note of a value, in microseconds or bytes.
+    /// Adds one value to a histogram: microseconds for durations, bytes for sizes.
     pub fn note(&self, spread: Spread, value: u64) {
         self.1.note(spread, value);
     }
 
-    /// Adds to a cell what somebody else has noted there, see [`Snapshot::cells`].
+    /// Adds to a histogram cell values that another process has counted, see [`Snapshot::cells`].
     pub fn add_to_cell(&self, cell: usize, amount: u64) {
         self.1.add(cell, amount);
     }
 
-    /// How far the job is.
+    /// The progress of the job.
     pub fn outlook(&self) -> &Outlook {
         &self.2
     }
@@ -192,7 +192,7 @@ impl Counters {
     }
 }
 
-/// What was done to entries, as opposed to what was seen of them.
+/// Counters of actions on entries, as opposed to counters of entries that were only seen.
 const DONE: [Counter; 24] = [
     Counter::FilesCopied,
     Counter::DirectoriesCreated,
@@ -230,7 +230,7 @@ impl Snapshot {
         self.0[counter as usize]
     }
 
-    /// Counters that begin with what was done here, for another look at the same entries.
+    /// New counters that start with the actions of this snapshot, for a second scan of the same entries.
     pub fn of_what_was_done(&self) -> Counters {
         let counters = Counters::default();
         for counter in DONE {
@@ -242,17 +242,17 @@ impl Snapshot {
         counters
     }
 
-    /// Cells of the spreads that are not empty, with their places.
+    /// Indexes and values of all histogram cells that are not zero.
     pub fn cells(&self) -> impl Iterator<Item = (usize, u64)> {
         self.1.cells()
     }
 
-    /// How the values of something are spread.
+    /// The histogram of one measured quantity.
     pub(crate) fn histogram(&self, spread: Spread) -> Histogram {
         self.1.histogram(spread)
     }
 
-    /// Bytes of content that were moved or read, and entries that were ended, whatever the verb.
+    /// Bytes of content copied or read, and entries completed, for any verb.
     pub fn moved(&self) -> (u64, u64) {
         Counter::moved(|counter| self.get(counter))
     }
@@ -264,7 +264,7 @@ impl Snapshot {
 }
 
 impl Counter {
-    /// Bytes of content that were moved or read, and entries that were ended, whatever the verb.
+    /// Bytes of content copied or read, and entries completed, for any verb.
     pub fn moved(get: impl Fn(Self) -> u64) -> (u64, u64) {
         let sum = |all: &[Self]| all.iter().map(|counter| get(*counter)).sum::<u64>();
         let bytes = [Self::BytesCopied, Self::BytesShared, Self::BytesHashed];

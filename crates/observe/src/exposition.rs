@@ -1,7 +1,8 @@
-//! What is counted, in the text format of Prometheus.
+//! Metrics in the Prometheus text format.
 //!
-//! Names follow its rules: `dmover_job_…` is what the owner of a job counts, over all movers; `dmover_mover_…` what one process
-//! with movers does. Labels have few values: a job, a class of errors, a mover, a limit; never a path.
+//! Names follow the Prometheus conventions. The process that runs a job exports `dmover_job_…`, summed over all movers;
+//! each mover process exports `dmover_mover_…`. Labels have few values: a job, an error class, a mover, a limit; never
+//! a path.
 use dmover_model::ErrorClass;
 use prometheus::proto::{
     Bucket, Counter as CounterValue, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
@@ -12,10 +13,10 @@ use crate::counters::{Counter, Snapshot};
 use crate::spread::Spread;
 use crate::view::{JobView, MoverView, NicView, ProcessView, SessionView};
 
-/// The type of the text.
+/// The content type of the text.
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// Families of metrics on their way into a text.
+/// Metric families collected for one text.
 #[derive(Default)]
 struct Families(Vec<MetricFamily>);
 
@@ -61,7 +62,8 @@ impl Families {
         }
     }
 
-    /// `whose`: the labels of each, with what was counted.
+    /// Adds the histograms of jobs or movers. `whose` is the prefix of the names; `all` has the labels and counters of
+    /// each.
     fn spreads(&mut self, whose: &str, all: &[(Labels<'_>, &Snapshot)]) {
         let entries = "Time to copy or read one entry that is not split into chunks.";
         let sizes = "Bytes of content copied or read for each of these entries.";
@@ -136,7 +138,7 @@ fn pairs(labels: Labels<'_>) -> Vec<LabelPair> {
     labels.iter().map(pair).collect()
 }
 
-/// What the owner of a job has to tell. `None`: no job runs at present.
+/// The metrics of the process that runs a job. `None`: no job runs at present.
 pub fn of_job(process: &ProcessView, job: Option<&JobView>) -> String {
     let mut families = Families::default();
     families.process(process);
@@ -172,10 +174,10 @@ pub fn of_job(process: &ProcessView, job: Option<&JobView>) -> String {
     families.text()
 }
 
-/// What is told of each mover.
+/// Reads the value of one metric of a mover.
 type Value = fn(&MoverView) -> f64;
 
-/// What a coordinator knows of its movers.
+/// Adds what a coordinator knows about its movers.
 fn of_movers(families: &mut Families, view: &JobView) {
     let Some(movers) = &view.movers else { return };
     let job = [("job", view.job.as_str())];
@@ -206,7 +208,7 @@ fn of_movers(families: &mut Families, view: &JobView) {
     each(families, false, "dmover_job_mover_left_out", help, |m| f64::from(u8::from(m.left_out)));
 }
 
-/// What a process with movers has to tell of the jobs that it works for, or did until a moment ago, and of its host.
+/// The metrics of a mover process: its host, and the jobs that it works for or has just left.
 pub fn of_mover(process: &ProcessView, nics: &[NicView], sessions: &[SessionView]) -> String {
     let mut families = Families::default();
     families.process(process);

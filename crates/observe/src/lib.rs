@@ -1,5 +1,5 @@
-//! What a job counts and tells: one documented enum of counters, a trait for those who watch, and the
-//! set-up of the log. Nothing here prints.
+//! What a job counts and reports: one documented enum of counters, a trait for observers, and the set-up of the log.
+//! Nothing here prints.
 #![forbid(unsafe_code)]
 
 mod counters;
@@ -21,18 +21,18 @@ pub use view::{Board, JobView, MountView, MoverView, NicView, ProcessView, Sessi
 
 use dmover_model::Event;
 
-/// Someone who watches a job: a terminal, a JSON stream, a test.
+/// An observer of a job, such as a terminal, a JSON stream or a test.
 pub trait Monitor: Send + Sync {
-    /// Something happened.
+    /// Receives one event.
     fn event(&self, event: &Event);
 
-    /// Whether an [`Event::Item`] for every entry is wanted; if not, none is built.
+    /// Whether the observer wants an [`Event::Item`] for every entry; if not, none is built.
     fn wants_items(&self) -> bool {
         false
     }
 }
 
-/// Watches nothing.
+/// An observer that ignores all events.
 #[derive(Debug, Default)]
 pub struct NoMonitor;
 

@@ -1,4 +1,4 @@
-//! The log: for those who look for a fault, not for scripts (JSON) and not for eyes (progress).
+//! The log, for people who debug a problem. Scripts read JSON, and users watch the progress lines.
 use serde::{Deserialize, Serialize};
 use std::fmt::{Debug, Write as _};
 use std::io::Write;
@@ -11,7 +11,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
     /// Plain text.
@@ -21,12 +21,12 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts the log once: into `file`, or to standard error.
+/// Starts the log, once per process: into `file`, or to standard error.
 ///
 /// `filter` is a `tracing` filter such as `info` or `dmover_engine=debug`.
 ///
 /// # Errors
-/// A sentence, if the filter is wrong.
+/// A message, if the filter is invalid.
 pub fn start_log(
     file: Option<Box<dyn Write + Send>>,
     format: LogFormat,
@@ -49,41 +49,42 @@ pub fn start_log(
     result.map_err(|e| format!("the log is already set up: {e}"))
 }
 
-/// A line of a log, for somebody elsewhere.
+/// A log line that is sent to another process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// How bad it is.
+    /// The level.
     pub level: LogLevel,
-    /// The part of the program that says it.
+    /// The module that wrote the line.
     pub target: String,
     /// The message, with its fields after it.
     pub text: String,
-    /// So many lines before it were not kept.
+    /// Number of earlier lines that were dropped.
     pub missed: u64,
 }
 
-/// How bad it is.
+/// The level of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogLevel {
-    /// What should not be.
+    /// An error.
     Error,
-    /// What may become worse.
+    /// A warning.
     Warn,
-    /// What is as it should be.
+    /// Information about normal operation.
     Info,
 }
 
-/// Those who overhear the log, and how many lines each has missed.
+/// Receivers of log lines, and how many lines each has missed.
 static LISTENERS: Mutex<Vec<(SyncSender<LogLine>, u64)>> = Mutex::new(Vec::new());
 
-/// From now on hears what the log of this process says at level info or above, at most so many lines behind.
+/// Receives the log lines of this process at level info and above from now on. At most `most` lines are buffered;
+/// further ones are dropped and counted.
 pub fn overhear(most: usize) -> Receiver<LogLine> {
     let (sender, receiver) = sync_channel(most);
     LISTENERS.lock().unwrap_or_else(PoisonError::into_inner).push((sender, 0));
     receiver
 }
 
-/// Gives lines to those who overhear.
+/// A log layer that sends lines to the receivers.
 struct Overhear;
 
 impl<S: Subscriber> Layer<S> for Overhear {

@@ -1,9 +1,9 @@
-//! How far a job is: what it is doing, how much there is to do, and which entries are in progress.
+//! The progress of a job: what it is doing, how much work there is, and which entries are in progress.
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// What a job does at present.
+/// The stage of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
@@ -11,15 +11,15 @@ pub enum Stage {
     Transfer,
     /// Repeats renames of the source at the destination.
     Rename,
-    /// Makes further names of files with several hard links.
+    /// Creates the additional names of files with several hard links.
     Link,
-    /// Deletes what only the destination has.
+    /// Deletes entries that only the destination has.
     Delete,
     /// Sets times and modes of directories whose content is complete.
     Seal,
     /// Writes the catalog that the next pass reads.
     Record,
-    /// Waits until the file systems have everything on storage.
+    /// Flushes the file systems to storage.
     Flush,
 }
 
@@ -34,7 +34,7 @@ impl Stage {
         Self::Flush,
     ];
 
-    /// The word for scripts.
+    /// The word in JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Transfer => "transfer",
@@ -57,19 +57,19 @@ pub struct Amount {
     pub bytes: u64,
 }
 
-/// How much there is to do, and how that is known.
+/// How much work there is, and how exactly it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Total {
-    /// Only what was found so far is known.
+    /// Only the entries found so far are known.
     #[default]
     Unknown,
-    /// A count runs ahead and has found this much so far.
+    /// A separate count is in progress and has found this much so far.
     AtLeast(Amount),
-    /// The whole tree: a count, or what the last run found.
+    /// The whole tree, from a completed count or from the last run.
     About(Amount),
 }
 
-/// How far a job is. Written by the job, read by those who show it.
+/// The progress of a job. The job writes it, and displays read it.
 #[derive(Debug)]
 pub struct Outlook {
     stage: AtomicU8,
@@ -93,38 +93,38 @@ impl Default for Outlook {
 }
 
 impl Outlook {
-    /// Sets what the job does now.
+    /// Sets the present stage.
     pub fn enter(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// What the job does now.
+    /// The present stage.
     pub fn stage(&self) -> Stage {
         let stage = usize::from(self.stage.load(Ordering::Relaxed));
         Stage::ALL[stage.min(Stage::ALL.len() - 1)]
     }
 
-    /// Sets how much there is to do.
+    /// Sets how much work there is.
     pub fn expect(&self, total: Total) {
         *lock(&self.total) = total;
     }
 
-    /// How much there is to do.
+    /// How much work there is.
     pub fn total(&self) -> Total {
         *lock(&self.total)
     }
 
-    /// Sets the rate that the job may not exceed (`--bwlimit`).
+    /// Sets the rate that the job may not exceed (`--bwlimit`), in bytes per second.
     pub fn limit_bytes(&self, per_s: Option<u64>) {
         self.bytes_per_s_max.store(per_s.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The rate that the job may not exceed.
+    /// The rate that the job may not exceed, in bytes per second.
     pub fn bytes_per_s_max(&self) -> Option<u64> {
         Some(self.bytes_per_s_max.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
     }
 
-    /// A place where one thread notes the entry that it works on. It is forgotten when it is dropped.
+    /// A slot in which one thread records its entry in progress. Dropping it removes it.
     pub fn slot(&self) -> Arc<Slot> {
         let slot = Arc::new(Slot {
             since_us: AtomicU64::new(IDLE),
@@ -137,7 +137,7 @@ impl Outlook {
         slot
     }
 
-    /// The entry that has been in progress for the longest time, and that time.
+    /// The entry that has been in progress for the longest time, and for how long.
     pub fn oldest(&self) -> Option<(Vec<u8>, Duration)> {
         let slots: Vec<Arc<Slot>> = lock(&self.slots).iter().filter_map(Weak::upgrade).collect();
         let since = |slot: &Arc<Slot>| slot.since_us.load(Ordering::Relaxed);
@@ -150,17 +150,17 @@ impl Outlook {
 
 const IDLE: u64 = u64::MAX;
 
-/// The entry that one thread works on.
+/// The entry in progress of one thread.
 #[derive(Debug)]
 pub struct Slot {
-    /// When it began, since the start of the job.
+    /// When the entry was begun, in microseconds since the start of the job.
     since_us: AtomicU64,
     path: Mutex<Vec<u8>>,
     epoch: Instant,
 }
 
 impl Slot {
-    /// The thread begins an entry. The path comes in parts, so that none has to be built where nobody reads it.
+    /// Records that the thread begins an entry. The path comes in parts, so that it is built only if someone reads it.
     pub fn begin(&self, at: Instant, parts: [&[u8]; 3]) {
         let mut path = lock(&self.path);
         path.clear();
@@ -175,7 +175,7 @@ impl Slot {
         self.since_us.store(since, Ordering::Relaxed);
     }
 
-    /// The thread has ended its entry.
+    /// Records that the thread has finished its entry.
     pub fn end(&self) {
         self.since_us.store(IDLE, Ordering::Relaxed);
     }

@@ -7,26 +7,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// One slow entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slow {
-    /// Time it took in microseconds.
+    /// Time that it took, in microseconds.
     pub elapsed_us: u64,
-    /// Bytes moved.
+    /// Bytes copied or read.
     pub bytes: u64,
     /// Path at the source.
     pub path: PathBytes,
 }
 
-/// Keeps the slowest entries seen, a handful.
+/// Keeps a small number of the slowest entries seen.
 #[derive(Debug, Default)]
 pub struct Slowest {
     entries: Mutex<Vec<Slow>>,
-    /// The fastest entry that is kept once the list is full, so that most calls take no lock.
+    /// The time of the fastest entry kept once the list is full, so that most calls take no lock.
     threshold_us: AtomicU64,
 }
 
 impl Slowest {
     const KEPT: usize = 10;
 
-    /// Takes note of an entry; the path is only built if it is among the slowest.
+    /// Adds an entry if it is among the slowest; only then is the path built.
     pub fn note(&self, elapsed_us: u64, bytes: u64, path: impl FnOnce() -> PathBytes) {
         if elapsed_us <= self.threshold_us.load(Ordering::Relaxed) {
             return;
@@ -40,7 +40,7 @@ impl Slowest {
         }
     }
 
-    /// The slowest entries, the slowest first.
+    /// The entries, slowest first.
     pub fn list(&self) -> Vec<Slow> {
         self.entries.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }

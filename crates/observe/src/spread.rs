@@ -1,20 +1,20 @@
-//! How durations and sizes are spread: what an average hides is where the trouble is.
+//! Histograms of durations and sizes, which show the outliers that an average hides.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Something whose values are spread. Durations are in microseconds, sizes in bytes.
+/// A quantity with a histogram. Durations are in microseconds, sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// How long entries took that one mover brought over or read in one go.
+    /// The duration of each entry that one mover copied or read at once.
     EntryDuration,
-    /// Content that was moved or read for each of them.
+    /// The content that was copied or read for each of those entries.
     EntrySize,
-    /// How long tasks took with names, small files and directories.
+    /// The duration of tasks with names, small files and directories.
     SmallTaskDuration,
-    /// How long tasks took with the content of large files.
+    /// The duration of tasks with the content of large files.
     LargeTaskDuration,
 }
 
-/// Durations up to these many microseconds: 100 µs to five minutes.
+/// Upper bounds of durations in microseconds: 100 µs to five minutes.
 const DURATIONS_US: [u64; 14] = [
     100,
     300,
@@ -32,7 +32,7 @@ const DURATIONS_US: [u64; 14] = [
     300_000_000,
 ];
 
-/// Sizes up to these many bytes: nothing, 1 KiB to 1 TiB.
+/// Upper bounds of sizes in bytes: zero, and 1 KiB to 1 TiB.
 const SIZES: [u64; 12] = [
     0,
     1 << 10,
@@ -48,15 +48,15 @@ const SIZES: [u64; 12] = [
     1 << 40,
 ];
 
-/// Cells of one spread: a count for each bound, one for what is beyond, and the sum of all values.
+/// Cells of one histogram: a count for each bound, one for larger values, and the sum of all values.
 const CELLS: usize = DURATIONS_US.len() + 2;
 
 impl Spread {
-    /// Everything that is watched.
+    /// All quantities.
     pub const ALL: [Self; 4] =
         [Self::EntryDuration, Self::EntrySize, Self::SmallTaskDuration, Self::LargeTaskDuration];
 
-    /// For tasks of a class.
+    /// The quantity for tasks of a class.
     pub fn of_tasks(class: usize) -> Self {
         if class == 0 { Self::SmallTaskDuration } else { Self::LargeTaskDuration }
     }
@@ -68,7 +68,7 @@ impl Spread {
         }
     }
 
-    /// How many of the unit here are one of Prometheus, seconds or bytes.
+    /// How many of our units make one Prometheus unit (seconds or bytes).
     fn unit(self) -> f64 {
         match self {
             Self::EntrySize => 1.0,
@@ -77,7 +77,7 @@ impl Spread {
     }
 }
 
-/// All cells, one spread after the other.
+/// The cells of all histograms, one histogram after the other.
 #[derive(Debug)]
 pub(crate) struct Spreads([AtomicU64; Spread::ALL.len() * CELLS]);
 
@@ -95,7 +95,7 @@ impl Spreads {
         self.0[first + CELLS - 1].fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Adds what somebody else has noted in a cell.
+    /// Adds values that another process has counted in a cell.
     pub fn add(&self, cell: usize, amount: u64) {
         if let Some(known) = self.0.get(cell) {
             known.fetch_add(amount, Ordering::Relaxed);
@@ -107,21 +107,21 @@ impl Spreads {
     }
 }
 
-/// What all cells held at one time.
+/// The values of all cells at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SpreadsSnapshot([u64; Spread::ALL.len() * CELLS]);
 
-/// One spread in the units of Prometheus.
+/// One histogram in Prometheus units.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Histogram {
-    /// Bounds, with how many values are at most that.
+    /// Upper bounds, each with the number of values up to it.
     pub buckets: Vec<(f64, u64)>,
     pub count: u64,
     pub sum: f64,
 }
 
 impl SpreadsSnapshot {
-    /// Cells that are not empty, with their places.
+    /// Indexes and values of all cells that are not zero.
     pub fn cells(&self) -> impl Iterator<Item = (usize, u64)> {
         self.0.iter().copied().enumerate().filter(|(_, amount)| *amount > 0)
     }

@@ -1,25 +1,25 @@
-//! What each mover is at, for a sampling profiler that costs one store for each change.
+//! The present activity of each mover, for a sampling profiler that costs one store for each change.
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What a mover can be at.
+/// The activity of a mover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Activity {
-    /// Waiting for a task.
+    /// It waits for a task.
     Idle,
-    /// Names and attributes of the source.
+    /// It reads names and attributes of the source.
     SourceNames,
-    /// Reading content.
+    /// It reads content.
     SourceData,
-    /// Names and attributes of the destination.
+    /// It reads or sets names and attributes of the destination.
     TargetNames,
-    /// Writing content, or flushing it.
+    /// It writes or flushes content.
     TargetData,
-    /// A copy inside the kernel.
+    /// It copies content inside the kernel.
     KernelCopy,
-    /// Waiting because of a limit that was asked for.
+    /// It waits because of a limit that the user set.
     Capped,
 }
 
@@ -38,7 +38,7 @@ impl Activity {
 /// Number of classes of tasks.
 pub const CLASSES: usize = 2;
 
-/// The place of one mover, written by its thread and read by whoever samples.
+/// The activity of one mover: its thread writes it, and the profiler samples it.
 #[derive(Debug, Default)]
 pub struct Station {
     activity: AtomicU8,
@@ -51,7 +51,7 @@ thread_local! {
 }
 
 impl Station {
-    /// Makes this the place of the present thread, for good.
+    /// Binds this station to the calling thread for good.
     pub fn take(self: &Arc<Self>) {
         HERE.with(|here| {
             // A second call would be a fault of the program, and costs only the profile.
@@ -59,20 +59,20 @@ impl Station {
         });
     }
 
-    /// What its mover is at, and in a task of which class.
+    /// The present activity, and the class of the task.
     pub fn look(&self) -> (Activity, usize) {
         let activity = self.activity.load(Ordering::Relaxed) as usize;
         let class = self.class.load(Ordering::Relaxed) as usize;
         (Activity::ALL[activity.min(Activity::ALL.len() - 1)], class.min(CLASSES - 1))
     }
 
-    /// The work that was done in tasks of a class.
+    /// The work done in tasks of a class.
     pub fn work(&self, class: usize) -> u64 {
         self.work[class].load(Ordering::Relaxed)
     }
 }
 
-/// The present thread turns to something else; answers what it was at. Nothing for threads that are no movers.
+/// Sets the activity of the calling thread and returns the previous one. Does nothing in threads that are not movers.
 pub fn at(activity: Activity) -> Activity {
     HERE.with(|here| {
         let Some(station) = here.get() else { return Activity::Idle };
@@ -82,7 +82,7 @@ pub fn at(activity: Activity) -> Activity {
     })
 }
 
-/// The present thread begins a task of a class.
+/// Records that the calling thread begins a task of a class.
 pub fn begin(class: usize) {
     HERE.with(|here| {
         if let Some(station) = here.get() {
@@ -92,7 +92,7 @@ pub fn begin(class: usize) {
     });
 }
 
-/// The present thread has done so much work.
+/// Adds work units to the present task of the calling thread.
 pub fn did(units: u64) {
     HERE.with(|here| {
         if let Some(station) = here.get() {

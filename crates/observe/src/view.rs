@@ -1,4 +1,4 @@
-//! How a job and its movers stand, for whoever looks from outside: a status file, a metrics endpoint, a terminal.
+//! The state of a job and its movers for outside observers: the status file, the metrics endpoint, a terminal.
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,19 +6,19 @@ use std::time::Instant;
 
 use crate::counters::Snapshot;
 
-/// A process with movers.
+/// The state of one mover process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MoverView {
-    /// Where it runs.
+    /// The host on which it runs.
     pub host: String,
-    /// Its process there.
+    /// Its process id on that host.
     pub pid: u32,
-    /// Tells it from others of its host, from 1 on. The next mover gets the number of one that has gone.
+    /// Distinguishes mover processes of one host, counting from 1. A new mover reuses the number of one that has left.
     #[serde(default)]
     pub slot: u32,
-    /// What was said of it.
+    /// Labels that the user gave it.
     pub labels: Vec<(String, String)>,
-    /// Its program.
+    /// The version of its program.
     #[serde(default)]
     pub version: String,
     /// Processors that it may use.
@@ -33,23 +33,23 @@ pub struct MoverView {
     /// Network interfaces of its host.
     #[serde(default)]
     pub nics: Vec<NicView>,
-    /// Tasks in hand.
+    /// Tasks in progress.
     pub tasks: u64,
-    /// Bytes of content that it has moved or read for this job, and entries that it has ended.
+    /// Bytes of content that it has copied or read for this job.
     pub bytes: u64,
-    /// See `bytes`.
+    /// Entries that it has completed for this job.
     pub entries: u64,
-    /// The same in a second, lately.
+    /// Bytes per second at present.
     pub bytes_per_s: f64,
-    /// See `bytes_per_s`.
+    /// Entries per second at present.
     pub entries_per_s: f64,
-    /// Seconds since it was heard of.
+    /// Seconds since its last message.
     pub silent_s: f64,
-    /// What keeps it from being faster.
+    /// What limits its speed.
     pub limit: Option<String>,
-    /// How it is slower than the others, if it is.
+    /// How it is slower than the other movers, if it is.
     pub slow: Option<String>,
-    /// It gets no tasks for now, because what it tries fails there.
+    /// It gets no tasks for now, because its entries fail on that host.
     #[serde(default)]
     pub left_out: bool,
 }
@@ -57,11 +57,11 @@ pub struct MoverView {
 /// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MountView {
-    /// Where it is mounted.
+    /// The mount point.
     pub at: String,
-    /// Its type.
+    /// The file system type.
     pub kind: String,
-    /// What was mounted.
+    /// The mounted device or export.
     pub from: String,
 }
 
@@ -70,71 +70,72 @@ pub struct MountView {
 pub struct NicView {
     /// Its name.
     pub name: String,
-    /// Its speed, if that is known.
+    /// The link speed, if known.
     pub mbit_per_s: Option<u64>,
-    /// Bytes that it has received since it is up.
+    /// Bytes received since the interface came up.
     pub received_bytes: u64,
-    /// Bytes that it has sent since it is up.
+    /// Bytes sent since the interface came up.
     pub sent_bytes: u64,
 }
 
 impl MoverView {
-    /// By what it is known.
+    /// The name of the mover in messages: its host and number.
     pub fn name(&self) -> String {
         format!("{}/{}", self.host, self.pid)
     }
 
-    /// A name that the next mover on its host has as well: series of metrics go on, and there are not more of them with each restart.
+    /// A name that the next mover on the same host reuses, so that metric series continue and do not multiply with each
+    /// restart.
     pub fn place(&self) -> String {
         if self.slot > 1 { format!("{}/{}", self.host, self.slot) } else { self.host.clone() }
     }
 
-    /// What is wrong with it, if anything is.
+    /// Problems of this mover, in words; empty if there are none.
     pub fn remarks(&self) -> Vec<String> {
         let left_out = self.left_out.then(|| "gets no tasks, because its tasks fail".to_owned());
         left_out.into_iter().chain(self.slow.clone()).collect()
     }
 }
 
-/// A job while it runs.
+/// The state of a running job.
 #[derive(Debug, Clone)]
 pub struct JobView {
     /// Its id.
     pub job: String,
-    /// What it does.
+    /// Its verb.
     pub verb: String,
-    /// Somebody holds it.
+    /// A user has paused it.
     pub paused: bool,
-    /// When it began, in milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     pub begun_ms: i64,
     /// Tasks that are known and not done.
     pub tasks_left: u64,
-    /// What was counted so far.
+    /// The counters so far.
     pub counters: Snapshot,
     /// Errors by class.
     pub errors: BTreeMap<&'static str, u64>,
-    /// What limits it, in one word.
+    /// What limits its speed, in one word.
     pub limit: Option<&'static str>,
-    /// Who works for it; `None`: threads of its own process.
+    /// The movers of the job; `None`: threads of this process.
     pub movers: Option<Vec<MoverView>>,
 }
 
-/// A job that a process with movers works for.
+/// A job for which a mover process works.
 #[derive(Debug, Clone)]
 pub struct SessionView {
-    /// The job.
+    /// The id of the job.
     pub job: String,
-    /// What was counted here so far.
+    /// What this process has counted so far.
     pub counters: Snapshot,
-    /// Tasks in hand.
+    /// Tasks in progress.
     pub tasks: u64,
-    /// Tasks that may be in hand at a time.
+    /// Tasks that may be in progress at the same time.
     pub places: u64,
-    /// When it was left, if it was: its counts are still told for a while.
+    /// When the process left the job; its counts are still exported for a while.
     pub left: Option<Instant>,
 }
 
-/// Where one puts what others look at.
+/// A shared value that one side updates and others read.
 #[derive(Debug)]
 pub struct Board<T>(Mutex<T>);
 
@@ -149,31 +150,31 @@ impl<T: Clone> Board<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts something else there.
+    /// Replaces the value.
     pub fn put(&self, what: T) {
         *self.content() = what;
     }
 
-    /// Changes what is there.
+    /// Changes the value in place.
     pub fn change(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.content());
     }
 
-    /// What is there.
+    /// A copy of the value.
     pub fn get(&self) -> T {
         self.content().clone()
     }
 }
 
-/// The process that tells.
+/// The process that exports the metrics.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ProcessView {
     /// The version of the program.
     pub version: &'static str,
-    /// Seconds of the processors that it has used.
+    /// CPU time used, in seconds.
     pub cpu_s: f64,
-    /// Memory in RAM.
+    /// Resident memory.
     pub resident_bytes: u64,
-    /// Open files.
+    /// Number of open files.
     pub open_files: u64,
 }

@@ -1,7 +1,7 @@
-//! What is inside the extended attributes that hold POSIX ACLs.
+//! The content of the extended attributes that hold POSIX ACLs.
 //!
-//! The format (linux/posix_acl_xattr.h): a 4-byte version, then entries of tag (2 bytes), permissions (2)
-//! and id (4), little endian.
+//! The format (linux/posix_acl_xattr.h): a 4-byte version, then entries of tag (2 bytes), permissions (2) and id (4),
+//! little endian.
 
 const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
@@ -19,8 +19,8 @@ pub(crate) fn is_valid(value: &[u8]) -> bool {
     version && (value.len() - 4).is_multiple_of(ENTRY_BYTES)
 }
 
-/// What the owning group may do under an access ACL, in the lowest three bits. The group bits of the
-/// mode are the mask then, so without the ACL they would allow more. `None` if it is no ACL.
+/// The permissions of the owning group under an access ACL, in the lowest three bits. With an ACL the group bits of the
+/// mode are the mask, so without the ACL they would allow more. `None`: the value is not an ACL.
 pub fn owning_group(value: &[u8]) -> Option<u32> {
     if !is_valid(value) {
         return None;
@@ -37,8 +37,8 @@ fn permissions(value: &[u8], wanted: u16) -> Option<u32> {
     })
 }
 
-/// What a default ACL lets new entries have at most, as permission bits: the kernel uses it in place of the creation
-/// mask. `None` if it is no ACL.
+/// The most permission bits that new entries get under a default ACL; the kernel uses it instead of the umask. `None`:
+/// the value is not an ACL.
 pub fn creation_bits(value: &[u8]) -> Option<u32> {
     if !is_valid(value) {
         return None;

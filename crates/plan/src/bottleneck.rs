@@ -1,33 +1,33 @@
-//! Names what keeps a job from being faster, from a sampled profile of its movers.
+//! Finds what limits the speed of a job, from a sampled profile of its movers.
 use dmover_model::{Bottleneck, Limit};
 use serde::{Deserialize, Serialize};
 
-/// What movers were seen at, in samples, and what the machine did meanwhile.
+/// Samples of what movers were doing, and the load of the host during that time.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Profile {
     /// Waiting for a task.
     pub idle: u64,
-    /// At names and attributes of the source.
+    /// Reading names and attributes of the source.
     pub source_names: u64,
     /// Reading content.
     pub source_data: u64,
-    /// At names and attributes of the destination.
+    /// Reading or setting names and attributes of the destination.
     pub target_names: u64,
-    /// Writing content, or having it flushed.
+    /// Writing or flushing content.
     pub target_data: u64,
-    /// Copying inside the kernel, which does not tell reading from writing.
+    /// Copying inside the kernel, where reading and writing cannot be distinguished.
     pub kernel_copy: u64,
-    /// Waiting for a limit that was asked for.
+    /// Waiting for a limit that the user set.
     pub capped: u64,
-    /// The share of the processors' time that was used, by whomever; `None` if unknown.
+    /// The share of CPU time that all processes of the host used, from 0 to 1; `None` if unknown.
     pub processors_busy: Option<f64>,
-    /// There are as many movers as are allowed, and the last ones brought something.
+    /// As many movers run as are allowed, and the last increase made the job faster.
     pub bounded: bool,
 }
 
-/// Fewer samples than this say nothing.
+/// With fewer samples, the limit is unknown.
 const SAMPLES_MIN: u64 = 10;
-/// Processors that are busier than this have nothing left to give.
+/// Processors with more than this share of busy time are saturated.
 const SATURATED: f64 = 0.9;
 
 impl Profile {
@@ -37,7 +37,7 @@ impl Profile {
         names + data + self.capped
     }
 
-    /// Adds what another stretch of time has shown; the other's view of the machine counts.
+    /// Adds the samples of another period; the load of the host is taken from `other`.
     pub fn add(&mut self, other: &Self) {
         self.idle += other.idle;
         self.source_names += other.source_names;
@@ -50,7 +50,7 @@ impl Profile {
         self.bounded = other.bounded;
     }
 
-    /// The limit, with the evidence for it.
+    /// The limit, with its evidence.
     pub fn limit(&self) -> Limit {
         let at_work = self.at_work();
         if at_work < SAMPLES_MIN {
@@ -89,7 +89,7 @@ impl Profile {
         say(what.unwrap_or(Bottleneck::Unknown), self.where_most(at_work))
     }
 
-    /// Where movers were most of their time.
+    /// The activity in which movers spent most of their time.
     fn where_most(&self, at_work: u64) -> String {
         let places = [
             (self.source_names, "on source metadata"),

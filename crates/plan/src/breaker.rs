@@ -1,7 +1,7 @@
-//! Stops a job whose errors are systemic: a full disk fails every file in the same way.
+//! Pauses a job whose errors are systemic: a full disk fails every file in the same way.
 use dmover_model::ErrorClass;
 
-/// Counts failures of one class that no success interrupts.
+/// Counts consecutive failures of one class; a success resets the count.
 #[derive(Debug, Default)]
 pub struct Breaker {
     class: Option<ErrorClass>,
@@ -9,16 +9,16 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Failures in a row, of one systemic class, that pause the job. Small enough to end within
-    /// seconds on storage that times out, large enough that a handful of bad files never does it.
+    /// The number of consecutive failures of one systemic class that pauses the job. It is small enough to end within
+    /// seconds on storage that times out, and large enough that a handful of bad files never pauses a job.
     pub const LIMIT: u32 = 64;
 
-    /// Content was moved.
+    /// Records that content was copied.
     pub fn success(&mut self) {
         self.run = 0;
     }
 
-    /// An entry failed; answers the class that is systemic once the limit is reached.
+    /// Records a failed entry. Returns the class once the limit is reached.
     pub fn failure(&mut self, class: ErrorClass) -> Option<ErrorClass> {
         if !class.systemic() {
             return None;

@@ -2,13 +2,13 @@
 use dmover_model::ByteRange;
 
 const MIB: u64 = 1 << 20;
-/// Below this, the two extra tasks and the flush of a split file cost more than a second mover gains.
+/// Below this size, the two extra tasks and the flush of a split file cost more than a second mover saves.
 const SPLIT_AT_LEAST: u64 = 128 * MIB;
 const CHUNK_AT_LEAST: u64 = 64 * MIB;
-/// Bounds the tasks that one file can make, whatever its size.
+/// The most chunks of one file, whatever its size.
 const CHUNKS_MAX: u64 = 1024;
 
-/// The chunk size for a file, or `None` if one task shall copy it whole.
+/// The chunk size for a file; `None`: one task copies the whole file.
 pub fn chunk_bytes(size: u64, threads: usize, demanded: Option<u64>) -> Option<u64> {
     let (threshold, chunk) = match demanded {
         Some(0) => return None,
@@ -24,14 +24,14 @@ pub fn chunk_bytes(size: u64, threads: usize, demanded: Option<u64>) -> Option<u
     Some(if chunk >= at_least { chunk } else { at_least.div_ceil(MIB) * MIB })
 }
 
-/// The chunks of a file of `size` bytes, in order and without gap.
+/// The chunks of a file of `size` bytes, in order and without gaps.
 pub fn chunks(size: u64, chunk_bytes: u64) -> impl Iterator<Item = ByteRange> {
     assert!(chunk_bytes > 0, "a chunk holds at least one byte");
     (0..size.div_ceil(chunk_bytes))
         .map(move |i| ByteRange { start: i * chunk_bytes, end: ((i + 1) * chunk_bytes).min(size) })
 }
 
-/// What is missing of a file of `size` bytes, of which these ranges are done, in order.
+/// The ranges that are missing in a file of `size` bytes. `done`: the completed ranges, in order.
 pub fn missing(done: &[ByteRange], size: u64) -> Vec<ByteRange> {
     let mut missing = Vec::new();
     let mut start = 0;
@@ -44,15 +44,16 @@ pub fn missing(done: &[ByteRange], size: u64) -> Vec<ByteRange> {
     missing
 }
 
-/// A step takes about so many milliseconds: short enough for whoever waits, long enough for the time between two steps, in which
-/// nothing is on its way, not to count.
+/// The aimed duration of a step in milliseconds: short enough for movers that wait, and long enough that the pause
+/// between two steps does not count.
 const STEP_MS: std::ops::Range<u64> = 50..200;
-/// Less is not shared with others either.
+/// The smallest step, and the smallest range that is shared with other movers.
 pub const STEP_AT_LEAST: u64 = MIB / 4;
-/// Where a limit is shared by many movers, each of them may be very slow, and a step that does not end before a stop is lost.
+/// The first step under a rate limit. A mover may get a small share of the limit, and a step that does not end before a
+/// stop is lost.
 const LIMITED_STEP: u64 = 16 << 10;
 
-/// How much of a chunk is copied before its mover looks whether others want a part of it.
+/// How much of a chunk a mover copies before it checks whether other movers want a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     bytes: u64,
@@ -66,17 +67,17 @@ impl Default for Step {
 }
 
 impl Step {
-    /// The first one under a limit of bytes a second.
+    /// The first step under a limit of bytes per second.
     pub fn limited() -> Self {
         Self { bytes: LIMITED_STEP, at_least: LIMITED_STEP }
     }
 
-    /// In bytes; whole pieces of a digest stay together.
+    /// The length in bytes; it holds whole pieces of a digest.
     pub fn bytes(self, piece: u64) -> u64 {
         self.bytes.checked_next_multiple_of(piece.max(1)).unwrap_or(piece)
     }
 
-    /// The next one, after one has taken so long.
+    /// The next step, after one that took this long.
     #[must_use]
     pub fn after(self, elapsed_ms: u64) -> Self {
         let bytes = if elapsed_ms < STEP_MS.start {
@@ -90,13 +91,13 @@ impl Step {
     }
 }
 
-/// After so many names at most a mover looks whether others want a part of what it has; fewer are not worth opening their
-/// directory anew where they are brought over in no time.
+/// The most names that a mover handles before it checks whether other movers want a part of its work. A smaller part is
+/// not worth opening the directory again if its files are copied at once.
 const STRIDE_MAX: usize = 16;
-/// A stride is to take no longer than so many milliseconds, and is made longer again below a quarter of that.
+/// The aimed duration of a stride in milliseconds; below a quarter of it, strides get longer.
 const STRIDE_MS: u64 = 20;
 
-/// How many names are brought over before their mover looks whether others want a part of the rest.
+/// How many names a mover copies before it checks whether other movers want a part of the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stride(usize);
 
@@ -107,12 +108,12 @@ impl Default for Stride {
 }
 
 impl Stride {
-    /// So many.
+    /// The number of names.
     pub fn names(self) -> usize {
         self.0
     }
 
-    /// The next one, after one has taken so long.
+    /// The next stride, after one that took this long.
     #[must_use]
     pub fn after(self, elapsed_ms: u64) -> Self {
         if elapsed_ms > STRIDE_MS {
@@ -125,7 +126,7 @@ impl Stride {
     }
 }
 
-/// The second half of what is left of a chunk, in whole steps, if there are two at least.
+/// The second half of the rest of a chunk, in whole steps; `None` if there are fewer than two steps.
 pub fn half(left: ByteRange, step: u64) -> Option<ByteRange> {
     let kept = (left.len() / 2).div_ceil(step) * step;
     let start = left.start + kept;

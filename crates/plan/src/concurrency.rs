@@ -1,37 +1,37 @@
-//! How many movers work at one time: a controller that climbs while climbing pays.
+//! Controls how many movers run at a time, and adds movers as long as that makes the job faster.
 //!
-//! It knows nothing of file systems. It sees, window by window, how much was done and how long movers were at it,
-//! and answers how many there should be. Three rules:
+//! The controller knows nothing about file systems. For each window of time it gets the work done and the time that
+//! movers took, and returns how many movers should run. It has three rules:
 //!
-//! - **Climb while it pays.** More movers are kept if the work done per second rose by a fair part of what they
-//!   cost; else the step is taken back. Steps double at the start and are a quarter later.
-//! - **Give back what does not pay.** Now and then fewer are tried, and kept if nothing was lost.
-//! - **Yield to others.** If each piece of work takes several times as long as it did at best, a server is
-//!   crowded, by us or by somebody else: no climbing, and beyond that a third of the movers stop. Adding
-//!   little and giving up a share is what makes several controllers on one server end up alike.
+//! - **Climb while it pays.** An increase is kept if the work per second rose by a fair share of its cost; otherwise it
+//!   is undone. Steps double at the start and are a quarter later.
+//! - **Return what does not pay.** At intervals fewer movers are tried, and kept if nothing was lost.
+//! - **Yield to others.** If each unit of work takes several times as long as at best, a server is crowded, by this job
+//!   or by others: no movers are added, and above a second threshold a third of them stop. Small increases and
+//!   proportional decreases make several controllers on one server converge to equal shares.
 
-/// Least and most movers.
+/// The range of the number of movers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// At least one.
+    /// The least number, at least 1.
     pub least: usize,
-    /// Fewer than this have to be faster to be kept, as with a lock or a disk that seeks: among few movers one is
-    /// a large part, and a bad moment must not leave a processor idle.
+    /// A number below this is kept only if it is faster, as with a lock or a disk that seeks: among few movers, one
+    /// mover is a large share, and a short disturbance must not leave a processor idle.
     pub usual: usize,
-    /// Not less than `least`.
+    /// The greatest number, not below `least`.
     pub most: usize,
 }
 
-/// What was seen between two decisions.
+/// The observations between two decisions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
-    /// How long it was, in seconds.
+    /// Its length in seconds.
     pub elapsed_s: f64,
-    /// Work that was done, in any unit that stays the same.
+    /// The work done, in any constant unit.
     pub work: f64,
-    /// Movers that were at work on average; fewer than allowed if there was nothing more to do.
+    /// The average number of busy movers; it is below the allowed number if there was not enough work.
     pub movers: f64,
-    /// The processors had no time left: more movers can bring nothing.
+    /// The processors were saturated: more movers cannot help.
     pub saturated: bool,
 }
 
@@ -40,36 +40,36 @@ impl Window {
         self.work / self.elapsed_s.max(1e-9)
     }
 
-    /// Time of one mover for one unit of work.
+    /// The time of one mover for one unit of work.
     fn cost(&self) -> f64 {
         self.movers / self.rate().max(1e-9)
     }
 }
 
-/// A step has to bring at least this part of what it costs.
+/// A step must bring at least this share of what it costs.
 const FAIR_PART: f64 = 0.4;
-/// A rate that is lower by no more than this is the same.
+/// A rate of at least this share of the old one counts as equal.
 const SAME: f64 = 0.97;
-/// Fewer movers than usual have to be faster.
+/// Fewer movers than `usual` must be faster by this factor.
 const FASTER: f64 = 1.05;
-/// Such a trial costs much where it fails, so it has to wait until patience has grown to so many windows.
+/// A failed trial of fewer movers is costly, so it waits until the patience has grown to this many windows.
 const RARELY: u32 = 32;
-/// Work that takes so many times as long as at best is a sign of a crowd, which is no place to climb in.
+/// If work takes this many times as long as at best, the server is crowded, and no movers are added.
 const CROWDED: f64 = 2.5;
-/// From here on, movers stop.
+/// Above this factor, movers stop.
 const OVERCROWDED: f64 = 3.5;
-/// What is left then.
+/// The share of movers that remains then.
 const YIELD: f64 = 0.7;
-/// Windows between two trials at the least and, after trials that brought nothing, at the most.
+/// Windows between two trials: at least, and at most after trials that brought nothing.
 const PATIENCE: (u32, u32) = (4, 64);
-/// The best cost is forgotten by this much a window: work changes its nature.
+/// The best cost grows by this factor in each window, because the kind of work changes.
 const FORGETTING: f64 = 1.005;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// A new number is being tried; `from` and its rate are the alternative.
+    /// A new number is being tried; `from` movers with `rate` are the alternative.
     Trial { from: usize, rate: f64, fast: bool },
-    /// Nothing is tried for so many windows.
+    /// No trial for this many windows.
     Rest { windows: u32 },
 }
 
@@ -79,19 +79,19 @@ pub struct Controller {
     bounds: Bounds,
     width: usize,
     phase: Phase,
-    /// Of a window with the present number, smoothed.
+    /// The smoothed rate with the present number.
     rate: Option<f64>,
-    /// The least time of one mover for one unit of work that was seen.
+    /// The least time of one mover for one unit of work so far.
     best_cost: Option<f64>,
     patience: u32,
-    /// The next trial goes down.
+    /// The next trial tries fewer movers.
     downward: bool,
-    /// More movers brought nothing, or there can be no more.
+    /// More movers did not help, or are not allowed.
     at_limit: bool,
 }
 
 impl Controller {
-    /// Begins with `start` movers.
+    /// A controller that starts with `start` movers.
     pub fn new(bounds: Bounds, start: usize) -> Self {
         let width = start.clamp(bounds.least, bounds.most);
         Self {
@@ -106,22 +106,22 @@ impl Controller {
         }
     }
 
-    /// How many there should be.
+    /// How many movers should run.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Whether the upper bound is what keeps it from trying more.
+    /// Whether the upper bound prevents a trial of more movers.
     pub fn is_bounded(&self) -> bool {
         self.width == self.bounds.most
     }
 
-    /// Whether more movers have been tried and brought nothing.
+    /// Whether more movers were tried without a gain.
     pub fn is_settled(&self) -> bool {
         self.at_limit
     }
 
-    /// Takes note of a window and decides anew.
+    /// Takes the observations of a window and returns the new number of movers.
     pub fn observe(&mut self, window: &Window) -> usize {
         let starved = window.movers < self.width as f64 * 0.75;
         // Those that are to stop end what they are at first.
@@ -197,7 +197,7 @@ impl Controller {
         self.phase = Phase::Trial { from, rate, fast: false };
     }
 
-    /// Judges a trial by its rate.
+    /// Decides a trial by its rate.
     fn judge(&mut self, (from, before): (usize, f64), rate: f64, crowding: f64, fast: bool) {
         let gain = rate / before.max(1e-9);
         if self.width < from {
@@ -229,7 +229,7 @@ impl Controller {
         }
     }
 
-    /// Ends a trial. Success makes the next one come soon.
+    /// Ends a trial. After a success, the next trial comes soon.
     fn settle(&mut self, rate: Option<f64>, success: bool) {
         if rate.is_some() {
             self.rate = rate;

@@ -1,10 +1,10 @@
-//! The coordinator as a state machine: events in, commands out.
+//! The coordinator of one job as a state machine: it takes events and returns commands.
 //!
-//! It owns one job. It knows which tasks are out, which directories and large files wait for them
-//! (*nodes*), and in which phase the job is. A node ends with a task of its own as soon as nothing
-//! below it is left, so directories get their times last and deepest first, and a large file is
-//! sealed when its chunks have settled. What exceeds the window goes to the ledger (the *shelf*) and
-//! comes back last in, first out: depth first, so that memory follows depth and not the tree.
+//! It knows which tasks are issued, which directories and large files wait for them (*nodes*), and the phase of the
+//! job. When nothing below a node is left, a task of its own finishes the node: directories get their times last and
+//! deepest first, and a large file is sealed after its chunks. Tasks that exceed the window go to the ledger (the
+//! *shelf*) and return last in, first out. This order is depth first, so that memory grows with the depth of the tree
+//! and not with its size.
 use dmover_model::{
     Budget, DirectoryRef, DoneParts, EntryError, ErrorClass, LargeNews, NewNode, NewTask,
     Operation, Outcome, Parent, PartialFile, PathBytes, SealTask, Side, Task, TaskId, TaskKind,
@@ -16,35 +16,35 @@ mod terms;
 
 pub use terms::{Change, Command, Input, LeftNode, LinkSupply, NodeId, PartNote, Portion, Shelved};
 
-/// More names than these are looked at again instead of being remembered as handed on.
+/// If a task has returned more names than this, they are scanned again instead of being remembered.
 const GIVEN_MAX: usize = 1 << 16;
-/// About so many tasks end in a second, however many movers there are.
+/// The aimed number of tasks that end per second, whatever the number of movers.
 const TASKS_PER_S: u64 = 2000;
-/// No task takes longer on purpose.
+/// The longest time budget of a task.
 const TIME_MS_MAX: u64 = 30_000;
-/// From so many large files on that wait to be begun, the search for more entries waits for them.
+/// With this many large files that wait to be started, the scan for more entries waits.
 const UNOPENED_MAX: usize = 4096;
 
 #[derive(Debug)]
 struct Node {
     parent: Option<NodeId>,
-    /// Tasks and nodes that hang on it, and the task that reported it.
+    /// The number of open tasks and nodes below it, and the task that reported it.
     holds: u64,
     finish: TaskKind,
     note: PartNote,
     resumption: Resumption,
 }
 
-/// What another run can do with a large file that this one does not end.
+/// How another run can resume a large file that this run does not finish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resumption {
-    /// Nothing of it is on storage.
+    /// No part of it is on storage.
     Nothing,
-    /// Parts of it are on storage, and nobody else writes to it.
+    /// Parts of it are on storage, and no mover writes to it any more.
     Continues,
-    /// A mover that has lost a part of it may still write to it.
+    /// A mover that lost a part of it may still write to it.
     Lost,
-    /// The same of a mover of the run before: this run begins the file again.
+    /// A mover of an earlier run may still write to it: this run starts the file again.
     Anew,
 }
 
@@ -54,33 +54,33 @@ struct Flight {
     large: bool,
     /// It is a chunk of a large file.
     chunk: bool,
-    /// No journal hears of it.
+    /// It is not recorded in the journal.
     begun_anew: bool,
-    /// Nodes this task has reported; they stay open as long as it may report more below them.
+    /// Nodes that this task has reported; they stay open as long as it may report more below them.
     reported: Vec<NodeId>,
-    /// Nodes that holders of an earlier lease have reported: still to be finished, but the present
-    /// holder counts its own from zero.
+    /// Nodes that earlier holders of the task have reported: they must still be finished, but the present holder counts
+    /// its own nodes from zero.
     earlier: Vec<NodeId>,
-    /// What it has handed on, if that is remembered.
+    /// The paths that it has returned, if they are remembered.
     given: Vec<TreePath>,
-    /// Leases that ran out on it and on those above it: what it hands on may have been begun under them.
+    /// Expired leases of this task and its ancestors: work that it returns may have been started under them.
     lost: Vec<u32>,
 }
 
-/// What a job does at present. The phases follow each other in this order.
+/// The phase of a job. The phases follow each other in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Renames of the source since the last pass are repeated at the destination.
+    /// Renames at the source since the last pass are repeated at the destination.
     Renames,
-    /// The tree is read, and copied, compared or hashed.
+    /// The tree is scanned and its entries are copied, compared or hashed.
     Tree,
-    /// Further names of files with several hard links are made.
+    /// The additional names of files with several hard links are created.
     Links,
     /// Names that only the destination has are deleted.
     Extra,
-    /// Directories whose content is complete get their times.
+    /// Completed directories get their times.
     Dirty,
-    /// The catalog is brought up to date with both sides.
+    /// The catalog is updated with the state of both sides.
     Catalog,
     /// Every task has ended.
     Finished,
@@ -89,9 +89,10 @@ pub enum Phase {
 /// The state of one job.
 #[derive(Debug)]
 pub struct Coordinator {
-    /// Tasks that may be out, of large files and of others each, so that neither keeps the other waiting.
+    /// The most tasks that may be issued, counted for large files and for others separately, so that neither delays the
+    /// other.
     window: usize,
-    /// What one task may spend: at first, and now.
+    /// The budget of one task: the initial one, and the present one.
     base: Budget,
     budget: Budget,
     next_task: u64,
@@ -100,44 +101,44 @@ pub struct Coordinator {
     out: Portion,
     nodes: HashMap<NodeId, Node>,
     shelf: Portion,
-    /// The driver has tasks that it was not asked for yet.
+    /// The driver has more tasks to supply.
     more: bool,
-    /// Large files on the shelf that nobody has begun.
+    /// The number of shelved large files that no mover has started.
     unopened: usize,
     phase: Phase,
-    /// An answer of the ledger is outstanding.
+    /// A request to the ledger is not yet answered.
     fetching: bool,
-    /// The next link groups continue one that is still being worked on.
+    /// The next link groups continue a group that is still in progress.
     serial: bool,
     links_exhausted: bool,
     extra_exhausted: bool,
-    /// There is a catalog.
+    /// The job has a catalog.
     surveys: bool,
     stopping: bool,
     ended: bool,
-    /// What a journal has to know; `None`: there is none.
+    /// Changes for the journal; `None`: there is no journal.
     changes: Option<Vec<Change>>,
-    /// What tasks hand on is remembered until they end.
+    /// Paths that tasks return are remembered until the tasks end.
     remembers: bool,
-    /// Whoever had tasks of the earlier run may be at work still.
+    /// Movers of an earlier run may still be running.
     fenced: bool,
-    /// What changes now goes on record although the job stops: a part of a large file is done.
+    /// The present change is recorded even though the job stops: a part of a large file is done.
     keeps_part: bool,
 }
 
 impl Coordinator {
-    /// The same, changed if a condition holds.
+    /// Applies `change` if `holds` is true.
     #[must_use]
     pub fn when(self, holds: bool, change: fn(Self) -> Self) -> Self {
         if holds { change(self) } else { self }
     }
 
-    /// What the job does at present.
+    /// The present phase of the job.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// A coordinator that keeps at most about `window` tasks of large files on the queue, and as many others.
+    /// A coordinator that keeps at most about `window` tasks of large files in the queue, and as many others.
     pub fn new(window: usize, budget: Budget) -> Self {
         Self {
             window: window.max(1),
@@ -166,19 +167,20 @@ impl Coordinator {
         }
     }
 
-    /// The same for movers that may lose a task any time: whoever gets it then leaves alone what was handed on.
+    /// For movers that may lose a task at any time: the next holder of the task skips what was already returned.
     #[must_use]
     pub fn remembering(self) -> Self {
         Self { remembers: true, ..self }
     }
 
-    /// The same after a run whose movers may have outlived it: nobody writes into what they may write into.
+    /// For a run after movers that may still be running: no mover writes to files that they may write to.
     #[must_use]
     pub fn fenced(self) -> Self {
         Self { fenced: true, ..self }
     }
 
-    /// So many tasks can be in hand at a time. A large fleet gets larger tasks: who decides has to keep up with their ends.
+    /// Sets how many tasks can be in progress at a time. A larger fleet gets larger tasks, so that the coordinator
+    /// keeps up with their ends.
     pub fn widen(&mut self, places: usize) {
         self.window = (places * 4).max(1);
         let time_ms = (places as u64 * 1000 / TASKS_PER_S).clamp(self.base.time_ms, TIME_MS_MAX);
@@ -186,19 +188,19 @@ impl Coordinator {
         self.budget = Budget { time_ms, entries, ..self.base };
     }
 
-    /// The same, telling a journal what changes. Then what is begun stays begun after a stop.
+    /// Records changes for a journal. Then started work stays recorded after a stop.
     #[must_use]
     pub fn journalled(self) -> Self {
         Self { changes: Some(Vec::new()), ..self }
     }
 
-    /// The same with a catalog, which is looked at before the tree and written after it.
+    /// Uses a catalog: it is checked before the tree and written after it.
     #[must_use]
     pub fn surveying(self) -> Self {
         Self { surveys: true, phase: Phase::Renames, ..self }
     }
 
-    /// What has changed since it was asked last.
+    /// The changes since the last call.
     pub fn take_changes(&mut self) -> Vec<Change> {
         self.changes.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -211,12 +213,12 @@ impl Coordinator {
         }
     }
 
-    /// Tasks that are out or on the shelf.
+    /// The number of tasks that are issued or shelved.
     pub fn pending(&self) -> u64 {
         (self.flights.len() + self.shelf.total()) as u64
     }
 
-    /// Takes in what happened and answers what to do, in order.
+    /// Takes an event and returns the commands that follow, in order.
     pub fn handle(&mut self, input: Input) -> Vec<Command> {
         let mut out = Vec::new();
         match input {
@@ -390,7 +392,7 @@ impl Coordinator {
         known.merge(note);
     }
 
-    /// Takes over what an earlier run has left. What nothing hangs on was about to be ended.
+    /// Takes over the state of an earlier run. Nodes with nothing below them were about to be finished.
     fn resume(
         &mut self,
         nodes: Vec<LeftNode>,
@@ -440,7 +442,7 @@ impl Coordinator {
         room
     }
 
-    /// Publishes as far as the window allows and shelves the rest.
+    /// Publishes as many tasks as the window allows and shelves the rest.
     fn add(
         &mut self,
         tasks: impl Iterator<Item = (Option<NodeId>, TaskKind)>,
@@ -473,7 +475,7 @@ impl Coordinator {
         Task::new(id, kind, self.budget)
     }
 
-    /// Puts a task on the queue, or on the shelf if there is no room.
+    /// Puts a task into the queue, or on the shelf if the window is full.
     fn place(&mut self, task: Shelved, shelved: &mut Vec<Shelved>, out: &mut Vec<Command>) {
         let kind = &task.task.kind;
         if self.stopping || *self.room().of(kind) > 0 {
@@ -485,14 +487,14 @@ impl Coordinator {
         }
     }
 
-    /// A task that follows from what is done now.
+    /// Publishes a task that follows from completed work.
     fn publish_next(&mut self, node: Option<NodeId>, kind: TaskKind, out: &mut Vec<Command>) {
         let task = self.number(kind);
         self.change(|| Change::Added { task: Shelved { node, task: task.clone() }, origin: None });
         self.publish(node, task, out);
     }
 
-    /// Hands out a task whose hold on `node` exists already.
+    /// Publishes a task that `node` already counts.
     fn publish(&mut self, node: Option<NodeId>, task: Task, out: &mut Vec<Command>) {
         // A large file that was begun is always sealed, so that its temporary is removed; whoever has a journal goes
         // on with it.
@@ -527,8 +529,8 @@ impl Coordinator {
         }
     }
 
-    /// A chunk is never leased twice: whoever held it may still be writing. Its file is taken again
-    /// with a fresh temporary. Every other task can be repeated as it is.
+    /// A chunk is never leased twice, because its old holder may still be writing: its file is started again with a new
+    /// temporary file. Every other task can be repeated as it is.
     fn expired(&mut self, task: Task, out: &mut Vec<Command>) {
         let Some(flight) = self.flights.get_mut(&task.id) else { return };
         flight.earlier.append(&mut flight.reported);
@@ -560,7 +562,8 @@ impl Coordinator {
         }
     }
 
-    /// Unlike after a lease that ran out, nobody is at a part of a file any more: others do what is left of it in the very same temporary.
+    /// Reissues a task that its mover has returned. Unlike after an expired lease, no mover writes to the file any
+    /// more: others continue in the same temporary file.
     fn returned(&mut self, task: Task, out: &mut Vec<Command>) {
         if self.stopping || !matches!(task.kind, TaskKind::Chunk(_)) {
             return self.expired(task, out);
@@ -571,8 +574,8 @@ impl Coordinator {
         }
     }
 
-    /// Somebody of an earlier run may be about to write into the file that this chunk belongs to: the file is begun again,
-    /// with what its temporary has, but never in it.
+    /// Ends a chunk whose temporary file a mover of an earlier run may still write to: the file is started again in a
+    /// new temporary file, with the content of the old one.
     fn give_up_chunk(&mut self, node: Option<NodeId>, task: TaskId, out: &mut Vec<Command>) {
         if let Some(node) = node.and_then(|id| self.nodes.get_mut(&id)) {
             node.resumption = Resumption::Anew;
@@ -606,7 +609,7 @@ impl Coordinator {
         self.publish(parent, Task { partial: Some(Box::new(partial)), ..task }, out);
     }
 
-    /// Whether part of a large file is done, also if the job stops.
+    /// Whether a part of a large file is done; this counts even if the job stops.
     fn is_part_done(&self, task: TaskId, outcome: &Outcome) -> bool {
         let is_chunk = self.flights.get(&task).is_some_and(|flight| flight.chunk);
         is_chunk && outcome.chunk_failure.is_none()
@@ -700,7 +703,7 @@ impl Coordinator {
         }
     }
 
-    /// Keeps the window full and changes the phase when the present one has run dry.
+    /// Keeps the window full, and changes the phase when the present one has no work left.
     fn advance(&mut self, out: &mut Vec<Command>) {
         if self.fetching {
             return;
@@ -765,7 +768,7 @@ impl Coordinator {
     }
 }
 
-/// A failure of a part, of which whoever ends the file knows the path.
+/// The failure of a part; the task that ends the file adds the path.
 fn part_failure(class: ErrorClass, words: &str) -> EntryError {
     let (side, path) = (Side::Destination, PathBytes::default());
     EntryError::plain(side, Operation::Write, class, path, words)

@@ -1,4 +1,4 @@
-//! What one entry needs, from what is known of both sides.
+//! Decides what one entry needs, from what is known about both sides.
 use dmover_model::{
     CopyPolicy, EntryKind, EntryRecord, ErrorClass, Metadata, Overwrite, SyncPolicy,
 };
@@ -6,50 +6,50 @@ use dmover_model::{
 /// What to do with one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing stands there: make it under its final name.
+    /// The destination has no such entry: create it under its final name.
     Create,
-    /// Something else stands there: make it under a temporary name and rename.
+    /// The destination has another entry: create this one under a temporary name and rename it into place.
     Replace,
-    /// Write into the file that stands there.
+    /// Write into the existing file.
     UpdateInPlace,
-    /// A directory: go down.
+    /// It is a directory: descend.
     Descend,
-    /// It looks equal, and its content has to be compared to know.
+    /// It looks equal, and its content must be compared.
     Compare,
-    /// Its content is equal, and its attributes may not be.
+    /// Its content is equal, but its attributes may differ.
     Inspect,
-    /// A directory stands there that has to go first.
+    /// The destination has a directory that must be removed first.
     Clear,
-    /// It is as in the snapshot before, and was taken from there.
+    /// It is unchanged since the previous snapshot, and was taken from there.
     Share,
-    /// It is equal, or the policy keeps what stands there.
+    /// It is equal, or the policy keeps the existing entry.
     Skip,
-    /// It cannot be done.
+    /// It cannot be done, for this reason.
     Refuse(ErrorClass, &'static str),
 }
 
-/// What the destination has under the entry's name.
+/// The destination entry with the same name.
 #[derive(Debug, Clone, Copy)]
 pub struct Existing<'a> {
     /// Its metadata.
     pub metadata: &'a Metadata,
-    /// Its content if it is a symbolic link.
+    /// Its target, if it is a symbolic link.
     pub symlink: Option<&'a [u8]>,
-    /// The steps in which its file system keeps times, in nanoseconds.
+    /// The time resolution of its file system, in nanoseconds.
     pub granularity_ns: u32,
-    /// Only ranges of the file are to be copied.
+    /// The job copies only ranges of the file.
     pub ranged: bool,
-    /// Immutable and append-only flags are kept, so that their absence counts.
+    /// Immutable and append-only flags are kept, so a missing flag is a difference.
     pub flags_matter: bool,
-    /// It has another owner or mode than it should have, or may have other attributes.
+    /// Its owner or mode differs from the expected one, or its other attributes may differ.
     pub unlike: bool,
-    /// The source may have been changed since it was brought over, whatever its size and time of the last write say.
+    /// The source may have changed after it was copied, although size and mtime are equal.
     pub touched: bool,
-    /// It may have lost content that was not on storage yet, whatever its size and times say.
+    /// It may have lost content that was not yet on storage, although size and times are equal.
     pub suspect: bool,
-    /// The source's last write is so recent that another one may follow without showing.
+    /// The last write to the source is so recent that another write may not change its times.
     pub racy: bool,
-    /// A copy was made of it while somebody had it open for writing, so that its times say nothing of its content.
+    /// It was copied while another program had the source open for writing, so equal times do not prove equal content.
     pub doubtful: bool,
 }
 
@@ -110,7 +110,7 @@ pub fn decide(
     }
 }
 
-/// The quick check: type, size and modification time, plus what is free to compare.
+/// The quick check: type, size and modification time, and other fields that cost nothing to compare.
 pub fn is_equal(source: &EntryRecord, existing: Existing<'_>) -> bool {
     let (new, old) = (&source.metadata, existing.metadata);
     let content = match new.kind {
@@ -129,7 +129,7 @@ pub fn is_equal(source: &EntryRecord, existing: Existing<'_>) -> bool {
         && new.mtime.truncated(step) == old.mtime.truncated(step)
 }
 
-/// What an entry that looks equal needs in a pass that makes both sides equal.
+/// What an equal-looking entry needs in a sync pass.
 fn settle(source: &EntryRecord, existing: Existing<'_>, sync: &SyncPolicy) -> Decision {
     let doubtful = sync.checksum || existing.racy || (sync.ctime && existing.touched);
     if doubtful && source.metadata.kind == EntryKind::File {

@@ -1,35 +1,36 @@
-//! Which way the bytes of a file go.
+//! Chooses how the bytes of a file are copied.
 use dmover_model::{CopyEngine, CopyPolicy, When};
 
-/// From this size on it counts whether bytes go through the page cache: smaller files are mostly gone before
-/// storage is asked, and the two extra calls of direct I/O cost more than it gains.
+/// From this size on, the page cache matters: smaller files are mostly complete before storage is accessed, and the two
+/// extra calls of direct I/O cost more than they save.
 pub const LARGE_BYTES: u64 = 128 << 20;
 
-/// What is known of a file and of the two file systems.
+/// What is known about a file and the two file systems.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Situation {
     /// Size of the file.
     pub size: u64,
-    /// Copies inside the kernel were not refused, and may share blocks if it comes to that.
+    /// Copies inside the kernel are supported, and may share blocks.
     pub kernel: bool,
-    /// The source's file system says that it can be read past the page cache.
+    /// The source file system supports reads past the page cache.
     pub direct_read: bool,
-    /// The destination's says that it can be written past it.
+    /// The destination file system supports writes past the page cache.
     pub direct_write: bool,
-    /// The file is flushed before it is complete, so whatever stays in the page cache has to leave it first.
+    /// The file is flushed before it is complete, so the page cache must be written out first.
     pub flushed: bool,
-    /// How much of what is read lies in the page cache, from 0 to 1; `None` if the kernel does not say.
+    /// The share of the content to read that is in the page cache, from 0 to 1; `None` if the kernel does not report
+    /// it.
     pub cached: Option<f64>,
 }
 
-/// How bytes are moved.
+/// How bytes are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// copy_file_range(2).
     Kernel,
     /// pread(2) and pwrite(2), each past the page cache or not.
     Blocks(Sides),
-    /// The same, queued by io_uring so that reads and writes overlap.
+    /// Reads and writes queued by io_uring, so that they overlap.
     Ring(Sides),
 }
 
@@ -42,7 +43,7 @@ pub struct Sides {
     pub write: bool,
 }
 
-/// Chooses for one file.
+/// Chooses the method for one file.
 pub fn choose(policy: &CopyPolicy, situation: &Situation) -> Method {
     let sides = sides(policy, situation);
     // Only what goes by blocks is let go of in the page cache on the way.

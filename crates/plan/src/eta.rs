@@ -1,59 +1,59 @@
-//! How much of a job is done, and how long the rest takes.
+//! Estimates how much of a job is done, and how long the rest takes.
 //!
-//! The cost of a job has two parts: one for each entry and one for each byte that moves. Both are estimated from
-//! what the job itself took in the last samples. So small files that come first do not mislead about large ones that
-//! follow, once the job has seen some of both. Where `--bwlimit` limits the rate, no byte costs less than the limit
-//! allows, so the estimate is right before the first large file, too.
+//! The cost of a job has two parts: one for each entry and one for each byte that is copied. Both are estimated from
+//! recent samples of the job itself. So small files at the start do not distort the estimate for large files, once the
+//! job has seen some of both. Under `--bwlimit`, no byte costs less than the limit allows, so the estimate is right
+//! before the first large file, too.
 
-/// Until a job has shown what its entries cost, one costs as much as this many bytes: a file of 64 KiB takes about
-/// as long as its entry on disks, on servers and in memory alike.
+/// Before samples exist, one entry costs as much as this many bytes: a file of 64 KiB takes about as long as its entry,
+/// on disks, on servers and in memory.
 const ENTRY_BYTES: f64 = (64 << 10) as f64;
-/// How strongly the estimate clings to that, relative to what was seen.
+/// The weight of that assumption relative to the samples.
 const CLING: f64 = 0.01;
-/// No estimate before the job has run for so long.
+/// There is no estimate before the job has run for this long.
 const SETTLE_S: f64 = 10.0;
-/// After this time a sample counts half.
+/// The age at which a sample has half its weight.
 const HALF_LIFE_S: f64 = 120.0;
-/// What is called recent.
+/// The length of the recent period.
 const RECENT_S: f64 = 20.0;
-/// An estimate is never narrower than this, to either side.
+/// The least half-width of the estimated range, as a share of it.
 const SPREAD_MIN: f64 = 0.1;
 
-/// What a job has done at one time.
+/// The work that a job has done at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Done {
     /// Seconds since the job began.
     pub at_s: f64,
-    /// Entries that were dealt with.
+    /// Entries that were processed.
     pub entries: u64,
-    /// Bytes of content of these entries, whether they had to move or not.
+    /// Bytes of content of these entries, whether they were copied or not.
     pub bytes: u64,
     /// Bytes among them that were copied, compared or hashed.
     pub moved: u64,
 }
 
-/// How far a job is.
+/// The estimated progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// The share of the whole work that is done, from 0 to 1.
     pub fraction: f64,
-    /// The seconds that are left: at least and at most, as far as can be told.
+    /// The remaining time in seconds, from and to, as far as it can be estimated.
     pub left_s: Option<(f64, f64)>,
 }
 
-/// Learns from samples what the work costs.
+/// Learns the cost of the work from samples.
 #[derive(Debug, Default)]
 pub struct Estimator {
     last: Done,
-    /// Sums over all samples, older ones counting less.
+    /// Weighted sums over all samples; older samples have less weight.
     all: Sums,
-    /// The same over the last seconds.
+    /// Weighted sums over the last seconds.
     recent: Sums,
-    /// The estimate never goes back.
+    /// The fraction shown so far; it never decreases.
     shown: f64,
 }
 
-/// Sums of products of entries (x), bytes (y) and seconds (t), each sample being one observation.
+/// Sums of products of entries (x), bytes (y) and seconds (t); each sample is one observation.
 #[derive(Debug, Default, Clone, Copy)]
 struct Sums {
     xx: f64,
@@ -93,8 +93,8 @@ impl Sums {
         self.t += t;
     }
 
-    /// Seconds for one x and one y: least squares that keep both alike unless the samples say otherwise, and neither
-    /// below zero; a byte costs at least `byte_s_min`.
+    /// Seconds for one x and one y: a least-squares fit that keeps the assumed ratio unless the samples differ, with
+    /// neither cost below zero, and the second not below `byte_s_min`.
     fn costs(&self, byte_s_min: f64) -> (f64, f64) {
         let (x, y) = self.free_costs();
         if y >= byte_s_min {
@@ -122,7 +122,7 @@ impl Sums {
         }
     }
 
-    /// How much longer things took than these costs say.
+    /// The ratio of the real time to the time that these costs predict.
     fn slowness(&self, (x, y): (f64, f64)) -> Option<f64> {
         let foretold = self.x * x + self.y * y;
         (foretold > 0.0).then(|| self.t / foretold)
@@ -130,7 +130,7 @@ impl Sums {
 }
 
 impl Estimator {
-    /// Takes a sample, about one a second. Samples of a job that starts over begin at zero again.
+    /// Adds a sample, about once a second. The samples of a job that starts again begin at zero.
     pub fn sample(&mut self, done: Done) {
         let last = std::mem::replace(&mut self.last, done);
         if done.at_s < last.at_s || done.entries < last.entries || done.moved < last.moved {
@@ -146,8 +146,8 @@ impl Estimator {
         self.recent.add(x, y, t);
     }
 
-    /// How far the job is, if this is all that there is to do: entries, and bytes of content. `byte_s_min` are the seconds
-    /// that a limit of the rate allows for a byte at least; 0 without a limit.
+    /// The progress of the job if its total is this many entries and bytes of content. `byte_s_min` is the least time for a
+    /// byte under a rate limit, in seconds; 0 without a limit.
     pub fn estimate(&mut self, entries: u64, bytes: u64, byte_s_min: f64) -> Estimate {
         let done = self.last;
         // Of what is left as large a share has to move as of what is done.

@@ -1,9 +1,9 @@
-//! Include and exclude rules, sizes and ages: which entries take part.
+//! Include and exclude rules, sizes and ages: they decide which entries belong to the job.
 use dmover_model::{EntryKind, FilterRule, Metadata, Record, Selection, Timestamp, TreePath};
 
 use crate::wild::{self, Begin};
 
-/// A rule that cannot be used.
+/// An invalid rule.
 #[derive(Debug, thiserror::Error)]
 #[error("pattern '{pattern}': {reason}")]
 pub struct PatternError {
@@ -37,7 +37,7 @@ impl Filter {
     /// Compiles the rules.
     ///
     /// # Errors
-    /// The first pattern that is not a glob.
+    /// The first pattern that is not valid.
     pub fn new(selection: &Selection) -> Result<Self, PatternError> {
         Ok(Self {
             rules: selection.rules.iter().map(Rule::new).collect::<Result<_, _>>()?,
@@ -48,36 +48,36 @@ impl Filter {
         })
     }
 
-    /// Whether any rule could leave out a directory.
+    /// Whether any rule could exclude a directory.
     pub fn has_rules(&self) -> bool {
         !self.rules.is_empty()
     }
 
-    /// Whether everything takes part, whatever its name, size or age.
+    /// Whether every entry belongs to the job, whatever its name, size or age.
     pub fn admits_all(&self) -> bool {
         let bounds = [self.min_size_bytes, self.max_size_bytes];
         let ages = [self.newer_than, self.older_than];
         !self.has_rules() && bounds.iter().all(Option::is_none) && ages.iter().all(Option::is_none)
     }
 
-    /// Whether the entry at `path` (below the source, joined by `/`) takes part.
+    /// Whether the entry at `path` (below the source, joined by `/`) belongs to the job.
     pub fn admits(&self, path: &[u8], metadata: &Metadata) -> bool {
         let directory = metadata.kind == EntryKind::Directory;
         self.admits_name(path, directory)
             && (metadata.kind != EntryKind::File || self.admits_file(metadata))
     }
 
-    /// Whether any rule is about more than the last name of a path.
+    /// Whether any rule depends on more than the last component of a path.
     pub fn has_path_rules(&self) -> bool {
         self.rules.iter().any(|rule| rule.whole_path)
     }
 
-    /// Whether an entry of a manifest takes part, with every directory that it is in.
+    /// Whether an entry of a manifest and all directories above it belong to the job.
     pub fn admits_record(&self, record: &Record) -> bool {
         self.admits_below(&record.path, &record.body.metadata())
     }
 
-    /// Whether an entry takes part, and every directory that it is in.
+    /// Whether an entry and all directories above it belong to the job.
     pub fn admits_below(&self, path: &TreePath, own: &Metadata) -> bool {
         let admits = |path: &TreePath, metadata: &Metadata| {
             path.is_root() || self.admits(path.as_bytes(), metadata)
@@ -93,7 +93,7 @@ impl Filter {
         admits(path, own)
     }
 
-    /// Whether size and age of a file are within the bounds.
+    /// Whether the size and age of a file are within the limits.
     fn admits_file(&self, file: &Metadata) -> bool {
         self.min_size_bytes.is_none_or(|min| file.size >= min)
             && self.max_size_bytes.is_none_or(|max| file.size <= max)
@@ -101,7 +101,7 @@ impl Filter {
             && self.older_than.is_none_or(|t| file.mtime < t)
     }
 
-    /// Whether the rules let an entry at `path` take part.
+    /// Whether the rules include an entry at `path`.
     pub fn admits_name(&self, path: &[u8], directory: bool) -> bool {
         let last = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
         self.rules
@@ -180,7 +180,8 @@ impl Rule {
     }
 }
 
-/// Whether every set of a pattern has its end. rsync(1) takes a rule that has not for one that matches nothing.
+/// Whether every bracket set of a pattern is closed. rsync(1) treats a rule with an open set as one that matches
+/// nothing.
 fn is_closed(pattern: &[u8]) -> bool {
     let mut rest = pattern;
     while let [byte, after @ ..] = rest {

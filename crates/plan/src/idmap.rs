@@ -1,8 +1,8 @@
-//! Mapping of owners and groups, also inside POSIX ACLs.
+//! Mapping of owners and groups, including ids inside POSIX ACLs.
 use crate::acl;
 use dmover_model::IdRule;
 
-/// Maps user and group ids by tables of ranges; an id that no rule names stays as it is.
+/// Maps user and group ids by tables of ranges; an id without a rule is unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct IdentityMap {
     users: Vec<IdRule>,
@@ -10,12 +10,12 @@ pub struct IdentityMap {
 }
 
 impl IdentityMap {
-    /// A map of these rules; the first that covers an id decides.
+    /// A map with these rules; the first rule that covers an id applies.
     pub fn new(users: Vec<IdRule>, groups: Vec<IdRule>) -> Self {
         Self { users, groups }
     }
 
-    /// Whether every id stays as it is.
+    /// Whether every id is unchanged.
     pub fn is_identity(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty()
     }
@@ -30,8 +30,7 @@ impl IdentityMap {
         map(&self.groups, id)
     }
 
-    /// Maps the ids in the value of a `system.posix_acl_*` attribute.
-    /// `None` if the value is not of that form.
+    /// Maps the ids in the value of a `system.posix_acl_*` attribute. `None`: the value is not an ACL.
     pub fn posix_acl(&self, value: &[u8]) -> Option<Vec<u8>> {
         if !acl::is_valid(value) {
             return None;

@@ -1,7 +1,7 @@
-//! The 11 columns of rsync's `--itemize-changes`, for those who parse them.
+//! The 11 columns of rsync's `--itemize-changes`, for scripts that parse them.
 use dmover_model::{Action, EntryKind, Metadata};
 
-/// `YXcstpoguax`: what was done, the type, and what differed before.
+/// The columns `YXcstpoguax`: the action, the type, and the attributes that differed.
 pub fn columns(action: Action, source: &Metadata, destination: Option<&Metadata>) -> String {
     if matches!(action, Action::Deleted | Action::Trashed) {
         return "*deleting  ".into();

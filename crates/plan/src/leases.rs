@@ -1,27 +1,27 @@
-//! Who has which task, as the coordinator of movers elsewhere sees it: a table with time as an argument.
+//! The coordinator's table of which mover has which task. Time is an argument.
 //!
-//! A task that is handed out gets a *number*, which names this very lease and is never given again. It is *offered* until a mover
-//! claims it, and *held* from then on for as long as that mover says so in time. The mover counts from when it
-//! asked, the table from when it heard: so the mover stops first. A number is granted once, whatever a
-//! broker delivers twice.
+//! An issued task gets a *number*, which identifies this one lease and is never used again. It is *offered* until a
+//! mover claims it, and then *held* as long as the mover renews it in time. The mover measures from the time of its
+//! request and the table from the time of receipt, so the mover stops first. A number is granted only once, even if a
+//! broker delivers it twice.
 use dmover_model::TaskClass;
 use std::collections::{BTreeMap, HashMap};
 
-/// Names a process that movers run in, for as long as it lives.
+/// Identifies a mover process for its lifetime.
 pub type MoverId = u64;
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// The task is the mover's.
+    /// The mover has the task.
     Granted,
-    /// It is somebody else's, or nobody's any more.
+    /// Another mover has the task, or it has ended.
     Gone,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Since then.
+    /// The time of the offer.
     Offered(u64),
     Held {
         by: MoverId,
@@ -29,11 +29,11 @@ enum State {
     },
 }
 
-/// Nothing has to move in a task for so long before its mover has lost it: its thread hangs.
+/// A mover loses a task without progress after this time: its thread hangs.
 const STALL_MS: u64 = 30 * 60 * 1000;
 
-/// How long a task may stand still. While others wait for work it is less, and doubles with each mover that has lost it: what
-/// takes long by its nature, such as flushing a large file, gets its time in the end.
+/// How long a task may make no progress. While other movers wait for work the time is shorter; it doubles with each
+/// mover that has lost the task, so that a slow operation, such as flushing a large file, gets enough time in the end.
 pub fn patience_ms(length_ms: u64, lost: usize, others_wait: bool) -> u64 {
     let soon = length_ms.saturating_mul(2 << lost.min(16));
     if others_wait { soon.min(STALL_MS) } else { STALL_MS }
@@ -46,29 +46,29 @@ struct Entry<T> {
     what: T,
 }
 
-/// The table of leases. `T` is what a number stands for.
+/// The table of leases. `T` is the payload of a number.
 #[derive(Debug)]
 pub struct Leases<T> {
     length_ms: u64,
     next: u32,
     all: BTreeMap<u32, Entry<T>>,
     held: HashMap<MoverId, Vec<u32>>,
-    /// Of each class.
+    /// The number of offers for each class.
     offered: [usize; TaskClass::ALL.len()],
 }
 
 impl<T> Leases<T> {
-    /// A table of leases that hold for so long after they were last heard of.
+    /// A table of leases that expire this long after the last renewal.
     pub fn new(length_ms: u64) -> Self {
         Self { length_ms, next: 1, all: BTreeMap::new(), held: HashMap::new(), offered: [0; 2] }
     }
 
-    /// How long a lease holds without a word.
+    /// How long a lease is valid without renewal.
     pub fn length_ms(&self) -> u64 {
         self.length_ms
     }
 
-    /// Something of a class is handed out; answers its number.
+    /// Offers a task of a class; returns its number.
     pub fn offer(&mut self, class: TaskClass, what: T, now_ms: u64) -> u32 {
         let number = self.next;
         self.next += 1;
@@ -77,17 +77,17 @@ impl<T> Leases<T> {
         number
     }
 
-    /// What a number stands for.
+    /// The payload of a number.
     pub fn get(&self, number: u32) -> Option<&T> {
         self.all.get(&number).map(|entry| &entry.what)
     }
 
-    /// The same, to be changed.
+    /// The payload of a number, mutable.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.all.get_mut(&number).map(|entry| &mut entry.what)
     }
 
-    /// A mover wants a number. Whoever asks again, because the answer was lost, gets it again.
+    /// Claims a number for a mover. A mover that repeats its claim, because the answer was lost, gets the number again.
     pub fn claim(&mut self, number: u32, by: MoverId, now_ms: u64) -> Claim {
         let until_ms = now_ms + self.length_ms;
         let Some(entry) = self.all.get_mut(&number) else { return Claim::Gone };
@@ -106,7 +106,7 @@ impl<T> Leases<T> {
         }
     }
 
-    /// A mover has these in hand; answers which of them are not its own any more.
+    /// Renews the leases of a mover; returns the numbers that are no longer its own.
     pub fn renew(&mut self, by: MoverId, numbers: &[u32], now_ms: u64) -> Vec<u32> {
         let until_ms = now_ms + self.length_ms;
         let lost = numbers.iter().filter(|number| {
@@ -123,13 +123,13 @@ impl<T> Leases<T> {
         lost.copied().collect()
     }
 
-    /// Whether a mover speaks for a number.
+    /// Whether a mover holds a number.
     pub fn holds(&self, number: u32, by: MoverId) -> bool {
         let state = self.all.get(&number).map(|entry| entry.state);
         matches!(state, Some(State::Held { by: holder, .. }) if holder == by)
     }
 
-    /// A number has ended, in whosever hands. Answers what it stood for.
+    /// Ends a number, whichever mover holds it. Returns its payload.
     pub fn end(&mut self, number: u32) -> Option<T> {
         let Entry { state, class, what } = self.all.remove(&number)?;
         match state {
@@ -146,7 +146,7 @@ impl<T> Leases<T> {
         Some(what)
     }
 
-    /// Takes back what ran out.
+    /// Takes back expired leases.
     pub fn expired(&mut self, now_ms: u64) -> Vec<(u32, MoverId, T)> {
         let over = self.all.iter().filter_map(|(number, entry)| match entry.state {
             State::Held { by, until_ms } if until_ms < now_ms => Some((*number, by)),
@@ -156,20 +156,20 @@ impl<T> Leases<T> {
         over.into_iter().filter_map(|(n, by)| Some((n, by, self.end(n)?))).collect()
     }
 
-    /// Takes back what nobody has claimed.
+    /// Takes back offers that no mover has claimed.
     pub fn withdraw(&mut self) -> Vec<(u32, T)> {
         let numbers: Vec<u32> = self.unclaimed(u64::MAX).collect();
         numbers.into_iter().filter_map(|number| Some((number, self.end(number)?))).collect()
     }
 
-    /// Numbers that were offered before then and not claimed.
+    /// Numbers that were offered before this time and are not claimed.
     pub fn unclaimed(&self, before_ms: u64) -> impl Iterator<Item = u32> {
         self.all.iter().filter_map(move |(number, entry)| {
             matches!(entry.state, State::Offered(since) if since < before_ms).then_some(*number)
         })
     }
 
-    /// Since when a number waits for somebody.
+    /// When a number that is not claimed was offered.
     pub fn offered_ms(&self, number: u32) -> Option<u64> {
         match self.all.get(&number)?.state {
             State::Offered(since) => Some(since),
@@ -177,32 +177,32 @@ impl<T> Leases<T> {
         }
     }
 
-    /// How many movers hold anything.
+    /// The number of movers that hold leases.
     pub fn holders(&self) -> usize {
         self.held.len()
     }
 
-    /// How many are offered and not claimed.
+    /// The number of offers that are not claimed.
     pub fn offered(&self) -> usize {
         self.offered.iter().sum()
     }
 
-    /// How many of a class are.
+    /// The number of offers of a class that are not claimed.
     pub fn offered_of(&self, class: TaskClass) -> usize {
         self.offered[class as usize]
     }
 
-    /// How many there are.
+    /// The number of leases and offers.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether nothing is handed out.
+    /// Whether there are no leases and no offers.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// What a mover has in hand.
+    /// The numbers that a mover holds.
     pub fn held_by(&self, mover: MoverId) -> &[u32] {
         self.held.get(&mover).map_or(&[], Vec::as_slice)
     }

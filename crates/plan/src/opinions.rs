@@ -1,37 +1,38 @@
-//! Whether a failure is the task's or the mover's: what fails on one host for a reason that may lie there is tried on another one before it is
-//! believed, and a host on which everything fails gets no tasks for a while. It fails faster than others work, and would be handed
-//! everything there is.
+//! Decides whether a failure is caused by the task or by the mover. A task that fails for a reason that may lie in the
+//! host is tried on another host before the failure is believed. A host on which every task fails gets no tasks for a
+//! while; it would otherwise receive most tasks, because it fails faster than others work.
 use std::collections::HashMap;
 
 use crate::leases::MoverId;
 
-/// So many movers may fail at a task before their word is taken for it, if there are so many.
+/// A failure is believed after this many movers have failed at the task, if there are that many.
 pub const OPINIONS_MAX: usize = 3;
-/// Tasks in a row that fail before a mover gets no more.
+/// After this many consecutive failed tasks, a mover gets no more tasks.
 const FAILURES_MAX: u32 = 3;
-/// So long it gets none, in milliseconds, and twice as long each time that it fails again at once.
+/// How long it gets none, in milliseconds; the time doubles each time that it fails again at once.
 const LEFT_OUT_MS: u64 = 60_000;
 const LEFT_OUT_MS_MAX: u64 = 60 * 60_000;
 
 #[derive(Debug, Default)]
 struct Record {
     in_a_row: u32,
-    /// How often it was left out without having done anything since.
+    /// How often it was excluded without any success since.
     times: u32,
     until_ms: u64,
 }
 
-/// What is known of failures that may be a host's.
+/// Failures that may be caused by a host.
 #[derive(Debug, Default)]
 pub struct Opinions {
     movers: HashMap<MoverId, Record>,
-    /// Who had the leases under which tasks have failed that are not done yet.
+    /// The holders of leases under which tasks failed that are not done yet.
     failed: HashMap<u32, MoverId>,
 }
 
 impl Opinions {
-    /// A task has failed under a lease in a way that may be its mover's fault; `lost` are earlier leases of it, `all` the movers that there are.
-    /// Answers whether somebody else is to try it, and for how many milliseconds its mover gets nothing from now on, if that is new.
+    /// Records that a task failed under a lease, perhaps because of its mover. `lost` are earlier leases of the task,
+    /// `all` are all movers. Returns whether another mover should try the task, and, if the mover is newly excluded,
+    /// for how many milliseconds it gets no tasks.
     pub fn fail(
         &mut self,
         (mover, number): (MoverId, u32),
@@ -70,34 +71,34 @@ impl Opinions {
         (is_tried_again, Some(out_ms))
     }
 
-    /// Whether nothing has failed lately.
+    /// Whether there are no recent failures.
     pub fn is_empty(&self) -> bool {
         self.movers.is_empty() && self.failed.is_empty()
     }
 
-    /// A mover has ended a task, and done something.
+    /// Records that a mover has completed a task with success.
     pub fn succeed(&mut self, mover: MoverId) {
         self.movers.remove(&mover);
     }
 
-    /// Leases of a task that is not tried any more.
+    /// Forgets the leases of a task that is not retried.
     pub fn end(&mut self, lost: impl Iterator<Item = u32>) {
         lost.for_each(|number| _ = self.failed.remove(&number));
     }
 
-    /// Whether a mover gets no tasks at present, because what it tries fails.
+    /// Whether a mover gets no tasks at present, because its tasks fail.
     pub fn is_left_out(&self, mover: MoverId, now_ms: u64) -> bool {
         self.movers.get(&mover).is_some_and(|record| now_ms < record.until_ms)
     }
 
-    /// The same, where there are others who get some.
+    /// Whether a mover gets no tasks at present while another mover does.
     pub fn is_left_out_of(&self, mover: MoverId, all: &[MoverId], now_ms: u64) -> bool {
         let is_out = |mover| self.is_left_out(mover, now_ms);
         is_out(mover) && !all.iter().all(|other| is_out(*other))
     }
 
-    /// Whether a mover may have a task that was lost under these leases; `all` are the movers that there are. It may not, if there is one that can
-    /// be expected to do better.
+    /// Whether a mover may have a task that was lost under these leases; `all` are all movers. It may not if another
+    /// mover is more likely to succeed.
     pub fn may_have(&self, mover: MoverId, lost: &[u32], all: &[MoverId], now_ms: u64) -> bool {
         self.is_better(mover, lost, now_ms)
             || !all.iter().any(|other| self.is_better(*other, lost, now_ms))

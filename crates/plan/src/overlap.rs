@@ -1,8 +1,8 @@
-//! Finds a destination that lies inside a source, also through bind mounts, and roots in each other's way.
+//! Finds a destination inside a source, also through bind mounts, and roots that overlap.
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Where a path lies on its file system, independent of where that is mounted.
+/// A path relative to its file system, independent of mount points.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSystemPath {
     /// The device number of the file system.
@@ -12,7 +12,7 @@ pub struct FileSystemPath {
 }
 
 impl FileSystemPath {
-    /// Whether `other` is this very place or lies below it.
+    /// Whether `other` is the same path or lies below it.
     pub fn contains(&self, other: &Self) -> bool {
         self.device == other.device && other.path.starts_with(&self.path)
     }
@@ -25,19 +25,19 @@ pub struct MountLine {
     pub id: u64,
     /// The directory of the file system that is mounted there.
     pub root: PathBuf,
-    /// Where it is mounted.
+    /// Its mount point.
     pub mount_point: PathBuf,
     /// Major and minor number of its device, as `stat` reports it for most file systems.
     pub device: (u32, u32),
     /// The type of the file system.
     pub file_system: String,
-    /// What was mounted: a device, or what a file server calls it.
+    /// The mounted device or export.
     pub source: String,
-    /// Options of the file system, as mountinfo has them.
+    /// The options of the file system, as in mountinfo.
     pub options: Vec<u8>,
 }
 
-/// Parses mountinfo; lines that do not fit are left out.
+/// Parses mountinfo; invalid lines are skipped.
 pub fn parse_mountinfo(text: &[u8]) -> Vec<MountLine> {
     text.split(|b| *b == b'\n').filter_map(parse_line).collect()
 }
@@ -61,8 +61,8 @@ fn parse_device(field: &[u8]) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// A file system that the table of fstab(5) has mounted at a tree or above it, or, if `below` is asked for, in it, and that
-/// is not. One in it that is mounted by hand only (`noauto`) may be missing.
+/// A file system that fstab(5) has at a tree or above it, and that is not mounted. If `below` is set, also one inside
+/// the tree; such a mount may be missing if it is only mounted by hand (`noauto`).
 pub fn missing_mount(
     table: &[u8],
     mounted: &[MountLine],
@@ -84,7 +84,7 @@ pub fn missing_mount(
     missing.map(|(point, _)| point)
 }
 
-/// Blanks, newlines and backslashes are written as three octal digits.
+/// Decodes the three octal digits that stand for blanks, newlines and backslashes.
 pub(crate) fn unescape(field: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
     let mut bytes = Vec::with_capacity(field.len());
@@ -101,33 +101,33 @@ pub(crate) fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-/// Translates a canonical path into the file system's own, given its mount and device.
+/// Translates a canonical path into a path of the file system, given its mount and device.
 pub fn on_file_system(canonical: &Path, mount: &MountLine, device: u64) -> Option<FileSystemPath> {
     let below = canonical.strip_prefix(&mount.mount_point).ok()?;
     Some(FileSystemPath { device, path: mount.root.join(below) })
 }
 
-/// Where one of several roots comes from and where it goes, as paths without links.
+/// The source and destination of one of several roots, as canonical paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ends {
-    /// What is copied.
+    /// The source.
     pub source: PathBuf,
-    /// What it becomes.
+    /// The destination.
     pub target: PathBuf,
 }
 
-/// How the roots of one job stand to each other.
+/// How the roots of one job are related.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Between {
-    /// None reads what another one writes. In each of these pairs the target of the second lies below
-    /// that of the first.
+    /// No root reads what another one writes. In each of these pairs the target of the second root lies below the
+    /// target of the first.
     Beside(Vec<(usize, usize)>),
-    /// The first reads what the second writes, or writes what it reads.
+    /// The first root reads what the second writes, or writes what it reads.
     Overlapping(usize, usize),
 }
 
-/// Looks at all roots at once, whose targets differ. There may be as many as a command line holds, so none is
-/// compared with every other.
+/// Checks all roots at once; their targets are different. There may be as many as a command line holds, so they are not
+/// compared pairwise.
 pub fn between(roots: &[Ends]) -> Between {
     let mut sources = HashMap::<&Path, Vec<usize>>::new();
     for (index, root) in roots.iter().enumerate() {

@@ -1,21 +1,21 @@
-//! Layers of an overlay file system, as its mount options name them.
+//! The layers of an overlay file system, from its mount options.
 use std::path::PathBuf;
 
 use crate::overlap::{MountLine, unescape};
 
-/// Directories that an overlay is made of.
+/// The directories of an overlay.
 ///
-/// The kernel repeats what mount(8) was given. A path that it could have been given in two ways is here in both, and one that
-/// does not begin with a slash is relative to a directory that nobody knows any more.
+/// The kernel reports the words that mount(8) received. A path that is ambiguous is listed in both readings. A path
+/// without a leading slash is relative to an unknown directory.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Layers {
-    /// What shows through.
+    /// The lower layers.
     pub lower: Vec<PathBuf>,
-    /// What takes changes.
+    /// The upper layer, which receives changes.
     pub upper: Vec<PathBuf>,
 }
 
-/// The layers of a mount. `None`: it is no overlay.
+/// The layers of a mount. `None`: it is not an overlay.
 pub fn layers(line: &MountLine) -> Option<Layers> {
     if line.file_system != "overlay" {
         return None;
@@ -35,13 +35,13 @@ pub fn layers(line: &MountLine) -> Option<Layers> {
     Some(layers)
 }
 
-/// What three octal digits stand for.
+/// Decodes three octal digits.
 fn decoded(value: &[u8]) -> Vec<u8> {
     use std::os::unix::ffi::OsStringExt;
     unescape(value).into_os_string().into_vec()
 }
 
-/// Parts between colons; a colon after a backslash belongs to a name. Two colons come before layers that hold data only.
+/// The parts between colons; a colon after a backslash belongs to a name. Two colons precede data-only layers.
 fn split(value: &[u8]) -> Vec<Vec<u8>> {
     let (mut parts, mut part, mut is_escaped) = (Vec::new(), Vec::new(), false);
     for byte in value {
@@ -57,7 +57,7 @@ fn split(value: &[u8]) -> Vec<Vec<u8>> {
     parts
 }
 
-/// A path as it is, and without the backslashes that quote what follows them.
+/// A path as it is, and without the backslashes that quote characters.
 fn ways(value: &[u8]) -> Vec<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let mut plain = Vec::with_capacity(value.len());

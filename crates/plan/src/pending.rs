@@ -1,15 +1,15 @@
-//! What has changed and was not looked at yet: each place once, and not before it has come to rest.
+//! Changed paths that were not scanned yet: each path once, and only when no more changes arrive.
 use dmover_model::{ChangedPlace, Happened, TreePath};
 use std::collections::BTreeMap;
 
-/// How long a place waits.
+/// How long a path waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Nothing more has happened to it for so long, in milliseconds.
+    /// It waits until it has been unchanged for this long, in milliseconds.
     pub rest_ms: u64,
-    /// The same for what is being written and was not closed.
+    /// The same time for a file that is being written and was not closed.
     pub written_ms: u64,
-    /// It waits no longer than this, however much happens.
+    /// It never waits longer than this, however often it changes.
     pub most_ms: u64,
 }
 
@@ -27,14 +27,14 @@ impl Waiting {
     }
 }
 
-/// Places that wait to be looked at.
+/// Paths that wait to be scanned.
 #[derive(Debug, Default)]
 pub struct Pending {
     places: BTreeMap<TreePath, Waiting>,
 }
 
 impl Pending {
-    /// Adds what has happened at `now_ms`.
+    /// Adds a change at `now_ms`.
     pub fn add(&mut self, place: ChangedPlace, now_ms: u64) {
         let ChangedPlace { path, what } = place;
         self.places
@@ -46,36 +46,36 @@ impl Pending {
             .or_insert(Waiting { what, first_ms: now_ms, last_ms: now_ms });
     }
 
-    /// How many there are.
+    /// The number of paths.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no paths.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// When the oldest began to wait.
+    /// When the oldest path began to wait.
     pub fn since_ms(&self) -> Option<u64> {
         self.places.values().map(|waiting| waiting.first_ms).min()
     }
 
-    /// When the next one is to be looked at.
+    /// When the next path is due.
     pub fn next_ms(&self, patience: &Patience) -> Option<u64> {
         self.places.values().map(|waiting| waiting.due_ms(patience)).min()
     }
 
-    /// Takes those that are to be looked at now, in order. If there are any, all go that are not being written: one end of a
-    /// rename without the other looks like a removal and something new, and so does a new directory without what was
-    /// moved into it.
+    /// Takes the paths that are due, in order. If any is due, all paths that are not being written are taken: one end
+    /// of a rename without the other looks like a removal and a new entry, and so does a new directory without the
+    /// entries moved into it.
     pub fn take_due(&mut self, now_ms: u64, patience: &Patience) -> Vec<ChangedPlace> {
         let is_due = |waiting: &Waiting| waiting.due_ms(patience) <= now_ms;
         let any = self.places.values().any(is_due);
         self.take(|waiting| any && (is_due(waiting) || !waiting.what.written))
     }
 
-    /// Takes all of them: everything is going to be looked at.
+    /// Takes all paths, because everything will be scanned.
     pub fn take_all(&mut self) -> Vec<ChangedPlace> {
         self.take(|_| true)
     }

@@ -17,9 +17,9 @@ impl TokenBucket {
         Self { rate_per_s: rate, burst, tokens: burst, last_ns: now_ns }
     }
 
-    /// Takes `amount` units and answers how many nanoseconds to wait before using them.
+    /// Takes `amount` units and returns how many nanoseconds to wait before using them.
     ///
-    /// The bucket may go into debt, so that an amount above the burst still passes, later.
+    /// The bucket may go into debt, so that an amount above the burst still passes, but later.
     pub fn take(&mut self, amount: u64, now_ns: u64) -> u64 {
         let elapsed_s = now_ns.saturating_sub(self.last_ns) as f64 / 1e9;
         self.last_ns = self.last_ns.max(now_ns);

@@ -1,40 +1,40 @@
-//! Which snapshots stay: the newest ones, and the newest of each hour, day, week, month and year.
+//! Decides which snapshots to keep: the newest ones, and the newest of each hour, day, week, month and year.
 
-/// How many stay.
+/// How many snapshots to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
     /// The newest ones.
     pub last: u64,
-    /// The newest of so many periods each that have one, by the kind of period.
+    /// For each kind of period, how many periods keep their newest snapshot.
     pub periods: [u64; PERIODS],
-    /// All that are at most so old, in milliseconds.
+    /// All snapshots up to this age, in milliseconds.
     pub within_ms: Option<u64>,
 }
 
 /// Kinds of periods: hours, days, weeks, months and years.
 pub const PERIODS: usize = 5;
 
-/// A snapshot, as far as it matters here.
+/// The facts about a snapshot that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dated {
-    /// When it was begun, in milliseconds.
+    /// When it was started, in milliseconds since 1970.
     pub begun_ms: i64,
-    /// Numbers of the hour, day, week, month and year in which it was begun; the same number is the same period.
+    /// Numbers of the hour, day, week, month and year in which it was started; an equal number means the same period.
     pub period: [i64; PERIODS],
-    /// Nothing is missing in it.
+    /// It is complete.
     pub whole: bool,
 }
 
 impl Retention {
-    /// Whether it keeps anything by itself.
+    /// Whether it keeps nothing by itself.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Answers for each of `snapshots`, of which the oldest comes first, whether it stays.
+    /// Returns for each of `snapshots`, oldest first, whether to keep it.
     ///
-    /// One in which something is missing is never the reason for another one to go: it does not count for any number,
-    /// and stays as long as no later one is whole. The newest one that is whole stays whatever is asked for.
+    /// An incomplete snapshot never causes the removal of another one: it does not count for any number, and is kept
+    /// until a later one is complete. The newest complete snapshot is always kept.
     pub fn keeps(&self, snapshots: &[Dated], now_ms: i64) -> Vec<bool> {
         let mut left = self.last;
         let mut periods = self.periods.map(|left| (left, None));

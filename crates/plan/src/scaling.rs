@@ -1,28 +1,28 @@
-//! Whether more movers still make a job faster.
+//! Detects whether more movers still make a job faster.
 //!
-//! What all movers do together is recorded by how many there are. When a larger fleet does hardly more than a smaller one did, a
-//! person hears it once: the limit is something that they share, and further movers only get in each other's way.
+//! The total rate is recorded for each number of movers. When a larger fleet is hardly faster than a smaller one, a
+//! message says so once: a shared resource limits the job, and further movers only compete for it.
 use std::collections::BTreeMap;
 
-/// A part of the gain that was to be hoped for, below which more movers bring nothing.
+/// Below this share of the expected gain, more movers do not help.
 const GAIN_MIN: f64 = 0.15;
-/// Stretches before the rate of a fleet of one size is known, and how many are remembered.
+/// Periods before the rate of a fleet size is known, and how many are remembered.
 const STRETCHES_MIN: usize = 3;
 const STRETCHES_MAX: usize = 16;
 
-/// More movers have brought nothing.
+/// More movers have not made the job faster.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plateau {
-    /// So many movers did as much as so many do.
+    /// This many movers were about as fast.
     pub before: usize,
-    /// See `before`.
+    /// The present number of movers.
     pub now: usize,
-    /// How many times as much these do.
+    /// How many times as fast they are.
     pub times: f64,
 }
 
 impl Plateau {
-    /// In words.
+    /// The message.
     pub fn words(&self, limit: &str) -> String {
         let Self { before, now, times } = self;
         format!(
@@ -41,7 +41,7 @@ pub struct Scaling {
 }
 
 impl Scaling {
-    /// So many movers have done so much work together. `starved`: they wait for tasks, so that it says nothing.
+    /// Adds the total work of this many movers. `starved`: they waited for tasks, so that the sample is ignored.
     pub fn tell(
         &mut self,
         movers: usize,
@@ -66,7 +66,7 @@ impl Scaling {
         is_new.then_some(plateau)
     }
 
-    /// Whether so many do hardly more than fewer did.
+    /// Whether this many movers are hardly faster than fewer were.
     pub fn plateau(&self, movers: usize) -> Option<Plateau> {
         let now = self.rate(movers)?;
         let (before, then) = self

@@ -1,4 +1,4 @@
-//! What a process without privilege may set of an entry (chown(2), chmod(2)).
+//! Which attributes of an entry a process without privilege may set (chown(2), chmod(2)).
 
 const SET_ID: u32 = 0o6000;
 const SET_GID: u32 = 0o2000;
@@ -6,7 +6,7 @@ const SET_GID: u32 = 0o2000;
 /// Owner and group.
 type Owner = (u32, u32);
 
-/// A process that may not give files away.
+/// A process that may not change owners of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unprivileged {
     /// Its effective user.
@@ -16,16 +16,17 @@ pub struct Unprivileged {
 }
 
 impl Unprivileged {
-    /// The owner that an entry with the owner `found` can get on the way to the `wanted` one: an own entry can get a group that
-    /// the process is in, and no entry can get another user.
+    /// The owner that an entry with owner `found` can get when `wanted` is the goal: an entry of this user can get any
+    /// group that the process is in, and no entry can get another user.
     pub fn owner(&self, wanted: Owner, found: Owner) -> Owner {
         let own = found.0 == self.uid;
         let group = if own && self.groups.contains(&wanted.1) { wanted.1 } else { found.1 };
         (found.0, group)
     }
 
-    /// The mode that an entry with the owner and mode `found` can get on the way to the `wanted` ones. Set-id bits are not set
-    /// for another owner than that of the source, and the kernel drops the set-group-id bit of a group that the process is not in.
+    /// The mode that an entry with owner and mode `found` can get when `wanted` is the goal. Set-id bits are not set
+    /// for an owner other than that of the source, and the kernel drops the set-group-id bit for a group that the
+    /// process is not in.
     pub fn mode(&self, wanted: (Owner, u32), found: (Owner, u32)) -> u32 {
         let denied = if self.owner(wanted.0, found.0) != wanted.0 {
             SET_ID

@@ -1,9 +1,10 @@
-//! Which movers are slower than the rest of their fleet, with what, and where their time goes.
+//! Finds movers that are slower than the rest of their fleet, for which work, and where they lose time.
 //!
-//! Each mover counts its own work and samples what its threads are at; the coordinator hears of both every few seconds. A slow
-//! mover does less in a second *and* less in a second of each of its busy threads: one that has few tasks does only the
-//! former, and one that has many threads for the same hardware only the latter. Speeds are compared within a class of tasks,
-//! because a byte of a large file and an entry of a directory cost differently. Time in which a mover waits for a limit of the job does not count.
+//! Each mover counts its own work and samples the activity of its threads; the coordinator receives both every few
+//! seconds. A slow mover does less work per second *and* less per second of each busy thread: a mover with few tasks
+//! shows only the former, and one with many threads for the same hardware only the latter. Speeds are compared within a
+//! class of tasks, because a byte of a large file and an entry of a directory have different costs. Time in which a
+//! mover waits for a limit of the job does not count.
 use dmover_model::TaskClass;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,42 +14,42 @@ use crate::leases::MoverId;
 
 /// Number of classes of tasks.
 const CLASSES: usize = TaskClass::ALL.len();
-/// So many times slower than the median is slow, and less than `SLOW_NO_MORE` is not any longer.
+/// A mover this many times slower than the median is slow, until it is below `SLOW_NO_MORE`.
 const SLOW: f64 = 3.0;
 const SLOW_NO_MORE: f64 = 2.0;
-/// Stretches in which a class was busy before its speed is known.
+/// Periods in which a class was busy before its speed is known.
 const STRETCHES_MIN: u32 = 2;
-/// Fewer samples of a class in a stretch say nothing.
+/// A period with fewer samples of a class is ignored.
 const SAMPLES_MIN: u64 = 10;
-/// Among fewer movers nobody is the odd one out.
+/// With fewer movers, none can be called slow.
 const MOVERS_MIN: usize = 3;
-/// Weight of the last stretch in what is known.
+/// The weight of the last period.
 const WEIGHT: f64 = 0.5;
 
-/// What a mover has done since it came to the job, as it counts itself.
+/// What a mover has done since it joined the job, by its own count.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Done {
-    /// Work of each class, in bytes; an entry counts as some.
+    /// Work of each class in bytes; an entry counts as a number of bytes.
     pub work: [u64; CLASSES],
-    /// Samples in which threads were at a task of each class.
+    /// Samples of threads that were busy with each class.
     pub busy: [u64; CLASSES],
-    /// What threads were at.
+    /// Samples of the activity of threads.
     pub profile: Profile,
 }
 
 /// A mover that is slower than the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slow {
-    /// With what.
+    /// The class of tasks in which it is slow.
     pub class: TaskClass,
     /// How many times slower than the median.
     pub times: f64,
-    /// Where it loses the time.
+    /// The activity in which it loses time.
     pub at: &'static str,
 }
 
 impl Slow {
-    /// In words, which follow the mover's name.
+    /// The message, which follows the name of the mover.
     pub fn words(&self) -> String {
         let class = match self.class {
             TaskClass::Small => "small files and names",
@@ -63,7 +64,7 @@ impl Slow {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Speed {
-    /// Work in a second, and in a sample of a busy thread.
+    /// Work per second, and per sample of a busy thread.
     work: [f64; 2],
     stretches: u32,
     is_slow: bool,
@@ -81,13 +82,13 @@ struct Track {
     told_ms: u64,
     done: Done,
     speeds: [Speed; CLASSES],
-    /// Samples for each activity and byte of work.
+    /// Samples of each activity per byte of work.
     costs: [f64; ACTIVITIES.len()],
 }
 
 type Activity = (fn(&Profile) -> u64, &'static str);
 
-/// Where threads can be, in the words of [`Slow::at`].
+/// Activities of threads, in the words of [`Slow::at`].
 const ACTIVITIES: [Activity; 6] = [
     (|p| p.source_names, "on source metadata (check its path to the source)"),
     (|p| p.source_data, "reading (check its path to the source, or its own disk)"),
@@ -101,17 +102,17 @@ const ACTIVITIES: [Activity; 6] = [
 #[derive(Debug, Default)]
 pub struct Stragglers {
     movers: BTreeMap<MoverId, Track>,
-    /// The job has limits, which movers share: time in which they wait for these does not count.
+    /// The job has shared limits: time spent waiting for them does not count.
     has_limits: bool,
 }
 
 impl Stragglers {
-    /// For a job that has limits on its rates, or has none.
+    /// For a job with or without limits on its rates.
     pub fn of_job(has_limits: bool) -> Self {
         Self { has_limits, ..Self::default() }
     }
 
-    /// A mover tells what it has done so far.
+    /// Adds a report of the work that a mover has done so far.
     pub fn tell(&mut self, mover: MoverId, done: Done, now_ms: u64) {
         let track = self
             .movers
@@ -155,7 +156,7 @@ impl Stragglers {
         self.judge();
     }
 
-    /// A mover has gone.
+    /// Forgets a mover that has left.
     pub fn forget(&mut self, mover: MoverId) {
         self.movers.remove(&mover);
     }
@@ -190,7 +191,7 @@ impl Stragglers {
         }
     }
 
-    /// Where a mover spends more time for the same work than the others do.
+    /// The activity in which a mover spends more time for the same work than the others.
     fn excess(&self, track: &Track) -> &'static str {
         let more = ACTIVITIES.iter().enumerate().map(|(activity, (_, words))| {
             let usual = median(self.movers.values().map(|track| track.costs[activity]).collect());
@@ -200,7 +201,7 @@ impl Stragglers {
     }
 }
 
-/// Of two in the middle the lower one.
+/// The median; of two middle values the lower one.
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_unstable_by(f64::total_cmp);
     all.get(all.len().saturating_sub(1) / 2).copied().unwrap_or_default()

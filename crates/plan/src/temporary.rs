@@ -1,4 +1,4 @@
-//! Names of temporaries: recognisable, unique for each run, never too long.
+//! Names of temporary files: recognisable, unique for each run, and never too long.
 use dmover_model::{JobId, Name};
 
 const PREFIX: &[u8] = b".dmover-";
@@ -6,50 +6,50 @@ const JOB_DIGITS: usize = 12;
 const RUN_DIGITS: usize = 16;
 const NUMBER_DIGITS: usize = 16;
 
-/// Names one run's temporaries: `.dmover-<job>-<run>-<number>`, 54 bytes.
+/// The names of one run's temporary files: `.dmover-<job>-<run>-<number>`, 54 bytes.
 ///
-/// The run (which stands for the attempt: no two runs and no two rounds of a file share one name)
-/// tells the leftovers of an interrupted run from the files that this one is writing.
+/// The run stands for the attempt: no two runs and no two attempts at a file share a name. It distinguishes the
+/// leftovers of an interrupted run from the files that this run is writing.
 #[derive(Debug, Clone)]
 pub struct TemporaryNames {
     job: String,
     run: String,
-    /// Those of earlier runs that this one goes on with, sorted.
+    /// Temporary files of earlier runs that this run resumes, sorted.
     spared: Vec<Name>,
 }
 
 impl TemporaryNames {
-    /// Names for run number `run` of `job`.
+    /// Names for run `run` of `job`.
     pub fn new(job: &JobId, run: u64) -> Self {
         assert_eq!(job.0.len(), JOB_DIGITS, "a job id has twelve digits");
         Self { job: job.0.clone(), run: format!("{run:016x}"), spared: Vec::new() }
     }
 
-    /// The same, going on with these temporaries of earlier runs.
+    /// Adds temporary files of earlier runs that this run resumes.
     #[must_use]
     pub fn sparing(self, mut spared: Vec<Name>) -> Self {
         spared.sort_unstable();
         Self { spared, ..self }
     }
 
-    /// A temporary of a lease: the n-th of it.
+    /// The n-th temporary file of a lease.
     pub fn of_lease(&self, lease: u32, number: u32) -> Name {
         self.name(u64::from(lease) << 32 | u64::from(number))
     }
 
-    /// Whether `name` is a temporary of this lease.
+    /// Whether `name` is a temporary file of this lease.
     pub fn is_of_lease(&self, name: &[u8], lease: u32) -> bool {
         let start = format!(".dmover-{}-{}-{lease:08x}", self.job, self.run);
         is_temporary(name) && name.starts_with(start.as_bytes())
     }
 
-    /// The temporary with this number.
+    /// The temporary file with this number.
     fn name(&self, number: u64) -> Name {
         let text = format!(".dmover-{}-{}-{number:016x}", self.job, self.run);
         Name::new(text.into_bytes()).expect("digits and dashes make a valid name")
     }
 
-    /// Whether `name` was left behind by another run of the same job.
+    /// Whether `name` was left by another run of the same job.
     pub fn is_leftover(&self, name: &[u8]) -> bool {
         let spared = self.spared.binary_search_by(|one| one.as_bytes().cmp(name)).is_ok();
         let other =
@@ -59,13 +59,13 @@ impl TemporaryNames {
 }
 
 impl TemporaryNames {
-    /// Whether `name` is a temporary of another job.
+    /// Whether `name` is a temporary file of another job.
     pub fn is_foreign(&self, name: &[u8]) -> bool {
         parse(name).is_some_and(|(job, _)| job != self.job.as_bytes())
     }
 }
 
-/// Whether `name` is a temporary of any run of any job.
+/// Whether `name` is a temporary file of any job.
 pub fn is_temporary(name: &[u8]) -> bool {
     parse(name).is_some()
 }

@@ -1,4 +1,4 @@
-//! How an entry differs from what it should be, by what a look at both says.
+//! Compares the metadata of an entry with what it should be.
 use dmover_model::{
     Attribute, AttributeSet, ByteRange, DifferenceDetail as Detail, DifferenceKind as Kind,
     DifferenceSet, EntryKind, Metadata, Timestamp, VerifyLevel,
@@ -14,7 +14,7 @@ pub struct Sight<'a> {
     pub kind: EntryKind,
     /// Permission bits.
     pub mode: u32,
-    /// Owner and group, those of the source as the destination should have them.
+    /// Owner and group; those of the source after mapping to the destination.
     pub owner: (u32, u32),
     /// Size of a file.
     pub size: u64,
@@ -22,12 +22,12 @@ pub struct Sight<'a> {
     pub mtime: Timestamp,
     /// Device number.
     pub device: (u32, u32),
-    /// What a symbolic link contains.
+    /// The target of a symbolic link.
     pub symlink: Option<&'a [u8]>,
 }
 
 impl<'a> Sight<'a> {
-    /// What a look at an entry said.
+    /// The fields of an entry's metadata.
     pub fn of(metadata: &Metadata, symlink: Option<&'a [u8]>) -> Self {
         Self {
             kind: metadata.kind,
@@ -41,32 +41,32 @@ impl<'a> Sight<'a> {
     }
 }
 
-/// What of them counts.
+/// Which differences count.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
-    /// How closely they are compared.
+    /// The level of the comparison.
     pub level: VerifyLevel,
     /// Attributes that should be equal.
     pub attributes: AttributeSet,
-    /// Those that were asked for by name: they count even where they may not be set.
+    /// Attributes that the user named: they count even where this process cannot set them.
     pub demanded: AttributeSet,
-    /// The steps in which the destination keeps times, in nanoseconds.
+    /// The time resolution of the destination, in nanoseconds.
     pub granularity_ns: u32,
-    /// Whoever compares, if that is a process without privilege.
+    /// The process that compares, if it runs without privilege.
     pub unprivileged: Option<&'a Unprivileged>,
 }
 
 /// How an entry differs from what it should be.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Differing {
-    /// What counts as a difference.
+    /// Differences that count.
     pub kinds: DifferenceSet,
-    /// What differs only in what this process may not set, so that a copy of its own looks the same.
+    /// Differences only in attributes that this process cannot set, so that its own copy would look the same.
     pub unsettable: DifferenceSet,
 }
 
 impl Differing {
-    /// The differences of both.
+    /// The union of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Differing {
     }
 }
 
-/// How `found` differs from what is `expected`, as far as `scope` wants to know.
+/// How `found` differs from `expected`, as far as `scope` demands.
 pub fn differences(expected: Sight<'_>, found: Sight<'_>, scope: Scope<'_>) -> Differing {
     let kinds = all_differences(expected, found, scope);
     let Some(process) = scope.unprivileged else {
@@ -135,7 +135,7 @@ fn all_differences(expected: Sight<'_>, found: Sight<'_>, scope: Scope<'_>) -> D
     kinds
 }
 
-/// Both sides: what is there, and what should be.
+/// Describes the difference: what was found, and what was expected.
 pub fn describe(
     kinds: DifferenceSet,
     expected: Sight<'_>,
@@ -171,7 +171,7 @@ fn values(kind: Kind, expected: Sight<'_>, found: Sight<'_>) -> Option<(String, 
     Some((text(found)?, text(expected)?))
 }
 
-/// So many ranges are named; a program gets all of them from the event.
+/// The most ranges that a message names; the event has all of them.
 const RANGES_SHOWN: usize = 4;
 
 fn push_ranges(text: &mut String, ranges: &[ByteRange]) {
@@ -184,7 +184,7 @@ fn push_ranges(text: &mut String, ranges: &[ByteRange]) {
     }
 }
 
-/// Puts ranges in order, those that touch or overlap together.
+/// Sorts ranges and joins those that touch or overlap.
 pub fn merged(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<ByteRange> = Vec::with_capacity(ranges.len());
@@ -197,7 +197,7 @@ pub fn merged(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
     merged
 }
 
-/// Whether a sample of so many millionths takes the entry at `path`.
+/// Whether a sample of this many millionths includes the entry at `path`.
 pub fn is_sampled(millionths: Option<u32>, seed: u64, path: &[u8]) -> bool {
     // FNV-1a with a last mix (splitmix64): a choice that spreads, nothing that has to be secret.
     let Some(millionths) = millionths else { return true };

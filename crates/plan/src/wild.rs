@@ -1,28 +1,28 @@
-//! Patterns as rsync(1) understands them, byte by byte.
+//! Patterns with the meaning that they have in rsync(1), matched byte by byte.
 
-/// How a match ended.
+/// The result of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Yes,
     No,
-    /// No later place can match either.
+    /// No later position can match either.
     Never,
-    /// Only a `**` above may still find a place.
+    /// Only a `**` further up may still find a position.
     UpToTwoStars,
 }
 
-/// Where in a path a pattern may begin.
+/// Where in a path a match may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begin {
     /// At its start.
     Start,
-    /// So many components before its end.
+    /// This many components before its end.
     Last(usize),
     /// After any slash.
     Anywhere,
 }
 
-/// Whether a pattern matches a whole text from one of these places on.
+/// Whether a pattern matches a whole text, beginning at one of these positions.
 pub(crate) fn matches(pattern: &[u8], text: &[u8], begin: Begin) -> bool {
     match begin {
         Begin::Start => run(pattern, text) == Ending::Yes,
@@ -87,7 +87,7 @@ fn run(mut pattern: &[u8], mut text: &[u8]) -> Ending {
     if text.is_empty() { Ending::Yes } else { Ending::No }
 }
 
-/// What follows a star.
+/// Matches the pattern after a star.
 fn star(rest: &[u8], mut text: &[u8]) -> Ending {
     let crosses = rest.first() == Some(&b'*');
     let stars = rest.iter().take_while(|byte| crosses && **byte == b'*').count();
@@ -108,8 +108,8 @@ fn star(rest: &[u8], mut text: &[u8]) -> Ending {
     Ending::Never
 }
 
-/// Whether a byte is in the set that follows an opening bracket, and what follows the set. `None`: the set has no end, or a
-/// class of an unknown name.
+/// Whether a byte is in the set after an opening bracket, and the pattern after the set. `None`: the set has no end, or
+/// names an unknown class.
 fn class(set: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let mut at = 0;
     let inverted = matches!(set.first()?, b'!' | b'^');
@@ -162,12 +162,12 @@ fn class(set: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     }
 }
 
-/// What follows a set; `None`: it has no end.
+/// The pattern after a set; `None`: the set has no end.
 pub(crate) fn end_of_set(set: &[u8]) -> Option<&[u8]> {
     class(set, 0).map(|(_, rest)| rest)
 }
 
-/// Whether a byte is in a named class of the C locale; `None`: there is none of this name.
+/// Whether a byte is in a named class of the C locale; `None`: the class does not exist.
 fn is_in(name: &[u8], byte: u8) -> Option<bool> {
     Some(match name {
         b"alnum" => byte.is_ascii_alphanumeric(),

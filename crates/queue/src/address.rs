@@ -1,4 +1,4 @@
-//! Where a broker is, and how to be let in.
+//! The address of a broker, and the credentials for it.
 use dmover_engine::Fatal;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::identity::Signer;
 use crate::secret::{self, Guard};
 
-/// What `dmover broker` leaves for whoever may use it: the address with the secret, readable by its owner alone.
+/// The join file that `dmover broker` writes: the address and the secret, readable by its owner alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinFile {
     /// `nats://host:port` or `tls://host:port`.
@@ -18,10 +18,11 @@ pub struct JoinFile {
     /// A shared secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Certificates to trust (PEM): the server's own, or those of who has signed it. Without them, those that the host trusts.
+    /// Certificates to trust (PEM): the server's own, or those of its issuer. Without them, the certificates that the
+    /// host trusts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<String>,
-    /// Whose offers movers believe that have this file.
+    /// Users whose offers movers with this file accept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signers: Vec<Signer>,
     /// The seed of the key by which movers prove that they have this file.
@@ -29,25 +30,25 @@ pub struct JoinFile {
     pub mover_seed: Option<String>,
 }
 
-/// How a broker is reached.
+/// The address of a broker with its credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// Servers of one cluster, separated by commas.
     pub(crate) url: String,
     pub(crate) secret: Secret,
     pub(crate) certificates: Option<String>,
-    /// Whose offers movers believe that come this way.
+    /// Users whose offers movers accept over this connection.
     pub(crate) signers: Vec<Signer>,
-    /// By which they prove that they may.
+    /// The key by which movers prove that they have the join file.
     pub(crate) mover_seed: Option<String>,
-    /// Whoever uses it has said that it need not be safe.
+    /// The user allows connections in clear text.
     pub(crate) insecure: bool,
 }
 
-/// What lets one in.
+/// The credentials for a broker.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Secret {
-    /// Nothing is asked, or the address has it.
+    /// No credentials, or the address contains them.
     None,
     Nkey(String),
     Token(String),
@@ -84,12 +85,12 @@ impl JoinFile {
 }
 
 impl Address {
-    /// Understands `--broker`: an address, the file that `dmover broker` has left, or `-` for what stands in that file on
-    /// standard input. `credentials`: a file with a token, with the seed of an nkey, or what `nsc` writes. `insecure`: connections in
-    /// clear text are allowed.
+    /// Parses `--broker`: an address, a join file, or `-` for the content of a join file on standard input.
+    /// `credentials`: a file with a token, with the seed of an nkey, or from `nsc`. `insecure`: connections in clear
+    /// text are allowed.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// A message that says what is wrong.
     pub fn new(broker: &str, credentials: Option<&Path>, insecure: bool) -> Result<Self, Fatal> {
         let is_url = ["nats://", "tls://"].iter().any(|scheme| broker.starts_with(scheme));
         let mut address = if is_url {
@@ -105,10 +106,10 @@ impl Address {
         address.allowed(insecure)
     }
 
-    /// The same of a word that need not be text. Nothing is read from standard input.
+    /// Parses a word that need not be UTF-8, and never reads standard input.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message that says what is wrong.
     pub(crate) fn of_word(word: &OsStr, insecure: bool) -> Result<Self, Fatal> {
         match word.to_str().filter(|word| word.contains("://")) {
             Some(url) => Self::new(url, None, insecure),
@@ -131,7 +132,8 @@ impl Address {
         Err(refused(message, hint))
     }
 
-    /// Whether anybody on the way can read and change what is said, and answer in the name of the broker.
+    /// Whether messages are in clear text, so that others on the network can read and change them, and impersonate the
+    /// broker.
     pub fn is_clear_text(&self) -> bool {
         let encrypted = |server: &str| server.trim_start().starts_with("tls://");
         self.certificates.is_none() && !self.url.split(',').all(encrypted)
@@ -141,8 +143,8 @@ impl Address {
         JoinFile::read(path).map(Self::of_join_file)
     }
 
-    /// Secrets on command lines are seen by everybody, so a file that a host does not have goes through standard input. Whatever
-    /// follows it there is left alone.
+    /// Reads a join file from standard input: every user of a host can see command lines, and a remote host may not
+    /// have the file. The rest of standard input is not read.
     fn of_stdin(input: impl std::io::Read) -> Result<Self, Fatal> {
         let read = serde_json::Deserializer::from_reader(input).into_iter::<JoinFile>().next();
         let hint = "pipe the join file that 'dmover broker' wrote to standard input";
@@ -166,7 +168,7 @@ impl Address {
         Self { url, secret, certificates, signers, mover_seed, insecure: false }
     }
 
-    /// Where it is, without what lets one in.
+    /// The address without its credentials.
     pub fn shown(&self) -> String {
         let servers = self.url.split(',').map(|server| match server.split_once("://") {
             Some((scheme, rest)) => {

@@ -1,4 +1,4 @@
-//! Starts a `nats-server` that is configured as dmover needs it, for anybody.
+//! Starts a `nats-server` with a configuration for dmover.
 use dmover_engine::Fatal;
 use std::ffi::OsString;
 use std::io::Read;
@@ -14,51 +14,51 @@ use crate::identity::Identity;
 use crate::secret::{self, Guard};
 use crate::tls;
 
-/// The server has to answer within this.
+/// The server must answer within this time.
 const START_WITHIN: Duration = Duration::from_secs(20);
-/// A task or an outcome is cut into pieces below this.
+/// Larger tasks and outcomes are cut into pieces.
 const PAYLOAD_MAX: &str = "8MB";
 
-/// How a broker is to be started.
+/// Options for the start of a broker.
 #[derive(Debug, Clone)]
 pub struct BrokerOptions {
-    /// Where it keeps what it has to keep, and its secret.
+    /// The directory for its data and its secret.
     pub state: PathBuf,
-    /// The address that others reach.
+    /// The address that others connect to.
     pub listen: IpAddr,
-    /// The port; 0 chooses one, the same as the last time if that is free.
+    /// The port; 0 chooses one, preferably the previous one.
     pub port: u16,
-    /// The names that others reach it by, if that is not the address.
+    /// The names under which others reach it, if not by the address.
     pub advertise: Vec<String>,
-    /// Who listens on the network is to understand nothing.
+    /// Whether and how connections are encrypted.
     pub tls: Tls,
-    /// The program; otherwise it is looked for beside dmover and in `search`.
+    /// The path of `nats-server`; otherwise dmover looks beside its own program and in `search`.
     pub program: Option<PathBuf>,
-    /// What PATH says.
+    /// The value of PATH.
     pub search: OsString,
-    /// The user who starts it, whose offers its movers believe.
+    /// The user who starts it; its movers accept offers of this user.
     pub identity: Arc<Identity>,
 }
 
 /// Whether and how connections are encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tls {
-    /// Not at all.
+    /// Clear text.
     None,
-    /// With a certificate that is made once.
+    /// With a certificate that dmover creates once.
     Own,
-    /// With a certificate and its key, in files.
+    /// With a certificate and a key from files.
     Files(PathBuf, PathBuf),
 }
 
 /// A running broker.
 pub struct Broker {
     child: Child,
-    /// The file that lets others in.
+    /// The join file.
     pub join_file: PathBuf,
     /// Its address.
     pub url: String,
-    /// Where it says what it does.
+    /// The path of its log.
     pub log: PathBuf,
 }
 
@@ -67,10 +67,10 @@ fn refused(what: String, hint: &str) -> Fatal {
 }
 
 impl Broker {
-    /// Starts it, and waits until it answers.
+    /// Starts the server and waits until it answers.
     ///
     /// # Errors
-    /// There is no `nats-server`, the directory cannot be used, or it does not start.
+    /// There is no `nats-server`, the directory cannot be used, or the server does not start.
     ///
     /// The server ends with the thread that calls this.
     pub fn start(options: &BrokerOptions) -> Result<Self, Fatal> {
@@ -139,12 +139,12 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Whether it is still there.
+    /// Whether the server has ended.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -180,14 +180,14 @@ impl Broker {
         bad.or_else(|| text.lines().next_back()).unwrap_or("its log is empty").to_owned()
     }
 
-    /// Ends one that does not listen any more.
+    /// Kills a server that does not respond any more.
     pub fn kill(mut self) {
         // It fails only where it is gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Asks it to end, and waits for that.
+    /// Asks the server to end, and waits for it.
     pub fn stop(&mut self) {
         dmover_sys::process::terminate(self.child.id());
         let begun = Instant::now();
@@ -207,7 +207,7 @@ impl Drop for Broker {
     }
 }
 
-/// A server of NATS speaks first: one line that begins with INFO.
+/// Whether the server sends a NATS greeting: one line that begins with INFO.
 fn greets(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) else {
         return false;
@@ -239,7 +239,7 @@ fn find(options: &BrokerOptions) -> Result<PathBuf, Fatal> {
     found.next().ok_or_else(|| refused("cannot find nats-server".into(), hint))
 }
 
-/// Two servers over one store would ruin it.
+/// Locks the store: two servers on one store would destroy it.
 fn lock(state: &Path) -> Result<std::fs::File, Fatal> {
     let path = state.join("lock");
     let mut options = std::fs::OpenOptions::new();
@@ -274,7 +274,7 @@ fn lock(state: &Path) -> Result<std::fs::File, Fatal> {
     })
 }
 
-/// The port that was asked for, that of the last time, or any that is free.
+/// The requested port, the previous one, or any free one.
 fn choose_port(options: &BrokerOptions) -> Result<u16, Fatal> {
     let is_free = |port: u16| TcpListener::bind((options.listen, port)).ok();
     let taken = |port: u16, error: std::io::Error| {
@@ -295,7 +295,7 @@ fn choose_port(options: &BrokerOptions) -> Result<u16, Fatal> {
     any.map(|address| address.port()).map_err(|error| taken(0, error))
 }
 
-/// The key that lets others in: that of the last time, or a new one.
+/// The key for clients: the previous one, or a new one.
 fn nkey(state: &Path) -> Result<nkeys::KeyPair, Fatal> {
     let path = state.join("user.nk");
     if std::fs::symlink_metadata(&path).is_ok() {
@@ -318,14 +318,15 @@ fn nkey(state: &Path) -> Result<nkeys::KeyPair, Fatal> {
     Ok(key)
 }
 
-/// A certificate, its key, and what others have to trust.
+/// A certificate, its key, and the certificates that clients must trust.
 struct Certificate {
     file: PathBuf,
     key: PathBuf,
     text: String,
 }
 
-/// What to show to others who reach the broker by these names. One of its own is that of the last time: it may have been handed on.
+/// The certificate to present under these names. A certificate made by dmover is used again, because copies of the join
+/// file may hold it.
 fn certificate(options: &BrokerOptions, reached: &[String]) -> Result<Option<Certificate>, Fatal> {
     let (certificate, key) = match &options.tls {
         Tls::None => return Ok(None),
@@ -365,8 +366,8 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Fatal> {
     })
 }
 
-/// The configuration of nats-server. What it acknowledges it may lose in a power cut: the journal is the truth, and a coordinator
-/// issues again what a broker has forgotten.
+/// The configuration of nats-server. A power cut may lose acknowledged messages: the journal is authoritative, and a
+/// coordinator issues again what a broker has lost.
 fn configuration(
     options: &BrokerOptions,
     address: SocketAddr,

@@ -1,4 +1,4 @@
-//! The way of a mover to the coordinator of one run: nobody else hears as one of them, or speaks as one of them.
+//! The authenticated channel between a mover and the coordinator of one run.
 use bytes::Bytes;
 use dmover_engine::Fatal;
 use dmover_plan::leases::MoverId;
@@ -13,26 +13,26 @@ use crate::message::{self, Call, Control, MoverInfo, OfferRecord, Reply};
 use crate::seal::{self, Envelope, Fresh, Keys, Kind, Meeting, Purpose};
 use crate::streams::Names;
 
-/// One mover's way to the coordinator of one run.
+/// A mover's channel to the coordinator of one run.
 pub(crate) struct Channel {
     pub link: Arc<Link>,
     pub names: Names,
     pub id: MoverId,
     trust: Arc<Trust>,
-    /// The key of the one who has signed the offer, and the offer's digest.
+    /// The public key that signed the offer, and the digest of the offer.
     coordinator: String,
     offer: [u8; 32],
-    /// The keys of the last meeting, and which one it was.
+    /// The keys of the last handshake, and its number.
     keys: Mutex<Option<(u32, Keys)>>,
-    /// One meeting at a time.
+    /// Serialises handshakes.
     meeting: tokio::sync::Mutex<u32>,
-    /// Numbers of calls, of outcomes and lines of the log, and of what was told to all.
+    /// Numbers of calls, of outcomes, of log lines, and of the last broadcast.
     called: AtomicU64,
     said: AtomicU64,
     told: AtomicU64,
 }
 
-/// A message whose sender is not the coordinator.
+/// Logs a message that the coordinator did not send.
 fn refuse(what: &str) {
     tracing::warn!("refused {what} that the coordinator did not send: forged or replayed");
 }
@@ -58,7 +58,7 @@ impl Channel {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks the coordinator something that nobody else could ask. `None`: it has not answered.
+    /// Sends an authenticated call to the coordinator. `None`: no answer.
     pub async fn call(&self, call: &Call) -> Option<Reply> {
         let (turn, keys) = self.keys()?;
         let number = self.called.fetch_add(1, Ordering::Relaxed) + 1;
@@ -82,7 +82,7 @@ impl Channel {
         }
     }
 
-    /// Tells the coordinator something that nobody else could tell, without an answer.
+    /// Sends an authenticated message to the coordinator, without an answer.
     pub async fn tell(&self, call: &Call) {
         let Some((turn, keys)) = self.keys() else { return };
         let number = self.called.fetch_add(1, Ordering::Relaxed) + 1;
@@ -92,7 +92,7 @@ impl Channel {
         }
     }
 
-    /// Asks with a signature, as long as there are no keys.
+    /// Sends a signed call, before there are keys.
     async fn introduce(&self, call: &Call) -> Option<Reply> {
         let body = message::encode(call);
         let request = seal::sign(&self.trust.identity, Purpose::Call, &self.names, (b"", &body));
@@ -100,7 +100,7 @@ impl Channel {
         self.signed(&answer, Purpose::Answer, &request)
     }
 
-    /// What the coordinator has signed.
+    /// The content of a message that the coordinator has signed.
     fn signed<T: DeserializeOwned>(&self, bytes: &[u8], purpose: Purpose, to: &[u8]) -> Option<T> {
         match seal::open(bytes) {
             Some(Envelope::Signed(signed))
@@ -119,10 +119,10 @@ impl Channel {
         }
     }
 
-    /// Meets the coordinator: both prove who they are, and have keys then.
+    /// Performs a handshake: both sides prove their identity and agree on keys.
     ///
     /// # Errors
-    /// It refuses, or does not answer as itself.
+    /// The coordinator refuses, or does not prove its identity.
     pub async fn meet(&self, info: &MoverInfo) -> Result<(), Fatal> {
         let mut turn = self.meeting.lock().await;
         *turn += 1;
@@ -151,20 +151,21 @@ impl Channel {
         Ok(())
     }
 
-    /// Tells the coordinator why this mover cannot work for it.
+    /// Reports to the coordinator why this mover cannot work for it.
     pub async fn excuse(&self, info: &MoverInfo, why: String, has_worked: bool) {
         let call = Call::Unable { info: info.clone(), why, has_worked };
         self.introduce(&call).await;
     }
 
-    /// A message of this mover with its number and its code. The messages of one kind have to be sent in the order of their numbers.
+    /// A message of this mover with its number and authentication code. Messages of one kind must be sent in the order
+    /// of their numbers.
     pub fn seal(&self, kind: Kind, body: &[u8]) -> Bytes {
         let Some((turn, keys)) = self.keys() else { return Bytes::new() };
         let number = self.said.fetch_add(1, Ordering::Relaxed) + 1;
         keys.seal(kind, (self.id, turn), number, body)
     }
 
-    /// What the coordinator has told all movers, once.
+    /// A broadcast of the coordinator; each is accepted once.
     pub fn told(&self, bytes: &[u8]) -> Option<Control> {
         let (number, control) = self.signed::<(u64, Control)>(bytes, Purpose::Told, b"")?;
         // One that was overtaken says nothing new.

@@ -1,10 +1,10 @@
-//! Clocks of different hosts. Leases are measured by clocks that only run; the time of day matters where it is compared with
-//! the times of files, which are those of their servers.
+//! Clocks of different hosts. Leases use monotonic clocks. The time of day matters only where it is compared with times
+//! of files, which file servers set.
 use std::time::{Duration, SystemTime};
 
-/// Clocks that are further apart are told of: the times in logs mislead, too.
+/// A larger difference is reported, because it also makes times in logs misleading.
 const NOTED: Duration = Duration::from_secs(10);
-/// Clocks that are further apart are refused. For the clocks of file servers an hour is allowed, which is measured from either.
+/// A larger difference is refused. The clocks of file servers may differ by an hour from either host.
 const ALLOWED: Duration = Duration::from_mins(30);
 
 /// The time of day in milliseconds since 1970.
@@ -13,7 +13,7 @@ pub(crate) fn now_ms() -> i64 {
     since.as_millis() as i64
 }
 
-/// How far two clocks are apart, in words that go on with what the first one is compared with.
+/// The difference between two clocks, in words that continue with the other clock.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Distance {
     Small,
@@ -22,7 +22,7 @@ pub(crate) enum Distance {
 }
 
 impl Distance {
-    /// Of a clock that somebody else told of from the own one.
+    /// The difference between a reported clock and our own.
     pub fn between(theirs_ms: i64, own_ms: i64) -> Self {
         let ahead_ms = theirs_ms.saturating_sub(own_ms);
         let apart = Duration::from_millis(ahead_ms.unsigned_abs());

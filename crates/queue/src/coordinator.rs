@@ -1,4 +1,4 @@
-//! The coordinator's side: hands tasks out, knows who has them, hears what movers say.
+//! The coordinator's side: it issues tasks, tracks who has them, and receives outcomes.
 use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
 use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
@@ -27,19 +27,19 @@ use crate::offered::{Offered, Refused, put, refuse_others, take_over, unavailabl
 use crate::seal::{self, Purpose};
 use crate::streams::{self, Names};
 
-/// More tasks than this wait for each other mover: then one may be taken ahead.
+/// With more waiting tasks than this for each other mover, a mover may prefetch one.
 const PLENTY: usize = 2;
-/// So long has nobody to wait for work before movers hear that nobody does.
+/// How long no mover must wait for work before this is broadcast.
 const LASTING: Duration = Duration::from_millis(5);
-/// A task that so many movers have lost is not tried again.
+/// A task that this many movers have lost is not tried again.
 const LOST_MAX: usize = 8;
-/// A job ends when the broker has taken nothing for so long.
+/// A job ends when the broker has accepted nothing for this long.
 const TROUBLE: Duration = Duration::from_mins(5);
-/// A broker that cannot be reached or takes nothing when a job begins is not tried for longer.
+/// How long to try a broker that cannot be reached or accepts nothing at the start of a job.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
-/// A person hears of it after so long.
+/// After this long, a message tells the user about it.
 const BEGIN_TELL: Duration = Duration::from_secs(3);
-/// At its end a job waits for the broker no longer than the first of these, and at least for the second if it was stopped.
+/// At its end a job waits for the broker at most for the first time, and at least for the second if it was stopped.
 const FAREWELL: Duration = Duration::from_secs(10);
 const FAREWELL_LEAST: Duration = Duration::from_secs(1);
 
@@ -59,25 +59,25 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Movers behind a broker.
+/// A fleet of movers behind a broker.
 pub struct NatsFleets {
     link: Arc<Link>,
     terms: Terms,
     trust: Arc<Trust>,
-    /// The broker has taken a job.
+    /// The broker has accepted a job.
     is_known: AtomicBool,
 }
 
-/// Who may work for a job, and how long is waited for whom.
+/// Which movers may work for a job, and the time limits.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// A mover that says nothing for so long has lost its tasks.
+    /// A mover that sends no message for this long loses its tasks.
     pub lease: Duration,
-    /// A job ends that has had no mover, or no broker, for so long.
+    /// A job ends after this long without a mover or a broker.
     pub patience: Duration,
-    /// Only movers that have all of these labels; empty: any.
+    /// Only movers with all of these labels; empty: any mover.
     pub only: Vec<(String, String)>,
-    /// The job shares its limits with all others of this pool.
+    /// The pool of jobs that share rate limits.
     pub pool: Option<String>,
 }
 
@@ -85,7 +85,7 @@ impl NatsFleets {
     /// Connects to the broker.
     ///
     /// # Errors
-    /// It cannot be reached, does not let us in, or cannot do what is needed.
+    /// The broker cannot be reached, refuses the credentials, or lacks a required feature.
     pub fn connect(address: &Address, terms: Terms, trust: Trust) -> Result<Self, Fatal> {
         let begun = Lease::now_ms();
         let within = BEGIN_WITHIN.min(terms.patience).as_millis() as u64;
@@ -122,19 +122,19 @@ impl Fleets for NatsFleets {
     }
 }
 
-/// A task that was handed out.
+/// A task that was issued.
 #[derive(Debug, Clone)]
 struct Issued {
     task: Task,
-    /// What is being said.
+    /// Messages of its mover, in order.
     heard: Heard<Piece>,
-    /// What is heard when the task has ended: whoever gets it after a lost lease does all of it again.
+    /// Results that count only when the task has ended: after a lost lease, another mover does all of it again.
     held: Vec<Piece>,
-    /// The digest of the message that it was published in.
+    /// The digest of the message in which it was published.
     digest: Option<[u8; 32]>,
 }
 
-/// What was said, whether it is the end, and whether it is errors that may be the mover's fault.
+/// A report, whether it ends the task, and whether its errors may be the mover's fault.
 type Piece = (Told, Outcome, bool, bool);
 
 struct Shared {
@@ -146,31 +146,31 @@ struct Shared {
     facts: Mutex<Vec<Fact>>,
     members: Mutex<Members>,
     keyring: Mutex<Keyring>,
-    /// The number of the last message to all movers.
+    /// The number of the last broadcast.
     told_number: AtomicU64,
     opinions: Mutex<Opinions>,
     control: Mutex<Control>,
     said: Mutex<Vec<Reported>>,
     unheard: Mutex<usize>,
     saying: Condvar,
-    /// Outcomes that were taken; those that are on record go to the broker as heard.
+    /// Outcomes that were received; they are acknowledged when they are recorded.
     taken: Mutex<Vec<jetstream::Message>>,
     failure: Mutex<Option<Fatal>>,
     closed: AtomicBool,
-    /// It is about to be told that nobody waits for work any more.
+    /// A broadcast that no mover waits for work is scheduled.
     settling: AtomicBool,
     outgoing: mpsc::UnboundedSender<u32>,
     record: Mutex<Offered>,
-    /// What a person was told.
+    /// Messages that the user has already seen.
     told: Mutex<HashSet<String>>,
-    /// Why the broker does not take tasks, and since when.
+    /// Why the broker does not accept tasks, and since when.
     trouble: Mutex<Option<(u64, String)>>,
     /// Since when the broker cannot be reached.
     reach: Mutex<Reach>,
     patience: Duration,
-    /// What was done of a task is found equal when it is done again, and not brought over twice.
+    /// A repeated task finds its earlier work equal, and does not copy it again.
     redoes: bool,
-    /// Which messages of a task are kept until the task ends.
+    /// Which reports of a task are held back until the task ends.
     holding: Holding,
 }
 
@@ -251,13 +251,13 @@ impl NatsFleet {
     }
 }
 
-/// What of that which a task says is heard when the task has ended, and not at once.
+/// Which reports of a task are held back until the task ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holding {
-    /// Nothing: what a lost mover has brought over is not found again.
+    /// None: a repeated task does not find the work of a lost mover again.
     Nothing,
     All,
-    /// What it says of entries. What a lost mover has repaired is heard when it is lost.
+    /// Reports about entries. Repairs of a lost mover are reported when it is lost.
     Repairs,
 }
 
@@ -279,7 +279,7 @@ fn has_rates(limits: &Limits) -> bool {
     rates.iter().any(Option::is_some)
 }
 
-/// Offers a job, once the broker takes it. Answers in which bucket, and as which revision.
+/// Publishes the offer of a job once the broker accepts it. Returns the bucket and the revision.
 async fn begin(
     link: &Arc<Link>,
     engine: &Engine,
@@ -334,7 +334,7 @@ impl Shared {
         self.saying.notify_all();
     }
 
-    /// Says something new to all movers.
+    /// Changes the broadcast state and sends it to all movers.
     fn steer(&self, change: impl FnOnce(&mut Control)) {
         let mut control = lock(&self.control);
         let before = *control;
@@ -353,14 +353,14 @@ impl Shared {
         });
     }
 
-    /// A message to all movers.
+    /// A broadcast message.
     fn telling(&self, control: Control) -> Bytes {
         let number = self.told_number.fetch_add(1, Ordering::SeqCst) + 1;
         let body = message::encode(&(number, control));
         seal::sign(&self.trust.identity, Purpose::Told, &self.names, (b"", &body))
     }
 
-    /// Of which classes somebody waits for work and there is none.
+    /// For which classes movers wait and no tasks are left.
     fn hunger(&self) -> [bool; CLASSES] {
         let leases = lock(&self.leases);
         let is_out = !leases.is_empty();
@@ -370,8 +370,8 @@ impl Shared {
         Class::ALL.map(|class| lacking[class as usize] && members.anybody_waits(class))
     }
 
-    /// Tells movers whether others wait for work. That somebody does is told at once. That nobody does any more is told when it has
-    /// lasted: each task that is handed out would be told twice otherwise.
+    /// Broadcasts whether movers wait for work. The start is broadcast at once, the end only after a delay: otherwise
+    /// each issued task would cause two broadcasts.
     fn steer_work(self: &Arc<Self>) {
         let now = self.hunger();
         self.steer(|control| {
@@ -463,7 +463,7 @@ impl Shared {
         }
     }
 
-    /// Takes note of whether the broker takes what it is given. `None`: it does.
+    /// Records whether the broker accepts messages. `None`: it does.
     fn note_trouble(&self, why: Option<String>) {
         let mut trouble = lock(&self.trouble);
         match (why, &mut *trouble) {
@@ -473,7 +473,7 @@ impl Shared {
         }
     }
 
-    /// Why the broker has not taken anything for so long.
+    /// Why the broker has not accepted anything for this long.
     fn lasting_trouble(&self, now: u64, lasting: Duration) -> Option<String> {
         let theirs = lock(&self.members).lasting_trouble(now, lasting);
         let own = lock(&self.trouble).clone();
@@ -481,7 +481,7 @@ impl Shared {
         theirs.or_else(|| own.filter(|(since, _)| lasts(*since)).map(|(_, why)| why))
     }
 
-    /// Which movers the job is for, as options of 'dmover mover' after a space.
+    /// The labels that movers need, as options of 'dmover mover' after a space.
     fn labels(&self) -> String {
         let record = lock(&self.record);
         let add = |words: String, (key, value): &(String, String)| {
@@ -490,7 +490,7 @@ impl Shared {
         record.body.only.iter().fold(String::new(), add)
     }
 
-    /// A person hears once why a host has no movers.
+    /// Reports once why a host has no movers.
     fn tell_unable(&self, info: &MoverInfo, why: &str) {
         self.tell_once(format!("no movers on {}: {why}", info.host));
     }
@@ -501,7 +501,7 @@ impl Shared {
         }
     }
 
-    /// Why a mover that has proved who it is may not work for the job. `None`: it may.
+    /// Why an authenticated mover may not work for the job. `None`: it may.
     fn objection(&self, info: &MoverInfo, clock_ms: i64) -> Option<Reply> {
         if info.protocol != PROTOCOL {
             let own = env!("CARGO_PKG_VERSION");
@@ -541,14 +541,14 @@ impl Shared {
         self.tell_once(refuse(what));
     }
 
-    /// Puts something into the hands of the driver.
+    /// Passes reports to the driver.
     fn say(&self, reported: Vec<Reported>, entries: usize) {
         lock(&self.said).extend(reported);
         *lock(&self.unheard) += entries;
         self.saying.notify_all();
     }
 
-    /// Tells what was repaired of lost tasks: whoever does them again does not find it.
+    /// Reports the repairs of lost tasks: a repeated task does not find them again.
     fn say_repairs(&self, held: impl Iterator<Item = Piece>) {
         let mut all = Told::default();
         held.for_each(|(told, ..)| all.append(told));
@@ -559,7 +559,7 @@ impl Shared {
         }
     }
 
-    /// Takes messages of movers that have proved who they are. `place`: where the message is in the stream.
+    /// Receives messages of authenticated movers. `place`: the position of the message in the stream.
     fn hear_bundle(&self, bytes: &[u8], place: u64) -> Result<(), String> {
         let envelope = seal::open(bytes);
         let heard = envelope.as_ref().and_then(|e| lock(&self.keyring).hear_outcome(e, place));
@@ -578,7 +578,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts the offer where movers look for it. What was there has to be our own, or nothing.
+    /// Writes the offer into the bucket of jobs. The previous value must be our own, or none.
     async fn renew_offer(&self) -> Result<(), Refused> {
         let (store, body, revision) = {
             let record = lock(&self.record);

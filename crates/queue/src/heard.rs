@@ -1,15 +1,15 @@
-//! What was said of one task, in its order.
+//! Puts the messages about one task into order.
 use std::collections::BTreeMap;
 
-/// Hears pieces of what a mover says of a task. Nothing follows from what has a gap before it: the missing piece may be work that was
-/// handed on, and an end that is heard without it would leave a hole.
+/// Collects the pieces of a mover's messages about a task. Messages after a gap wait: the missing one may return work,
+/// and a task that ended without it would leave a hole.
 #[derive(Debug, Clone)]
 pub(crate) struct Heard<T> {
-    /// The last that was heard; they count from 1.
+    /// The number of the last complete piece; they count from 1.
     last: u32,
-    /// Pieces of what is being said.
+    /// Pieces of a message that is not complete.
     pieces: Vec<T>,
-    /// Those that came before one that is still missing, with whether more follow.
+    /// Pieces that arrived before a missing one, with whether more follow.
     early: BTreeMap<u32, (T, bool)>,
 }
 
@@ -20,8 +20,8 @@ impl<T> Default for Heard<T> {
 }
 
 impl<T> Heard<T> {
-    /// Hears one piece; `more` say that it is not all of what is being said. Answers the pieces of everything that is complete by now. What has
-    /// a gap before it waits; if the gap stays, the lease runs out, and somebody does the task again.
+    /// Adds one piece; `more` says that the message continues. Returns the pieces of all messages that are now
+    /// complete. Pieces after a gap wait; if the gap stays, the lease expires and another mover repeats the task.
     pub fn hear(&mut self, sequence: u32, piece: T, more: bool) -> Vec<T> {
         if sequence > self.last {
             self.early.entry(sequence).or_insert((piece, more));

@@ -1,7 +1,7 @@
-//! Who signs offers of jobs, and whose signatures are believed.
+//! The keys that sign offers of jobs, and the keys that movers trust.
 //!
-//! Each user has one key pair (Ed25519) in the state directory. The coordinator signs what it offers by it; a mover works for
-//! offers that are signed by the key of its own user, by one that the file of its broker names, or by one of `--trust`.
+//! Each user has one key pair (Ed25519) in the state directory. The coordinator signs its offers with it. A mover
+//! accepts offers that are signed by its own user's key, by a key in its join file, or by a key of `--trust`.
 use dmover_engine::Fatal;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::DirBuilderExt;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use crate::address::Address;
 use crate::secret::{self, Guard};
 
-/// The file with the seed of a user's key pair, and the one with its public key.
+/// The file with the seed of a user's key pair, and the file with the public key.
 const SEED: &str = "identity.key";
 const PUBLIC: &str = "identity.pub";
 const HINT: &str =
     "if you remove the file, dmover creates a new key, which movers then have to trust";
 
-/// A key pair of a user, or of the movers of one.
+/// The key pair of a user or of a user's movers.
 pub struct Identity {
     pair: nkeys::KeyPair,
     public: String,
@@ -25,18 +25,18 @@ pub struct Identity {
 /// A public key, and the user for whom it signs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signer {
-    /// As NATS writes the public keys of users: `U…`.
+    /// The key in the form that NATS uses for users: `U…`.
     pub key: String,
     /// The user.
     pub uid: u32,
 }
 
-/// What a process proves itself by, and whom it believes.
+/// The key of this process, and the keys that it trusts.
 pub struct Trust {
     pub(crate) identity: Identity,
-    /// Whose offers are believed.
+    /// Keys whose offers are accepted.
     pub(crate) offers: Vec<Signer>,
-    /// The public keys of movers that are let in.
+    /// The public keys of movers that may join.
     pub(crate) movers: Vec<String>,
 }
 
@@ -50,12 +50,12 @@ fn broken(error: &dyn std::fmt::Display) -> Fatal {
     Fatal::refused(format!("cannot use a key: {error}"), HINT)
 }
 
-/// What is signed never stands for anything else that is signed.
+/// The bytes to sign, with a context so that a signature is valid for one purpose only.
 fn in_context(context: &str, bytes: &[u8]) -> Vec<u8> {
     [b"dmover ", context.as_bytes(), b"\0", bytes].concat()
 }
 
-/// Whether a signature of some bytes in a context is that of a key.
+/// Whether a signature of these bytes in this context was made with a key.
 pub(crate) fn is_signed_by(key: &str, context: &str, bytes: &[u8], signature: &[u8]) -> bool {
     let pair = nkeys::KeyPair::from_public_key(key);
     pair.is_ok_and(|pair| pair.verify(&in_context(context, bytes), signature).is_ok())
@@ -71,10 +71,11 @@ impl Identity {
         nkeys::KeyPair::from_seed(seed.trim()).map(Self::of_pair).map_err(|e| broken(&e))
     }
 
-    /// The key pair of the user who runs this: the first that one of these directories has, or a new one in the first of them.
+    /// The key pair of the user who runs this process: the first one in these directories, or a new one in the first
+    /// directory.
     ///
     /// # Errors
-    /// It cannot be kept there, or others may read it.
+    /// The key cannot be stored, or other users may read it.
     pub fn of_user(directories: &[PathBuf]) -> Result<Self, Fatal> {
         if let Some(known) = Self::all_of(directories)?.into_iter().next() {
             return Ok(known);
@@ -94,7 +95,7 @@ impl Identity {
         Self::of_file(&directory.join(SEED))
     }
 
-    /// Those that are there.
+    /// The key pairs that exist.
     fn all_of(directories: &[PathBuf]) -> Result<Vec<Self>, Fatal> {
         let files = directories.iter().map(|directory| directory.join(SEED));
         let files = files.filter(|file| std::fs::symlink_metadata(file).is_ok());
@@ -131,7 +132,7 @@ impl Identity {
         Ok(())
     }
 
-    /// The key pair of this user's movers, which need not have that of the user.
+    /// The key pair for this user's movers, which may run without the user's own key.
     pub(crate) fn of_movers(&self) -> Result<Self, Fatal> {
         let seed = self.pair.seed().map_err(|e| broken(&e))?;
         let bytes = blake3::derive_key("dmover 1 key of the movers of a user", seed.as_bytes());
@@ -144,7 +145,7 @@ impl Identity {
         &self.public
     }
 
-    /// For whom it signs.
+    /// The public key with the user for whom it signs.
     pub(crate) fn signer(&self) -> Signer {
         Signer { key: self.public.clone(), uid: dmover_sys::process::effective_uid() }
     }
@@ -160,10 +161,10 @@ impl Identity {
 }
 
 impl Trust {
-    /// That of a job's coordinator. `files`: further keys, see [`read_signers`].
+    /// The trust of a job's coordinator. `files`: further keys, see [`read_signers`].
     ///
     /// # Errors
-    /// Keys that cannot be read, made or trusted.
+    /// Keys that cannot be read, created or trusted.
     pub fn of_coordinator(
         directories: &[PathBuf],
         address: &Address,
@@ -186,10 +187,10 @@ impl Trust {
         Ok(Self { identity, offers, movers })
     }
 
-    /// That of a mover.
+    /// The trust of a mover.
     ///
     /// # Errors
-    /// Keys that cannot be read, made or trusted.
+    /// Keys that cannot be read, created or trusted.
     pub fn of_mover(
         directories: &[PathBuf],
         address: &Address,
@@ -207,17 +208,17 @@ impl Trust {
         Ok(Self { identity, offers, movers: Vec::new() })
     }
 
-    /// For which users a key signs.
+    /// The users for whom a key signs.
     pub(crate) fn users_of(&self, key: &str) -> Vec<u32> {
         self.offers.iter().filter(|known| known.key == key).map(|known| known.uid).collect()
     }
 }
 
-/// Reads public keys from files, and from all files `*.pub` in directories. A line has a key, a user id, and anything; empty lines
-/// and those that begin with `#` do not count.
+/// Reads public keys from files, and from all files `*.pub` in directories. A line has a key, a user id, and an
+/// optional comment; empty lines and lines that begin with `#` are ignored.
 ///
 /// # Errors
-/// What cannot be read or understood, and what others may change.
+/// Files that cannot be read or parsed, or that other users may change.
 fn read_signers(files: &[PathBuf]) -> Result<Vec<Signer>, Fatal> {
     const WHAT: &str = "--trust";
     let hint = "use a file such as identity.pub, or a directory of such files";

@@ -1,4 +1,4 @@
-//! Finds out whether another server answers at the address of a broker that cannot be reached.
+//! Detects whether another server answers at the address of a broker that cannot be reached.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,29 +7,29 @@ use tokio::net::TcpStream;
 
 use dmover_engine::queue::Lease;
 
-/// It is looked so often, as long as there is no connection.
+/// How often to check while there is no connection.
 const EVERY_MS: u64 = 10_000;
-/// The same is said again after so long.
+/// The same message is repeated after this long.
 const SAY_AGAIN_MS: u64 = 60_000;
-/// A server that listens speaks within this.
+/// A NATS server sends its greeting within this time.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Looks at the servers of an address while they cannot be reached.
+/// Checks the servers of an address while they cannot be reached.
 pub(crate) struct Watch {
     /// `host:port` of each.
     servers: Vec<String>,
-    /// When it was last looked.
+    /// When they were last checked.
     looked_ms: AtomicU64,
-    /// What was said last of which server, and when.
+    /// The last message: the server, the text and the time.
     said: Mutex<Option<(String, &'static str, u64)>>,
 }
 
-/// Lets one event through in a while.
+/// Lets one event through per minute.
 #[derive(Debug, Default)]
 pub(crate) struct Seldom(AtomicU64);
 
 impl Seldom {
-    /// Whether nothing was let through for a minute.
+    /// Whether no event was let through for a minute.
     pub fn is_due(&self) -> bool {
         let now = Lease::now_ms().max(1);
         let before = self.0.load(Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Watch {
         Self { servers, looked_ms: AtomicU64::new(0), said: Mutex::default() }
     }
 
-    /// A connection has failed. Logs which server answers there in another way than the broker would.
+    /// Called when a connection has failed. Logs which server does not answer as the broker would.
     pub async fn look(&self) {
         let now = Lease::now_ms().max(1);
         let before = self.looked_ms.load(Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl Watch {
         }
     }
 
-    /// Whether this was not said of a server just now.
+    /// Whether this message about a server was not logged recently.
     fn is_news(&self, server: &str, words: &'static str, now: u64) -> bool {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let known = said.as_ref().is_some_and(|(whom, before, then)| {
@@ -82,7 +82,7 @@ impl Watch {
     }
 }
 
-/// What a server says first, before anything is encrypted; empty: nothing. `None`: nobody listens there.
+/// The greeting of a server before encryption; empty: it sends nothing. `None`: no server listens there.
 async fn greeting(server: &str) -> Option<String> {
     let connected = tokio::time::timeout(WITHIN, TcpStream::connect(server)).await;
     let mut stream = connected.ok()?.ok()?;
@@ -92,7 +92,7 @@ async fn greeting(server: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&said).into_owned())
 }
 
-/// Why a server is not the broker, which encrypts. `None`: it may be.
+/// Why a server is not the broker, which encrypts its connections. `None`: it may be the broker.
 fn judge(greeting: &str) -> Option<&'static str> {
     let offers = ["\"tls_required\":true", "\"tls_available\":true"];
     if !greeting.starts_with("INFO") {

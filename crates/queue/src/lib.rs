@@ -1,9 +1,9 @@
-//! Movers elsewhere: tasks and outcomes over NATS JetStream, behind the traits of `dmover-engine`.
+//! Remote movers: tasks and outcomes over NATS JetStream, behind the traits of `dmover-engine`.
 //!
-//! The *coordinator* ([`Fleet`]) puts tasks into a stream of its run and hears outcomes from another one. A *mover*
-//! ([`Mover`]) takes tasks from there, asks the coordinator whether it may have them (a *claim*), says while it works that it is
-//! still there, and puts what it has to say into the stream of outcomes. The broker carries messages; who has which
-//! task, the coordinator knows alone ([`dmover_plan::leases`]), and its journal is the truth. So a broker that forgets everything costs
+//! The *coordinator* ([`Fleet`]) puts tasks into a stream of its run and reads outcomes from another stream. A *mover*
+//! ([`Mover`]) fetches tasks, asks the coordinator for each one (a *claim*), renews its leases while it works, and puts
+//! its reports into the stream of outcomes. The broker only carries messages: the coordinator alone knows which mover
+//! has which task ([`dmover_plan::leases`]), and its journal is authoritative. So a broker that loses everything costs
 //! repeated work and nothing else. tokio stays inside this crate.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The connection to a broker, for threads that know nothing of tokio.
+//! The connection to a broker, for threads that do not use tokio.
 use async_nats::jetstream::{self, Context, context::ContextBuilder};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use bytes::Bytes;
@@ -15,15 +15,15 @@ use crate::message::{self, Reply};
 use crate::seal::PING;
 use crate::{streams, tls};
 
-/// The first connection is waited for no longer.
+/// The time limit for the first connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// JetStream is waited for no longer.
+/// The time limit for JetStream.
 const JETSTREAM_WITHIN: Duration = Duration::from_secs(2);
-/// An answer is waited for no longer; it is asked for again by whoever wants it.
+/// The time limit for an answer; the caller asks again.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// Attempts to connect again are no further apart.
+/// The longest pause between attempts to reconnect.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
-/// What was asked over a connection that was lost may still be answered over the next one, but not much later.
+/// How long an answer to a request of the lost connection may still arrive over the next one.
 const LATE: Duration = Duration::from_millis(100);
 
 /// A connection to a broker.
@@ -32,14 +32,14 @@ pub(crate) struct Link {
     pub jetstream: Context,
     pub runtime: Arc<Runtime>,
     pub shown: String,
-    /// Whoever uses it has said that it need not be safe.
+    /// The user allows connections in clear text.
     pub insecure: bool,
-    /// How many connections there have been.
+    /// The number of connections so far.
     connections: watch::Receiver<u64>,
 }
 
 impl Link {
-    /// Connects. `name`: what the broker's administrator sees.
+    /// Connects. `name`: the name that the administrator of the broker sees.
     pub fn new(address: &Address, name: &str) -> Result<Arc<Self>, Fatal> {
         let shown = address.shown();
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -65,7 +65,7 @@ impl Link {
         Ok(Arc::new(link))
     }
 
-    /// Makes sure that the broker can do what is needed.
+    /// Checks that the broker has the features that dmover needs.
     async fn check(&self) -> Result<(), Fatal> {
         let version = self.client.server_info().version;
         if !self.client.is_server_compatible(2, 9, 0) {
@@ -96,14 +96,14 @@ impl Link {
         }
     }
 
-    /// Asks a coordinator whether it lives. `None`: there was no answer. Anybody could give one, so it is no proof of anything but that it
-    /// is better to wait.
+    /// Asks a coordinator whether it is alive. `None`: no answer. The answer is not authenticated; it only shows that
+    /// it is better to wait.
     pub async fn ping(&self, job: &str, run: u64) -> Option<Reply> {
         let answer = self.request(streams::call_subject(job, run), Bytes::from_static(PING)).await;
         decode_or_log(&answer?)
     }
 
-    /// Asks whoever hears a subject. `None`: there was no answer.
+    /// Sends a request to a subject. `None`: no answer.
     pub async fn request(&self, subject: String, payload: Bytes) -> Option<Bytes> {
         let request = async_nats::Request::new().payload(payload).timeout(Some(ANSWER_WITHIN));
         let answer = self.unless_cut(self.client.send_request(subject, request)).await?;
@@ -111,7 +111,7 @@ impl Link {
         Some(answer.payload)
     }
 
-    /// Publishes into a stream and waits until it is there.
+    /// Publishes a message into a stream and waits for the acknowledgement.
     pub async fn publish(
         &self,
         subject: String,
@@ -127,7 +127,7 @@ impl Link {
         self.client.connection_state() == async_nats::connection::State::Connected
     }
 
-    /// Waits until there is another connection than now.
+    /// Waits until the present connection has been replaced.
     pub fn reconnected(&self) -> impl Future<Output = ()> + use<> {
         let mut connections = self.connections.clone();
         connections.mark_unchanged();
@@ -137,7 +137,7 @@ impl Link {
         }
     }
 
-    /// Waits for an answer, but not for one that a lost connection has taken along.
+    /// Waits for an answer, but stops soon after the connection is lost.
     async fn unless_cut<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
         let reconnected = self.reconnected();
         let cut = async {
@@ -151,7 +151,7 @@ impl Link {
     }
 }
 
-/// What somebody sent, if it can be read.
+/// Decodes a message; logs it if it is invalid.
 pub(crate) fn decode_or_log<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let decoded = message::decode(bytes);
     decoded.inspect_err(|error| tracing::warn!(%error, "cannot read a message")).ok()

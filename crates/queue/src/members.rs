@@ -1,4 +1,4 @@
-//! The processes with movers that work for a job, as its coordinator knows them.
+//! The mover processes of a job, as its coordinator knows them.
 use dmover_engine::queue::Class;
 use dmover_model::Limit;
 use dmover_observe::{CLASSES, MoverView};
@@ -10,39 +10,39 @@ use std::time::Duration;
 
 use crate::message::{Describe, Load, MoverInfo};
 
-/// Rates are of a stretch of at least so many milliseconds.
+/// The shortest period for rates, in milliseconds.
 const STRETCH_MS: u64 = 1000;
-/// Whoever is at work is heard of more often.
+/// A mover that works sends messages more often than this.
 const SILENT_MS: u64 = 5000;
-/// How often it is looked at what all do together.
+/// How often the total rate is checked.
 const TOGETHER_MS: u64 = 2000;
 
-/// A process with movers that has said hello.
+/// A mover process that has joined.
 struct Member {
     info: MoverInfo,
     /// See `MoverView::slot`.
     slot: u32,
     load: Load,
     heard_ms: u64,
-    /// Since when the broker has not taken what it has to say.
+    /// Since when the broker has not accepted its messages.
     troubled_ms: Option<u64>,
-    /// Threads there wait for work of these classes.
+    /// Its threads wait for work of these classes.
     waits: [bool; CLASSES],
-    /// When what it does in a second was looked at, what it had done by then, and what it was.
+    /// The time of the last rate, the work done by then, and the rate.
     rated: (u64, u64, u64),
     rates: (f64, f64),
 }
 
-/// All of them.
+/// All mover processes.
 #[derive(Default)]
 pub(crate) struct Members {
     all: HashMap<MoverId, Member>,
     stragglers: Stragglers,
     scaling: Scaling,
     looked_ms: u64,
-    /// Work of those who have left.
+    /// Work of movers that have left.
     left: u64,
-    /// Who a person was told is slow.
+    /// Movers that were reported as slow.
     slow: HashSet<MoverId>,
 }
 
@@ -51,7 +51,7 @@ fn work(load: &Load) -> u64 {
 }
 
 impl Members {
-    /// Of a job that has limits on its rates, or has none.
+    /// For a job with or without limits on its rates.
     pub fn of_job(has_limits: bool) -> Self {
         Self { stragglers: Stragglers::of_job(has_limits), ..Self::default() }
     }
@@ -64,7 +64,7 @@ impl Members {
         self.all.len()
     }
 
-    /// All that there are.
+    /// The ids of all movers.
     pub fn ids(&self) -> Vec<MoverId> {
         self.all.keys().copied().collect()
     }
@@ -73,7 +73,7 @@ impl Members {
         self.all.get(&mover).map(|member| member.info.describe())
     }
 
-    /// One has said hello, perhaps not for the first time.
+    /// Adds a mover, or updates one that joins again.
     pub fn welcome(&mut self, info: MoverInfo, now_ms: u64) {
         let load = Load { places: info.cores.max(1), ..Load::default() };
         let id = info.id;
@@ -97,7 +97,7 @@ impl Members {
         self.all.insert(id, member);
     }
 
-    /// One has left, or is taken for dead. Answers what it was called.
+    /// Removes a mover that has left or counts as dead. Returns its name.
     pub fn remove(&mut self, mover: MoverId) -> Option<String> {
         self.stragglers.forget(mover);
         self.slow.remove(&mover);
@@ -106,26 +106,26 @@ impl Members {
         Some(member.info.describe())
     }
 
-    /// Forgets those of whom nothing was heard for so long; answers what they were called.
+    /// Removes movers without a message for this long. Returns their names.
     pub fn remove_silent(&mut self, now_ms: u64, silence_ms: u64) -> Vec<String> {
         let silent = self.all.iter().filter(|(_, member)| now_ms >= member.heard_ms + silence_ms);
         let silent: Vec<MoverId> = silent.map(|(id, _)| *id).collect();
         silent.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
-    /// Threads of one wait for work of these classes.
+    /// Records for which classes of work threads of a mover wait.
     pub fn waits(&mut self, mover: MoverId, waits: [bool; CLASSES]) {
         if let Some(member) = self.all.get_mut(&mover) {
             member.waits = waits;
         }
     }
 
-    /// Whether anybody waits for work of a class.
+    /// Whether any mover waits for work of a class.
     pub fn anybody_waits(&self, class: Class) -> bool {
         self.all.values().any(|member| member.waits[class as usize])
     }
 
-    /// One was heard of. `None`: it is not known. Otherwise what a person is to know of it, if that is new.
+    /// Records a message of a mover. `None`: the mover is not known. Otherwise returns what is new and worth reporting.
     pub fn heard(&mut self, mover: MoverId, load: Load, now_ms: u64) -> Option<Vec<String>> {
         let member = self.all.get_mut(&mover)?;
         let (then, bytes, entries) = member.rated;
@@ -149,12 +149,12 @@ impl Members {
         Some(news.into_iter().collect())
     }
 
-    /// Whether one is much slower than the others.
+    /// Whether a mover is much slower than the others.
     pub fn is_slow(&self, mover: MoverId) -> bool {
         self.slow.contains(&mover)
     }
 
-    /// Looks at what all do together; answers what a person is to know of it.
+    /// Checks the total rate. Returns what is worth reporting.
     pub fn look(&mut self, now_ms: u64) -> Option<String> {
         if now_ms < self.looked_ms + TOGETHER_MS {
             return None;
@@ -170,12 +170,12 @@ impl Members {
         Some(plateau.words(limit))
     }
 
-    /// Tasks that all together can have in hand.
+    /// The tasks that all movers can have in progress together.
     pub fn places(&self) -> usize {
         self.all.values().map(|member| member.load.places as usize).sum::<usize>().max(1)
     }
 
-    /// What keeps most of them from being faster.
+    /// The limit of most movers.
     pub fn limit(&self) -> Option<Limit> {
         let limits = self.all.values().filter_map(|member| member.load.limit.as_ref());
         let mut votes: HashMap<&str, (usize, &Limit)> = HashMap::new();
@@ -186,7 +186,7 @@ impl Members {
         most.map(|(_, (_, limit))| limit.clone())
     }
 
-    /// Why the broker has not taken for so long what somebody has to say.
+    /// Why the broker has not accepted the messages of a mover for this long.
     pub fn lasting_trouble(&mut self, now_ms: u64, lasting: Duration) -> Option<String> {
         let lasting = lasting.as_millis() as u64;
         self.all.values_mut().find_map(|member| {
@@ -196,7 +196,8 @@ impl Members {
         })
     }
 
-    /// All of them, as those who watch see them, by name. `held`: how many tasks one has in hand; `is_left_out`: whether it gets none.
+    /// All movers for displays, sorted by name. `held`: the number of tasks of a mover; `is_left_out`: whether it gets
+    /// no tasks.
     pub fn views(
         &self,
         now: u64,

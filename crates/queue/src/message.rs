@@ -1,4 +1,4 @@
-//! What goes over the wire. Everything carries the protocol's number or belongs to a run whose offer does.
+//! The messages between processes. Each one has the protocol number, or belongs to a run whose offer has it.
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -12,50 +12,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{Identity, Trust, is_signed_by};
 
-/// Number of the protocol between coordinator and movers. Others are refused.
+/// The protocol number between coordinator and movers. Other numbers are refused.
 pub const PROTOCOL: u32 = 7;
 
-/// What to do about programs that do not understand each other.
+/// The advice for programs with different protocols.
 pub(crate) const ONE_VERSION: &str = "use the same version of dmover on all hosts";
 
-/// Above so many bytes a message is compressed.
+/// A longer message is compressed.
 const PLAIN_MAX: usize = 1024;
-/// Never more than this is made of a message, whoever sent it.
+/// The largest decompressed message, whoever sent it.
 const UNPACKED_MAX: usize = 256 << 20;
 
-/// A job as it stands in the bucket of jobs. The fields beside `offer` can be read whatever the protocol is.
+/// A job in the bucket of jobs. All protocols can read the fields beside `offer`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct OfferRecord {
     pub protocol: u32,
-    /// The coordinator's program.
+    /// The version of the coordinator's program.
     pub version: String,
     pub job: String,
     pub run: u64,
     pub host: String,
     pub pid: u32,
-    /// How long a lease holds without a word.
+    /// How long a lease is valid without renewal.
     pub lease_ms: u64,
-    /// Movers are to send what their logs say.
+    /// Whether movers should send their log lines.
     #[serde(default)]
     pub wants_log: bool,
-    /// Movers have to have all of these labels.
+    /// Labels that movers must have.
     #[serde(default)]
     pub only: Vec<(String, String)>,
-    /// The [`JobOffer`], as text: what is signed is what was written.
+    /// The [`JobOffer`] as text, so that the signature covers the exact bytes.
     pub offer: serde_json::Value,
-    /// The public key of the user whose job it is.
+    /// The public key of the user who owns the job.
     #[serde(default)]
     pub signer: String,
-    /// The signature of all the rest by that key, in base64.
+    /// The signature of all other fields with that key, in base64.
     #[serde(default)]
     pub signature: String,
 }
 
-/// What signatures of offers are for.
+/// The context of signatures of offers.
 const OFFER: &str = "offer";
 
 impl OfferRecord {
-    /// Whether a mover with these labels may work for it.
+    /// Whether a mover with these labels may work for the job.
     pub fn is_for(&self, labels: &[(String, String)]) -> bool {
         self.only.iter().all(|wanted| labels.contains(wanted))
     }
@@ -64,7 +64,7 @@ impl OfferRecord {
         serde_json::from_str(self.offer.as_str().unwrap_or_default())
     }
 
-    /// All that is signed, as bytes: the fields as they were read, however they are written.
+    /// The signed bytes: the fields as they were read, independent of their formatting.
     fn signed(&self) -> Vec<u8> {
         let offer = self.offer.as_str().unwrap_or_default();
         let of_run = (&self.job, self.run, &self.host, self.pid, self.lease_ms);
@@ -73,7 +73,7 @@ impl OfferRecord {
         postcard::to_stdvec(&(self.protocol, &self.version, of_run, rest)).unwrap_or_default()
     }
 
-    /// What tells this offer from all others.
+    /// The digest that identifies this offer.
     pub fn digest(&self) -> [u8; 32] {
         *blake3::hash(&self.signed()).as_bytes()
     }
@@ -83,7 +83,7 @@ impl OfferRecord {
         self.signature = BASE64_STANDARD.encode(identity.sign(OFFER, &self.signed()));
     }
 
-    /// Answers the offer if somebody has signed it who is believed, and if it claims nothing that this signature does not cover.
+    /// The offer, if a trusted user has signed it and all its fields are covered by the signature.
     pub fn verify(&self, trust: &Trust) -> Result<JobOffer, String> {
         if self.signature.is_empty() {
             return Err("the offer of the job is not signed".into());
@@ -116,32 +116,32 @@ impl OfferRecord {
     }
 }
 
-/// A process with movers, as it describes itself.
+/// A mover process as it describes itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoverInfo {
-    /// Its number, for as long as it lives.
+    /// Its id, for its lifetime.
     pub id: MoverId,
-    /// The protocol that it speaks.
+    /// Its protocol number.
     pub protocol: u32,
-    /// Its program.
+    /// The version of its program.
     pub version: String,
-    /// Where it runs.
+    /// Its host.
     pub host: String,
-    /// Its process there.
+    /// Its process id.
     pub pid: u32,
     /// Processors that it may use.
     pub cores: u32,
     /// Memory that it may use for buffers, in bytes.
     pub memory_bytes: u64,
-    /// What was said of it: `site=…`, `rack=…`.
+    /// Its labels, such as `site=…` and `rack=…`.
     pub labels: Vec<(String, String)>,
-    /// What is mounted on its host.
+    /// The file systems that are mounted on its host.
     pub mounts: Vec<MountView>,
 }
 
-/// Anything that a person can be told of.
+/// Anything that has a name in messages to users.
 pub trait Describe {
-    /// In words.
+    /// The name.
     fn describe(&self) -> String;
 }
 
@@ -151,31 +151,31 @@ impl Describe for MoverInfo {
     }
 }
 
-/// A task on its way.
+/// A task in a message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TaskMessage {
     pub number: u32,
     pub task: Task,
 }
 
-/// What a mover says of a task.
+/// A report of a mover about a task.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OutcomeMessage {
     pub mover: MoverId,
     pub number: u32,
-    /// Counts what is said of this lease, from 1.
+    /// The number of the report within this lease, from 1.
     pub sequence: u32,
     pub told: Told,
     pub outcome: Outcome,
     /// The task has ended.
     pub ended: bool,
-    /// It is a piece of something, and more pieces follow.
+    /// More pieces of this report follow.
     pub more: bool,
-    /// Errors of which some may be this host's: if somebody else can try the task, they are not to be believed.
+    /// Some errors may be caused by this host: they do not count if another mover can try the task.
     pub hosts: bool,
 }
 
-/// What the log of a mover says.
+/// Log lines of a mover.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LogMessage {
     pub host: String,
@@ -183,44 +183,44 @@ pub(crate) struct LogMessage {
     pub lines: Vec<LogLine>,
 }
 
-/// What a mover wants of the coordinator.
+/// A call of a mover to the coordinator.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Call {
-    /// It wants to work for the job.
+    /// The mover wants to join the job.
     Hello {
         info: MoverInfo,
-        /// What time it is there, in milliseconds since 1970.
+        /// The time on its host, in milliseconds since 1970.
         clock_ms: i64,
-        /// Counts how often it has said so.
+        /// The number of the handshake.
         turn: u32,
-        /// The public half of its fresh key.
+        /// The public half of its ephemeral key.
         key: [u8; 32],
-        /// The digest of the offer that it has seen.
+        /// The digest of the offer that it has read.
         offer: [u8; 32],
     },
-    /// Now it does.
+    /// The mover has joined.
     Join(MoverId),
-    /// It cannot, and why.
+    /// The mover cannot work for the job, for this reason.
     Unable {
         info: MoverInfo,
         why: String,
-        /// It could before, and had tasks.
+        /// It worked for the job before, and had tasks.
         has_worked: bool,
     },
-    /// It was handed tasks: their numbers, and digests of what they say. `facts`: how many it knows.
+    /// The mover claims tasks: their numbers, and digests of their messages. `facts`: how many facts it knows.
     Claim { mover: MoverId, tasks: Vec<(u32, [u8; 32])>, facts: u32 },
-    /// It is there and has these in hand; nothing has moved in them for so many milliseconds.
+    /// The mover renews its leases; each has the number of milliseconds without progress.
     Renew { mover: MoverId, held: Vec<(u32, u64)>, load: Load, clock_ms: i64 },
-    /// Threads there wait for work of these classes. Nothing is answered.
+    /// Threads wait for work of these classes. There is no answer.
     Waiting(MoverId, [bool; CLASSES]),
-    /// It has to know something.
+    /// The mover asks a question.
     Ask { mover: MoverId, question: Question },
-    /// It leaves; what it still has is not going to be done.
+    /// The mover leaves; its remaining tasks will not be done by it.
     Bye(MoverId),
 }
 
 impl Call {
-    /// Who says it, of those that need keys to say it.
+    /// The mover that sent the call, for calls that need keys.
     pub fn mover(&self) -> Option<MoverId> {
         match self {
             Self::Hello { .. } | Self::Unable { .. } => None,
@@ -232,107 +232,107 @@ impl Call {
     }
 }
 
-/// How a mover does.
+/// The state of a mover.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Load {
-    /// Tasks of each class that it can have in hand.
+    /// Tasks of each class that it can have in progress.
     pub places: u32,
-    /// What keeps it from being faster.
+    /// What limits its speed.
     pub limit: Option<dmover_model::Limit>,
-    /// Why the broker does not take what it has to say.
+    /// Why the broker does not accept its messages.
     pub trouble: Option<String>,
-    /// What its movers have done since they came.
+    /// The work that it has done since it joined.
     pub done: Done,
-    /// Bytes of content that it has moved, and entries that it has ended.
+    /// Bytes of content that it has copied or read.
     pub bytes: u64,
-    /// See `bytes`.
+    /// Entries that it has completed.
     pub entries: u64,
-    /// What the network interfaces of its host have carried.
+    /// Traffic of the network interfaces of its host.
     pub nics: Vec<NicView>,
 }
 
-/// What the coordinator answers.
+/// The answer of the coordinator.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// It has proved who it is. `key`: the public half of the coordinator's fresh key.
+    /// The mover has joined. `key`: the public half of the coordinator's ephemeral key.
     Welcome {
         key: [u8; 32],
     },
     Refused {
         why: String,
-        /// What to do.
+        /// What the user can do.
         hint: String,
     },
-    /// The tasks are the mover's.
+    /// The claimed tasks are granted.
     Granted {
-        /// But for these.
+        /// Except these.
         gone: Vec<u32>,
-        /// And these, at which others are to try themselves first.
+        /// And except these, which other movers should try first.
         others: Vec<u32>,
-        /// The mover has to know these first.
+        /// Facts that the mover must learn first.
         facts: Vec<Fact>,
-        /// So many more it may take before it has threads for them.
+        /// How many further tasks it may prefetch.
         spare: u32,
-        /// These are not what the coordinator has published under their numbers.
+        /// Tasks that the coordinator did not publish under their numbers.
         forged: Vec<u32>,
     },
-    /// They may be, but not now.
+    /// The claim is not granted now; try again later.
     Later,
-    /// The coordinator does not know the mover: it has to say hello again, and has lost whatever it had.
+    /// The coordinator does not know the mover: it must join again, and has lost its leases.
     Stranger,
-    /// These are not the mover's any more.
+    /// The leases are renewed, except these.
     Renewed {
         lost: Vec<u32>,
         control: Control,
         /// The mover is much slower than the others.
         is_slow: bool,
-        /// Everything fails there: it gets nothing for now.
+        /// Every task fails there: it gets no tasks for now.
         is_left_out: bool,
     },
     Answer(Answer),
     Noted,
-    /// The coordinator is there: its host and process.
+    /// The coordinator is alive: its host and process id.
     Pong(String, u32),
 }
 
-/// What the coordinator wants of all movers.
+/// The state that the coordinator broadcasts to all movers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Control {
-    /// Nobody takes anything for now.
+    /// The job is paused: take no tasks.
     pub held: bool,
-    /// What is in hand is to be ended.
+    /// The job is stopping: end tasks in progress early.
     pub stopping: bool,
-    /// It is to be dropped.
+    /// Drop tasks in progress.
     pub dropping: bool,
-    /// Somebody waits for work of a class, and there is none.
+    /// For each class, whether movers wait for work and no tasks are left.
     pub hungry: [bool; CLASSES],
-    /// How many processes with movers share what the job may use.
+    /// The number of mover processes that share the limits of the job.
     pub movers: u32,
-    /// How many jobs share their limits; 0 and 1: this one has its own.
+    /// The number of jobs that share the limits; 0 and 1: this job alone.
     pub jobs: u32,
     /// The run has ended.
     pub closed: bool,
 }
 
 impl Control {
-    /// Among how many the limits of the job are shared.
+    /// The number of movers that share the limits of the job.
     pub fn shares(&self) -> u32 {
         self.movers.max(1).saturating_mul(self.jobs.max(1))
     }
 }
 
-/// A job says that it is there and takes part in a pool of limits.
+/// The announcement of a job in a pool of shared limits.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PoolMessage {
     pub job: String,
     pub run: u64,
-    /// It has just come: the others are to say so as well.
+    /// The job is new: the others must announce themselves as well.
     pub is_new: bool,
-    /// It goes.
+    /// The job leaves.
     pub is_last: bool,
 }
 
-/// Puts something into a message.
+/// Encodes a message.
 pub(crate) fn encode<T: Serialize>(what: &T) -> Bytes {
     // Serialising to memory fails only for sequences whose length is not known beforehand, and there are none.
     let plain = postcard::to_stdvec(what).unwrap_or_else(|error| {
@@ -346,7 +346,7 @@ pub(crate) fn encode<T: Serialize>(what: &T) -> Bytes {
     }
 }
 
-/// Takes something out of a message.
+/// Decodes a message.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let plain = match bytes.split_first() {
         Some((0, plain)) => return from_plain(plain),
@@ -368,19 +368,19 @@ fn from_plain<'a, T: Deserialize<'a>>(plain: &'a [u8]) -> Result<T, String> {
     postcard::from_bytes(plain).map_err(|error| error.to_string())
 }
 
-/// Puts messages into one.
+/// Joins messages into one.
 pub(crate) fn bundle<'a>(messages: impl Iterator<Item = &'a Bytes>) -> Bytes {
     let all: Vec<_> = messages.map(|message| serde_bytes::Bytes::new(message)).collect();
     // As in `encode`: it cannot fail.
     postcard::to_stdvec(&all).unwrap_or_default().into()
 }
 
-/// Takes messages out of one.
+/// Splits a joined message.
 pub(crate) fn unbundle(bytes: &[u8]) -> Result<Vec<&[u8]>, String> {
     from_plain(bytes)
 }
 
-/// Cuts what a mover says into messages of at most so many bytes each.
+/// Cuts a report into messages of at most `most` bytes.
 pub(crate) fn cut(said: OutcomeMessage, most: usize) -> Vec<(OutcomeMessage, Bytes)> {
     let whole = encode(&said);
     let things = said.told.len() + said.outcome.len();

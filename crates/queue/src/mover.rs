@@ -1,4 +1,4 @@
-//! A process with movers: looks for jobs, joins those that it can work for, and leaves nothing behind.
+//! A mover process: it finds jobs, joins those that it can work for, and cleans up when it leaves.
 use async_nats::jetstream::kv;
 use dmover_engine::queue::Class;
 use dmover_engine::{
@@ -24,53 +24,53 @@ use crate::message::{Call, Describe, MoverInfo, ONE_VERSION, OfferRecord, PROTOC
 use crate::remote::{RemoteDesk, RemoteQueue};
 use crate::streams;
 
-/// How often movers are looked at.
+/// How often movers are checked.
 const TURN: Duration = Duration::from_millis(5);
-/// How old what is shown of a job may be.
+/// The greatest age of the displayed state of a job.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
-/// What was counted for a job is told for so long after it was left: whoever collects it comes now and then.
+/// How long the counts of a job are exported after the process has left it, because metrics are collected at intervals.
 const TOLD_AFTERWARDS: Duration = Duration::from_mins(10);
-/// Between two attempts to reach a broker that is not there yet.
+/// The pause between attempts to reach a broker that is not there yet.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// A job that could not be joined is tried again after so long.
+/// A job that could not be joined is retried after this long.
 const JOIN_AGAIN: Duration = Duration::from_secs(20);
-/// The bucket of jobs is looked at anew after so long, whatever it has said.
+/// The bucket of jobs is read again after this long, whatever updates it sent.
 const WATCH_AGAIN: Duration = Duration::from_secs(30);
-/// Lines of the log that may wait to be sent.
+/// The most log lines that wait to be sent.
 const LOG_BEHIND: usize = 1024;
-/// What is in hand is waited for when the process is to leave.
+/// How long a leaving process waits for tasks in progress.
 const DRAIN: Duration = Duration::from_mins(1);
-/// What is in hand can be told to nobody while there is no broker: a process that is to leave waits no longer for one.
+/// How long a leaving process waits for a broker without a connection, as its tasks cannot be reported.
 const CUT: Duration = Duration::from_secs(3);
 
-/// What a process with movers brings along.
+/// The options of a mover process.
 #[derive(Debug, Clone)]
 pub struct MoverOptions {
-    /// Movers at most for a job; 0 chooses.
+    /// The most movers for a job; 0 chooses automatically.
     pub threads: usize,
     /// Memory for buffers, in bytes.
     pub memory_bytes: u64,
-    /// Files that the process may have open.
+    /// The most files that the process may have open.
     pub open_files_max: u64,
-    /// For what does not fit into memory.
+    /// The directory for data that does not fit into memory.
     pub spill_directory: PathBuf,
-    /// Which tasks it is for; none: all.
+    /// The class of tasks to prefer; `None`: all classes.
     pub class: Option<Class>,
-    /// What was said of it.
+    /// Labels that the user gave it.
     pub labels: Vec<(String, String)>,
-    /// Only these jobs, by the beginnings of their ids; empty: all.
+    /// Only jobs whose id begins with one of these; empty: all jobs.
     pub jobs: Vec<String>,
-    /// The broker is waited for so long.
+    /// How long to wait for the broker.
     pub broker_wait: Duration,
-    /// It ends after so long without a job.
+    /// It ends after this long without a job.
     pub idle_exit: Option<Duration>,
-    /// Bytes that it may move in a second for a job.
+    /// The most bytes per second for a job.
     pub bytes_per_s: Option<u64>,
-    /// What it does for others, and where.
+    /// The users and paths that it may work for.
     pub bounds: Bounds,
 }
 
-/// A process with movers.
+/// A mover process.
 pub struct Mover {
     link: Arc<Link>,
     options: MoverOptions,
@@ -80,18 +80,18 @@ pub struct Mover {
     sessions: Sessions,
 }
 
-/// The jobs that are worked for, as those who watch see them.
+/// The jobs that the process works for, for displays.
 pub type Sessions = Arc<Board<BTreeMap<String, SessionView>>>;
 
-/// What happens to jobs.
+/// Changes of jobs.
 enum News {
     Offer(Box<OfferRecord>),
     Gone(String),
-    /// This process does not work for a job any more; its coordinator may have ended this run.
+    /// This process has left a job; if its coordinator has ended the run, the run's number.
     Left(String, Option<u64>),
 }
 
-/// A job that is worked for.
+/// A job that the process works for.
 struct Session {
     run: u64,
     thread: JoinHandle<()>,
@@ -111,7 +111,7 @@ impl Mover {
     /// Connects to the broker.
     ///
     /// # Errors
-    /// It cannot be reached, or does not let us in.
+    /// The broker cannot be reached, or refuses the credentials.
     pub fn connect(address: &Address, options: MoverOptions, trust: Trust) -> Result<Self, Fatal> {
         let begun = Instant::now();
         let link = loop {
@@ -140,25 +140,25 @@ impl Mover {
         Ok(Self { link, options, trust, info, leaving, sessions })
     }
 
-    /// The switch that makes it leave: it ends what it has in hand, or hands it back.
+    /// The switch that makes the process leave: it ends its tasks or returns them.
     pub fn leaving(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.leaving)
     }
 
-    /// The jobs that it works for, as they change.
+    /// The jobs that the process works for, updated as they change.
     pub fn sessions(&self) -> Sessions {
         Arc::clone(&self.sessions)
     }
 
-    /// Where the broker is.
+    /// The address of the broker.
     pub fn broker(&self) -> &str {
         &self.link.shown
     }
 
-    /// Works for whatever jobs there are until it is to leave. Answers how many it has worked for.
+    /// Works for jobs until it must leave. Returns how many jobs it has worked for.
     ///
     /// # Errors
-    /// It cannot go on.
+    /// It cannot continue.
     pub fn run(&self) -> Result<u64, Fatal> {
         let (tell, news) = mpsc::channel();
         let watcher = self.link.runtime.spawn(watch_jobs(Arc::clone(&self.link), tell.clone()));
@@ -282,7 +282,7 @@ impl Mover {
     }
 }
 
-/// A mover with the rights of root does what the broker brings it: whoever may connect there could say what that is.
+/// Refuses an open broker if the mover runs as root: every user who can connect there could send it tasks.
 fn refuse_openness(link: &Link) -> Result<(), Fatal> {
     let is_privileged = dmover_sys::process::effective_uid() == 0
         || !dmover_sys::process::capabilities_that_matter().is_empty();
@@ -299,7 +299,7 @@ fn refuse_openness(link: &Link) -> Result<(), Fatal> {
     Err(Fatal::refused(message, hint))
 }
 
-/// What the network interfaces of this host have carried.
+/// The traffic of the network interfaces of this host.
 pub fn nics() -> Vec<NicView> {
     let view = |Interface { name, mbit_per_s, received_bytes, sent_bytes }| NicView {
         name,
@@ -310,7 +310,7 @@ pub fn nics() -> Vec<NicView> {
     interfaces().into_iter().map(view).collect()
 }
 
-/// Says that a session has ended, however it has.
+/// Reports the end of a session, however it ended.
 struct Leaving {
     job: String,
     /// The run that its coordinator has ended.
@@ -325,7 +325,7 @@ impl Drop for Leaving {
     }
 }
 
-/// Tells of jobs as they come and go.
+/// Reports jobs as they come and go.
 async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
     let mut known: HashMap<String, [u8; 32]> = HashMap::new();
     loop {
@@ -395,7 +395,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Answers whether its coordinator has ended the run.
+    /// Returns whether the coordinator has ended the run.
     fn work(&self, record: &OfferRecord) -> Result<bool, Fatal> {
         let channel = Channel::new(&self.link, &self.trust, self.info.id, record);
         let runtime = &self.link.runtime;

@@ -1,4 +1,4 @@
-//! A job in the bucket of jobs: who has it, how it is taken over from one who is dead, and which others are in its way.
+//! A job in the bucket of jobs: its owner, the takeover from a dead coordinator, and conflicting jobs.
 use async_nats::jetstream::kv;
 use dmover_engine::{Engine, Fatal, JobOffer};
 use futures_util::TryStreamExt;
@@ -9,10 +9,10 @@ use crate::link::Link;
 use crate::message::{OfferRecord, Reply};
 use crate::streams::{self, Names};
 
-/// How often a job that waits looks whether it is to stop.
+/// How often a waiting job checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What stands in the bucket of jobs.
+/// An entry of the bucket of jobs.
 pub(crate) struct Offered {
     pub store: kv::Store,
     pub body: OfferRecord,
@@ -22,9 +22,9 @@ pub(crate) struct Offered {
 /// Why a job cannot be offered.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The broker cannot do it now.
+    /// The broker cannot accept it now.
     Broker(Fatal),
-    /// Somebody else has it, or another job is in its way.
+    /// Another process runs it, or another job conflicts with it.
     Taken(Fatal),
 }
 
@@ -64,8 +64,8 @@ pub(crate) async fn put(
     }
 }
 
-/// Looks whether somebody else runs this job, and takes it over from one who is dead. Answers the revision to replace.
-/// `has_waited`: its leases have run out.
+/// Checks whether another process runs this job, and takes it over from a dead one. Returns the revision to replace.
+/// `has_waited`: the leases of the old run have expired.
 pub(crate) async fn take_over(
     link: &Arc<Link>,
     store: &kv::Store,
@@ -112,7 +112,7 @@ async fn pause(engine: &Engine, length: Duration) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Leaves a job to the coordinator that answers for it.
+/// Refuses the job if its present coordinator answers.
 async fn refuse_living(link: &Arc<Link>, old: &OfferRecord) -> Result<(), Refused> {
     match link.ping(&old.job, old.run).await {
         Some(Reply::Pong(host, pid)) => {
@@ -124,8 +124,8 @@ async fn refuse_living(link: &Arc<Link>, old: &OfferRecord) -> Result<(), Refuse
     }
 }
 
-/// Refuses to begin beside another job that lives, was offered before, and is at the same place: the same command with another state directory,
-/// for example.
+/// Refuses to start beside an older, living job with the same paths, such as the same command with another state
+/// directory.
 pub(crate) async fn refuse_others(
     link: &Arc<Link>,
     store: &kv::Store,

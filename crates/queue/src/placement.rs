@@ -1,9 +1,9 @@
-//! Where movers run: here, on hosts that ssh leads to, or on the nodes of a batch job.
+//! Where movers run: on this host, on hosts over ssh, or on the nodes of a batch job.
 //!
-//! A *post* is something that keeps movers running at a place ([`Site`]): a process here, an ssh, an srun. [`conduct`] starts a
-//! broker and posts, has the job done in a process of its own, and ends all of them. Batch scripts ([`script`])
-//! call dmover again on their first node. Nothing here decides what is copied, and whatever dies here costs work and no data: the
-//! journal of the job is the truth.
+//! A *post* keeps movers running at a place ([`Site`]): a local process, an ssh, or an srun. [`conduct`] starts a
+//! broker and posts, runs the job in a separate process, and ends all of them. Batch scripts ([`script`]) call dmover
+//! again on their first node. Nothing here decides what is copied. A process that dies costs repeated work and no data,
+//! because the journal of the job is authoritative.
 mod conduct;
 mod owner;
 mod post;
@@ -18,20 +18,20 @@ pub use site::{
 
 use std::os::unix::ffi::OsStrExt;
 
-/// How many movers, and where.
+/// How many movers, and on how many hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Hosts or nodes.
+    /// Number of hosts or nodes.
     pub places: Option<u32>,
     /// Movers on each of them.
     pub each: u32,
 }
 
 impl Shape {
-    /// Understands `N`, `N:PER_NODE` and `:PER_NODE`.
+    /// Parses `N`, `N:PER_NODE` and `:PER_NODE`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message that says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let number = |word: &str| match word.parse::<u32>() {
             Ok(number) if number > 0 => Ok(number),
@@ -45,10 +45,10 @@ impl Shape {
     }
 }
 
-/// Hosts between commas, each once, in their order.
+/// Parses a list of hosts separated by commas; duplicates are removed.
 ///
 /// # Errors
-/// One that ssh would take for an option, or that is empty.
+/// A host name that is empty, or that ssh would take for an option.
 pub fn parse_hosts(text: &str) -> Result<Vec<String>, String> {
     let mut hosts: Vec<String> = Vec::new();
     for host in text.split(',').map(str::trim) {
@@ -65,7 +65,7 @@ pub fn parse_hosts(text: &str) -> Result<Vec<String>, String> {
     Ok(hosts)
 }
 
-/// A word as every POSIX shell reads it back.
+/// Quotes a word for any POSIX shell.
 pub(crate) fn shell_word(word: &std::ffi::OsStr) -> Vec<u8> {
     let bytes = word.as_bytes();
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./,:+@%=^".contains(byte);
@@ -83,7 +83,7 @@ pub(crate) fn shell_word(word: &std::ffi::OsStr) -> Vec<u8> {
     quoted
 }
 
-/// A command line as every POSIX shell reads it back.
+/// Quotes a command line for any POSIX shell.
 pub(crate) fn shell_line<S: AsRef<std::ffi::OsStr>>(words: &[S]) -> Vec<u8> {
     let quoted: Vec<Vec<u8>> = words.iter().map(|word| shell_word(word.as_ref())).collect();
     quoted.join(&b' ')

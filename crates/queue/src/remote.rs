@@ -1,4 +1,4 @@
-//! A mover's side of one run: takes tasks, holds on to them, reports.
+//! A mover's side of one run: it fetches tasks, renews its leases, and sends reports.
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
 use dmover_engine::queue::{Class, Gate, Lease, Queue};
@@ -26,24 +26,24 @@ mod state;
 use sending::{OUTBOX, Saying, send_all};
 use state::{Held, State, UNKNOWN};
 
-/// One request for tasks waits so long at the broker. One for tasks that no thread waits for yet is soon out of date: others
-/// may have come who are idle.
+/// How long one request for tasks waits at the broker. A request for tasks that no thread waits for yet is soon out of
+/// date: other movers may be idle by then.
 const FETCH: Duration = Duration::from_secs(5);
 const FETCH_AHEAD: Duration = Duration::from_millis(100);
-/// After trouble with the broker.
+/// The pause after trouble with the broker.
 const AGAIN: Duration = Duration::from_millis(250);
-/// Work that was handed on comes back as tasks within so many milliseconds.
+/// Work that was returned comes back as tasks within this many milliseconds.
 const FED: u64 = 4;
-/// Numbers that are known to have been handed over.
+/// How many delivered numbers are remembered.
 const CLAIMED_MAX: usize = 1 << 16;
-/// What the log says is sent so often, so many lines at once.
+/// How often log lines are sent, and how many at once.
 const LOG_EVERY: Duration = Duration::from_millis(500);
 const LOG_LINES: usize = 256;
 
-/// Who learns facts.
+/// Receives facts.
 type Learner = Arc<dyn Fn(Fact) + Send + Sync>;
 
-/// The queue of one run, as a process with movers sees it.
+/// The queue of one run, as a mover process sees it.
 pub(crate) struct RemoteQueue {
     link: Arc<Link>,
     channel: Arc<Channel>,
@@ -51,34 +51,34 @@ pub(crate) struct RemoteQueue {
     id: MoverId,
     info: MoverInfo,
     lease_ms: u64,
-    /// The class of tasks that it is for.
+    /// The class of tasks to prefer.
     class: Option<Class>,
     state: Mutex<State>,
     work: Condvar,
     wanted: tokio::sync::Notify,
-    /// The run is over.
+    /// The run has ended.
     ending: tokio::sync::Notify,
     control: Mutex<Control>,
     hungry: [AtomicBool; CLASSES],
-    /// So many more than there were threads for might be taken when the last ones were claimed.
+    /// How many tasks could be prefetched at the last claim.
     spare: AtomicU32,
-    /// Others are much faster.
+    /// Other movers are much faster.
     is_slow: AtomicBool,
-    /// What is tried here fails.
+    /// Tasks fail on this host.
     is_left_out: AtomicBool,
     closed: AtomicBool,
-    /// Facts that were learnt, and who learns them.
+    /// The number of known facts; locked while facts are learnt.
     facts: Mutex<u32>,
     learn: Mutex<Option<Learner>>,
     load: Mutex<Load>,
-    /// Until when nobody here is hungry, because work was handed on.
+    /// Until when no thread here counts as waiting, because work was returned.
     fed_ms: AtomicU64,
     outbox: mpsc::Sender<Saying>,
     sending: Mutex<Option<mpsc::Receiver<Saying>>>,
 }
 
 impl RemoteQueue {
-    /// `class`: the one that it is for.
+    /// `class`: the class to prefer.
     pub fn new(
         channel: &Arc<Channel>,
         (info, class): (&MoverInfo, Option<Class>),
@@ -112,7 +112,7 @@ impl RemoteQueue {
         })
     }
 
-    /// Begins to take tasks; `learn` hears what has to be known before they are done.
+    /// Starts to fetch tasks; `learn` receives the facts that tasks depend on.
     pub fn begin(self: &Arc<Self>, learn: Learner) {
         *lock(&self.learn) = Some(learn);
         self.state().had_ms = [Lease::now_ms(); CLASSES];
@@ -128,7 +128,7 @@ impl RemoteQueue {
         runtime.spawn(tell_waiting(Arc::clone(self)));
     }
 
-    /// Sends what the log of this process says to the coordinator, until it is told to stop by the end of the run.
+    /// Sends log lines of this process to the coordinator until the end of the run.
     pub fn tell_log(self: &Arc<Self>, lines: std::sync::mpsc::Receiver<LogLine>) {
         let queue = Arc::clone(self);
         self.link.runtime.spawn(async move {
@@ -158,12 +158,12 @@ impl RemoteQueue {
         lock(&self.state)
     }
 
-    /// What the coordinator wants.
+    /// The last broadcast of the coordinator.
     pub fn control(&self) -> Control {
         *lock(&self.control)
     }
 
-    /// Takes note of how the movers here do.
+    /// Records the state of the movers here, for the coordinator.
     pub fn tell_load(&self, places: u32, limit: Option<Limit>, done: Done, moved: (u64, u64)) {
         let mut load = lock(&self.load);
         (load.places, load.limit) = (places, limit);
@@ -171,35 +171,35 @@ impl RemoteQueue {
         load.done = done;
     }
 
-    /// The job.
+    /// The id of the job.
     pub fn job(&self) -> &str {
         &self.names.job
     }
 
-    /// How many tasks are in hand here.
+    /// The number of tasks in progress here.
     pub fn held(&self) -> u64 {
         self.state().held.len() as u64
     }
 
-    /// Takes nothing new, and asks for what is in hand to be ended early.
+    /// Fetches no new tasks, and asks for tasks in progress to be ended early.
     pub fn drain(&self) {
         let mut state = self.state();
         state.draining = true;
         state.held.values().for_each(|held| held.lease.want_back());
     }
 
-    /// Whether anything was ever in hand.
+    /// Whether this process ever had a task.
     pub fn has_worked(&self) -> bool {
         self.state().has_worked
     }
 
-    /// Whether nothing is in hand.
+    /// Whether no task is in progress.
     pub fn is_idle(&self) -> bool {
         let state = self.state();
         state.held.is_empty() && state.claiming == 0
     }
 
-    /// No more tasks are taken, and what is in hand is lost.
+    /// Fetches no more tasks; tasks in progress are lost.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.state().held.values().for_each(|held| held.lease.lose());
@@ -218,7 +218,7 @@ impl RemoteQueue {
         }
     }
 
-    /// How many tasks of a class may be asked for now, and for how long.
+    /// How many tasks of a class may be requested now, and for how long.
     fn demand(&self, class: Class) -> (usize, Duration) {
         let state = self.state();
         let control = self.control();
@@ -244,7 +244,7 @@ impl RemoteQueue {
         (state.wanted(index, ahead), if ahead > 0 { FETCH_AHEAD } else { FETCH })
     }
 
-    /// Claims tasks that the broker has handed over, and keeps those that are ours.
+    /// Claims delivered tasks, and keeps those that are granted.
     async fn claim(&self, messages: Vec<jetstream::Message>) {
         let leaves = {
             let mut state = self.state();
@@ -335,7 +335,7 @@ impl RemoteQueue {
         }
     }
 
-    /// A task is in hand here.
+    /// Keeps a granted task.
     fn keep(&self, lease: Lease, now_ms: u64) {
         let mut state = self.state();
         if state.draining {
@@ -354,7 +354,7 @@ impl RemoteQueue {
         self.wanted.notify_waiters();
     }
 
-    /// Whether a number was not handed over before. Only the latest are remembered: older ones have ended.
+    /// Whether a number is delivered for the first time. Only the latest numbers are remembered: older ones have ended.
     fn is_first(&self, number: u32) -> bool {
         let mut state = self.state();
         if state.claimed.len() > CLAIMED_MAX {
@@ -363,12 +363,12 @@ impl RemoteQueue {
         state.claimed.insert(number)
     }
 
-    /// A number may be handed over again, because it was not begun.
+    /// Allows that a number is delivered again, because it was not started.
     fn forget(&self, number: u32) {
         self.state().claimed.remove(&number);
     }
 
-    /// Tells the coordinator once more who this is.
+    /// Joins the run again after the coordinator has forgotten this mover.
     async fn say_hello(&self) {
         match self.channel.meet(&self.info).await {
             Ok(()) => {
@@ -387,7 +387,7 @@ impl RemoteQueue {
         }
     }
 
-    /// Learns facts from the one with number `first` on. Somebody else may have learnt some of them meanwhile.
+    /// Learns facts, beginning with number `first`. Another thread may have learnt some of them meanwhile.
     fn learn(&self, first: u32, news: Vec<Fact>) {
         let mut known = lock(&self.facts);
         let learn = lock(&self.learn).clone();
@@ -405,7 +405,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has the broker hand a task to somebody, at once or later.
+/// Makes the broker deliver a task again, at once or later.
 async fn give_back(message: &jetstream::Message, after: Option<Duration>) {
     if let Err(error) = message.ack_with(jetstream::AckKind::Nak(after)).await {
         tracing::debug!(%error, "cannot return a task");
@@ -418,7 +418,7 @@ async fn acknowledge(message: &jetstream::Message) {
     }
 }
 
-/// Takes tasks of a class as threads get free.
+/// Fetches tasks of a class as threads become free.
 async fn fetch_all(queue: Arc<RemoteQueue>, class: Class) {
     let mut consumer: Option<PullConsumer> = None;
     while !queue.is_closed() {
@@ -449,7 +449,7 @@ async fn fetch_all(queue: Arc<RemoteQueue>, class: Class) {
     }
 }
 
-/// One request for so many tasks.
+/// Sends one request for this many tasks.
 async fn fetch(
     queue: Arc<RemoteQueue>,
     consumer: PullConsumer,
@@ -482,7 +482,7 @@ async fn fetch(
     queue.wanted.notify_waiters();
 }
 
-/// Says in time that what is in hand is still in hand, as long as something moves.
+/// Renews leases in time, as long as their tasks make progress.
 async fn renew_all(queue: Arc<RemoteQueue>) {
     let every = Duration::from_millis((queue.lease_ms / 4).clamp(50, 2_000));
     while !queue.is_closed() {
@@ -542,7 +542,7 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
     }
 }
 
-/// Tells the coordinator whether threads here wait for work.
+/// Reports to the coordinator whether threads here wait for work.
 async fn tell_waiting(queue: Arc<RemoteQueue>) {
     // A mover that has just come waits.
     let mut told = [true; CLASSES];
@@ -566,7 +566,7 @@ async fn tell_waiting(queue: Arc<RemoteQueue>) {
     }
 }
 
-/// Hears what the coordinator says to everybody.
+/// Receives the broadcasts of the coordinator.
 async fn hear_coordinator(queue: Arc<RemoteQueue>) {
     let subject = queue.names.tell_subject();
     let Ok(mut said) = queue.link.client.subscribe(subject).await else { return };
@@ -673,9 +673,9 @@ impl Gate for RemoteQueue {
 /// Asks the coordinator of one run.
 pub(crate) struct RemoteDesk {
     pub channel: Arc<Channel>,
-    /// It is not asked any longer: the run has ended, or what was leased is lost in any case.
+    /// Stops asking: the run has ended, or the leases are lost.
     pub over: Arc<AtomicBool>,
-    /// The process is to leave, and waits for no answer that cannot come.
+    /// The process is leaving, and does not wait for answers that cannot arrive.
     pub leaving: Arc<AtomicBool>,
     pub patience: Duration,
 }

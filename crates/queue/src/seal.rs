@@ -1,9 +1,10 @@
-//! What makes a message one of a run's coordinator, or of one of its movers, and of nobody else who can say something at the broker.
+//! Authenticates messages: each one is from the coordinator of a run or from one of its movers, and from no other
+//! client of the broker.
 //!
-//! A mover says hello with a signature, and the coordinator answers with one; both sign a fresh public key (X25519), from which
-//! follow keys that these two alone have. All else that passes between them carries a code (BLAKE3 with a key) made by these
-//! keys. A message cannot be replayed: the keys belong to one mover in one run; calls, outcomes, log lines and broadcasts
-//! are numbered; each answer names its call.
+//! A mover joins with a signed message, and the coordinator answers with one. Both sign an ephemeral public key
+//! (X25519), from which they derive keys that these two alone have. All other messages between them carry a keyed
+//! BLAKE3 code made with these keys. A message cannot be replayed: the keys belong to one mover in one run; calls,
+//! outcomes, log lines and broadcasts are numbered; each answer names its call.
 use bytes::Bytes;
 use dmover_plan::leases::MoverId;
 use ring::agreement::{EphemeralPrivateKey, UnparsedPublicKey, X25519, agree_ephemeral};
@@ -13,10 +14,10 @@ use std::collections::BTreeSet;
 use crate::identity::{Identity, is_signed_by};
 use crate::streams::Names;
 
-/// The public half of a fresh key.
+/// The public half of an ephemeral key.
 pub(crate) type Public = [u8; 32];
 
-/// What a message with a code is.
+/// The kind of a message with a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Call,
@@ -25,14 +26,14 @@ pub(crate) enum Kind {
     Log,
 }
 
-/// What a signature is for.
+/// The purpose of a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A mover without keys speaks to the coordinator.
+    /// A call of a mover without keys.
     Call,
-    /// The coordinator answers it.
+    /// The answer of the coordinator to it.
     Answer,
-    /// The coordinator speaks to all movers.
+    /// A broadcast of the coordinator.
     Told,
 }
 
@@ -46,14 +47,14 @@ impl Purpose {
     }
 }
 
-/// The same in every protocol, so that coordinators of different versions know that the other one lives: a call without content,
-/// and its answer [`crate::message::Reply::Pong`], both in the form of protocol 4.
+/// The same in every protocol, so that coordinators of different versions know that the other one is alive: an empty
+/// call, and its answer [`crate::message::Reply::Pong`], both in the form of protocol 4.
 pub(crate) const PING: &[u8] = &[0, 7];
-/// First bytes of what is signed, and of what carries a code.
+/// First bytes of signed messages, and of messages with a code.
 const SIGNED: u8 = 2;
 const SEALED: u8 = 3;
 
-/// The keys that one mover and the coordinator have.
+/// The keys that a mover and the coordinator share.
 #[derive(Clone)]
 pub(crate) struct Keys([[u8; 32]; 4]);
 
@@ -63,13 +64,13 @@ pub(crate) struct Fresh {
     pub public: Public,
 }
 
-/// What both sides know of a meeting before they have keys. Keys are different if any of it is.
+/// What both sides of a handshake know before they have keys. The keys depend on all of it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Meeting {
     /// The digest of the offer.
     pub offer: [u8; 32],
     pub mover: MoverId,
-    /// Counts the meetings of this mover and its coordinator.
+    /// The number of the handshake between this mover and its coordinator.
     pub turn: u32,
     pub movers_key: Public,
     pub coordinators_key: Public,
@@ -84,7 +85,7 @@ impl Fresh {
         Some(Self { secret, public })
     }
 
-    /// The keys that follow from this one and the other's. `None`: the other's is no key.
+    /// The keys from this key and the other side's public key. `None`: the other side's key is invalid.
     pub fn agree(self, theirs: &Public, meeting: &Meeting) -> Option<Keys> {
         let meeting = postcard::to_stdvec(meeting).ok()?;
         let theirs = UnparsedPublicKey::new(&X25519, theirs);
@@ -110,12 +111,12 @@ impl Keys {
         hasher.update(&number.to_le_bytes()).update(body).finalize()
     }
 
-    /// Whether a code is that of a message. It takes as long whatever is wrong.
+    /// Whether the code of a message is valid. The check takes constant time.
     pub fn fits(&self, kind: Kind, sealed: &Sealed<'_>) -> bool {
         self.code(kind, sealed.number, sealed.body) == blake3::Hash::from_bytes(sealed.code)
     }
 
-    /// Puts the code of a message before it. `from`: the mover and its turn.
+    /// Puts the code before a message. `from`: the mover and its handshake.
     pub fn seal(
         &self,
         kind: Kind,
@@ -150,10 +151,10 @@ pub(crate) struct Signed<'a> {
     pub body: &'a [u8],
 }
 
-/// A message, as it came.
+/// A message as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Envelope<'a> {
-    /// Without any protection.
+    /// Without protection.
     Plain(&'a [u8]),
     Signed(Signed<'a>),
     Sealed(Sealed<'a>),
@@ -164,7 +165,7 @@ fn written<T: Serialize>(first: u8, message: &T) -> Bytes {
     postcard::to_extend(message, vec![first]).unwrap_or_default().into()
 }
 
-/// Takes a message apart. `None`: it is none.
+/// Parses a message. `None`: it is invalid.
 pub(crate) fn open(bytes: &[u8]) -> Option<Envelope<'_>> {
     match bytes.split_first()? {
         (&SIGNED, rest) => postcard::from_bytes(rest).ok().map(Envelope::Signed),
@@ -173,14 +174,14 @@ pub(crate) fn open(bytes: &[u8]) -> Option<Envelope<'_>> {
     }
 }
 
-/// What is signed: a message of this run, and what it answers.
+/// The signed bytes: a message of this run, and the message that it answers.
 fn of_run(names: &Names, to: &[u8], body: &[u8]) -> Vec<u8> {
     let (to, body) = (blake3::hash(to), blake3::hash(body));
     let all = (&names.job, names.run, to.as_bytes(), body.as_bytes());
     postcard::to_stdvec(&all).unwrap_or_default()
 }
 
-/// Puts a signature before a message of a run. `to`: what it answers.
+/// Puts a signature before a message of a run. `to`: the message that it answers.
 pub(crate) fn sign(
     identity: &Identity,
     purpose: Purpose,
@@ -192,25 +193,25 @@ pub(crate) fn sign(
 }
 
 impl Signed<'_> {
-    /// Whether the one who is named has signed it.
+    /// Whether the named key has signed it.
     pub fn holds(&self, purpose: Purpose, names: &Names, to: &[u8]) -> bool {
         let signed = of_run(names, to, self.body);
         is_signed_by(self.by, purpose.context(), &signed, self.signature)
     }
 }
 
-/// Numbers that were heard. Each is heard once; they come nearly in order.
+/// Numbers that were received. Each is accepted once; they arrive nearly in order.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     highest: u64,
     heard: BTreeSet<u64>,
 }
 
-/// How far behind the highest number one may be.
+/// How far a number may be behind the highest one.
 const BEHIND: u64 = 1024;
 
 impl Window {
-    /// Whether a number comes for the first time, and not too late.
+    /// Whether a number is new and not too late.
     pub fn hear(&mut self, number: u64) -> bool {
         if number + BEHIND <= self.highest || !self.heard.insert(number) {
             return false;

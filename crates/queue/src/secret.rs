@@ -1,23 +1,23 @@
-//! Files with secrets: who may own them, and who may read them.
+//! Checks of files with secrets: who may own them, and who may read them.
 use dmover_engine::Fatal;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What a file that is trusted must not allow to others.
+/// What a trusted file must not allow to other users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// It holds a secret: nobody else reads it.
+    /// It holds a secret: no other user may read it.
     Secret,
-    /// It names the keys to trust: only its owner may write it. It may belong to root as well.
+    /// It names the keys to trust: only its owner may write it. Its owner may also be root.
     Trust,
 }
 
-/// Reads a file, and refuses one that somebody else owns, or that others may read or change. `what`: for what it was given, such as
-/// `--broker`; `hint`: what to do about a file that cannot be read.
+/// Reads a file, and refuses one that belongs to another user, or that others may read or change. `what`: the option
+/// that names the file, such as `--broker`; `hint`: the advice if the file cannot be read.
 ///
 /// # Errors
-/// It cannot be read, or not be trusted.
+/// The file cannot be read, or must not be trusted.
 pub(crate) fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<String, Fatal> {
     let shown = path.display();
     let fail = |error: std::io::Error| Fatal::refused(format!("{what} '{shown}': {error}"), hint);
@@ -50,7 +50,7 @@ pub(crate) fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<
     Ok(text)
 }
 
-/// Refuses a directory that others could put files into.
+/// Refuses a directory that other users could put files into.
 pub(crate) fn check_directory(path: &Path, what: &str) -> Result<(), Fatal> {
     let shown = path.display();
     let hint = "use a directory that you own and that only you may write to ('chmod 700 DIR')";
@@ -70,7 +70,7 @@ pub(crate) fn check_directory(path: &Path, what: &str) -> Result<(), Fatal> {
     Ok(())
 }
 
-/// Writes a file in one step; it is never for a moment readable by more than `mode` says.
+/// Writes a file atomically; it never has wider permissions than `mode`.
 pub(crate) fn write(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let _ = std::fs::remove_file(&new);

@@ -1,4 +1,4 @@
-//! What a job has at the broker: two streams for each run, and a bucket for all jobs.
+//! The data of a job at the broker: two streams for each run, and one bucket for all jobs.
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{
     CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind,
@@ -11,22 +11,22 @@ use std::time::Duration;
 
 /// The bucket in which jobs are offered.
 pub(crate) const JOBS: &str = "dmover_jobs";
-/// Where tasks go that no mover survives.
+/// The stream for tasks that no mover survives.
 const DEAD: &str = "DMOVER_DEAD";
-/// A broker gives a message to somebody else after so long without a word. The coordinator decides who has a task, so this is
-/// only for messages that got lost on their way.
+/// After this long without an acknowledgement, the broker delivers a message to another mover. The coordinator decides
+/// which mover has a task, so this is only for lost messages.
 const ACK_WAIT: Duration = Duration::from_secs(10);
-/// Movers that may wait for tasks at a time.
+/// How many movers may wait for tasks at a time.
 const WAITING_MAX: i64 = 1 << 16;
-/// What is found at a broker after so long is nobody's.
+/// Data at a broker of this age belongs to no job any more.
 const AGE_MAX: Duration = Duration::from_hours(30 * 24);
-/// Messages with outcomes that may wait for the coordinator, each of 256 KiB at most unless it is one large piece. A limit in bytes would
-/// reserve as much of the broker's storage for each job, used or not.
+/// The most messages with outcomes that wait for the coordinator, each of at most 256 KiB unless it is one large piece.
+/// A limit in bytes would reserve that much of the broker's storage for each job, used or not.
 const OUTCOMES_MAX: i64 = 1 << 13;
-/// Servers of a cluster that store a stream: it survives the loss of one.
+/// The number of replicas of a stream in a cluster: it survives the loss of one server.
 const REPLICAS: usize = 3;
 
-/// Names of one run.
+/// The names of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     pub job: String,
@@ -54,7 +54,7 @@ impl Names {
         format!("dmover.outcome.{}.{:016x}", self.job, self.run)
     }
 
-    /// What the coordinator says to all movers.
+    /// The subject for broadcasts of the coordinator.
     pub fn tell_subject(&self) -> String {
         format!("dmover.tell.{}.{:016x}", self.job, self.run)
     }
@@ -67,7 +67,7 @@ impl Names {
         format!("dmover.log.{}.{:016x}", self.job, self.run)
     }
 
-    /// Where jobs that share their limits tell of each other.
+    /// The subject on which jobs that share limits announce themselves.
     pub fn pool_subject(pool: &str) -> String {
         format!("dmover.pool.{pool}")
     }
@@ -85,7 +85,7 @@ pub(crate) fn word(class: Class) -> &'static str {
     }
 }
 
-/// Whether an error says that a stream is not there.
+/// Whether an error says that a stream does not exist.
 pub(crate) fn is_missing(error: &GetStreamError) -> bool {
     matches!(
         error.kind(),
@@ -109,7 +109,7 @@ fn lacks_servers(error: &CreateStreamError) -> bool {
     codes.contains(&error.error_code())
 }
 
-/// Makes a stream, with three replicas if the cluster has the servers for them. One that exists is left as it is.
+/// Creates a stream, with three replicas if the cluster has the servers for them. An existing one is unchanged.
 async fn get_or_create(context: &Context, config: Config) -> Result<Stream, CreateStreamError> {
     let replicated = Config { num_replicas: REPLICAS, ..config.clone() };
     match context.get_or_create_stream(replicated).await {
@@ -121,7 +121,7 @@ async fn get_or_create(context: &Context, config: Config) -> Result<Stream, Crea
     }
 }
 
-/// Makes the streams of a run, with their consumers; those that are there stay.
+/// Creates the streams of a run, with their consumers; existing ones stay.
 pub(crate) async fn make(context: &Context, names: &Names) -> Result<(Stream, Stream), Fatal> {
     let plain = Config {
         retention: RetentionPolicy::WorkQueue,
@@ -154,7 +154,7 @@ pub(crate) async fn make(context: &Context, names: &Names) -> Result<(Stream, St
     try_join(tasks, outcomes).await
 }
 
-/// The consumer that movers take tasks of a class from.
+/// The consumer from which movers fetch tasks of a class.
 pub(crate) async fn consumer(
     tasks: &Stream,
     names: &Names,
@@ -174,8 +174,8 @@ pub(crate) async fn consumer(
     made.map_err(|e| fail("a consumer of tasks", &e))
 }
 
-/// The consumer from which the coordinator hears outcomes. What a lost connection has taken along comes again while whoever said it
-/// has his lease.
+/// The consumer from which the coordinator receives outcomes. An outcome that is lost with a connection is delivered
+/// again while its mover has the lease.
 pub(crate) async fn hearer(outcomes: &Stream, lease_ms: u64) -> Result<PullConsumer, Fatal> {
     let config = pull::Config {
         durable_name: Some("coordinator".into()),
@@ -188,7 +188,7 @@ pub(crate) async fn hearer(outcomes: &Stream, lease_ms: u64) -> Result<PullConsu
     made.map_err(|e| fail("the consumer of outcomes", &e))
 }
 
-/// Takes away what a run had.
+/// Removes the streams of a run.
 pub(crate) async fn remove(context: &Context, names: &Names) {
     let remove = async |name: String| {
         if let Err(error) = context.delete_stream(&name).await {
@@ -198,7 +198,7 @@ pub(crate) async fn remove(context: &Context, names: &Names) {
     join(remove(names.tasks()), remove(names.outcomes())).await;
 }
 
-/// The bucket of jobs, made if need be.
+/// The bucket of jobs; created if it does not exist.
 pub(crate) async fn jobs(context: &Context) -> Result<kv::Store, Fatal> {
     if let Ok(store) = context.get_key_value(JOBS).await {
         add_replicas(context, &store).await;
@@ -223,7 +223,8 @@ pub(crate) async fn jobs(context: &Context) -> Result<kv::Store, Fatal> {
     context.get_key_value(JOBS).await.map_err(|e| fail("jobs", &e))
 }
 
-/// The bucket of jobs outlives jobs: the cluster may have had fewer servers when it was made.
+/// Adds replicas to the bucket of jobs: it outlives jobs, and the cluster may have had fewer servers when it was
+/// created.
 async fn add_replicas(context: &Context, store: &kv::Store) {
     let known = store.stream.cached_info();
     if known.cluster.is_none() || known.config.num_replicas >= REPLICAS {
@@ -237,7 +238,7 @@ async fn add_replicas(context: &Context, store: &kv::Store) {
     }
 }
 
-/// Keeps a task that no mover survives, to be looked at.
+/// Stores a task that no mover survives, for inspection.
 pub(crate) async fn bury(context: &Context, names: &Names, body: bytes::Bytes) {
     let config = Config {
         name: DEAD.into(),

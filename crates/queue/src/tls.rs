@@ -1,4 +1,4 @@
-//! Certificates of brokers: made where there are none, and trusted because the file that lets others in has them.
+//! Certificates of brokers: created where there are none, and trusted because the join file contains them.
 use dmover_engine::Fatal;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -7,10 +7,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::sync::Arc;
 
-/// Makes a certificate for hosts of these names or addresses, signed by itself; answers it and its key (PEM).
+/// Creates a self-signed certificate for hosts with these names or addresses; returns it and its key (PEM).
 ///
 /// # Errors
-/// A name that no certificate can have.
+/// A name that a certificate cannot contain.
 pub(crate) fn make(hosts: Vec<String>) -> Result<(String, String), Fatal> {
     let made = rcgen::generate_simple_self_signed(hosts).map_err(|error| {
         let message = format!("cannot create a certificate: {error}");
@@ -19,10 +19,10 @@ pub(crate) fn make(hosts: Vec<String>) -> Result<(String, String), Fatal> {
     Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
 
-/// Trusts these certificates (PEM), and those that they have signed.
+/// A configuration that trusts these certificates (PEM), and those that they have signed.
 ///
 /// # Errors
-/// There is none in it.
+/// It contains no certificate.
 pub(crate) fn trusting(certificates: &str) -> Result<ClientConfig, Fatal> {
     let bad = |error: &dyn std::fmt::Display| {
         let message = format!("cannot use the certificates of the broker: {error}");
@@ -45,8 +45,9 @@ pub(crate) fn trusting(certificates: &str) -> Result<ClientConfig, Fatal> {
     Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-/// A server that shows one of the known certificates is the right one, whatever its name: it proves that it has the key. Otherwise
-/// one of them has to have signed what it shows, for its name. A plain check takes no certificate for its own signer.
+/// Accepts a server that presents one of the known certificates, whatever its name, because it proves that it has the
+/// key. Otherwise one of them must have signed the presented certificate, for its name. The standard check does not
+/// accept a certificate as its own issuer.
 #[derive(Debug)]
 struct Verifier {
     known: Vec<CertificateDer<'static>>,

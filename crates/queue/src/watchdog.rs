@@ -1,5 +1,5 @@
-//! Finds out when a nats-server does not do its work any more: JetStream switches itself off, or hangs, when its disk was full for a moment, and stays so
-//! until the server is started again.
+//! Detects a nats-server that does not work any more: after its disk was full for a moment, JetStream may switch itself
+//! off or hang until the server is restarted.
 use dmover_engine::Fatal;
 use futures_util::TryStreamExt;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use crate::streams;
 
 /// How often the server is asked.
 const ASK_EVERY: Duration = Duration::from_secs(2);
-/// So many streams are asked about at a time.
+/// How many streams to ask about at a time.
 const AT_ONCE: usize = 8;
 /// A server that fails to answer this many consecutive rounds of questions is restarted. A busy server answers sooner.
 const FAILURES_MAX: u32 = 3;
 /// How soon a watchdog ends.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Asks a server regularly, in a thread of its own.
+/// Asks a server at intervals, in a separate thread.
 pub struct Watchdog {
     over: Arc<AtomicBool>,
     trouble: Arc<Mutex<Option<String>>>,
     free: Arc<AtomicU64>,
 }
 
-/// It is not known how much space there is.
+/// The free space is not known.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Watchdog {
-    /// Begins to ask the server that has written this file.
+    /// Starts to ask the server that has written this join file.
     ///
     /// # Errors
     /// The file cannot be read, or there are too many threads.
@@ -50,12 +50,12 @@ impl Watchdog {
         Ok(watchdog)
     }
 
-    /// How many bytes are free where the server keeps its data, as far as that is known.
+    /// The free bytes in the server's data directory, if known.
     pub fn free_bytes(&self) -> Option<u64> {
         Some(self.free.load(Ordering::Relaxed)).filter(|free| *free != UNKNOWN)
     }
 
-    /// Why the server has to be started again.
+    /// Why the server must be restarted.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -95,8 +95,8 @@ fn watch(
     }
 }
 
-/// Asks about every stream that there is. After a full disk one stream may hang while all others answer, and its job with it. How a
-/// stream is does not matter, an answer does.
+/// Asks about every stream. After a full disk, one stream and its job may hang while all others answer. Any answer is
+/// enough.
 fn ask(link: &Link) -> Result<(), Fatal> {
     let fail = |what: &str, error: &dyn std::fmt::Display| {
         let message = format!("JetStream does not answer{what}: {error}");

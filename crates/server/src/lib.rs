@@ -1,4 +1,4 @@
-//! What dmover serves over HTTP. tokio stays inside this crate.
+//! The HTTP endpoints of dmover. tokio stays inside this crate.
 #![forbid(unsafe_code)]
 
 use axum::Router;
@@ -9,13 +9,14 @@ use dmover_observe::exposition;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 
-/// Where a port without a host is listened on.
+/// The address to listen on if only a port is given.
 const HERE: &str = "127.0.0.1";
 
-/// Answers whoever asks for metrics, for as long as the process lives. `address` is `[HOST:]PORT`; answers what it has become.
+/// Serves Prometheus metrics for as long as the process lives. `address` is `[HOST:]PORT`; returns the address that is
+/// in use.
 ///
 /// # Errors
-/// The address is none, or is in use.
+/// The address is invalid or already in use.
 pub fn serve_metrics(
     address: &str,
     text: impl Fn() -> String + Send + Sync + 'static,

@@ -1,14 +1,14 @@
-//! Arguments of verbs that tell about the program and its surroundings.
+//! Arguments of verbs that describe the program and its environment.
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Directories to look at; a file stands for its directory
+    /// Directories to check; for a file, its directory is checked
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<OsString>,
-    /// Print one JSON object a path
+    /// Print one JSON object per PATH
     #[arg(long)]
     pub json: bool,
 }
@@ -16,20 +16,20 @@ pub struct DoctorArgs {
 /// Arguments of `config`.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// What to do with it
+    /// The subverb.
     #[command(subcommand)]
     pub action: ConfigAction,
 }
 
-/// What `config` can do.
+/// Subverbs of `config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigAction {
-    /// Print the defaults of 'copy' and 'sync' that come from files and the environment
+    /// Print the defaults of 'copy' and 'sync' from files and the environment
     Show {
-        /// Say where each comes from
+        /// Print where each value comes from
         #[arg(long)]
         origin: bool,
-        /// Read this configuration file instead of the usual ones
+        /// Read this configuration file instead of the default ones
         #[arg(long, value_name = "FILE")]
         config: Option<OsString>,
     },
@@ -38,12 +38,12 @@ pub enum ConfigAction {
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell to print the script for
     #[arg(value_name = "SHELL", value_enum)]
     pub shell: ShellArg,
 }
 
-/// Shells with a completion.
+/// Shells with a completion script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ShellArg {
     /// bash
@@ -57,7 +57,7 @@ pub enum ShellArg {
 /// Arguments of `man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// The verb, and the one below it ('snapshot create'); without it, the page of the program
+    /// Verb, or verb and subverb ('snapshot create'); default: dmover itself
     #[arg(value_name = "VERB")]
     pub verbs: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Arguments about movers elsewhere.
+//! Arguments for brokers and movers.
 use clap::Args;
 use dmover_engine::REPAIR;
 use std::ffi::OsString;
@@ -6,89 +6,120 @@ use std::net::IpAddr;
 
 use super::LogFormatArg;
 
-/// Whether movers elsewhere do the work.
+/// Options for movers on other hosts.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Movers elsewhere")]
+#[command(next_help_heading = "Movers on other hosts")]
 pub struct FleetArgs {
-    /// Have the work done by the movers ('dmover mover') behind this broker: the file that 'dmover broker' has written, or
-    /// tls://HOST:PORT (several of one cluster separated by commas)
+    /// Run the job on the movers of this broker
+    ///
+    /// The broker is given by the join file that 'dmover broker' wrote, or as tls://HOST:PORT
+    /// (separate several servers of one cluster by commas). 'dmover mover' starts movers.
     #[arg(long, value_name = "URL|FILE")]
     pub broker: Option<String>,
-    /// A file with what the broker asks for: a token, the seed of an nkey, or a credentials file of nsc
+    /// File with the credentials for the broker
+    ///
+    /// FILE contains a token or the seed of an nkey, or is a credentials file of nsc.
     #[arg(long, value_name = "FILE", requires = "broker")]
     pub credentials: Option<OsString>,
-    /// Allow connections to the broker in clear text, which anybody on the way can read and change, and in which anybody at its
-    /// address can be the broker
+    /// Allow connections to the broker in clear text
+    ///
+    /// Anyone on the network path can then read and change the traffic, or impersonate the broker.
     #[arg(long, requires = "broker")]
     pub insecure: bool,
-    /// Let in movers that have these keys as well: a file like 'identity.pub' in the state directory of their user, or a directory
-    /// of such files; may be given several times
+    /// Also admit movers with these keys (repeatable)
+    ///
+    /// FILE is 'identity.pub' from the state directory of the user who runs the mover. DIR contains
+    /// such files.
     #[arg(long, value_name = "FILE|DIR", requires = "broker")]
     pub trust: Vec<OsString>,
-    /// A mover that says nothing for so long has lost its tasks, which others get then
+    /// Reassign a mover's tasks after this long without a heartbeat
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "30s",
         requires = "broker")]
     pub lease: u64,
-    /// End the job (exit code 6) when there was no mover, or no broker, for so long
+    /// End the job (exit code 6) after this long without a mover or broker
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "1h",
         requires = "broker")]
     pub mover_wait: u64,
-    /// Have the work done only by movers that were started with this '--label'; with several, by those that have all of them
+    /// Use only movers with this --label (repeatable)
+    ///
+    /// If it is given several times, a mover needs all of these labels.
     #[arg(long, value_name = "KEY=VALUE", value_parser = label, requires = "broker")]
     pub only_movers: Vec<(String, String)>,
-    /// Share the limits of this job (--bwlimit, --ops-limit, --open-limit, --create-limit) evenly with all jobs of the same
-    /// NAME at this broker, such as all that write to one file system; give all of them the same limits
+    /// Share the rate limits with all jobs of this NAME at the broker
+    ///
+    /// The limits are --bwlimit, --ops-limit, --open-limit and --create-limit. They are divided
+    /// evenly, for example among all jobs that write to one file system. Give all of these jobs the
+    /// same limits.
     #[arg(long, value_name = "NAME", value_parser = pool, requires = "broker")]
     pub limit_pool: Option<String>,
-    /// Let Prometheus have metrics at http://HOST:PORT/metrics while the job runs; a PORT alone listens on this host only,
-    /// 0 takes any port that is free
+    /// Serve Prometheus metrics at http://HOST:PORT/metrics
+    ///
+    /// They are available while the job runs. A PORT without HOST listens on this host only. PORT 0
+    /// takes a free port.
     #[arg(long, value_name = "[HOST:]PORT", help_heading = "Output")]
     pub metrics: Option<String>,
 }
 
-/// Which tasks a mover is for.
+/// Values of `--class`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ClassArg {
+    /// All tasks.
     Any,
+    /// Names and small files.
     Small,
+    /// Content of large files.
     Large,
 }
 
 /// Arguments of `broker`.
 #[derive(Debug, Args)]
 pub struct BrokerArgs {
-    /// Where it keeps its data, its configuration, its log and the file that lets others in (default: 'broker' in
-    /// $DMOVER_STATE_DIR, or where jobs are remembered without it)
+    /// Directory for data, log and join file
+    ///
+    /// It also contains the configuration of nats-server. Default: 'broker' in $DMOVER_STATE_DIR,
+    /// or in the default state directory.
     #[arg(long, value_name = "DIR")]
     pub state: Option<OsString>,
-    /// The address to listen on; movers on other hosts need one that they reach
+    /// Address to listen on
+    ///
+    /// Movers on other hosts must be able to reach it.
     #[arg(long, value_name = "ADDRESS", value_parser = listen, default_value = "127.0.0.1")]
     pub listen: IpAddr,
-    /// The port; 0 takes that of the last time, or any that is free
+    /// Port (0: the port of the last start, or a free one)
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub port: u16,
-    /// The host name or address that others reach it by, if that is not --listen; may be given several times, for hosts on
-    /// several networks
+    /// Host name or address for clients (repeatable)
+    ///
+    /// Use it if clients reach the broker by another address than --listen, or if they are on
+    /// several networks.
     #[arg(long, value_name = "HOST")]
     pub advertise: Vec<String>,
-    /// Do not encrypt connections (TLS): anybody on the way can read and change them, and anybody at its address can be the broker.
-    /// Movers and jobs have to say --insecure as well
+    /// Do not encrypt connections (no TLS)
+    ///
+    /// Anyone on the network path can then read and change the traffic, or impersonate the broker.
+    /// Movers and jobs need --insecure as well.
     #[arg(long, conflicts_with_all = ["tls", "tls_certificate"])]
     pub insecure: bool,
-    /// What is done without it as well: encrypt connections with a certificate that is made once
+    /// Encrypt connections with a generated certificate (the default)
     #[arg(long, hide = true, conflicts_with = "tls_certificate")]
     pub tls: bool,
-    /// Encrypt connections with this certificate (PEM; with those that have signed it, if others are to trust these), instead of
-    /// with one that is made once; the file that lets others in has what they trust
+    /// Certificate (PEM) to use instead of a generated one
+    ///
+    /// Clients trust the certificates in FILE. Add those that signed the first one if clients
+    /// should trust these as well. The join file passes them on.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_certificate: Option<OsString>,
-    /// Its key
+    /// Private key of --tls-certificate
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_key: Option<OsString>,
-    /// The program nats-server (2.9 or later), if it is neither beside dmover nor on PATH
+    /// Path of nats-server (2.9 or later)
+    ///
+    /// By default, dmover searches its own directory and PATH.
     #[arg(long, value_name = "PROGRAM")]
     pub nats_server: Option<OsString>,
-    /// End when standard input ends, as it does when whoever started this is gone
+    /// Exit when standard input ends
+    ///
+    /// This happens when the process that started the broker exits.
     #[arg(long)]
     pub until_eof: bool,
 }
@@ -96,70 +127,91 @@ pub struct BrokerArgs {
 /// Arguments of `mover`.
 #[derive(Debug, Args)]
 pub struct MoverArgs {
-    /// The broker: the file that 'dmover broker' has written, '-' (its content is on standard input), or tls://HOST:PORT
+    /// Join file, '-', or tls://HOST:PORT
+    ///
+    /// 'dmover broker' writes the join file. '-' reads it from standard input.
     #[arg(long, value_name = "URL|FILE|-", required = true)]
     pub broker: String,
-    /// A file with what the broker asks for: a token, the seed of an nkey, or a credentials file of nsc
+    /// File with the credentials for the broker
+    ///
+    /// FILE contains a token or the seed of an nkey, or is a credentials file of nsc.
     #[arg(long, value_name = "FILE")]
     pub credentials: Option<OsString>,
-    /// Allow connections in clear text, and as root a broker that lets anybody in: whoever answers at its address, or
-    /// connects there, is believed as far as signatures do not say otherwise
+    /// Allow connections in clear text, and for root an open broker
+    ///
+    /// An open broker admits clients without credentials. The mover then trusts any broker at this
+    /// address and any client of it, except where it checks signatures.
     #[arg(long)]
     pub insecure: bool,
-    /// Work for jobs that are signed by these keys as well: a file like 'identity.pub' in the state directory of whoever runs the job,
-    /// or a directory of such files; may be given several times. Trusted without it: the key of the user who runs the mover, and
-    /// the keys that the file of the broker names
+    /// Also work for jobs signed by these keys (repeatable)
+    ///
+    /// FILE is 'identity.pub' from the state directory of the user who runs the job. DIR contains
+    /// such files. The mover always trusts the key of the user who runs it, and the keys that the
+    /// join file names.
     #[arg(long, value_name = "FILE|DIR")]
     pub trust: Vec<OsString>,
-    /// Work only for jobs whose trees all lie in DIR, at it or below it; may be given several times. Jobs that follow symbolic
-    /// links (-L, --dereference-args) are refused then
+    /// Work only for jobs whose trees are all in DIR (repeatable)
+    ///
+    /// A tree may be DIR itself. Jobs that follow symbolic links (-L, --dereference-args) are then
+    /// refused.
     #[arg(long, value_name = "DIR")]
     pub allow_root: Vec<OsString>,
-    /// Work only for jobs of this verb; may be given several times. 'verify' does not allow 'verify --repair', which is 'repair'
+    /// Work only for jobs of this verb (repeatable)
+    ///
+    /// 'verify' does not allow 'verify --repair', which is 'repair'.
     #[arg(long, value_name = "VERB", value_parser = ["copy", "sync", "verify", "sum", REPAIR])]
     pub allow_verb: Vec<String>,
-    /// Concurrent operations for each job, 0 chooses and adapts
+    /// Concurrent operations per job (0: automatic)
     #[arg(short = 'j', long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
     /// Memory for buffers
     #[arg(long, value_name = "SIZE", value_parser = super::size, default_value = "512M")]
     pub memory: u64,
-    /// Take tasks of this class only, unless there are none for a second: 'small' (names, small files), 'large' (content of
-    /// large files)
+    /// Prefer tasks of this class
+    ///
+    /// 'small' is names and small files, 'large' is the content of large files. The mover takes
+    /// other tasks after one second without a task of its class.
     #[arg(long, value_name = "CLASS", value_enum, default_value = "any")]
     pub class: ClassArg,
-    /// Something to know it by, such as site=west; may be given several times. Jobs can ask for it by '--only-movers'
+    /// Label of this mover, such as site=west (repeatable)
+    ///
+    /// Jobs select movers by --only-movers.
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
-    /// Work only for jobs whose ids begin so; may be given several times
+    /// Work only for jobs whose id starts with JOB (repeatable)
     #[arg(long, value_name = "JOB")]
     pub job: Vec<String>,
-    /// Wait so long for a broker that is not there yet
+    /// Wait this long for a broker that is not reachable yet
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "30s")]
     pub broker_wait: u64,
-    /// End when there was no job for so long
+    /// Exit after this long without a job
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration)]
     pub idle_exit: Option<u64>,
-    /// Leave when standard input ends, as it does when whoever started this is gone
+    /// Exit when standard input ends
+    ///
+    /// This happens when the process that started the mover exits.
     #[arg(long)]
     pub until_eof: bool,
-    /// Bytes of content per second that it moves at most for a job, whatever the job says
+    /// Move at most SIZE per second for each job
+    ///
+    /// This holds in addition to the limits of the job.
     #[arg(long, value_name = "SIZE", value_parser = super::positive_size)]
     pub bwlimit: Option<u64>,
-    /// Let Prometheus have metrics at http://HOST:PORT/metrics; a PORT alone listens on this host only, 0 takes any port that is
-    /// free
+    /// Serve Prometheus metrics at http://HOST:PORT/metrics
+    ///
+    /// A PORT without HOST listens on this host only. PORT 0 takes a free port.
     #[arg(long, value_name = "[HOST:]PORT")]
     pub metrics: Option<String>,
-    /// Where to put what does not fit into memory
+    /// Directory for data that exceeds --memory
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<OsString>,
-    /// Say more in the log: once info (the default), twice debug
+    /// Log more: once info (the default), twice debug
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Write the log to this file instead of standard error
+    /// Write the log to FILE instead of standard error
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<OsString>,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormatArg,
 }
@@ -169,24 +221,24 @@ fn listen(text: &str) -> Result<IpAddr, String> {
     let address = text.trim_start_matches('[').trim_end_matches(']').parse();
     address.map_err(|_| match text.rsplit_once(':') {
         Some((address, port)) if port.parse::<u16>().is_ok() => {
-            format!("--listen takes an address alone; write --listen {address} --port {port}")
+            format!("--listen takes only an address; use --listen {address} --port {port}")
         }
-        _ => "has to be an IP address; --advertise takes host names, --port the port".into(),
+        _ => "must be an IP address; use --advertise for host names and --port for the port".into(),
     })
 }
 
-/// A name that can be part of a subject of NATS.
+/// A name that can be part of a NATS subject.
 fn pool(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if (1..=64).contains(&text.len()) && text.chars().all(is_plain) {
         return Ok(text.to_owned());
     }
-    Err("up to 64 letters, digits, - and _".into())
+    Err("must be 1 to 64 letters, digits, '-' or '_'".into())
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("has to be KEY=VALUE, such as rack=a7".into()),
+        _ => Err("must be KEY=VALUE, such as rack=a7".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! Arguments of the verbs that look after jobs.
+//! Arguments of the verbs that manage jobs.
 use clap::Args;
 use dmover_engine::JobPhase;
 use dmover_model::ErrorClass;
@@ -6,11 +6,12 @@ use std::ffi::OsString;
 
 use super::positive_duration;
 
-/// Where jobs are remembered.
+/// Option for the directory of job records.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
-    /// Where jobs are remembered (default: $DMOVER_STATE_DIR, /var/lib/dmover for root, else
-    /// $XDG_STATE_HOME/dmover)
+    /// Directory for job records
+    ///
+    /// Default: $DMOVER_STATE_DIR, /var/lib/dmover for root, else $XDG_STATE_HOME/dmover.
     #[arg(long, value_name = "DIR", env = "DMOVER_STATE_DIR", hide_env = true)]
     pub state_dir: Option<OsString>,
 }
@@ -18,28 +19,28 @@ pub struct PlaceArgs {
 /// Arguments of `jobs`.
 #[derive(Debug, Args)]
 pub struct JobsArgs {
-    /// Print one JSON object a job
+    /// Print one JSON object per job
     #[arg(long)]
     pub json: bool,
-    /// Only jobs in this state, such as running or stopped (several: with commas)
+    /// List only jobs in these states, such as running,stopped
     #[arg(long = "state", value_name = "STATE", value_parser = phase, value_delimiter = ',')]
     pub states: Vec<JobPhase>,
-    /// Only jobs with this label
+    /// List only jobs with this label
     #[arg(long, value_name = "LABEL")]
     pub label: Option<String>,
-    /// Only jobs of this verb
+    /// List only jobs of this verb
     #[arg(long, value_name = "VERB", value_parser = ["copy", "sync", "snapshot", "verify", "sum"])]
     pub verb: Option<String>,
-    /// Only jobs that were at work within this time ('90m', '2d')
+    /// List only jobs that ran within this time, such as 90m or 2d
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub since: Option<u64>,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
 
 impl JobsArgs {
-    /// Whether not all jobs are wanted.
+    /// Whether an option excludes some jobs.
     pub fn has_filter(&self) -> bool {
         let named = self.label.is_some() || self.verb.is_some();
         named || self.since.is_some() || !self.states.is_empty()
@@ -49,13 +50,15 @@ impl JobsArgs {
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The id of a job, the beginning of one, or a label; without it, the last one that runs, or else the last one
+    /// Job to show (default: the last running job, else the last job)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
     /// Print a JSON object
     #[arg(long)]
     pub json: bool,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -63,13 +66,17 @@ pub struct StatusArgs {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// The id of the job to look at first, the beginning of one, or a label; without it, the last one that runs
+    /// Job to show first (default: the last running job)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
-    /// Look again after so long; jobs tell how they stand every two seconds
+    /// Refresh interval
+    ///
+    /// Jobs update their state every two seconds.
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "1s")]
     pub every: u64,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -77,20 +84,22 @@ pub struct TopArgs {
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
 pub struct WaitArgs {
-    /// Ids of jobs, beginnings of them, or labels; without any, the last one that runs, or else the last one
+    /// Jobs to wait for (default: the last running job, else the last job)
+    ///
+    /// A JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub jobs: Vec<String>,
-    /// Wait no longer than this ('90s', '1h30m'); exit code 6 then
+    /// Wait at most this long, such as 90s or 1h30m; then exit with 6
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
     pub timeout: Option<u64>,
     /// Print nothing while waiting
     #[arg(short, long)]
     pub quiet: bool,
-    /// Without a terminal, print a line this often (0: never)
+    /// Interval of status lines without a terminal (0: never)
     #[arg(long, value_name = "DURATION", value_parser = super::duration, num_args = 0..=1, require_equals = true,
         default_value = "60s", default_missing_value = "60s")]
     pub stats: u64,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -98,16 +107,18 @@ pub struct WaitArgs {
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// The id of a job, the beginning of one, or a label
+    /// Job whose messages to print
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: String,
-    /// Print what is added, until the job ends
+    /// Follow the log until the job ends
     #[arg(short, long)]
     pub follow: bool,
-    /// Begin with the last lines only
+    /// Start with the last LINES lines
     #[arg(short = 'n', long, value_name = "LINES")]
     pub lines: Option<u64>,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -115,10 +126,12 @@ pub struct LogsArgs {
 /// Arguments of `pause` and `cancel`.
 #[derive(Debug, Args)]
 pub struct PauseArgs {
-    /// The id of a job, the beginning of one, or a label; without it, the last one that runs
+    /// Job to pause (default: the last running job)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -126,13 +139,15 @@ pub struct PauseArgs {
 /// Arguments of `resume` and `retry`.
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// The id of a job, the beginning of one, or a label; without it, the last one that is paused or was interrupted
+    /// Job to resume (default: the last paused or interrupted job)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
-    /// Go on in the background
+    /// Run in the background
     #[arg(long)]
     pub detach: bool,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -140,14 +155,18 @@ pub struct ResumeArgs {
 /// Arguments of `standby`.
 #[derive(Debug, Args)]
 pub struct StandbyArgs {
-    /// The id of a job, the beginning of one, or a label
+    /// Job to take over
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: String,
-    /// Kill a process on this host that runs the job and has not said for so long how it stands, and go on: it is stopped, or
-    /// hangs. Choose more than its disks may ever take
+    /// Kill a process that sends no status for this long, and take over
+    ///
+    /// This works only for a process on this host that is stopped or hangs. Choose more time than
+    /// its storage can ever need for one operation.
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration)]
     pub kill_after: Option<u64>,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -155,19 +174,21 @@ pub struct StandbyArgs {
 /// Arguments of `errors`.
 #[derive(Debug, Args)]
 pub struct ErrorsArgs {
-    /// The id of a job, the beginning of one, or a label; without it, the last one that keeps a journal
+    /// Job whose errors to list (default: the last running job, else the last job)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
-    /// Only those of this class, such as denied or changed
+    /// List only errors of this class, such as denied or changed
     #[arg(long, value_name = "CLASS", value_parser = class)]
     pub class: Option<ErrorClass>,
-    /// Print one JSON object an error
+    /// Print one JSON object per error
     #[arg(long)]
     pub json: bool,
-    /// Print the paths only, each ended by NUL
+    /// Print only paths, each followed by NUL
     #[arg(short = '0', long, visible_alias = "null", conflicts_with = "json")]
     pub print0: bool,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -175,13 +196,15 @@ pub struct ErrorsArgs {
 /// Arguments of `history`.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// The id of a job, the beginning of one, or a label; without it, the last one that keeps a journal
+    /// Job whose passes to list (default: the last job with a journal)
+    ///
+    /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
     pub job: Option<String>,
-    /// Print one JSON object a pass
+    /// Print one JSON object per pass
     #[arg(long)]
     pub json: bool,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -189,20 +212,26 @@ pub struct HistoryArgs {
 /// Arguments of `cleanup`.
 #[derive(Debug, Args)]
 pub struct CleanupArgs {
-    /// Ids of jobs, beginnings of them, or labels
+    /// Jobs to clean up
+    ///
+    /// A JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB", required_unless_present_any = ["all", "older_than"],
         conflicts_with_all = ["all", "older_than"])]
     pub jobs: Vec<String>,
-    /// All jobs that do not run, and the data and secrets of brokers that do not run
+    /// Clean up all jobs that are not running
+    ///
+    /// This also removes the data and secrets of brokers that are not running.
     #[arg(long)]
     pub all: bool,
-    /// Finished and cancelled jobs that ended longer ago than this ('30d'); never one that can be resumed
+    /// Clean up finished and cancelled jobs older than this, such as 30d
+    ///
+    /// The age is the time since the job ended. A job that can be resumed is never removed.
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, conflicts_with = "all")]
     pub older_than: Option<u64>,
-    /// Say what would be removed, change nothing
+    /// Show what would be removed; remove nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Where jobs are remembered
+    /// Directory for job records.
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -212,10 +241,10 @@ fn class(text: &str) -> Result<ErrorClass, String> {
     let known = ErrorClass::ALL.iter().find(|class| class.word() == text);
     known
         .copied()
-        .ok_or_else(|| format!("the classes are {}", words().collect::<Vec<_>>().join(", ")))
+        .ok_or_else(|| format!("must be one of {}", words().collect::<Vec<_>>().join(", ")))
 }
 
 fn phase(text: &str) -> Result<JobPhase, String> {
     let known = JobPhase::ALL.into_iter().find(|phase| phase.word() == text);
-    known.ok_or_else(|| format!("the states are {}", JobPhase::ALL.map(JobPhase::word).join(", ")))
+    known.ok_or_else(|| format!("must be one of {}", JobPhase::ALL.map(JobPhase::word).join(", ")))
 }

@@ -7,48 +7,51 @@ use super::FilterArgs;
 /// Arguments of `manifest`.
 #[derive(Debug, Args)]
 pub struct ManifestArgs {
-    /// What to do with it
+    /// The subverb.
     #[command(subcommand)]
     pub action: ManifestAction,
 }
 
-/// What `manifest` can do.
+/// Subverbs of `manifest`.
 #[derive(Debug, Subcommand)]
 pub enum ManifestAction {
-    /// Print what a manifest says, for eyes or for other programs
+    /// Print the entries of a manifest
     ///
-    /// Prints every entry that the rules admit. Exit code 7 if the manifest is damaged or was cut off: what came
-    /// before is printed all the same, and standard error says how much that is.
+    /// Filter options select the entries. If the manifest is damaged or truncated, the exit code is
+    /// 7: the entries before the damage are printed, and a message on standard error gives their
+    /// number.
     Print(PrintArgs),
-    /// Write those entries of a manifest that rules admit to another one
+    /// Write the entries that filter options select to another manifest
     Filter(FilterManifestArgs),
     /// Compare two manifests
     ///
-    /// Prints a line for every entry that only one has, or that differs, and ends with 1 if there is any. Takes
-    /// about 100 bytes of memory for an entry.
+    /// Prints a line for each entry that differs or that only one manifest has. The exit code is 1
+    /// if there is any. Each entry needs about 100 bytes of memory.
     Diff(DiffArgs),
 }
 
 /// Arguments of `manifest print`.
 #[derive(Debug, Args)]
 pub struct PrintArgs {
-    /// The manifest; '-' is standard input
+    /// Manifest to read ('-': standard input)
     #[arg(value_name = "MANIFEST")]
     pub manifest: OsString,
-    /// text: a line an entry; json: an object a line; sums: 'DIGEST  NAME' as 'sha256sum -c' and 'dmover sum -c'
-    /// read it, of regular files only
+    /// Output format: text, json or sums
+    ///
+    /// text prints a line per entry, json an object per line. sums prints 'DIGEST NAME' for regular
+    /// files, as 'sha256sum -c' and 'dmover sum -c' read it.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = FormatArg::Text)]
     pub format: FormatArg,
-    /// With --format=sums: 'TYPE (NAME) = DIGEST'
+    /// With --format=sums: print 'TYPE (NAME) = DIGEST'
     #[arg(long)]
     pub tag: bool,
     /// With --format=sums: end lines with NUL and escape no names
     #[arg(short = 'z', long)]
     pub zero: bool,
-    /// With --format=sums: write names below this directory
+    /// With --format=sums: print names below DIR
     #[arg(long, value_name = "DIR")]
     pub prefix: Option<OsString>,
-    /// Which entries
+    /// Which entries are printed.
     #[command(flatten)]
     pub filter: FilterArgs,
 }
@@ -56,13 +59,13 @@ pub struct PrintArgs {
 /// Arguments of `manifest filter`.
 #[derive(Debug, Args)]
 pub struct FilterManifestArgs {
-    /// The manifest; '-' is standard input
+    /// Manifest to read ('-': standard input)
     #[arg(value_name = "MANIFEST")]
     pub manifest: OsString,
-    /// Where to write; it must not exist
+    /// Manifest to write; FILE must not exist
     #[arg(short, long, value_name = "FILE")]
     pub output: OsString,
-    /// Which entries
+    /// Which entries are written.
     #[command(flatten)]
     pub filter: FilterArgs,
 }
@@ -70,27 +73,27 @@ pub struct FilterManifestArgs {
 /// Arguments of `manifest diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// The older one
+    /// The older manifest
     #[arg(value_name = "OLD")]
     pub old: OsString,
-    /// The newer one
+    /// The newer manifest
     #[arg(value_name = "NEW")]
     pub new: OsString,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
-    /// Which entries
+    /// Which entries are compared.
     #[command(flatten)]
     pub filter: FilterArgs,
 }
 
-/// How a manifest is printed.
+/// Output formats of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FormatArg {
-    /// For eyes.
+    /// A line per entry, for people.
     Text,
-    /// JSON lines.
+    /// A JSON object per line.
     Json,
-    /// Check lists.
+    /// Lists for 'sum --check' and similar tools.
     Sums,
 }

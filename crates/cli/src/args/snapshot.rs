@@ -11,122 +11,128 @@ macro_rules! snapshot_examples {
     () => {
         "Examples:
   dmover snapshot create /home /backup/home
-                                        /backup/home/2026-01-31T02-00-00.000Z, and a link 'latest'
-  dmover snapshot prune --keep-last 3 --keep-daily 7 --keep-monthly 12 /backup/home
+                                        create a snapshot and a link 'latest'
+  dmover snapshot prune --keep-last 3 --keep-daily 7 /backup/home
   dmover verify --level=mtime /home /backup/home/latest
-Interrupted? The same command goes on."
+To resume after an interruption, run the same command again."
     };
 }
 /// Arguments of `snapshot`.
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
-    /// What to do
+    /// The subverb.
     #[command(subcommand)]
     pub action: SnapshotAction,
 }
 
-/// What `snapshot` can do.
+/// Subverbs of `snapshot`.
 #[derive(Debug, Subcommand)]
 pub enum SnapshotAction {
-    /// Make a snapshot of SOURCE in DIR
+    /// Create a snapshot of SOURCE in DIR
     ///
-    /// A snapshot is a complete tree, DIR/TIME. Files that have not changed since the one before are further names of the
-    /// same inodes (or share blocks, with --share=reflink), so that it takes the space of what has changed. It gets its
-    /// name when it is complete; an interrupted one is gone on with by the same command.
+    /// A snapshot is a complete tree, DIR/TIME. Files that did not change since the previous
+    /// snapshot are hard links to its files, or share blocks with them (--share=reflink). So a
+    /// snapshot needs only the space of the changes. It gets its name when it is complete. If it is
+    /// interrupted, the same command resumes it.
     #[command(after_help = snapshot_examples!())]
     Create(Box<CreateArgs>),
-    /// List the snapshots in DIR, the oldest first
+    /// List the snapshots in DIR, oldest first
     List(ListArgs),
-    /// Remove snapshots that are not to be kept
+    /// Remove snapshots that no --keep option selects
     ///
-    /// Those stay that any of the --keep options names, and the newest in which nothing is missing in any case. Hours, days,
-    /// weeks (from Monday), months and years are those of this machine's time zone.
+    /// The newest complete snapshot always stays. Hours, days, weeks (from Monday), months and
+    /// years follow the time zone of this host.
     Prune(Box<PruneArgs>),
 }
 
 /// Arguments of `snapshot create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// The directory whose contents are to be kept, and the directory that holds its snapshots
+    /// Directory to copy, and directory that holds its snapshots
     #[arg(value_name = "SOURCE DIR", value_hint = clap::ValueHint::DirPath)]
     pub paths: Vec<OsString>,
-    /// How it is made
+    /// How the snapshot is made.
     #[command(flatten)]
     pub how: SnapshotOptions,
-    /// Which entries take part
+    /// Which entries are included.
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// What is kept
+    /// Which attributes are preserved.
     #[command(flatten)]
     pub fidelity: FidelityArgs,
-    /// How it is written
+    /// How files are written.
     #[command(flatten)]
     pub writing: WritingArgs,
-    /// Proof
+    /// Digests, manifests and read-back.
     #[command(flatten)]
     pub proof: ProofArgs,
-    /// Bounds
+    /// Limits.
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// What is shown of single entries
+    /// Output for each entry.
     #[command(flatten)]
     pub items: ItemArgs,
-    /// What is shown
+    /// Output of the job.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// How it goes on when nobody watches
+    /// Label, background and notification.
     #[command(flatten)]
     pub job: JobArgs,
-    /// Where things are kept
+    /// Directories for state.
     #[command(flatten)]
     pub state: StateArgs,
-    /// Defaults
+    /// Configuration files.
     #[command(flatten)]
     pub defaults: DefaultsArgs,
 }
 
-/// How a snapshot is made.
+/// Options for how a snapshot is made.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Snapshot")]
 pub struct SnapshotOptions {
-    /// How unchanged files get into the snapshot: 'link' as further names of the files of the one before, 'reflink' as
-    /// files of their own that share blocks with them (XFS, btrfs)
+    /// How to share unchanged files with the last snapshot
+    ///
+    /// 'link' makes hard links. 'reflink' makes separate files that share blocks (XFS, btrfs).
     #[arg(long, value_name = "HOW", value_enum, default_value_t = ShareArg::Link)]
     pub share: ShareArg,
-    /// Compare the bytes of all files that look unchanged by size and time
+    /// Compare the content of files that are equal in size and time
     #[arg(short, long)]
     pub checksum: bool,
-    /// The same only for files that were changed in any way (ctime) since the snapshot before
+    /// Like --checksum, but only for files with a ctime after the last snapshot
+    ///
+    /// ctime is the time of the last change of any kind, which no program can set.
     #[arg(long, conflicts_with = "checksum")]
     pub ctime: bool,
-    /// Name it as a snapshot also if entries of SOURCE are missing in it; 'list' says so, and 'prune' never keeps it in
-    /// the place of another one
+    /// Name the snapshot even if entries of SOURCE are missing in it
+    ///
+    /// 'list' shows that entries are missing. 'prune' never keeps this snapshot instead of a
+    /// complete one.
     #[arg(long)]
     pub accept_errors: bool,
-    /// Make one also if SOURCE has no entries
+    /// Create a snapshot even if SOURCE is empty
     #[arg(long)]
     pub allow_empty_source: bool,
-    /// SOURCE goes on with the snapshots in DIR although it is another directory or file system than before
+    /// Accept a SOURCE that is not the directory of the existing snapshots
     #[arg(long)]
     pub other_source: bool,
 }
 
-/// `--share`.
+/// Values of `--share`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ShareArg {
-    /// Further names of the same inodes.
+    /// Hard links to the files of the previous snapshot.
     Link,
-    /// Files of their own with the same blocks.
+    /// Separate files that share blocks (XFS, btrfs).
     Reflink,
 }
 
 /// Arguments of `snapshot list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// The directory that holds the snapshots
+    /// Directory that holds the snapshots
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub directory: OsString,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -134,46 +140,46 @@ pub struct ListArgs {
 /// Arguments of `snapshot prune`.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
-    /// The directory that holds the snapshots
+    /// Directory that holds the snapshots
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub directory: OsString,
-    /// What stays
+    /// Which snapshots stay.
     #[command(flatten)]
     pub keep: KeptArgs,
-    /// Say what would go, and remove nothing
+    /// Show what would be removed; remove nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Bounds
+    /// Limits.
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// What is shown
+    /// Output of the job.
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// What stays.
+/// Options for which snapshots stay.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Retention")]
 pub struct KeptArgs {
-    /// Keep the newest N
+    /// Keep the newest N snapshots
     #[arg(long = "keep-last", value_name = "N")]
     pub last: Option<u64>,
-    /// Keep the newest of each hour that has one, for N hours
+    /// Keep the newest of each of the last N hours with a snapshot
     #[arg(long = "keep-hourly", value_name = "N")]
     pub hourly: Option<u64>,
-    /// Keep the newest of each day that has one, for N days
+    /// Keep the newest of each of the last N days with a snapshot
     #[arg(long = "keep-daily", value_name = "N")]
     pub daily: Option<u64>,
-    /// Keep the newest of each week that has one, for N weeks
+    /// Keep the newest of each of the last N weeks with a snapshot
     #[arg(long = "keep-weekly", value_name = "N")]
     pub weekly: Option<u64>,
-    /// Keep the newest of each month that has one, for N months
+    /// Keep the newest of each of the last N months with a snapshot
     #[arg(long = "keep-monthly", value_name = "N")]
     pub monthly: Option<u64>,
-    /// Keep the newest of each year that has one, for N years
+    /// Keep the newest of each of the last N years with a snapshot
     #[arg(long = "keep-yearly", value_name = "N")]
     pub yearly: Option<u64>,
-    /// Keep all that are not older than this ('36h', '14d')
+    /// Keep all snapshots up to this age, such as 36h or 14d
     #[arg(long = "keep-within", value_name = "DURATION", value_parser = positive_duration)]
     pub within: Option<u64>,
 }

@@ -9,110 +9,126 @@ use super::{
 /// Arguments of `sum`.
 #[derive(Debug, Args)]
 pub struct SumArgs {
-    /// Files, directories, or lists to check; '-' or nothing: standard input
+    /// Files and directories; with --check, lists
+    ///
+    /// Without any, or as '-', standard input is read.
     #[arg(value_name = "FILE|DIR", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
-    /// What is made
+    /// Which digests are made.
     #[command(flatten)]
     pub digest: DigestArgs,
-    /// What is compared
+    /// How lists are checked.
     #[command(flatten)]
     pub check: CheckArgs,
-    /// How content is read
+    /// How content is read.
     #[command(flatten)]
     pub reading: ReadingArgs,
-    /// Which entries of trees take part
+    /// Which entries are included.
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Bounds
+    /// Limits.
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// What is shown
+    /// Output of the job.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Who does it
+    /// Movers on other hosts.
     #[command(flatten)]
     pub fleet: FleetArgs,
 }
 
-/// What is made.
+/// Options for which digests are made.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Digest")]
 pub struct DigestArgs {
-    /// The function: blake3, md5, sha1, sha224, sha256, sha384, sha512, crc32, crc32rfc1510, crc24rfc2440,
-    /// crc32c or xxh3-128 (default: blake3; with --check, what each line says or its length tells)
+    /// Digest function (default: blake3)
+    ///
+    /// One of blake3, md5, sha1, sha224, sha256, sha384, sha512, crc32, crc32rfc1510, crc24rfc2440,
+    /// crc32c and xxh3-128. With --check, the default is the function that each line names, or that
+    /// the length of its digest indicates.
     #[arg(short = 'a', long, value_name = "TYPE", visible_alias = "algorithm", value_parser = hash_type)]
     pub hash_type: Option<dmover_model::HashType>,
-    /// Make the digest of a tree whose leaves have this size, so that several movers can work on one file;
-    /// for --check-tree, also the size of a piece (BLAKE3 and CRCs: the digest stays the same)
+    /// Make tree digests with leaves of SIZE
+    ///
+    /// Several movers can then work on one file with functions such as MD5 and SHA-256 as well.
+    /// BLAKE3 digests and CRCs stay the same. With --check-tree, SIZE is also the size of a piece.
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub hash_leaf_size: Option<u64>,
-    /// Print the digests of all pieces of a file as well, or (with --check) say which pieces differ
+    /// Also print digests of pieces; with --check, name pieces that differ
     #[arg(long)]
     pub check_tree: bool,
-    /// Print digests, and read them, as mutil does, in pieces of this size (0: whole)
+    /// Print and read digests as mutil does, in pieces of SIZE (0: whole files)
     #[arg(long, value_name = "SIZE", value_parser = size, hide = true)]
     pub mutil: Option<u64>,
-    /// Let several movers work on files larger than this, in parts of this size (0: never; default: by size)
+    /// Split files larger than SIZE among movers (0: never)
+    ///
+    /// Each chunk has SIZE bytes. By default, the size of a file decides.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub split_size: Option<u64>,
-    /// Only bytes from this offset on
+    /// Read from this offset on
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "check")]
     pub offset: Option<u64>,
-    /// Only so many bytes
+    /// Read this many bytes
     #[arg(long, value_name = "SIZE", value_parser = positive_size, conflicts_with = "check")]
     pub length: Option<u64>,
-    /// Hash what 'FILE [RANGES]' lines of standard input name: URI-escaped, ranges START-END, comma-separated
+    /// Process the files listed on standard input as 'FILE [RANGES]'
+    ///
+    /// Each line is one file, with a URI-escaped name. RANGES are byte ranges START-END, separated
+    /// by commas.
     #[arg(long, conflicts_with_all = ["check", "paths", "offset", "length"])]
     pub read_stdin: bool,
-    /// Write 'TYPE (NAME) = DIGEST'
+    /// Print 'TYPE (NAME) = DIGEST'
     #[arg(long, conflicts_with = "check")]
     pub tag: bool,
-    /// End lines with NUL instead of a newline, and escape no names; with --check, lists are like that
+    /// End lines with NUL and escape no names; with --check, read such lists
     #[arg(short = 'z', long)]
     pub zero: bool,
-    /// Write '*' before names
+    /// Print '*' before names
     #[arg(short, long, conflicts_with = "text")]
     pub binary: bool,
-    /// Write a blank before names (this is the default)
+    /// Print a blank before names (the default)
     #[arg(short, long)]
     pub text: bool,
 }
 
-/// What is compared.
+/// Options for how lists are checked.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {
-    /// Read digests from lists, and compare
+    /// Read digests from lists and compare
     #[arg(short, long)]
     pub check: bool,
-    /// Pass over files that are not there
+    /// Skip files that do not exist
     #[arg(long, requires = "check")]
     pub ignore_missing: bool,
-    /// Print nothing; the exit code tells
+    /// Print nothing; only set the exit code
     #[arg(long, requires = "check")]
     pub status: bool,
-    /// A line that cannot be read is a failure (this is always so here)
+    /// Fail on lines that cannot be parsed (always on)
     #[arg(long, requires = "check")]
     pub strict: bool,
-    /// Name lines that cannot be read (this is always so here)
+    /// Report lines that cannot be parsed (always on)
     #[arg(short, long, requires = "check")]
     pub warn: bool,
 }
 
-/// How content is read.
+/// Options for how content is read.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reading")]
 pub struct ReadingArgs {
-    /// Bytes in one read, 64K to 1G and at most a share of --memory
+    /// Bytes per read, 64K to 1G
+    ///
+    /// The limit is a share of --memory.
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     pub buffer_size: Option<u64>,
-    /// Read past the page cache (O_DIRECT); refusals are counted and go through it (auto: large files that are
-    /// not in the cache)
+    /// Read with O_DIRECT, bypassing the page cache
+    ///
+    /// 'auto' does this for large files that are not in the cache. Where the file system refuses
+    /// O_DIRECT, dmover reads through the page cache and counts this.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
         default_value_t = WhenArg::Auto, default_missing_value = "always")]
     pub direct_read: WhenArg,
-    /// Drop what was read from the page cache
+    /// Drop read data from the page cache
     #[arg(long)]
     pub fadvise_read: bool,
 }

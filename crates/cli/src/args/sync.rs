@@ -11,130 +11,143 @@ use super::{
 /// Arguments of `sync`.
 #[derive(Debug, Args)]
 pub struct SyncArgs {
-    /// The directory whose contents DEST is to have, and DEST
+    /// Directory to copy from, directory that gets its contents
     #[arg(value_name = "SOURCE DEST", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
-    /// What goes
+    /// Deletes.
     #[command(flatten)]
     pub delete: DeleteArgs,
-    /// How what looks equal is looked at
+    /// How closely equal entries are compared.
     #[command(flatten)]
     pub comparison: ComparisonArgs,
-    /// Whether it goes on
+    /// Watching after the pass.
     #[command(flatten)]
     pub watch: WatchArgs,
-    /// Which entries take part
+    /// Which entries are included.
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// What is kept
+    /// Which attributes are preserved.
     #[command(flatten)]
     pub fidelity: FidelityArgs,
-    /// How it is written
+    /// How files are written.
     #[command(flatten)]
     pub writing: WritingArgs,
-    /// Proof
+    /// Digests, manifests and read-back.
     #[command(flatten)]
     pub proof: ProofArgs,
-    /// Bounds
+    /// Limits.
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// What is shown of single entries
+    /// Output for each entry.
     #[command(flatten)]
     pub items: ItemArgs,
-    /// What is shown
+    /// Output of the job.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// How it goes on when nobody watches
+    /// Label, background and notification.
     #[command(flatten)]
     pub job: JobArgs,
-    /// Who does it
+    /// Movers on other hosts.
     #[command(flatten)]
     pub fleet: FleetArgs,
-    /// Where things are kept
+    /// Directories for state.
     #[command(flatten)]
     pub state: StateArgs,
-    /// Only what failed in the last pass ('dmover retry')
+    /// Process only what failed in the last pass ('dmover retry')
     #[arg(long, hide = true)]
     pub only_failed: bool,
-    /// Defaults
+    /// Configuration files.
     #[command(flatten)]
     pub defaults: DefaultsArgs,
 }
 
-/// What goes.
+/// Options for deletes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Deletion")]
 pub struct DeleteArgs {
-    /// Delete what only DEST has: 'delay' (the default), 'after' or 'during'
+    /// Delete entries that only DEST has (default: delay)
     ///
-    /// 'delay' deletes when everything else is done, 'after' the same by another look at all names, 'during' directory by directory. Nothing goes if SOURCE is empty, is not mounted, is another file
-    /// system than last time or could not be read completely (exit code 3)
+    /// Nothing is deleted (exit code 3) if SOURCE is empty, is not mounted, is not the directory of
+    /// the first run, or could not be read completely. With 'during', entries may already be
+    /// deleted when a later error occurs.
     #[arg(long, value_name = "WHEN", value_enum, num_args = 0..=1, require_equals = true,
         default_missing_value = "delay")]
     pub delete: Option<DeleteArg>,
-    /// Delete nothing if it would be more entries than N, or than P% of DEST (exit code 5)
+    /// Refuse to delete more than N entries, or than P% of DEST
     ///
-    /// P% is of what DEST had before the pass; with --delete=during it stops at N
+    /// If more would be deleted, nothing is deleted, and the exit code is 5. P% is a share of the
+    /// entries that DEST had before the pass. With --delete=during, dmover deletes N entries and
+    /// then stops.
     #[arg(long, value_name = "N|P%", value_parser = limit, requires = "delete")]
     pub max_delete: Option<DeleteLimit>,
-    /// Deletes are meant. Without it, and without --max-delete on the command line, nothing goes (exit code 2; a terminal asks;
-    /// -n says so) if DEST has an entry with the name of SOURCE that SOURCE lacks, if more than half of DEST and more than 100
-    /// entries would go, or if DEST had content before the first pass of this job. --delete=during stops at 100 entries, or at
-    /// half of what it has seen, and deletes the others at the end, if they may go
+    /// Confirm deletes that would otherwise be refused or need an answer
+    ///
+    /// Without --yes, and without --max-delete on the command line, nothing is deleted (exit code
+    /// 2) in three cases: DEST has an entry with the name of SOURCE that SOURCE does not have; more
+    /// than half of DEST and more than 100 entries would be deleted; or DEST had content before the
+    /// first pass of this job. On a terminal, dmover asks first. With -n, it only reports the
+    /// refusal. --delete=during stops at 100 entries, or at half of the entries seen so far if that
+    /// is more. It deletes the others at the end if that is allowed.
     #[arg(long)]
     pub yes: bool,
-    /// Move what would be deleted into this directory, which has to be on the file system of DEST
+    /// Move deleted entries into DIR instead of removing them
+    ///
+    /// DIR must be on the file system of DEST.
     #[arg(long, value_name = "DIR", requires = "delete")]
     pub trash: Option<OsString>,
-    /// Delete also if SOURCE has no entries
+    /// Delete even if SOURCE is empty
     #[arg(long)]
     pub allow_empty_source: bool,
 }
 
-/// Whether passes go on.
+/// Options for watching after the pass.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Watching")]
 pub struct WatchArgs {
-    /// Go on after the pass: bring over what changes at SOURCE as it changes, as the kernel tells (fanotify(7); root;
-    /// ext4, XFS, tmpfs, btrfs), until a signal or 'dmover cancel' ends it
+    /// Keep running after the pass, and copy changes of SOURCE as they occur
+    ///
+    /// The kernel reports changes by fanotify(7), to root only, on ext4, XFS, tmpfs and btrfs. A
+    /// signal or 'dmover cancel' ends the watch.
     #[arg(long, conflicts_with_all = ["dry_run", "check", "no_state", "only_failed", "dereference", "manifest",
         "verify", "print_hash"])]
     pub watch: bool,
-    /// With --watch: look at an entry when nothing has happened to it for so long
+    /// With --watch: handle an entry after this long without a change
     #[arg(long, value_name = "DURATION", value_parser = super::positive_duration, default_value = "200ms",
         requires = "watch")]
     pub watch_delay: u64,
-    /// With --watch: look at everything again after so long, whatever was told (0: never)
+    /// With --watch: make a complete pass this often (0: never)
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "24h", requires = "watch")]
     pub reconcile: u64,
 }
 
-/// How what looks equal is looked at.
+/// Options for how closely equal entries are compared.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Comparison")]
 pub struct ComparisonArgs {
-    /// Compare the bytes of all files that look equal by size and time
+    /// Compare the content of files that are equal in size and time
     #[arg(short, long)]
     pub checksum: bool,
-    /// The same only for files that were changed in any way (ctime) after they were brought over
+    /// Like --checksum, but only for files whose ctime is newer than the copy
+    ///
+    /// ctime is the time of the last change of any kind, which no program can set.
     #[arg(long, conflicts_with = "checksum")]
     pub ctime: bool,
-    /// Bring over anew what was renamed at SOURCE since the last pass, instead of renaming it in DEST
+    /// Copy renamed entries again instead of renaming them in DEST
     #[arg(long)]
     pub no_renames: bool,
-    /// Change nothing and say whether anything would be done: exit code 1 if so
+    /// Change nothing; exit with 1 if the two sides differ
     #[arg(long)]
     pub check: bool,
 }
 
-/// `--delete`.
+/// Values of `--delete`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DeleteArg {
-    /// Directory by directory, as they are read
+    /// Directory by directory, while they are read
     During,
-    /// When everything else is done
+    /// After everything else is done
     Delay,
-    /// The same, by another look at all names
+    /// After everything else is done and all names were read again
     After,
 }
 
@@ -143,5 +156,5 @@ fn limit(text: &str) -> Result<DeleteLimit, String> {
         return percentage(text).map(DeleteLimit::Millionths);
     }
     let entries = text.parse().map(DeleteLimit::Entries);
-    entries.map_err(|_| "has to be a number of entries, or a percentage such as 5%".into())
+    entries.map_err(|_| "must be a number of entries, or a percentage such as 5%".into())
 }

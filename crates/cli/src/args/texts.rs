@@ -1,18 +1,19 @@
-//! Texts that stand below the options of several verbs.
+//! Texts below the options of several verbs.
 
 macro_rules! exit_codes {
     () => {
         "Exit codes:
-  0  all done, nothing wrong
+  0  success: everything is done
   1  compared, and the two sides differ
-  2  wrong usage or configuration, or a refused loss: nothing was changed;
-     or deletes that need --yes: nothing was deleted
-  3  finished, but some entries failed, lost an attribute or were withheld
-  4  finished; only entries are missing that vanished or changed at the source
-  5  stopped by a limit that was given (--max-errors, --max-delete, --max-duration)
-  6  temporary trouble: the job, or another one over its destination, is running already
-  7  integrity failure: what was written does not read back equal
-  8  could not go on
+  2  usage or configuration error, or refused because data could be lost: nothing
+     was changed; or deletes need --yes: nothing was deleted
+  3  finished, but entries failed or lost an attribute, or deletes were withheld
+  4  finished; only entries that vanished or changed at the source are missing
+  5  stopped by --max-errors, --max-delete or --max-duration
+  6  temporary failure, retry later: another run writes to the same place, or there
+     is no broker or mover
+  7  integrity failure: data does not read back equal, or does not match its manifest
+  8  fatal error: dmover could not continue
   9  waits for a human decision
   128+N  ended by signal N"
     };
@@ -20,27 +21,29 @@ macro_rules! exit_codes {
 
 macro_rules! patterns {
     () => {
-        "Patterns (--include, --exclude, --filter, and files; lines that start with # or ; are comments):
-  Rules are tried in the order in which they are given; the first that matches decides, and what
-  none matches takes part. A directory that is left out is not entered, so nothing below it can be
-  included again.
-  name        matches an entry of that name at any depth
-  a/b         matches that path at any depth; /a/b only directly below SOURCE
+        "Patterns (of --include, --exclude, --filter, and in files, where # or ; starts a comment line):
+  Rules are tried in the given order, and the first one that matches decides. An entry that no
+  rule matches is included. dmover does not enter an excluded directory, so no rule can include
+  entries below it.
+  name        matches an entry of this name at any depth
+  a/b         matches this path at any depth; /a/b matches only directly below SOURCE
   dir/        matches directories only
-  *  ?  [a-z] [[:digit:]] match within one name; ** matches across slashes, also inside a name (a**b);
-  dir/*** matches dir and everything below it. Bytes count: ? is one byte
-  A backslash takes the meaning from the character after it, in patterns that have any of * ? ["
+  dir/***     matches dir and everything below it
+  *  ?  [a-z]  [[:digit:]]
+              match within one name; ? matches one byte, which may be a part of a character
+  **          matches across slashes, also inside a name (a**b)
+  \\           escapes the next character, in patterns that contain *, ? or ["
     };
 }
 
 macro_rules! copy_examples {
     () => {
         "Examples:
-  dmover copy run42 /scratch/           copy the tree into /scratch, keeping everything
-  dmover copy -T run42 /scratch/copy    copy it as exactly that name
+  dmover copy run42 /scratch/           copy the tree to /scratch/run42
+  dmover copy -T run42 /scratch/copy    copy the tree to /scratch/copy
   dmover copy -n -i --exclude '*.tmp' a b
-                                        say what would be done, change nothing
-Interrupted? The same command goes on where it stopped, to the same place."
+                                        list what would be done; change nothing
+To resume after an interruption, run the same command again."
     };
 }
 
@@ -48,34 +51,34 @@ macro_rules! sync_examples {
     () => {
         "Examples:
   dmover sync /old/projects /new/projects
-                                        a pass; the same command again brings over what has changed
-  dmover sync -n --delete a b           list what would be done, and what would go
+                                        make a pass; later ones copy changes
+  dmover sync -n --delete a b           list copies and deletes; change nothing
   dmover sync --delete --max-delete=1% --trash /new/.trash a b
-                                        mirror deletions, up to a hundredth of DEST, into a trash
-Interrupted? The same command goes on."
+                                        delete at most 1% of DEST, into a trash
+To resume after an interruption, run the same command again."
     };
 }
 
 macro_rules! verify_examples {
     () => {
         "Examples:
-  dmover verify run42 /scratch/run42    compare every entry, with the content of every file
-  dmover verify --level=mtime a b       only what a look tells: types, sizes, times, owners, modes
-  dmover verify --repair a b            bring over again what differs, and only that
+  dmover verify run42 /scratch/run42    compare all entries and their content
+  dmover verify --level=mtime a b       compare only metadata
+  dmover verify --repair a b            copy again only what differs
   dmover verify --manifest run42.dm /archive
-                                        is everything still there as it was when it was copied?
-SOURCE is compared with DEST itself, not with something in DEST that has its name, unless SOURCE is a
-file and DEST a directory, or -t is given."
+                                        compare a tree with its manifest
+SOURCE is compared with DEST itself, not with the entry of that name in DEST,
+unless SOURCE is a file and DEST a directory, or -t is given."
     };
 }
 
 macro_rules! sum_examples {
     () => {
         "Examples:
-  dmover sum run42 > run42.b3           digests of a tree, for 'dmover sum -c' or 'b3sum -c'
-  dmover sum -c run42.b3                are the files still as they were?
-  dmover sum -a sha256 --tag *.tar      SHA-256 of archives, each line with its type
-  dmover sum --check-tree big > big.b3  a digest for every MiB as well, so that a check says where"
+  dmover sum run42 > run42.b3           list the digests of a tree
+  dmover sum -c run42.b3                check the files of a list
+  dmover sum -a sha256 --tag *.tar      SHA-256 digests, in lines with the type
+  dmover sum --check-tree big > big.b3  list digests of pieces as well"
     };
 }
 

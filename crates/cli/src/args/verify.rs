@@ -9,10 +9,10 @@ use super::{
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// The tree that is right and the one to compare with it; with --manifest only DEST
+    /// Reference tree and tree to check (--manifest: DEST only)
     #[arg(value_name = "SOURCE DEST", value_hint = clap::ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
-    /// Compare every SOURCE with what has its name in DIR
+    /// Compare each SOURCE with the entry of the same name in DIR
     #[arg(
         short = 't',
         long,
@@ -21,32 +21,42 @@ pub struct VerifyArgs {
         help_heading = "Destination"
     )]
     pub target_directory: Option<OsString>,
-    /// Compare DEST with what this manifest says (default for DEST: the directory that the manifest names)
+    /// Compare DEST with this manifest
+    ///
+    /// The default for DEST is the directory that the manifest names.
     #[arg(long, value_name = "FILE", help_heading = "Comparison")]
     pub manifest: Option<OsString>,
-    /// How closely: exists (names and types), size, mtime (also owners, modes, hard links), digest (also content,
-    /// extended attributes, ACLs, flags), bytes (content byte by byte)
+    /// How closely to compare
+    ///
+    /// Each level includes the ones before it.
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LevelArg::Digest,
         help_heading = "Comparison")]
     pub level: LevelArg,
-    /// Read the content of only so many of a hundred files, others each time
+    /// Read the content of only PERCENT of the files
+    ///
+    /// Each run selects others. Metadata is compared for all files.
     #[arg(long, value_name = "PERCENT", value_parser = percentage, help_heading = "Comparison")]
     pub sample: Option<u32>,
-    /// Take entries of DEST for right that were not changed since then (ctime): 2026-01-31, 2026-01-31T12:00:00Z,
-    /// a duration ago such as 7d, or 'job': when the job that wrote the manifest began
+    /// Trust entries of DEST whose ctime is older than TIME
+    ///
+    /// TIME is 2026-01-31, 2026-01-31T12:00:00Z, an age such as 7d, or 'job': the start of the job
+    /// that wrote the manifest.
     #[arg(long, value_name = "TIME", help_heading = "Comparison")]
     pub since: Option<String>,
-    /// Say nothing of entries that only DEST has
+    /// Do not report entries that only DEST has
     #[arg(long, help_heading = "Comparison")]
     pub ignore_extra: bool,
-    /// Read what is on storage, not what the page cache has of it
+    /// Read from storage instead of the page cache
     #[arg(long, help_heading = "Comparison")]
     pub direct_read: bool,
-    /// Copy again only what differs: bytes, attributes or whole entries; extra entries stay
+    /// Repair DEST: copy again only what differs
+    ///
+    /// These are bytes, attributes or whole entries. Extra entries stay.
     #[arg(long, help_heading = "Repair")]
     pub repair: bool,
-    /// Where repairs come from with --manifest: a directory that has the same paths; what is not as the manifest
-    /// says there is not used
+    /// With --manifest: take repairs from this directory
+    ///
+    /// DIR has the same paths as DEST. Content that does not match the manifest is not used.
     #[arg(
         long,
         value_name = "DIR",
@@ -55,43 +65,47 @@ pub struct VerifyArgs {
         help_heading = "Repair"
     )]
     pub from: Option<OsString>,
-    /// Let several movers work on files larger than this, in parts of this size (0: never; default: by size)
+    /// Split files larger than SIZE among movers (0: never)
+    ///
+    /// Each chunk has SIZE bytes. By default, the size of a file decides.
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Comparison")]
     pub split_size: Option<u64>,
-    /// Bytes in one read, 64K to 1G and at most a share of --memory
+    /// Bytes per read, 64K to 1G
+    ///
+    /// The limit is a share of --memory.
     #[arg(long, value_name = "SIZE", value_parser = buffer, help_heading = "Comparison")]
     pub buffer_size: Option<u64>,
-    /// Which attributes are compared
+    /// Which attributes are compared.
     #[command(flatten)]
     pub keep: KeepArgs,
-    /// Which entries of trees take part
+    /// Which entries are included.
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Bounds
+    /// Limits.
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// What is shown
+    /// Output of the job.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Who does it
+    /// Movers on other hosts.
     #[command(flatten)]
     pub fleet: FleetArgs,
-    /// Where things are
+    /// Directories for state.
     #[command(flatten)]
     pub state: StateArgs,
 }
 
-/// `--level`.
+/// Values of `--level`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LevelArg {
     /// Names and types
     Exists,
-    /// Also sizes, what symbolic links contain, device numbers
+    /// Also file sizes, targets of symbolic links and device numbers
     Size,
-    /// Also times, owners, modes, hard links
+    /// Also times, owners, modes and hard links
     Mtime,
-    /// Also content, extended attributes, ACLs, flags
+    /// Also content, extended attributes, ACLs, flags and project ids
     Digest,
-    /// The same, content byte by byte
+    /// The same, with content compared byte by byte
     Bytes,
 }

@@ -14,17 +14,17 @@ pub(super) enum Choice {
     Any,
     /// Those with a journal.
     Journal,
-    /// Those whose failed entries can be tried alone.
+    /// Those whose failed entries can be retried separately.
     Retry,
     /// Those that are paused, were stopped or have died.
     Interrupted,
     /// Those that run and are not paused.
     Active,
-    /// Those that run, if there is just one: what the verb does cannot be taken back.
+    /// The only one that runs: a verb that cannot be undone must not choose among several.
     OnlyOne,
 }
 
-/// The job of this name, or the last one that the verb can work on; that one is said on standard error.
+/// The job of this name, or the last one that the verb can work on. Standard error names a job that was chosen.
 pub(super) fn named_or_last(
     named: Option<&str>,
     place: Option<&OsString>,
@@ -36,8 +36,8 @@ pub(super) fn named_or_last(
     let state = directory(place)?;
     let files = all(&state)?;
     if files.is_empty() {
-        let message = format!("no job is known in {}", state.path().display());
-        return Err((message, "name another --state-dir", Code::Usage));
+        let message = format!("no job in {}", state.path().display());
+        return Err((message, "choose another directory with --state-dir", Code::Usage));
     }
     let file = choose(&state, files, choice)?;
     say(&format!("dmover: job {}", described(&file)));
@@ -53,23 +53,25 @@ fn choose(state: &StateDirectory, files: Vec<JobFile>, choice: Choice) -> Result
             Some(second) => {
                 let more = 2 + fitting.count();
                 let (first, second) = (described(&first), described(&second));
-                let message = format!("{more} jobs run, such as {first} and {second}");
+                let message = format!("{more} jobs are running, such as {first} and {second}");
                 return Err((message, "name one of them; 'dmover jobs' lists them", Code::Usage));
             }
         },
         (Some(first), _) => return Ok(first),
-        (None, Choice::Any) => ("no job is known", "name another --state-dir"),
+        (None, Choice::Any) => ("no job found", "choose another directory with --state-dir"),
         (None, Choice::Journal) => {
-            ("no job keeps a journal: only 'sync' does", "'dmover jobs' lists all jobs")
+            ("no job has a journal: only 'sync' keeps one", "'dmover jobs' lists all jobs")
         }
         (None, Choice::Retry) => {
-            ("no job can be retried: only those of 'sync' can", "'dmover jobs' lists all jobs")
+            ("no job can be retried: only a 'sync' job can", "'dmover jobs' lists all jobs")
         }
         (None, Choice::Interrupted) => (
             "no job is paused or interrupted",
-            "'dmover resume JOB' runs the command of a job that has ended again",
+            "'dmover resume JOB' reruns the command of a job that has ended",
         ),
-        (None, Choice::Active | Choice::OnlyOne) => ("no job runs", "'dmover jobs' lists all jobs"),
+        (None, Choice::Active | Choice::OnlyOne) => {
+            ("no job is running", "'dmover jobs' lists all jobs")
+        }
     };
     last.ok_or_else(|| (message.into(), hint, Code::Usage))
 }
@@ -83,7 +85,7 @@ fn fits(state: &StateDirectory, file: &JobFile, choice: Choice) -> bool {
         Choice::Retry => can_retry(file),
         Choice::Interrupted => match phase() {
             JobPhase::Paused | JobPhase::Stopped => true,
-            // A standby continues it.
+            // Unless a standby resumes it.
             JobPhase::Died => !state.is_stood_by(&file.job),
             _ => false,
         },

@@ -32,7 +32,7 @@ fn show_section(
     })?;
     line(&format!("[{section}]"));
     for setting in shown {
-        // What has no value stays a comment, so that the lines can go into a file as they are.
+        // A key without a value is printed as a comment, so that the output is a valid configuration file.
         let unset = if setting.value.is_none() { "# " } else { "" };
         let value = setting.value.map_or_else(|| "\"\"".to_owned(), |value| value.to_string());
         let from = if origin { format!("  # {}", setting.origin) } else { String::new() };

@@ -1,4 +1,4 @@
-//! Jobs that go on when nobody watches: in the background, and with a word at their end.
+//! Jobs in the background (`--detach`), and the command that runs when a job ends (`--notify`).
 use dmover_engine::{JobList, JobReport, JobState, StateDirectory, StopReason, job_id};
 use dmover_model::{ExitCode as Code, JobId, JobSpec};
 use std::ffi::OsString;
@@ -12,19 +12,19 @@ use crate::config::{SUBMITTED_AS, environment};
 use crate::print::{failure, line, say};
 use crate::quote::quoted;
 
-/// Tells a process that it is the one in the background, and where its messages go.
+/// Set in the environment of a background process: the path of the file for its messages.
 const IN_BACKGROUND: &str = "DMOVER_IN_BACKGROUND";
-/// So long a job may take to say that it has begun; it goes on all the same.
+/// The longest wait for the start of the job; a job that takes longer still runs.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked for.
+/// Time between two checks whether the job has started.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The file with the messages of this process, if it is the one in the background.
+/// The file for the messages of this process, if it runs in the background.
 pub(super) fn output() -> Option<PathBuf> {
     environment(IN_BACKGROUND).map(PathBuf::from)
 }
 
-/// Has the job go on in the background if that is wanted. Answers the code of a process that ends here.
+/// Starts the job in the background if `--detach` is set. Returns the exit code of this process, if it ends here.
 pub(super) fn go_on(
     job: &JobArgs,
     state: &StateArgs,
@@ -32,7 +32,7 @@ pub(super) fn go_on(
     quiet: bool,
 ) -> Option<ExitCode> {
     if output().is_some() {
-        // No terminal is there to end it.
+        // A session of its own: the end of a terminal does not end it.
         dmover_sys::process::begin_session();
         return None;
     }
@@ -45,22 +45,22 @@ pub(super) fn go_on(
     };
     let state = match usable_state(state, false) {
         Ok(Some(state)) => state,
-        Ok(None) => return refuse("--detach needs a state directory", "leave out --no-state"),
+        Ok(None) => return refuse("--detach needs a state directory", "omit --no-state"),
         Err(why) => {
             let message = format!("--detach needs a state directory: {why}");
-            return refuse(&message, "name a directory by --state-dir");
+            return refuse(&message, "choose a directory with --state-dir");
         }
     };
     if spec.selection.list.is_some() {
-        let hint = "leave out one of the two, or use the shell's '&'";
-        return refuse("--detach cannot be used with a list", hint);
+        let hint = "omit --detach, and use '&' in the shell to run the job in the background";
+        return refuse("--detach cannot be used with --files-from or --read-stdin", hint);
     }
     let id = match job_id(spec, &JobList::None, Some(&state)) {
         Ok(id) => id,
         Err(error) => return refuse(&error.to_string(), &error.hint()),
     };
     if state.is_running(&id.0) {
-        failure(&format!("job {id} is at work"), "'dmover wait' waits for it");
+        failure(&format!("job {id} is already running"), "'dmover wait' waits for its end");
         return Some(exit(Code::Temporary));
     }
     Some(match start(&state, &id) {
@@ -75,7 +75,7 @@ pub(super) fn go_on(
             })
         }
         Err(error) => {
-            failure(&format!("cannot run in the background: {error}"), "leave out --detach");
+            failure(&format!("cannot start the job in the background: {error}"), "omit --detach");
             exit(Code::Fatal)
         }
     })
@@ -98,7 +98,7 @@ fn start(state: &StateDirectory, id: &JobId) -> std::io::Result<(Child, PathBuf)
     Ok((child, output))
 }
 
-/// Waits until the job has begun. Answers the code of one that has ended before that.
+/// Waits until the job has started. Returns the exit code of a job that ended before that.
 fn attend(mut child: Child, state: &StateDirectory, id: &JobId, output: &Path) -> Option<ExitCode> {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
@@ -116,7 +116,7 @@ fn attend(mut child: Child, state: &StateDirectory, id: &JobId, output: &Path) -
     None
 }
 
-/// Says where the messages of a job go, and what can be done from here.
+/// Prints where the messages of a job go, and the commands to follow it and to wait for it.
 fn tell_where(state: &StateDirectory, id: &JobId, output: &Path) {
     let output = quoted(output.as_os_str().as_encoded_bytes());
     let on_job = |verb| on_job(verb, &id.0, state.path());
@@ -125,12 +125,12 @@ fn tell_where(state: &StateDirectory, id: &JobId, output: &Path) {
     say(&format!("  wait for it:  {}", on_job("wait")));
 }
 
-/// Runs the command that is to hear of the end of a job that could not go on.
+/// Runs the command of `--notify` for a job that failed.
 pub(super) fn notify_of_failure(command: &str, job: &JobId, code: Code) {
     tell(command, &job.0, "failed", code.code());
 }
 
-/// Runs the command that is to hear of the end of a job.
+/// Runs the command of `--notify` for a job that has ended.
 pub(super) fn notify(command: &str, report: &JobReport, code: Code) {
     let state = match report.state {
         JobState::Finished => "finished",
@@ -152,7 +152,7 @@ fn tell(command: &str, job: &str, state: &str, code: u8) {
         .status();
     match run {
         Ok(status) if status.success() => {}
-        Ok(status) => say(&format!("dmover: note: the command of --notify ended with {status}")),
-        Err(error) => say(&format!("dmover: note: the command of --notify cannot be run: {error}")),
+        Ok(status) => say(&format!("dmover: note: the --notify command failed: {status}")),
+        Err(error) => say(&format!("dmover: note: cannot run the --notify command: {error}")),
     }
 }

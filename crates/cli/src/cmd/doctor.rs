@@ -17,8 +17,8 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
             Ok(looked) => text(path, &looked),
             Err(error) => {
                 let reason = std::io::Error::from(error);
-                let hint = "name a file or directory that exists and may be read";
-                failure(&format!("cannot look at '{}': {reason}", path.display()), hint);
+                let hint = "name an existing file or directory that you may read";
+                failure(&format!("cannot open '{}': {reason}", path.display()), hint);
                 code = dmover_model::ExitCode::Usage;
             }
         }
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
     ExitCode::from(code.code())
 }
 
-/// What was found out, and why not more.
+/// The findings, and why a probe was not possible.
 struct Looked {
     found: Capabilities,
     not_probed: Option<std::io::Error>,
@@ -34,7 +34,7 @@ struct Looked {
 
 fn look(path: &Path) -> Result<Looked, Errno> {
     let fd = match dmover_sys::path::open_directory(path) {
-        // A file lives on the file system of its directory, unless it is a mount of its own.
+        // For a file, probe its directory: it is on the same file system unless the file itself is a mount point.
         Err(Errno::NOTDIR) => {
             let above = path.parent().filter(|above| *above != Path::new(""));
             dmover_sys::path::open_directory(above.unwrap_or(Path::new(".")))?
@@ -80,7 +80,7 @@ fn text(path: &Path, looked: &Looked) {
         line(&format!("  {:<22} {}", finding.name.replace('_', " "), finding.value));
     }
     let (label, words) = match &looked.not_probed {
-        Some(reason) => ("not probed", format!("nothing can be made there: {reason}")),
+        Some(reason) => ("not probed", format!("cannot create files there: {reason}")),
         None => ("can preserve", kept(&looked.found).join(", ")),
     };
     line(&format!("  {label:<22} {words}"));

@@ -1,4 +1,4 @@
-//! `dmover broker`, `dmover mover`, and jobs whose movers are elsewhere.
+//! `dmover broker`, `dmover mover`, and jobs that run on the movers of a broker.
 use dmover_engine::{Bounds, Fatal, Fleets};
 use dmover_model::{ExitCode as Code, TaskClass};
 use dmover_observe::{Board, JobView, SessionView, exposition};
@@ -22,30 +22,30 @@ use crate::config::environment;
 use crate::endpoint;
 use crate::print::{failure, line, say};
 
-/// How often a broker is looked at.
+/// Time between two checks of the broker.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A server that cannot be started again, on a full disk for example, is tried again after this time.
+/// Time between two attempts to restart the server, which fails for example on a full disk.
 const START_AGAIN: Duration = Duration::from_secs(2);
-/// With less space than the first of these a broker takes nothing; with the second it does again.
+/// Below the first of these the broker accepts no tasks; from the second on it accepts them again.
 const SPACE_MIN: u64 = 1 << 20;
 const SPACE_AGAIN: u64 = 2 << 20;
 
-/// Who works for a job, and where it shows how it stands.
+/// The movers of a job and its metrics.
 #[derive(Default)]
 pub(super) struct Around {
-    /// Where movers are had, if not in this process.
+    /// The movers of a broker. `None`: the movers are threads of this process.
     pub fleets: Option<Arc<dyn Fleets>>,
-    /// Where those who watch look.
+    /// What the metrics endpoint shows, if there is one.
     pub board: Option<Arc<Board<Option<JobView>>>>,
 }
 
-/// What a job is to have around it.
+/// Starts the metrics endpoint of a job and connects to its broker, as its options say.
 pub(super) fn around(args: &FleetArgs) -> Result<Around, ExitCode> {
     let board = endpoint::of_job(args.metrics.as_deref()).map_err(|error| fail(&error))?;
     Ok(Around { fleets: connect(args)?, board })
 }
 
-/// The movers that a job is to have, if they are elsewhere.
+/// Connects to the broker of a job, if it has one.
 fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
     let Some(broker) = &args.broker else { return Ok(None) };
     let credentials = args.credentials.as_deref().map(Path::new);
@@ -60,25 +60,25 @@ fn connect(args: &FleetArgs) -> Result<Option<Arc<dyn Fleets>>, ExitCode> {
     fleets.map(|fleets| Some(Arc::new(fleets) as Arc<dyn Fleets>)).map_err(|error| fail(&error))
 }
 
-/// The broker's address. Prints a warning each time that connections are in clear text.
+/// The address of the broker. Prints a warning if its connections are in clear text.
 fn address(broker: &str, credentials: Option<&Path>, insecure: bool) -> Result<Address, Fatal> {
     let address = Address::new(broker, credentials, insecure)?;
     if address.is_clear_text() {
         let shown = address.shown();
         say(&format!(
-            "dmover: warning: connections to the broker {shown} are in clear text (--insecure): others can read and change \
-             them, and can be the broker"
+            "dmover: warning: connections to the broker {shown} are in clear text (--insecure): \
+             other hosts can read and change them, and can impersonate the broker"
         ));
     }
     Ok(address)
 }
 
-/// Where the key of the user may be who runs this: the same for all of his jobs, wherever they keep their state.
+/// The directories that may hold the key of this user: the same for all jobs of a user, wherever they keep their state.
 fn key_directories() -> Vec<PathBuf> {
     key_directories_of(environment("DMOVER_STATE_DIR").map(PathBuf::from))
 }
 
-/// The same for a process that gets this as $DMOVER_STATE_DIR.
+/// The same for a process with this value of $DMOVER_STATE_DIR.
 pub(super) fn key_directories_of(named: Option<PathBuf>) -> Vec<PathBuf> {
     let all = [named, state_directory(None)];
     let all = all.into_iter().flatten().map(|path| std::path::absolute(&path).unwrap_or(path));
@@ -101,7 +101,7 @@ pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
         (Some(named), _) => PathBuf::from(named),
         (None, Some(usual)) => usual.join("broker"),
         (None, None) => {
-            failure(NO_STATE_DIRECTORY, "name a directory by --state");
+            failure(NO_STATE_DIRECTORY, "choose a directory with --state");
             return exit(Code::Usage);
         }
     };
@@ -127,7 +127,10 @@ pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
     let signals = match Signals::new([SIGINT, SIGTERM, SIGHUP]) {
         Ok(signals) => signals,
         Err(error) => {
-            failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+            failure(
+                &format!("cannot install signal handlers: {error}"),
+                "check the process limits",
+            );
             return exit(Code::Fatal);
         }
     };
@@ -142,35 +145,36 @@ pub(crate) fn broker(args: &BrokerArgs) -> ExitCode {
     }
 }
 
-/// Sets a switch when standard input ends.
+/// Sets a flag at the end of standard input.
 fn watch_stdin(ended: &Arc<AtomicBool>) -> std::io::Result<()> {
     let ended = Arc::clone(ended);
     let watch = move || {
-        // An error is an end as well.
+        // A read error counts as the end.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         ended.store(true, Ordering::SeqCst);
     };
     std::thread::Builder::new().name("stdin".into()).spawn(watch).map(|_| ())
 }
 
-/// Waits for a signal, or for the end of the server. One that does not work any more is started again.
+/// Watches the broker until a signal, or until nats-server ends. Restarts a server that no longer works.
 fn stay(
     broker: Broker,
     options: &BrokerOptions,
     mut signals: Signals,
     eof: &AtomicBool,
 ) -> ExitCode {
-    say(&format!("dmover: the broker answers at {} (process {})", broker.url, broker.pid()));
+    say(&format!("dmover: the broker listens at {} (process {})", broker.url, broker.pid()));
     if broker.url.starts_with("nats://") {
-        say(
-            "dmover: warning: connections are in clear text (--insecure): others can read and change them",
-        );
+        say("dmover: warning: connections are in clear text (--insecure): other hosts can read \
+             and change them");
     }
-    say("  hint: give the file that is named below to 'dmover mover' and to jobs, as --broker");
+    say("  hint: pass the join file below to 'dmover mover' and to jobs with --broker");
     line(&broker.join_file.display().to_string());
     let watch = |broker: &Broker| {
         let begun = Watchdog::start(&broker.join_file);
-        begun.inspect_err(|error| say(&format!("dmover: note: not watched: {error}"))).ok()
+        begun
+            .inspect_err(|error| say(&format!("dmover: note: cannot monitor nats-server: {error}")))
+            .ok()
     };
     let mut watchdog = watch(&broker);
     let (mut broker, mut again) = (Some(broker), Instant::now());
@@ -188,7 +192,7 @@ fn stay(
             && broker.has_ended()
         {
             let log = broker.log.display();
-            failure(&format!("nats-server has ended; its log is {log}"), "see there why");
+            failure("nats-server has ended", &format!("see its log: {log}"));
             return exit(Code::Fatal);
         }
         if let Some(free) = watchdog.as_ref().and_then(Watchdog::free_bytes) {
@@ -196,17 +200,17 @@ fn stay(
         }
         if let Some(trouble) = watchdog.as_ref().and_then(Watchdog::trouble) {
             let space = free_space(&options.state);
-            say(&format!("dmover: note: nats-server is restarted: {trouble}{space}"));
+            say(&format!("dmover: note: restarting nats-server: {trouble}{space}"));
             if let Some(broker) = broker.take() {
                 broker.kill();
             }
             (watchdog, again) = (None, Instant::now());
         }
         if broker.is_none() && Instant::now() >= again {
-            // At the same port, with the same key: both are in its directory.
+            // The restarted server has the same port and key: both are in its directory.
             match Broker::start(options) {
                 Ok(started) => {
-                    say(&format!("dmover: the broker answers again (process {})", started.pid()));
+                    say(&format!("dmover: the broker listens again (process {})", started.pid()));
                     watchdog = watch(&started);
                     broker = Some(started);
                     told.clear();
@@ -214,7 +218,7 @@ fn stay(
                 Err(error) => {
                     let words = format!("{error}{}", free_space(&options.state));
                     if told != words {
-                        say(&format!("dmover: note: the broker is tried again: {words}"));
+                        say(&format!("dmover: note: cannot restart the broker; retrying: {words}"));
                         told = words;
                     }
                     again = Instant::now() + START_AGAIN;
@@ -225,26 +229,27 @@ fn stay(
     }
 }
 
-/// Says once that there is no space for what a broker keeps, and once that there is again.
+/// Reports once when the file system of the broker is full, and once when it has space again.
 fn tell_space(state: &Path, free: u64, is_full: &mut bool) {
     let (shown, place) = (dmover_model::units::format_iec(free), state.display());
     if !*is_full && free < SPACE_MIN {
         *is_full = true;
         say(&format!(
-            "dmover: note: no space is left at '{place}' ({shown} free): the broker takes no tasks until there is"
+            "dmover: note: no space left at '{place}' ({shown} free): the broker accepts no tasks \
+             until there is space"
         ));
     } else if *is_full && free >= SPACE_AGAIN {
         *is_full = false;
-        say(&format!("dmover: note: there is space again at '{place}' ({shown} free)"));
+        say(&format!("dmover: note: '{place}' has space again ({shown} free)"));
     }
 }
 
-/// What is left on the file system of a broker, in words.
+/// The free space on the file system of the broker, as a remark.
 fn free_space(state: &Path) -> String {
     let free = dmover_sys::process::free_bytes(state);
     free.map_or(String::new(), |free| {
         let (free, place) = (dmover_model::units::format_iec(free), state.display());
-        format!(" ({free} are free at '{place}')")
+        format!(" ({free} free at '{place}')")
     })
 }
 
@@ -252,7 +257,7 @@ fn free_space(state: &Path) -> String {
 pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
     let log = Log { file: args.log_file.as_ref(), format: args.log_format, verbose: args.verbose };
     if let Err(message) = open_log(&Log { verbose: log.verbose.max(1), ..log }, true) {
-        failure(&message, "name another --log-file, or correct $DMOVER_LOG");
+        failure(&message, "choose another --log-file, or correct $DMOVER_LOG");
         return exit(Code::Usage);
     }
     dmover_sys::process::clear_umask();
@@ -288,7 +293,7 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
     };
     let watched = if args.until_eof { watch_stdin(&mover.leaving()) } else { Ok(()) };
     if let Err(error) = watched.and_then(|()| leave_on_signals(&mover)) {
-        failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+        failure(&format!("cannot install signal handlers: {error}"), "check the process limits");
         return exit(Code::Fatal);
     }
     if let Some(address) = &args.metrics {
@@ -308,10 +313,10 @@ pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
     }
 }
 
-/// Batch systems warn by USR2 or TERM before they kill; some by USR1.
+/// Handles the signals by which a mover leaves. Batch systems send USR2, TERM or USR1 as a warning before they kill.
 fn leave_on_signals(mover: &Mover) -> std::io::Result<()> {
     let leaving = mover.leaving();
-    // What nohup(1) has had ignored stays so.
+    // A signal that is ignored at the start, as under nohup(1), stays ignored.
     let all = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
     let mut signals = Signals::new(all.into_iter().filter(|signal| !is_ignored(*signal)))?;
     let listen = move || {
@@ -320,7 +325,7 @@ fn leave_on_signals(mover: &Mover) -> std::io::Result<()> {
                 crate::signals::raise_again(signal);
             }
             let name = signal_name(signal);
-            say(&format!("dmover: {name}: finishing or handing back tasks, then leaving"));
+            say(&format!("dmover: {name}: finishing or returning tasks, then exiting"));
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(listen)?;

@@ -40,23 +40,20 @@ pub(crate) fn run(args: &ManifestArgs, matches: Option<&ArgMatches>) -> ExitCode
             exit(Code::Usage)
         }
         Err(Trouble::Manifest(name, error)) => {
-            failure(
-                &format!("{name}: {error}"),
-                "entries before that place are as they were written",
-            );
+            failure(&format!("{name}: {error}"), "the entries before this point are valid");
             exit(Code::Integrity)
         }
         Err(Trouble::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             crate::signals::raise_again(signal_hook::consts::SIGPIPE)
         }
         Err(Trouble::Output(error)) => {
-            failure(&format!("cannot write: {error}"), "is there space?");
+            failure(&format!("cannot write the output: {error}"), "check for free space");
             exit(Code::Fatal)
         }
     }
 }
 
-/// Why it could not be done.
+/// Why the command failed.
 enum Trouble {
     Usage(String, &'static str),
     Manifest(String, ManifestError),
@@ -69,13 +66,13 @@ impl From<std::io::Error> for Trouble {
     }
 }
 
-/// A manifest that is being read, without what the rules leave out.
+/// Reads the entries of a manifest that the rules admit.
 struct Source {
     name: String,
     reader: Reader<Box<dyn Read>>,
     header: Header,
     rules: Filter,
-    /// The rules have left something out.
+    /// Whether the rules have excluded an entry.
     left_out: bool,
 }
 
@@ -87,7 +84,7 @@ impl Source {
         } else {
             let file = File::open(path).map_err(|error| {
                 let message = format!("cannot read the manifest {name}: {error}");
-                Trouble::Usage(message, "name a file that 'dmover copy --manifest' has written")
+                Trouble::Usage(message, "name a file written by 'dmover copy --manifest'")
             })?;
             Box::new(BufReader::with_capacity(256 << 10, file))
         };
@@ -97,7 +94,7 @@ impl Source {
         match Reader::new(input) {
             Ok((reader, header)) => Ok(Self { name, reader, header, rules, left_out: false }),
             Err(error @ (ManifestError::Foreign | ManifestError::Version(_))) => {
-                let hint = "name a file that 'dmover copy --manifest' has written";
+                let hint = "name a file written by 'dmover copy --manifest'";
                 Err(Trouble::Usage(format!("{name}: {error}"), hint))
             }
             Err(error) => Err(Trouble::Manifest(name, error)),
@@ -117,16 +114,17 @@ impl Source {
         }
     }
 
-    /// Whether the rules admit an entry and every directory that it is in.
+    /// Whether the rules admit an entry and all directories above it.
     fn admits(&self, record: &Record) -> bool {
         self.rules.admits_record(record)
     }
 
-    /// Tells if the job that wrote it left anything out.
+    /// Prints a note if the manifest does not list the whole tree.
     fn tell_end(&self) {
         if self.reader.ending().is_some_and(|ending| !ending.complete) {
             crate::print::say(&format!(
-                "dmover: note: {} is of a job that was stopped or left entries out",
+                "dmover: note: {} is incomplete: its job was stopped, or did not record all \
+                 entries",
                 self.name
             ));
         }
@@ -160,7 +158,7 @@ fn print(args: &PrintArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
             json!({"type": "end", "schema": SCHEMA, "records": records, "complete": complete});
         writeln!(out, "{line}")?;
     }
-    // What came before a damage is worth having.
+    // Print the entries before the damage as well.
     out.flush()?;
     source.tell_end();
     printed
@@ -289,7 +287,7 @@ fn filter(args: &FilterManifestArgs, matches: &ArgMatches) -> Result<Code, Troub
     };
     let ending = source.reader.ending();
     let complete = ending.is_some_and(|ending| ending.complete) && !source.left_out;
-    // What came before a damage is worth having, but must not look like all.
+    // Keep the entries before the damage, but without the ending that says that nothing is missing.
     let rest = if read.is_ok() { writer.finish(complete) } else { writer.break_off() };
     out.write_all(&rest)?;
     out.sync_all()?;
@@ -297,7 +295,7 @@ fn filter(args: &FilterManifestArgs, matches: &ArgMatches) -> Result<Code, Troub
     read
 }
 
-/// Short for a path or a body: equal ones have equal digests.
+/// A short digest that stands for a path or a body in comparisons.
 type Key = [u8; 16];
 
 fn key(bytes: &[u8]) -> Key {
@@ -306,7 +304,7 @@ fn key(bytes: &[u8]) -> Key {
 }
 
 fn body_key(record: &Record) -> Key {
-    // Numbers of inodes differ from copy to copy, and pieces say nothing that the digest does not.
+    // Inode numbers differ between copies, and the digest already covers the pieces.
     let mut body = Body { link: None, ..record.body.clone() };
     if let Some(content) = &mut body.content {
         content.pieces.clear();
@@ -317,17 +315,17 @@ fn body_key(record: &Record) -> Key {
 fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
     let selection = selection(&args.filter, matches)?;
     if args.old == "-" || args.new == "-" {
-        let hint = "name two files: both are read twice";
+        let hint = "name two files: the comparison reads them twice";
         return Err(Trouble::Usage("'manifest diff' cannot read standard input".into(), hint));
     }
-    // With whether the new one has it as well; an entry may be in a manifest twice.
+    // With a flag: whether the new manifest lists the path too. A manifest may list an entry twice.
     let mut old: HashMap<Key, (Key, bool)> = HashMap::new();
     let mut source = Source::open(&args.old, &selection)?;
     while let Some(record) = source.next()? {
         old.insert(key(record.path.as_bytes()), (body_key(&record), false));
     }
     source.tell_end();
-    // What the new one has and the old one has not, or has otherwise.
+    // Entries that only the new manifest lists, or that differ.
     let mut changed: HashMap<Key, Record> = HashMap::new();
     let mut added: Vec<Record> = Vec::new();
     let mut new: HashSet<Key> = HashSet::new();
@@ -375,7 +373,7 @@ fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
             } else if let Some(new) = changed.remove(&path) {
                 let differs = differences(&record.body, &new.body);
                 unlike |= digests_unlike(&record.body, &new.body);
-                // What only one of both knows is no difference.
+                // A value that only one manifest records is no difference.
                 if !differs.is_empty() {
                     tell("changed", &record.path, &differs)?;
                 }
@@ -388,8 +386,7 @@ fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
     out.flush()?;
     if unlike {
         crate::print::say(
-            "dmover: note: digests of different functions, or of trees with different leaves, say nothing of each other \
-             and were not compared",
+            "dmover: note: some digests were not compared: their hash types or leaf sizes differ",
         );
     }
     if count == 0 {
@@ -399,18 +396,18 @@ fn diff(args: &DiffArgs, matches: &ArgMatches) -> Result<Code, Trouble> {
     Ok(Code::Different)
 }
 
-/// Whether both have digests that cannot be compared.
+/// Whether both entries have digests that cannot be compared with each other.
 fn digests_unlike(old: &Body, new: &Body) -> bool {
     let made = |body: &Body| body.content.as_ref().map(|content| made_by(&content.shape));
     old.size == new.size && made(old).zip(made(new)).is_some_and(|(old, new)| old != new)
 }
 
-/// What a digest of some content depends on besides the content.
+/// The hash type and the leaf size of a digest.
 fn made_by(shape: &Shape) -> (HashType, Option<u64>) {
     (shape.hash(), (!shape.is_plain()).then(|| shape.leaf()))
 }
 
-/// Whether nothing is known to differ.
+/// Whether two values are equal, or at least one is not recorded.
 fn known<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> bool {
     old.is_none() || new.is_none() || old == new
 }

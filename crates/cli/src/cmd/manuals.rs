@@ -22,12 +22,12 @@ pub(crate) fn man(args: &ManArgs) -> ExitCode {
     let pages = match man_pages() {
         Ok(pages) => pages,
         Err(error) => {
-            failure(&format!("cannot make the man page: {error}"), "");
+            failure(&format!("cannot generate the man page: {error}"), "");
             return exit(Code::Fatal);
         }
     };
     let Some(page) = pages.into_iter().find(|page| page.file == wanted) else {
-        let message = format!("there is no verb '{}'", args.verbs.join(" "));
+        let message = format!("unknown verb '{}'", args.verbs.join(" "));
         failure(&message, "'dmover -h' lists the verbs");
         return exit(Code::Usage);
     };
@@ -48,7 +48,7 @@ fn print(manual: &Manual) -> ExitCode {
     }
 }
 
-/// Becomes man(1), so that signals of the terminal reach its pager alone.
+/// Replaces this process by man(1), so that only its pager receives the signals of the terminal.
 fn show(page: &Manual) -> ExitCode {
     let error = match dmover_sys::process::file_in_memory(&page.text) {
         Ok(source) => Command::new("man").args(["-l", "-"]).stdin(source).exec(),

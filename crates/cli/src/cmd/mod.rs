@@ -1,4 +1,4 @@
-//! One file a verb.
+//! The verbs, one file each.
 pub(crate) mod ask;
 mod choose;
 pub(crate) mod config;

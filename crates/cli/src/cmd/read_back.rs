@@ -1,4 +1,4 @@
-//! `copy --verify`: what was written is read back from storage.
+//! `copy --verify`: reads back from storage what the job wrote, and compares it.
 use dmover_engine::{
     Control, Fatal, Job, JobList, JobReport, RecordSupply, StateDirectory, layout, run_job,
 };
@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use crate::manifest::Recorded;
 
-/// What the copy and its check share.
+/// What the copy and its read-back share.
 pub(super) struct Place<'a> {
     /// The copy.
     pub spec: &'a JobSpec,
     pub part_of: Option<(StateDirectory, JobId)>,
     pub spill_directory: &'a Path,
     pub monitor: Arc<dyn Monitor>,
-    /// What is read back is counted here.
+    /// Counters of the read-back.
     pub counters: Arc<Counters>,
     pub control: Arc<Control>,
     pub umask: u32,
@@ -28,7 +28,7 @@ pub(super) struct Place<'a> {
     pub log_every: Duration,
 }
 
-/// Compares what storage has with what was read from the source while it was copied.
+/// Compares the content on storage with the digests of what was read from the source during the copy.
 pub(super) fn run(
     place: &Place<'_>,
     recorded: Recorded,
@@ -52,7 +52,7 @@ pub(super) fn run(
         target_mode: TargetMode::As,
         selection: Selection::default(),
         policy: CopyPolicy {
-            // Attributes that did not arrive were told by the copy.
+            // The copy has reported attributes that it could not set.
             preserve: AttributeSet::NONE,
             dry_run: true,
             split_bytes: place.spec.policy.split_bytes,
@@ -89,7 +89,7 @@ pub(super) fn run(
     recorded.trouble().map_or(Ok(report), |trouble| Err(Fatal::Manifest(trouble)))
 }
 
-/// Tells what is found, but not that a job begins: nobody has asked for another one.
+/// Passes on all events but the start: for the user, the read-back is a part of the copy.
 struct Findings(Arc<dyn Monitor>);
 
 impl Monitor for Findings {

@@ -31,7 +31,7 @@ pub(super) fn end(report: &JobReport, code: Code) -> ExitCode {
     }
 }
 
-/// The job as it was typed.
+/// The command of a job, as recorded in the state directory.
 pub(super) fn describe(label: Option<String>, output: Option<&OutputArgs>) -> JobFile {
     let bytes = |word: OsString| PathBytes::from(word.as_os_str());
     let log_file = output.and_then(|output| output.log_file.clone());
@@ -39,7 +39,7 @@ pub(super) fn describe(label: Option<String>, output: Option<&OutputArgs>) -> Jo
     let directory = std::env::current_dir().unwrap_or_default();
     JobFile {
         label,
-        // 'resume' means the job, whatever way it was run last.
+        // 'resume' runs the whole job in the foreground, however its last run was started.
         command: words_as_typed()
             .into_iter()
             .map(bytes)
@@ -51,30 +51,30 @@ pub(super) fn describe(label: Option<String>, output: Option<&OutputArgs>) -> Jo
     }
 }
 
-/// Says why arguments make no job.
+/// Prints why the arguments are not a valid job.
 pub(super) fn refuse(unusable: &Unusable) -> ExitCode {
     failure(&unusable.message, unusable.hint);
     exit(Code::Usage)
 }
 
-/// What every job does before it begins. Answers the code of a process that ends here.
+/// Prints the job if that was asked for, and opens the log. Returns the exit code of a process that ends here.
 pub(super) fn before_the_job(spec: &JobSpec, output: &OutputArgs) -> Option<ExitCode> {
     if output.print_job {
         return Some(print_job(spec));
     }
     let log =
         Log { file: output.log_file.as_ref(), format: output.log_format, verbose: output.verbose };
-    // What a person wants to see twice as much of is not the log yet.
+    // One -v makes the summary longer; two start the log.
     let wanted = output.log_file.is_some() || output.verbose > 1;
     if let Err(message) = open_log(&log, wanted) {
-        failure(&message, "name another --log-file, or correct $DMOVER_LOG");
+        failure(&message, "choose another --log-file, or correct $DMOVER_LOG");
         return Some(exit(Code::Usage));
     }
     log_start(spec);
     None
 }
 
-/// The first lines of a log: what was typed, where, and what that means.
+/// The first lines of a log: the command, where it runs, and its paths.
 fn log_start(spec: &JobSpec) {
     let words: Vec<String> =
         words_as_typed().iter().map(|word| quoted(word.as_encoded_bytes())).collect();
@@ -103,7 +103,7 @@ pub(super) fn log_end(output: &OutputArgs, lines: impl FnOnce() -> Vec<String>) 
 /// `--errors-to`, before the umask is cleared. `Err`: the job cannot begin.
 pub(super) fn errors_to(output: &OutputArgs) -> Result<ErrorsTo, ExitCode> {
     ErrorsTo::create(output).map_err(|message| {
-        failure(&message, "name another file, or check permissions; nothing was changed");
+        failure(&message, "choose another file, or check permissions; nothing was changed");
         exit(Code::Usage)
     })
 }
@@ -126,13 +126,13 @@ fn print_job(spec: &JobSpec) -> ExitCode {
             exit(Code::Done)
         }
         Err(error) => {
-            failure(&error.to_string(), "report this as a fault of dmover");
+            failure(&error.to_string(), "this is a bug in dmover: report it");
             exit(Code::Fatal)
         }
     }
 }
 
-/// Where the log goes, and how much it says.
+/// The destination, the format and the level of the log.
 #[derive(Clone, Copy)]
 pub(super) struct Log<'a> {
     pub file: Option<&'a OsString>,
@@ -152,7 +152,7 @@ impl Write for Watched {
         self.file.write(bytes).inspect_err(|error| {
             if !std::mem::replace(&mut self.has_failed, true) {
                 let message = format!("cannot write the log file '{}': {error}", self.shown);
-                failure(&message, "lines of the log are missing; the job goes on");
+                failure(&message, "the log is incomplete; the job continues");
             }
         })
     }
@@ -191,7 +191,7 @@ pub(super) fn open_log(args: &Log<'_>, wanted: bool) -> Result<(), String> {
     start_log(file, format, filter.as_deref().unwrap_or(level))
 }
 
-/// Has signals park or drop the job.
+/// Installs signal handlers that stop the job.
 pub(super) fn listen(
     control: &Arc<Control>,
     progress: &Arc<Progress>,
@@ -212,11 +212,11 @@ pub(super) fn listen(
     )
 }
 
-/// Why no state directory can be named.
+/// The message if there is no state directory.
 pub(super) const NO_STATE_DIRECTORY: &str =
-    "there is no state directory: neither $XDG_STATE_HOME nor $HOME is set";
+    "no state directory: neither $XDG_STATE_HOME nor $HOME is set";
 
-/// Where a job keeps its state. Says in one line what a job does without that cannot keep any.
+/// The state directory of a job. If the job cannot keep state, prints a note about what it then lacks.
 pub(super) fn state_of_job(
     args: &StateArgs,
     label: Option<&str>,
@@ -233,14 +233,15 @@ pub(super) fn state_of_job(
         Err(_) if dry_run => return None,
         Err(why) => why,
     };
-    let label = if label.is_some() { ", and --label has no effect" } else { "" };
+    let label = if label.is_some() { ", so --label has no effect" } else { "" };
     say(&format!(
-        "dmover: note: the job is not remembered and there is no journal{label}: {why}; name a directory by --state-dir"
+        "dmover: note: the job keeps no state and no journal{label}: {why}; choose a directory \
+         with --state-dir"
     ));
     None
 }
 
-/// Where state is kept; `None`: nowhere, as was asked for. `Err`: it cannot be kept, and why.
+/// The state directory. `None`: `--no-state` is set. `Err`: why no state can be kept.
 pub(super) fn usable_state(
     args: &StateArgs,
     dry_run: bool,
@@ -249,12 +250,12 @@ pub(super) fn usable_state(
         return Ok(None);
     }
     let Some(path) = state_directory(args.state_dir.as_ref()) else {
-        return Err("neither HOME nor XDG_STATE_HOME is set".into());
+        return Err("neither $XDG_STATE_HOME nor $HOME is set".into());
     };
     let state = StateDirectory::new(path);
     let is_named = args.state_dir.is_some() || dry_run;
     if !is_named && let Err(error) = state.is_usable() {
-        return Err(format!("{} cannot be used: {error}", state.path().display()));
+        return Err(format!("cannot use '{}': {error}", state.path().display()));
     }
     Ok(Some(state))
 }

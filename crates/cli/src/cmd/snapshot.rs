@@ -55,7 +55,7 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         Err(unusable) => return refuse(&unusable),
     };
     let at = directory.to_path();
-    // Nothing is to be made where things are only to be told.
+    // A dry run and --print-job create nothing.
     let only_told = args.writing.dry_run || args.output.print_job;
     if let Err(error) = check_snapshot_paths(&source.to_path(), &at) {
         return told(&error, args.output.json);
@@ -91,7 +91,7 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     if let Some(code) = detach::go_on(&args.job, &args.state, &spec, args.output.quiet > 0) {
         return code;
     }
-    // Whoever waits for it in the background must not hold the lock; what is newest is asked again with it.
+    // The foreground process of --detach must not hold the lock. The newest snapshot is read again under the lock.
     let begun = snapshots.filter(|_| !only_told).map(|snapshots| {
         let snapshots = snapshots.lock()?;
         let state = usable_state(&args.state, false).ok().flatten();
@@ -99,10 +99,8 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
         let of = (source.to_path(), args.how.other_source);
         let begun = snapshots.begin(&of.0, (&id, &spec), of.1, now_ms())?;
         if begun.set_aside {
-            say(
-                "dmover: note: what another job, or this one with other rules, had not finished is not gone on with; \
-                 'dmover snapshot prune' removes it",
-            );
+            say("dmover: note: the unfinished snapshot of another job, or of this job with other \
+                 rules, is not resumed; 'dmover snapshot prune' removes it");
         }
         Ok((snapshots, begun.at_ms))
     });
@@ -126,7 +124,7 @@ fn create(args: &CreateArgs, matches: &ArgMatches) -> ExitCode {
     if let (Some((snapshots, _)), true, Err(_)) = (&begun, fresh, &ended) {
         snapshots.leave();
     }
-    // Whoever hears of the end may make the next one.
+    // The command of --notify may make the next snapshot: release the lock first.
     drop(begun);
     ended.map_or_else(|failed| failed.exit(job), |ended| ended.exit(job))
 }
@@ -146,7 +144,7 @@ impl Trouble {
     }
 }
 
-/// Gives a tree its name if it has everything that it should have.
+/// Names the tree as a snapshot, unless entries are missing.
 fn publish(
     args: &CreateArgs,
     (snapshots, begun_ms, at): (&SnapshotDirectory, i64, &Path),
@@ -157,10 +155,9 @@ fn publish(
         return Ok(Published::Nothing);
     }
     if report.resumed && (args.proof.manifest.is_some() || args.proof.verify != ReadBackArg::None) {
-        // What failed in the run that was interrupted is only known to a pass over everything.
-        say(
-            "dmover: an interrupted run was gone on with: the same command once more gives it its name",
-        );
+        // Only a full pass finds what failed in the interrupted run.
+        say("dmover: the interrupted run is complete; run the same command again to check all \
+             entries and to name the snapshot");
         snapshots.refuse()?;
         return Ok(Published::Refused);
     }
@@ -175,18 +172,20 @@ fn publish(
     let accepted = args.how.accept_errors && !integrity;
     if (errors > 0 || integrity || report.withheld.is_some()) && !accepted {
         let why = if integrity {
-            "what was written does not read back equal".to_owned()
+            "content on storage differs from what was written".to_owned()
+        } else if let (0, Some(withheld)) = (errors, &report.withheld) {
+            format!("deletes were withheld: {}", withheld.reason.words())
         } else {
             format!("{} failed", counted(errors, "entry", "entries"))
         };
         say(&format!(
-            "dmover: {why}, so this is not a snapshot yet; the same command goes on{}",
-            if integrity { "" } else { ", and --accept-errors names it without them" }
+            "dmover: {why}: the snapshot is not complete; run the same command again{}",
+            if integrity { "" } else { ", or add --accept-errors to name the snapshot as it is" }
         ));
         snapshots.refuse()?;
         return Ok(Published::Refused);
     }
-    // What is shared has lost what it had lost.
+    // Files shared with the previous snapshot lack the attributes that it lacks.
     let base = snapshots.newest()?.filter(|_| get(Counter::FilesUnchanged) > 0);
     let losses = report.losses.values().sum::<u64>() + base.map_or(0, |base| base.counts.losses);
     let found = (!report.resumed).then(|| FoundCounts {
@@ -200,7 +199,7 @@ fn publish(
     Ok(Published::Named(at.join(name)))
 }
 
-/// With milliseconds, and as text sorted by time.
+/// The name of a snapshot: a time with milliseconds, so that names sort by time.
 fn name_of(begun_ms: i64) -> String {
     time(begun_ms).strftime("%Y-%m-%dT%H-%M-%S.%3fZ").to_string()
 }
@@ -213,16 +212,16 @@ fn now_ms() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
-/// A directory that has snapshots already.
+/// Opens a directory that already has snapshots.
 fn existing(directory: &OsStr) -> Result<SnapshotDirectory, Fatal> {
     let at = Path::new(directory);
     SnapshotDirectory::open(at)?.ok_or_else(|| {
-        let message = format!("'{}' holds no snapshots of dmover", at.display());
-        Fatal::refused(message, "name the directory that was given to 'dmover snapshot create'")
+        let message = format!("'{}' contains no snapshots of dmover", at.display());
+        Fatal::refused(message, "name the DIR that 'dmover snapshot create' wrote to")
     })
 }
 
-/// The snapshots in a directory. One that cannot be read is reported and not touched.
+/// The snapshots in a directory. An unreadable snapshot is reported and not changed.
 fn snapshots_in(directory: &SnapshotDirectory) -> Result<(Vec<Snapshot>, Code), Fatal> {
     let (all, unreadable) = directory.list()?;
     let code = if unreadable.is_empty() { Code::Done } else { Code::Partial };
@@ -252,7 +251,7 @@ fn as_text(snapshot: &Snapshot) -> String {
             let (bytes, new) = (sizes.show(*bytes), sizes.show(*new_bytes));
             format!("{:>12} entries  {bytes:>10}, {new} new", grouped(*entries))
         }
-        None => "made by several runs, and not counted".into(),
+        None => "made by several runs, not counted".into(),
     };
     let missing = match snapshot.counts.errors {
         0 => String::new(),
@@ -260,7 +259,7 @@ fn as_text(snapshot: &Snapshot) -> String {
     };
     let lost = match snapshot.counts.losses {
         0 => String::new(),
-        losses => format!("  without {}", counted(losses, "attribute", "attributes")),
+        losses => format!("  {} lost", counted(losses, "attribute", "attributes")),
     };
     format!("{}  {found}{missing}{lost}", snapshot.name)
 }
@@ -282,13 +281,13 @@ fn retention(kept: &KeptArgs) -> Retention {
     }
 }
 
-/// When it was begun, as people here count time.
+/// The start of a snapshot, in the local time zone.
 fn dated(snapshot: &Snapshot) -> Dated {
     let begun = time(snapshot.begun_ms).to_zoned(TimeZone::system());
     let (date, week) = (begun.date(), begun.date().iso_week_date());
     let number = |parts: [i64; 4]| parts.iter().fold(0, |all, part| all * 400 + part);
     let (year, month, day) = (date.year().into(), date.month().into(), date.day().into());
-    // Of this place, where it need not begin with one of UTC; one that the clock shows twice a year is two.
+    // Local hours: an offset from UTC may have minutes, and the hour that repeats at the end of summer time counts as two.
     let offset = i64::from(begun.offset().seconds());
     let hour = (snapshot.begun_ms + offset * 1000).div_euclid(3_600_000) * 200_000 + offset;
     let day = number([year, month, day, 0]);
@@ -300,8 +299,8 @@ fn dated(snapshot: &Snapshot) -> Dated {
 fn prune(args: &PruneArgs) -> Result<ExitCode, Fatal> {
     let retention = retention(&args.keep);
     if retention.is_empty() {
-        let hint = "such as --keep-last 3 --keep-daily 7 --keep-monthly 12";
-        return Err(Fatal::refused("which snapshots are to be kept is not said", hint));
+        let hint = "say what to keep, such as --keep-last 3 --keep-daily 7 --keep-monthly 12";
+        return Err(Fatal::refused("no --keep option given", hint));
     }
     let snapshots = existing(&args.directory)?;
     let snapshots = if args.dry_run { snapshots } else { snapshots.lock()? };
@@ -337,7 +336,7 @@ fn prune(args: &PruneArgs) -> Result<ExitCode, Fatal> {
     Ok(remover.end(code))
 }
 
-/// Removes trees, one after the other.
+/// Removes trees one by one.
 struct Remover<'a> {
     args: &'a PruneArgs,
     control: Arc<Control>,
@@ -350,7 +349,7 @@ struct Remover<'a> {
 
 impl<'a> Remover<'a> {
     fn new(args: &'a PruneArgs) -> Result<Self, Fatal> {
-        let hint = "name another file, or check permissions";
+        let hint = "choose another file, or check permissions";
         let errors = ErrorsTo::create(&args.output).map_err(|why| Fatal::refused(why, hint))?;
         let umask = dmover_sys::process::clear_umask();
         let open_files_max = dmover_sys::process::raise_open_files();

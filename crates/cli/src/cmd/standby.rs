@@ -1,4 +1,4 @@
-//! `dmover standby`: goes on with a job whose process is gone.
+//! `dmover standby`: resumes a job whose process is gone.
 use dmover_engine::{JobPhase, JobStatus};
 use dmover_model::ExitCode as Code;
 use dmover_sys::process::signal_name;
@@ -14,17 +14,17 @@ use super::jobs::{Known, Refused, find, refuse};
 use crate::args::StandbyArgs;
 use crate::print::say;
 
-/// How often a job is looked at, and its process.
+/// Time between two checks of a job, and of its process.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_AT_CHILD: Duration = Duration::from_millis(100);
 
-/// A process that says for so long nothing of how a job stands is told of; it does so every two seconds.
+/// A process that has not updated the status of its job for this long is reported; it normally does so every two seconds.
 const SILENT: Duration = Duration::from_mins(1);
 
-/// A run that ended sooner than this has not got far: it is not tried for ever.
+/// A run shorter than this made little progress. After too many of them in a row, standby ends.
 const SHORT: Duration = Duration::from_mins(1);
 const SHORT_MAX: u32 = 20;
-/// Between two runs.
+/// Time between two runs.
 const PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) fn standby(args: &StandbyArgs) -> ExitCode {
@@ -40,18 +40,18 @@ pub(crate) fn standby(args: &StandbyArgs) -> ExitCode {
     }
 }
 
-/// What is watched, and whether it is this process's turn to go on.
+/// The watched job, and whether this process has the turn to resume it.
 struct Watch<'a> {
     args: &'a StandbyArgs,
     signals: Signals,
     turn: Option<OwnedFd>,
     told: Option<&'static str>,
     heard: Heard,
-    /// The signal that was handed on to a run.
+    /// The signal that was passed on to a run.
     asked: Option<i32>,
 }
 
-/// When the process of a job last said how it stands: not by its clock, which may be another host's.
+/// How long ago the process of a job updated its status, by the clock of this host.
 struct Heard {
     updated_ms: i64,
     looked: Instant,
@@ -60,7 +60,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// How long it has been silent, as far as it was listened to: both may have been suspended together.
+    /// The time without an update while this process was watching. Time in which the host was suspended does not count.
     fn silence(&mut self, status: &JobStatus) -> Duration {
         let passed = self.looked.elapsed().min(2 * LOOK_EVERY);
         self.looked = Instant::now();
@@ -80,7 +80,7 @@ impl<'a> Watch<'a> {
         Self { args, signals, turn: None, told: None, heard, asked: None }
     }
 
-    /// Tells of a process that is silent, and kills it where that was asked for.
+    /// Reports a process that does not update its status, and kills it after `--kill-after`.
     fn listen(&mut self, known: &Known, status: &JobStatus, is_here: bool) {
         let job = &known.file.job;
         let silence = self.heard.silence(status);
@@ -92,21 +92,23 @@ impl<'a> Watch<'a> {
         if is_due && self.turn.is_some() && is_it() {
             let seconds = silence.as_secs();
             say(&format!(
-                "dmover: process {pid} has said nothing of job {job} for {seconds} s: killing it"
+                "dmover: process {pid} has not updated the status of job {job} for {seconds} s: \
+                 killing it"
             ));
             dmover_sys::process::signal(pid, SIGKILL);
             self.heard.silent = Duration::ZERO;
         } else if silence >= SILENT && !self.heard.told {
             let seconds = silence.as_secs();
             say(&format!(
-                "dmover: process {pid} on {host} has said nothing of job {job} for {seconds} s; it is stopped or hangs, or \
-                 its disk does. If it has to go ('kill -9 {pid}' there), this goes on"
+                "dmover: process {pid} on {host} has not updated the status of job {job} for \
+                 {seconds} s: the process or its disk hangs. To let standby resume the job, run \
+                 'kill -9 {pid}' on {host}"
             ));
             self.heard.told = true;
         }
     }
 
-    /// Watches a job, and goes on with it whenever that is to be done. Answers its exit code.
+    /// Watches a job, and resumes it whenever its process is gone. Returns the exit code of the job.
     fn run(&mut self) -> Result<u8, Refused> {
         let mut short = 0;
         loop {
@@ -115,48 +117,53 @@ impl<'a> Watch<'a> {
                 return Ok(code);
             }
             let begun = Instant::now();
-            say(&format!("dmover: the process of job {} is gone; going on", known.file.job));
+            say(&format!(
+                "dmover: the process of job {} is gone; resuming the job",
+                known.file.job
+            ));
             let status = self.go_on(&known)?;
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             match (code, self.asked) {
                 (Some(code), _) if code != Code::Temporary.code() => return Ok(code),
-                // As a shell tells of a signal.
+                // The exit code that a shell gives for a signal.
                 (code, Some(signal)) => return Ok(code.unwrap_or(128 + signal as u8)),
                 _ => {}
             }
             short = if begun.elapsed() < SHORT { short + 1 } else { 0 };
             if short >= SHORT_MAX {
                 let message =
-                    format!("job {} has ended {short} times soon after it began", known.file.job);
-                return Err((message, "its own messages say why", Code::Temporary));
+                    format!("job {} ended {short} times soon after its start", known.file.job);
+                return Err((message, "see the messages of the job", Code::Temporary));
             }
             self.told = None;
             self.wait(PAUSE)?;
         }
     }
 
-    /// Waits until a job has ended, and answers its exit code; `None`: it has to be gone on with, which is this process's turn.
+    /// Waits until a job has ended, and returns its exit code. `None`: this process must resume the job.
     fn look(&mut self, known: &Known) -> Result<Option<u8>, Refused> {
         let (state, job) = (&known.state, &known.file.job);
         let own = String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned();
         let host = state.status(job).map(|status| status.host).unwrap_or_default();
         if host != own && !state.is_shared() {
-            let message = format!("job {job} runs on {host}, and would be another job here");
-            let hint = "jobs go on on another host in a state directory with an empty file 'shared', which has to be \
-                        there before the first of them";
+            let message = format!("cannot resume job {job} of host {host} on this host");
+            let hint = "run standby on that host. For jobs that may change hosts, create an empty \
+                        file 'shared' in the state directory before the first job";
             return Err((message, hint, Code::Usage));
         }
         loop {
-            // It may have been forgotten meanwhile.
+            // 'cleanup' may have removed the job meanwhile.
             find(job, self.args.place.state_dir.as_ref())?;
             if self.turn.is_none() {
                 self.turn = state.stand_by(job).map_err(|error| {
-                    let message =
-                        format!("cannot stand by in {}: {error}", state.directory(job).display());
-                    (message, "is it somebody else's job?", Code::Usage)
+                    let message = format!(
+                        "cannot lock '{}/standby': {error}",
+                        state.directory(job).display()
+                    );
+                    (message, "run standby as the user who runs the job", Code::Usage)
                 })?;
             }
-            // Looked at after that: whoever had the turn before has perhaps come to the end.
+            // Read the status after that: the standby that had the turn before may have finished the job.
             let status = state.status(job).unwrap_or_default();
             if let Some(code) = ended(&status) {
                 say(&format!("dmover: job {job} has ended with exit code {code}"));
@@ -167,8 +174,8 @@ impl<'a> Watch<'a> {
             }
             self.listen(known, &status, status.host == own);
             let words = match self.turn {
-                Some(_) => "standing by",
-                None => "somebody else stands by or has gone on; waiting behind him",
+                Some(_) => "waiting to take over",
+                None => "another standby is first in line; waiting behind it",
             };
             if self.told != Some(words) {
                 let (pid, host, phase) = (status.pid, &status.host, status.phase.word());
@@ -179,27 +186,27 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Lets time pass, unless a signal ends the waiting.
+    /// Sleeps. `Err`: a signal ends standby.
     fn wait(&mut self, time: Duration) -> Result<(), Refused> {
         std::thread::sleep(time);
         match self.signals.pending().next() {
             None => Ok(()),
             Some(signal) => Err((
-                format!("{}: not standing by any more", signal_name(signal)),
-                "the job is as it was",
+                format!("standby stopped by {}", signal_name(signal)),
+                "the job is not affected",
                 Code::Temporary,
             )),
         }
     }
 
-    /// Runs the command of the job, with the turn in hand: whoever else stands by waits for that.
+    /// Runs the command of the job. This process keeps the turn, so that other standby processes wait.
     fn go_on(&mut self, known: &Known) -> Result<ExitStatus, Refused> {
         let fail = |error: std::io::Error| {
             let message = format!("cannot run the command of job {}: {error}", known.file.job);
-            (message, "type it again", Code::Fatal)
+            (message, "run the command by hand", Code::Fatal)
         };
         let mut command = command_of(known, false, &[])?;
-        // Signals of a terminal come here alone, and are handed on once.
+        // In a process group of its own, a run gets the signals of a terminal once, from this process.
         let mut child = command.process_group(0).spawn().map_err(fail)?;
         loop {
             if let Some(status) = child.try_wait().map_err(fail)? {
@@ -214,12 +221,12 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The exit code of a job that nobody has to go on with.
+/// The exit code of a job that needs no resume.
 fn ended(status: &JobStatus) -> Option<u8> {
     let code = status.exit_code.unwrap_or_else(|| Code::Partial.code());
     match status.phase {
         JobPhase::Running | JobPhase::Watching | JobPhase::Paused | JobPhase::Died => None,
-        // What kept that host from going on need not keep this one from it.
+        // A temporary obstacle on that host may not exist on this one.
         JobPhase::Stopped if code == Code::Temporary.code() => None,
         JobPhase::Stopped | JobPhase::Finished | JobPhase::Cancelled => Some(code),
     }

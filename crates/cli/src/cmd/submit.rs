@@ -24,21 +24,21 @@ use crate::args::{SubmitArgs, SystemArg};
 use crate::config::{as_submitted, environment};
 use crate::print::{failure, line, say};
 
-/// The verbs whose work movers elsewhere can do.
+/// The verbs that can run on the movers of a broker.
 const VERBS: [&str; 4] = ["copy", "sync", "verify", "sum"];
-/// A batch job waits so long for a lock that an earlier copy of itself may still hold.
+/// A batch job waits this long for a lock that its previous run may still hold.
 const RETRY_IN_BATCH: Duration = Duration::from_mins(10);
-/// Stands for the broker that a job will get.
+/// A placeholder for the broker of the job.
 const A_BROKER: &str = "tls://a-broker";
-/// Movers of an array that nobody ends leave after so long without a job.
+/// Movers without a job of their own leave after this long without work.
 const IDLE_EXIT: &str = "1h";
-/// A job that was requeued is ended from outside within this.
+/// Slurm ends a requeued job within this time.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
-/// Why nothing was begun.
+/// Why nothing was started.
 enum Failed {
     Fatal(Fatal),
-    /// It was said, or is nobody's fault.
+    /// The message is already printed, or there is no error.
     Said(ExitCode),
 }
 
@@ -90,10 +90,13 @@ fn submit(args: &SubmitArgs) -> Result<ExitCode> {
     let is_batch = batch_system(args).is_some() || args.allocation;
     check_job(args, is_batch)?;
     if args.print && batch_system(args).is_none() {
-        return refused("--print prints a batch script", "use it with --slurm or --pbs");
+        return refused(
+            "--print needs --slurm or --pbs: it prints a batch script",
+            "add one of them",
+        );
     }
     let program = std::env::current_exe().map_err(|error| {
-        Fatal::refused(format!("cannot tell where dmover is: {error}"), "call it by its full path")
+        Fatal::refused(format!("cannot find the dmover program: {error}"), "use its full path")
     })?;
     let state = if is_batch { shared_state(args)? } else { own_state(args)? };
     let place = Place { args, program, state };
@@ -103,25 +106,22 @@ fn submit(args: &SubmitArgs) -> Result<ExitCode> {
     }
 }
 
-/// What is wrong with a job is said before it has waited in a queue.
+/// Checks the job now, so that its errors show before it waits in a queue.
 fn check_job(args: &SubmitArgs, is_batch: bool) -> Result<()> {
     let Some(verb) = args.job.first() else {
         if args.broker.is_some() {
             return Ok(());
         }
         return refused(
-            "there is no job",
-            "put it behind '--': dmover submit … -- copy SOURCE DEST",
+            "no job given",
+            "add the job after '--': dmover submit … -- copy SOURCE DEST",
         );
     };
     let Some(verb) = VERBS.into_iter().find(|known| verb == known) else {
-        let message = format!("'{}' cannot be done by movers elsewhere", verb.to_string_lossy());
-        return refused(
-            message,
-            "behind '--' stand copy, sync, verify or sum, and their arguments",
-        );
+        let message = format!("'{}' cannot run on movers", verb.to_string_lossy());
+        return refused(message, "after '--', give copy, sync, verify or sum with its arguments");
     };
-    // Options about movers elsewhere want a broker.
+    // Options for movers require --broker.
     let mut words: Vec<OsString> =
         ["dmover", verb, "--broker", A_BROKER].map(OsString::from).to_vec();
     words.extend(args.job.iter().skip(1).cloned());
@@ -142,7 +142,7 @@ fn check_job(args: &SubmitArgs, is_batch: bool) -> Result<()> {
         }
     };
     let Some((_, job)) = matches.subcommand() else {
-        return refused(format!("'{verb}' lacks arguments"), "see 'dmover help'");
+        return refused(format!("'{verb}' needs arguments"), &format!("see 'dmover {verb} -h'"));
     };
     let is_typed = |name: &str| {
         if name == "broker" {
@@ -153,22 +153,22 @@ fn check_job(args: &SubmitArgs, is_batch: bool) -> Result<()> {
         source == Some(clap::parser::ValueSource::CommandLine)
     };
     for (option, is_wrong, hint) in [
-        ("broker", true, "give it to submit, in front of '--'"),
-        ("detach", true, "leave it out; 'nohup dmover submit … &' runs in the background"),
-        ("state_dir", is_batch, "give it to submit, in front of '--'"),
-        ("no_state", is_batch, "a batch job has to remember where it was when it is requeued"),
-        ("read_stdin", is_batch, "write the list to a file for --files-from"),
+        ("broker", true, "move the option before '--'"),
+        ("detach", true, "omit it; 'nohup dmover submit … &' runs in the background"),
+        ("state_dir", is_batch, "move the option before '--'"),
+        ("no_state", is_batch, "omit it: a batch job needs its state to resume after a requeue"),
+        ("read_stdin", is_batch, "write the list to a file and use --files-from FILE"),
     ] {
         if is_wrong && is_typed(option) {
             let name = option.replace('_', "-");
-            return refused(format!("--{name} cannot stand in the job of submit"), hint);
+            return refused(format!("--{name} cannot be used after '--' in 'dmover submit'"), hint);
         }
     }
     let list = job.try_get_one::<OsString>("files_from").ok().flatten();
     if is_batch && list.is_some_and(|list| list == "-") {
         return refused(
             "a batch job has no standard input",
-            "write the list to a file for --files-from",
+            "write the list to a file and use --files-from FILE",
         );
     }
     Ok(())
@@ -179,26 +179,27 @@ fn own_state(args: &SubmitArgs) -> Result<PathBuf> {
     let named = args.state_dir.clone().or_else(|| environment("DMOVER_STATE_DIR"));
     match state_directory(named.as_ref()) {
         Some(state) => Ok(absolute(&state)),
-        None => refused(NO_STATE_DIRECTORY, "name a directory by --state-dir"),
+        None => refused(NO_STATE_DIRECTORY, "choose a directory with --state-dir"),
     }
 }
 
-/// Where a job keeps its state that may go on on another host.
+/// The state directory of a batch job, which may resume on another host.
 fn shared_state(args: &SubmitArgs) -> Result<PathBuf> {
     let named = args.state_dir.clone().or_else(|| environment("DMOVER_STATE_DIR"));
     let state = match named {
         Some(named) => absolute(Path::new(&named)),
         None if dmover_sys::process::effective_uid() == 0 => {
-            let hint = "name a directory that all nodes see, with --state-dir";
-            return refused("the state directory of root is that of one host", hint);
+            let hint = "choose a directory that all nodes share, with --state-dir";
+            return refused("the default state directory of root is local to one host", hint);
         }
         None => own_state(args)?.join("shared"),
     };
     match StateDirectory::new(&state).share() {
         Ok(()) => Ok(state),
         Err(error) => {
-            let message = format!("'{}' cannot be shared by hosts: {error}", state.display());
-            refused(message, "name a new directory that all nodes see, with --state-dir")
+            let message =
+                format!("hosts cannot share '{}' as state directory: {error}", state.display());
+            refused(message, "choose a new directory that all nodes share, with --state-dir")
         }
     }
 }
@@ -207,7 +208,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// What was asked for, and where it is asked.
+/// The request, the program and the state directory.
 struct Place<'a> {
     args: &'a SubmitArgs,
     program: PathBuf,
@@ -215,17 +216,17 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// dmover where movers run.
+    /// The path of dmover on the hosts of the movers.
     fn mover(&self) -> PathBuf {
         self.args.dmover.as_ref().map_or_else(|| self.program.clone(), PathBuf::from)
     }
 
-    /// The same command finds the same directory, and so the leases of its earlier runs.
+    /// The directory of this command. The same command gets the same directory, and finds the leases of its earlier runs there.
     fn directory(&self) -> PathBuf {
         let mut hasher = blake3::Hasher::new();
         let here = std::env::current_dir().unwrap_or_default();
         let words = std::iter::once(here.as_os_str());
-        // Movers alone have no job that could tell them from others.
+        // Movers without a job: host and process make the name unique.
         let alone = self.args.job.is_empty().then(|| {
             let host = String::from_utf8_lossy(&dmover_sys::process::host_name()).into_owned();
             OsString::from(format!("{host} {}", std::process::id()))
@@ -259,14 +260,14 @@ impl Place<'_> {
         Ok(Some(Given::new(&word, self.args.insecure, &identity)?))
     }
 
-    /// Where the job looks for the key of its user.
+    /// The directories in which the job looks for the key of its user.
     fn key_directories(&self) -> Vec<PathBuf> {
         let named = environment("DMOVER_STATE_DIR").map(PathBuf::from);
         let named = if self.names_state() { Some(self.state.clone()) } else { named };
         super::fleet::key_directories_of(named)
     }
 
-    /// Whether the job's command names a state directory.
+    /// Whether the job gets an explicit state directory.
     fn names_state(&self) -> bool {
         self.args.allocation || self.args.state_dir.is_some()
     }
@@ -275,7 +276,7 @@ impl Place<'_> {
         self.args.ssh_command.split_whitespace().map(OsString::from).collect()
     }
 
-    /// Runs the job from here.
+    /// Runs the job with this process as its conductor.
     fn here(&self) -> Result<ExitCode> {
         let (site, others) = self.site()?;
         let broker = match self.given_broker()? {
@@ -288,17 +289,14 @@ impl Place<'_> {
         self.conduct(site, broker)
     }
 
-    /// Where movers run, and hosts from which the broker has to be reached.
+    /// Where movers run, and the hosts that must reach the broker.
     fn site(&self) -> Result<(Site, Vec<String>)> {
         let args = self.args;
         let shape = args.movers.unwrap_or(Shape { places: None, each: 1 });
         if let Some(hosts) = &args.ssh {
             let ssh = self.ssh();
             if ssh.is_empty() {
-                return refused(
-                    "--ssh-command is empty",
-                    "leave it out, or give 'ssh' with options",
-                );
+                return refused("--ssh-command is empty", "omit it, or give 'ssh' with options");
             }
             let most = shape.places.map_or(hosts.0.len(), |places| places as usize);
             let hosts: Vec<String> = hosts.0.iter().take(most).cloned().collect();
@@ -312,7 +310,7 @@ impl Place<'_> {
         Ok((Site::Local { movers: movers.saturating_mul(shape.each) }, Vec::new()))
     }
 
-    /// The nodes of the batch job that this runs in.
+    /// The nodes of the batch job in which this process runs.
     fn allocation(&self) -> Result<(Site, Vec<String>)> {
         let text = |name: &str| environment(name).map(|value| value.to_string_lossy().into_owned());
         let number = |name: &str| text(name).and_then(|value| value.parse::<u32>().ok());
@@ -327,12 +325,12 @@ impl Place<'_> {
             return Ok((site, others));
         }
         let Some(file) = environment("PBS_NODEFILE") else {
-            let hint = "batch scripts say --allocation; use --local, --ssh, --slurm or --pbs";
-            return refused("this is no job of Slurm or PBS", hint);
+            let hint = "outside a batch job, use --local, --ssh, --slurm or --pbs";
+            return refused("--allocation works only inside a job of Slurm or PBS", hint);
         };
         let nodes = std::fs::read_to_string(&file).map_err(|error| {
             let message = format!("cannot read the node file '{}': {error}", file.display());
-            Fatal::refused(message, "is this the first node of a job of PBS?")
+            Fatal::refused(message, "run this on the first node of the PBS job")
         })?;
         let mut hosts: Vec<String> = Vec::new();
         for host in nodes.lines().map(str::trim).filter(|host| !host.is_empty()) {
@@ -359,7 +357,7 @@ impl Place<'_> {
         let mut found = Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
         for host in others {
             match address_towards(host) {
-                // The way to this host itself is no way for others.
+                // Other hosts cannot reach a loopback address.
                 Ok(address) if address.is_loopback() => {}
                 Ok(address) => return Ok(address),
                 Err(error) => found = Err(error),
@@ -399,13 +397,13 @@ impl Place<'_> {
         Ok(code_of(ended))
     }
 
-    /// Hands everything, or the movers, to a batch system.
+    /// Submits the whole job, or only the movers, to a batch system.
     fn batch(&self, system: System) -> Result<ExitCode> {
         let args = self.args;
         let is_array = args.broker.is_some();
         let request = self.request(is_array);
         if let Err(message) = request.check(system) {
-            return refused(message, "further options of the batch system go through --with");
+            return refused(message, "pass other options of the batch system with --with");
         }
         let given = self.given_broker()?;
         let script = request.render(system);
@@ -419,7 +417,7 @@ impl Place<'_> {
         let id = hand_in(system, &script)?;
         let Some(given) = given.filter(|_| !args.job.is_empty()) else {
             say(&format!(
-                "dmover: batch job {id} was submitted; its state is in '{}'",
+                "dmover: submitted batch job {id}; its state is in '{}'",
                 self.state.display()
             ));
             line(&id);
@@ -469,7 +467,7 @@ impl Place<'_> {
     }
 }
 
-/// A file is meant from where it was typed.
+/// The broker as an absolute path or a URL.
 fn broker_word(word: &OsString) -> OsString {
     let is_url = word.as_bytes().windows(3).any(|three| three == b"://");
     if is_url { word.clone() } else { absolute(Path::new(word)).into() }
@@ -486,7 +484,7 @@ fn is_on_path(program: &str) -> bool {
 
 fn listen(in_batch: bool) -> Result<RefCell<Signals>> {
     let stopping = [SIGINT, SIGTERM, SIGHUP].into_iter();
-    // What nohup(1) has had ignored stays so.
+    // A signal that is ignored at the start, as under nohup(1), stays ignored.
     let stopping = stopping.filter(|signal| !dmover_sys::process::is_ignored(*signal));
     let further = in_batch.then_some(SIGUSR2);
     match Signals::new(stopping.chain([SIGUSR1]).chain(further)) {
@@ -505,18 +503,18 @@ fn code_of(ended: Ended) -> ExitCode {
     }
 }
 
-/// The owner of a job may have it begin again, which is the portable way past a time limit.
+/// Requeues the batch job, so that it continues after its time limit. The owner of a job may do that at every site.
 fn requeue(ended: Ended, next: &dyn Fn() -> Option<i32>) -> ExitCode {
     let Some(job) = environment("SLURM_JOB_ID") else {
-        say("dmover: there is more to do: submit the same command again");
+        say("dmover: the job is not complete: submit the same command again");
         return code_of(ended);
     };
     let asked = Command::new("scontrol").arg("requeue").arg(&job).stdin(Stdio::null()).status();
     match asked {
         Ok(status) if status.success() => {
-            say("dmover: the job is requeued and resumes when it runs again");
+            say("dmover: the job is requeued and resumes when it starts again");
             let begun = Instant::now();
-            // Slurm ends what is left of it.
+            // Slurm ends the processes of the job.
             while next().is_none() && begun.elapsed() < END_WITHIN {
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -524,13 +522,13 @@ fn requeue(ended: Ended, next: &dyn Fn() -> Option<i32>) -> ExitCode {
         }
         _ => {
             let job = job.to_string_lossy();
-            failure(&format!("job {job} could not be requeued"), "submit the same command again");
+            failure(&format!("cannot requeue job {job}"), "submit the same command again");
             code_of(ended)
         }
     }
 }
 
-/// Gives a script to the batch system, and answers the id of the job.
+/// Submits a script to the batch system, and returns the id of the job.
 fn hand_in(system: System, script: &[u8]) -> Result<String> {
     let (program, arguments): (&str, &[&str]) = match system {
         System::Slurm => ("sbatch", &["--parsable"]),
@@ -539,16 +537,16 @@ fn hand_in(system: System, script: &[u8]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| {
-        let hint = "submit where the batch system is, or use --print";
+        let hint = "run this on a submit host of the batch system, or use --print";
         Fatal::refused(format!("cannot start {program}: {error}"), hint)
     })?;
     if let Some(mut input) = child.stdin.take() {
-        // One that has ended tells why below.
+        // If the program has already ended, its exit status below gives the reason.
         let _ = input.write_all(script);
     }
     let unavailable = |why: &str| {
-        let hint = "what it says stands above; 'dmover submit --print' shows the script";
-        Fatal::unavailable(format!("{program} did not take the job: {why}"), hint)
+        let hint = "see its messages above; 'dmover submit --print' prints the script";
+        Fatal::unavailable(format!("{program} did not accept the job: {why}"), hint)
     };
     let output = child.wait_with_output().map_err(|error| unavailable(&error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stdout);
@@ -560,7 +558,7 @@ fn hand_in(system: System, script: &[u8]) -> Result<String> {
     Ok(id.to_owned())
 }
 
-/// Nobody needs the movers any more.
+/// Cancels the batch job of the movers.
 fn cancel(system: System, id: &str) {
     let program = match system {
         System::Slurm => "scancel",
@@ -568,6 +566,6 @@ fn cancel(system: System, id: &str) {
     };
     let asked = Command::new(program).arg(id).stdin(Stdio::null()).status();
     if !asked.is_ok_and(|status| status.success()) {
-        say(&format!("dmover: note: the movers are not cancelled: use '{program} {id}'"));
+        say(&format!("dmover: note: cannot cancel the movers: run '{program} {id}'"));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let progress = Progress::start(&args.output, Verb::Sum, sizes, Arc::clone(&counters));
     let status = Arc::clone(&progress);
     if let Err(error) = signals::listen_for_status(move || status.status_line()) {
-        failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+        failure(&format!("cannot install signal handlers: {error}"), "check the process limits");
         return exit(Code::Fatal);
     }
     let Around { fleets, board } = match fleet::around(&args.fleet) {
@@ -87,12 +87,13 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let printed = printer.end();
     progress.end();
     match result {
-        // Nobody reads any more: that is no error.
+        // The reader of standard output is gone: no error.
         Ok(report) if matches!(report.state, JobState::Stopped(StopReason::Signal(_))) => {
             end(&report, Code::Fatal)
         }
         Ok(_) if !printed => {
-            failure("standard output could not be written", "lines are missing; is there space?");
+            let hint = "the output is incomplete; check for free space";
+            failure("cannot write to standard output", hint);
             exit(Code::Fatal)
         }
         Ok(report) => {
@@ -112,7 +113,7 @@ pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     }
 }
 
-/// The job, and the files that it is to hash or check.
+/// The job, and the files to hash or to check.
 fn prepare(
     args: &SumArgs,
     matches: &ArgMatches,
@@ -139,7 +140,7 @@ fn prepare(
     let range = range(args);
     if range.is_some() && !directories.is_empty() {
         let shown = quoted(std::os::unix::ffi::OsStrExt::as_bytes(directories[0].as_os_str()));
-        let hint = "--offset and --length are for files";
+        let hint = "--offset and --length work only on files";
         return Err(Unusable { message: format!("{shown} is a directory"), hint });
     }
     let files = if args.paths.is_empty() { vec![OsString::from("-")] } else { files };
@@ -153,7 +154,7 @@ fn no_reader(error: &std::io::Error) -> Unusable {
     Unusable { message, hint: "check the process limits" }
 }
 
-/// What cannot be looked at is for the job to tell.
+/// Whether a path is a directory. The job reports paths that cannot be read.
 fn is_directory(path: &OsString) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_dir())
 }
@@ -168,7 +169,7 @@ fn range(args: &SumArgs) -> Option<ByteRange> {
     Some(ByteRange { start, end })
 }
 
-/// Opens all lists before anything is read, so that a wrong name changes nothing.
+/// Opens all lists before the first is read, so that a wrong name stops the command at once.
 fn open_lists(paths: &[OsString]) -> Result<Vec<List>, Unusable> {
     let stdin = [OsString::from("-")];
     let paths = if paths.is_empty() { &stdin[..] } else { paths };
@@ -186,20 +187,20 @@ fn open_lists(paths: &[OsString]) -> Result<Vec<List>, Unusable> {
             Ok(file) => Ok(List { name, input: Box::new(file) }),
             Err(error) => Err(Unusable {
                 message: format!("cannot read the list {name}: {error}"),
-                hint: "name a file that 'dmover sum', 'sha256sum' or the like has written",
+                hint: "name a file written by 'dmover sum', 'sha256sum' or a similar program",
             }),
         }
     };
     paths.iter().map(open).collect()
 }
 
-/// How digests that were made ended.
+/// The exit code of a job that made digests.
 fn made_code(report: &JobReport, tally: &Tally) -> Code {
     let code = report.exit_code();
     if tally.bad.load(Ordering::Relaxed) > 0 { code.merge(Code::Partial) } else { code }
 }
 
-/// How a check ended: whatever is not known to be as its list says is a difference.
+/// The exit code of a check. A file that is not proven equal counts as a difference.
 fn check_code(args: &SumArgs, report: &JobReport, tally: &Tally) -> Code {
     if let JobState::Stopped(_) = report.state {
         return report.exit_code();
@@ -232,14 +233,15 @@ fn check_words(args: &SumArgs, [bad, failed, differ, equal]: [u64; 4], guessed: 
     warn(differ, "computed digest", "computed digests", "did NOT match");
     if equal + differ + failed == 0 && (bad > 0 || args.check.ignore_missing) {
         let what = if bad > 0 || !args.check.ignore_missing {
-            "no list has a line with digest and name"
+            "no list has a line with a digest and a name"
         } else {
-            "no listed file is there, so nothing was compared"
+            "no listed file exists; nothing was compared"
         };
         crate::print::say(&format!("dmover: error: {what}"));
     } else if differ > 0 && equal == 0 && guessed > 0 {
         crate::print::say(
-            "  hint: the list does not name its function, and the length of the digests stands for MD5, SHA or BLAKE3; if it is another one, name it by -a",
+            "  hint: the list does not name its hash type, which dmover guessed from the length of the \
+             digests; if it is another one, give it with -a",
         );
     }
 }
@@ -277,7 +279,7 @@ impl Printer {
         }
     }
 
-    /// Whether everything could be printed.
+    /// Ends the output. Returns whether all of it was written.
     fn end(&self) -> bool {
         match self {
             Self::Text(printer) => printer.end(),
@@ -293,9 +295,9 @@ impl Printer {
                 if let JobState::Stopped(reason) = report.state
                     && !args.check.status
                 {
-                    // Lines that look complete must not be taken for all of them.
+                    // The printed lines look complete: say that some are missing.
                     let words = crate::print::text::stop_words(reason);
-                    crate::print::say(&format!("dmover: {words}; not everything was hashed"));
+                    crate::print::say(&format!("dmover: {words}; some files were not hashed"));
                 }
                 if let Self::Text(printer) = self {
                     printer.found_functions().iter().for_each(|note| crate::print::say(note));

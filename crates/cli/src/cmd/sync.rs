@@ -22,9 +22,8 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
     };
     let slash = args.paths.iter().any(|path| path.as_encoded_bytes().ends_with(b"/"));
     if slash && args.output.quiet == 0 && !args.output.json {
-        say(
-            "dmover: note: a slash at the end of a path means nothing here: contents go to contents",
-        );
+        say("dmover: note: a trailing slash has no effect: sync copies the contents of SOURCE to \
+             DEST");
     }
     let SyncArgs { proof, items, output, job, state, .. } = args;
     if let Some(code) = detach::go_on(job, state, &spec, output.quiet > 0) {
@@ -59,7 +58,7 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
     }
 }
 
-/// The paths that failed in the last pass, if only they are to be tried again.
+/// With `--only-failed`, the paths that failed in the last pass.
 fn only_failed(
     args: &SyncArgs,
     spec: JobSpec,
@@ -70,23 +69,23 @@ fn only_failed(
     let state = jobs::directory(args.state.state_dir.as_ref())?;
     let id = job_id(&spec, &JobList::None, Some(&state))
         .map_err(|error| (error.to_string(), "check the paths", Code::Usage))?;
-    let hint = "run the command itself: it looks at everything";
+    let hint = "run the original sync command: it scans the whole tree";
     let fatal = |message| (message, hint, Code::Fatal);
     let journal = JournalReader::open(&state.directory(&id.0)).map_err(fatal)?;
     if journal.as_ref().map_or(Ok(false), JournalReader::is_unfinished).map_err(fatal)? {
         let message = "the last pass of this job did not finish".into();
-        return Err((message, "'dmover resume' continues it; then retry what failed", Code::Usage));
+        return Err((message, "run 'dmover resume' first, then 'dmover retry'", Code::Usage));
     }
     let Some(journal) = journal else {
-        return Err((format!("job {id} has no journal (any more)"), hint, Code::Usage));
+        return Err((format!("job {id} has no journal"), hint, Code::Usage));
     };
     let errors = journal.errors().map_err(fatal)?;
     let (undone, failed): (Vec<_>, Vec<_>) =
         errors.iter().partition(|error| error.operation == "unlink");
     if !undone.is_empty() {
-        say("dmover: note: retry does not delete; run the command of the job again for that");
+        say("dmover: note: retry does not repeat failed deletes; run the original sync command");
     }
-    // One may lie below the other.
+    // The destination may be inside the source, or the source inside the destination.
     let root = |error: &RecordedError| {
         if error.side == "source" { &spec.sources[0] } else { &spec.destination }
     };
@@ -95,7 +94,7 @@ fn only_failed(
     paths.sort_unstable();
     paths.dedup();
     let had = !paths.is_empty();
-    // What is gone since has nothing that could be brought over.
+    // A path that is no longer at the source cannot be copied.
     let gone = |path: &TreePath| {
         let looked = std::fs::symlink_metadata(spec.sources[0].join(path).to_path());
         looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
@@ -109,7 +108,7 @@ fn only_failed(
         };
         return Err((message.into(), hint, Code::Usage));
     }
-    // What a list does not name is not looked for, so nothing can be too much.
+    // A job with a list does not scan other entries, so it cannot find extra ones to delete.
     let mut spec = spec;
     if let Some(sync) = &mut spec.policy.sync {
         sync.delete = None;
@@ -117,7 +116,7 @@ fn only_failed(
     Ok((spec, Some(paths)))
 }
 
-/// Entries that a pass has changed, or would change.
+/// The number of entries that a pass changed, or would change in a dry run.
 fn changes(report: &JobReport) -> u64 {
     let counters = [
         Counter::FilesCopied,

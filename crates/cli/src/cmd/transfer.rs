@@ -1,4 +1,4 @@
-//! What `copy` and `sync` have in common: a job that brings entries over.
+//! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
 use dmover_engine::{
     Control, Fatal, Job, JobList, JobReport, JobState, JournalReader, StateDirectory, Then,
@@ -28,45 +28,45 @@ use crate::print::text::{TextPrinter, summary_lines};
 use crate::print::{Sizes, ask, counted, failure, grouped, is_conversation};
 use crate::quote::quoted;
 
-/// A job, and how it is shown.
+/// A job to run, and the options that say how it runs and what is printed.
 pub(super) struct Transfer<'a> {
     pub spec: JobSpec,
-    /// What is still to be done once everything is there, with the code that there is so far.
+    /// Runs after the job, with its report and its exit code so far.
     pub publish: Option<&'a Publish<'a>>,
-    /// Only these paths, which have failed.
+    /// `retry`: attempt only these paths, which failed in the last pass.
     pub failed: Option<Vec<TreePath>>,
     pub proof: &'a ProofArgs,
     pub items: &'a ItemArgs,
     pub output: &'a OutputArgs,
     pub job: &'a JobArgs,
     pub state: &'a StateArgs,
-    /// `None`: this process does it.
+    /// `None`: the movers are threads of this process.
     pub fleet: Option<&'a FleetArgs>,
 }
 
-/// Answers what became of the result.
+/// A last step after a job, which returns what it did with the result.
 pub(super) type Publish<'a> = dyn Fn(&JobReport, Code) -> Result<Published, Fatal> + 'a;
 
-/// What became of what everything was brought over for.
+/// What the last step did with the result of a job.
 pub(super) enum Published {
-    /// It stands here.
+    /// The snapshot has this path.
     Named(PathBuf),
-    /// It is not what it should be, and has no name; why was said.
+    /// The snapshot is incomplete and gets no name. The reason is already printed.
     Refused,
-    /// There was nothing to be named.
+    /// There was no last step.
     Nothing,
-    /// Whether anything would be done was all that was asked, and something would.
+    /// `--check`: the destination differs from the source.
     Different,
 }
 
-/// A job that can begin.
+/// A job that is ready to start.
 pub(super) struct Prepared {
     pub job: Job,
     pub printer: Printer,
     manifest: Option<ManifestFile>,
 }
 
-/// Makes everything ready. `Err`: something else was asked for, or it cannot begin.
+/// Prepares a job. `Err`: the process ends here with this code, because the job cannot start or was only to be printed.
 pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     let spec = args.spec.clone();
     if let Some(code) = before_the_job(&spec, args.output) {
@@ -85,7 +85,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         label_is_free(state, label, &spec, &list)?;
     }
     let errors = errors_to(args.output)?;
-    // Umask and limits belong to the process, so they are set once, before any thread.
+    // Umask and limits are of the whole process: set them once, before the first thread starts.
     let umask = dmover_sys::process::clear_umask();
     let open_files_max = dmover_sys::process::raise_open_files();
     let Around { fleets, board } = args.fleet.map_or(Ok(Around::default()), fleet::around)?;
@@ -93,7 +93,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     let counters = Arc::new(Counters::default());
     let printer = Printer::new(args, Arc::clone(&counters), Arc::clone(&control));
     if let Err(error) = listen(&control, &printer.progress, printer.quiet) {
-        failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+        failure(&format!("cannot install signal handlers: {error}"), "check the process limits");
         return Err(exit(Code::Fatal));
     }
     let spill_directory = spill_directory(args.state, state.as_ref());
@@ -105,7 +105,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     let manifest = match manifest {
         Ok(manifest) => manifest,
         Err(message) => {
-            failure(&message, "name another file, or check permissions; nothing was copied");
+            failure(&message, "choose another file, or check permissions; nothing was copied");
             return Err(exit(Code::Usage));
         }
     };
@@ -135,8 +135,8 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     Ok(Prepared { job, printer, manifest })
 }
 
-/// 'Newer than seven days' says another time in each run: a pass that was interrupted is ended as it was begun. Answers whether
-/// the job has other times by this.
+/// A relative time such as `--newer 7d` moves with every run. An interrupted pass therefore resumes with the times of its first
+/// run. Returns whether that changed the times of the job.
 fn keep_times(job: &mut Job) -> bool {
     let spec = &job.spec;
     if spec.verb != Verb::Sync || spec.selection.ages_ms == [None; 2] || job.manifest.is_some() {
@@ -151,7 +151,7 @@ fn keep_times(job: &mut Job) -> bool {
     true
 }
 
-/// Runs the job. `None`: something else was asked for, or it could not begin.
+/// Runs the job. `Err`: the job could not start or failed, or was only to be printed.
 pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
     let Prepared { mut job, printer, manifest } = prepare(args)?;
     let kept = !args.spec.policy.dry_run && keep_times(&mut job);
@@ -166,7 +166,7 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
         && (first.resumed || kept || (first.needs_all.is_some() && first.withheld.is_none()))
         && (first.state == JobState::Finished && manifest.is_none() && !first.dry_run)
     {
-        // What failed in the run that was interrupted, and what has changed since, is only known to a pass over everything.
+        // Only a full pass finds what failed in the interrupted run and what has changed since.
         let why = match &first.needs_all {
             Some(why) => why,
             None if first.resumed => "the interrupted run is complete",
@@ -184,7 +184,7 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
         result = run_job(&job).map(|report| JobReport { resumed: first.resumed, ..report });
     }
     if let Some(Err(message)) = manifest.as_ref().map(|manifest| manifest.end(&result)) {
-        // Nobody must take the end of the copy for the end of the job.
+        // Without its manifest the job has not succeeded.
         result = Err(Fatal::Manifest(message));
     }
     let mut checked = None;
@@ -201,7 +201,7 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
     if let (Ok(whole), Some((_, read))) = (&mut result, &checked)
         && read.state != JobState::Finished
     {
-        // What was not read back is not proven, and a signal ends the process in any case.
+        // Content that was not read back is not proven, and a signal must end the process.
         whole.state = read.state;
     }
     let mut refused = Code::Done;
@@ -226,8 +226,8 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
     let code = checked.map_or(Code::Done, |(code, _)| code).merge(refused);
     match result {
         Ok(_) if printer.has_lost_lines() => {
-            let words = "standard output could not be written";
-            failure(words, "lines are missing");
+            let words = "cannot write to standard output";
+            failure(words, "the output is incomplete; check for free space");
             Err(fail(&job, went_on, (words.to_owned(), Code::Fatal)))
         }
         Ok(report) => Ok(Ended { code: report.exit_code().merge(code), report, job }),
@@ -238,22 +238,21 @@ pub(super) fn run(args: &Transfer<'_>) -> Result<Ended, Unended> {
     }
 }
 
-/// A job that cannot go on says so to everybody who asks. `went_on`: it was the last to say how the job stands, and said that
-/// there is more to do.
+/// Records why a job failed. `went_on`: the recorded status says that the job has more to do, which is no longer true.
 fn fail(job: &Job, went_on: bool, (why, code): (String, Code)) -> Unended {
     let id = job_id(&job.spec, &job.list, job.state.as_ref());
     if let (true, Some(state), Ok(id)) = (went_on, held_state(job), &id) {
         state.tell_failure(id, why, code.code());
     }
-    // One that could not begin has not ended either.
+    // A job that could not start sends no notification, unless the error is fatal.
     let ended = went_on || code == Code::Fatal;
     Unended { code: exit(code), tell: id.ok().filter(|_| ended).map(|id| (id, code)) }
 }
 
-/// A job that could not begin, or not go on.
+/// A job that could not start, or that failed.
 pub(super) struct Unended {
     code: ExitCode,
-    /// Who is to be told what.
+    /// The job and the exit code for the command of `--notify`.
     tell: Option<(JobId, Code)>,
 }
 
@@ -264,7 +263,7 @@ impl From<ExitCode> for Unended {
 }
 
 impl Unended {
-    /// Ends the process, telling whoever is to be told.
+    /// Ends the process, after the command of `--notify`.
     pub fn exit(self, job: &JobArgs) -> ExitCode {
         if let (Some(command), Some((id, code))) = (&job.notify, &self.tell) {
             detach::notify_of_failure(command, id, *code);
@@ -277,36 +276,36 @@ impl Unended {
 pub(super) struct Ended {
     pub report: JobReport,
     pub code: Code,
-    /// Its lock is held until it has told its end.
+    /// Holds the lock of the job until its end is recorded.
     job: Job,
 }
 
-/// Takes the lock of the job: it ends when its result is proven and has its name.
-/// Whether somebody is there who can be asked.
+/// Whether a user at a terminal can answer a question.
 fn asks(args: &Transfer<'_>) -> bool {
     is_conversation() && !args.output.json && args.output.quiet == 0
 }
 
-/// Asks whether deletes are meant that were refused, or withheld.
+/// Asks the user to confirm deletes that were refused or withheld.
 fn is_said_to_be_meant(result: &Result<JobReport, Fatal>) -> bool {
     match result {
-        Err(Fatal::Unmeant { message, .. }) => ask(&format!("{message}; is that meant?")),
+        Err(Fatal::Unmeant { message, .. }) => ask(&format!("{message}. Delete these entries?")),
         Ok(JobReport { withheld: Some(Withheld { reason, entries }), .. }) => {
             let unmeant = matches!(reason, WithheldReason::Unmeant(..));
             let what = counted(*entries, "entry", "entries");
-            unmeant && ask(&format!("delete {what}? {}", reason.words()))
+            unmeant && ask(&format!("{}. Delete {what}?", reason.words()))
         }
         _ => false,
     }
 }
 
-/// Deletes are meant.
+/// Marks deletes as confirmed.
 fn mean(spec: &mut JobSpec) {
     if let Some(delete) = spec.policy.sync.as_mut().and_then(|sync| sync.delete.as_mut()) {
         delete.meant = true;
     }
 }
 
+/// Takes the lock of the job. It is held until the result is proven and published.
 fn hold(job: &mut Job) -> Result<(), Fatal> {
     if let Some(state) = job.state.as_ref().filter(|_| !job.spec.policy.dry_run) {
         let id = job_id(&job.spec, &job.list, Some(state))?;
@@ -321,12 +320,12 @@ fn held_state(job: &Job) -> Option<&StateDirectory> {
 }
 
 impl Ended {
-    /// Ends the process, telling whoever is to be told.
+    /// Ends the process, after the command of `--notify`.
     pub fn exit(self, job: &JobArgs) -> ExitCode {
         if let Some(state) = held_state(&self.job) {
             state.tell_end(&self.report, self.report.process_code(self.code));
         }
-        // Whoever hears of the end may run it again.
+        // The command of --notify may run the job again: release its lock first.
         drop(self.job);
         if let Some(command) = &job.notify {
             detach::notify(command, &self.report, self.code);
@@ -335,7 +334,7 @@ impl Ended {
     }
 }
 
-/// Compares what storage has with what was read at the source.
+/// Compares the content on storage with what was read from the source.
 fn read_back(
     args: &Transfer<'_>,
     job: &Job,
@@ -362,7 +361,7 @@ fn read_back(
     read_back::run(&place, recorded, millionths)
 }
 
-/// Text or JSON, with progress beside it.
+/// Prints text or JSON, and progress.
 pub(super) struct Printer {
     progress: Arc<Progress>,
     kind: Kind,
@@ -405,7 +404,7 @@ impl Printer {
         }
     }
 
-    /// Data that could not be written: a script must not take the silence for success.
+    /// Whether data could not be written. A script must not take missing output for success.
     fn has_lost_lines(&self) -> bool {
         match &self.kind {
             Kind::Json(printer) => printer.has_lost_lines(),
@@ -413,7 +412,7 @@ impl Printer {
         }
     }
 
-    /// What was read back.
+    /// Prints the result of the read-back.
     fn read_back(&self, report: &JobReport, code: Code) {
         let get = |counter| report.counters.get(counter);
         let (entries, bytes) = (get(Counter::EntriesCompared), get(Counter::BytesHashed));
@@ -424,15 +423,18 @@ impl Printer {
             Kind::Text(..) => {
                 let all = counted(entries, "entry", "entries");
                 if entries == 0 {
-                    let words = "dmover: nothing to read back: nothing was written, or the sample is too small";
+                    let words = "dmover: no entry to read back: the job wrote nothing, or the \
+                                 sample is too small";
                     return self.progress.say(words);
                 }
                 let found = if differing == 0 && report.exit_code() != Code::Done {
-                    "as they were read at the source, but NOT ALL could be read back".to_owned()
+                    "these match what was read from the source, but NOT ALL entries could be read \
+                     back"
+                        .to_owned()
                 } else if differing == 0 {
-                    "all as they were read at the source".to_owned()
+                    "all match what was read from the source".to_owned()
                 } else {
-                    format!("{} NOT as they were read at the source", grouped(differing))
+                    format!("{} did NOT match what was read from the source", grouped(differing))
                 };
                 self.progress.say(&format!(
                     "dmover: read back {all}, {} from storage: {found}",
@@ -442,7 +444,7 @@ impl Printer {
         }
     }
 
-    /// The snapshot has its name.
+    /// Prints the path of a new snapshot.
     fn published(&self, place: &Path) {
         match &self.kind {
             Kind::Json(printer) => printer.snapshot(place),
@@ -454,16 +456,16 @@ impl Printer {
         }
     }
 
-    /// What a pass over changed places has done.
+    /// Prints what a pass over changed entries did.
     pub fn changes(&self, report: &JobReport, lag_ms: u64) {
         let get = |counter| report.counters.get(counter);
         let done: Vec<String> = [
             (Counter::FilesCopied, "file", "files"),
             (Counter::DirectoriesCreated, "directory", "directories"),
             (Counter::SymlinksCopied, "symbolic link", "symbolic links"),
-            (Counter::SpecialsCopied, "special", "specials"),
+            (Counter::SpecialsCopied, "special file", "special files"),
             (Counter::EntriesRenamed, "renamed", "renamed"),
-            (Counter::EntriesDressed, "dressed", "dressed"),
+            (Counter::EntriesDressed, "updated", "updated"),
             (Counter::EntriesDeleted, "deleted", "deleted"),
             (Counter::Errors, "FAILED", "FAILED"),
         ]
@@ -476,19 +478,20 @@ impl Printer {
             Kind::Text(..) if self.quiet || done.is_empty() => {}
             Kind::Text(..) => {
                 let seconds = lag_ms as f64 / 1000.0;
-                self.progress.say(&format!("dmover: {}; {seconds:.1} s behind", done.join(", ")));
+                self.progress
+                    .say(&format!("dmover: {}; {seconds:.1} s behind SOURCE", done.join(", ")));
             }
         }
     }
 
-    /// Something worth saying that is no data.
+    /// Prints a note on standard error.
     pub fn say(&self, words: &str) {
         if !self.quiet && matches!(self.kind, Kind::Text(..)) {
             self.progress.say(words);
         }
     }
 
-    /// `checked`: what was found when it was read back; `refused`: the code of what was said beside the report.
+    /// `checked`: the result of the read-back. `refused`: the exit code of the step after the job.
     pub fn end(
         &self,
         args: &OutputArgs,

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let recorded = match args.manifest.as_deref().map(Recorded::open).transpose() {
         Ok(recorded) => recorded.map(Arc::new),
         Err(message) => {
-            failure(&message, "name a manifest that 'dmover copy --manifest' has written");
+            failure(&message, "name a manifest written by 'dmover copy --manifest'");
             return exit(Code::Usage);
         }
     };
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let printer = Printer::new(args, Arc::clone(&counters), &control);
     let heard = listen(&control, &printer.progress, args.output.quiet > 0);
     if let Err(error) = heard {
-        failure(&format!("cannot listen to signals: {error}"), "check the process limits");
+        failure(&format!("cannot install signal handlers: {error}"), "check the process limits");
         return exit(Code::Fatal);
     }
     let Around { fleets, board } = match fleet::around(&args.fleet) {
@@ -70,14 +70,15 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
     };
     let mut code = code_of(&report, recorded.is_some());
     if let Some(trouble) = recorded.as_ref().and_then(|recorded| recorded.trouble()) {
-        failure(&trouble, "entries after it were not compared; is there another copy of it?");
+        failure(&trouble, "later entries were not compared; use an undamaged copy of the manifest");
         code = code.merge(Code::Integrity);
     }
     printer.summary(&report, code, args);
     match report.state {
         JobState::Stopped(StopReason::Signal(_)) => end(&report, code),
         _ if printer.has_lost_lines() => {
-            failure("standard output could not be written", "lines are missing");
+            let hint = "the output is incomplete; check for free space";
+            failure("cannot write to standard output", hint);
             exit(Code::Fatal)
         }
         _ => {
@@ -87,8 +88,8 @@ pub(crate) fn run(args: &VerifyArgs, matches: Option<&ArgMatches>) -> ExitCode {
                 && args.output.quiet == 0
             {
                 say(
-                    "dmover: note: the manifest is not of a whole tree, so entries that it does not name are \
-                     not looked for",
+                    "dmover: note: the manifest does not cover the whole tree, so entries that only \
+                     DEST has are not reported",
                 );
             }
             exit(code)
@@ -103,7 +104,7 @@ fn job(
     (printer, counters, control): (&Printer, Arc<Counters>, Arc<Control>),
 ) -> Job {
     let umask = dmover_sys::process::clear_umask();
-    // What only looks leaves nothing behind.
+    // Only a repair keeps state: a comparison changes nothing.
     let state = args.repair.then(|| state_of_job(&args.state, None, false)).flatten();
     Job {
         fleets: None,
@@ -136,7 +137,7 @@ fn job(
     }
 }
 
-/// How a comparison ended. Nobody knows which of two trees is right; a manifest says.
+/// The exit code of a comparison. Only a manifest says which content is right, so only then a difference is corruption.
 pub(super) fn code_of(report: &JobReport, by_manifest: bool) -> Code {
     let get = |counter| report.counters.get(counter);
     let left = get(Counter::EntriesDiffering) - get(Counter::EntriesRepaired);
@@ -145,7 +146,7 @@ pub(super) fn code_of(report: &JobReport, by_manifest: bool) -> Code {
         (_, 1.., true) => Code::Integrity,
         _ => Code::Different,
     };
-    // Nobody knows whether those are right.
+    // Files without a digest in the manifest are not proven.
     let unproven = get(Counter::FilesWithoutDigest) > 0;
     let unproven = if unproven { Code::Partial } else { Code::Done };
     report.exit_code().merge(found).merge(unproven)

@@ -14,9 +14,10 @@ use crate::print::failure;
 
 pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
     if matches!(args.delete.max_delete, Some(DeleteLimit::Millionths(_))) {
-        let hint = "give a number of entries, which counts for each look at what has changed";
-        let refused =
-            Fatal::refused("--max-delete=P% has to see everything, and --watch does not", hint);
+        let hint = "give a number of entries; it limits each pass over the changes";
+        let message = "--max-delete=P% cannot be used with --watch, which does not scan the whole \
+                       tree in each pass";
+        let refused = Fatal::refused(message, hint);
         return told(&refused);
     }
     let SyncArgs { proof, items, output, job: named, state, .. } = args;
@@ -38,7 +39,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         Ok(prepared) => prepared,
         Err(code) => return code,
     };
-    // Before the first look: nothing that changes meanwhile is missed.
+    // Open the feed before the first pass, so that no change during that pass is missed.
     let mut feed = match FanotifyFeed::open(&source, one_file_system) {
         Ok(feed) => feed,
         Err(error) => return told(&Fatal::refused(error.message, error.hint)),
@@ -50,7 +51,7 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
     let mut first = true;
     let result = watch(job, &mut feed, options, &mut |what| match what {
         Watched::Begins(_) if std::mem::take(&mut first) => {}
-        Watched::Begins(why) => printer.say(&format!("dmover: looking at everything: {why}")),
+        Watched::Begins(why) => printer.say(&format!("dmover: scanning the whole tree: {why}")),
         Watched::Everything(report) => {
             printer.end(output, &Ok(report.clone()), None, Code::Done);
             if report.state == JobState::Finished {
@@ -67,11 +68,11 @@ pub(super) fn run(args: &SyncArgs, spec: JobSpec) -> ExitCode {
         },
         Err(error) => {
             if let Some(StopReason::Signal(signal)) = control.reason() {
-                // While it waited for a broker.
+                // The signal came while the job waited for a broker.
                 return crate::signals::raise_again(signal);
             }
             let code = error.exit_code();
-            // One that could not begin has not ended either.
+            // A job that could not start sends no notification, unless the error is fatal.
             let ended = code == Code::Fatal || !first;
             if let (Some(command), true, Ok(id)) = (&named.notify, ended, &id) {
                 detach::notify_of_failure(command, id, code);

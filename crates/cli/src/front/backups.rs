@@ -1,4 +1,4 @@
-//! Which backups cp makes, and what they are called.
+//! Which backups cp makes, and their names.
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use super::{Refused, flag_os, refused};
 use crate::args::CpArgs;
 use crate::config::environment;
 
-/// How versions that are replaced are kept.
+/// How replaced files are backed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Control {
     #[default]
     None,
     Simple,
     Numbered,
-    /// Numbered where there are numbered ones already.
+    /// Numbered if the file has numbered backups already, otherwise simple.
     Existing,
 }
 
-/// Words of cp, which takes their unambiguous beginnings as well.
+/// Values of `cp --backup`. cp accepts unambiguous abbreviations as well.
 const WORDS: [(&str, Control); 8] = [
     ("none", Control::None),
     ("off", Control::None),
@@ -37,7 +37,7 @@ pub(super) struct Backups {
 }
 
 impl Backups {
-    /// From options and variables.
+    /// From options and environment variables.
     pub fn new(args: &CpArgs) -> Result<Self, Refused> {
         let asked = args.simple_backup || args.backup.is_some() || args.suffix.is_some();
         let typed = args.backup.as_deref().filter(|word| !word.is_empty());
@@ -59,7 +59,7 @@ impl Backups {
         Ok(Self { control, suffix })
     }
 
-    /// The words of `copy` for them.
+    /// The options of `copy` for these backups.
     pub fn words(&self, control: Control) -> Vec<OsString> {
         let how = match control {
             Control::None => return Vec::new(),
@@ -69,7 +69,7 @@ impl Backups {
         vec![how.into(), flag_os("--suffix", &self.suffix)]
     }
 
-    /// The name that the next backup of a file gets.
+    /// The name of the next backup of a file.
     pub fn name_for(&self, path: &Path) -> PathBuf {
         let highest = highest(path);
         let mut name = path.as_os_str().as_bytes().to_vec();
@@ -82,7 +82,7 @@ impl Backups {
         PathBuf::from(OsString::from_vec(name))
     }
 
-    /// What is meant for these files. Where one of them has numbered backups, all get numbered ones: those overwrite nothing.
+    /// The control for these files. If one of them has numbered backups, all get numbered ones, which overwrite nothing.
     pub fn settled(&self, targets: &[PathBuf]) -> Control {
         match self.control {
             Control::Existing if targets.iter().any(|path| highest(path) > 0) => Control::Numbered,
@@ -93,11 +93,11 @@ impl Backups {
 }
 
 fn unknown(what: &str, word: &str) -> Refused {
-    let hint = "there are none, simple, numbered and existing";
-    refused(format!("{what}: '{word}' is unknown"), hint)
+    let hint = "use none, simple, numbered or existing";
+    refused(format!("{what}: unknown backup type '{word}'"), hint)
 }
 
-/// `None`: not a word, or the beginning of several that differ.
+/// `None`: unknown, or an abbreviation of several values that differ.
 fn parse(word: &str) -> Option<Control> {
     if let Some((_, exact)) = WORDS.iter().find(|(known, _)| *known == word) {
         return Some(*exact);

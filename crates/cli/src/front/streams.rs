@@ -1,4 +1,4 @@
-//! What cp reads and writes as a stream: devices, FIFOs, and files that a kernel makes up as they are read.
+//! Copies that cp makes as streams: devices, FIFOs, and files whose content the kernel generates when they are read.
 use std::ffi::OsStr;
 use std::fs::{File, FileTimes, Metadata, OpenOptions, Permissions};
 use std::io::{Error, ErrorKind};
@@ -20,14 +20,14 @@ pub(super) fn is_stream(path: &Path) -> bool {
         .is_ok_and(|of| of.is_char_device() || of.is_block_device() || of.is_fifo())
 }
 
-/// Whether a source is a file without storage, as in /proc: its size says nothing of what there is to read.
+/// Whether a source is a file without storage, as in /proc, whose size is not the size of its content.
 pub(super) fn is_made_up(source: &OsStr) -> bool {
     let is_file = std::fs::metadata(source).is_ok_and(|found| found.is_file());
     is_file
         && File::open(source).is_ok_and(|file| dmover_engine::capability::is_without_storage(&file))
 }
 
-/// Writes one to the other, as cp does it. Says what fails, and answers whether nothing did.
+/// Copies a source to a target as cp does. Reports a failure, and returns whether there was none.
 pub(super) fn write(args: &CpArgs, backups: &Backups, source: &OsStr, target: &Path) -> bool {
     let (from, to) = (quoted(source.as_bytes()), quoted(target.as_os_str().as_bytes()));
     let done = entry_at(args, backups, source, target).and_then(|there| match there {
@@ -42,21 +42,22 @@ pub(super) fn write(args: &CpArgs, backups: &Backups, source: &OsStr, target: &P
             true
         }
         Err(error) => {
-            failure(&format!("cannot write {from} to {to}: {error}"), "check both");
+            let hint = "check that the source can be read and the destination written";
+            failure(&format!("cannot copy {from} to {to}: {error}"), hint);
             false
         }
     }
 }
 
-/// What has the name of the copy, and what happens to it first.
+/// The existing entry with the name of the copy, and what happens to it first.
 enum Entry {
     None,
     /// The content is written into it.
     Written,
     Removed,
-    /// It gets this name.
+    /// It is renamed to this name.
     BackedUp(PathBuf),
-    /// `--update` leaves it alone.
+    /// `--update` keeps it.
     Newer,
 }
 
@@ -72,7 +73,7 @@ fn entry_at(
         return Err(Error::from(ErrorKind::IsADirectory));
     }
     let keeps_old = backups.control != Control::None;
-    // A link that is replaced is compared itself.
+    // If a link is replaced, the link itself is compared.
     let compared = if keeps_old || args.remove_destination {
         there
     } else {
@@ -83,7 +84,7 @@ fn entry_at(
         return Ok(Entry::Newer);
     }
     if is_same(&compared, &read) {
-        return Err(Error::other("they are the same file"));
+        return Err(Error::other("both are the same file"));
     }
     if keeps_old {
         let backup = backups.name_for(target);
@@ -98,7 +99,7 @@ fn entry_at(
     Ok(if is_removed { Entry::Removed } else { Entry::Written })
 }
 
-/// The old entry keeps its name until the source is open, and gets it back if the copy fails.
+/// The old entry keeps its name until the source is open. If the copy fails, a backup gets the name back.
 fn copy(args: &CpArgs, there: &Entry, source: &OsStr, target: &Path) -> std::io::Result<()> {
     let mut from = File::open(source)?;
     match there {
@@ -129,11 +130,11 @@ fn kept(args: &CpArgs) -> Vec<&'static str> {
     kept_attributes(args).unwrap_or_default()
 }
 
-/// What was asked for of mode, owner and times.
+/// Sets mode, owner and times as far as they are preserved.
 fn keep(args: &CpArgs, metadata: &Metadata, to: &File) -> std::io::Result<()> {
     let kept = kept(args);
     if kept.contains(&"owner") {
-        // As cp does: a user without privilege keeps what is possible.
+        // Like cp, ignores a failure: a user without privilege cannot set every owner.
         let _ = fchown(to, Some(metadata.uid()), Some(metadata.gid()));
     }
     if kept.contains(&"mode") {

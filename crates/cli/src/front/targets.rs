@@ -1,4 +1,4 @@
-//! Where cp puts each source, and what it does where both are one file.
+//! Where cp copies each source, and what it does if source and destination are the same file.
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,21 +11,21 @@ use crate::args::CpArgs;
 use crate::print::say;
 use crate::quote::quoted;
 
-/// Sources and destination as `copy` is to have them.
+/// Sources and destination for `copy`.
 #[derive(Default)]
 pub(super) struct Named {
     pub words: Vec<OsString>,
-    /// What is read and written as a stream.
+    /// Copies that are made as streams.
     pub streams: Vec<(OsString, PathBuf)>,
-    /// What cp removes first.
+    /// Files that cp removes first.
     pub removed: Vec<PathBuf>,
     /// The backups that are made.
     pub control: Control,
-    /// A source was left out, and named.
+    /// A source was skipped, and reported.
     pub failed: bool,
 }
 
-/// cp decides where a copy goes by what the destination is now; nothing is remembered between runs.
+/// cp decides where a copy goes by what the destination is now, and keeps no state between runs.
 pub(super) fn named(
     args: &CpArgs,
     backups: &Backups,
@@ -58,7 +58,10 @@ pub(super) fn named(
         let twice = |at: &Path| all.iter().filter(|other| *other == at).count() > 1;
         if let Some((_, at)) = named.streams.iter().find(|(_, at)| twice(at)) {
             let shown = quoted(at.as_os_str().as_bytes());
-            return Err(refused(format!("two sources for {shown}"), "copy one at a time"));
+            return Err(refused(
+                format!("two sources have the same destination {shown}"),
+                "copy one at a time",
+            ));
         }
     }
     let targets: Vec<PathBuf> = sources.iter().map(|source| within(source)).collect();
@@ -97,25 +100,31 @@ pub(super) fn named(
     Ok(named)
 }
 
-/// The sources, and the directory that they go into or the name that one of them gets.
+/// The sources, and the directory that receives them or the name of the only copy.
 type Operands = (Vec<OsString>, Option<OsString>, Option<OsString>);
 
 fn operands(args: &CpArgs) -> Result<Operands, Refused> {
     let mut sources = args.paths.clone();
     if let Some(directory) = &args.target_directory {
         if sources.is_empty() {
-            return Err(refused("missing file operand", "see --help"));
+            return Err(refused("missing file operand", "--help shows the usage"));
         }
         return Ok((sources, Some(directory.clone()), None));
     }
     let Some(last) = sources.pop().filter(|_| !sources.is_empty()) else {
         let given = args.paths.first().map(|path| quoted(path.as_bytes()));
         let after = given.map_or(String::new(), |path| format!(" after {path}"));
-        return Err(refused(format!("missing destination file operand{after}"), "see --help"));
+        return Err(refused(
+            format!("missing destination file operand{after}"),
+            "--help shows the usage",
+        ));
     };
     if args.no_target_directory {
         if sources.len() > 1 {
-            return Err(refused("-T takes one source", "leave it out, or copy one at a time"));
+            return Err(refused(
+                "-T allows only one source",
+                "omit -T, or copy one source at a time",
+            ));
         }
         return Ok((sources, None, Some(last)));
     }
@@ -124,7 +133,8 @@ fn operands(args: &CpArgs) -> Result<Operands, Refused> {
     }
     if sources.len() > 1 {
         let shown = quoted(last.as_bytes());
-        return Err(refused(format!("target {shown} is not a directory"), "name a directory"));
+        let hint = "several sources need a directory as destination";
+        return Err(refused(format!("destination {shown} is not a directory"), hint));
     }
     Ok((sources, None, Some(last)))
 }
@@ -133,7 +143,7 @@ fn is_directory(path: &OsStr) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_dir())
 }
 
-/// Whether a source can be copied; says why if not.
+/// Whether a source can be copied. Reports the reason if not.
 fn is_copied(args: &CpArgs, source: &OsStr, program: &str) -> bool {
     let recursive = args.recursive || args.archive;
     let found = std::fs::symlink_metadata(source);
@@ -153,13 +163,13 @@ fn is_copied(args: &CpArgs, source: &OsStr, program: &str) -> bool {
     false
 }
 
-/// How one source that is no directory gets to its place.
+/// How a source that is not a directory is copied.
 enum Way {
-    /// In place of what stands at this path; `None`: at the place that was named.
+    /// It replaces the entry at this path; `None`: at the destination as given.
     At(Option<PathBuf>),
     /// The copy is the backup.
     IsBackup(PathBuf),
-    /// What has the name goes first, as it is another name of the source.
+    /// The existing entry is removed first, because it is another name of the source.
     AfterRemoval,
     /// There is nothing to do.
     Done,
@@ -191,18 +201,18 @@ fn way(args: &CpArgs, backups: &Backups, source: &OsStr, target: &Path) -> Resul
     let takes_place = keeps_old || args.remove_destination || as_link;
     if there.is_symlink() && !takes_place {
         let Ok(beyond) = std::fs::metadata(target) else {
-            let hint = "remove the link, or name what it leads to";
+            let hint = "remove the link, or use the path that it points to";
             return Err(refused(format!("not writing through dangling symlink {}", shown.1), hint));
         };
         if is_same(&beyond, &read) {
             return same("nothing to do");
         }
         if beyond.nlink() > 1 && kept_attributes(args)?.contains(&"links") && !args.no_clobber {
-            return Ok(Way::At(Some(at.into()))); // other names of that file keep what they have
+            return Ok(Way::At(Some(at.into()))); // other names of that file keep its content
         }
         let path = std::fs::canonicalize(target);
-        let path =
-            path.map_err(|e| refused(format!("cannot resolve {}: {e}", shown.1), "check it"))?;
+        let path = path
+            .map_err(|e| refused(format!("cannot resolve {}: {e}", shown.1), "check the link"))?;
         return Ok(if args.no_clobber { Way::Done } else { Way::At(Some(path)) });
     }
     if is_one {
@@ -213,23 +223,23 @@ fn way(args: &CpArgs, backups: &Backups, source: &OsStr, target: &Path) -> Resul
             same("nothing to do")
         };
     }
-    // From here on they are two names.
+    // From here on, source and target are two names.
     let is_one_inode = is_same(&there, &read);
     if as_link && there.is_symlink() {
         return Ok(if is_one_inode && !keeps_old { Way::Done } else { Way::At(Some(at.into())) });
     }
     if is_one_inode && !as_link {
         return match (named.is_symlink(), keeps_old) {
-            // What the link leads to would be gone when it is read.
-            (true, _) => same("name the file itself"),
+            // The file that the link points to would be gone when it is read.
+            (true, _) => same("use the path of the file instead of the link"),
             (false, true) => Ok(Way::At(Some(at.into()))),
             (false, false) if args.remove_destination && there.nlink() > 1 => Ok(Way::AfterRemoval),
-            (false, false) => same("--remove-destination makes a file of its own"),
+            (false, false) => same("--remove-destination creates a separate file"),
         };
     }
     let leads_there = as_link && followed.is_some_and(|found| is_same(&found, &there));
     if leads_there && !keeps_old {
-        return same("the link would take the place of what it leads to");
+        return same("the link would replace the file that it points to");
     }
     let is_kept = args.no_clobber;
     Ok(if is_kept { Way::Done } else { Way::At(takes_place.then(|| at.into())) })
@@ -239,7 +249,7 @@ pub(super) fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Whether two paths are one name in one directory.
+/// Whether two paths are the same name in the same directory.
 fn is_same_entry(one: &Path, other: &Path) -> bool {
     let above = |path: &Path| {
         let above = path.parent().filter(|above| *above != Path::new(""));
@@ -256,7 +266,7 @@ fn stripped(args: &CpArgs, source: &OsStr) -> OsString {
     OsStr::from_bytes(cut).to_owned()
 }
 
-/// No name is another machine's, and none is an option.
+/// The path, so that `copy` takes it neither for a path on another host nor for an option.
 fn local(path: &OsStr) -> OsString {
     let bytes = path.as_bytes();
     let first = bytes.split(|byte| *byte == b'/').next().unwrap_or_default();

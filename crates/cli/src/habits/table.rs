@@ -1,6 +1,6 @@
 //! The options of other tools, one row each.
 
-/// A verb that has habits of its own.
+/// The verbs for which a row of the table holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verbs {
     /// `copy`
@@ -12,12 +12,12 @@ pub enum Verbs {
 }
 
 impl Verbs {
-    /// The verb of this name, if it has habits.
+    /// The verb with this name, if the table has rows for it.
     pub(super) fn of(name: &str) -> Option<Self> {
         [Self::Copy, Self::Sync].into_iter().find(|verb| verb.name() == name)
     }
 
-    /// As it is typed.
+    /// The names of the verbs, as the user types them.
     pub fn name(self) -> &'static str {
         match self {
             Self::Copy => "copy",
@@ -27,27 +27,27 @@ impl Verbs {
     }
 }
 
-/// What becomes of an option.
+/// How dmover treats an option of another tool.
 #[derive(Debug, Clone, Copy)]
 pub enum Fate {
-    /// It is accepted and has no effect; why.
+    /// dmover accepts it without any effect, for this reason.
     Ignored(&'static str),
-    /// It stands for these words.
+    /// dmover replaces it with these words.
     Means(&'static [&'static str]),
-    /// It has a value, and this name here.
+    /// It takes a value, and dmover has it under this name.
     Renamed(&'static str),
-    /// It is an error (2); what to do instead.
+    /// dmover refuses it (exit code 2); the text says what to do instead.
     Refused(&'static str),
 }
 
 /// An option of another tool.
 #[derive(Debug, Clone, Copy)]
 pub struct Habit {
-    /// Its names.
+    /// All names of the option.
     pub names: &'static [&'static str],
-    /// Where this row holds.
+    /// The verbs for which this row holds.
     pub verbs: Verbs,
-    /// What becomes of it.
+    /// How dmover treats the option.
     pub fate: Fate,
 }
 
@@ -70,19 +70,19 @@ const SYNC: Verbs = Verbs::Sync;
 const BOTH: Verbs = Verbs::Both;
 
 const REMOTE: &str =
-    "both trees have to be mounted on this host: other hosts are not supported yet";
-const DELETES: &str = "it is --delete=during, --delete=delay or --delete=after here";
-const NEVER_DELETES: &str = "copy never deletes anything at DEST; 'dmover sync --delete' does, and takes during, delay or after";
-const OWNERS: &str = "owners and groups go together: --no-preserve=owner leaves out both";
-const SHARED: &str =
-    "'dmover snapshot create SOURCE DIR' keeps copies side by side that share what did not change";
-const RESUMES: &str = "leave it out: the same command continues an interrupted copy";
-const TEMPORARY: &str = "leave it out: a temporary file is made beside the file that it replaces, so that it can be renamed";
-const CP: &str = "dmover only copies: 'cp -s' and 'cp -l' make links; for --parents name the directories at DEST";
+    "both trees must be mounted on this host: dmover does not copy to or from other hosts yet";
+const DELETES: &str = "use --delete=during, --delete=delay or --delete=after";
+const NEVER_DELETES: &str = "copy never deletes anything at DEST; use 'dmover sync --delete', which takes =during, =delay or =after";
+const OWNERS: &str =
+    "--no-preserve=owner drops both owners and groups; there is no option for one of them";
+const SHARED: &str = "use 'dmover snapshot create SOURCE DIR': each snapshot shares unchanged files with the previous one";
+const RESUMES: &str = "omit it: the same command resumes an interrupted copy";
+const TEMPORARY: &str = "omit it: each temporary file is in the directory of the file that it replaces, because it is renamed";
+const CP: &str = "dmover only copies: use 'cp -s' or 'cp -l' to make links; for --parents name the directories in DEST";
 
 /// All rows. An option that is not here and that dmover does not have is an error.
 pub const HABITS: &[Habit] = &[
-    // Kept, or done, without a word.
+    // Kept or done by default.
     row(&["-p", "--perms"], BOTH, Ignored("modes are kept")),
     row(&["-l", "--links"], SYNC, Ignored("symbolic links are copied as links")),
     row(&["--links"], COPY, Ignored("symbolic links are copied as links")),
@@ -94,34 +94,34 @@ pub const HABITS: &[Habit] = &[
     row(&["-U", "--atimes"], BOTH, Ignored("access times are kept")),
     row(&["-E", "--executability"], BOTH, Ignored("modes are kept")),
     row(&["--numeric-ids"], BOTH, Ignored("owners are kept by number")),
-    row(&["--super"], BOTH, Ignored("what the user may set is set")),
-    row(&["-d"], COPY, Ignored("links are copied as links, hard links are kept")),
+    row(&["--super"], BOTH, Ignored("all attributes that this user may set are set")),
+    row(&["-d"], COPY, Ignored("symbolic links are copied as links, hard links are kept")),
     row(&["--no-dereference"], COPY, Ignored("symbolic links are copied as links")),
-    row(&["-f"], COPY, Ignored("what differs is replaced")),
-    row(&["--remove-destination"], COPY, Ignored("a file is replaced by a new one")),
+    row(&["-f"], COPY, Ignored("entries that differ are replaced")),
+    row(&["--remove-destination"], COPY, Ignored("a file that differs is replaced by a new file")),
     row(
         &["-P", "--partial"],
         BOTH,
-        Ignored("a terminal shows progress; the same command continues an interrupted copy"),
+        Ignored("a terminal shows progress; the same command resumes an interrupted copy"),
     ),
-    row(&["--human-readable"], BOTH, Ignored("sizes have units")),
+    row(&["--human-readable"], BOTH, Ignored("sizes always have units")),
     row(&["--info"], BOTH, Ignored("a terminal shows progress")),
     row(&["-z", "--compress"], BOTH, Ignored("nothing is compressed between mounted file systems")),
     row(
         &["-W", "--whole-file", "--no-whole-file"],
         BOTH,
-        Ignored("a file that differs is copied whole"),
+        Ignored("a file that differs is always copied whole"),
     ),
     row(
         &["--inc-recursive", "--no-inc-recursive", "--no-i-r", "--fast-list", "--no-traverse"],
         BOTH,
         Ignored("directories are read while files are copied"),
     ),
-    row(&["-y", "--fuzzy"], SYNC, Ignored("renamed files are found by themselves")),
+    row(&["-y", "--fuzzy"], SYNC, Ignored("sync detects renamed files by itself")),
     row(&["--create-empty-src-dirs"], BOTH, Ignored("empty directories are copied")),
     row(&["--metadata"], BOTH, Ignored("attributes are kept")),
-    row(&["--strip-trailing-slashes"], COPY, Ignored("a slash at the end means nothing")),
-    // The same under another name.
+    row(&["--strip-trailing-slashes"], COPY, Ignored("a trailing slash has no meaning")),
+    // The same option under another name.
     row(&["-S"], BOTH, Means(&["--sparse=always"])),
     row(&["--itemize-changes"], BOTH, Means(&["--itemize"])),
     row(&["--copy-links"], BOTH, Means(&["--dereference"])),
@@ -136,37 +136,37 @@ pub const HABITS: &[Habit] = &[
     row(&["--min-age"], BOTH, Renamed("--older")),
     row(&["--transfers"], BOTH, Renamed("--threads")),
     row(&["-f"], SYNC, Renamed("--filter")),
-    // Something else, or nothing.
+    // Options with another meaning, or without a counterpart.
     row(
         &["-l"],
         COPY,
         Refused(
-            "cp -l makes hard links: use cp for that; rsync -l: leave it out, links are copied as links; \
-             scp -l: --bwlimit",
+            "cp -l makes hard links: use cp -l; rsync -l copies symbolic links: omit it, they are copied; scp -l \
+             limits the rate: use --bwlimit",
         ),
     ),
     row(&["-s", "--symbolic-link", "--link", "--attributes-only", "--parents"], COPY, Refused(CP)),
-    row(&["-b"], COPY, Refused("it is --backup or --backup=numbered here")),
+    row(&["-b"], COPY, Refused("use --backup or --backup=numbered")),
     row(
         &["-b", "--backup", "--backup-dir", "--suffix"],
         SYNC,
         Refused(
-            "--trash DIR keeps what --delete removes; 'dmover copy --backup' keeps what it replaces",
+            "--trash DIR keeps entries that --delete removes; 'dmover copy --backup' keeps files that it replaces",
         ),
     ),
     row(
         &["-R", "--relative"],
         SYNC,
         Refused(
-            "contents go to contents: write at DEST the directories that rsync would make there; \
-             sync is always recursive",
+            "sync copies the contents of SOURCE to DEST and is always recursive: add the directories that rsync \
+             would create to DEST",
         ),
     ),
     row(
         &["--relative"],
         COPY,
         Refused(
-            "write at DEST the directories that rsync would make there, or list paths by --files-from",
+            "add the directories that rsync would create to DEST, or list paths by --files-from",
         ),
     ),
     row(&["-e", "--rsh", "--rsync-path", "--blocking-io"], BOTH, Refused(REMOTE)),
@@ -174,91 +174,95 @@ pub const HABITS: &[Habit] = &[
         &["-F"],
         BOTH,
         Refused(
-            "rule files in each directory are not supported; name one by --filter='merge FILE'",
+            "dmover does not read rule files in each directory; name a file by --filter='merge FILE'",
         ),
     ),
     row(
         &["-C", "--cvs-exclude"],
         BOTH,
         Refused(
-            "no list of names is left out by default; name them by --exclude or --exclude-from",
+            "dmover has no list of names to exclude by default; use --exclude or --exclude-from",
         ),
     ),
     row(
         &["-m", "--prune-empty-dirs"],
         BOTH,
         Refused(
-            "a directory is made also if nothing in it takes part; leave it out by --exclude 'NAME/'",
+            "dmover does not prune empty directories; exclude directories by --exclude 'NAME/'",
         ),
     ),
     row(
         &["-u", "--update"],
         SYNC,
         Refused(
-            "sync makes DEST match SOURCE, also where DEST is newer; 'dmover copy -T -u' skips what is newer there",
+            "sync also replaces entries that are newer in DEST; 'dmover copy -T -u' skips them",
         ),
     ),
     row(
         &["-d", "--dirs"],
         SYNC,
-        Refused("sync is always recursive; leave out what is deeper by --exclude '/*/*'"),
+        Refused("sync is always recursive; exclude deeper levels by --exclude '/*/*'"),
     ),
     row(
         &["-c", "--checksum"],
         COPY,
         Refused(
-            "copy compares no content with what exists: 'dmover sync --checksum' does, --overwrite=always copies all",
+            "copy does not compare content: 'dmover sync --checksum' does; --overwrite=always copies all files",
         ),
     ),
-    row(&["-I", "--ignore-times"], COPY, Refused("it is --overwrite=always here")),
+    row(&["-I", "--ignore-times"], COPY, Refused("use --overwrite=always")),
     row(
         &["-I", "--ignore-times"],
         SYNC,
-        Refused("it is --checksum here: files that look equal are compared"),
+        Refused("use --checksum, which compares the content of files that look equal"),
     ),
     row(
         &["--size-only"],
         BOTH,
         Refused(
-            "a file of the same size may have other content, so times are compared as well; \
-             'dmover verify --level=size' only compares",
+            "files of equal size may differ in content, so times are compared as well; 'dmover verify \
+             --level=size' compares sizes and copies nothing",
         ),
     ),
     row(
         &["--existing", "--ignore-non-existing"],
         BOTH,
-        Refused("there is nothing like it; list the files by 'dmover copy -T --files-from'"),
+        Refused("dmover has no such option; list the files by 'dmover copy -T --files-from'"),
     ),
-    row(&["--ignore-existing"], SYNC, Refused("it is 'dmover copy -T --no-clobber SOURCE DEST'")),
+    row(&["--ignore-existing"], SYNC, Refused("use 'dmover copy -T --no-clobber SOURCE DEST'")),
     row(
         &["--remove-source-files", "--remove-sent-files"],
         BOTH,
         Refused(
-            "dmover never removes anything at SOURCE; prove the copy by 'dmover verify', then remove SOURCE",
+            "dmover never removes anything at SOURCE; check the copy by 'dmover verify', then remove SOURCE yourself",
         ),
     ),
     row(
         &["--chown"],
         BOTH,
-        Refused("owners are mapped by number: --usermap=FROM:TO and --groupmap=FROM:TO"),
+        Refused(
+            "use --usermap=FROM:TO and --groupmap=FROM:TO, which map owners and groups by number",
+        ),
     ),
     row(
         &["--chmod"],
         BOTH,
-        Refused("modes are kept; --no-preserve=mode makes new entries by the umask"),
+        Refused(
+            "dmover keeps modes; with --no-preserve=mode the umask sets the modes of new entries",
+        ),
     ),
-    row(&["--files-from"], SYNC, Refused("it is 'dmover copy -T --files-from FILE SOURCE DEST'")),
+    row(&["--files-from"], SYNC, Refused("use 'dmover copy -T --files-from FILE SOURCE DEST'")),
     row(
         &["--timeout", "--contimeout"],
         BOTH,
         Refused(
-            "leave it out: the kernel decides how long a file system is waited for; --max-duration stops the job",
+            "omit it: the kernel decides how long dmover waits for a file system; --max-duration limits the job",
         ),
     ),
     row(
         &["--stop-after", "--time-limit", "--stop-at"],
         BOTH,
-        Refused("it is --max-duration here, such as 90m"),
+        Refused("use --max-duration, such as --max-duration=90m"),
     ),
     row(&["--append", "--append-verify"], BOTH, Refused(RESUMES)),
     row(&["--link-dest", "--compare-dest", "--copy-dest"], BOTH, Refused(SHARED)),
@@ -267,53 +271,53 @@ pub const HABITS: &[Habit] = &[
     row(
         &["--delay-updates"],
         BOTH,
-        Refused("leave it out: each file appears under its name when it is complete"),
+        Refused("omit it: each file appears under its name only when it is complete"),
     ),
     row(
         &["--modify-window"],
         BOTH,
-        Refused("leave it out: times are compared in the steps in which DEST keeps them"),
+        Refused("omit it: times are compared at the coarser resolution of SOURCE and DEST"),
     ),
     row(
         &["-O", "--omit-dir-times", "-J", "--omit-link-times"],
         BOTH,
-        Refused("--no-preserve=times leaves out all times"),
+        Refused("use --no-preserve=times, which drops all times"),
     ),
-    row(&["-N", "--crtimes"], BOTH, Refused("the time of creation cannot be set on Linux")),
+    row(&["-N", "--crtimes"], BOTH, Refused("omit it: Linux cannot set creation times")),
     row(
         &["-k", "--copy-dirlinks", "-K", "--keep-dirlinks"],
         BOTH,
-        Refused("a symbolic link is copied as a link, or followed everywhere by --dereference"),
+        Refused("symbolic links are copied as links; --dereference follows all of them"),
     ),
     row(
         &["--safe-links", "--copy-unsafe-links", "--munge-links"],
         BOTH,
-        Refused("symbolic links are copied as they are, and never followed without --dereference"),
+        Refused("symbolic links are copied as they are, and followed only with --dereference"),
     ),
-    row(&["--mkpath"], BOTH, Refused("make the directories above DEST first: mkdir -p")),
-    row(&["--out-format"], BOTH, Refused("it is --format here; its letters are in --help")),
+    row(&["--mkpath"], BOTH, Refused("create the parent directories of DEST first: mkdir -p")),
+    row(&["--out-format"], BOTH, Refused("use --format; --help lists its letters")),
     row(&["--no-owner", "--no-o", "--no-group", "--no-g"], BOTH, Refused(OWNERS)),
     row(
         &["--fake-super"],
         BOTH,
-        Refused("owners are kept as owners, or counted as lost; copy as root to keep them"),
+        Refused("dmover does not store owners in attributes; run as root to keep owners"),
     ),
     row(
         &["--force"],
         SYNC,
-        Refused("leave it out: --delete lets a directory go where SOURCE has something else"),
+        Refused("omit it: --delete removes a directory where SOURCE has an entry of another type"),
     ),
-    row(&["--force"], COPY, Ignored("what differs is replaced")),
+    row(&["--force"], COPY, Ignored("entries that differ are replaced")),
     row(&["--delete-before"], SYNC, Refused(DELETES)),
     row(
         &["--delete-excluded", "--delete-missing-args"],
         SYNC,
-        Refused("what a rule leaves out is not deleted; remove it by hand"),
+        Refused("sync never deletes entries that a rule excludes; remove them by hand"),
     ),
     row(
         &["--ignore-errors"],
         SYNC,
-        Refused("nothing is deleted after a directory could not be read: mend that first"),
+        Refused("sync deletes nothing after it failed to read a directory; fix that error first"),
     ),
     row(
         &[
@@ -328,5 +332,9 @@ pub const HABITS: &[Habit] = &[
         COPY,
         Refused(NEVER_DELETES),
     ),
-    row(&["--checkers"], BOTH, Refused("-j N bounds the operations in flight, of every kind")),
+    row(
+        &["--checkers"],
+        BOTH,
+        Refused("use -j N, which limits operations of all kinds in progress"),
+    ),
 ];

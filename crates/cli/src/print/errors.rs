@@ -1,4 +1,4 @@
-//! Lists of errors: as a job has them, and as they happen (`--errors-to`).
+//! Lists of errors: the recorded errors of a job, and `--errors-to`, which writes errors as they happen.
 use dmover_engine::RecordedError;
 use dmover_model::{ErrorClass, Event};
 use dmover_observe::Monitor;
@@ -13,7 +13,7 @@ use super::time::utc;
 use crate::args::OutputArgs;
 use crate::quote::quoted;
 
-/// An error as a line of JSON, without its end.
+/// An error as a line of JSON, without the newline.
 pub(crate) fn as_json(error: &RecordedError) -> String {
     let mut value = json!({
         "type": "error", "schema": SCHEMA, "pass": error.pass, "time": utc(error.time_ms),
@@ -26,7 +26,7 @@ pub(crate) fn as_json(error: &RecordedError) -> String {
     value.to_string()
 }
 
-/// An error as a line of text, without its end.
+/// An error as a line of text, without the newline.
 pub(crate) fn as_text(error: &RecordedError) -> String {
     let path = quoted(&error.path.0);
     format!("{path}: {}: {} [{}]", error.operation, words(error), error.class)
@@ -40,7 +40,7 @@ fn words(error: &RecordedError) -> String {
     }
 }
 
-/// Where `--errors-to` has errors written to, if it was given.
+/// The file of `--errors-to`, if the option was given.
 pub(crate) struct ErrorsTo(Option<ErrorFile>);
 
 struct ErrorFile {
@@ -50,10 +50,10 @@ struct ErrorFile {
 }
 
 impl ErrorsTo {
-    /// Makes the file, or empties it: before the umask is cleared.
+    /// Creates or truncates the file. Call this before the umask is cleared.
     ///
     /// # Errors
-    /// Why it cannot be written, in words.
+    /// A message that says why the file cannot be written.
     pub fn create(args: &OutputArgs) -> Result<Self, String> {
         let Some(path) = &args.errors_to else { return Ok(Self(None)) };
         let shown = quoted(path.as_bytes());
@@ -63,7 +63,7 @@ impl ErrorsTo {
         }
     }
 
-    /// A monitor that writes each error before it tells `next` of it.
+    /// A monitor that writes each error to the file and then passes the event to `next`.
     pub fn monitor(self, next: Arc<dyn Monitor>) -> Arc<dyn Monitor> {
         match self.0 {
             Some(file) => Arc::new(Listing { list: Mutex::new(file), next }),
@@ -79,7 +79,7 @@ impl ErrorFile {
             && !std::mem::replace(&mut self.has_failed, true)
         {
             let message = format!("cannot write the list of errors {}: {error}", self.shown);
-            super::failure(&message, "lines of the list are missing; the job continues");
+            super::failure(&message, "the list is incomplete; the job continues");
         }
     }
 }
@@ -91,7 +91,7 @@ struct Listing {
 
 impl Monitor for Listing {
     fn event(&self, event: &Event) {
-        // What was not attempted is no error of its entry.
+        // A cancelled entry was not attempted, so it has no error to list.
         if let Event::Error(error) = event
             && error.class != ErrorClass::Cancelled
         {

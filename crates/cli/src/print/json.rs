@@ -19,7 +19,7 @@ pub(crate) const SCHEMA: u32 = 1;
 pub(crate) struct JsonPrinter {
     control: Arc<Control>,
     progress: Arc<Progress>,
-    /// A line could not be written, so whoever reads them does not know everything.
+    /// A line could not be written, so the output is incomplete.
     lost: AtomicBool,
 }
 
@@ -112,7 +112,7 @@ impl JsonPrinter {
         }
     }
 
-    /// The last line of a job that ran; verbs judge by more than its report.
+    /// Prints the last line of a job that ran. The verb passes the exit code, because it may depend on more than the report.
     pub fn summary(&self, report: &JobReport, exit_code: ExitCode) {
         let mut fields = Map::new();
         let (state, reason) = match report.state {
@@ -160,7 +160,7 @@ impl JsonPrinter {
         self.print("summary", None, Value::Object(fields));
     }
 
-    /// What was read back after a copy.
+    /// Prints the result of reading back a copy: entries and bytes read, and entries that differ.
     pub fn read_back(&self, [entries, bytes, differing]: [u64; 3], code: ExitCode) {
         let fields = json!({
             "entries": entries, "bytes": bytes, "entries_differing": differing,
@@ -169,18 +169,18 @@ impl JsonPrinter {
         self.print("read_back", None, fields);
     }
 
-    /// Where the snapshot is that was made.
+    /// Prints the path of the snapshot that was created.
     pub fn snapshot(&self, place: &Path) {
         self.print("snapshot", None, Value::Object(path_fields(place).collect()));
     }
 
-    /// The last line of a job that could not run.
+    /// Prints the last line of a job that could not run.
     pub fn fatal(&self, error: &Fatal) {
         self.print("fatal", None, fatal_fields(error));
     }
 }
 
-/// The only line of a job that could not even be set up.
+/// The only line of a job that could not be set up.
 pub(crate) fn fatal(error: &Fatal) -> String {
     record("fatal", None, fatal_fields(error))
 }
@@ -225,7 +225,7 @@ fn digest_fields(digest: &FileDigest) -> Value {
     fields
 }
 
-/// A path as text, and in base64 as well if the text cannot hold it.
+/// A path as text, and also in base64 if it is not UTF-8.
 pub(crate) fn path_fields(path: &Path) -> impl Iterator<Item = (String, Value)> {
     use std::os::unix::ffi::OsStrExt;
     let bytes = path.as_os_str().as_bytes();

@@ -13,7 +13,7 @@ pub(crate) mod time;
 pub(crate) mod verify;
 pub(crate) mod waiting;
 
-/// How sizes are shown.
+/// Units of printed sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sizes {
     /// Powers of 1024.
@@ -42,40 +42,40 @@ impl Sizes {
     }
 }
 
-/// Prints a line of data. A reader that has gone away is no error here.
+/// Prints a line of data to standard output. A closed pipe is not an error.
 pub(crate) fn line(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));
 }
 
-/// Standard output for much data.
+/// Buffered standard output, for large amounts of data.
 pub(crate) fn data() -> std::io::BufWriter<std::io::StdoutLock<'static>> {
     std::io::BufWriter::with_capacity(64 << 10, std::io::stdout().lock())
 }
 
-/// Prints a line of words. Standard error may be gone; that must not end a job.
+/// Prints a line of text to standard error. A closed standard error must not end a job.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// The columns of the terminal that standard output is, if it is one.
+/// The width of the terminal in columns, if standard output is a terminal.
 pub(crate) fn columns() -> Option<usize> {
     let terminal = dmover_sys::process::stdout_is_terminal();
     let size = terminal.then(ratatui::crossterm::terminal::size)?;
     size.ok().map(|(columns, _)| usize::from(columns)).filter(|columns| *columns > 0)
 }
 
-/// How many columns of a terminal a text has.
+/// The width of a text in columns of a terminal.
 pub(crate) fn width(text: &str) -> usize {
     ratatui::text::Span::raw(text).width()
 }
 
-/// Whether somebody sits at a terminal who can read a question and answer it.
+/// Whether a user can be asked: standard input and standard error are terminals.
 pub(crate) fn is_conversation() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Asks whoever sits at the terminal. Anything but yes is no.
+/// Asks the user at the terminal. Any answer but `y`, `Y` or `yes` means no.
 pub(crate) fn ask(question: &str) -> bool {
     let _ = write!(std::io::stderr().lock(), "dmover: {question} [y/N] ");
     let mut answer = String::new();
@@ -83,7 +83,7 @@ pub(crate) fn ask(question: &str) -> bool {
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// Prints why nothing could be done, and what to do.
+/// Prints an error message, and a hint if there is one.
 pub(crate) fn failure(message: &str, hint: &str) {
     say(&format!("dmover: error: {message}"));
     if !hint.is_empty() {
@@ -91,7 +91,7 @@ pub(crate) fn failure(message: &str, hint: &str) {
     }
 }
 
-/// Why a job stops whose output cannot be written: quietly if the reader went away.
+/// The reason to stop a job that cannot write its output: a closed pipe counts as SIGPIPE.
 pub(crate) fn output_failed(error: &std::io::Error) -> StopReason {
     if error.kind() == std::io::ErrorKind::BrokenPipe {
         StopReason::Signal(signal_hook::consts::SIGPIPE)
@@ -100,20 +100,19 @@ pub(crate) fn output_failed(error: &std::io::Error) -> StopReason {
     }
 }
 
-/// A count with its noun, in the right number.
+/// A count with its noun, singular or plural.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(count), if count == 1 { one } else { many })
 }
 
-/// Counts with their nouns, without those that are zero. Empty if all are.
+/// Counts with their nouns, without zero counts. Empty if all counts are zero.
 pub(crate) fn counted_all(counts: &[(u64, &str, &str)]) -> String {
     let counts = counts.iter().filter(|(count, ..)| *count > 0);
     let words: Vec<_> = counts.map(|(count, one, many)| counted(*count, one, many)).collect();
     words.join(", ")
 }
 
-/// The total of what is copied, in words. Empty if it is not known: a resumed run does not count again what the interrupted run
-/// had found.
+/// The total found so far, in words. Empty if it is not known: a resumed run does not count again what the interrupted run found.
 pub(crate) fn of_found(copied: u64, found: u64, show: impl Fn(u64) -> String) -> String {
     if found >= copied { format!(" of {} found", show(found)) } else { String::new() }
 }

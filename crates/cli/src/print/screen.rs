@@ -1,7 +1,7 @@
-//! Lines at the bottom of a terminal that are drawn over again.
+//! Lines at the bottom of a terminal that are redrawn in place.
 //!
-//! Between two writes the cursor is at the beginning of the first of them. So a `^C` that the terminal shows, or a line
-//! that another process prints, covers a part of what is drawn anew a moment later, and never makes it scroll away.
+//! Between two writes the cursor is at the beginning of the first line. So a `^C` that the terminal shows, or a line that
+//! another process prints, only covers a part of the lines until the next redraw, and never scrolls them away.
 //! Control sequences: ECMA-48, `ED` (J) and `CUU` (A).
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 /// Clears from the cursor, at the beginning of its line, to the end of the screen.
 const CLEAR: &str = "\r\x1b[J";
 
-/// What is drawn on standard error.
+/// The lines that are drawn on standard error.
 #[derive(Default)]
 pub(crate) struct Screen(Mutex<State>);
 
@@ -19,7 +19,7 @@ enum State {
     #[default]
     Clear,
     Drawn,
-    /// Nothing is to be drawn any more.
+    /// Drawing has ended for good.
     Ended,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn columns() -> usize {
 }
 
 impl Screen {
-    /// Draws lines in the place of those that are there.
+    /// Draws lines in place of the lines drawn before.
     pub fn draw(&self, lines: &str) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if *state == State::Ended {
@@ -58,7 +58,7 @@ impl Screen {
         *state = State::Drawn;
     }
 
-    /// Does something that prints. What was drawn comes back with the next drawing, below it.
+    /// Clears the lines and calls `print`. The next drawing puts the lines below what was printed.
     pub fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if *state == State::Drawn {
@@ -68,14 +68,15 @@ impl Screen {
         print()
     }
 
-    /// Clears what is drawn, for good.
+    /// Clears the lines for good.
     pub fn end(&self) {
         self.beside(|| ());
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State::Ended;
     }
 }
 
-/// In one write(2): nothing gets between the parts. Standard error may be gone; that must not end a job.
+/// Writes to standard error in one write(2), so that no other output gets in between. A closed standard error must not
+/// end a job.
 pub(super) fn put(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

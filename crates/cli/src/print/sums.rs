@@ -13,12 +13,12 @@ use super::text::TextPrinter;
 use super::{Sizes, counted};
 use crate::quote::printable;
 
-/// Results that wait for an earlier file of the list may have so many bytes; beyond that they come as they come.
+/// Results wait for earlier files of the list up to this many bytes in all; beyond that they are printed out of order.
 const WAITING_MAX: usize = 16 << 20;
-/// A reader at the other end of a pipe waits no longer for what is known.
+/// How often buffered results are written, so that the reader of a pipe does not wait longer.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
-/// What of a check is printed.
+/// Which results of a check are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// Every file.
@@ -29,18 +29,18 @@ pub(crate) enum Shown {
     Nothing,
 }
 
-/// Prints digests, or what became of checks, in the order of the list that named the files.
+/// Prints digests or results of checks, in the order of the list of files.
 pub(crate) struct SumPrinter {
     words: Arc<TextPrinter>,
     style: Style,
     checks: Shown,
     ignore_missing: bool,
-    /// Digests that matched and whose function the list does not name.
+    /// Counts of matching digests whose hash function the list does not name.
     guessed: Mutex<BTreeMap<HashType, u64>>,
     sink: Arc<Sink>,
 }
 
-/// Where lines go.
+/// Standard output, and the job to stop if it cannot be written.
 struct Sink {
     out: Mutex<Out>,
     control: Arc<Control>,
@@ -50,7 +50,7 @@ struct Sink {
 
 struct Out {
     writer: BufWriter<Stdout>,
-    /// Somebody watches every line.
+    /// A user sees each line at once.
     is_terminal: bool,
     next: u64,
     waiting: BTreeMap<u64, Vec<u8>>,
@@ -145,12 +145,12 @@ impl SumPrinter {
         line
     }
 
-    /// Prints a result when its turn has come; what is in no list comes at once.
+    /// Prints a result after all earlier results of the list; a result without a number is printed at once.
     fn put(&self, number: Option<u64>, text: Vec<u8>) {
         self.sink.with(|out| out.put(number, text));
     }
 
-    /// Prints what is left. Answers whether all could be printed.
+    /// Prints all remaining results. Returns whether every line could be written.
     pub fn end(&self) -> bool {
         self.sink.with(|out| out.release_all().and_then(|()| out.writer.flush()));
         !self.has_lost()
@@ -161,7 +161,7 @@ impl SumPrinter {
         self.sink.lost.load(Ordering::Relaxed)
     }
 
-    /// Which functions the digests turned out to be of, if a list does not name its function and lines are printed.
+    /// A note with the detected hash functions, if the list does not name its function and all lines are printed.
     pub fn found_functions(&self) -> Option<String> {
         let all = self.guessed.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |(hash, count): (&HashType, &u64)| {
@@ -169,10 +169,11 @@ impl SumPrinter {
         };
         let functions = all.iter().map(of).collect::<Vec<_>>().join(", ");
         let shown = self.checks == Shown::All && !functions.is_empty();
-        shown.then(|| format!("dmover: note: the list does not name its function: {functions}"))
+        shown
+            .then(|| format!("dmover: note: the list does not name its hash function: {functions}"))
     }
 
-    /// What was hashed, in words.
+    /// The summary of a job that hashes, line by line.
     pub fn summary(report: &JobReport, sizes: Sizes) -> Vec<String> {
         let get = |counter| report.counters.get(counter);
         let bytes = get(Counter::BytesHashed);
@@ -189,7 +190,7 @@ impl SumPrinter {
 }
 
 impl Sink {
-    /// Does something with the output. If it cannot be written, nothing more is worth hashing.
+    /// Calls `act` with the output. If that fails, stops the job, since further digests could not be printed.
     fn with(&self, act: impl FnOnce(&mut Out) -> std::io::Result<()>) {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = act(&mut out) {
@@ -198,7 +199,7 @@ impl Sink {
         }
     }
 
-    /// Writes out what is known every now and then, whatever comes after it, until the printer is gone.
+    /// Starts a thread that flushes the output at intervals until the printer is dropped.
     fn flush_at_times(self: &Arc<Self>) {
         let sink = Arc::downgrade(self);
         let flush = move || {
@@ -208,7 +209,7 @@ impl Sink {
                 std::thread::sleep(FLUSH_EVERY);
             }
         };
-        // Without it lines come in larger lots.
+        // Without this thread, lines only arrive in larger batches.
         let _ = std::thread::Builder::new().name("flush".into()).spawn(flush);
     }
 }
@@ -226,7 +227,7 @@ impl Out {
             }
             Some(number) => {
                 self.writer.write_all(&text)?;
-                // One that comes after its turn was given up changes nothing for the others.
+                // A late result, whose turn was skipped because too much waited, does not change the order of the others.
                 self.next = self.next.max(number + 1);
                 while let Some(text) = self.waiting.remove(&self.next) {
                     self.waiting_bytes -= text.len() + size_of::<(u64, Vec<u8>)>();

@@ -18,17 +18,17 @@ use crate::args::{ItemArgs, OutputArgs};
 use crate::cmd::on_job;
 use crate::quote::quoted;
 
-/// So many errors of a class are shown, and so many losses of a kind, unless all are wanted.
+/// Without `-v`, this many errors of each class and this many losses of each kind are shown.
 const SHOWN: u64 = 20;
 
 /// Prints events as text.
 pub(crate) struct TextPrinter {
     itemize: bool,
-    /// Entries are named as they are done.
+    /// Prints the name of each entry when it is done.
     names: bool,
     dry_run: AtomicBool,
     /// Errors by class and losses by kind so far.
-    told: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    shown: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     template: Option<String>,
     stats: bool,
     verbose: u8,
@@ -48,7 +48,7 @@ impl Monitor for TextPrinter {
                 }
             }
             Event::Item(item) => self.item(item),
-            // A stop leaves many; they are counted in the summary.
+            // A stopped job cancels many entries; the summary counts them.
             Event::Error(error) if error.class == ErrorClass::Cancelled && self.verbose == 0 => {}
             Event::Error(error) if self.quiet < 2 && self.shows(error.class.word(), "errors") => {
                 self.say(&error_line(error));
@@ -63,15 +63,15 @@ impl Monitor for TextPrinter {
                 self.say(&format!("dmover: note: {}: {}", quoted(&path.0), note_words(*note)));
             }
             Event::Difference(difference) => {
-                let hint = "  hint: what storage returns is not what was written; check it, then 'dmover verify \
-                            --repair'";
+                let hint = "  hint: the storage does not return what dmover wrote; check the storage, then run \
+                            'dmover verify --repair'";
                 let path = quoted(&difference.path.0);
                 let detail = difference.words(local_exact);
-                self.say(&format!("dmover: error: {path}: reads back otherwise: {detail}\n{hint}"));
+                self.say(&format!("dmover: error: {path}: read back differs: {detail}\n{hint}"));
             }
             Event::Withheld { reason, advice, deleted, dry_run } if self.quiet < 2 => {
                 let what = match (dry_run, deleted) {
-                    (true, _) => "without -n nothing would be deleted",
+                    (true, _) => "a run without -n would delete nothing",
                     (false, 0) => "nothing is deleted",
                     (false, _) => "nothing more is deleted",
                 };
@@ -104,7 +104,7 @@ impl TextPrinter {
             itemize: items.is_some_and(|items| items.itemize),
             names: items.is_some() && args.verbose > 0 && args.quiet == 0,
             dry_run: AtomicBool::new(false),
-            told: Mutex::default(),
+            shown: Mutex::default(),
             template: items.and_then(|items| items.format.clone()),
             stats: items.is_some_and(|items| items.print_stats),
             verbose: args.verbose,
@@ -119,30 +119,34 @@ impl TextPrinter {
         self.progress.say(text);
     }
 
-    /// Whether one more of a kind is shown. A list that nobody can read is cut, which is said once.
+    /// Whether one more of a kind is shown. After the last one that is shown, a line says once that more follow.
     fn shows(&self, kind: &'static str, what: &'static str) -> bool {
         if self.verbose > 0 {
             return true;
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = told.entry((kind, what)).or_default();
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = shown.entry((kind, what)).or_default();
         *count += 1;
         let count = *count;
-        drop(told);
+        drop(shown);
         if count == SHOWN + 1 {
             self.say(&format!("dmover: further {kind} {what} are not shown (-v shows all)"));
         }
         count <= SHOWN
     }
 
-    /// Names an entry with which something was done.
+    /// Prints what was done with an entry, unless it was skipped or excluded.
     fn name(&self, item: &Item) {
         use dmover_model::Action::{Excluded, Skipped};
         if !self.names || matches!(item.action, Excluded | Skipped) {
             return;
         }
         let dry = if self.dry_run.load(Ordering::Relaxed) { "dry run: " } else { "" };
-        self.say(&format!("dmover: {dry}{} {}", action_word(item.action), shown(&item.target)));
+        let action = match item.action {
+            dmover_model::Action::Dressed => "updated attributes of",
+            action => action_word(action),
+        };
+        self.say(&format!("dmover: {dry}{action} {}", shown(&item.target)));
     }
 
     fn item(&self, item: &Item) {
@@ -155,8 +159,7 @@ impl TextPrinter {
         if !self.itemize && self.template.is_none() {
             return self.name(item);
         }
-        // As rsync: what a rule leaves out is not listed, and what is equal only on demand; JSON has
-        // all of it.
+        // As in rsync: excluded entries are not listed, and unchanged entries only with -v. JSON lists both.
         let equal = item.action == dmover_model::Action::Skipped
             && item.itemized[2..].bytes().all(|column| column == b'.');
         let quiet = equal && self.template.is_none() && self.verbose == 0;
@@ -173,7 +176,7 @@ impl TextPrinter {
         }
     }
 
-    /// The last words on a job.
+    /// Prints the summary at the end of a job.
     pub fn summary(&self, report: &JobReport) {
         if self.quiet > 0 {
             return;
@@ -258,18 +261,20 @@ fn loss_line(path: &PathBytes, kind: LossKind, detail: &str) -> String {
 
 fn note_words(note: Note) -> &'static str {
     match note {
-        Note::OwnerNotKept => "the owner may not be set without privilege",
+        Note::OwnerNotKept => "owner not kept: setting it needs privilege",
         Note::SetIdDropped => "set-id bits dropped, because the owner was not kept",
-        Note::PrivilegedAttribute => "an attribute needs privilege and was left out",
-        Note::LeftoverRemoved => "removed, left by an interrupted run",
-        Note::TemporarySkipped => "a temporary of dmover, skipped",
-        Note::SourceAtimeTouched => "access times of the source change by being read here",
-        Note::SystemAttribute => "an attribute of the system was not carried over",
-        Note::OpenForWriting => "open for writing while it was read; the next run compares it",
+        Note::PrivilegedAttribute => "an attribute was not copied: setting it needs privilege",
+        Note::LeftoverRemoved => "removed this leftover of an interrupted run",
+        Note::TemporarySkipped => "skipped this temporary file of dmover",
+        Note::SourceAtimeTouched => "reading changes access times on this source file system",
+        Note::SystemAttribute => "an attribute that belongs to the file system was not copied",
+        Note::OpenForWriting => {
+            "another program had the file open for writing during the copy; the next run compares it"
+        }
     }
 }
 
-/// What became of a job, in words.
+/// The summary of a job, line by line.
 pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> Vec<String> {
     let get = |counter| report.counters.get(counter);
     let bytes = get(Counter::BytesCopied) + get(Counter::BytesShared);
@@ -302,12 +307,12 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
     let more = [
         (Counter::FilesUnchanged, "  unchanged   "),
         (Counter::EntriesRenamed, "  renamed     "),
-        (Counter::EntriesDressed, "  dressed     "),
+        (Counter::EntriesDressed, "  updated     "),
         (Counter::DirectoriesUpdated, "  directories "),
         (Counter::EntriesDeleted, "  deleted     "),
         (Counter::DeletesWithheld, "  withheld    "),
         (Counter::EntriesReplaced, "  replaced    "),
-        (Counter::EntriesUnlike, "  unlike      "),
+        (Counter::EntriesUnlike, "  mismatched  "),
         (Counter::EntriesExcluded, "  excluded    "),
         (Counter::LeftoversRemoved, "  leftovers   "),
         (Counter::TemporariesSkipped, "  temporaries "),
@@ -317,7 +322,7 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
         (Counter::FilesOpenForWriting, "  open        "),
     ];
     for (counter, label) in more {
-        // They are not deleted yet: what they are is said by those of which they are a part.
+        // A dry run deletes nothing, so its line is described by the counter of extra entries.
         let (words, label) = match counter {
             Counter::EntriesDeleted if report.dry_run => (Counter::EntriesExtra, "  to delete   "),
             _ => (counter, label),
@@ -349,7 +354,7 @@ fn headline(report: &JobReport) -> String {
     let code = report.exit_code();
     let words = match (report.state, code) {
         (JobState::Finished, ExitCode::Done) if report.dry_run => {
-            "dry run: this is what would be done; nothing was changed".into()
+            "dry run: nothing was changed; a run without -n would do this".into()
         }
         (JobState::Finished, ExitCode::Done) => "done".into(),
         (JobState::Finished, ExitCode::SourceMoved) => {
@@ -359,28 +364,28 @@ fn headline(report: &JobReport) -> String {
             let reason = report.withheld.as_ref().map(|withheld| withheld.reason.words());
             let deleted = report.counters.get(Counter::EntriesDeleted) > 0;
             let what = match (report.dry_run, deleted) {
-                (true, _) => "dry run; without -n nothing would be deleted",
-                (false, true) => "finished, and not everything was deleted",
-                (false, false) => "finished, and nothing was deleted",
+                (true, _) => "dry run; a run without -n would delete nothing",
+                (false, true) => "finished, but some entries were not deleted",
+                (false, false) => "finished, but nothing was deleted",
             };
             format!("{what}: {}", reason.unwrap_or_default())
         }
         (JobState::Finished, _) if report.dry_run => {
-            "dry run: not everything would arrive; nothing was changed".to_owned()
+            "dry run: nothing was changed; a run without -n would end with errors".to_owned()
         }
-        (JobState::Finished, _) => "finished, but not everything arrived".to_owned(),
+        (JobState::Finished, _) => "finished with errors".to_owned(),
         (JobState::Stopped(reason), _) => stop_words(reason),
     };
     format!("dmover: {words}")
 }
 
-/// Why a job did not come to its end.
+/// Why a job stopped before its end.
 pub(crate) fn stop_words(reason: StopReason) -> String {
     match reason {
         StopReason::Signal(signal) => format!("stopped by {}", signal_name(signal)),
         StopReason::Errors => "stopped by --max-errors".into(),
-        StopReason::Output => "stopped: standard output cannot be written".into(),
-        StopReason::Manifest => "stopped: the manifest cannot be written".into(),
+        StopReason::Output => "stopped: cannot write to standard output".into(),
+        StopReason::Manifest => "stopped: cannot write the manifest".into(),
         StopReason::Duration => "stopped by --max-duration".into(),
         StopReason::Cancelled => "cancelled".into(),
         StopReason::Systemic(class) => {
@@ -397,7 +402,7 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
     let mut lines = Vec::new();
     for (class, count) in &report.errors {
         let remark = match class {
-            ErrorClass::Cancelled => "a directory counts once, with everything in it; ",
+            ErrorClass::Cancelled => "a directory and all its entries count as one; ",
             _ => "",
         };
         let (word, count) = (class.word(), grouped(*count));
@@ -408,24 +413,24 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
         let times = counted(*count, "time", "times");
         let word = kind.word();
         lines.push(if report.allowed_losses.has(*kind) {
-            format!("  lost {word:<6} {times}, as accepted")
+            format!("  lost {word:<6} {times}, accepted by --allow-loss")
         } else {
-            format!("  lost {word:<6} {times}: accept it by --allow-loss={word}")
+            format!("  lost {word:<6} {times}: --allow-loss={word} accepts this loss")
         });
     }
     for (kind, count) in &report.earlier_losses {
         let (times, word) = (counted(*count, "time", "times"), kind.word());
         lines.push(format!(
             "  lost {word:<6} {times} in earlier runs, on entries that this run skipped: --overwrite=always \
-             (copy) or --checksum (sync) tries them again, --allow-loss={word} accepts it"
+             (copy) or --checksum (sync) copies them again; --allow-loss={word} accepts this loss"
         ));
     }
     let failed = report.earlier_failures.all();
     if failed > 0 {
         let entries = counted(failed, "entry", "entries");
         lines.push(format!(
-            "  {entries} failed before this pass was interrupted: 'dmover errors' lists them, 'dmover retry' or the next pass \
-             tries them again"
+            "  {entries} failed before this pass was interrupted: 'dmover errors' lists them; 'dmover retry' or the \
+             next pass retries them"
         ));
     }
     if let JobState::Stopped(_) = report.state {
@@ -434,7 +439,7 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
     lines
 }
 
-/// Where each error is listed.
+/// The line that says where the list of all errors is.
 fn list_line(report: &JobReport) -> Option<String> {
     let failed = report.errors.iter().filter(|(class, _)| **class != ErrorClass::Cancelled);
     let most = failed.map(|(_, count)| *count).max()?;
@@ -442,15 +447,15 @@ fn list_line(report: &JobReport) -> Option<String> {
         ErrorList::In(state) => on_job("errors", &report.job.0, state),
         ErrorList::Incomplete(why) => format!("incomplete: {why}"),
         ErrorList::Nowhere if most > SHOWN => {
-            "not kept; --errors-to FILE keeps it, -v shows all".into()
+            "not kept; --errors-to FILE saves it, -v shows all errors".into()
         }
         ErrorList::Nowhere => return None,
     };
     Some(format!("  full list: {place}"))
 }
 
-/// The command that was typed: running it again goes on. The very same one goes to the same place where
-/// the job is remembered; `-T` makes that so anywhere.
+/// The command that resumes the job: the one that the user typed. `-T` is added where the destination was the name of the
+/// copy: the destination exists now, and without `-T` a run without saved state would copy into it.
 fn resume_command(as_name: bool) -> String {
     use std::os::unix::ffi::OsStrExt;
     let typed = crate::config::words_as_typed();

@@ -1,4 +1,4 @@
-//! Times as people read them: local dates with the offset from UTC. JSON has RFC 3339 in UTC.
+//! Formats of times: local dates with the offset from UTC for people, RFC 3339 in UTC for JSON.
 use dmover_model::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -11,28 +11,29 @@ pub(crate) fn local(ms: i64) -> String {
     time.to_zoned(TimeZone::system()).strftime(FORM).to_string()
 }
 
-/// The same of a file's time, with as many digits of the second as it has.
+/// The time of a file in the same form, with all digits of its second.
 pub(crate) fn local_exact(time: Timestamp) -> String {
     shown(time, |time| time.to_zoned(TimeZone::system()).strftime(FORM).to_string())
 }
 
-/// The same as one word, for columns: `2026-01-31T12:00:00+01:00`.
+/// The time of a file as one word, for columns: `2026-01-31T12:00:00+01:00`.
 pub(crate) fn local_word(time: Timestamp) -> String {
     let form = "%Y-%m-%dT%H:%M:%S%.f%:z";
     shown(time, |time| time.to_zoned(TimeZone::system()).strftime(form).to_string())
 }
 
-/// A file's time for programs.
+/// The time of a file in RFC 3339 and UTC, for programs.
 pub(crate) fn utc_exact(time: Timestamp) -> String {
     shown(time, |time| time.to_string())
 }
 
-/// A time in milliseconds since 1970 for programs.
+/// A time in milliseconds since 1970 as RFC 3339 in UTC, for programs.
 pub(crate) fn utc(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).unwrap_or_default().to_string()
 }
 
-/// Calendars end with the year 9999, times of files do not; date(1) and touch(1) read the form with '@'.
+/// Times of files may lie after the year 9999, where calendars end; those are shown as `@SECONDS`, which date(1) and touch(1)
+/// read.
 fn shown(time: Timestamp, words: impl Fn(jiff::Timestamp) -> String) -> String {
     let known = jiff::Timestamp::new(time.seconds, time.nanoseconds as i32);
     known.map_or_else(|_| format!("@{}", time.seconds), words)

@@ -1,4 +1,4 @@
-//! What a comparison found, a line for each entry, and a summary in words.
+//! Output of a comparison: a line for each entry that differs, and a summary.
 use dmover_engine::{Control, JobReport};
 use dmover_model::{Difference, DifferenceKind, Event};
 use dmover_observe::{Counter, Monitor};
@@ -42,7 +42,7 @@ impl Monitor for VerifyPrinter {
 }
 
 impl VerifyPrinter {
-    /// `shown`: whether differences are named.
+    /// `shown`: whether to print a line for each difference.
     pub fn new(words: TextPrinter, control: Arc<Control>, shown: bool) -> Self {
         Self {
             words,
@@ -68,9 +68,9 @@ impl VerifyPrinter {
         }
     }
 
-    /// What leaves owners out that differ. Without privilege they cannot be set, and count only where they were asked for by name.
+    /// A hint for a user without privilege who demanded owners by name: owners that differ cannot be set.
     pub fn owner_hint(&self, demands_owners: bool) -> Option<&'static str> {
-        let hint = "  hint: only root can set owners; --no-preserve=owner leaves them out of the comparison";
+        let hint = "  hint: only root can set owners; --no-preserve=owner excludes owners from the comparison";
         let is_root = dmover_sys::process::effective_uid() == 0;
         let differ = self.owners_differ.load(Ordering::Relaxed);
         (demands_owners && differ && !is_root).then_some(hint)
@@ -82,7 +82,7 @@ impl VerifyPrinter {
     }
 }
 
-/// What was compared, in words. `is_whole`: that was all that should have been.
+/// The summary of a comparison, line by line. `is_whole`: everything could be compared.
 pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<String> {
     let get = |counter| report.counters.get(counter);
     let (compared, differing) = (get(Counter::EntriesCompared), get(Counter::EntriesDiffering));
@@ -90,13 +90,13 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
     let unsettable =
         [Counter::OwnersNotKept, Counter::SetIdsDropped, Counter::PrivilegedAttributes];
     let found = if compared == 0 && is_whole {
-        "there were no entries to compare".to_owned()
+        "found no entries to compare".to_owned()
     } else if compared == 0 {
         "no entries were compared, and NOT everything could be compared".to_owned()
     } else if differing == 0 && !is_whole {
         format!("no difference in {all}, but NOT everything could be compared")
     } else if differing == 0 && unsettable.into_iter().any(|counter| get(counter) > 0) {
-        format!("no difference in {all} except in what this user cannot set")
+        format!("no difference in {all}, except attributes that this user cannot set")
     } else if differing == 0 {
         format!("no difference in {all}")
     } else {
@@ -131,7 +131,7 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
     lines
 }
 
-/// What differs and was not counted, because the process may not set it.
+/// Lines about attributes that differ but do not count as differences, because this user cannot set them.
 fn unsettable_lines(report: &JobReport) -> Vec<String> {
     let get = |counter| report.counters.get(counter);
     let mut lines = Vec::new();
@@ -139,8 +139,11 @@ fn unsettable_lines(report: &JobReport) -> Vec<String> {
         |label: &str, what: String, verb: &str| lines.push(format!("  {label:<11} {what} {verb}"));
     let owners = get(Counter::OwnersNotKept);
     if owners > 0 {
-        let verb =
-            if owners == 1 { "has another owner or group" } else { "have another owner or group" };
+        let verb = if owners == 1 {
+            "has a different owner or group"
+        } else {
+            "have a different owner or group"
+        };
         line("owners", counted(owners, "entry", "entries"), verb);
     }
     let set_ids = get(Counter::SetIdsDropped);
@@ -151,14 +154,14 @@ fn unsettable_lines(report: &JobReport) -> Vec<String> {
     let others = get(Counter::PrivilegedAttributes);
     if others > 0 {
         let what = counted(others, "time", "times");
-        line("privileged", format!("attributes or flags {what}"), "missing");
+        line("privileged", "attributes or flags missing".to_owned(), &what);
     }
     if !lines.is_empty() {
-        let leave_out =
+        let no_owners =
             if owners > 0 { "; --no-preserve=owner does not compare owners" } else { "" };
         lines.push(format!(
-            "  hint: this user cannot set these, so they do not count as differences (--preserve=all counts \
-             them{leave_out})"
+            "  hint: this user cannot set these attributes, so they do not count as differences \
+             (--preserve=all counts them{no_owners})"
         ));
     }
     lines

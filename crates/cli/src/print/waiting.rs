@@ -1,34 +1,34 @@
-//! One line about something that is waited for: redrawn on a terminal, printed now and then without one.
+//! One line that says what dmover waits for: redrawn on a terminal, otherwise printed at intervals.
 use std::time::{Duration, Instant};
 
 use super::screen::{self, Screen};
 
-/// Shows what is waited for, until it is ended.
+/// Shows what dmover waits for, until [`Waiting::end`].
 pub(crate) struct Waiting {
-    /// `None`: there is no terminal, or nothing is to be shown.
+    /// `None`: there is no terminal, or the output is quiet.
     screen: Option<Screen>,
     quiet: bool,
     every: Duration,
-    told: Instant,
+    shown: Instant,
 }
 
 impl Waiting {
-    /// Without a terminal, a line this often; zero: never.
+    /// `every`: how often a line is printed without a terminal; zero means never.
     pub fn new(quiet: bool, every: Duration) -> Self {
         let screen = (screen::is_there() && !quiet).then(Screen::default);
-        Self { screen, quiet, every, told: Instant::now() }
+        Self { screen, quiet, every, shown: Instant::now() }
     }
 
-    /// Shows how it stands, if it is time for that.
+    /// Shows the present state if the interval has passed.
     pub fn show(&mut self, words: impl FnOnce() -> String) {
         match &self.screen {
             Some(screen) => {
                 let room = screen::columns().saturating_sub(1);
                 screen.draw(&console::truncate_str(&words(), room, "..."));
             }
-            None if self.quiet || self.every.is_zero() || self.told.elapsed() < self.every => {}
+            None if self.quiet || self.every.is_zero() || self.shown.elapsed() < self.every => {}
             None => {
-                self.told = Instant::now();
+                self.shown = Instant::now();
                 super::say(&words());
             }
         }
@@ -43,7 +43,7 @@ impl Waiting {
         }
     }
 
-    /// Nothing is waited for any more.
+    /// Clears the line: the wait is over.
     pub fn end(&self) {
         if let Some(screen) = &self.screen {
             screen.end();

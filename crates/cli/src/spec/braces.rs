@@ -1,7 +1,7 @@
-//! Rules with braces: shells make several words of them, and rules mean them literally.
+//! Rules with braces: a shell expands `{a,b}` into several words, and rules take it literally.
 use dmover_model::FilterRule;
 
-/// What to say about rules that look as if they named alternatives, once for all of them.
+/// One note for all rules that seem to use braces for alternatives.
 pub(super) fn note(rules: &[FilterRule]) -> Option<String> {
     let mut found =
         rules.iter().filter_map(|rule| Some((&rule.pattern.0[..], split(&rule.pattern.0)?)));
@@ -12,15 +12,16 @@ pub(super) fn note(rules: &[FilterRule]) -> Option<String> {
     };
     let show = |pattern: &[u8]| crate::quote::quoted(pattern);
     Some(format!(
-        "dmover: note: the rule {}{more} matches only names that have these braces in them: rules have no alternatives, as in rsync\n  \
-         hint: give several rules, such as {} and {}; write [{{] where a brace is meant",
+        "dmover: note: the rule {}{more} matches only names that contain these braces: as in \
+         rsync, rules have no alternatives\n  \
+         hint: give one rule for each, such as {} and {}; to match a brace, write [{{]",
         show(pattern),
         show(&one),
         show(&other),
     ))
 }
 
-/// What the first two of the alternatives would be that braces name: `a.{b,c}` is `a.b` and `a.c`.
+/// The first two alternatives of a pattern with braces: `a.b` and `a.c` for `a.{b,c}`.
 fn split(pattern: &[u8]) -> Option<[Vec<u8>; 2]> {
     let open = plain(pattern, 0, b'{')?;
     let close = plain(pattern, open + 1, b'}')?;
@@ -30,7 +31,7 @@ fn split(pattern: &[u8]) -> Option<[Vec<u8>; 2]> {
     Some([with(&pattern[open + 1..comma]), with(&pattern[comma + 1..next])])
 }
 
-/// Where a byte is from some place on, neither behind a backslash nor in a set.
+/// The first position of a byte from `at` on that is neither escaped by a backslash nor inside a set.
 fn plain(pattern: &[u8], from: usize, wanted: u8) -> Option<usize> {
     let mut at = from;
     while let Some(byte) = pattern.get(at) {

@@ -1,4 +1,4 @@
-//! Jobs that are passes: `sync`, and what `snapshot` is made of.
+//! Turns arguments of `sync` and `snapshot` into jobs.
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use dmover_model::{
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::args::{CreateArgs, DeleteArg, LimitArgs, SyncArgs};
 
-/// The job that `args` of `sync` mean.
+/// The job of these arguments of `sync`.
 pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec, Unusable> {
     let hint = "usage: dmover sync [OPTIONS] SOURCE DEST (see 'dmover sync -h')";
     let paths = path_arguments(&args.paths)?;
@@ -19,13 +19,13 @@ pub(crate) fn sync_spec(args: &SyncArgs, matches: &ArgMatches) -> Result<JobSpec
         let message = match paths.len() {
             0 => "no SOURCE and no DEST given".to_owned(),
             1 => format!("no DEST given after '{}'", paths[0].to_path().display()),
-            _ => "there is more than one SOURCE; sync makes one tree as another is".to_owned(),
+            _ => "more than one SOURCE given; sync makes DEST match one SOURCE".to_owned(),
         };
         return Err(unusable(message, hint));
     };
     if std::fs::metadata(source.to_path()).is_ok_and(|found| !found.is_dir()) {
         let message = format!("'{}' is not a directory", source.to_path().display());
-        return Err(unusable(message, "sync is for trees; 'dmover copy' copies files"));
+        return Err(unusable(message, "sync needs a directory; use 'dmover copy' for files"));
     }
     let policy = policy(&args.fidelity, &args.writing, &args.proof)?;
     let spec = pass(
@@ -61,12 +61,12 @@ fn pass(
     }
 }
 
-/// SOURCE of a snapshot and the directory that is to hold it.
+/// SOURCE of a snapshot and the directory of its snapshots.
 pub(crate) fn snapshot_paths(args: &CreateArgs) -> Result<(PathBytes, PathBytes), Unusable> {
     let hint = "usage: dmover snapshot create [OPTIONS] SOURCE DIR";
     let paths = path_arguments(&args.paths)?;
     let [source, directory] = &paths[..] else {
-        return Err(unusable("a SOURCE is needed, and the DIR that holds its snapshots", hint));
+        return Err(unusable("SOURCE and DIR, the directory of its snapshots, are required", hint));
     };
     Ok((contents_of(source), directory.clone()))
 }
@@ -80,7 +80,7 @@ pub(crate) fn snapshot_spec(
 ) -> Result<JobSpec, Unusable> {
     let policy = policy(&args.fidelity, &args.writing, &args.proof)?;
     let sync = SyncPolicy {
-        // What an interrupted run has brought over and the source has no more.
+        // Removes what an interrupted run copied and the source no longer has.
         delete: Some(DeletePolicy {
             when: DeleteWhen::Delay,
             limit: None,
@@ -105,7 +105,7 @@ pub(crate) fn snapshot_spec(
     Ok(spec)
 }
 
-/// The pass that empties a tree.
+/// The pass that deletes the content of a tree.
 pub(crate) fn removal_spec(empty: &PathBytes, tree: &PathBytes, args: &LimitArgs) -> JobSpec {
     let delete =
         Some(DeletePolicy { when: DeleteWhen::Delay, limit: None, trash: None, meant: true });
@@ -115,20 +115,20 @@ pub(crate) fn removal_spec(empty: &PathBytes, tree: &PathBytes, args: &LimitArgs
     pass((contents_of(empty), contents_of(tree)), Selection::default(), policy, limits(args))
 }
 
-/// A directory itself, also where a link leads to it. A slash that was typed means no more than that.
+/// A path with exactly one slash at its end, so that a link to a directory means the directory.
 fn contents_of(path: &PathBytes) -> PathBytes {
     let end = path.0.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     PathBytes([&path.0[..end], b"/"].concat())
 }
 
-/// Whether deletes were said to be meant: on the command line, since what files and variables say is of any command.
+/// Whether deletes are confirmed. Only the command line counts: files and variables apply to every command.
 fn is_meant(args: &SyncArgs, matches: &ArgMatches) -> bool {
     let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
     (args.delete.yes && typed("yes")) || typed("max_delete")
 }
 
 fn sync_policy(args: &SyncArgs, matches: &ArgMatches) -> Result<SyncPolicy, Unusable> {
-    // A check compares, and asks nothing about a run.
+    // --check deletes nothing, so it needs no confirmation.
     let meant = is_meant(args, matches) || (args.comparison.check && !args.writing.dry_run);
     let delete = args.delete.delete.map(|when| DeletePolicy {
         when: match when {
@@ -143,7 +143,9 @@ fn sync_policy(args: &SyncArgs, matches: &ArgMatches) -> Result<SyncPolicy, Unus
     let share = matches!(args.delete.max_delete, Some(DeleteLimit::Millionths(_)));
     if share && args.delete.delete == Some(DeleteArg::During) {
         let hint = "use --delete=delay or --delete=after, or give a number of entries";
-        return Err(unusable("--max-delete=P% has to see everything before anything goes", hint));
+        let message = "--max-delete=P% needs a full scan before the first delete, which \
+                       --delete=during does not do";
+        return Err(unusable(message, hint));
     }
     Ok(SyncPolicy {
         delete,

@@ -1,4 +1,4 @@
-//! Rules of `--include`, `--exclude` and `--filter`, and files of them, in the syntax of rsync(1).
+//! Rules of `--include`, `--exclude` and `--filter`, and rule files, in the syntax of rsync(1).
 use clap::ArgMatches;
 use dmover_model::{FilterRule, PathBytes};
 use std::ffi::{OsStr, OsString};
@@ -9,13 +9,13 @@ use crate::args::FilterArgs;
 use crate::print::say;
 use crate::quote::quoted;
 
-/// Rule files that name each other may go so deep.
+/// The greatest depth of rule files that merge other rule files.
 const DEPTH_MAX: usize = 16;
 
 /// How a rule is written.
 #[derive(Clone, Copy)]
 enum Syntax {
-    /// A pattern to include or to exclude, perhaps behind a sign that says otherwise.
+    /// A pattern to include or to exclude; a sign before it overrides that.
     Pattern { include: bool },
     /// A rule with its name, as `--filter` takes it.
     Rule,
@@ -25,13 +25,13 @@ enum Syntax {
 #[derive(Debug, PartialEq, Eq)]
 enum Parsed<'a> {
     Rule(FilterRule),
-    /// More rules are in this file.
+    /// Read more rules from this file.
     Merge(&'a [u8]),
-    /// Rules before this one do not count.
+    /// Drop all rules before this one.
     Clear,
 }
 
-/// Why something is no rule, and what to do.
+/// Why a text is not a rule, and the hint.
 type Refused = (String, &'static str);
 
 /// All rules in the order in which they were typed, since the first match wins.
@@ -68,7 +68,7 @@ pub(super) fn rules(args: &FilterArgs, matches: &ArgMatches) -> Result<Vec<Filte
 struct Rules(Vec<FilterRule>);
 
 impl Rules {
-    /// Adds one rule; `file`: the file that it stands in, the number of its line, and how deep that file is nested.
+    /// Adds one rule. `file`: the file of the rule, its line number, and the nesting depth of the file.
     fn add(
         &mut self,
         text: &[u8],
@@ -96,21 +96,21 @@ impl Rules {
     fn read(&mut self, file: &OsStr, syntax: Syntax, depth: usize) -> Result<(), Unusable> {
         let shown = quoted(file.as_bytes());
         if file == "-" {
-            let hint = "write the rules to a file: a job that is resumed reads them again";
-            return Err(unusable("rules are not read from standard input", hint));
+            let hint = "write the rules to a file: a resumed job reads them again";
+            return Err(unusable("cannot read rules from standard input", hint));
         }
         if depth > DEPTH_MAX {
-            let hint = "does a rule file name itself by 'merge'?";
+            let hint = "check whether a rule file names itself with 'merge'";
             return Err(unusable(format!("rule files are nested too deep at {shown}"), hint));
         }
         let text = std::fs::read(file).map_err(|error| {
             unusable(format!("cannot read the rules in {shown}: {error}"), "check the file")
         })?;
         if text.contains(&0) {
-            let hint = "write one rule a line: rules that end with a zero byte are not supported";
-            return Err(unusable(format!("{shown} has zero bytes"), hint));
+            let hint = "write one rule a line; rules that end with NUL are not supported";
+            return Err(unusable(format!("{shown} contains NUL bytes"), hint));
         }
-        // As rsync(1) reads them: blanks belong to a pattern, and either end of a line ends one.
+        // As in rsync(1): blanks belong to a pattern, and CR or LF ends it.
         let lines = text.split(|byte| matches!(byte, b'\n' | b'\r'));
         for (number, line) in lines.enumerate() {
             if !matches!(line.first(), None | Some(b'#' | b';')) {
@@ -121,7 +121,7 @@ impl Rules {
     }
 }
 
-/// Takes a rule apart.
+/// Parses a rule.
 fn parse(text: &[u8], syntax: Syntax) -> Result<Parsed<'_>, Refused> {
     let rule = |include, pattern: &[u8]| {
         Ok(Parsed::Rule(FilterRule { include, pattern: PathBytes(pattern.to_vec()) }))
@@ -169,14 +169,14 @@ fn parse_named(text: &[u8]) -> Result<Parsed<'_>, Refused> {
         }
         b'H' | b'S' | b'P' | b'R' => {
             let hint = "write '- PATTERN': what it matches is neither copied nor deleted";
-            return refuse("is for one side only; here a rule is for SOURCE and DEST", hint);
+            return refuse("is for one side only; rules always apply to SOURCE and DEST", hint);
         }
-        _ => return refuse("has no known name", WRITE),
+        _ => return refuse("has an unknown name", WRITE),
     }
     if kind == b'!' {
         return match rest {
             [] | [b','] => Ok(Parsed::Clear),
-            _ => refuse("has text behind '!'", "write '!' alone: it drops all rules before it"),
+            _ => refuse("has text after '!'", "write '!' alone: it drops all rules before it"),
         };
     }
     let modifiers = rest.strip_prefix(b",").unwrap_or(rest);
@@ -187,7 +187,7 @@ fn parse_named(text: &[u8]) -> Result<Parsed<'_>, Refused> {
         return refuse(&format!("has the modifier {modifier}, which is not supported"), WRITE);
     }
     match (kind, modifiers.get(end + 1..).unwrap_or_default()) {
-        (_, []) => refuse("names nothing", WRITE),
+        (_, []) => refuse("has no pattern or file", WRITE),
         (b'.', name) => Ok(Parsed::Merge(name)),
         (_, pattern) => Ok(Parsed::Rule(FilterRule {
             include: kind == b'+',
@@ -247,11 +247,11 @@ mod tests {
             ("+,r x", "modifier r"),
             ("exclude,p x", "modifier p"),
             (".- x", "modifier -"),
-            ("! x", "behind '!'"),
-            ("-", "names nothing"),
-            ("- ", "names nothing"),
-            ("x", "no known name"),
-            ("excluded a", "no known name"),
+            ("! x", "after '!'"),
+            ("-", "has no pattern"),
+            ("- ", "has no pattern"),
+            ("x", "unknown name"),
+            ("excluded a", "unknown name"),
             ("", "is empty"),
         ] {
             assert!(rule(text).contains(words), "{text}: {}", rule(text));

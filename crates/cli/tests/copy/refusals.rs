@@ -381,13 +381,13 @@ fn habits_are_answered_by_verb() {
         ("copy --filter x tree new", "merge FILE"),
         ("sum -f x tree", "--filter"),
         ("verify -F tree new", "--filter='merge FILE'"),
-        ("sync -m tree new", "is made also if nothing in it takes part"),
+        ("sync -m tree new", "does not prune empty directories"),
         ("copy --prune-empty-dirs tree new", "--exclude 'NAME/'"),
-        ("sum -m tree", "leave out directories"),
+        ("sum -m tree", "exclude directories"),
         ("sync -C tree new", "no list of names"),
         ("verify -C tree new", "no list of names"),
-        ("sync --delete-before tree new", "--delete=after here"),
-        ("snapshot create --broker x tree new", "a snapshot cannot be made by movers elsewhere"),
+        ("sync --delete-before tree new", "--delete=after"),
+        ("snapshot create --broker x tree new", "does not support --broker"),
         ("broker --listen 127.0.0.1:4222 --state st", "--port 4222"),
     ] {
         let run = bench.dmover(line).expect_code(2);
@@ -417,7 +417,7 @@ fn an_option_beats_a_variable_that_contradicts_it() {
 fn braces_in_rules_are_remarked_on_once() {
     let bench = bench();
     bench.sh("mkdir t; touch t/a.log t/a.tmp 't/a.{log,tmp}'; printf '*.{log,tmp}\\n*.{c,d}\\n' > braces");
-    let remark = "matches only names that have these braces";
+    let remark = "matches only names that contain these braces";
     for line in [
         "copy -T --exclude *.{log,tmp} --exclude x{1,2} t new",
         "sync -n --exclude-from braces t new",
@@ -442,7 +442,7 @@ fn lists_that_cannot_mean_anything_are_refused() {
     refused_in_one_line(&bench, "copy --files-from list file new", &["file", "not a directory"]);
     refused_in_one_line(&bench, "copy file/ new", &["file/", "not a directory"]);
     let merges = |file| format!("copy --filter merge_{file} tree new");
-    refused_in_one_line(&bench, &merges("rules"), &["rules, line 1", "no known name"]);
+    refused_in_one_line(&bench, &merges("rules"), &["rules, line 1", "unknown name"]);
     refused_in_one_line(&bench, &merges("self"), &["nested too deep", "self"]);
     refused_in_one_line(&bench, "copy --exclude-from - tree new", &["standard input"]);
     let run = bench.dmover_with("copy --json --read-stdin", "tree new 0-5\n").expect_code(3);

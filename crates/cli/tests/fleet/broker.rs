@@ -85,12 +85,12 @@ fn a_broker_says_once_that_it_has_no_space_and_once_that_it_has_some_again() {
     bench.sh("mkdir small; mount -t tmpfs -o size=24m,mode=700 none small");
     let words = ["broker", "--insecure", "--listen", "127.0.0.1", "--state", "small"];
     let broker = bench.dmover.start(words).unwrap();
-    assert!(broker.wait_for_stderr("the broker answers at", 1), "{}", broker.stderr_so_far());
+    assert!(broker.wait_for_stderr("the broker listens at", 1), "{}", broker.stderr_so_far());
     bench.sh("dd if=/dev/zero of=small/filler bs=1M 2>/dev/null || true");
-    let full = "no space is left at 'small'";
+    let full = "no space left at 'small'";
     assert!(broker.wait_for_stderr(full, 1), "{}", broker.stderr_so_far());
     bench.sh("rm small/filler");
-    let again = "there is space again at 'small'";
+    let again = "'small' has space again";
     assert!(broker.wait_for_stderr(again, 1), "{}", broker.stderr_so_far());
     broker.signal(rustix::process::Signal::TERM);
     let run = broker.finish().unwrap().expect_code(0);

@@ -60,22 +60,22 @@ fn who_stands_by_goes_on_when_the_coordinator_is_gone_one_after_the_other() {
         assert!(next.wait_for_stderr(words, 1), "{}", next.stderr_so_far());
         next
     };
-    let second = stand_by("standing by");
+    let second = stand_by("waiting to take over");
     let third = stand_by("waiting behind");
     first.signal(Signal::KILL);
     first.finish().unwrap();
-    assert!(second.wait_for_stderr("going on", 1), "{}", second.stderr_so_far());
+    assert!(second.wait_for_stderr("resuming the job", 1), "{}", second.stderr_so_far());
     fleet.wait_for_bytes(8 << 20, &second);
     // Its run alone: it begins another one.
     kill_run(bench);
-    assert!(second.wait_for_stderr("going on", 2), "{}", second.stderr_so_far());
+    assert!(second.wait_for_stderr("resuming the job", 2), "{}", second.stderr_so_far());
     fleet.wait_for_bytes(14 << 20, &second);
     // Both: the next one has the turn.
     second.signal(Signal::KILL);
     kill_run(bench);
     second.finish().unwrap();
     let run = third.finish().unwrap().expect_code(0);
-    assert!(run.stderr.contains("going on"), "{}", run.tell());
+    assert!(run.stderr.contains("resuming the job"), "{}", run.tell());
     bench.assert_same("source", "far");
     // There is nothing to stand by for.
     let run = bench.dmover("standby it").expect_code(0);
@@ -96,7 +96,7 @@ fn a_coordinator_that_hangs_is_killed_by_who_stands_by_if_that_was_asked_for() {
     let first = bench.dmover.start(line.split(' ').chain([url.as_str()])).unwrap();
     fleet.wait_for_bytes(2 << 20, &first);
     let next = bench.dmover.start(["standby", "it", "--kill-after", "5s"]).unwrap();
-    assert!(next.wait_for_stderr("standing by", 1), "{}", next.stderr_so_far());
+    assert!(next.wait_for_stderr("waiting to take over", 1), "{}", next.stderr_so_far());
     first.signal(Signal::STOP);
     let run = next.finish().unwrap().expect_code(0);
     assert!(run.stderr.contains("killing it"), "{}", run.tell());
@@ -122,7 +122,7 @@ fn who_stands_by_tries_again_what_was_temporary_and_hands_a_signal_on_to_its_run
     fleet.wait_for_bytes(2 << 20, &next);
     next.signal(Signal::TERM);
     let run = next.finish().unwrap().expect_code(128 + 15);
-    assert!(run.stderr.matches("going on").count() >= 2, "{}", run.tell());
+    assert!(run.stderr.matches("resuming the job").count() >= 2, "{}", run.tell());
     // The run has stopped by itself, and left nothing behind.
     let status = fleet.bench.dmover("status it").expect_code(0).text();
     assert!(status.contains("stopped"), "{status}");
@@ -142,14 +142,14 @@ fn who_stands_by_ends_as_the_job_does_and_not_for_jobs_of_other_hosts() {
         assert!(Instant::now() < until, "{}", job.stderr_so_far());
     }
     let next = bench.dmover.start(["standby", "it"]).unwrap();
-    assert!(next.wait_for_stderr("standing by", 1), "{}", next.stderr_so_far());
+    assert!(next.wait_for_stderr("waiting to take over", 1), "{}", next.stderr_so_far());
     job.finish().unwrap().expect_code(0);
     let run = next.finish().unwrap().expect_code(0);
-    assert!(!run.stderr.contains("going on"), "{}", run.tell());
+    assert!(!run.stderr.contains("resuming the job"), "{}", run.tell());
     // Another host would derive another job from the same command.
     let status = bench.dmover.state_directory().join("jobs/*/status.json");
     let change = r#"s/"host": *"[^"]*"/"host":"elsewhere"/"#;
     bench.sh(&format!("sed -i '{change}' {}", status.display()));
     let run = bench.dmover("standby it").expect_code(2);
-    assert!(run.stderr.contains("runs on elsewhere"), "{}", run.tell());
+    assert!(run.stderr.contains("of host elsewhere"), "{}", run.tell());
 }

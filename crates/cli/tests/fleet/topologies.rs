@@ -129,7 +129,7 @@ fn one_fabric() {
     topology.variables.push(("ADDRESS", address));
     topology.fill(200);
     topology.start("login", "broker", &[]);
-    topology.wait_for("broker-login", "the broker answers at");
+    topology.wait_for("broker-login", "the broker listens at");
     for host in ["io1", "io2"] {
         topology.start(host, "mover", &[]);
         topology.wait_for(&format!("mover-{host}"), "waiting for jobs");
@@ -154,7 +154,7 @@ fn two_networks_of_which_one_fails() {
     topology.variables.push(("FAST", addresses[1].to_string()));
     topology.fill(64);
     topology.start("login", "broker", &[]);
-    topology.wait_for("broker-login", "the broker answers at");
+    topology.wait_for("broker-login", "the broker listens at");
     // One host has lost the first network from the start, and one the second.
     topology.cluster.host("io1").cut_link_of(0).unwrap();
     topology.cluster.host("io2").cut_link_of(1).unwrap();
@@ -180,7 +180,7 @@ fn movers_beyond_a_router_whose_link_is_cut_for_longer_than_a_lease() {
     topology.variables.extend([("ADDRESS", address), ("LEASE", "2s".into())]);
     topology.fill(96);
     topology.start("login", "broker", &[]);
-    topology.wait_for("broker-login", "the broker answers at");
+    topology.wait_for("broker-login", "the broker listens at");
     for host in ["far1", "far2"] {
         topology.start(host, "mover", &[]);
         topology.wait_for(&format!("mover-{host}"), "waiting for jobs");

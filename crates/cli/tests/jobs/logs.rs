@@ -54,8 +54,8 @@ fn a_job_without_messages_says_why() {
     bench.sh("mkdir a; touch a/f");
     bench.dmover("sync --label it a b").expect_code(0);
     let refused = bench.dmover("logs it").expect_code(2);
-    assert!(refused.stderr.contains("keeps no messages"), "{}", refused.tell());
-    assert!(refused.stderr.contains("--detach and --log-file"), "{}", refused.tell());
+    assert!(refused.stderr.contains("has no message file"), "{}", refused.tell());
+    assert!(refused.stderr.contains("--detach or --log-file"), "{}", refused.tell());
     bench.dmover("sync --log-file log a b").expect_code(0);
     assert!(bench.dmover("logs it").expect_code(0).text().contains("command="));
     // Those of an earlier run are not taken for those of the last one.

@@ -73,7 +73,7 @@ fn the_first_file_that_is_there_decides_and_each_line_of_a_mixed_list() {
     let run = bench.dmover("sum -c list").expect_code(1);
     assert_eq!(lines(&run)[..2], ["b: FAILED", "c: OK"]);
     let run = bench.dmover_with("sum -c", bench.sh("sed -n /b$/p list")).expect_code(1);
-    assert!(words(&run).contains("name it by -a"), "{}", run.tell());
+    assert!(words(&run).contains("give it with -a"), "{}", run.tell());
 }
 
 /// Bytes that were read, in the words of the program itself, and by the kernel's count.

@@ -101,15 +101,15 @@ fn lines_that_say_nothing_never_pass() {
     bench.dmover_with("sum -c --strict -a sha256", format!("\n{good}\n\n")).expect_code(0);
     for empty in ["", "\n", "# only a comment\n"] {
         let run = bench.dmover_with("sum -c", empty).expect_code(1);
-        assert!(words(&run).contains("no line has digest and name"), "{}", run.tell());
+        assert!(words(&run).contains("no line has a digest and a name"), "{}", run.tell());
     }
     // Also beside a good one.
     bench.sh("b3sum f > good; : > empty");
     let run = bench.dmover("sum -c good empty").expect_code(1);
-    assert!(words(&run).contains("empty: no line has digest and name"), "{}", run.tell());
+    assert!(words(&run).contains("empty: no line has a digest and a name"), "{}", run.tell());
     // The usual mistake is told.
     let run = bench.dmover_with("sum -c", format!("{}  f\n", "0".repeat(32))).expect_code(1);
-    assert!(words(&run).contains("name it by -a"), "{}", run.tell());
+    assert!(words(&run).contains("give it with -a"), "{}", run.tell());
     // A list that ends in the middle of a line.
     let run = bench.dmover_with("sum -c -a sha256", good[..40].to_owned()).expect_code(1);
     assert!(words(&run).contains("line 1:"), "{}", run.tell());

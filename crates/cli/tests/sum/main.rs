@@ -197,7 +197,7 @@ fn what_was_not_hashed_is_told_without_being_asked() {
     bench.write("f", "1");
     let run = bench.dmover("sum -j1 --max-errors 1 nowhere neither f").expect_code(5);
     assert!(
-        words(&run).contains("stopped by --max-errors; not everything was hashed"),
+        words(&run).contains("stopped by --max-errors; some files were not hashed"),
         "{}",
         run.tell()
     );
@@ -238,7 +238,7 @@ fn bad_arguments_say_what_to_do() {
     for (line, hint) in [
         ("sum -a sha3 f", "xxh3-128"),
         ("sum --check-tree -a md5 f", "--hash-leaf-size"),
-        ("sum --offset 1 .", "--offset and --length are for files"),
+        ("sum --offset 1 .", "--offset and --length work only on files"),
         ("sum --status f", "--check"),
         ("sum -c nowhere", "cannot read the list nowhere"),
         ("sum -c .", "cannot read the list"),

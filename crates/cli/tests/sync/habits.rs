@@ -190,7 +190,7 @@ fn a_dry_run_says_that_the_run_itself_would_ask() {
     let told = |line: &str, why: &str, listed: &str| {
         let before = bench.sh("find . -path ./.state -prune -o -print | sort");
         let run = bench.dmover(&format!("sync -n -i {line}")).expect_code(2);
-        let said = run.stderr.contains("without -n nothing would be deleted")
+        let said = run.stderr.contains("a run without -n would delete nothing")
             && run.stderr.contains(why)
             && run.stderr.contains("--yes");
         assert!(said, "{line}: {}", run.tell());
@@ -256,7 +256,7 @@ fn a_terminal_asks() {
         );
         let told = bench.sh(&format!("code=0; {script}"));
         assert!(told.starts_with(&code.to_string()), "{told}");
-        assert!(told.contains("is that meant? [y/N]"), "{told}");
+        assert!(told.contains("Delete these entries? [y/N]"), "{told}");
     };
     asked("n", 2);
     assert!(bench.exists("dst/photos"));

@@ -395,7 +395,7 @@ fn what_could_not_be_deleted_or_is_gone_is_not_brought_over_again() {
     assert_eq!(failed.split_terminator('\0').count(), 3, "{failed:?}");
     bench.sh("rm a/new");
     let retried = bench.dmover(&format!("retry {id}")).expect_code(0);
-    assert!(retried.stderr.contains("retry does not delete"), "{}", retried.tell());
+    assert!(retried.stderr.contains("retry does not repeat failed deletes"), "{}", retried.tell());
     assert!(bench.exists("backing/left") && bench.exists("backing/extra"));
     bench.sync("--delete a faulty", 0);
     assert_eq!(bench.rsync("a", "backing"), "");

@@ -181,7 +181,7 @@ fn contents_go_to_contents_whatever_slashes_and_links_there_are() {
         bench.sh("rm -r place/d");
     }
     let told = bench.dmover("sync real/ new").expect_code(0);
-    assert!(told.stderr.contains("a slash at the end of a path means nothing"), "{}", told.tell());
+    assert!(told.stderr.contains("a trailing slash has no effect"), "{}", told.tell());
     assert_eq!(bench.rsync("real", "new"), "");
 }
 

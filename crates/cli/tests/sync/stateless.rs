@@ -20,7 +20,8 @@ fn two_passes_without_state_do_not_meet() {
     bench.sh("cmp a/f b/f");
     let first = bench.read("first");
     assert_eq!(first.lines().count(), 1, "{first}");
-    for words in ["neither HOME nor XDG_STATE_HOME is set", "no journal", "--label", "--state-dir"]
+    for words in
+        ["neither $XDG_STATE_HOME nor $HOME is set", "no journal", "--label", "--state-dir"]
     {
         assert!(first.contains(words), "{first}");
     }
@@ -38,8 +39,8 @@ fn every_job_that_cannot_be_remembered_says_so_in_one_line() {
         "-u XDG_STATE_HOME -u DMOVER_STATE_DIR HOME=/proc/nowhere",
     );
     for (how, why) in [
-        (STATELESS, "neither HOME nor XDG_STATE_HOME is set"),
-        (&*elsewhere, "/proc/nowhere/.local/state/dmover cannot be used"),
+        (STATELESS, "neither $XDG_STATE_HOME nor $HOME is set"),
+        (&*elsewhere, "cannot use '/proc/nowhere/.local/state/dmover'"),
     ] {
         for line in ["copy a b", "sync a b", "verify --repair a b", "snapshot create a s"] {
             bench.sh("rm -rf b; [ ! -e b ]");
@@ -48,7 +49,7 @@ fn every_job_that_cannot_be_remembered_says_so_in_one_line() {
             bench.sh(&format!("{made} {how} {PROGRAM} {line} -q 2> said"));
             let said = bench.read("said");
             assert_eq!(said.lines().count(), 1, "{line}: {said}");
-            for words in ["the job is not remembered", why, "--state-dir"] {
+            for words in ["the job keeps no state", why, "--state-dir"] {
                 assert!(said.contains(words), "{line}: {said}");
             }
             // Nobody asked cp to remember anything, and what writes nothing has nothing to be remembered.

@@ -31,10 +31,10 @@ fn what_this_user_may_not_set_is_said_and_is_no_difference() {
     let theirs = foreign(&bench);
     assert!(theirs == 8 && run.stdout.is_empty(), "{theirs}: {}", run.tell());
     for words in [
-        "no difference in 9 entries except in what this user cannot set",
-        "owners      8 entries have another owner or group\n",
+        "no difference in 9 entries, except attributes that this user cannot set",
+        "owners      8 entries have a different owner or group\n",
         "set-id bits 1 entry lacks",
-        "privileged  attributes or flags 1 time missing",
+        "privileged  attributes or flags missing 1 time",
         "hint: this user cannot set these",
         "--no-preserve=owner does not compare owners",
     ] {

@@ -44,7 +44,7 @@ fn manifests_and_jobs_have_local_dates() {
     assert!(seen.lines().any(|line| line.contains(&format!(" {} ", time.trim()))), "{seen}");
     bench.sh("mkdir state");
     bench.dmover("sync --state-dir state a c").expect_code(0);
-    let zone = "begun 20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9:]{8} \\+0530,";
+    let zone = "started 20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9:]{8} \\+0530,";
     bench.sh(&format!("{ZONE} {PROGRAM} status --state-dir state | grep -qE '{zone}'"));
     bench.sh(&format!("{ZONE} {PROGRAM} history --state-dir state | grep -qF ' +0530 '"));
 }

@@ -1,8 +1,8 @@
-//! Which directory of the source was entered under which path, until the catalog is written.
+//! Which source directory was entered under which path, until the catalog is written.
 //!
-//! Whoever exchanges two directories after they were entered changes nothing in what is in them: if their files look alike,
-//! only the inode that was entered tells that the copy under a path is not that of what has the path by now. The file survives
-//! the process, so that another run can go on with the pass. What is lost with it is compared.
+//! If two directories are exchanged after they were entered, their files do not change: if they look alike, only the
+//! inode of the entered directory shows that the copy under a path is not that of the present directory. The file
+//! survives the process, so that another run can resume the pass. If it is lost, the affected entries are compared.
 use dmover_model::TreePath;
 use dmover_sys::{directory, path};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "entered.sqlite";
 
-/// The paths of one pass.
+/// The entered paths of one pass.
 #[derive(Debug)]
 pub(super) struct Entered {
     path: PathBuf,
-    /// `None`: it cannot be used, and says nothing.
+    /// `None`: the database cannot be used, so nothing is known.
     database: Option<Connection>,
 }
 
 impl Entered {
-    /// Opens what an earlier run of the pass has left in the directory of a job, or begins anew.
+    /// Opens the database of an interrupted pass in the directory of the job, or starts a new one.
     pub fn open(directory: &Path, goes_on: bool) -> Self {
         let path = directory.join(FILE);
         if !goes_on {
@@ -67,7 +67,7 @@ impl Entered {
         });
     }
 
-    /// Which directory was entered under a path, as far as that is known.
+    /// The directory that was entered under a path, if known.
     pub fn get(&mut self, path: &TreePath) -> Option<u64> {
         let known = self.try_to(|database| {
             let sql = "SELECT inode FROM entered WHERE path = ?1";
@@ -77,7 +77,7 @@ impl Entered {
         known.flatten().map(i64::cast_unsigned)
     }
 
-    /// The catalog is written.
+    /// Removes the database after the catalog is written.
     pub fn end(&mut self) {
         self.database = None;
         remove(&self.path);

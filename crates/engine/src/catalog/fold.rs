@@ -1,17 +1,17 @@
-//! What is known of single names, and what is known of whole directories.
+//! Merges records of single names into records of whole directories.
 //!
-//! Segments overlap: a directory is recorded in the order in which it is read.
+//! Segments overlap, because a directory is recorded in the order in which it is read.
 use dmover_model::{CatalogEntry, Name};
 use rusqlite::params;
 
 use super::{Boxed, Catalog, SEGMENT};
 use crate::error::Fatal;
 
-/// So many names may be known apart between two looks at everything.
+/// The most single names recorded between two full scans.
 const APART_MAX: usize = 20_000;
 
 impl Catalog {
-    /// What is known apart of names that a segment has, by where they are in it.
+    /// The separate records of names in the range of a segment, by their position in it.
     pub(super) fn apart(
         &self,
         directory: i64,
@@ -59,7 +59,7 @@ impl Catalog {
         Ok(found)
     }
 
-    /// Directories that were not recorded anew take over what is known of single names of them.
+    /// Merges records of single names into directories that were not recorded again.
     pub(super) fn fold(&mut self) -> Boxed<()> {
         let directories = {
             let mut statement = self.database.prepare("SELECT DISTINCT directory FROM moved")?;
@@ -85,7 +85,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Takes over single names if there are many: a watch may go on for weeks without a look at everything.
+    /// Merges records of single names if there are many: a watch may run for weeks without a full scan.
     pub fn keep_small(&mut self) -> Result<(), Fatal> {
         self.try_to(|this| {
             let sql = "SELECT count(*) FROM (SELECT 1 FROM moved LIMIT ?1)";
@@ -106,7 +106,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// One segment takes over what is known of its names.
+    /// Merges the records of names into one segment.
     fn fold_part(&self, directory: i64, part: i64) -> Boxed<()> {
         let sql = "SELECT body FROM segment WHERE rowid = ?1";
         let body: Vec<u8> =
@@ -133,7 +133,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// What no segment had.
+    /// Adds names that no segment has.
     fn add_new(&self, directory: i64) -> Boxed<()> {
         let mut new: Vec<CatalogEntry> = Vec::new();
         let mut after: Option<Name> = None;
@@ -156,14 +156,14 @@ impl Catalog {
     }
 }
 
-/// The entries of a segment, sorted: what was kept from an older record is not.
+/// The entries of a segment, sorted; entries kept from an older record are not sorted.
 pub(super) fn decode(body: &[u8]) -> Boxed<Vec<CatalogEntry>> {
     let mut entries: Vec<CatalogEntry> = postcard::from_bytes(body)?;
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
 }
 
-/// Takes out what is at places that are given in order.
+/// Removes the entries at these positions, which are in order.
 pub(super) fn leave_out(entries: &mut Vec<CatalogEntry>, places: impl IntoIterator<Item = usize>) {
     let mut places = places.into_iter().peekable();
     let mut here = 0;

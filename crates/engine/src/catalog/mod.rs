@@ -1,7 +1,7 @@
-//! The catalog of a job: where every object was when the last pass looked, on both sides.
+//! The catalog of a job: the state of every object on both sides at the last pass.
 //!
 //! It is an SQLite file beside the journal, with a row for each source directory and the entries of a directory in
-//! *segments*. Whoever uses it asks both sides again, so that a catalog that is behind costs work only.
+//! *segments*. Every use checks both sides again, so an outdated catalog only costs work.
 use dmover_model::{
     CatalogEntry, DirectoryState, EntryKind, JobId, Name, Object, Segment, TreePath,
 };
@@ -20,7 +20,7 @@ mod survey;
 
 pub(crate) use survey::{Only, Scope, Survey};
 
-/// Its name in the directory of the job.
+/// Its file name in the directory of the job.
 const FILE: &str = "catalog.sqlite";
 /// Entries in one segment.
 const SEGMENT: usize = 4096;
@@ -46,42 +46,42 @@ const TABLES: &str = "
     CREATE TABLE doubt (path BLOB PRIMARY KEY, renamed INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
-/// Where things were. What is in doubt stays: it is about the destination, whatever the source has become.
+/// Deletes the recorded places. Doubts stay: they are about the destination, whatever the source is now.
 const FORGET: &str = "DELETE FROM directory; DELETE FROM segment; DELETE FROM moved";
 
-/// How to go on without a catalog.
+/// How the user can continue without a catalog.
 const REMOVE: &str = "remove it; the next run builds a new one and takes longer. If the last pass \
     was interrupted, give that run --checksum, because the list of files to compare is lost";
 
-/// Errors of the database and of what is in it.
+/// Errors of the database and its content.
 type Boxed<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// A directory as the catalog knows it.
+/// A directory in the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownDirectory {
     pub inode: u64,
-    /// `None`: the top, or it is not known where it is.
+    /// `None`: the top, or a directory with an unknown place.
     pub parent: Option<u64>,
     pub name: Vec<u8>,
     pub object: Object,
-    /// `None`: its names are to be read in any case.
+    /// `None`: its names must be read in any case.
     pub state: Option<DirectoryState>,
 }
 
-/// An open catalog, of which this process is the only writer.
+/// An open catalog. This process is its only writer.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     path: PathBuf,
     database: Connection,
-    /// The last pass has written it to its end.
+    /// The last pass has written it completely.
     pub was_whole: bool,
-    /// Directories of which not all parts are there yet, with what tells new rows from old ones.
+    /// Directories with incomplete parts; the value distinguishes new rows from old ones.
     parts: HashMap<u64, i64>,
     next: i64,
 }
 
 impl Catalog {
-    /// Opens the catalog in a job's directory, which has to be locked, making it if there is none.
+    /// Opens the catalog in a job's directory, which must be locked, or creates it.
     pub fn open(directory: &Path, job: &JobId) -> Result<Self, Fatal> {
         let path = directory.join(FILE);
         let fail = |error: &rusqlite::Error| failure(&path, error);
@@ -125,8 +125,8 @@ impl Catalog {
         Ok(Self { path, database, was_whole, parts: HashMap::new(), next })
     }
 
-    /// A pass has begun that does not keep a catalog: what there is falls behind, and is forgotten if the pass is over the
-    /// whole tree. Answers what has to be looked at more closely all the same.
+    /// Called when a pass without a catalog starts: the catalog becomes outdated, and is deleted if the pass covers the
+    /// whole tree. Returns the paths that must be checked more closely.
     pub fn leave_behind(directory: &Path, job: &JobId, forget: bool) -> Result<Doubts, Fatal> {
         let known = dmover_sys::path::open_directory(directory)
             .and_then(|fd| dmover_sys::stat::stat_at(fd, FILE.as_bytes(), false));
@@ -154,7 +154,7 @@ impl Catalog {
         })
     }
 
-    /// Says whether everything that the source has is in it.
+    /// Records whether the catalog has all entries of the source.
     pub fn set_whole(&mut self, whole: bool) -> Result<(), Fatal> {
         self.try_to(|this| {
             let sql = "UPDATE meta SET value = ?1 WHERE key = 'whole'";
@@ -163,7 +163,7 @@ impl Catalog {
         })
     }
 
-    /// Forgets everything if it is of another tree than the one with this top.
+    /// Deletes everything if the catalog describes a tree with another top directory.
     pub fn belong_to(&mut self, top: Object) -> Result<(), Fatal> {
         if self.known(top.inode)?.is_some_and(|row| row.parent.is_none() && row.object == top) {
             return Ok(());
@@ -175,7 +175,7 @@ impl Catalog {
         })
     }
 
-    /// What is known of a directory.
+    /// The record of a directory.
     pub fn known(&mut self, inode: u64) -> Result<Option<KnownDirectory>, Fatal> {
         self.try_to(|this| {
             let sql = "SELECT inode, parent, name, object, state FROM directory WHERE inode = ?1";
@@ -184,7 +184,7 @@ impl Catalog {
         })
     }
 
-    /// The directories in one.
+    /// The directories directly inside a directory.
     pub fn children(&mut self, inode: u64) -> Result<Vec<KnownDirectory>, Fatal> {
         self.try_to(|this| {
             let sql = "SELECT inode, parent, name, object, state FROM directory WHERE parent = ?1";
@@ -209,7 +209,7 @@ impl Catalog {
         Ok(found)
     }
 
-    /// Does something with all entries of a directory, a segment at a time.
+    /// Calls a function for all entries of a directory, one segment at a time.
     pub fn each_segment(
         &mut self,
         inode: u64,
@@ -242,7 +242,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// What was renamed at the destination is known by its new place from now on, whatever becomes of this pass.
+    /// Records the new place of an entry that was renamed at the destination, whatever happens to this pass.
     pub fn relocate(
         &mut self,
         mut entry: CatalogEntry,
@@ -257,7 +257,7 @@ impl Catalog {
         })
     }
 
-    /// Another version of a file stands under the name that it had.
+    /// Records the new version of a file under its old name.
     pub fn renew(
         &mut self,
         directory: u64,
@@ -273,7 +273,7 @@ impl Catalog {
         })
     }
 
-    /// What was found under one name of a directory.
+    /// Records the entry found under one name of a directory.
     pub fn note(
         &mut self,
         directory: u64,
@@ -311,7 +311,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Places at the destination of which it is not known what an interrupted pass has put there, and what was renamed.
+    /// Destination paths that an interrupted pass may have changed, and paths that were renamed.
     pub fn doubts(&mut self) -> Result<Doubts, Fatal> {
         self.try_to(|this| {
             let mut statement = this.database.prepare("SELECT path, renamed FROM doubt")?;
@@ -329,17 +329,17 @@ impl Catalog {
         })
     }
 
-    /// It is not known what stands there.
+    /// Records that the entry at a path is not known.
     pub fn doubt(&mut self, path: &TreePath) -> Result<(), Fatal> {
         self.put_doubt("INSERT OR REPLACE INTO doubt VALUES (?1, 0)", path)
     }
 
-    /// What stands there is right, and its change time is not that of its last change.
+    /// Records that the entry at a path is right, although its change time is not that of its last change.
     pub fn note_renamed(&mut self, path: &TreePath) -> Result<(), Fatal> {
         self.put_doubt("INSERT OR REPLACE INTO doubt VALUES (?1, 1)", path)
     }
 
-    /// Nothing stands there any more.
+    /// Records that the path has no entry any more.
     pub fn trust(&mut self, path: &TreePath) -> Result<(), Fatal> {
         self.put_doubt("DELETE FROM doubt WHERE path = ?1", path)
     }
@@ -351,22 +351,22 @@ impl Catalog {
         })
     }
 
-    /// Several changes that are made as one.
+    /// Begins a transaction of several changes.
     pub fn begin_changes(&mut self) -> Result<(), Fatal> {
         self.try_to(|this| Ok(this.database.execute_batch("BEGIN")?))
     }
 
-    /// Makes them.
+    /// Commits the transaction.
     pub fn make_changes(&mut self) -> Result<(), Fatal> {
         self.try_to(|this| Ok(this.database.execute_batch("COMMIT")?))
     }
 
-    /// From now on nothing has to be on storage before anything else happens.
+    /// From now on, commits need not be on storage before the next step.
     pub fn relax(&mut self) -> Result<(), Fatal> {
         self.try_to(|this| Ok(this.database.execute_batch("PRAGMA synchronous = NORMAL")?))
     }
 
-    /// The names of a directory are to be read in the next pass, whatever its times.
+    /// Makes the next pass read the names of a directory, whatever its times.
     pub fn unsettle(&mut self, inode: u64) -> Result<(), Fatal> {
         self.try_to(|this| {
             let sql = "UPDATE directory SET state = NULL WHERE inode = ?1";
@@ -375,7 +375,7 @@ impl Catalog {
         })
     }
 
-    /// Takes over what was found in a directory. Answers directories in it, and whether each was known.
+    /// Stores the findings about a directory. Returns the directories in it, and whether each was known.
     pub fn store(&mut self, segments: Vec<Segment>) -> Result<Vec<(u64, TreePath, bool)>, Fatal> {
         self.try_to(|this| {
             let mut children = Vec::new();
@@ -432,7 +432,7 @@ impl Catalog {
         Ok(body.map(|body| postcard::from_bytes(&body)).transpose()?)
     }
 
-    /// A directory that was not known, or another one that had its number.
+    /// Adds a directory that was not known, or that reuses an inode number.
     fn put_directory(
         &self,
         object: Object,
@@ -475,8 +475,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// All of a directory was told. What was renamed at the source since the scan looked is still under its old name
-    /// at the destination, and stays known by it.
+    /// Called when a directory is complete. Entries that were renamed at the source after the scan still have their old
+    /// name at the destination, and stay recorded under it.
     fn end_directory(&mut self, segment: &Segment, seen: i64) -> Boxed<()> {
         let directory = segment.state.object.inode;
         let inode = directory as i64;
@@ -517,8 +517,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Everything was told: directories that are nowhere are gone. `saw_all`: every entry was looked at, and none failed; what
-    /// is `late` came into doubt after that.
+    /// Called when everything was recorded: directories without a place are removed. `saw_all`: every entry was scanned
+    /// without failure; doubts about `late` paths came later.
     pub fn end(&mut self, top: u64, saw_all: bool, late: &BTreeSet<TreePath>) -> Result<(), Fatal> {
         self.try_to(|this| {
             this.database.execute_batch("BEGIN IMMEDIATE")?;

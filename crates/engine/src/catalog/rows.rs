@@ -1,4 +1,4 @@
-//! Rows of the scratch tables of a survey, and tasks of many things.
+//! Rows of the scratch tables of a survey, and tasks with several items.
 use dmover_model::{CatalogEntry, TaskKind, TreePath};
 use rusqlite::{Connection, Row, params};
 
@@ -39,7 +39,7 @@ pub(super) struct MoveRow {
     pub path: TreePath,
     pub depth: i64,
     pub is_directory: bool,
-    /// Something else had the new name in the last pass.
+    /// Another entry had the new name in the last pass.
     pub instead: bool,
     pub entry: CatalogEntry,
 }

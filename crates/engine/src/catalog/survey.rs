@@ -1,8 +1,8 @@
-//! What is done with the catalog in a pass: which names have gone and which are new since the last one, which of them
-//! are one object, and in what order they can be renamed; in the end, what has to be recorded anew.
+//! The use of the catalog in a pass: it finds the names that have vanished or are new since the last pass, which of
+//! them are one object, and the order of renames; at the end, it finds what must be recorded again.
 //!
-//! A directory is known by its inode and has its place by that of the directory above it. So a name in a directory that
-//! was itself renamed is found where it is, whatever the order in which things are renamed.
+//! A directory is identified by its inode, and its place by the inode of its parent. So a name in a directory that was
+//! itself renamed is found at its present place, whatever the order of renames.
 use dmover_model::{
     CatalogEntry, EntryKind, ListedName, Move, MoveResult, Name, NameError, Object, Revisit,
     Segment, Surveyed, TaskKind, TreePath,
@@ -22,11 +22,11 @@ use crate::sync::Doubts;
 const DIRECTORIES: usize = 64;
 /// Renames in one task.
 const MOVES: usize = 256;
-/// Tasks that are given out at once.
+/// Tasks that are issued at once.
 const TASKS: usize = 64;
-/// More files than that do not change places without being known.
+/// A larger number of unknown files in existing places is not taken for moved files.
 const NOWHERE_MAX: usize = 100_000;
-/// No tree is deeper.
+/// The greatest depth of a tree.
 const DEPTH_MAX: usize = 100_000;
 const SCRATCH: &str = "
     CREATE TABLE listing (
@@ -50,41 +50,41 @@ const SCRATCH: &str = "
     CREATE TABLE flagged (inode INTEGER PRIMARY KEY, path BLOB, out INTEGER);
 ";
 
-/// A name in a directory, by the inode of that at the source.
+/// A name in a directory, which is given by its inode at the source.
 type Place = (u64, Vec<u8>);
 
-/// How much of a tree a pass looks at.
+/// Which part of a tree a pass scans.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// All of it.
+    /// The whole tree.
     All,
-    /// What an earlier run has left of it, which is not known.
+    /// The rest that an earlier run left, which is not known.
     Resumed,
-    /// Single places.
+    /// Single paths.
     Only(Only),
 }
 
-/// Places that a pass looks at, if not at everything.
+/// The paths that a partial pass scans.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Only {
-    /// Directories in which names came or went, by the inode at the source.
+    /// Directories in which names were added or removed, by source inode.
     pub directories: Vec<(u64, TreePath)>,
-    /// Names of which something has changed.
+    /// Names with changes.
     pub names: Vec<TreePath>,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Look,
     Match,
-    /// Directories are renamed from the top, so that what goes into one finds it in its place.
+    /// Directories are renamed from the top down, so that the parent is in place first.
     Directories,
-    /// Anything else, as far as no two renames meet.
+    /// Other renames that do not depend on each other.
     Free,
-    /// Those that do, one by one.
+    /// Renames that depend on each other, one by one.
     Entangled,
-    /// The tree is being brought over.
+    /// The tree is scanned and copied.
     Tree,
     Record,
 }
@@ -98,24 +98,24 @@ pub(crate) struct Survey {
     scratch_directory: PathBuf,
     stage: Stage,
     top: u64,
-    /// Every directory is recorded in the end: the catalog does not say enough of them.
+    /// All directories are recorded at the end, because the catalog lacks too much.
     all: bool,
-    /// Only these directories are looked at, and none is recorded.
+    /// Only these paths are scanned, and no directory is recorded.
     only: Option<Only>,
-    /// The last directory that was given out.
+    /// The last directory that was issued.
     depth: (i64, i64),
-    /// Where directories were moved to.
+    /// New places of directories.
     moved: HashMap<u64, Place>,
-    /// Where things were put that had to make room.
+    /// Places of entries that were moved out of the way.
     displaced: HashMap<Place, Place>,
-    /// Renames that movers have in hand, and both ends of each.
+    /// Renames that movers are performing, with both paths of each.
     out: HashMap<u64, [TreePath; 2]>,
-    /// What may have changed places with something else since it was brought over.
+    /// Paths whose entries may have been exchanged after they were copied.
     late: BTreeSet<TreePath>,
 }
 
 impl Survey {
-    /// Begins the survey of a tree with this top. What an earlier run has left of a pass is not known to it.
+    /// Starts the survey of a tree with this top directory. It does not know the rest of an interrupted pass.
     pub fn begin(
         mut catalog: Catalog,
         scratch_directory: &Path,
@@ -157,7 +157,7 @@ impl Survey {
         })
     }
 
-    /// The next tasks; none when what comes before the tree, or after it, is done. `saw_all`: nothing was left out or failed
+    /// The next tasks; empty when the step before or after the tree is done. `saw_all`: nothing was skipped or failed
     /// so far.
     pub fn next(&mut self, saw_all: bool) -> Result<Vec<TaskKind>, Fatal> {
         self.try_to(|this| {
@@ -213,7 +213,7 @@ impl Survey {
         })
     }
 
-    /// Takes what movers have found, and answers what follows from it.
+    /// Takes the findings of movers and returns the tasks that follow.
     pub fn take(&mut self, found: Vec<Surveyed>) -> Result<Vec<TaskKind>, Fatal> {
         self.try_to(|this| {
             this.catalog.begin_changes()?;
@@ -280,7 +280,7 @@ impl Survey {
         })
     }
 
-    /// Directories that have taken the place of others since those were brought over are not recorded.
+    /// Removes from a segment the directories that have replaced others after those were copied.
     fn leave_out_what_came_later(&mut self, segment: &mut Segment) -> Boxed<()> {
         for name in std::mem::take(&mut segment.recent) {
             let Some(at) = segment.entries.iter().position(|entry| entry.name == name) else {
@@ -296,8 +296,8 @@ impl Survey {
         Ok(())
     }
 
-    /// Whether a directory is the one that this pass has brought over under its path. If that is not known, what is in it is in
-    /// doubt.
+    /// Whether a directory is the one that this pass has copied under its path. If that is not known, its entries are
+    /// doubtful.
     fn is_what_was_entered(
         &mut self,
         above: u64,
@@ -313,13 +313,13 @@ impl Survey {
         Ok(known)
     }
 
-    /// The end of this pass does not end it.
+    /// Records a doubt that stays after the end of this pass.
     fn doubt_late(&mut self, path: &TreePath) -> Boxed<()> {
         self.late.insert(path.clone());
         Ok(self.catalog.doubt(path)?)
     }
 
-    /// Whether the catalog knows a directory in its place.
+    /// Whether the catalog has a directory at its present place.
     fn was_there(&mut self, above: u64, path: &TreePath, object: Object) -> Boxed<bool> {
         let name = path.split_last().map(|(_, name)| name.to_vec());
         Ok(self.catalog.known(object.inode)?.is_some_and(|known| {
@@ -327,12 +327,12 @@ impl Survey {
         }))
     }
 
-    /// Whether every directory is recorded in the end.
+    /// Whether every directory is recorded at the end.
     pub fn records_all(&self) -> bool {
         self.all
     }
 
-    /// Begins with the top, if there is anything to compare it with.
+    /// Starts with the top directory, if there is a record to compare it with.
     fn look(&mut self) -> Boxed<Vec<TaskKind>> {
         self.stage = Stage::Match;
         if let Some(only) = &mut self.only {
@@ -365,7 +365,8 @@ impl Survey {
         Ok(())
     }
 
-    /// All names of a directory are there: which have gone, which are new, and which lead further down?
+    /// Compares all names of a directory with the catalog: vanished names, new names, and names of directories to
+    /// descend into.
     fn compare(
         &mut self,
         object: Object,
@@ -412,7 +413,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Finds what is gone in one place and new in another.
+    /// Finds entries that vanished in one place and are new in another.
     fn find_moves(&mut self) -> Boxed<Vec<TaskKind>> {
         self.expand_gone()?;
         let scratch = &self.scratch;
@@ -468,7 +469,7 @@ impl Survey {
         Ok(Vec::new())
     }
 
-    /// What was in a directory that is gone is gone as well, as far as anything new may be it.
+    /// Adds the entries of vanished directories, as far as new entries may match them.
     fn expand_gone(&mut self) -> Boxed<()> {
         let is_fresh = |scratch: &Connection, inode: u64| -> Boxed<bool> {
             let sql = "SELECT 1 FROM fresh WHERE inode = ?1";
@@ -507,8 +508,8 @@ impl Survey {
         Ok(())
     }
 
-    /// Renames of directories, in one task: each finds what is above it in its place. One that meets another goes
-    /// alone, since the other one begins where this one puts what it displaces.
+    /// Renames of directories, in one task: each one finds its parent in place. A rename that depends on another one is
+    /// a task of its own, because it begins where the other one moves an entry.
     fn directories(&mut self) -> Boxed<Vec<TaskKind>> {
         let sql = "SELECT * FROM move WHERE is_directory AND (depth, number) > (?1, ?2) \
                    ORDER BY depth, number LIMIT ?3";
@@ -550,7 +551,7 @@ impl Survey {
         Ok(meets.exists(params![to, row.to_name, from, row.from_name])?)
     }
 
-    /// Renames of which the new name is free, in any order; those that make room for others come before these.
+    /// Renames to free names, in any order; renames that move entries out of the way come first.
     fn free(&mut self) -> Boxed<Vec<TaskKind>> {
         let sql = "SELECT * FROM move AS this WHERE NOT is_directory AND state = 0 \
             AND NOT EXISTS (SELECT 1 FROM move AS other WHERE other.from_parent = this.to_parent \
@@ -571,7 +572,7 @@ impl Survey {
         }
     }
 
-    /// Renames in a circle: what stands in the way of one changes places with it.
+    /// Renames in a cycle: the entry in the way is exchanged.
     fn entangled(&mut self) -> Boxed<Vec<TaskKind>> {
         loop {
             // One at a time, since the next one begins where this one puts what it displaces.
@@ -594,7 +595,7 @@ impl Survey {
         Ok(found)
     }
 
-    /// Where both ends are now. `None`: it is where it should be, or cannot be told.
+    /// The present paths of both ends. `None`: the entry is in place, or the paths are unknown.
     fn plan(&mut self, row: MoveRow, exchange: bool) -> Boxed<Option<Move>> {
         let from = self.now_at((row.from_parent, row.from_name));
         if from == (row.to_parent, row.to_name) {
@@ -623,7 +624,7 @@ impl Survey {
         place
     }
 
-    /// Where the copy of a directory is at the destination.
+    /// The path of a directory's copy at the destination.
     fn path_of(&mut self, inode: u64) -> Boxed<Option<TreePath>> {
         let (mut inode, mut names) = (inode, Vec::new());
         while inode != self.top {
@@ -646,7 +647,7 @@ impl Survey {
         Ok(Some(joined(TreePath::root(), &names)))
     }
 
-    /// A directory that is new at the source is in the same place at the destination.
+    /// The path of a directory that is new at the source, which is the same at the destination.
     fn fresh_path(&self, inode: u64, names: &[Vec<u8>]) -> Boxed<Option<TreePath>> {
         let sql = "SELECT path, name FROM fresh WHERE inode = ?1 AND is_directory";
         let found: Option<(Vec<u8>, Vec<u8>)> = self
@@ -658,7 +659,7 @@ impl Survey {
         Ok(Some(joined(TreePath::new(above)?.join(&name), names)))
     }
 
-    /// Movers are about to rename: until they have said that they did, it is not known what stands where.
+    /// Called before movers rename: until they report, the affected places are doubtful.
     fn hand_out(&mut self, tasks: &[TaskKind]) -> Boxed<()> {
         let mut ends = Vec::new();
         for task in tasks {
@@ -678,8 +679,8 @@ impl Survey {
         Ok(())
     }
 
-    /// Names that stand for something else than in the last pass, of which the catalog does not know where that was: it
-    /// does not know everything that there was. So many new files in old places come of a restore, and are new.
+    /// Names that have another entry than in the last pass, whose old place the catalog does not know. Many such files
+    /// come from a restore and count as new.
     fn doubt_what_came_from_nowhere(&mut self) -> Boxed<()> {
         let sql = "SELECT path, name FROM fresh WHERE instead AND NOT is_directory AND NOT EXISTS \
                    (SELECT 1 FROM move WHERE to_parent = parent AND to_name = fresh.name) LIMIT ?1";
@@ -697,12 +698,12 @@ impl Survey {
         self.catalog.make_changes().map_err(Into::into)
     }
 
-    /// What has to be looked at more closely than times ask for.
+    /// The paths that must be checked more closely than by times.
     pub fn doubts(&mut self) -> Result<Doubts, Fatal> {
         self.catalog.doubts()
     }
 
-    /// These were looked into, and are as they should be, or gone.
+    /// Records that these paths were checked and are right, or do not exist.
     pub fn trust(&mut self, paths: &[TreePath]) -> Result<(), Fatal> {
         if paths.is_empty() {
             return Ok(());
@@ -778,7 +779,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Directories that are to be recorded anew.
+    /// Directories to record again.
     fn flagged(&mut self) -> Boxed<Vec<TaskKind>> {
         let sql = "UPDATE flagged SET out = 1 WHERE inode IN \
                    (SELECT inode FROM flagged WHERE out = 0 LIMIT ?1) RETURNING inode, path";

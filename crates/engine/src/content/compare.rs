@@ -1,4 +1,4 @@
-//! Comparing two files byte by byte.
+//! Compares two files byte by byte.
 use dmover_model::{ByteRange, EntryError, Operation, Side};
 use dmover_observe::Counter;
 use dmover_sys::buffer::PAGE;
@@ -8,17 +8,17 @@ use super::{Reading, run_at, shrunk};
 use crate::context::Engine;
 use crate::verify::at_destination;
 
-/// Bytes are compared in pieces of this size; what differs is looked at byte by byte.
+/// The unit of the comparison; pieces that differ are compared byte by byte.
 const PIECE: usize = 4096;
-/// Differing bytes that lie closer together are one range.
+/// Differing bytes closer than this are one range.
 const APART: u64 = 64;
-/// More ranges than these are not told apart: what lies closest together becomes one.
+/// The most ranges that are reported separately; beyond that the closest ones are joined.
 const RANGES_MAX: usize = 1024;
-/// Blocks of both sides should lie in a processor's second cache when they are compared.
+/// The block size; blocks of both sides should fit into a processor's second-level cache.
 const BLOCK: usize = 128 << 10;
 
 impl Engine {
-    /// Where two files differ. `buffer` is shared between the two.
+    /// The ranges in which two files differ. `buffer` is shared between the two.
     pub(crate) fn compare_bytes(
         &self,
         [one, other]: [Reading<'_>; 2],
@@ -75,7 +75,7 @@ impl Engine {
     }
 }
 
-/// Fills the first `wanted` bytes. Answers whether there were so many.
+/// Fills the first `wanted` bytes. Returns whether there were so many.
 fn read_all(
     reader: &mut Reader<'_>,
     buffer: &mut [u8],
@@ -97,7 +97,7 @@ fn read_all(
     Ok(true)
 }
 
-/// Ranges in order, never too many.
+/// A sorted and limited list of ranges.
 #[derive(Debug, Default)]
 struct Ranges(Vec<ByteRange>, u32);
 

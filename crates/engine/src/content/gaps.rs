@@ -1,4 +1,4 @@
-//! Where a file that is read has no data, so that nothing need be read.
+//! Finds holes of a file that is read, so that they need not be read.
 use dmover_model::{ByteRange, PathBytes, VerifyLevel};
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::{AsFd, BorrowedFd};
@@ -8,11 +8,11 @@ use crate::context::Engine;
 use crate::queue::Lease;
 use crate::sum::Content;
 
-/// Shorter holes are read: the calls that find them cost as much. Files that are no longer are not asked about.
+/// Shorter holes are read, because finding them costs as much. Files up to this size are not checked.
 const SHORT: u64 = 64 << 10;
 
 impl Engine {
-    /// How content is read that is hashed or compared. `direct`: past the page cache.
+    /// How to read content that is hashed or compared. `direct`: past the page cache.
     pub(crate) fn reading<'a>(
         &self,
         content: &'a Content,
@@ -24,8 +24,8 @@ impl Engine {
         Reading { source: content.held(), direct, skips_holes, path, lease }
     }
 
-    /// Whether the file system is asked where a file has no data, and believed. Only those of this kernel are: a server that
-    /// answers wrongly would hide from a comparison what it hid from the copy.
+    /// Whether to trust the holes that a file system reports. Only file systems of this kernel are trusted: a server
+    /// with wrong answers would hide from a comparison what it hid from the copy.
     fn skips_holes(&self, content: &Content) -> bool {
         let reads_all = |level| level == VerifyLevel::Bytes;
         let metadata = &content.metadata;
@@ -39,10 +39,10 @@ impl Engine {
 
 /// The holes of a file, in order.
 pub(super) struct Gaps<'a> {
-    /// `None`: all of it is taken for data.
+    /// `None`: everything counts as data.
     file: Option<BorrowedFd<'a>>,
     hole: ByteRange,
-    /// What lies before is known.
+    /// Holes before this offset are known.
     known: u64,
     end: u64,
 }
@@ -53,7 +53,7 @@ impl<'a> Gaps<'a> {
         Self { file, hole: ByteRange { start, end: start }, known: start, end }
     }
 
-    /// The next hole that ends beyond `at`; an empty one at the end of the range if there is none.
+    /// The next hole that ends after `at`; an empty one at the end of the range if there is none.
     pub fn next(&mut self, at: u64) -> ByteRange {
         while self.hole.end <= at {
             let Some(file) = self.file.filter(|_| self.known < self.end) else {
@@ -79,7 +79,7 @@ impl<'a> Gaps<'a> {
     }
 }
 
-/// So many of the first `size` bytes of a file are not in holes.
+/// How many of the first `size` bytes of a file are not in holes.
 pub(crate) fn data_bytes(file: impl AsFd, size: u64) -> u64 {
     let (mut at, mut bytes) = (0, 0);
     while at < size {
@@ -95,7 +95,7 @@ pub(crate) fn data_bytes(file: impl AsFd, size: u64) -> u64 {
     bytes
 }
 
-/// How far content goes on as it is at `at`, and whether that is a hole.
+/// How far the data or hole at `at` continues, and whether it is a hole.
 pub(super) fn run_at(gaps: &mut Gaps<'_>, at: u64) -> (u64, bool) {
     let hole = gaps.next(at);
     if hole.start <= at && at < hole.end { (hole.end, true) } else { (hole.start, false) }

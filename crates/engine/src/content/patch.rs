@@ -1,4 +1,4 @@
-//! Writing only what differs from what stands there already.
+//! Writes only the ranges that differ from the existing content.
 use dmover_model::{ByteRange, EntryError, When};
 use dmover_observe::{Activity, Counter, station};
 use dmover_sys::file::{self, DataRange};
@@ -7,14 +7,14 @@ use dmover_sys::{BorrowedFd, Errno};
 use super::{Tools, Transfer};
 use crate::context::Engine;
 
-/// Content is compared, and written, in pieces of this size: the block size of the usual file systems.
+/// The unit in which content is compared and written: the block size of usual file systems.
 const PIECE: usize = 4096;
-/// Blocks of both sides should lie in a processor's second cache when they are compared.
+/// The block size; blocks of both sides should fit into a processor's second-level cache.
 const BLOCK: usize = 256 << 10;
 
 impl Engine {
-    /// Makes a range of the destination as the source has it. The destination has its final size already. `compares`: what is
-    /// equal is not written.
+    /// Makes a range of the destination equal to the source. The destination already has its final size. `compares`:
+    /// equal content is not written.
     pub(crate) fn patch_range(
         &self,
         transfer: Transfer<'_>,
@@ -48,7 +48,7 @@ impl Engine {
         Ok(written)
     }
 
-    /// Where the source has nothing, the destination is to have nothing either.
+    /// Makes a hole in the destination where the source has one.
     fn patch_hole(
         &self,
         transfer: Transfer<'_>,
@@ -130,7 +130,7 @@ impl Engine {
     }
 }
 
-/// Makes holes of runs that are none yet. Answers whether the file system can.
+/// Punches holes for zeroes that are not holes yet. Returns whether the file system supports it.
 fn punch(transfer: Transfer<'_>, at: u64, runs: &[(usize, usize)]) -> Result<bool, EntryError> {
     for (start, end) in runs {
         let (start, end) = (at + *start as u64, at + *end as u64);
@@ -150,7 +150,7 @@ fn punch(transfer: Transfer<'_>, at: u64, runs: &[(usize, usize)]) -> Result<boo
     Ok(true)
 }
 
-/// Runs of whole pieces of zeroes, as offsets in the buffer.
+/// Runs of whole zero pieces, as offsets in the buffer.
 fn zero_runs(at: u64, new: &[u8]) -> Vec<(usize, usize)> {
     let first = (PIECE as u64 - at % PIECE as u64) as usize % PIECE;
     let mut runs: Vec<(usize, usize)> = Vec::new();
@@ -168,7 +168,7 @@ fn zero_runs(at: u64, new: &[u8]) -> Vec<(usize, usize)> {
     runs
 }
 
-/// What of some runs lies in no hole. Both are in order.
+/// The parts of some runs that are not in holes. Both are sorted.
 fn without(runs: &[(usize, usize)], holes: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut left = Vec::new();
     for (start, end) in runs {
@@ -186,7 +186,7 @@ fn without(runs: &[(usize, usize)], holes: &[(usize, usize)]) -> Vec<(usize, usi
     left
 }
 
-/// Fills a buffer, short only at the end of the file.
+/// Fills a buffer; it is short only at the end of the file.
 fn read_all(fd: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -198,7 +198,7 @@ fn read_all(fd: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> Result<usize, Err
     Ok(filled)
 }
 
-/// Runs of pieces that differ, as offsets in the buffers; everything without an old one.
+/// Runs of pieces that differ, as offsets in the buffers; everything if there is no old content.
 fn differing(at: u64, new: &[u8], old: Option<&[u8]>) -> Vec<(usize, usize)> {
     let Some(old) = old else { return vec![(0, new.len())] };
     let mut runs: Vec<(usize, usize)> = Vec::new();

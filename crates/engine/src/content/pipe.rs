@@ -1,4 +1,4 @@
-//! Blocks from one file to another.
+//! Copies blocks from one file to another.
 use dmover_model::EntryError;
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::Sides;
@@ -15,7 +15,7 @@ pub(super) struct Pipe<'a> {
     transfer: Transfer<'a>,
     source: Reader<'a>,
     destination: Side<'a>,
-    /// The stretch of the destination that is on its way to storage, to be forgotten then.
+    /// The range of the destination that is being flushed, to be dropped from the page cache afterwards.
     sent: Option<(u64, u64)>,
 }
 
@@ -79,8 +79,8 @@ impl<'a> Pipe<'a> {
         self.forget_written(end)
     }
 
-    /// What was written can only be forgotten once it is on storage. Each stretch is sent there as soon as it is
-    /// full and waited for when the next one is, so that writing never stands still.
+    /// Drops written data from the page cache, which is possible only once it is on storage. Each range is sent to
+    /// storage as soon as it is full and awaited when the next one is full, so that writing never pauses.
     fn forget_written(&mut self, end: u64) -> Result<(), EntryError> {
         let transfer = self.transfer;
         let side = &mut self.destination;
@@ -101,7 +101,7 @@ impl<'a> Pipe<'a> {
         Ok(())
     }
 
-    /// Sets the descriptors back to what they were, and forgets the last stretch.
+    /// Restores the flags of the descriptors, and drops the last range.
     pub fn finish(mut self, at: (u64, u64)) -> Result<(), EntryError> {
         let (engine, transfer) = (self.engine, self.transfer);
         self.source.finish(at.0)?;

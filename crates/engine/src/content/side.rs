@@ -1,7 +1,7 @@
-//! One side of a copy, past the page cache where that was chosen and is possible.
+//! One side of a copy, past the page cache where this was chosen and is possible.
 //!
-//! Direct I/O takes offsets, lengths and memory on borders only. Heads and tails that lie between borders
-//! go through the page cache, and a refusal anywhere makes the rest go there as well.
+//! Direct I/O needs aligned offsets, lengths and memory. Unaligned heads and tails use the page cache, and after a
+//! refusal the rest does as well.
 use dmover_model::{EntryError, Operation, PathBytes};
 use dmover_observe::{Activity, Counter, station};
 use dmover_sys::buffer::PAGE;
@@ -11,23 +11,23 @@ use std::sync::atomic::Ordering;
 use crate::capability::Facts;
 use crate::context::{Engine, entry_error};
 
-/// Bytes after which the page cache is told to forget what was moved.
+/// After this many bytes, copied data is dropped from the page cache.
 pub(super) const FORGET_EVERY: u64 = 8 << 20;
 
 /// One side of a copy.
 pub(super) struct Side<'a> {
     pub fd: BorrowedFd<'a>,
     pub facts: &'a Facts,
-    /// Offsets that direct I/O takes are multiples of this; `None`: through the page cache.
+    /// The alignment of offsets for direct I/O; `None`: use the page cache.
     pub border: Option<u64>,
-    /// The descriptor is set to direct I/O now.
+    /// The descriptor is in direct I/O mode.
     is_direct: bool,
-    /// Drop from the page cache what went through it, from here on.
+    /// Drop data from the page cache from this offset on.
     pub forget_from: Option<u64>,
 }
 
-/// The border of direct I/O that a file system names, or a page where it names none; `None` if it names
-/// one that a page does not satisfy.
+/// The alignment that a file system reports for direct I/O, or a page if it reports none; `None` if a page does not
+/// satisfy it.
 fn border(fd: BorrowedFd<'_>) -> Option<u64> {
     match stat::direct_io_alignment(fd) {
         Some((memory, _)) if u64::from(memory) > PAGE => None,
@@ -48,7 +48,7 @@ impl<'a> Side<'a> {
         Self { fd, facts, border, is_direct: false, forget_from }
     }
 
-    /// Sets the descriptor to what the next call needs. Answers whether it is set to direct I/O.
+    /// Sets the mode of the descriptor for the next call. Returns whether it is direct I/O.
     pub fn set(&mut self, engine: &Engine, direct: bool) -> Result<bool, Errno> {
         if self.is_direct != direct {
             if cache::set_direct(self.fd, direct)? {
@@ -60,14 +60,14 @@ impl<'a> Side<'a> {
         Ok(self.is_direct)
     }
 
-    /// Direct I/O does not work here, whatever the file system said.
+    /// Records that direct I/O does not work here, whatever the file system reported.
     pub fn refuse(&mut self, engine: &Engine) {
         engine.count(Counter::DirectRefusals);
         self.facts.no_direct.store(true, Ordering::Relaxed);
         self.border = None;
     }
 
-    /// How many of `length` bytes at `offset` can go directly.
+    /// How many of `length` bytes at `offset` can be transferred directly.
     pub fn direct_length(&self, memory: &[u8], offset: u64, length: usize) -> usize {
         let Some(border) = self.border else { return 0 };
         let fits = offset.is_multiple_of(border) && (memory.as_ptr() as u64).is_multiple_of(PAGE);
@@ -75,7 +75,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Reads a file from some place on.
+/// Reads a file from any offset.
 pub(crate) struct Reader<'a> {
     engine: &'a Engine,
     side: Side<'a>,
@@ -83,7 +83,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// `direct`: past the page cache, as far as that is possible.
+    /// `direct`: past the page cache, as far as possible.
     pub fn new(
         engine: &'a Engine,
         (fd, facts): (BorrowedFd<'a>, &'a Facts),
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         Ok(read)
     }
 
-    /// Sets the descriptor back to what it was, and forgets what was read up to `end`.
+    /// Restores the flags of the descriptor, and drops data up to `end` from the page cache.
     pub fn finish(&mut self, end: u64) -> Result<(), EntryError> {
         let engine = self.engine;
         self.side.set(engine, false).map_err(|error| self.fail(error))?;

@@ -1,4 +1,4 @@
-//! What a mover keeps to move bytes with.
+//! The buffers and queues of a mover.
 use dmover_plan::chunk::{Step, Stride};
 use dmover_sys::buffer::PageBuffer;
 use dmover_sys::ring::Ring;
@@ -6,18 +6,18 @@ use std::cell::OnceCell;
 
 use crate::context::Engine;
 
-/// Requests of one ring under way at a time, if memory allows.
+/// Requests of one ring in progress at a time, if memory allows.
 const DEPTH: usize = 8;
-/// What a ring moves in one request at least.
+/// The least bytes of one request of a ring.
 pub(crate) const RING_PIECE_MIN: usize = 128 << 10;
 const PIECE_AT_MOST: usize = 1 << 20;
 
-/// A buffer, and a queue of the kernel once one is needed.
+/// A buffer, and an io_uring queue once one is needed.
 pub(crate) struct Tools {
     pub buffer: PageBuffer,
     /// How much of a chunk is copied at a time.
     pub step: Step,
-    /// How many names are brought over at once.
+    /// How many names are copied at a time.
     pub stride: Stride,
     ring: OnceCell<Option<Ring>>,
 }
@@ -29,7 +29,7 @@ impl Tools {
         Self { buffer, step, stride: Stride::default(), ring: OnceCell::new() }
     }
 
-    /// The queue has failed: from now on there is none.
+    /// Stops using the queue after a failure.
     pub fn give_up_ring(&mut self) {
         self.ring = OnceCell::from(None);
     }

@@ -1,4 +1,4 @@
-//! What a job that was stopped has not attempted, by name.
+//! Names the work that a stopped job has not attempted.
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, FileRef, Name, Operation, PathBytes, RecordsTask, RootId,
     Side, SumItem, Task, TaskKind,
@@ -81,7 +81,7 @@ impl Run {
         self.tell_not_attempted(path, &words);
     }
 
-    /// Names a task that so many movers have lost that nobody tries it again.
+    /// Names a task that too many movers have lost, so that it is not tried again.
     pub(super) fn tell_lost(&self, task: &Task) {
         let place = match &task.kind {
             TaskKind::Scan { directory, .. } => Some((directory, None)),
@@ -120,7 +120,7 @@ impl Run {
         }
     }
 
-    /// Linked names that were waiting for their phase when the job was stopped.
+    /// Reports linked names that were waiting for their phase when the job was stopped.
     pub(super) fn tell_unlinked(&mut self) -> Result<(), Fatal> {
         if !self.engine.control.is_stopping() {
             return Ok(());

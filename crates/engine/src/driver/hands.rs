@@ -1,4 +1,4 @@
-//! Who does the work of a job, and the queue that leads to them.
+//! The executor of a job: local threads or remote movers, and the queue to them.
 use dmover_model::Limit;
 use dmover_plan::bottleneck::Profile;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::fleet::{Fleet, JobOffer};
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, LocalQueue};
 
-/// A mover in this process that makes no progress for so long has lost its task.
+/// A mover in this process that makes no progress for this long has lost its task.
 const LEASE: Duration = Duration::from_mins(30);
 
-/// Who does the work.
+/// The movers of a job.
 pub(super) enum Hands {
     /// Threads of this process.
     Here(Box<Crew>),
-    /// Movers elsewhere.
+    /// Remote movers.
     Elsewhere(Arc<dyn Fleet>),
 }
 
 impl Hands {
-    /// Movers of this process, or a fleet, and the queue that leads to them. If the job is stopped before there is a fleet, movers of
-    /// this process stand for it, which are not to begin.
+    /// Movers of this process, or a fleet, and the queue to them. If the job is stopped before there is a fleet, movers
+    /// of this process take its place but are not started.
     pub fn of(
         job: &Job,
         offer: Option<JobOffer>,
@@ -52,7 +52,7 @@ impl Hands {
         Ok((Self::Here(Box::new(crew)), queue))
     }
 
-    /// Whether nobody has anything in hand any more. Asked at the end.
+    /// Whether no mover has a task in progress. Valid at the end.
     pub fn is_settled(&self) -> bool {
         match self {
             Self::Here(crew) => !crew.has_left_any(),
@@ -65,7 +65,7 @@ impl Hands {
         matches!(self, Self::Here(crew) if crew.has_left_any())
     }
 
-    /// What was the limit over the whole job.
+    /// The limit over the whole job.
     pub fn limit(&mut self) -> Limit {
         match self {
             Self::Here(crew) => crew.summary(),

@@ -1,4 +1,4 @@
-//! What lasts of a run that does not come to its end: parts of large files, and whether anything lasts at all.
+//! What remains of an interrupted run: parts of large files, and whether it made any progress.
 use dmover_model::{Event, JobId};
 use dmover_observe::Counter;
 
@@ -7,9 +7,9 @@ use crate::control::StopReason;
 use crate::error::Fatal;
 use crate::state::{Outliving, PartialFiles, Starts};
 
-/// A job that was begun so often without progress says so.
+/// After this many starts without progress, the job reports it.
 const STARTS_IN_VAIN: u32 = 3;
-/// What another run does not do again.
+/// Counters of work that another run does not repeat.
 const LASTING: [Counter; 8] = [
     Counter::FilesCopied,
     Counter::DirectoriesCreated,
@@ -21,7 +21,7 @@ const LASTING: [Counter; 8] = [
     Counter::EntriesDeleted,
 ];
 
-/// What earlier runs have left of large files, and how often the job was begun in vain.
+/// The parts of large files from earlier runs, and how often the job was started without progress.
 pub(super) fn open(job: &Job, id: &JobId, fenced: bool) -> Result<(PartialFiles, Starts), Fatal> {
     let keeps = job.spec.verb.fills() && !job.spec.policy.dry_run;
     let state = job.state.as_ref().filter(|_| keeps);
@@ -40,7 +40,7 @@ pub(super) fn open(job: &Job, id: &JobId, fenced: bool) -> Result<(PartialFiles,
 }
 
 impl Run {
-    /// Writes down what has happened to large files.
+    /// Records the changes of large files.
     pub(super) fn settle_large_files(&mut self) {
         self.large_files.write();
         let lasts = |run: &Self| {
@@ -52,7 +52,7 @@ impl Run {
         }
     }
 
-    /// The run ends. What it leaves of large files stays for the next one, unless the job ends with it.
+    /// Ends the run. Its parts of large files stay for the next run, unless the job is complete.
     pub(super) fn end_for_others(&mut self, outliving: &Outliving, is_told: bool, list: &JobList) {
         if !self.begins {
             // Movers of the run before it may be at work still.

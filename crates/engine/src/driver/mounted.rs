@@ -1,4 +1,5 @@
-//! A destination that is unmounted while a job writes to it (umount(8) -l): nothing fails, and nothing is there afterwards.
+//! Detects a destination that is unmounted while a job writes to it (umount(8) -l): no call fails, but the files are
+//! not there afterwards.
 use dmover_model::{EntryError, ErrorClass, Operation, PathBytes, Side};
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_sys::{OwnedFd, mount, path, stat};
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use crate::context::Engine;
 use crate::root::Root;
 
-/// Directories that a job writes to, each of a mount that could be seen when it began. They are held, so that the
-/// number of a mount cannot become that of another one.
+/// Directories that a job writes to, each on a mount that was visible at the start. They are held open, so that the id
+/// of a mount cannot be reused.
 pub(super) struct Mounted(Vec<(Held, u64, PathBytes)>);
 
 enum Held {
@@ -18,7 +19,7 @@ enum Held {
 }
 
 impl Mounted {
-    /// Of a command line with thousands of sources all have one destination.
+    /// Thousands of sources on a command line share one destination, which is held once.
     pub fn of(roots: &[Root]) -> Self {
         let seen = ids();
         let mut held: Vec<(Held, u64, PathBytes)> = Vec::new();
@@ -37,7 +38,7 @@ impl Mounted {
         Self(held)
     }
 
-    /// Reports each that is mounted nowhere any more.
+    /// Reports each directory whose mount is gone.
     pub fn tell_what_is_gone(&self, engine: &Engine) {
         let seen = ids();
         // Without /proc nothing is known.
@@ -61,7 +62,7 @@ impl AsFd for Held {
     }
 }
 
-/// The numbers of all mounts that can be seen.
+/// The ids of all visible mounts.
 fn ids() -> Vec<u64> {
     parse_mountinfo(&mount::mountinfo()).into_iter().map(|line| line.id).collect()
 }

@@ -1,4 +1,4 @@
-//! What a job tells movers elsewhere before they join it.
+//! The offer of a job to remote movers.
 use dmover_model::{JobId, Name, PathBytes};
 use dmover_sys::mount;
 
@@ -11,7 +11,7 @@ use crate::state::StateDirectory;
 use crate::sync::{Guard, Trash};
 
 impl RootsKind {
-    /// How the roots of a job are found.
+    /// How movers find the roots of a job.
     pub(super) fn of(job: &Job) -> Self {
         match &job.list {
             JobList::Records(_) => Self::Checked,
@@ -21,7 +21,7 @@ impl RootsKind {
     }
 }
 
-/// Makes the offer of a job.
+/// Creates the offer of a job.
 pub(super) fn offer(
     job: &Job,
     (id, run): (&JobId, u64),

@@ -1,4 +1,4 @@
-//! What a running job tells those who ask from outside, and what it hears from them.
+//! The control files of a running job: its status for other processes, and their requests.
 use dmover_model::{JobId, Limit};
 use dmover_observe::Total;
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use crate::journal::now_ms;
 use crate::report::{JobReport, JobState};
 use crate::state::{Ask, JobFile, JobLock, JobPhase, JobStatus, StateDirectory};
 
-/// How old what can be read from outside may be.
+/// The greatest age of the status file.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
-/// How often the job listens.
+/// How often the job checks for requests.
 const LISTEN_EVERY: Duration = Duration::from_millis(200);
 
-/// What follows a pass.
+/// What follows after a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Then {
-    /// The job ends with it.
+    /// Nothing: the job ends.
     #[default]
     Nothing,
-    /// It waits for changes.
+    /// The job waits for changes.
     Watching,
-    /// There is more to do, and whoever does it says in the end how the job stands.
+    /// The caller continues the job and records its final state.
     More,
 }
 
@@ -31,7 +31,7 @@ fn in_words(limit: &Limit) -> String {
     format!("{} ({})", limit.what.word(), limit.evidence)
 }
 
-/// The files of a job that others read and write.
+/// The files of a job that other processes read and write.
 #[derive(Debug)]
 pub(super) struct Outside {
     state: StateDirectory,
@@ -42,13 +42,13 @@ pub(super) struct Outside {
     listened: Instant,
     paused: bool,
     then: Then,
-    /// It is done as a part of the job.
+    /// This run is a part of another job.
     is_part: bool,
-    /// It is to be seen only while it runs, in a place that nobody else uses.
+    /// Set if the job is visible only while it runs, in a directory of its own.
     _passing: Option<Passing>,
 }
 
-/// A place in the state directory that goes with this.
+/// A directory in the state directory that is removed with this value.
 #[derive(Debug)]
 struct Passing {
     state: StateDirectory,
@@ -65,7 +65,7 @@ impl Drop for Passing {
 }
 
 impl Outside {
-    /// Tells that the job begins. `None`: nobody can ask.
+    /// Publishes the start of the job. `None`: the job has no control files.
     pub fn of(job: &Job, id: &JobId, run: u64, engine: &Engine) -> Option<Self> {
         if let Some((state, whole)) = &job.part_of {
             return Some(Self::part(state, whole, engine));
@@ -79,7 +79,8 @@ impl Outside {
         Some(outside)
     }
 
-    /// What writes nothing is known by nobody when it has ended, and runs as often at once as one likes.
+    /// Control files of a job that writes nothing: they are removed at the end, and several runs may exist at the same
+    /// time.
     fn passing(state: &StateDirectory, job: &Job, id: &JobId, engine: &Engine) -> Option<Self> {
         state.forget_passed();
         let lock = state.lock(id).inspect_err(
@@ -107,7 +108,7 @@ impl Outside {
         self.write(&JobStatus { tasks_left: 1, ..self.status(engine) });
     }
 
-    /// For something that is done as a part of a job.
+    /// Control files of a run that is a part of a job.
     fn part(state: &StateDirectory, job: &JobId, engine: &Engine) -> Self {
         let now = Instant::now();
         Self {
@@ -171,7 +172,7 @@ impl Outside {
         }
     }
 
-    /// Listens and tells, now and then. Answers whether the job is to be held.
+    /// Handles requests and updates the status at intervals. Returns whether the job is paused.
     pub fn turn(&mut self, engine: &Engine, standing: &Standing<'_>) -> bool {
         if self.listened.elapsed() >= LISTEN_EVERY {
             self.listened = Instant::now();
@@ -196,7 +197,7 @@ impl Outside {
         self.paused && !engine.control.is_stopping()
     }
 
-    /// Tells how the job has ended.
+    /// Records how the job has ended.
     pub fn end(&self, engine: &Engine, report: &JobReport, code: u8) {
         let limit = Some(in_words(&report.limit));
         let status = JobStatus { limit, ..self.status(engine) };
@@ -209,7 +210,7 @@ impl Outside {
         self.write(&JobStatus { phase, reason, exit_code: Some(exit_code), ..status });
     }
 
-    /// Tells that the job could not go on.
+    /// Records that the job could not continue.
     pub fn failed(&self, engine: &Engine, reason: String, code: u8) {
         let status = self.status(engine);
         let (phase, reason) = (JobPhase::Stopped, Some(reason));

@@ -1,22 +1,22 @@
-//! The line that a log has of a job now and then.
+//! The periodic progress line in the log.
 use dmover_observe::Counter;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
 
-/// Tells the log how far the job is.
+/// Writes the progress of the job to the log.
 pub(super) struct Pulse {
     every: Duration,
     told: Instant,
 }
 
 impl Pulse {
-    /// A line this often; zero: never.
+    /// `every`: the interval; zero: never.
     pub fn new(every: Duration) -> Self {
         Self { every, told: Instant::now() }
     }
 
-    /// Writes the line if its time has come.
+    /// Writes the line if it is due.
     pub fn turn(&mut self, engine: &Engine, tasks_left: u64) {
         if self.every.is_zero() || self.told.elapsed() < self.every {
             return;

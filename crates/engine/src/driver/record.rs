@@ -1,4 +1,4 @@
-//! The journal of a run: what it begins with, and what is committed before anybody acts on it.
+//! The journal of a run: its initial state, and changes that are committed before they take effect.
 use dmover_model::{
     Budget, DirectoryRef, JobId, JobSpec, LinkName, PathBytes, Timestamp, TreePath, Verb,
 };
@@ -20,27 +20,27 @@ use crate::root::Root;
 use crate::state::{StateDirectory, source_identity};
 use crate::sync::{COARSE, Doubtful, Doubts, WithheldReason, is_empty};
 
-/// An open journal, and what is to be committed next.
+/// An open journal, and the changes for the next commit.
 #[derive(Debug)]
 pub(super) struct Recording {
     journal: Journal,
     pub last: Option<LastPass>,
     entry: Entry,
-    /// Roots of which the destination was not there yet when the pass began.
+    /// Roots whose destination did not exist when the pass began.
     unplaced: Vec<(PathBytes, PathBytes)>,
-    /// Devices that are in it.
+    /// The number of devices in the journal.
     mounts: usize,
     pub is_resumed: bool,
-    /// What the interrupted run has failed at, if this one goes on with its pass.
+    /// Failures of the interrupted run, if this run resumes its pass.
     pub failed: Failed,
-    /// Entries of the source that the destination had, as far as this pass got.
+    /// Source entries that the destination already had, so far in this pass.
     pub had: u64,
     /// The pass may delete.
     deletes: bool,
 }
 
 impl Recording {
-    /// Opens the journal of a job that keeps one.
+    /// Opens the journal, if the job keeps one.
     pub fn open(
         spec: &JobSpec,
         state: Option<&StateDirectory>,
@@ -61,12 +61,12 @@ impl Recording {
         Ok(Some(new))
     }
 
-    /// The devices that tasks of an earlier run speak of.
+    /// The devices in tasks of an earlier run.
     pub fn mounts(&self) -> Result<MountTable, Fatal> {
         Ok(MountTable::with(&self.journal.mounts()?))
     }
 
-    /// Begins a pass, or goes on with one.
+    /// Begins or resumes a pass.
     pub fn begin(&mut self, job: &Job, roots: &[Root], mounts: &MountTable) -> Result<(), Fatal> {
         let ends = ends(roots);
         // What the job was first given counts until it is forgotten: a pass without deletes over something else must
@@ -92,32 +92,32 @@ impl Recording {
         Ok(())
     }
 
-    /// The destination had content before the first pass of this job.
+    /// Records that the destination had content before the first pass of this job.
     pub fn note_foreign(&self) -> Result<(), Fatal> {
         self.journal.set_foreign(true)
     }
 
-    /// Names of linked inodes that are to be remembered.
+    /// Adds names of linked inodes.
     pub fn links(&mut self, names: &[LinkName]) {
         self.entry.links.extend_from_slice(names);
     }
 
-    /// Directories that are to be finished again.
+    /// Adds directories to finish again.
     pub fn dirty(&mut self, directories: &[DirectoryRef]) {
         self.entry.dirty.extend_from_slice(directories);
     }
 
-    /// Those of them that a task has now.
+    /// Removes directories that a task has taken.
     pub fn taken(&mut self, directories: &[DirectoryRef]) {
         self.entry.taken.extend_from_slice(directories);
     }
 
-    /// Changes in what is still to be done.
+    /// Adds changes of the remaining work.
     pub fn changes(&mut self, changes: Vec<Change>) {
         self.entry.changes.extend(changes);
     }
 
-    /// Commits everything so far.
+    /// Commits all changes so far.
     pub fn settle(&mut self, engine: &Engine) -> Result<(), Fatal> {
         let entry = &mut self.entry;
         entry.errors.append(&mut lock(&engine.unrecorded));
@@ -136,7 +136,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Hands what an earlier run has left to the ledger, and answers the first input.
+    /// Passes the work of an earlier run to the ledger, and returns the first input.
     pub fn first_input(&self, ledger: &mut dyn Ledger) -> Result<Input, Fatal> {
         let mut left = Left::default();
         loop {
@@ -158,25 +158,24 @@ impl Recording {
         Ok(Input::Resume { nodes, next })
     }
 
-    /// The next tasks that an earlier run has left.
+    /// The next tasks that an earlier run left.
     pub fn next_input(&self, left: &mut Left, budget: Budget) -> Result<Input, Fatal> {
         let tasks = self.journal.tasks(left, budget)?;
         let more = !tasks.is_empty();
         Ok(Input::Left { tasks, more })
     }
 
-    /// Files that are to be compared, because they were open for writing when they were brought over.
+    /// Files to compare, because they were open for writing when they were copied.
     pub fn doubtful(&self) -> Result<BTreeSet<TreePath>, Fatal> {
         self.journal.doubts()
     }
 
-    /// Temporaries that this run goes on with.
+    /// Temporary files that this run resumes.
     pub fn temporaries(&self) -> Result<Vec<dmover_model::Name>, Fatal> {
         if self.is_resumed { self.journal.temporaries() } else { Ok(Vec::new()) }
     }
 
-    /// Ends the pass. One that was stopped is left to be gone on with.
-    ///
+    /// Ends the pass. A stopped pass stays open, to be resumed.
     pub fn end(
         &mut self,
         report: &JobReport,
@@ -212,7 +211,7 @@ impl Recording {
     }
 }
 
-/// When a pass began, at the latest, in the coarsest steps in which file systems keep times.
+/// The latest time at which a pass may have begun, at the coarsest time resolution of file systems.
 pub(super) fn pass_began(record: Option<&Recording>, last: Option<&LastPass>) -> Timestamp {
     let resumed = record.is_some_and(|record| record.is_resumed);
     let earlier = last.and_then(|last| last.unfinished_since_ms).filter(|_| resumed);
@@ -220,7 +219,7 @@ pub(super) fn pass_began(record: Option<&Recording>, last: Option<&LastPass>) ->
     Timestamp { seconds, nanoseconds: 0 }
 }
 
-/// What is looked at more closely: what the journal says, and what else is known.
+/// Paths to check more closely, from the journal and other records.
 pub(super) fn doubtful(record: Option<&Recording>, doubts: Doubts) -> Result<Doubtful, Fatal> {
     let content = record.map_or(Ok(BTreeSet::new()), Recording::doubtful)?;
     let doubtful = Doubtful::new(Doubts { content, ..Doubts::default() });
@@ -228,8 +227,7 @@ pub(super) fn doubtful(record: Option<&Recording>, doubts: Doubts) -> Result<Dou
     Ok(doubtful)
 }
 
-/// Refuses a source that had entries when it was last seen and has none now; where something may be deleted, the guard
-/// says so.
+/// Refuses a source that had entries in the last pass and has none now; if the job may delete, the guard reports this.
 pub(super) fn refuse_what_was_emptied(
     spec: &JobSpec,
     roots: &[Root],
@@ -253,7 +251,7 @@ pub(super) fn refuse_what_was_emptied(
     Ok(())
 }
 
-/// The pass before this one. A dry run has no journal of its own, and foretells nothing without what the last one knows.
+/// The previous pass. A dry run has no journal of its own, and needs the record of the last pass for its prediction.
 pub(super) fn last_pass(
     job: &Job,
     id: &JobId,
@@ -267,7 +265,7 @@ pub(super) fn last_pass(
     }
 }
 
-/// Another source than the last pass had.
+/// Describes a source that differs from the source of the last pass.
 pub(super) fn other_source(roots: &[Root], last: Option<&LastPass>) -> Option<WithheldReason> {
     let last = last?;
     let now = source(roots);
@@ -284,7 +282,7 @@ fn ends(roots: &[Root]) -> Vec<(PathBytes, PathBytes)> {
     roots.iter().map(|root| (root.source.display.clone(), root.written().clone())).collect()
 }
 
-/// Both ends of all roots by device and inode. `None`: one is not there yet.
+/// Both ends of all roots by device and inode. `None`: one does not exist yet.
 fn objects(ends: &[(PathBytes, PathBytes)]) -> Option<String> {
     let object = |at: &PathBytes| {
         let found = path::open_directory(&at.to_path()).and_then(stat::stat_fd).ok()?;

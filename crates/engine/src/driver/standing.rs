@@ -1,4 +1,4 @@
-//! How a job stands at present, for files and for boards that others look at.
+//! The present state of a job, for its status file and other displays.
 use dmover_model::{JobId, Limit};
 use dmover_observe::{Board, JobView, MoverView};
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use super::{Hands, Job};
 use crate::context::{Engine, lock};
 use crate::journal::now_ms;
 
-/// How old what is on a board may be.
+/// The greatest age of the published state.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
-/// What is asked for only when somebody is about to tell it.
+/// State that is computed only when it is needed.
 pub(super) struct Standing<'a> {
     pub hands: &'a Hands,
     pub tasks_left: u64,
 }
 
 impl Standing<'_> {
-    /// What limits the job.
+    /// The limit of the job's speed.
     pub fn limit(&self) -> Option<Limit> {
         match self.hands {
             Hands::Here(crew) => crew.limit().cloned(),
@@ -26,7 +26,7 @@ impl Standing<'_> {
         }
     }
 
-    /// Who works for it, if they are elsewhere.
+    /// The remote movers of the job.
     pub fn movers(&self) -> Option<Vec<MoverView>> {
         match self.hands {
             Hands::Here(_) => None,
@@ -35,7 +35,7 @@ impl Standing<'_> {
     }
 }
 
-/// A board that others look at.
+/// A board on which the state is published.
 pub(super) struct Shown {
     board: Arc<Board<Option<JobView>>>,
     job: String,
@@ -50,7 +50,7 @@ impl Shown {
         Some(Self { board: job, job: id.0.clone(), verb, begun_ms: now_ms(), last: None })
     }
 
-    /// Shows how the job stands, now and then.
+    /// Publishes the state at intervals.
     pub fn turn(&mut self, engine: &Engine, standing: &Standing<'_>, paused: bool) {
         if self.last.is_none_or(|then| then.elapsed() >= SHOW_EVERY) {
             self.last = Some(Instant::now());
@@ -58,7 +58,7 @@ impl Shown {
         }
     }
 
-    /// Shows how the job stands.
+    /// Publishes the state.
     pub fn show(&self, engine: &Engine, standing: &Standing<'_>, paused: bool) {
         let errors = lock(&engine.tally).errors.clone();
         self.board.put(Some(JobView {

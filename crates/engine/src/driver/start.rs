@@ -1,4 +1,4 @@
-//! What a job looks at before it begins, and what it remembers of that.
+//! Checks before a job starts, and what is recorded about them.
 use dmover_digest::manifest::Header;
 use dmover_model::{
     Identity, JobSpec, LossKind, Overwrite, PathBytes, ScanNames, TaskKind, Timestamp, Verb,
@@ -55,8 +55,7 @@ pub(super) fn remember(
     }
 }
 
-/// What earlier runs lost of entries that were left alone now: the job is not whole because they are
-/// equal in type, size and time.
+/// Losses of earlier runs on entries that were skipped now: equal type, size and time do not make the job complete.
 fn losses_still_there(
     state: &StateDirectory,
     report: &JobReport,
@@ -81,7 +80,7 @@ pub(super) fn error_list(job: &Job, engine: &Engine) -> ErrorList {
     }
 }
 
-/// Has a report tell what earlier runs lost, and the next run know of all.
+/// Adds losses of earlier runs to a report, and records all losses for the next run.
 pub(super) fn settle_losses(
     job: &Job,
     state: &StateDirectory,
@@ -105,13 +104,13 @@ pub(super) fn settle_losses(
     }
 }
 
-/// What movers of a job share that makes a snapshot.
+/// The shared state of movers for a job that creates a snapshot.
 pub(super) fn sharing(spec: &JobSpec) -> Result<Option<Sharing>, Fatal> {
     let policy = spec.policy.sync.as_ref().and_then(|sync| sync.snapshot.as_ref());
     policy.map(|policy| Sharing::open(policy, spec.policy.dry_run)).transpose()
 }
 
-/// Attributes that were named on the command line must be possible at the destination.
+/// Refuses attributes from the command line that the destination cannot hold.
 pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Result<(), Fatal> {
     // A repair does what can be done, and what is left counts as a difference.
     let repairs = spec.verb == Verb::Verify;
@@ -154,12 +153,13 @@ pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Resu
     Ok(())
 }
 
-/// Without privilege one's own entries keep their owner; any other is a loss when it is met.
+/// Whether an attribute may be kept: without privilege, entries of this user keep their owner, and any other entry is
+/// reported as a loss.
 fn may_be_kept(attribute: dmover_model::Attribute) -> bool {
     attribute == dmover_model::Attribute::Owner && !dmover_sys::process::is_privileged()
 }
 
-/// Watches over the deletes of a job that has any.
+/// The guard of deletes, if the job has any.
 pub(super) fn guard(
     job: &Job,
     id: &dmover_model::JobId,
@@ -211,7 +211,7 @@ pub(super) fn guard(
     Ok(guard.counting(last.and_then(|last| last.had_when_withheld)))
 }
 
-/// What is to be asked of deletes. Refuses those that are a habit of other tools, before anything is done.
+/// The question to ask about deletes. Refuses deletes that look like a habit of other tools, before anything is done.
 fn asks(
     job: &Job,
     root: Option<&Root>,
@@ -239,7 +239,7 @@ fn asks(
     Ok(if meant { Asks::default() } else { Asks { only_listed, refused, foreign, half: true } })
 }
 
-/// The tasks that a job begins with.
+/// The first tasks of a job.
 pub(super) fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
     const SHARD: usize = 1000;
     let all_roots = || engine.roots.ids();

@@ -1,4 +1,4 @@
-//! Lists that are read as they are worked on.
+//! Lists that are read while they are processed.
 use dmover_model::{RecordsTask, Subject, TaskKind};
 use dmover_plan::coordinator::Input;
 
@@ -11,7 +11,7 @@ const SUM_ITEMS: usize = 64;
 /// Records of a manifest in one task.
 const RECORDS: usize = 128;
 impl JobList {
-    /// The next tasks of a list that is read as it is worked on. `None`: not yet.
+    /// The next tasks of such a list. `None`: none are available yet.
     pub(super) fn supply(&self, tasks: usize, engine: &Engine) -> Result<Option<Input>, Fatal> {
         let (tasks, more): (Vec<TaskKind>, bool) = match self {
             Self::Sums(supply) => {

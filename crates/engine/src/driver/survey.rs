@@ -1,4 +1,4 @@
-//! The catalog of a run: who keeps one, and who does not.
+//! The catalog of a run: which jobs keep one.
 use dmover_model::{ChangedPlace, FollowLinks, JobId, TreePath, Verb};
 use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
@@ -9,8 +9,8 @@ use crate::error::Fatal;
 use crate::root::{Resolved, Root};
 use crate::sync::{Doubts, object_of};
 
-/// Begins the survey of a pass over one whole tree. What is named in lists, or found through links, has no place of its
-/// own that could be renamed. Answers also what an earlier pass has left in doubt.
+/// Starts the survey of a pass over one whole tree. Entries from lists, or behind followed links, have no place of
+/// their own that could be renamed. Also returns the doubts of earlier passes.
 pub(super) fn survey(
     job: &Job,
     id: &JobId,
@@ -51,7 +51,7 @@ pub(super) fn survey(
     Ok((Some(survey), doubts))
 }
 
-/// Directories of the source in which names came or went.
+/// Source directories in which names were added or removed.
 fn renamed_in(root: &Root, places: &[ChangedPlace]) -> Vec<(u64, TreePath)> {
     let moved = places.iter().filter(|place| place.what.moved);
     let directories: BTreeSet<TreePath> =

@@ -1,4 +1,4 @@
-//! Files that are written into where they stand.
+//! Existing files that are written into.
 use dmover_model::{EntryError, EntryKind, ErrorClass, Metadata, Operation, Side};
 use dmover_sys::stat::FileType;
 use dmover_sys::xattr::Held;
@@ -10,8 +10,8 @@ use crate::level::{ACCESS_ACL, Level, TargetDirectory};
 use crate::mover::Mover;
 
 impl Mover<'_> {
-    /// New content must not be readable by whom the old mode and ACL let in, and attributes that the
-    /// source does not have must not stay.
+    /// Closes an existing file: users whom the old mode and ACL admit must not read the new content, and attributes
+    /// that the source does not have must not stay.
     pub(crate) fn close_existing(
         &self,
         file: &Unfinished<'_>,
@@ -29,8 +29,8 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Opens a file to write into it. Answers as well whether that took a change of its flags or its mode, which moved its change
-    /// time.
+    /// Opens a file to write into it. Also returns whether its flags or mode had to be changed, which changed its
+    /// ctime.
     pub(crate) fn open_existing(
         &self,
         level: &Level,
@@ -60,8 +60,8 @@ impl Mover<'_> {
         Ok((fd, opened_up))
     }
 
-    /// Opens a file for writing; without privilege also an own one whose mode does not let its owner write. It gets its mode
-    /// back at once: the descriptor is enough.
+    /// Opens a file for writing; without privilege, also a file of this user whose mode does not let its owner write.
+    /// Its mode is restored at once, because the descriptor is enough.
     fn open_own(&self, target: &TargetDirectory, last: &[u8]) -> Result<(OwnedFd, bool), Errno> {
         let privilege = self.engine.privilege;
         let open = || file::open_for_writing(&target.fd, last);
@@ -84,5 +84,5 @@ impl Mover<'_> {
     }
 }
 
-/// The permissions of an owner to read and to write.
+/// The permission bits for reading and writing by the owner.
 const OWNER_OPENS: u32 = 0o600;

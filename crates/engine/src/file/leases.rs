@@ -1,15 +1,15 @@
-//! Leases of file servers (fcntl(2), `F_SETLEASE`): samba and the kernel's NFS server hold some for their clients.
+//! Leases of file servers (fcntl(2), `F_SETLEASE`): samba and the kernel's NFS server hold leases for their clients.
 use dmover_sys::{AsFd, Errno, OwnedFd, path};
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
 
-/// A lease is given back within `/proc/sys/fs/lease-break-time`, which is 45 s unless somebody has changed it.
+/// The longest wait for a lease: it is returned within `/proc/sys/fs/lease-break-time`, which is 45 s by default.
 const PATIENCE: Duration = Duration::from_mins(2);
 const EVERY: Duration = Duration::from_millis(50);
 
 impl Engine {
-    /// Opens a file for reading, and waits for leases of it as long as the job is not stopped.
+    /// Opens a file for reading, and waits for leases on it unless the job is stopped.
     pub(crate) fn open_to_read(
         &self,
         directory: impl AsFd,
@@ -21,7 +21,7 @@ impl Engine {
     }
 }
 
-/// Opens a file, and again for as long as somebody who has a lease of it is asked to give it back (EAGAIN).
+/// Opens a file, and retries while the holder of a lease is asked to return it (EAGAIN).
 pub(crate) fn past_leases<T>(
     open: impl Fn() -> Result<T, Errno>,
     is_stopping: &dyn Fn() -> bool,

@@ -1,4 +1,4 @@
-//! Files of which an older version stands at the destination, and much of it is right.
+//! Files whose older version at the destination is partly reused.
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, Operation, Side, Timestamp, Verb, When,
 };
@@ -13,20 +13,20 @@ use crate::context::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
-/// A time of the last write that says that a file is not done: older than that of its source, so that `--update` brings it over as
-/// well. Where the source is as old as a time of 32 bits can be, it is another time.
+/// A modification time that marks an incomplete file: older than that of its source, so that `--update` copies it as
+/// well. If the source has the oldest time that fits into 32 bits, it is another time.
 pub(crate) fn unfinished_time(source: Timestamp) -> (i64, u32) {
     const DAY: i64 = 86_400;
     const EARLIEST: i64 = i32::MIN as i64 + 2 * DAY;
     if (EARLIEST..DAY).contains(&source.seconds) { (source.seconds - DAY, 0) } else { (0, 0) }
 }
 
-/// Smaller files are written as a whole.
+/// Smaller files are written completely.
 pub(super) const PATCHED_MIN: u64 = 256 << 10;
 
 impl Mover<'_> {
-    /// Whether a temporary now has the blocks of the version that it is to replace, and its final size, so that only
-    /// what differs has to be written.
+    /// Whether a temporary file now shares the blocks of the version that it replaces, and has its final size, so that
+    /// only differences must be written.
     pub(crate) fn begins_with_old(
         &self,
         level: &Level,
@@ -70,7 +70,7 @@ impl Mover<'_> {
         file::set_size(file.fd(), size).map(|()| true).map_err(fail)
     }
 
-    /// Makes a file that stands there as its source, in place, and writes no more than what differs.
+    /// Makes an existing file equal to its source, in place, and writes only the differences.
     pub(super) fn update_existing(
         &mut self,
         level: &Level,
@@ -98,7 +98,7 @@ impl Mover<'_> {
         finished
     }
 
-    /// Writes what differs into a file that stands there.
+    /// Writes the differences into an existing file.
     fn patch_existing(
         &mut self,
         level: &Level,

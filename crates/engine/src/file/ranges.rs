@@ -1,7 +1,7 @@
-//! Which ranges of a file are copied, and where they go.
+//! Which ranges of a file are copied, and to which offsets.
 use dmover_model::{ByteRange, RangeCopy};
 
-/// Ranges of the source, clipped to its size, and where each goes.
+/// Ranges of the source, clipped to its size, and their destination offsets.
 pub(super) fn ranges(wanted: Option<&RangeCopy>, size: u64) -> Vec<(ByteRange, u64)> {
     let Some(wanted) = wanted else {
         return vec![(ByteRange { start: 0, end: size }, 0)];
@@ -16,7 +16,7 @@ pub(super) fn ranges(wanted: Option<&RangeCopy>, size: u64) -> Vec<(ByteRange, u
     ranges.map(|r| (r, to(r.start))).collect()
 }
 
-/// Whether the ranges are the whole file, at its own place.
+/// Whether the ranges cover the whole file at the same offsets.
 pub(super) fn covers_all(wanted: Option<&RangeCopy>, size: u64) -> bool {
     let mut pieces = ranges(wanted, size);
     pieces.sort_unstable_by_key(|(range, _)| range.start);

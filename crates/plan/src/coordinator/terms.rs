@@ -1,4 +1,4 @@
-//! What the coordinator hears and says.
+//! The inputs and commands of the coordinator.
 use crate::verify::merged;
 use dmover_model::{
     ByteRange, DirectoryRef, EntryError, ExtraNames, HashedPieces, LinkGroup, LinkName, Outcome,
@@ -6,52 +6,52 @@ use dmover_model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Names a node: a directory or large file that ends when everything below it has ended.
+/// Identifies a node: a directory or large file that is finished when everything below it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
-/// A task with the node it hangs on, as it waits in the ledger and in the journal.
+/// A task with its node, as the ledger and the journal keep it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shelved {
-    /// What it hangs on.
+    /// The node that counts it.
     pub node: Option<NodeId>,
-    /// What to do.
+    /// The task.
     pub task: Task,
 }
 
-/// What has changed in what a job still has to do, for a journal.
+/// A change of the remaining work of a job, for a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// There is a task more.
+    /// A task was added.
     Added {
-        /// The task, and what it hangs on.
+        /// The task and its node.
         task: Shelved,
-        /// The task that has reported it, which is still at work or ends with this very report.
+        /// The task that reported it; it is still running or ends with this report.
         origin: Option<TaskId>,
     },
-    /// A task has ended, and this is what it took.
+    /// A task has ended, with the work it did.
     Ended(TaskId, Work),
-    /// Something waits for what hangs on it.
+    /// A node waits for the tasks below it.
     Waiting {
-        /// Its number.
+        /// The node.
         node: NodeId,
-        /// What it hangs on.
+        /// Its parent node.
         parent: Option<NodeId>,
-        /// What ends it.
+        /// The task that finishes it.
         finish: TaskKind,
     },
-    /// Something is known about the parts of what waits.
+    /// A result about parts of a waiting node.
     Noted(NodeId, PartNote),
-    /// Nothing hangs on it any more: the task that ends it was added.
+    /// Nothing below the node is left: the task that finishes it was added.
     Released(NodeId),
 }
 
-/// What is known about parts of a file that waits for them.
+/// The results of the parts of a waiting file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PartNote {
-    /// Why a part failed.
+    /// The failure of a part.
     pub failure: Option<Box<EntryError>>,
-    /// Bytes that parts have dealt with, in order.
+    /// Ranges that parts have completed, in order.
     pub covered: Vec<ByteRange>,
     /// Digests.
     pub pieces: Vec<HashedPieces>,
@@ -59,56 +59,56 @@ pub struct PartNote {
     pub differing: Vec<ByteRange>,
 }
 
-/// What an earlier run left to be waited for.
+/// A node that an earlier run left waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftNode {
-    /// Its number.
+    /// The node.
     pub id: NodeId,
-    /// What it hangs on.
+    /// Its parent node.
     pub parent: Option<NodeId>,
-    /// Tasks and nodes that hang on it.
+    /// The number of open tasks and nodes below it.
     pub holds: u64,
-    /// What ends it.
+    /// The task that finishes it.
     pub finish: TaskKind,
-    /// What is known of its parts.
+    /// The results of its parts so far.
     pub note: PartNote,
 }
 
-/// What happened.
+/// An event for the coordinator.
 #[derive(Debug)]
 pub enum Input {
-    /// The job begins with these tasks, or goes on with them.
+    /// The job starts with these tasks, or continues with them.
     Start {
         /// The tasks.
         tasks: Vec<TaskKind>,
-        /// There are more, to be asked for by [`Command::Supply`].
+        /// More tasks follow on [`Command::Supply`].
         more: bool,
     },
-    /// The job goes on with what an earlier run has left. Comes first, if it comes.
+    /// The job resumes the work of an earlier run. This is the first input, if it comes.
     Resume {
-        /// What waits for tasks.
+        /// The waiting nodes.
         nodes: Vec<LeftNode>,
-        /// Numbers above all that were given so far.
+        /// The next free numbers of tasks and nodes.
         next: (TaskId, NodeId),
     },
-    /// Tasks that an earlier run has left.
+    /// Tasks that an earlier run left.
     Left {
         /// The tasks, with their numbers.
         tasks: Vec<Shelved>,
-        /// There are more to come.
+        /// More of them follow.
         more: bool,
     },
-    /// A mover reports in the middle of a task.
+    /// A mover has sent a report during a task.
     Report(TaskId, Outcome),
-    /// A mover has ended a task.
+    /// A mover has finished a task.
     Done(TaskId, Outcome),
-    /// The lease of a task ran out; the queue has taken it back.
+    /// The lease of a task expired; the queue has taken the task back.
     Expired(Task),
-    /// A mover has ended a task that has failed there, and somebody else is to try it, as it is now.
+    /// A mover has ended a task that failed on its host; another mover should try the task in its present state.
     Returned(Task),
-    /// The queue gave back a task that nobody had leased, after a stop.
+    /// After a stop, the queue returned a task that no mover had leased.
     Withdrawn(Task),
-    /// A task cannot be done; why was told.
+    /// A task cannot be done; the reason was already reported.
     GivenUp(Task),
     /// The ledger answers [`Command::Unshelve`].
     Unshelved(Vec<Shelved>),
@@ -116,13 +116,13 @@ pub enum Input {
     Links(LinkSupply),
     /// The ledger answers [`Command::FetchDirty`]; empty when there are no more.
     Dirty(Vec<DirectoryRef>),
-    /// The ledger answers [`Command::FetchExtra`], a task each; none when there are no more.
+    /// The ledger answers [`Command::FetchExtra`] with one task for each group of names; empty when there are no more.
     Extra(Vec<TaskKind>),
-    /// The driver answers [`Command::FetchSurvey`]; none when there are no more.
+    /// The driver answers [`Command::FetchSurvey`]; empty when there are no more.
     Survey(Vec<TaskKind>),
-    /// The driver answers [`Command::TakeSurvey`] with what follows from it.
+    /// The driver answers [`Command::TakeSurvey`] with tasks that follow.
     Surveyed(Vec<TaskKind>),
-    /// Take no new work; what is not begun is given up.
+    /// The job stops: take no new work, and drop work that was not started.
     Stop,
 }
 
@@ -131,24 +131,24 @@ pub enum Input {
 pub struct LinkSupply {
     /// The groups.
     pub groups: Vec<LinkGroup>,
-    /// The last group goes on, so that its rest has to wait for this task.
+    /// The last group continues, so that its rest must wait for this task.
     pub continues: bool,
-    /// There are no more.
+    /// There are no more groups.
     pub exhausted: bool,
 }
 
-/// Numbers of tasks: those of large files, of which one file may have any number, and all others.
+/// Counts of tasks, separately for large files and for all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Portion {
-    /// See [`TaskKind::is_large`].
+    /// Tasks of large files, see [`TaskKind::is_large`].
     pub large: usize,
-    /// Everything else.
+    /// All other tasks.
     pub small: usize,
 }
 
 impl PartNote {
-    /// Whether parts have dealt with everything that the file has for them. What is missing is none of their failures: a
-    /// report of a part that others were to do may have been lost.
+    /// Whether parts have completed everything that the file needs. Missing ranges are not a failure of a part: a
+    /// report of returned parts may have been lost.
     pub(super) fn covers(&self, finish: &TaskKind) -> bool {
         let end = match finish {
             TaskKind::Seal(seal) => seal.large.version.size,
@@ -159,7 +159,7 @@ impl PartNote {
         end == 0 || self.covered == [ByteRange { start: 0, end }]
     }
 
-    /// Adds what is known of another part; the first failure counts.
+    /// Adds the results of another part; the first failure is kept.
     pub fn merge(&mut self, other: Self) {
         if self.failure.is_none() {
             self.failure = other.failure;
@@ -185,38 +185,38 @@ impl Portion {
     }
 }
 
-/// What the driver has to do.
+/// A command for the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Put a task on the queue.
+    /// Put a task into the queue.
     Publish(Task),
-    /// Give the next tasks of the job, at most so many.
+    /// Supply the next tasks of the job, at most this many.
     Supply(usize),
-    /// Keep tasks in the ledger.
+    /// Keep these tasks in the ledger.
     Shelve(Vec<Shelved>),
-    /// Give back shelved tasks, the newest first.
+    /// Return shelved tasks, newest first.
     Unshelve(Portion),
-    /// Remember names of linked inodes.
+    /// Store names of inodes with several names.
     RecordLinks(Vec<LinkName>),
-    /// Remember directories to finish again.
+    /// Store directories to finish again.
     RecordDirty(Vec<DirectoryRef>),
-    /// Remember names that only the destination has.
+    /// Store names that only the destination has.
     RecordExtra(Vec<ExtraNames>),
-    /// Give back link groups.
+    /// Return link groups.
     FetchLinks,
-    /// Give back names that are to be removed, those that lie deepest.
+    /// Return names to delete, deepest first.
     FetchExtra,
-    /// Give back dirty directories, deepest first.
+    /// Return dirty directories, deepest first.
     FetchDirty,
-    /// Take what was found for the catalog, or from it.
+    /// Take findings for the catalog, or from it.
     TakeSurvey(Vec<Surveyed>),
-    /// Give the next tasks of the survey before the tree, or of the one after it.
+    /// Return the next tasks of the check before the tree, or of the one after it.
     FetchSurvey,
-    /// Give the first tasks of the tree.
+    /// Return the first tasks of the tree.
     Begin,
-    /// Take back from the queue what nobody has leased.
+    /// Withdraw tasks from the queue that no mover has leased.
     Withdraw,
-    /// This will not be attempted.
+    /// Report that this work is not attempted.
     Abandon(TaskKind),
     /// Every task has ended.
     Finished,

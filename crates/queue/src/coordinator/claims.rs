@@ -1,4 +1,4 @@
-//! Who gets which tasks, and what becomes of those that have failed.
+//! Decides which mover gets which task, and handles failed tasks.
 use dmover_engine::Told;
 use dmover_engine::queue::{Class, Lease, Reported};
 use dmover_model::{Outcome, Task, TaskKind};
@@ -10,20 +10,20 @@ use std::time::Duration;
 use super::{Holding, Issued, PLENTY, Piece, Shared, lock};
 use crate::message::{OutcomeMessage, Reply};
 
-/// What is answered to a mover that was handed tasks.
+/// The answer to a mover that claims tasks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Granted {
-    /// Not its own: they are others', or have ended.
+    /// Numbers that are not granted: other movers have them, or they have ended.
     gone: Vec<u32>,
-    /// Not its own for now: others are to try first.
+    /// Numbers that are not granted now: other movers should try them first.
     others: Vec<u32>,
-    /// Somebody else has published these under numbers of tasks.
+    /// Numbers under which another client has published forged tasks.
     forged: Vec<u32>,
-    /// Whether any of the rest would be given up with their mover.
+    /// Whether the loss of this mover would end any of the granted tasks for good.
     lost_with_mover: bool,
 }
 
-/// Grants a mover what it may have of these numbers. `closed`: nothing any more.
+/// Grants the claimed numbers that a mover may have. `closed`: grant nothing.
 fn grant(
     leases: &mut Leases<Issued>,
     opinions: &Opinions,
@@ -57,9 +57,9 @@ fn grant(
     granted
 }
 
-/// Keeps what is said of a task until it has ended: a lost lease takes it along, and each line is told once. Parts of files
-/// tell no lines, and their progress is shown as it comes. Of a repair the rest is heard at once: directories that were changed
-/// get their times back whoever is lost.
+/// Holds reports of a task back until it has ended: a lost lease discards them, so that each line is reported once.
+/// Parts of files report no lines, and their progress counts at once. For repairs, only reports about entries are held
+/// back: changed directories get their times back even if the mover is lost.
 fn held_back(issued: &mut Issued, mut pieces: Vec<Piece>, holding: Holding) -> Vec<Piece> {
     let is_part = matches!(issued.task.kind, TaskKind::Hash(_) | TaskKind::Compare(_));
     if is_part || holding == Holding::Nothing {
@@ -82,13 +82,13 @@ fn held_back(issued: &mut Issued, mut pieces: Vec<Piece>, holding: Holding) -> V
     heard
 }
 
-/// What movers have said of a task lately, and what follows.
+/// The last reports about a task, and what follows from them.
 struct Heard {
     said: Vec<Reported>,
     entries: usize,
-    /// It has failed there in a way that may be the mover's fault.
+    /// The task failed there, perhaps because of the mover.
     hosts: Option<(Told, Outcome)>,
-    /// The same, but it cannot be done again.
+    /// The task failed there, but it cannot be repeated.
     has_failed: bool,
     has_ended: bool,
 }
@@ -127,7 +127,7 @@ impl Heard {
 }
 
 impl Shared {
-    /// A mover was handed these numbers, and knows so many facts.
+    /// Answers a claim of these numbers by a mover that knows this many facts.
     pub(super) fn claim(
         self: &Arc<Self>,
         mover: MoverId,
@@ -163,7 +163,8 @@ impl Shared {
         Reply::Granted { gone, others, facts, spare, forged }
     }
 
-    /// How many tasks a mover may take before it has threads for them: its share, if the others will not take all soon.
+    /// How many tasks a mover may prefetch beyond its threads: its share, unless the other movers will take all of them
+    /// soon.
     fn spare(&self) -> u32 {
         let offered = lock(&self.leases).offered();
         let others = lock(&self.members).len().saturating_sub(1);
@@ -174,7 +175,7 @@ impl Shared {
         }
     }
 
-    /// A mover has these in hand. Answers which of them are not its own any more, or are not to be.
+    /// Renews the leases of a mover. Returns the numbers that it no longer has, or must drop.
     pub(super) fn renew(&self, mover: MoverId, held: &[(u32, u64)], now: u64) -> Vec<u32> {
         let hungry = lock(&self.control).hungry;
         let mut leases = lock(&self.leases);
@@ -202,7 +203,7 @@ impl Shared {
         lost
     }
 
-    /// Hears one message of a mover. What was cut into pieces is heard when all are there.
+    /// Receives one message of a mover. A message in several pieces is applied when all of them have arrived.
     pub(super) fn hear(&self, said: OutcomeMessage) {
         let OutcomeMessage { mover, number, sequence, told, outcome, ended, more, hosts } = said;
         let mut leases = lock(&self.leases);
@@ -250,7 +251,7 @@ impl Shared {
         self.say(heard.said, heard.entries);
     }
 
-    /// Whether somebody else is to try what has failed under a lease. Tells a person of a mover at which everything fails.
+    /// Whether another mover should try a task that failed under a lease. Reports a mover on which every task fails.
     fn try_elsewhere(&self, lease: (MoverId, u32), task: &Task) -> bool {
         let stopping = lock(&self.control).stopping;
         let all = lock(&self.members).ids();

@@ -1,4 +1,4 @@
-//! Which mover says what: keys of movers, and what nobody says who has none.
+//! The keys of movers: they authenticate messages, and messages without valid keys are refused.
 use bytes::Bytes;
 use dmover_plan::leases::MoverId;
 use std::collections::HashMap;
@@ -6,56 +6,56 @@ use std::collections::HashMap;
 use crate::message::MoverInfo;
 use crate::seal::{Envelope, Fresh, Keys, Kind, Meeting, Sealed, Window};
 
-/// Movers that were not heard of for so long are forgotten, once there are many.
+/// Movers without a message for this long are forgotten, once there are many.
 const FORGOTTEN_MS: u64 = 600_000;
 const MANY: usize = 1024;
 
-/// One that has proved who it is.
+/// A mover that has proved its identity.
 struct Known {
     info: MoverInfo,
-    /// The last meeting, what was said then, and what was answered.
+    /// The last handshake: its number, the message, and the answer.
     turn: u32,
     said: blake3::Hash,
     answer: Bytes,
-    /// The keys of the last two meetings: what was said before the last one may still be on its way.
+    /// The keys of the last two handshakes: messages sent before the last one may still arrive.
     keys: Vec<(u32, Keys)>,
     window: Window,
     last: Last,
     heard_ms: u64,
 }
 
-/// The last messages of a mover that need no answer. A mover numbers them and sends one after the other.
+/// The last unanswered messages of a mover, which numbers them and sends them one by one.
 #[derive(Debug, Default, Clone, Copy)]
 struct Last {
     outcome: u64,
-    /// The place of that outcome in its stream.
+    /// The position of that outcome in the stream.
     place: u64,
     log: u64,
 }
 
-/// Movers that have proved who they are.
+/// The movers that have proved their identity.
 #[derive(Default)]
 pub(super) struct Keyring(HashMap<MoverId, Known>);
 
-/// What becomes of a hello.
+/// The result of a hello.
 pub(super) enum Met {
-    /// It was answered before, and the answer got lost.
+    /// It was answered before, and the answer was lost.
     Again(Bytes),
-    /// It is older than what was heard already.
+    /// It is older than the last one.
     Late,
     New,
 }
 
-/// Why a message with a code is not believed.
+/// Why an authenticated message is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Nobody has these keys here: they are forgotten.
+    /// The keys of this mover are not known here; they may have been forgotten.
     Stranger,
     Forged,
 }
 
 impl Keyring {
-    /// Looks at a hello, which was signed.
+    /// Checks a signed hello.
     pub fn look(&self, mover: MoverId, turn: u32, said: &[u8]) -> Met {
         match self.0.get(&mover) {
             Some(known) if known.turn == turn && known.said == blake3::hash(said) => {
@@ -66,7 +66,8 @@ impl Keyring {
         }
     }
 
-    /// Makes keys with a mover. `None`: that cannot be. `answer` has what to answer made of the public half.
+    /// Agrees on keys with a mover. `None`: its key is invalid. `answer` makes the answer from the public half of our
+    /// key.
     pub fn meet(
         &mut self,
         (info, said): (MoverInfo, &[u8]),
@@ -99,12 +100,12 @@ impl Keyring {
         Some(answer)
     }
 
-    /// How a mover described itself.
+    /// The description that a mover sent.
     pub fn info(&self, mover: MoverId) -> Option<MoverInfo> {
         self.0.get(&mover).map(|known| known.info.clone())
     }
 
-    /// The keys of a call, if it is one of the mover that it names and comes for the first time.
+    /// The keys for a call, if the named mover sent it and it is not a replay.
     pub fn hear_call(&mut self, call: &Sealed<'_>, now_ms: u64) -> Result<Keys, Refusal> {
         let known = self.0.get_mut(&call.mover).ok_or(Refusal::Stranger)?;
         let keys = known.keys.first().filter(|(turn, _)| *turn == call.turn);
@@ -116,7 +117,7 @@ impl Keyring {
         Ok(keys.clone())
     }
 
-    /// What was sealed, if the mover that it names has sealed it, and what that mover has said last.
+    /// The content of a sealed message, if the named mover sealed it, and the mover's last messages.
     fn find<'a>(&mut self, kind: Kind, envelope: &Envelope<'a>) -> Option<(Sealed<'a>, &mut Last)> {
         let Envelope::Sealed(sealed) = envelope else { return None };
         let known = self.0.get_mut(&sealed.mover)?;
@@ -124,8 +125,8 @@ impl Keyring {
         keys.fits(kind, sealed).then_some((*sealed, &mut known.last))
     }
 
-    /// An outcome, if the mover that it names has said it. `place`: where it is in its stream. The broker delivers a message again
-    /// from its old place. A copy of it in a later place is a replay.
+    /// An outcome, if the named mover sent it. `place`: its position in the stream. The broker redelivers a message at
+    /// its old position; a copy at a later position is a replay.
     pub fn hear_outcome<'a>(
         &mut self,
         envelope: &Envelope<'a>,
@@ -141,7 +142,7 @@ impl Keyring {
         Some((sealed.mover, sealed.body))
     }
 
-    /// Lines of a log, if the mover that they name has said them, for the first time.
+    /// Log lines, if the named mover sent them and they are not a replay.
     pub fn hear_log<'a>(&mut self, envelope: &Envelope<'a>) -> Option<&'a [u8]> {
         let (sealed, last) = self.find(Kind::Log, envelope)?;
         if sealed.number <= last.log {
@@ -151,7 +152,7 @@ impl Keyring {
         Some(sealed.body)
     }
 
-    /// The stream of outcomes was made again: its places begin with 1.
+    /// Forgets positions, because the stream of outcomes was created again and counts from 1.
     pub fn forget_places(&mut self) {
         self.0.values_mut().for_each(|known| known.last.place = 0);
     }

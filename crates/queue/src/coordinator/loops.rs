@@ -1,4 +1,4 @@
-//! What goes on beside the driver: publishing, hearing, answering, and looking after what the broker has.
+//! The background loops beside the driver: they publish tasks, receive outcomes, answer movers, and check the broker.
 use dmover_engine::Fatal;
 use dmover_engine::queue::{Class, Lease};
 use dmover_observe::{LogLevel, LogLine};
@@ -15,15 +15,15 @@ use crate::offered::Refused;
 use crate::seal;
 use crate::streams;
 
-/// What movers said and the coordinator has not heard: beyond so many entries they wait.
+/// The most entries in received reports that the driver has not processed; further reports wait.
 const UNHEARD_MAX: usize = 1 << 15;
-/// Tasks that are published before it is looked whether the broker has them.
+/// How many tasks to publish before checking that the broker has them.
 const PUBLISHED_AT_ONCE: usize = 64;
-/// How often somebody looks whether all is as it should be.
+/// How often the state of the job at the broker is checked.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// What was offered and is not in the stream after so long is put there again.
+/// An offered task that is missing in the stream is published again after this long.
 const OFFER_AGAIN: Duration = Duration::from_secs(3);
-/// A person is told after so long that nobody has come.
+/// After this long without any mover, a message tells the user.
 const ALONE: Duration = Duration::from_secs(10);
 
 /// Publishes tasks as they come.
@@ -76,7 +76,7 @@ pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedR
     }
 }
 
-/// Hears outcomes until the end.
+/// Receives outcomes until the end of the run.
 pub(super) async fn hear_all(shared: Arc<Shared>) {
     while !shared.is_closed() {
         if let Err(error) = hear_some(&shared).await {
@@ -114,7 +114,7 @@ async fn hear_some(shared: &Arc<Shared>) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts what the logs of movers say into the log here, until the end.
+/// Writes log lines of movers to the log of this process, until the end of the run.
 pub(super) async fn hear_logs(shared: Arc<Shared>) {
     if !lock(&shared.record).body.wants_log {
         return;
@@ -145,7 +145,7 @@ pub(super) async fn hear_logs(shared: Arc<Shared>) {
     }
 }
 
-/// Sees to it that the broker has what it should have, and that the job is still ours.
+/// Checks that the broker has all tasks and that the job still belongs to this process.
 pub(super) async fn look_after(shared: Arc<Shared>) {
     let (mut alone_since, mut told_alone) = (Lease::now_ms(), false);
     while !shared.is_closed() {
@@ -223,7 +223,7 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
     }
 }
 
-/// Puts tasks into the stream again that should be there and are not.
+/// Publishes tasks again that are missing in the stream.
 async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
     let before = now.saturating_sub(OFFER_AGAIN.as_millis() as u64);
     let unclaimed: Vec<u32> = lock(&shared.leases).unclaimed(before).collect();

@@ -1,4 +1,4 @@
-//! Answers movers, once they have proved who they are.
+//! Answers movers after they have proved their identity.
 use bytes::Bytes;
 use dmover_engine::queue::Lease;
 use futures_util::StreamExt;
@@ -10,14 +10,14 @@ use crate::link::decode_or_log;
 use crate::message::{self, Call, Reply};
 use crate::seal::{self, Envelope, Keys, Kind, PING, Purpose, Sealed, Signed};
 
-/// Logs that something was not believed. Answers the words.
+/// Logs a message that was refused. Returns the text.
 pub(super) fn refuse(what: &str) -> String {
     let words = format!("refused {what} that no mover of this job sent: forged or replayed");
     tracing::warn!("{words}");
     words
 }
 
-/// Answers movers until the end.
+/// Answers movers until the end of the run.
 pub(super) async fn answer_all(shared: Arc<Shared>, mut calls: async_nats::Subscriber) {
     while let Some(call) = calls.next().await {
         if shared.is_closed() {
@@ -62,13 +62,13 @@ impl Shared {
         message::encode(&Reply::Pong(record.body.host.clone(), record.body.pid))
     }
 
-    /// An answer to somebody without keys.
+    /// A signed answer to a mover without keys.
     fn sign(&self, request: &[u8], reply: &Reply) -> Bytes {
         let body = message::encode(reply);
         seal::sign(&self.trust.identity, Purpose::Answer, &self.names, (request, &body))
     }
 
-    /// Hears a mover that has no keys yet. `None`: it is not answered.
+    /// Handles a call of a mover without keys. `None`: it gets no answer.
     fn hear_signed(self: &Arc<Self>, signed: &Signed<'_>, request: &[u8]) -> Option<Bytes> {
         let known = self.trust.movers.iter().any(|known| known == signed.by);
         if !known || !signed.holds(Purpose::Call, &self.names, b"") {
@@ -106,7 +106,7 @@ impl Shared {
         }
     }
 
-    /// Hears a mover that has keys. `None`: it is answered later, or not at all.
+    /// Handles a call of a mover with keys. `None`: it is answered later, or not at all.
     fn hear_sealed(
         self: &Arc<Self>,
         keys: &Keys,

@@ -1,4 +1,4 @@
-//! Limits that several jobs share: each says that it is there, and counts the others.
+//! Limits that several jobs share: each job announces itself and counts the others.
 use futures_util::StreamExt;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::link::decode_or_log;
 use crate::message::{self, PoolMessage};
 use crate::streams::Names;
 
-/// A job tells so often that it is there, and is gone after so many milliseconds without a word.
+/// How often a job announces itself; it counts as gone after this many milliseconds without a message.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 const GONE_AFTER: u64 = 5_000;
 
-/// Jobs that were heard of, and when.
+/// The jobs that announced themselves, and when.
 #[derive(Debug, Default)]
 struct Pool(HashMap<(String, u64), u64>);
 
@@ -34,7 +34,8 @@ impl Pool {
         }
     }
 
-    /// How many there are. Only who hears himself knows that others are gone, and not the way to them.
+    /// The number of jobs. Only a job that receives its own messages knows that the others are gone, and not merely
+    /// unreachable.
     fn count(&mut self, own: &(String, u64), now_ms: u64) -> Option<u32> {
         let heard = *self.0.get(own)?;
         if now_ms.saturating_sub(heard) < GONE_AFTER / 2 {
@@ -44,7 +45,7 @@ impl Pool {
     }
 }
 
-/// Shares the limits of the job with the others of a pool, until the end.
+/// Shares the limits of the job with the other jobs of a pool, until the end of the run.
 pub(super) async fn share_limits(shared: Arc<Shared>, pool: String) {
     let subject = Names::pool_subject(&pool);
     let own = (shared.names.job.clone(), shared.names.run);

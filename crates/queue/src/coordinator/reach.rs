@@ -1,4 +1,4 @@
-//! Tells a person once that the broker does not answer or takes no tasks, and once that it does again.
+//! Reports once that the broker does not answer or accepts no tasks, and once that it does again.
 use dmover_engine::queue::Lease;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use super::loops::LOOK_EVERY;
 use super::{Shared, lock};
 use crate::streams;
 
-/// What lasts no longer is not worth a word.
+/// A shorter problem is not reported.
 const LASTING: Duration = Duration::from_secs(4);
-/// The broker is asked for the stream of outcomes so often.
+/// How often the broker is asked for the stream of outcomes.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
 /// Whether the broker can be reached, and since when.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reach {
-    /// There is no connection since then.
+    /// Since when there is no connection.
     away_ms: Option<u64>,
-    /// When there was one again.
+    /// When the connection came back.
     back_ms: u64,
 }
 
@@ -30,7 +30,7 @@ impl Reach {
         }
     }
 
-    /// Whether there has been a connection for so long, so that whoever was not heard is silent.
+    /// Whether the connection has lasted for this long, so that a mover without messages is really silent.
     pub fn has_lasted(&self, now_ms: u64, length_ms: u64) -> bool {
         self.away_ms.is_none() && (self.back_ms == 0 || now_ms >= self.back_ms + length_ms)
     }
@@ -41,13 +41,13 @@ impl Reach {
     }
 }
 
-/// What is wrong with the broker, since when, and whether a person knows.
+/// A problem of the broker, its start, and whether it was reported.
 struct Wrong {
     since_ms: u64,
     is_told: bool,
 }
 
-/// Looks at the broker until the end.
+/// Watches the broker until the end of the run.
 pub(super) async fn watch_broker(shared: Arc<Shared>) {
     let (mut wrong, mut asked_ms, mut no_answer) = (None::<Wrong>, 0, None);
     while !shared.is_closed() {
@@ -82,7 +82,7 @@ pub(super) async fn watch_broker(shared: Arc<Shared>) {
     }
 }
 
-/// Asks for the stream of outcomes. Answers why there was no answer. One that is gone is made again by who looks after that.
+/// Asks for the stream of outcomes. Returns why there was no answer. Another loop creates a missing stream again.
 async fn ask(shared: &Shared) -> Option<String> {
     let found = shared.link.jetstream.get_stream(shared.names.outcomes()).await;
     found.err().filter(|error| !streams::is_missing(error)).map(|error| error.to_string())

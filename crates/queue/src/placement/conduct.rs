@@ -1,4 +1,4 @@
-//! Has a job done by movers that are started for it.
+//! Runs a job with movers that are started for it.
 use dmover_engine::Fatal;
 use dmover_sys::process::signal_name;
 use std::ffi::{OsStr, OsString};
@@ -16,86 +16,87 @@ use super::owner::{Owner, sweep};
 use super::post::{BrokerPost, Post, see_off};
 use super::site::{BrokerPlace, Given, Site};
 
-/// How often everything is looked at.
+/// How often all processes are checked.
 const TURN: Duration = Duration::from_millis(50);
-/// The job begins when movers are there, or after so long.
+/// The job starts when movers are there, or after this long.
 const MOVERS_WITHIN: Duration = Duration::from_mins(1);
-/// What may be different later is tried again after so long.
+/// A temporary failure is retried after this long.
 const AGAIN: Duration = Duration::from_secs(5);
-/// A job that was at work for so long did not fail for what was there when it began.
+/// A job that ran for this long did not fail because of its initial conditions.
 const AT_WORK: Duration = Duration::from_mins(1);
-/// A broker that has ended is started again after so long.
+/// A broker that has ended is started again after this long.
 const BROKER_AGAIN: Duration = Duration::from_secs(2);
-/// After the first signal everything is gone within this, and movers and the broker have at least the next ones in order to leave.
+/// After the first signal everything ends within the first time; movers and the broker get at least the following times
+/// to leave.
 const GONE_WITHIN: Duration = Duration::from_secs(12);
 const MOVERS_LEAST: Duration = Duration::from_millis(1500);
 const BROKER_LEAST: Duration = Duration::from_millis(500);
-/// What is refused is tried again so often.
+/// How often a refused start is retried.
 const REFUSALS: u32 = 3;
-/// The exit code for what may be different later.
+/// The exit code for temporary failures.
 const TEMPORARY: i32 = 6;
 
-/// What allows connections in clear text, on every command line.
+/// The option that allows connections in clear text.
 const INSECURE: &str = "--insecure";
 
 /// A job and its movers.
 #[derive(Debug, Clone)]
 pub struct Conduct {
-    /// dmover on this host.
+    /// The path of dmover on this host.
     pub program: PathBuf,
-    /// The verb and its arguments. `None`: just movers, until a signal comes.
+    /// The verb and its arguments. `None`: only movers, until a signal arrives.
     pub job: Option<Vec<OsString>>,
-    /// Which broker they have.
+    /// The broker to use.
     pub broker: BrokerPlace,
-    /// Where movers run.
+    /// The place where movers run.
     pub site: Site,
-    /// dmover where movers run.
+    /// The path of dmover where movers run.
     pub mover: PathBuf,
-    /// What movers are told beside the broker.
+    /// Options for movers besides the broker.
     pub mover_options: Vec<OsString>,
-    /// Where logs and the broker's data go; made if it is not there, and removed when the job is done.
+    /// The directory for logs and the data of the broker; created if it does not exist, and removed when the job is
+    /// done.
     pub directory: PathBuf,
-    /// What the job finds in its environment.
+    /// Additional environment variables of the job.
     pub environment: Vec<(OsString, OsString)>,
-    /// What may be different later is tried again for so long.
+    /// How long to retry after temporary failures.
     pub retry_for: Duration,
     /// Connections in clear text are allowed.
     pub insecure: bool,
-    /// Whose job it is.
+    /// The user who owns the job.
     pub identity: Arc<Identity>,
-    /// These signals say that the time is nearly over. Others that are heard end the job, but for USR1, which asks it how it
-    /// stands.
+    /// Signals that warn that the time limit is near. USR1 asks the job for its status; all other signals end the job.
     pub warnings: Vec<i32>,
 }
 
-/// How it ended.
+/// How the job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// The exit code, or the signal that has ended the job.
+    /// The exit code, or the signal that ended the job.
     pub how: Result<u8, i32>,
-    /// The time was nearly over, and there is more to do.
+    /// The time limit was near, and there is work left.
     pub wants_more_time: bool,
 }
 
-/// Who sends signals, and who reads notes.
+/// The source of signals, and the receiver of messages.
 struct Outside<'a> {
     next: &'a dyn Fn() -> Option<i32>,
     tell: &'a dyn Fn(&str),
     warnings: &'a [i32],
-    /// The first signal that ends the job, and when it came.
+    /// The first signal that ends the job, and when it arrived.
     stopped: Option<i32>,
     stopped_at: Option<Instant>,
     warned: bool,
-    /// Somebody is impatient.
+    /// A further signal asks for a quick end.
     hurry: bool,
 }
 
-/// The number of SIGUSR1 and SIGTERM on Linux.
+/// The numbers of SIGUSR1 and SIGTERM on Linux.
 const USR1: i32 = 10;
 const TERM: i32 = 15;
 
 impl Outside<'_> {
-    /// Hears one signal. Answers the one that the job is to get.
+    /// Takes one signal. Returns the signal to send to the job.
     fn hear(&mut self) -> Option<i32> {
         let signal = (self.next)()?;
         if self.warnings.contains(&signal) {
@@ -116,12 +117,12 @@ impl Outside<'_> {
         Some(signal)
     }
 
-    /// How long everything may still take after a signal.
+    /// How much time is left after a signal.
     fn time_left(&self) -> Option<Duration> {
         self.stopped_at.map(|then| GONE_WITHIN.saturating_sub(then.elapsed()))
     }
 
-    /// Waits. Answers whether the job is to end.
+    /// Waits. Returns whether the job must end.
     fn pause(&mut self, length: Duration) -> bool {
         let until = Instant::now() + length;
         while self.stopped.is_none() && Instant::now() < until {
@@ -132,10 +133,10 @@ impl Outside<'_> {
     }
 }
 
-/// Runs a job from its beginning to its end. `next`: the next signal that has come; `tell`: what a person should know.
+/// Runs a job from start to end. `next`: returns the next signal; `tell`: shows a message to the user.
 ///
 /// # Errors
-/// It could not begin.
+/// It could not start.
 pub fn conduct(
     conduct: &Conduct,
     next: &dyn Fn() -> Option<i32>,
@@ -195,7 +196,7 @@ fn make(directory: &Path) -> Result<(), Fatal> {
     })
 }
 
-/// Nothing of it is needed when the job is done, unless another copy of the same job has begun to use it.
+/// Removes the directory after the job, unless another copy of the same job has begun to use it.
 fn remove(directory: &Path) {
     if is_locked(&directory.join("broker/lock")) {
         return;
@@ -217,7 +218,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Tries until it ends in some other way than by what may be different later.
+    /// Repeats the job until it ends other than by a temporary failure.
     fn attempts(&mut self, outside: &mut Outside<'_>) -> Result<Result<u8, i32>, Fatal> {
         let mut until = Instant::now() + self.conduct.retry_for;
         let (mut refusals, mut told) = (0, String::new());
@@ -278,7 +279,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Starts what is not there yet.
+    /// Starts the parts that are not running yet.
     fn begin(&mut self) -> Result<(), Fatal> {
         let directory = &self.conduct.directory;
         make(directory)?;
@@ -328,7 +329,7 @@ impl Stage<'_> {
         Given::new(word, self.conduct.insecure, &self.conduct.identity)
     }
 
-    /// Waits until the first mover is there. Answers how it ended meanwhile.
+    /// Waits for the first mover. Returns how the job ended meanwhile.
     fn wait_for_movers(
         &mut self,
         outside: &mut Outside<'_>,
@@ -353,7 +354,7 @@ impl Stage<'_> {
         Ok(None)
     }
 
-    /// Keeps movers going until a signal comes, or all have left in order.
+    /// Keeps movers running until a signal arrives, or all have left in order.
     fn stay(&mut self, outside: &mut Outside<'_>) -> u8 {
         while outside.stopped.is_none() && !self.posts.iter().all(Post::is_over) {
             outside.hear();

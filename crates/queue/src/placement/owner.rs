@@ -1,15 +1,15 @@
-//! Who uses a directory below `placement/`, and what becomes of those whose process was killed.
+//! Marks directories below `placement/` as in use, and removes those of killed processes.
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The file that the process holds the lock of, while there is one; it has the name of its host.
+/// The lock file in a directory in use; it contains the name of the host.
 const MARK: &str = "running";
-/// What is about to be removed has a name that begins with this.
+/// The prefix of directories that are about to be removed.
 const GONE: &str = ".gone-";
-/// Whoever tidies up holds the lock for a moment.
+/// A process that cleans up holds the lock only for a moment.
 const ATTEMPTS: u32 = 10;
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -34,7 +34,7 @@ impl Owner {
         None
     }
 
-    /// It ended in order: what is left there is left on purpose.
+    /// Ends the use in order: files that remain are kept on purpose.
     pub fn leave(self) {
         if let Err(error) = std::fs::remove_file(&self.mark) {
             tracing::debug!(%error, "cannot remove the mark of a directory");
@@ -46,7 +46,7 @@ fn own_host() -> Vec<u8> {
     dmover_sys::process::host_name()
 }
 
-/// Locks a file, unless somebody else has, or it is not the one of this name any more.
+/// Locks a file, unless another process has locked it or the file was replaced.
 fn lock_of(path: &Path, create: bool) -> Option<File> {
     let mut options = OpenOptions::new();
     let file = options.read(true).append(true).create(create).mode(0o600).open(path).ok()?;
@@ -55,7 +55,7 @@ fn lock_of(path: &Path, create: bool) -> Option<File> {
     (own.ino() == named.ino()).then_some(file)
 }
 
-/// Removes a directory that nobody uses. It gets another name first, so that whoever comes next makes a new one.
+/// Removes an unused directory. It is renamed first, so that another process creates a new one.
 fn remove(directory: &Path) -> std::io::Result<()> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     let gone = directory.with_file_name(format!("{GONE}{name}-{}", std::process::id()));
@@ -63,7 +63,8 @@ fn remove(directory: &Path) -> std::io::Result<()> {
     std::fs::remove_dir_all(&gone)
 }
 
-/// Removes what killed processes of this host have left beside `own`. What others hold, or left on purpose, stays.
+/// Removes directories beside `own` that killed processes of this host have left. Directories in use, or kept on
+/// purpose, stay.
 pub(super) fn sweep(own: &Path) {
     let Some(entries) = own.parent().and_then(|all| std::fs::read_dir(all).ok()) else { return };
     for path in entries.flatten().map(|entry| entry.path()).filter(|path| path != own) {
@@ -87,7 +88,7 @@ fn remove_if_dead(directory: &Path) -> std::io::Result<()> {
     if host == own_host() { remove(directory) } else { Ok(()) }
 }
 
-/// Directories of brokers in a state directory that no process uses: they hold secrets.
+/// Directories of brokers in a state directory that no process uses. They hold secrets.
 pub fn unused_brokers(state: &Path) -> Vec<PathBuf> {
     let placed = std::fs::read_dir(state.join("placement"));
     let placed = placed.into_iter().flatten().flatten().map(|entry| entry.path());
@@ -102,10 +103,10 @@ pub fn unused_brokers(state: &Path) -> Vec<PathBuf> {
     placed.chain([state.join("broker")]).filter(is_unused).collect()
 }
 
-/// Removes one of these.
+/// Removes one of these directories.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub fn remove_broker(directory: &Path) -> std::io::Result<()> {
     remove(directory)
 }

@@ -1,4 +1,4 @@
-//! Something that keeps movers at a place: a process here, which may stand for many elsewhere.
+//! A local process that keeps movers running at a place; it may stand for many movers on other hosts.
 use dmover_engine::Fatal;
 use dmover_sys::process::signal_name;
 use std::ffi::OsString;
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a mover says when it has found the broker.
+/// The output of a mover that has found the broker.
 const UP: &[u8] = b"waiting for jobs at ";
-/// Movers that ended are started again after so long; longer each time, up to ten times that.
+/// The pause before ended movers are started again; it grows up to ten times.
 const AGAIN: Duration = Duration::from_secs(3);
-/// Movers that never came are not started more often than this.
+/// How often movers that never came up are started.
 const ATTEMPTS: u32 = 20;
-/// A mover that is told to leave has so long to hand back what it has.
+/// How long a mover may take to return its tasks when it must leave.
 const LEAVE_WITHIN: Duration = Duration::from_secs(20);
-/// What it is told once more by a signal it has to do within this.
+/// How long it may take after a second signal.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// What is killed is gone within this, unless it hangs in the kernel.
+/// How long a killed process may take to end, unless it hangs in the kernel.
 const KILLED_WITHIN: Duration = Duration::from_secs(1);
-/// How often ends are looked for.
+/// How often processes are checked for their end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// One such process.
@@ -30,9 +30,9 @@ pub(super) struct Post {
     words: Vec<OsString>,
     feed: Option<Vec<u8>>,
     log: PathBuf,
-    /// Movers that do not come at the first attempt are done without.
+    /// Movers that do not come up at the first attempt are skipped.
     skipped_if_absent: bool,
-    /// Movers that leave by themselves are not called back.
+    /// Movers that leave by themselves are not started again.
     may_leave: bool,
     child: Option<Child>,
     was_up: bool,
@@ -66,7 +66,7 @@ impl Post {
         }
     }
 
-    /// Gives it this on standard input, which stays open as long as it is needed.
+    /// Writes this to its standard input, which stays open as long as it is needed.
     pub fn fed(mut self, feed: Vec<u8>) -> Self {
         self.feed = Some(feed);
         self
@@ -77,7 +77,7 @@ impl Post {
         self
     }
 
-    /// Does not call back movers that leave in order.
+    /// Does not restart movers that leave in order.
     pub fn may_leave(&mut self) {
         self.may_leave = true;
     }
@@ -91,17 +91,17 @@ impl Post {
         self.is_up
     }
 
-    /// Whether nothing more is expected of it.
+    /// Whether it has ended for good.
     pub fn is_over(&self) -> bool {
         self.is_given_up && self.child.is_none()
     }
 
-    /// Whether it was given up for what went wrong.
+    /// Whether it has ended because of failures.
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Sees to it that movers are there. Answers what a person should know.
+    /// Keeps movers running. Returns a message for the user.
     pub fn look(&mut self) -> Option<String> {
         if self.is_given_up {
             return None;
@@ -170,7 +170,7 @@ impl Post {
             .then(|| format!("the movers at {name} ended; restarting them in {seconds} s: {why}"))
     }
 
-    /// The last line that it has said.
+    /// The last line of its output.
     fn last_words(&self) -> Option<String> {
         let text = std::fs::read(&self.log).ok()?;
         let text = String::from_utf8_lossy(&text);
@@ -180,7 +180,7 @@ impl Post {
         Some(words.chars().filter(|c| !c.is_control()).take(300).collect())
     }
 
-    /// Tells it that it is not needed any more.
+    /// Asks it to leave.
     pub fn dismiss(&mut self) {
         self.is_given_up = true;
         let Some(child) = &mut self.child else { return };
@@ -191,7 +191,7 @@ impl Post {
     }
 }
 
-/// Waits until all have left that were dismissed; those that do not are ended. `within`: how long all of it may take.
+/// Waits until all dismissed posts have left; those that do not leave are killed. `within`: the time for all of it.
 pub(super) fn see_off(posts: &mut [Post], within: Option<Duration>, hurry: impl Fn() -> bool) {
     for post in &mut *posts {
         post.dismiss();
@@ -224,7 +224,7 @@ pub(super) fn see_off(posts: &mut [Post], within: Option<Duration>, hurry: impl 
     }
 }
 
-/// Kills a process. One that hangs in the kernel is left to it.
+/// Kills a process. A process that hangs in the kernel is not waited for.
 fn end_now(child: &mut Child) {
     // It fails only where it is gone.
     let _ = child.kill();
@@ -254,10 +254,10 @@ fn shown(status: ExitStatus) -> String {
     }
 }
 
-/// A broker as a process of its own, which ends when this one does.
+/// A broker as a separate process, which ends with this one.
 pub(super) struct BrokerPost {
     child: Child,
-    /// The file that lets others in.
+    /// The join file.
     pub join_file: PathBuf,
 }
 
@@ -265,7 +265,7 @@ impl BrokerPost {
     /// Starts one, and waits until it answers.
     ///
     /// # Errors
-    /// What it says.
+    /// The error that it reports.
     pub fn start(
         words: &[OsString],
         environment: &[(OsString, OsString)],
@@ -309,7 +309,7 @@ impl BrokerPost {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Ends it in order within this time. After that it is killed, and the kernel ends its server with it.
+    /// Ends it in order within this time. Then it is killed, and the kernel ends its server with it.
     pub fn end(mut self, within: Duration) {
         self.end_within(within);
     }

@@ -1,55 +1,55 @@
-//! Batch scripts. They hold options and one command, which is dmover again: what has to be done there is not for a shell.
+//! Batch scripts. They hold options and one command, which runs dmover again; nothing else is left to the shell.
 use std::ffi::OsString;
 use std::fmt::Write;
 
 use super::{Shape, shell_line};
 
-/// A warning comes so many seconds before the end, which is enough to park a job.
+/// The warning comes this many seconds before the time limit, which is enough to stop a job in order.
 const WARNING_S: u32 = 120;
 
 /// A batch system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum System {
-    /// Slurm, by sbatch.
+    /// Slurm, with sbatch.
     Slurm,
-    /// OpenPBS and its relatives, by qsub.
+    /// OpenPBS and related systems, with qsub.
     Pbs,
 }
 
-/// What a batch job asks for.
+/// The resources that a batch job requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// How the job is called.
+    /// The name of the job.
     pub name: String,
     /// Nodes, and movers on each.
     pub shape: Shape,
-    /// The longest time, in the batch system's own words.
+    /// The time limit, in the format of the batch system.
     pub time: Option<String>,
     /// The partition or queue.
     pub partition: Option<String>,
-    /// Who pays.
+    /// The account to charge.
     pub account: Option<String>,
-    /// Licenses of gateways and the like.
+    /// Licenses, for example of gateways.
     pub licenses: Option<String>,
     /// Generic resources of nodes.
     pub gres: Option<String>,
     /// Processors for each mover.
     pub cpus: Option<u32>,
-    /// Where the output goes.
+    /// The path of the output.
     pub output: Option<String>,
-    /// Further options, as they are.
+    /// Further options, unchanged.
     pub further: Vec<String>,
-    /// Each node is a job of its own, of which none needs another one: an array.
+    /// Whether each node is an independent job: an array.
     pub apart: bool,
-    /// What runs on the first node: dmover and its arguments.
+    /// The command on the first node: dmover and its arguments.
     pub command: Vec<OsString>,
 }
 
 impl Request {
-    /// Nothing that is asked for may end a line of options, or begin another one.
+    /// Checks that no value can end an option line or start another one.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A message that says what is wrong.
     pub fn check(&self, system: System) -> Result<(), String> {
         let own =
             [&self.time, &self.partition, &self.account, &self.licenses, &self.gres, &self.output];
@@ -157,7 +157,7 @@ impl Request {
     }
 }
 
-/// A script for a person to save, edit and submit: six lines, of which the shell on the first node expands the wildcards.
+/// A script for a user to save, edit and submit: six lines, in which the shell on the first node expands the wildcards.
 pub fn template(system: System) -> &'static str {
     match system {
         System::Slurm => {

@@ -1,4 +1,4 @@
-//! Places where movers can be started, and by which address they reach a broker.
+//! Places where movers can be started, and the address of the broker for each.
 use dmover_engine::Fatal;
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
@@ -10,9 +10,9 @@ use super::post::Post;
 use super::shell_line;
 use crate::{Address, Identity, JoinFile};
 
-/// An ssh that does not get through gives up after so long.
+/// The time limit of ssh for connecting.
 const CONNECT_S: u32 = 15;
-/// A connection on which nothing comes back is given up after four times as long.
+/// The interval of ssh keep-alives; a silent connection is closed after four of them.
 const ALIVE_S: u32 = 15;
 
 /// Where movers run.
@@ -20,48 +20,48 @@ const ALIVE_S: u32 = 15;
 pub enum Site {
     /// On this host.
     Local {
-        /// How many.
+        /// Number of movers.
         movers: u32,
     },
-    /// On hosts that ssh leads to.
+    /// On hosts over ssh.
     Ssh {
-        /// As ssh knows them.
+        /// Host names for ssh.
         hosts: Vec<String>,
-        /// Movers on each.
+        /// Movers on each host.
         each: u32,
-        /// ssh, and options for it.
+        /// The ssh command with its options.
         ssh: Vec<OsString>,
     },
-    /// Wherever they were started by others.
+    /// Movers that the user starts separately.
     Elsewhere,
-    /// On the nodes of the Slurm job that this is a part of.
+    /// On the nodes of the present Slurm job.
     Srun {
-        /// How many nodes.
+        /// Number of nodes.
         nodes: u32,
         /// Movers on each node.
         each: u32,
         /// Processors for each mover.
         cpus: Option<u32>,
     },
-    /// On the nodes of the PBS job that this is a part of: one for each line of its node file.
+    /// On the nodes of the present PBS job: one mover for each line of its node file.
     Pbsdsh,
 }
 
-/// A broker that is there already.
+/// A broker that already exists.
 #[derive(Debug, Clone)]
 pub struct Given {
-    /// As it is given to dmover: an address or a file.
+    /// Its address or join file, as the user gave it.
     pub word: OsString,
-    /// The content of such a file.
+    /// The content of the join file.
     pub join: Vec<u8>,
 }
 
 impl Given {
-    /// Reads the file, if it is one. `insecure`: connections in clear text are allowed; `identity`: whose offers movers believe
-    /// where there is no file.
+    /// Reads the join file, if it is one. `insecure`: connections in clear text are allowed; `identity`: the user whose
+    /// offers movers accept if there is no file.
     ///
     /// # Errors
-    /// It cannot be read, or must not be used.
+    /// The file cannot be read, or must not be used.
     pub fn new(word: &OsStr, insecure: bool, identity: &Identity) -> Result<Self, Fatal> {
         Address::of_word(word, insecure)?;
         let is_url = |text: &str| text.starts_with("nats://") || text.starts_with("tls://");
@@ -86,22 +86,23 @@ impl Given {
     }
 }
 
-/// Which broker movers are to have.
+/// The broker for movers.
 #[derive(Debug, Clone)]
 pub enum BrokerPlace {
-    /// One that is there already.
+    /// One that already exists.
     Given(Given),
     /// One that is started for the job.
     Own {
-        /// Where it keeps what it has.
+        /// The directory for its data.
         state: PathBuf,
-        /// The address that movers reach.
+        /// The address that movers connect to.
         listen: IpAddr,
     },
 }
 
 impl Site {
-    /// What is to be started. `program`: dmover on those hosts; `options`: what movers are told beside the broker.
+    /// The posts to start. `program`: the path of dmover on those hosts; `options`: options for movers besides the
+    /// broker.
     pub(super) fn posts(
         &self,
         program: &Path,
@@ -186,10 +187,10 @@ fn srun_words([nodes, each]: [u32; 2], cpus: Option<u32>, mover: &[OsString]) ->
     words
 }
 
-/// The own address on the way to a host. Nothing is sent.
+/// The address of this host on the route to another host. Nothing is sent.
 ///
 /// # Errors
-/// The host has no address, or there is no way to it.
+/// The host has no address, or there is no route to it.
 pub fn address_towards(host: &str) -> Result<IpAddr, Fatal> {
     let fail = |error: &dyn std::fmt::Display| {
         let message = format!("cannot determine the local address towards '{host}': {error}");
@@ -211,7 +212,7 @@ pub fn address_towards(host: &str) -> Result<IpAddr, Fatal> {
     own.map(|own| own.ip()).map_err(|error| fail(&error))
 }
 
-/// Standard output of a short command. `None`: it failed, or is not here.
+/// The standard output of a short command. `None`: it failed, or does not exist here.
 fn ask(words: &[&OsStr]) -> Option<String> {
     let (program, arguments) = words.split_first()?;
     let mut command = Command::new(program);
@@ -223,7 +224,7 @@ fn ask(words: &[&OsStr]) -> Option<String> {
 /// The first address of an interface such as `ib0`.
 ///
 /// # Errors
-/// There is none.
+/// It has no address.
 pub fn address_of_interface(name: &str) -> Result<IpAddr, Fatal> {
     let words = ["ip", "-oneline", "address", "show", "scope", "global", "dev", name];
     let said = ask(&words.map(OsStr::new)).unwrap_or_default();
@@ -233,7 +234,7 @@ pub fn address_of_interface(name: &str) -> Result<IpAddr, Fatal> {
     })
 }
 
-/// `2: ib0    inet 10.1.2.3/16 brd …`.
+/// The address in `2: ib0    inet 10.1.2.3/16 brd …`.
 fn first_address(said: &str) -> Option<IpAddr> {
     let mut found = said.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip_while(|word| !word.starts_with("inet"));
@@ -243,7 +244,7 @@ fn first_address(said: &str) -> Option<IpAddr> {
     found.next()
 }
 
-/// The host that ssh connects to, which its configuration may know by another name.
+/// The host that ssh connects to, which the configuration of ssh may list under another name.
 pub fn host_behind_ssh(ssh: &[OsString], host: &str) -> String {
     let mut words: Vec<&OsStr> = ssh.iter().map(OsString::as_os_str).collect();
     words.extend(["-G", "--", host].map(OsStr::new));
@@ -253,7 +254,7 @@ pub fn host_behind_ssh(ssh: &[OsString], host: &str) -> String {
     name.map_or_else(plain, |name| name.trim().to_owned())
 }
 
-/// The nodes of a Slurm job, by the addresses that Slurm has for them.
+/// The nodes of a Slurm job, with the addresses that Slurm has for them.
 pub fn slurm_nodes(list: &str) -> Vec<String> {
     let words = ["scontrol", "show", "hostnames", list];
     let names = ask(&words.map(OsStr::new)).unwrap_or_default();

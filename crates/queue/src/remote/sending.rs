@@ -1,4 +1,4 @@
-//! What is said of tasks, on its way to the coordinator.
+//! Sends reports about tasks to the coordinator.
 use bytes::Bytes;
 use dmover_engine::Told;
 use dmover_engine::queue::{Lease, Queue};
@@ -12,26 +12,26 @@ use super::{AGAIN, FED, RemoteQueue, lock};
 use crate::message::{self, OutcomeMessage};
 use crate::seal::Kind;
 
-/// What may wait to be sent.
+/// The most reports that wait to be sent.
 pub(super) const OUTBOX: usize = 64;
-/// What goes together is not larger than that, unless it is one piece: the coordinator has many messages in memory.
+/// The size limit of a bundle, unless it is one larger piece: the coordinator has many messages in memory.
 const BUNDLE_MAX: usize = 256 << 10;
-/// Room for what the broker adds to a message.
+/// Room for the headers that the broker adds to a message.
 const HEADERS: usize = 1024;
 
-/// What is said of a task, on its way.
+/// A report about a task on its way.
 pub(super) struct Saying {
     lease: Lease,
-    /// What is too large for one message comes in several.
+    /// Its pieces, if it is too large for one message.
     pieces: Vec<Bytes>,
     ended: bool,
 }
 
-/// A message of those that one thing is said in.
+/// One message of a report.
 struct Piece {
     lease: Lease,
     bytes: Bytes,
-    /// Nothing more is said of the task.
+    /// It is the last message about the task.
     is_last: bool,
 }
 
@@ -46,7 +46,7 @@ impl Saying {
     }
 }
 
-/// Sends what is said, in order. What is said while the broker takes in what was said before goes together.
+/// Sends reports in order. Reports that arrive while the broker accepts earlier ones are bundled.
 pub(super) async fn send_all(queue: Arc<RemoteQueue>, mut outbox: mpsc::Receiver<Saying>) {
     let mut said = Vec::new();
     // The other end is the queue's own, which is there as long as this runs.
@@ -95,7 +95,7 @@ async fn send_pieces(queue: &RemoteQueue, mut pieces: VecDeque<Piece>) {
     }
 }
 
-/// How many of some pieces go into one message: as many as fit, and one in any case.
+/// How many of these pieces fit into one message, at least one.
 fn fitting(sizes: impl Iterator<Item = usize>, most: usize) -> usize {
     let most = most.min(BUNDLE_MAX);
     let mut together = 0;
@@ -107,20 +107,20 @@ fn fitting(sizes: impl Iterator<Item = usize>, most: usize) -> usize {
 }
 
 impl RemoteQueue {
-    /// Bytes that one message may have, whatever it consists of.
+    /// The size limit of one message, whatever its content.
     fn piece_max(&self) -> usize {
         self.link.client.max_payload().saturating_sub(HEADERS).max(HEADERS)
     }
 
-    /// A piece was sent, or never will be.
+    /// Records that a piece was sent, or never will be.
     fn has_said(&self, piece: &Piece) {
         if piece.is_last {
             self.state().held.remove(&piece.lease.number);
         }
     }
 
-    /// Says something of a task. Its errors come last: if any may be this host's, who hears them decides whether they are to be believed. The others
-    /// would be met again by whoever does the task again.
+    /// Reports about a task. Its errors come last: if any may be caused by this host, the coordinator decides whether
+    /// they count. Other errors would occur again if the task is repeated.
     pub(super) fn say(&self, lease: &Lease, outcome: Outcome, ended: bool) {
         let mut told = Told::take();
         let errors = {
@@ -146,7 +146,7 @@ impl RemoteQueue {
         self.send(lease, (errors, true), end, true);
     }
 
-    /// Hands what is said of a task to the one who sends it; waits while too much has not been sent.
+    /// Passes a report to the sender; waits while too many reports are not sent.
     fn send(&self, lease: &Lease, (told, hosts): (Told, bool), outcome: Outcome, ended: bool) {
         let Some(sequence) = self.state().held.get(&lease.number).map(|held| held.sequence) else {
             return;

@@ -1,53 +1,53 @@
-//! What a mover has in hand, and how many more tasks it wants.
+//! The tasks of a mover process, and how many more it wants.
 use dmover_engine::Told;
 use dmover_engine::queue::{Class, Lease};
 use dmover_observe::CLASSES;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// A mover that is for one class of tasks takes others after so many milliseconds without its own.
+/// A mover that prefers one class takes tasks of the other after this many milliseconds without its own.
 const STEAL_AFTER: u64 = 1000;
-/// Where there is plenty, tasks are taken ahead that keep the threads here busy for so long, but not more than so many: what they
-/// cost on their way is shared by those that come together.
+/// How much work a mover prefetches where there is plenty, in time and in number of tasks: tasks that are delivered
+/// together share their overhead.
 const AHEAD: Duration = Duration::from_millis(4);
-/// What tasks take of which nothing is known yet.
+/// The assumed duration of tasks before any has ended.
 pub(super) const UNKNOWN: Duration = Duration::from_secs(1);
 const AHEAD_MAX: usize = 32;
 
-/// A task in hand here.
+/// A task in progress here.
 pub(super) struct Held {
     pub lease: Lease,
-    /// Counts what was said of it.
+    /// The number of reports about it.
     pub sequence: u32,
     pub progressed_ms: u64,
     /// When a thread took it.
     pub taken: Option<Instant>,
-    /// What has failed.
+    /// The failures so far.
     pub errors: Told,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Tasks that were claimed and wait for a thread.
+    /// Claimed tasks that wait for a thread.
     pub ready: VecDeque<Lease>,
     pub held: HashMap<u32, Held>,
-    /// Numbers that were handed over.
+    /// Delivered numbers.
     pub claimed: BTreeSet<u32>,
     pub running: [usize; CLASSES],
     pub allowed: [usize; CLASSES],
-    /// Requests for tasks that are out.
+    /// Requests for tasks that are open.
     pub fetching: [usize; CLASSES],
     /// Threads that wait for a task.
     pub waiting: usize,
-    /// Something was in hand at some time.
+    /// There was a task at some time.
     pub has_worked: bool,
-    /// When a task of each class was last in hand.
+    /// When a task of each class was last in progress.
     pub had_ms: [u64; CLASSES],
-    /// How long tasks of each class have lately taken.
+    /// The recent duration of tasks of each class.
     pub typical: [Duration; CLASSES],
-    /// Questions whose tasks these are that are out.
+    /// Open claims.
     pub claiming: usize,
-    /// No new tasks: this process is about to leave.
+    /// Fetches no new tasks: this process is about to leave.
     pub draining: bool,
 }
 
@@ -58,7 +58,7 @@ impl State {
         self.waiting > 0 && self.ready.is_empty() && self.running[index] < self.allowed[index]
     }
 
-    /// A task has ended that took so long.
+    /// Records the duration of a task.
     pub fn took(&mut self, class: usize, elapsed: Duration) {
         let typical = &mut self.typical[class];
         *typical = (*typical * 7 + elapsed) / 8;
@@ -77,7 +77,7 @@ impl State {
         (busy * each).clamp(usize::from(busy > 0), AHEAD_MAX)
     }
 
-    /// How many of a class to ask for, if so many more than there are threads for would be good.
+    /// How many tasks of a class to request, with `ahead` tasks beyond the free threads.
     pub fn wanted(&self, class: usize, ahead: usize) -> usize {
         let (fetching, ready) = (self.fetching[class], self.ready.len());
         // They are asked for together, and not one for each that is done.
@@ -89,7 +89,7 @@ impl State {
         (room + ahead).min(wanted.saturating_sub(fetching))
     }
 
-    /// Whether tasks of a class are taken by a process that is for `own`: others only while there are none of its own.
+    /// Whether a process that prefers class `own` takes tasks of a class: others only while there are none of its own.
     pub fn takes(&self, own: Option<Class>, class: Class, now_ms: u64) -> bool {
         let Some(own) = own.filter(|own| *own != class) else { return true };
         self.running[own as usize] == 0 && now_ms >= self.had_ms[own as usize] + STEAL_AFTER

@@ -13,7 +13,7 @@ use crate::cmd::run::exit;
 use crate::print::{failure, line, say};
 use crate::quote::quoted;
 
-/// Forgets jobs, with what they have left at their destination.
+/// Removes the records of jobs, and their leftovers at the destination.
 pub(crate) fn cleanup(args: &CleanupArgs) -> ExitCode {
     let place = args.place.state_dir.as_ref();
     let known: Result<Vec<Known>, Refused> = match args.older_than {
@@ -26,7 +26,7 @@ pub(crate) fn cleanup(args: &CleanupArgs) -> ExitCode {
         Err(refused) => return refuse(refused),
     };
     if known.is_empty() && args.older_than.is_some() {
-        say("dmover: no finished job ended longer ago");
+        say("dmover: no finished or cancelled job is older than the given time");
     }
     let mut code = Code::Done;
     for known in &known {
@@ -46,14 +46,14 @@ fn every(place: Option<&OsString>) -> Result<Vec<Known>, Refused> {
     Ok(files.into_iter().map(|file| Known { state: state.clone(), file }).collect())
 }
 
-/// Those that ended longer ago.
+/// The jobs that ended longer ago than this.
 fn old(place: Option<&OsString>, ms: u64) -> Result<Vec<Known>, Refused> {
     let mut known = every(place)?;
     known.retain(|known| is_old(known, ms));
     Ok(known)
 }
 
-/// Whether a job has come to an end after which nothing is resumed, longer ago than this.
+/// Whether a job finished or was cancelled longer ago than this.
 fn is_old(Known { state, file }: &Known, ms: u64) -> bool {
     let Some(status) = state.status(&file.job) else { return false };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -62,18 +62,18 @@ fn is_old(Known { state, file }: &Known, ms: u64) -> bool {
     has_ended && u64::try_from(age).is_ok_and(|age| age > ms)
 }
 
-/// Removes what brokers that do not run have left: logs, data, and the secret that lets others in.
+/// Removes the logs, the data and the secrets of brokers that do not run.
 fn clean_brokers(state: &std::path::Path, dry_run: bool) -> Code {
     let mut code = Code::Done;
     for path in unused_brokers(state) {
         let shown = path.display();
         if dry_run {
-            say(&format!("dmover: would remove the data and the secret of a broker: '{shown}'"));
+            say(&format!("dmover: would remove data and secret of a stopped broker: '{shown}'"));
             continue;
         }
         match remove_broker(&path) {
             Ok(()) => {
-                say(&format!("dmover: removed the data and the secret of a broker: '{shown}'"));
+                say(&format!("dmover: removed data and secret of a stopped broker: '{shown}'"));
             }
             Err(error) => {
                 failure(&format!("cannot remove '{shown}': {error}"), "check permissions");
@@ -87,13 +87,13 @@ fn clean_brokers(state: &std::path::Path, dry_run: bool) -> Code {
 fn clean_one(known: &Known, args: &CleanupArgs) -> Code {
     let Known { state, file } = known;
     let shown = format!("{} ({} {})", file.job, verb(file), places(file));
-    // It must not begin while its leftovers are looked for. A dry run of what cannot be written to only looks.
+    // The lock keeps the job from starting meanwhile. A dry run also works without it, in a read-only state directory.
     let locked = state.lock(&JobId(file.job.clone()));
     if matches!(locked, Err(Fatal::Locked { .. })) {
-        say(&format!("dmover: note: {shown} is at work and stays"));
+        say(&format!("dmover: note: job {shown} is running and is not removed"));
         return if args.jobs.is_empty() { Code::Done } else { Code::Temporary };
     }
-    // It may have run once more since it was looked at.
+    // The job may have run again since its status was read.
     if args.older_than.is_some_and(|ms| !is_old(known, ms)) {
         return Code::Done;
     }
@@ -101,7 +101,7 @@ fn clean_one(known: &Known, args: &CleanupArgs) -> Code {
         Ok(lock) => Some(lock),
         Err(_) if args.dry_run => None,
         Err(error) => {
-            failure(&format!("cannot forget {shown}: {error}"), &error.hint());
+            failure(&format!("cannot remove the record of job {shown}: {error}"), &error.hint());
             return Code::Partial;
         }
     };
@@ -112,7 +112,10 @@ fn clean_one(known: &Known, args: &CleanupArgs) -> Code {
         match left {
             Ok(path) => line(&quoted(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))),
             Err(message) => {
-                failure(&message, "remove it by hand, or mend what is in the way");
+                failure(
+                    &message,
+                    "fix the cause and run the same command again, or remove it by hand",
+                );
                 code = Code::Partial;
             }
         }
@@ -121,13 +124,16 @@ fn clean_one(known: &Known, args: &CleanupArgs) -> Code {
         return code;
     }
     if args.dry_run {
-        say(&format!("dmover: would forget {shown}"));
+        say(&format!("dmover: would remove the record of job {shown}"));
         return code;
     }
     match lock.map_or(Ok(()), |lock| state.forget(&file.job, &lock)) {
-        Ok(()) => say(&format!("dmover: forgot {shown}")),
+        Ok(()) => say(&format!("dmover: removed the record of job {shown}")),
         Err(error) => {
-            failure(&format!("cannot forget {shown}: {error}"), "check permissions");
+            failure(
+                &format!("cannot remove the record of job {shown}: {error}"),
+                "check permissions",
+            );
             code = Code::Partial;
         }
     }

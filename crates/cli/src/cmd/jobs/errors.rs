@@ -21,7 +21,7 @@ fn list(args: &ErrorsArgs) -> Result<ExitCode, Refused> {
     let job = &known.file.job;
     let mut out = data();
     let mut written = Ok(());
-    // There may be millions: none is kept in memory.
+    // There may be millions of errors: print each at once and keep none in memory.
     let listed = known.state.errors(job, &mut |error| {
         if args.class.is_none_or(|class| class.word() == error.class) {
             written = put(&mut out, args, &error);
@@ -31,8 +31,8 @@ fn list(args: &ErrorsArgs) -> Result<ExitCode, Refused> {
     match listed {
         Err(message) => return Err((message, UNREADABLE, Code::Fatal)),
         Ok(false) => {
-            let message = format!("job {job} keeps no list of errors");
-            let hint = "its messages say what failed; --errors-to FILE keeps a list";
+            let message = format!("job {job} has no list of errors");
+            let hint = "see the messages of the job; --errors-to FILE records a list";
             return Err((message, hint, Code::Usage));
         }
         Ok(true) => {}

@@ -14,10 +14,10 @@ use crate::print::{grouped, line};
 
 fn journal(known: &Known) -> Result<JournalReader, Refused> {
     let opened = JournalReader::open(&known.state.directory(&known.file.job));
-    let hint = "if the job runs on another host, ask there";
+    let hint = "if the job runs on another host, run this command there";
     opened.map_err(|message| (message, hint, Code::Temporary))?.ok_or_else(|| {
-        let message = format!("job {} keeps no journal: only 'sync' does", known.file.job);
-        (message, "its messages and --log-file say what failed", Code::Usage)
+        let message = format!("job {} has no journal: only 'sync' keeps one", known.file.job);
+        (message, "see the messages of the job, or its --log-file", Code::Usage)
     })
 }
 

@@ -10,7 +10,7 @@ use crate::args::JobsArgs;
 use crate::cmd::run::exit;
 use crate::print::{columns, line, say, width};
 
-/// Columns of a terminal that places have at least, and that an outcome has at most.
+/// The least width of the paths, and the greatest width of the state, in columns of a terminal.
 const PLACES_MIN: usize = 20;
 const OUTCOME_MAX: usize = 32;
 const GAP: usize = 2;
@@ -37,7 +37,7 @@ fn list(args: &JobsArgs) -> Result<(), Refused> {
     }
     if wanted.is_empty() {
         let filtered = args.has_filter();
-        let which = if filtered { "no job of this kind" } else { "no job" };
+        let which = if filtered { "no matching job" } else { "no job" };
         say(&format!("dmover: {which} in {}", state.path().display()));
         return Ok(());
     }
@@ -59,7 +59,7 @@ fn is_wanted(args: &JobsArgs, file: &JobFile, status: Option<&JobStatus>, now_ms
 
 /// A line for each job, in columns.
 struct Table {
-    /// All but the places.
+    /// All columns but the paths.
     rows: Vec<Vec<String>>,
     places: Vec<(String, Option<String>)>,
 }
@@ -89,7 +89,7 @@ impl Table {
         Self { rows, places }
     }
 
-    /// The lines, none of which is wider than this.
+    /// The lines of the table, each at most this wide.
     fn lines(&self, columns: Option<usize>) -> Vec<String> {
         let most = |column: usize| if column == 2 { OUTCOME_MAX } else { usize::MAX };
         let cut = |column: usize, text: &str| match columns {
@@ -119,7 +119,7 @@ impl Table {
     }
 }
 
-/// Two paths in so many columns; one that is short leaves its room to the other.
+/// Two paths in this many columns. A short path leaves its room to the other.
 fn in_room(source: &str, destination: Option<&str>, room: Option<usize>) -> String {
     const ARROW: &str = " -> ";
     match (destination, room) {
@@ -137,7 +137,7 @@ fn in_room(source: &str, destination: Option<&str>, room: Option<usize>) -> Stri
     }
 }
 
-/// The end of a text that is too wide: it says more of a path than the beginning.
+/// The end of a text that is too wide. The end of a path is more telling than its beginning.
 fn end_of(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();

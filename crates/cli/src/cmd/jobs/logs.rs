@@ -1,4 +1,4 @@
-//! `dmover logs`: the messages of a job, from the file that they go to.
+//! `dmover logs`: prints the file with the messages of a job.
 use dmover_model::ExitCode as Code;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,7 +12,7 @@ use crate::cmd::run::exit;
 use crate::print::data;
 use crate::quote::quoted;
 
-/// A file is searched for the beginning of its last lines in steps of so many bytes.
+/// The search for the start of the last lines reads this many bytes at a time.
 const STEP: u64 = 64 << 10;
 
 pub(crate) fn logs(args: &LogsArgs) -> ExitCode {
@@ -26,10 +26,10 @@ pub(crate) fn logs(args: &LogsArgs) -> ExitCode {
 fn output(known: &Known) -> Result<PathBuf, Refused> {
     let path = known.file.output.as_ref().map(dmover_model::PathBytes::to_path);
     path.ok_or_else(|| {
-        let message = format!("the last run of job {} keeps no messages", known.file.job);
+        let message = format!("the last run of job {} has no message file", known.file.job);
         (
             message,
-            "--detach and --log-file keep them; 'dmover status' says how it stands",
+            "use --detach or --log-file to get one; 'dmover status' shows the state of the job",
             Code::Usage,
         )
     })
@@ -40,19 +40,19 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Refused {
     (format!("cannot print {shown}: {error}"), "check permissions", Code::Usage)
 }
 
-/// Prints the file from where it is wanted, and then what is added until the job has ended.
+/// Prints the file, or its last lines. With `--follow`, prints what is appended until the job ends.
 fn print(args: &LogsArgs, known: &Known, path: &Path) -> std::io::Result<()> {
     let mut file = File::open(path)?;
     if let Some(lines) = args.lines {
         seek_last(&mut file, lines)?;
     }
     loop {
-        // Looked at first: what is written before the end is there then.
+        // Read the status first: the file then has everything that a job writes before its end.
         let status = known.state.status(&known.file.job).unwrap_or_default();
         let ended =
             !args.follow || (has_ended(known, &status) && !known.state.is_running(&known.file.job));
         if file.metadata()?.len() < file.stream_position()? {
-            // Another run has begun the file anew.
+            // Another run has truncated the file.
             file.rewind()?;
         }
         if !copy_rest(&mut file)? || ended {
@@ -62,7 +62,7 @@ fn print(args: &LogsArgs, known: &Known, path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Prints what is there. Answers whether somebody reads it.
+/// Prints the rest of the file. Returns whether standard output still has a reader.
 fn copy_rest(file: &mut File) -> std::io::Result<bool> {
     let mut out = data();
     let printed = std::io::copy(file, &mut out).and_then(|_| out.flush());
@@ -72,7 +72,7 @@ fn copy_rest(file: &mut File) -> std::io::Result<bool> {
     }
 }
 
-/// Goes to the beginning of the last lines of a file.
+/// Seeks to the start of the last lines of a file.
 fn seek_last(file: &mut File, lines: u64) -> std::io::Result<()> {
     let end = file.seek(SeekFrom::End(0))?;
     let (mut from, mut found) = (end, 0);
@@ -84,7 +84,7 @@ fn seek_last(file: &mut File, lines: u64) -> std::io::Result<()> {
         file.read_exact(&mut bytes)?;
         for (index, byte) in bytes.iter().enumerate().rev() {
             let at = from + index as u64;
-            // The end of the last line begins none.
+            // The newline at the end of the file starts no line.
             if *byte != b'\n' || at + 1 == end {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The verbs that look after jobs, one file each, and how a job is found.
+//! The verbs that manage jobs, one file each, and how they find a job.
 use dmover_engine::{JobFile, JobList, StateDirectory, job_id};
 use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use std::path::PathBuf;
@@ -17,16 +17,17 @@ pub(super) mod shown;
 pub(crate) mod status;
 pub(crate) mod wait;
 
-/// What to do about a journal that cannot be read.
-const UNREADABLE: &str = "if it is damaged, move the journal away: the next run begins a new one, and needs --checksum after an interrupted pass";
+/// The hint for a journal that cannot be read.
+const UNREADABLE: &str = "if the journal is damaged, move it away: the next run starts a new one. \
+     After an interrupted pass, run that command with --checksum";
 
-/// A job that was found.
+/// A job and its state directory.
 pub(super) struct Known {
     pub state: StateDirectory,
     pub file: JobFile,
 }
 
-/// Words for what cannot be done, with the code to end with.
+/// The message and the hint of a refusal, and the exit code.
 pub(super) type Refused = (String, &'static str, Code);
 
 pub(super) fn refuse((message, hint, code): Refused) -> ExitCode {
@@ -36,14 +37,16 @@ pub(super) fn refuse((message, hint, code): Refused) -> ExitCode {
 
 pub(super) fn directory(named: Option<&std::ffi::OsString>) -> Result<StateDirectory, Refused> {
     let found = state_directory(named).map(StateDirectory::new);
-    found.ok_or_else(|| (NO_STATE_DIRECTORY.into(), "name a directory by --state-dir", Code::Usage))
+    found.ok_or_else(|| {
+        (NO_STATE_DIRECTORY.into(), "choose a directory with --state-dir", Code::Usage)
+    })
 }
 
-/// All jobs of a directory, the one that began last first.
+/// All jobs of a state directory, the latest start first.
 pub(super) fn all(state: &StateDirectory) -> Result<Vec<JobFile>, Refused> {
     let jobs = state.jobs().map_err(|error| {
-        let message = format!("cannot read {}: {error}", state.path().display());
-        (message, "name another --state-dir, or check permissions", Code::Usage)
+        let message = format!("cannot read '{}': {error}", state.path().display());
+        (message, "choose another --state-dir, or check permissions", Code::Usage)
     })?;
     let mut files: Vec<JobFile> = jobs.iter().filter_map(|job| state.job_file(job)).collect();
     let begun = |file: &JobFile| state.status(&file.job).map_or(file.created_ms, |s| s.begun_ms);
@@ -51,10 +54,14 @@ pub(super) fn all(state: &StateDirectory) -> Result<Vec<JobFile>, Refused> {
     Ok(files)
 }
 
-/// The job of this id, label or beginning of an id.
+/// The job with this id, start of an id, or label.
 pub(super) fn find(named: &str, place: Option<&std::ffi::OsString>) -> Result<Known, Refused> {
     if named.is_empty() {
-        return Err(("the name of a job is empty".into(), "'dmover jobs' lists them", Code::Usage));
+        return Err((
+            "the name of the job is empty".into(),
+            "'dmover jobs' lists jobs",
+            Code::Usage,
+        ));
     }
     let state = directory(place)?;
     let files = all(&state)?;
@@ -67,19 +74,19 @@ pub(super) fn find(named: &str, place: Option<&std::ffi::OsString>) -> Result<Kn
     match (matching.first(), ids.len()) {
         (Some(file), 1) => Ok(Known { file: (*file).clone(), state }),
         (Some(_), _) => {
-            let message = format!("'{named}' can mean several jobs: {}", ids.join(", "));
-            Err((message, "give more of the id", Code::Usage))
+            let message = format!("'{named}' matches several jobs: {}", ids.join(", "));
+            Err((message, "give more characters of the id", Code::Usage))
         }
         (None, _) => {
             let place = state.path().display();
-            let message = format!("there is no job '{named}' in {place}");
-            Err((message, "'dmover jobs' lists those that there are", Code::Usage))
+            let message = format!("no job '{named}' in {place}");
+            Err((message, "'dmover jobs' lists all jobs", Code::Usage))
         }
     }
 }
 
-/// Refuses a label by which another job is known. The same command may be another job where file systems take turns at its
-/// destination, or lists do: then the label means them all.
+/// Refuses a label that another job has. Jobs of the same command may share a label: they differ only by the file system that
+/// is mounted at a path, or by their list.
 pub(super) fn label_is_free(
     state: &StateDirectory,
     label: &str,
@@ -98,13 +105,13 @@ pub(super) fn label_is_free(
     let job = &other.job;
     let shown = format!("{} {}", shown::verb(other), shown::places(other));
     failure(
-        &format!("job {job} has the label {} ({shown})", quoted(label.as_bytes())),
-        &format!("choose another label, or free it: '{}'", on_job("cleanup", job, state.path())),
+        &format!("the label {} belongs to job {job} ({shown})", quoted(label.as_bytes())),
+        &format!("choose another label, or run '{}'", on_job("cleanup", job, state.path())),
     );
     Err(exit(Code::Usage))
 }
 
-/// What a job does and where, wherever its command was typed.
+/// The verb of a job and its absolute paths.
 fn places_of(
     verb: &str,
     directory: &PathBytes,

@@ -1,4 +1,4 @@
-//! What of a job is shown by several verbs.
+//! How several verbs show a job.
 use dmover_engine::{JobFile, JobPhase, JobStatus};
 use dmover_model::{PathBytes, Verb};
 use dmover_observe::{Counter, Stage};
@@ -14,13 +14,13 @@ use crate::print::time::utc as rfc3339;
 use crate::print::{counted, grouped};
 use crate::quote::quoted;
 
-/// A path that was typed in a directory, wherever one reads it.
+/// The absolute path of a path that was typed in a directory.
 pub(super) fn absolute(directory: &PathBytes, path: &PathBytes) -> PathBuf {
-    // Without '.', which the components leave out.
+    // components() drops '.'.
     directory.to_path().join(path.to_path()).components().collect()
 }
 
-/// What a person calls it: a snapshot is a pass with a directory of its own.
+/// The verb that the user typed: a snapshot is recorded as a 'sync' job.
 pub(super) fn verb(file: &JobFile) -> &str {
     let typed = file.command.get(1).map(|word| &word.0[..]);
     if typed == Some(b"snapshot") { "snapshot" } else { &file.verb }
@@ -30,7 +30,7 @@ fn at(file: &JobFile, path: &PathBytes) -> String {
     quoted(absolute(&file.directory, path).as_os_str().as_bytes())
 }
 
-/// What is read.
+/// The sources of a job.
 pub(super) fn sources(file: &JobFile) -> String {
     match &file.sources[..] {
         [] => "a list".into(),
@@ -39,12 +39,12 @@ pub(super) fn sources(file: &JobFile) -> String {
     }
 }
 
-/// What is written or compared, if there is such a place.
+/// The destination of a job, if it has one.
 pub(super) fn destination(file: &JobFile) -> Option<String> {
     Some(&file.destination).filter(|path| !path.0.is_empty()).map(|path| at(file, path))
 }
 
-/// What is read and what is written.
+/// The sources and the destination of a job.
 pub(in crate::cmd) fn places(file: &JobFile) -> String {
     match destination(file) {
         None => sources(file),
@@ -52,7 +52,7 @@ pub(in crate::cmd) fn places(file: &JobFile) -> String {
     }
 }
 
-/// How long ago something was.
+/// A time span as `5 min ago`.
 pub(super) fn ago(ms: i64) -> String {
     let seconds = ms.max(0) / 1000;
     let (number, unit) = match seconds {
@@ -79,7 +79,7 @@ fn percent(file: &JobFile, status: &JobStatus) -> Option<u64> {
     Some(((fraction * 100.0) as u64).min(99))
 }
 
-/// How a job stands or has ended, in a few words.
+/// The state or the result of a job, in a few words.
 pub(super) fn outcome(file: &JobFile, status: &JobStatus) -> String {
     let count = |name: &str| status.counters.get(name).copied().unwrap_or(0);
     let word = status.phase.word();

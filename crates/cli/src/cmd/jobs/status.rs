@@ -31,7 +31,7 @@ pub(crate) fn status(args: &StatusArgs) -> ExitCode {
     exit(Code::Done)
 }
 
-/// As zpool-status(8) has it: the state, what it means, what to do, numbers, errors last.
+/// In the order of zpool-status(8): the state, its meaning, what to do, numbers, errors.
 fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
     let (meaning, action) = meaning(file, status);
     let label = file.label.as_deref().map_or(String::new(), |label| format!(" [{label}]"));
@@ -45,7 +45,7 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
     ];
     lines.extend((!action.is_empty()).then(|| format!(" action: {action}")));
     lines.push(format!(
-        "    run: begun {}, {} {}{}, process {} on {}",
+        "    run: started {}, {} {}{}, process {} on {}",
         local_time(status.begun_ms),
         units::format_duration(seconds),
         if status.phase.has_process() { "so far" } else { "in total" },
@@ -67,7 +67,7 @@ fn status_lines(file: &JobFile, status: &JobStatus) -> Vec<String> {
     lines
 }
 
-/// What a verb has done so far.
+/// The progress of a job, by its counters.
 fn done_lines(verb: &str, get: &dyn Fn(&str) -> u64) -> Vec<String> {
     if verb == Verb::Sum.word() {
         let bytes = units::format_iec(get("bytes_hashed"));
@@ -126,17 +126,24 @@ fn mover_line(mover: &MoverView) -> String {
 
 fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
     let id = &file.job;
-    let because = status.reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+    let because = match status.reason.as_deref() {
+        Some(reason) if reason.starts_with("by ") => format!(" {reason}"),
+        Some(reason) => format!(": {reason}"),
+        None => String::new(),
+    };
     match (status.phase, status.exit_code) {
         (JobPhase::Running, _) => (
             match status.tasks_left {
-                0 => "it runs".into(),
-                tasks => format!("it runs; {} left", counted(tasks, "known task", "known tasks")),
+                0 => "the job is running".into(),
+                tasks => {
+                    let tasks = counted(tasks, "known task", "known tasks");
+                    format!("the job is running; {tasks} left")
+                }
             },
             String::new(),
         ),
         (JobPhase::Watching, _) => (
-            "it waits for changes of the source and copies them".into(),
+            "the job waits for changes in SOURCE and copies them".into(),
             format!("'dmover cancel {id}' ends it"),
         ),
         (JobPhase::Paused, _) => {
@@ -147,33 +154,35 @@ fn meaning(file: &JobFile, status: &JobStatus) -> (String, String) {
                     format!("; {} in progress finish first", counted(tasks, "task", "tasks"))
                 }
             };
-            let meaning = format!("it starts no new tasks{in_progress}");
+            let meaning = format!("the job starts no new tasks{in_progress}");
             (meaning, format!("'dmover resume {id}' continues it"))
         }
-        (JobPhase::Finished, Some(0)) => ("everything is done".into(), String::new()),
+        (JobPhase::Finished, Some(0)) => ("the job is complete".into(), String::new()),
         (JobPhase::Finished, code) => (
-            format!("it ended with exit code {}{because}", code.unwrap_or_default()),
+            format!("the job ended with exit code {}{because}", code.unwrap_or_default()),
             if can_retry(file) {
                 format!(
-                    "'dmover errors {id}' lists the failed entries, 'dmover retry {id}' tries only those, the same command tries everything"
+                    "'dmover errors {id}' lists the failed entries, 'dmover retry {id}' retries \
+                     only those, 'dmover resume {id}' runs the whole job again"
                 )
             } else {
                 format!(
-                    "'dmover errors {id}' lists the failed entries, 'dmover resume {id}' runs the same command again"
+                    "'dmover errors {id}' lists the failed entries, 'dmover resume {id}' runs \
+                     the same command again"
                 )
             },
         ),
         (JobPhase::Stopped, _) => {
-            (format!("it was stopped{because}"), format!("'dmover resume {id}' continues it"))
+            (format!("the job was stopped{because}"), format!("'dmover resume {id}' continues it"))
         }
         (JobPhase::Cancelled, _) => (
-            "it was cancelled".into(),
+            "the job was cancelled".into(),
             format!(
                 "'dmover cleanup {id}' removes its temporaries, 'dmover resume {id}' starts over"
             ),
         ),
         (JobPhase::Died, _) => (
-            "its process died".into(),
+            "the process of the job died".into(),
             format!("'dmover resume {id}' continues it; completed work is kept"),
         ),
     }

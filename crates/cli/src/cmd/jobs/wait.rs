@@ -12,7 +12,7 @@ use crate::cmd::run::exit;
 use crate::print::waiting::Waiting;
 use crate::print::{failure, grouped};
 
-/// How often a wait looks.
+/// Time between two checks of a status.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) fn wait(args: &WaitArgs) -> ExitCode {
@@ -58,7 +58,7 @@ pub(super) fn has_ended(known: &Known, status: &JobStatus) -> bool {
     !status.phase.has_process() && !goes_on
 }
 
-/// How far a job is, in a line.
+/// The progress of a job, in one line.
 fn in_words(Known { file, .. }: &Known, status: &JobStatus) -> String {
     let get = |name: &str| status.counters.get(name).copied().unwrap_or(0);
     let done = if file.verb == Verb::Sum.word() {

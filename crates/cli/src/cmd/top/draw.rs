@@ -1,4 +1,4 @@
-//! The picture of `dmover top`. Colour never says anything that words do not.
+//! Draws the screen of `dmover top`. Everything that a colour shows is also shown in words.
 use dmover_engine::{JobFile, JobPhase, JobStatus};
 use dmover_model::{ErrorClass, units};
 use ratatui::Frame;
@@ -32,7 +32,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model) {
             draw_movers(frame, movers, model, status);
         }
         None => {
-            let words = "No job is remembered here: 'dmover copy' and 'dmover sync' begin some.";
+            let words =
+                "No job in this state directory. 'dmover copy' and 'dmover sync' start jobs.";
             frame.render_widget(Paragraph::new(words), job);
         }
     }
@@ -104,7 +105,7 @@ fn draw_job(frame: &mut Frame<'_>, area: Rect, file: &JobFile, status: &JobStatu
             format!("{word} {}: {advice}", grouped(*count))
         })
         .collect();
-    let errors = if errors.is_empty() { "none known".into() } else { errors.join("; ") };
+    let errors = if errors.is_empty() { "none".into() } else { errors.join("; ") };
     let (bytes, entries) = model::moved(status);
     let lines = vec![
         Line::from(format!("{} {}", sources.join(" "), quoted(&file.destination.0))),
@@ -116,7 +117,7 @@ fn draw_job(frame: &mut Frame<'_>, area: Rect, file: &JobFile, status: &JobStatu
             grouped(get("leases_expired")),
         )),
         Line::from(format!(
-            "{} entries found, {} ended; {} found, {} moved",
+            "entries: {} found, {} done; bytes: {} found, {} done",
             grouped(get("entries_found")),
             grouped(entries),
             units::format_iec(get("bytes_found")),
@@ -134,12 +135,12 @@ fn draw_rates(frame: &mut Frame<'_>, area: Rect, model: &Model, file: &JobFile) 
     let [left, right] = halves.areas(area);
     let all: Vec<(u64, u64)> = model.rates(&file.job).into_iter().flatten().copied().collect();
     let last = all.last().copied().unwrap_or_default();
-    let bytes = format!(" bytes in a second: {} ", units::format_iec(last.0));
-    let entries = format!(" entries in a second: {} ", grouped(last.1));
+    let bytes = format!(" bytes per second: {} ", units::format_iec(last.0));
+    let entries = format!(" entries per second: {} ", grouped(last.1));
     let values = [all.iter().map(|rate| rate.0).collect(), all.iter().map(|rate| rate.1).collect()];
     for ((area, title), values) in [(left, bytes), (right, entries)].into_iter().zip(values) {
         let values: Vec<u64> = values;
-        // The latest is at the right edge.
+        // The newest value is at the right edge.
         let room = usize::from(area.width.saturating_sub(2));
         let shown = values[values.len().saturating_sub(room)..].to_vec();
         let block = Block::bordered().title(title);
@@ -156,7 +157,7 @@ fn draw_movers(frame: &mut Frame<'_>, area: Rect, model: &Model, status: &JobSta
     let movers = model.movers(status);
     let row = |mover: &&dmover_observe::MoverView| {
         let silent =
-            (mover.silent_s >= 10.0).then(|| format!("silent for {:.0} s", mover.silent_s));
+            (mover.silent_s >= 10.0).then(|| format!("no message for {:.0} s", mover.silent_s));
         let words = mover.remarks().into_iter().chain(silent).collect::<Vec<_>>().join("; ");
         let cells = vec![
             Line::from(mover.name()),
@@ -282,7 +283,7 @@ mod tests {
     #[test]
     fn nothing_and_a_small_terminal_are_no_fault() {
         let mut model = Model::new(Some("zzzz".into()));
-        assert!(screen(&model).contains("No job is remembered"));
+        assert!(screen(&model).contains("No job in this state directory"));
         model.see(vec![job("aaaa", JobPhase::Died, 1)], Instant::now());
         assert!(screen(&model).contains("died"));
         let mut terminal = Terminal::new(TestBackend::new(20, 5)).unwrap();

@@ -1,4 +1,4 @@
-//! `dmover top`: the jobs of a state directory and their movers, on a terminal, as they change.
+//! `dmover top`: shows the jobs of a state directory and their movers on a terminal.
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use dmover_engine::{Ask, JobPhase, StateDirectory};
 use dmover_model::ExitCode as Code;
@@ -15,7 +15,7 @@ mod model;
 
 use model::{Model, Snapshot};
 
-/// Looks at all jobs of a directory.
+/// Reads the status of all jobs of a state directory.
 fn look(state: &StateDirectory) -> Result<Snapshot, jobs::Refused> {
     let all = jobs::all(state)?;
     let of = |file: dmover_engine::JobFile| {
@@ -34,7 +34,7 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
         Err(refused) => return jobs::refuse(refused),
     };
     if !dmover_sys::process::stdout_is_terminal() {
-        let hint = "'dmover status --json' is for scripts";
+        let hint = "in scripts, use 'dmover status --json'";
         failure("standard output is not a terminal", hint);
         return run::exit(Code::Usage);
     }
@@ -48,13 +48,13 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
     match done {
         Ok(()) => run::exit(Code::Done),
         Err(error) => {
-            failure(&format!("the terminal cannot be used: {error}"), "is TERM right?");
+            failure(&format!("cannot use the terminal: {error}"), "check the TERM variable");
             run::exit(Code::Fatal)
         }
     }
 }
 
-/// Draws, and does what keys say, until one says that it is enough.
+/// Draws the screen and handles keys, until one ends the program.
 fn watch(
     terminal: &mut ratatui::DefaultTerminal,
     model: &mut Model,
@@ -91,17 +91,17 @@ fn watch(
     }
 }
 
-/// Has the job that is looked at hold, or go on. Answers what a person is to be told.
+/// Pauses or resumes the selected job. Returns the note for the last line.
 fn hold(model: &Model, state: &StateDirectory) -> Option<String> {
     let (file, status) = model.shown()?;
     let ask = match status.phase {
         JobPhase::Running => Ask::Pause,
         JobPhase::Paused => Ask::Resume,
-        _ => return Some(format!("{} does not run", file.job)),
+        _ => return Some(format!("{} is not running", file.job)),
     };
     match state.ask(&file.job, ask) {
-        Ok(()) if ask == Ask::Pause => Some(format!("{} is asked to pause", file.job)),
-        Ok(()) => Some(format!("{} is asked to resume", file.job)),
-        Err(error) => Some(format!("{} cannot be asked: {error}", file.job)),
+        Ok(()) if ask == Ask::Pause => Some(format!("pausing {}", file.job)),
+        Ok(()) => Some(format!("resuming {}", file.job)),
+        Err(error) => Some(format!("cannot send the request to {}: {error}", file.job)),
     }
 }

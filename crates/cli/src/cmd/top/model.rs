@@ -1,16 +1,16 @@
-//! What `dmover top` knows: the jobs as they were seen last, their rates, and what a person looks at.
+//! The model of `dmover top`: the latest status of the jobs, their rates, and the selection.
 use dmover_engine::{JobFile, JobStatus};
 use dmover_observe::{Counter, MoverView};
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-/// Rates that are remembered of each job.
+/// The number of rates kept for each job.
 const HISTORY: usize = 240;
 
-/// All jobs, the one that began last first.
+/// All jobs with their status, the latest start first.
 pub(crate) type Snapshot = Vec<(JobFile, JobStatus)>;
 
-/// By what movers are sorted.
+/// The sort order of movers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
     Name,
@@ -36,35 +36,35 @@ impl Sort {
     }
 }
 
-/// What a job did in a second, lately.
+/// The recent rates of a job.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
-    /// When and with what the last ones were found out.
+    /// The last status that was counted: its time, bytes and entries.
     told: Option<(i64, u64, u64)>,
-    /// Bytes and entries in a second, the latest last.
+    /// Bytes and entries per second, the newest last.
     pub history: VecDeque<(u64, u64)>,
 }
 
 pub(crate) struct Model {
     jobs: Snapshot,
     rates: HashMap<String, Rates>,
-    /// The id of the job that is looked at.
+    /// The selected job: the start of its id, or its label.
     selected: Option<String>,
     pub sort: Sort,
     /// Also jobs that have ended.
     pub shows_all: bool,
-    /// What a person is told.
+    /// The note on the last line.
     pub note: Option<String>,
     pub seen: Instant,
 }
 
-/// Bytes of content that were brought over or read, and entries that were ended in any way.
+/// The bytes that were copied or read, and the entries that are done.
 pub(crate) fn moved(status: &JobStatus) -> (u64, u64) {
     Counter::moved(|counter| status.counters.get(counter.name()).copied().unwrap_or(0))
 }
 
 impl Model {
-    /// `job`: the beginning of the id of the job to look at, or its label.
+    /// `job`: the job to select, by the start of its id or by its label.
     pub fn new(job: Option<String>) -> Self {
         Self {
             jobs: Vec::new(),
@@ -77,13 +77,13 @@ impl Model {
         }
     }
 
-    /// Takes note of how all jobs stand now.
+    /// Takes the current status of all jobs.
     pub fn see(&mut self, jobs: Snapshot, now: Instant) {
         for (file, status) in &jobs {
             let rates = self.rates.entry(file.job.clone()).or_default();
             let (bytes, entries) = moved(status);
             match rates.told {
-                // A job writes down how it stands now and then: in between nothing is known.
+                // The job has not updated its status since: no new rate.
                 Some((then, ..)) if then == status.updated_ms => continue,
                 Some((then, known, done)) if status.updated_ms > then && bytes >= known => {
                     let ms = (status.updated_ms - then) as u64;
@@ -106,7 +106,7 @@ impl Model {
             self.shows_all || status.phase.has_process() || self.is_selected(file)
         };
         let some: Vec<_> = self.jobs.iter().filter(wanted).collect();
-        // The last one says at least how it ended.
+        // If no job runs, show the latest one.
         if some.is_empty() { self.jobs.iter().take(1).collect() } else { some }
     }
 
@@ -116,17 +116,17 @@ impl Model {
         })
     }
 
-    /// The job that is looked at, with its place in the list.
+    /// The index of the selected job in the list.
     fn place(&self) -> usize {
         self.listed().iter().position(|(file, _)| self.is_selected(file)).unwrap_or(0)
     }
 
-    /// The job that is looked at.
+    /// The selected job.
     pub fn shown(&self) -> Option<&(JobFile, JobStatus)> {
         self.listed().get(self.place()).copied()
     }
 
-    /// Looks at another job, further up or down the list.
+    /// Selects a job further up or down the list.
     pub fn step(&mut self, by: isize) {
         let listed = self.listed();
         let last = listed.len().saturating_sub(1);
@@ -134,12 +134,12 @@ impl Model {
         self.selected = listed.get(place).map(|(file, _)| file.job.clone());
     }
 
-    /// What a job did in a second, lately.
+    /// The recent rates of a job.
     pub fn rates(&self, job: &str) -> Option<&VecDeque<(u64, u64)>> {
         self.rates.get(job).map(|rates| &rates.history)
     }
 
-    /// The movers of a job in the order that was asked for.
+    /// The movers of a job in the chosen order.
     pub fn movers<'s>(&self, status: &'s JobStatus) -> Vec<&'s MoverView> {
         let mut all: Vec<&MoverView> = status.movers.iter().flatten().collect();
         match self.sort {

@@ -1,50 +1,50 @@
-//! What progress is made of: counters of a job become figures that can be laid out.
+//! Turns the counters of a job into figures for the progress lines.
 use dmover_model::{Limit, Verb};
 use dmover_observe::{Amount, Counter, Counters, Stage, Total};
 use dmover_plan::eta::{Done, Estimate, Estimator};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A sample every so often: rates and estimates do not follow each jump.
+/// The interval between samples, so that rates and estimates do not follow each jump.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// The part of a new sample in the present rate.
+/// The weight of a new sample in the present rate.
 const FRESH: f64 = 0.3;
-/// An entry in progress for so long is worth a word.
+/// An entry in progress for this long is shown.
 const LONG: Duration = Duration::from_mins(1);
 /// The same while nothing moves.
 const LONG_IN_A_STALL: Duration = Duration::from_secs(5);
 
-/// Bytes that a job has brought to the destination, or found there in a changed file.
+/// Bytes that a job has copied to the destination, or kept there in a changed file.
 const COPIED: [Counter; 3] = [Counter::BytesCopied, Counter::BytesShared, Counter::BytesKept];
 
-/// What a run of the engine is for.
+/// The purpose of a run of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The job itself.
     Job(Verb),
-    /// What a copy has written is read back.
+    /// Reading back what a copy has written.
     ReadingBack,
 }
 
-/// One look at a job.
+/// The state of a job at one moment.
 #[derive(Debug, Clone)]
 pub(super) struct Figures {
     /// What the job does now, such as `copying`.
     pub doing: &'static str,
-    /// Whether all that follows is about the whole of it, not about a step at its end.
+    /// Whether the fields below describe the whole job, not a step at its end.
     pub is_main: bool,
     pub done: Amount,
     pub total: Total,
     pub estimate: Option<Estimate>,
     pub rate_now: u64,
     pub rate_mean: u64,
-    /// How much of the bytes did not have to move.
+    /// Bytes that were unchanged and did not have to be copied.
     pub unchanged: u64,
     pub errors: u64,
     pub retries: u64,
     pub elapsed: Duration,
     pub limit: Option<Limit>,
-    /// The entry in progress that stands out by its age.
+    /// The oldest entry in progress and its age, if it takes long.
     pub oldest: Option<(Vec<u8>, Duration)>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Follower {
     counters: Arc<Counters>,
     begun: Instant,
     sampled: Option<Instant>,
-    /// When something was seen to move.
+    /// When a sample last showed progress.
     moved: Instant,
     last: Done,
     /// Bytes that were copied at the last sample.
@@ -116,7 +116,7 @@ impl Follower {
         self.estimator.sample(done);
     }
 
-    /// What a job that fills a tree has done since the last sample.
+    /// What a copy or sync has done since the last sample.
     fn fills(&mut self, moved: u64, entries: u64) -> &'static str {
         let copied = sum(&COPIED, &|counter| self.counters.get(counter));
         let copies = copied > std::mem::replace(&mut self.copied, copied);
@@ -141,7 +141,7 @@ impl Follower {
         Done { at_s, ..done(self.part, &|counter| self.counters.get(counter)) }
     }
 
-    /// How the job stands.
+    /// The figures of the job now.
     pub fn figures(&mut self, elapsed: Duration, limit: Option<Limit>) -> Figures {
         let get = |counter| self.counters.get(counter);
         let outlook = self.counters.outlook();
@@ -199,12 +199,12 @@ fn sum(all: &[Counter], get: &dyn Fn(Counter) -> u64) -> u64 {
     all.iter().map(|counter| get(*counter)).sum()
 }
 
-/// What counters say of the work that is done.
+/// The work that is done, from counters.
 pub(crate) fn done(part: Part, get: &dyn Fn(Counter) -> u64) -> Done {
     let (entries, moved, still) = match part {
         Part::Job(Verb::Copy | Verb::Sync) => {
             let compared = get(Counter::BytesCompared);
-            // What was compared and is equal counts as skipped a moment later.
+            // Compared bytes that are equal count as skipped a moment later.
             let equal = get(Counter::BytesSkipped).saturating_sub(compared);
             let still = equal + get(Counter::BytesUnchanged);
             (get(Counter::EntriesFound), sum(&COPIED, get) + compared, still)
@@ -217,8 +217,8 @@ pub(crate) fn done(part: Part, get: &dyn Fn(Counter) -> u64) -> Done {
     Done { at_s: 0.0, entries, bytes: moved + still, moved }
 }
 
-/// The total as far as it can be true: a tree in which more was found is larger than it was. (Bytes that were found
-/// count a file with several names at each of them, so they say nothing against a total.)
+/// The total, corrected by what was found: if more entries were found than the total says, the total is only a minimum.
+/// Bytes found do not correct it, because they count a file with several names once for each name.
 fn known(total: Total, found: Amount, settled: Amount) -> Total {
     match total {
         Total::About(total) if total.entries >= found.entries => {
@@ -238,8 +238,8 @@ fn name(stage: Stage) -> &'static str {
         Stage::Rename => "renaming",
         Stage::Link => "linking",
         Stage::Delete => "deleting",
-        Stage::Seal => "sealing directories",
-        Stage::Record => "recording",
+        Stage::Seal => "setting directory times",
+        Stage::Record => "writing the catalog",
         Stage::Flush => "flushing",
     }
 }

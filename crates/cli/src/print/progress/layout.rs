@@ -10,7 +10,7 @@ use crate::quote::quoted;
 const BAR: std::ops::RangeInclusive<usize> = 10..=40;
 const GAP: &str = "  ";
 
-/// How text is made.
+/// Units and characters of the text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form {
     pub sizes: Sizes,
@@ -19,11 +19,11 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Two lines of at most so many columns.
+    /// Two lines that fit this many columns.
     pub fn lines(self, figures: &Figures, columns: usize) -> String {
         let room = columns.saturating_sub(1).max(1);
         let percent = figures.estimate.map(|estimate| percent(estimate.fraction));
-        // By weight: what has no room in the first line goes to the second one.
+        // Most important first: parts without room in the first line go to the second line.
         let weighted = [
             percent.clone(),
             eta(figures),
@@ -52,7 +52,7 @@ impl Form {
         if second.is_empty() { first } else { format!("{first}\n{second}") }
     }
 
-    /// One line with all there is.
+    /// One line with all figures.
     pub fn line(self, figures: &Figures) -> String {
         let percent = figures.estimate.map(|estimate| percent(estimate.fraction));
         let doing = percent.map_or_else(
@@ -128,7 +128,7 @@ impl Form {
     }
 }
 
-/// Parts with gaps between them, as many as there is room for; the last one is cut.
+/// Joins as many parts as fit, with gaps; the last part may be truncated.
 fn joined(parts: impl Iterator<Item = String>, room: usize) -> String {
     let mut text = String::new();
     for part in parts {
@@ -136,7 +136,7 @@ fn joined(parts: impl Iterator<Item = String>, room: usize) -> String {
         let width = console::measure_text_width(&text) + gap.len();
         let left = room.saturating_sub(width);
         if console::measure_text_width(&part) > left {
-            // A piece of a name helps, a piece of a number does not.
+            // A truncated name is useful, a truncated number is not.
             if left >= 20 {
                 text = text + gap + &console::truncate_str(&part, left, "...");
             }
@@ -147,7 +147,7 @@ fn joined(parts: impl Iterator<Item = String>, room: usize) -> String {
     text
 }
 
-/// `8.0` of `8.0 GiB` if the total has the same unit.
+/// Drops the unit if the total has the same one: `8.0` for `8.0 GiB`.
 fn short<'a>(done: &'a str, total: &str) -> &'a str {
     match (done.rsplit_once(' '), total.rsplit_once(' ')) {
         (Some((number, unit)), Some((_, same))) if unit == same => number,

@@ -1,4 +1,4 @@
-//! Progress for eyes: two lines on a terminal, a plain line now and then without one.
+//! Progress of a job: two lines on a terminal, otherwise a plain line at intervals.
 use dmover_model::{Limit, Verb};
 use dmover_observe::{Amount, Counter, Counters, Total};
 use serde_json::{Value, json};
@@ -18,10 +18,10 @@ use super::Sizes;
 use super::screen::{self, Screen};
 use crate::args::{OutputArgs, ProgressArg};
 
-/// How often lines on a terminal are drawn anew.
+/// How often lines on a terminal are redrawn.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
-/// Shows how far a job is, until it is ended.
+/// Shows the progress of a job until [`Progress::end`].
 pub(crate) struct Progress {
     screen: Screen,
     follower: Mutex<Follower>,
@@ -34,7 +34,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts to show progress as the arguments want it.
+    /// Starts to show progress as the options demand.
     pub fn start(
         args: &OutputArgs,
         verb: Verb,
@@ -59,7 +59,7 @@ impl Progress {
         });
         let every = if draws { DRAW_EVERY } else { Duration::from_millis(args.stats) };
         let shown = Arc::clone(&progress);
-        // A thread that cannot be had costs only the progress.
+        // Without this thread the job runs, but shows no progress.
         let _ = std::thread::Builder::new().name("progress".into()).spawn(move || {
             let every = Some(every).filter(|every| wanted && !every.is_zero());
             shown.run(draws, every);
@@ -67,7 +67,7 @@ impl Progress {
         progress
     }
 
-    /// Follows the job, and draws or prints every so often.
+    /// Samples the job, and draws or prints at intervals.
     fn run(&self, draws: bool, every: Option<Duration>) {
         let mut next = every;
         while !self.ended.load(Ordering::Relaxed) {
@@ -96,7 +96,7 @@ impl Progress {
         self.follower().figures(self.started.elapsed(), self.limit())
     }
 
-    /// One line that says how things stand, also on SIGUSR1.
+    /// Prints one status line; SIGUSR1 does this too.
     pub fn status_line(&self) {
         if self.ended.load(Ordering::Relaxed) {
             return;
@@ -109,13 +109,13 @@ impl Progress {
         }
     }
 
-    /// The same job is done once more, with counters of its own.
+    /// Follows a further pass of the same job, which has its own counters.
     pub fn again(&self, counters: Arc<Counters>) {
         let mut follower = self.follower();
         *follower = Follower::new(follower.part(), counters);
     }
 
-    /// What was written is read back now.
+    /// Follows the reading back of what the job wrote.
     pub fn reading_back(&self, counters: Arc<Counters>) {
         let mut follower = self.follower();
         let get = |counter| follower.counters().get(counter);
@@ -136,7 +136,7 @@ impl Progress {
         self.follower.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What keeps the job from being faster now.
+    /// Notes what limits the speed of the job now.
     pub fn note_limit(&self, limit: &Limit) {
         *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit.clone());
     }
@@ -145,17 +145,17 @@ impl Progress {
         self.limit.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Prints a line on standard error beside the progress.
+    /// Prints a line on standard error above the progress lines.
     pub fn say(&self, text: &str) {
         self.beside(|| super::say(text));
     }
 
-    /// Does something that prints on the terminal.
+    /// Calls a function that prints on the terminal.
     pub fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.screen.beside(print)
     }
 
-    /// No more progress.
+    /// Ends the progress for good.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         self.screen.end();

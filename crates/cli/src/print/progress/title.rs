@@ -1,6 +1,6 @@
-//! The percentage in the title of a terminal's window, for those who look at something else meanwhile.
+//! The percentage in the title of the terminal window, visible while the user works in another window.
 //!
-//! Control sequences of xterm: `OSC 2` sets the title, `CSI 22 t` and `CSI 23 t` keep the old one and bring it back.
+//! Control sequences of xterm: `OSC 2` sets the title, `CSI 22 t` saves the old title and `CSI 23 t` restores it.
 //! <https://invisible-island.net/xterm/ctlseqs/ctlseqs.html>
 use std::sync::{Mutex, PoisonError};
 
@@ -12,19 +12,19 @@ const RESTORE: &str = "\x1b[23;2t";
 
 /// The title while a job runs.
 pub(super) struct Title {
-    /// What it is now, empty at first; `None`: no longer to be changed.
+    /// The present title, empty at first; `None`: the title must not be changed any more.
     shown: Mutex<Option<String>>,
 }
 
 impl Title {
     pub fn begin() -> Self {
-        // The console of Linux has no title, and would print what it does not know.
+        // The Linux console has no title and would print the unknown sequence.
         let term = crate::config::environment("TERM").unwrap_or_default();
         let is_understood = !term.is_empty() && term != "linux";
         Self { shown: Mutex::new(is_understood.then(String::new)) }
     }
 
-    /// Shows the figures, if the title would be another one.
+    /// Sets the title from the figures, if it changes.
     pub fn show(&self, figures: &Figures) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(estimate), Some(shown)) = (figures.estimate, shown.as_mut()) else { return };
@@ -37,7 +37,7 @@ impl Title {
         }
     }
 
-    /// Brings back the title that there was. It is not changed again.
+    /// Restores the old title for good.
     pub fn end(&self) {
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).take();
         if shown.is_some_and(|title| !title.is_empty()) {
