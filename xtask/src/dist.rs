@@ -1,42 +1,71 @@
-//! The release archive: one static program with its man pages, completions and licences.
+//! The release: one static program with its man pages, completions and licences, as an archive and a Debian package.
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::manuals;
 
+mod debian;
+mod licences;
+
 const TARGET: &str = "x86_64-unknown-linux-musl";
 const PACKAGE: &str = "dmover-cli";
+/// The program may not be larger.
+const BYTES_MAX: u64 = 15_000_000;
 
-/// Builds `dist/dmover-VERSION-x86_64-linux.tar.gz` and its checksum.
+/// Builds `dist/dmover-VERSION-x86_64-linux.tar.gz`, its checksum, and `dist/dmover_VERSION_amd64.deb`.
 pub fn run() -> Result<()> {
-    let root = crate::root();
     need_musl_gcc()?;
     need_target()?;
     let binary = build()?;
     check_static(&binary)?;
-    let metadata = metadata()?;
-    let version = package(&metadata, PACKAGE)?["version"].as_str().context("no version")?;
+    check_size(&binary)?;
+    let metadata = licences::metadata()?;
+    let version = licences::package(&metadata, PACKAGE)?["version"].as_str();
+    let version = version.context("the package has no version")?;
     let name = format!("dmover-{version}-x86_64-linux");
-    let dist = root.join("dist");
+    let dist = crate::root().join("dist");
     let stage = dist.join(&name);
     if stage.exists() {
         std::fs::remove_dir_all(&stage).context("cannot clear dist/")?;
     }
     std::fs::create_dir_all(&stage).context("cannot create dist/")?;
     copy(&binary, &stage.join("dmover"))?;
+    stage_documents(&stage)?;
+    std::fs::write(stage.join("THIRD-PARTY.txt"), licences::third_party(&metadata)?)?;
+    println!("{}", pack(&dist, &name)?.display());
+    if Command::new("dpkg-deb").arg("--version").output().is_ok() {
+        println!("{}", debian::pack(&stage, version, &dist)?.display());
+    } else {
+        println!("no Debian package: dpkg-deb is missing (apt-get install dpkg)");
+    }
+    Ok(())
+}
+
+/// Puts into the stage what needs no build.
+fn stage_documents(stage: &Path) -> Result<()> {
+    let root = crate::root();
     for file in ["README.md", "LICENSE-APACHE", "LICENSE-MIT"] {
         copy(&root.join(file), &stage.join(file))?;
     }
-    std::fs::write(stage.join("THIRD-PARTY.txt"), third_party(&metadata)?)?;
+    let units = "systemd";
+    std::fs::create_dir_all(stage.join(units))?;
+    for unit in std::fs::read_dir(root.join("contrib").join(units))? {
+        let unit = unit?;
+        copy(&unit.path(), &stage.join(units).join(unit.file_name()))?;
+    }
     manuals::man(&stage.join("man/man1"))?;
-    manuals::completions(&stage.join("completions"))?;
-    let archive = pack(&dist, &name)?;
-    println!("{}", archive.display());
+    manuals::completions(&stage.join("completions"))
+}
+
+fn check_size(binary: &Path) -> Result<()> {
+    let bytes = binary.metadata()?.len();
+    ensure!(
+        bytes <= BYTES_MAX,
+        "the program has {bytes} bytes, the limit is {BYTES_MAX}: see which dependency grew \
+         ('cargo bloat --profile dist --crates')"
+    );
     Ok(())
 }
 
@@ -67,10 +96,8 @@ fn need_target() -> Result<()> {
 /// Builds the program and answers where it is.
 fn build() -> Result<PathBuf> {
     let output = cargo()
-        .args(["build", "--release", "--locked", "--target", TARGET, "--package", PACKAGE])
+        .args(["build", "--profile", "dist", "--locked", "--target", TARGET, "--package", PACKAGE])
         .args(["--bin", "dmover", "--message-format", "json-render-diagnostics"])
-        // The names of functions stay, for backtraces.
-        .args(["--config", "profile.release.strip=\"debuginfo\""])
         .env("CC_x86_64_unknown_linux_musl", "musl-gcc")
         .env("RUSTFLAGS", neutral_paths())
         .stderr(std::process::Stdio::inherit())
@@ -106,80 +133,14 @@ fn says_static(answer: &str) -> bool {
     answer.contains("statically linked") || answer.contains("not a dynamic executable")
 }
 
-/// Names, versions and licences of everything that is linked in, then each licence text once.
-fn third_party(metadata: &Value) -> Result<String> {
-    let mut list = String::from("dmover contains these libraries, under their own licences:\n\n");
-    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let linked = linked(metadata)?;
-    for package in array(metadata, "packages")? {
-        // What has no source is ours.
-        let foreign = !package["source"].is_null();
-        if !foreign || !package["id"].as_str().is_some_and(|id| linked.contains(id)) {
-            continue;
-        }
-        let word = |field: &str| package[field].as_str().unwrap_or("-");
-        let name = format!("{} {}", word("name"), word("version"));
-        writeln!(list, "{name} ({}), {}", word("license"), word("repository"))?;
-        let manifest = Path::new(word("manifest_path"));
-        for file in licence_files(manifest.parent().context("a manifest lies nowhere")?)? {
-            let bytes =
-                std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-            texts.entry(text).or_default().push(name.clone());
-        }
-    }
-    for (text, packages) in texts {
-        let rule = "=".repeat(78);
-        writeln!(list, "\n{rule}\n{}\n{rule}\n{text}", packages.join(", "))?;
-    }
-    Ok(list)
-}
-
-/// The ids of all packages that the program is linked from: build tools and tests left out.
-fn linked(metadata: &Value) -> Result<BTreeSet<&str>> {
-    let nodes = metadata["resolve"]["nodes"].as_array().context("no resolved dependencies")?;
-    let nodes: BTreeMap<&str, &Value> =
-        nodes.iter().filter_map(|node| Some((node["id"].as_str()?, node))).collect();
-    let mut open = vec![package(metadata, PACKAGE)?["id"].as_str().context("no id")?];
-    let mut seen = BTreeSet::new();
-    while let Some(id) = open.pop() {
-        if !seen.insert(id) {
-            continue;
-        }
-        let dependencies = nodes.get(id).and_then(|node| node["deps"].as_array());
-        for dependency in dependencies.into_iter().flatten() {
-            let kinds = dependency["dep_kinds"].as_array();
-            if kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null())) {
-                open.extend(dependency["pkg"].as_str());
-            }
-        }
-    }
-    Ok(seen)
-}
-
-fn licence_files(directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default().to_uppercase();
-        let wanted = ["LICEN", "COPYING", "NOTICE", "COPYRIGHT", "UNLICENSE"];
-        if path.is_file() && wanted.iter().any(|start| name.starts_with(start)) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
 /// Packs the directory `name`, the same bytes from the same files.
 fn pack(dist: &Path, name: &str) -> Result<PathBuf> {
     let archive = dist.join(format!("{name}.tar.gz"));
-    let epoch = std::env::var("SOURCE_DATE_EPOCH").unwrap_or_else(|_| "0".to_owned());
     let mut tar = Command::new("tar");
     tar.current_dir(dist).args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
     tar.args([
         "--mode=u+rwX,go+rX,go-w",
-        &format!("--mtime=@{epoch}"),
+        &format!("--mtime=@{}", source_date_epoch()),
         "--use-compress-program=gzip -9n",
     ]);
     run_command(tar.arg("-cf").arg(&archive).arg(name))?;
@@ -190,28 +151,15 @@ fn pack(dist: &Path, name: &str) -> Result<PathBuf> {
     Ok(archive)
 }
 
+/// The time of all packed files, so that the same files give the same archives.
+fn source_date_epoch() -> String {
+    std::env::var("SOURCE_DATE_EPOCH").unwrap_or_else(|_| "0".to_owned())
+}
+
 fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(crate::root());
     cargo
-}
-
-fn metadata() -> Result<Value> {
-    let output = cargo()
-        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", TARGET])
-        .output()
-        .context("cannot run cargo")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).context("cargo metadata is not JSON")
-}
-
-fn array<'a>(metadata: &'a Value, field: &str) -> Result<&'a Vec<Value>> {
-    metadata[field].as_array().with_context(|| format!("cargo metadata has no {field}"))
-}
-
-fn package<'a>(metadata: &'a Value, name: &str) -> Result<&'a Value> {
-    let found = array(metadata, "packages")?.iter().find(|package| package["name"] == name);
-    found.with_context(|| format!("no package {name}"))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -230,31 +178,11 @@ fn run_command(command: &mut Command) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn only_static_programs_pass() {
         assert!(says_static("\tstatically linked\n"));
         assert!(says_static("\tnot a dynamic executable\n"));
         assert!(!says_static("\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n"));
-    }
-
-    #[test]
-    fn build_tools_and_tests_are_not_linked() {
-        let dependency =
-            |name: &str, kind: Value| json!({ "pkg": name, "dep_kinds": [{ "kind": kind }] });
-        let metadata = json!({
-            "packages": [{ "name": PACKAGE, "id": "cli" }],
-            "resolve": { "nodes": [
-                { "id": "cli", "deps": [
-                    dependency("lib", Value::Null),
-                    dependency("cc", json!("build")),
-                    dependency("kit", json!("dev")),
-                ]},
-                { "id": "lib", "deps": [dependency("deep", Value::Null)] },
-                { "id": "cc", "deps": [] },
-            ]},
-        });
-        assert_eq!(linked(&metadata).unwrap(), BTreeSet::from(["cli", "deep", "lib"]));
     }
 }

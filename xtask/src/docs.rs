@@ -5,12 +5,12 @@ use dmover_model::ErrorClass;
 use dmover_observe::Counter;
 use std::fmt::Write;
 
-use crate::reference;
+use crate::{reference, tidy};
 
 /// Writes the pages, or compares them with what is committed.
 pub fn run(check: bool) -> Result<()> {
     let mut stale = Vec::new();
-    for (path, text) in pages() {
+    for (path, text) in pages()? {
         let file = crate::root().join(path);
         if !check {
             std::fs::write(&file, text).with_context(|| format!("cannot write {path}"))?;
@@ -24,13 +24,15 @@ pub fn run(check: bool) -> Result<()> {
     Ok(())
 }
 
-fn pages() -> Vec<(&'static str, String)> {
-    vec![
+fn pages() -> Result<Vec<(&'static str, String)>> {
+    Ok(vec![
         ("docs/cli.md", reference::command_line(dmover_cli::command())),
         ("docs/coming-from-rsync.md", habits()),
         ("docs/counters.md", counters()),
         ("docs/errors.md", errors()),
-    ]
+        ("xtask/snapshots/help.txt", reference::screens(dmover_cli::command())),
+        ("xtask/snapshots/texts.txt", tidy::texts()?),
+    ])
 }
 
 /// The first lines of a page.

@@ -16,10 +16,7 @@ pub fn command_line(mut command: Command) -> String {
     }
     page.push('\n');
     for verb in verbs(&command) {
-        write(&mut page, format_args!("## {}\n\n", verb.get_name()));
-        page.push_str(&describe(verb));
-        arguments(&mut page, verb);
-        after(&mut page, verb);
+        section(&mut page, "##", verb.get_name(), verb);
     }
     after(&mut page, &command);
     // One empty line at most between blocks and none at the end, as an editor would leave it.
@@ -27,6 +24,34 @@ pub fn command_line(mut command: Command) -> String {
         page = page.replace("\n\n\n", "\n\n");
     }
     page.trim_end().to_owned() + "\n"
+}
+
+/// A verb, then the verbs below it.
+fn section(page: &mut String, marks: &str, name: &str, command: &Command) {
+    write(page, format_args!("{marks} {name}\n\n"));
+    page.push_str(&describe(command));
+    arguments(page, marks, command);
+    after(page, command);
+    for verb in verbs(command) {
+        section(page, &format!("{marks}#"), &format!("{name} {}", verb.get_name()), verb);
+    }
+}
+
+/// What `-h` prints for the program and for each verb, on a terminal of 80 columns.
+pub fn screens(mut command: Command) -> String {
+    command.build();
+    let mut page = String::from("Made by 'cargo xtask docs'; do not edit.\n");
+    screen(&mut page, command.get_name(), &command);
+    page
+}
+
+fn screen(page: &mut String, name: &str, command: &Command) {
+    let text = command.clone().term_width(80).render_help().to_string();
+    let lines: Vec<&str> = text.trim_end().lines().map(str::trim_end).collect();
+    write(page, format_args!("\n== {name} -h\n{}\n", lines.join("\n")));
+    for verb in verbs(command) {
+        screen(page, &format!("{name} {}", verb.get_name()), verb);
+    }
 }
 
 fn verbs(command: &Command) -> impl Iterator<Item = &Command> {
@@ -44,7 +69,7 @@ fn describe(command: &Command) -> String {
 }
 
 /// The arguments, under the headings that `--help` has.
-fn arguments(page: &mut String, command: &Command) {
+fn arguments(page: &mut String, marks: &str, command: &Command) {
     let all: Vec<&Arg> = command.get_arguments().filter(|arg| !arg.is_hide_set()).collect();
     let mut headings: Vec<&str> = Vec::new();
     for arg in &all {
@@ -53,7 +78,7 @@ fn arguments(page: &mut String, command: &Command) {
         }
     }
     for heading in headings {
-        write(page, format_args!("### {heading}\n\n| argument | meaning |\n|---|---|\n"));
+        write(page, format_args!("{marks}# {heading}\n\n| argument | meaning |\n|---|---|\n"));
         for arg in all.iter().filter(|arg| heading_of(arg) == heading) {
             write(page, format_args!("| {} | {} |\n", signature(arg), meaning(arg)));
         }
@@ -103,10 +128,17 @@ fn meaning(arg: &Arg) -> String {
         words.iter().map(|word| format!("`{}`", cell(word))).collect::<Vec<_>>().join(", ")
     };
     let values = arg.get_possible_values();
-    let values: Vec<String> =
-        values.iter().filter(|v| !v.is_hide_set()).map(|v| v.get_name().to_owned()).collect();
+    let values: Vec<_> = values.iter().filter(|value| !value.is_hide_set()).collect();
     if !values.is_empty() && !arg.is_hide_possible_values_set() {
-        parts.push(format!("Values: {}", code(values)));
+        if values.iter().any(|value| value.get_help().is_some()) {
+            parts.extend(values.iter().map(|value| {
+                let help = value.get_help().map(ToString::to_string).unwrap_or_default();
+                format!("`{}`: {}", cell(value.get_name()), cell(&help))
+            }));
+        } else {
+            let names = values.iter().map(|value| value.get_name().to_owned()).collect();
+            parts.push(format!("Values: {}", code(names)));
+        }
     }
     let defaults = arg.get_default_values().iter().map(|v| v.to_string_lossy().into_owned());
     let defaults: Vec<String> = defaults.collect();
@@ -140,15 +172,21 @@ fn write(page: &mut String, text: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::builder::PossibleValue;
 
     fn page() -> String {
         let jobs = Arg::new("jobs").short('j').long("jobs").value_name("N").default_value("4");
+        let levels = [PossibleValue::new("low").help("A bit"), PossibleValue::new("high")];
+        let level = Arg::new("level").long("level").value_parser(levels);
         let mode =
             Arg::new("mode").long("mode").value_parser(["a", "b"]).env("TEST_MODE").help("x|y");
         let quiet = Arg::new("quiet").short('q').action(ArgAction::Count).help("Say less");
         let paths = Arg::new("paths").value_name("PATH").num_args(1..);
         let limits = jobs.help("How many\nat once").help_heading("Limits");
-        let verb = Command::new("copy").about("Copy things").args([limits, mode, quiet, paths]);
+        let below = Command::new("again").about("Copy once more");
+        let verb =
+            Command::new("copy").about("Copy things").args([limits, mode, level, quiet, paths]);
+        let verb = verb.subcommand(below);
         let hidden = Command::new("secret").hide(true);
         let command = Command::new("tool").about("Does it").after_help("Exit codes:\n  0  done");
         command_line(command.subcommand(verb).subcommand(hidden))
@@ -162,9 +200,11 @@ mod tests {
             "### Limits",
             "| `-j`, `--jobs=<N>` | How many at once<br>Default: `4` |",
             "| `--mode=<mode>` | x\\|y<br>Values: `a`, `b`<br>Environment: `TEST_MODE` |",
+            "| `--level=<level>` | `low`: A bit<br>`high`:  |",
             "| `-q` | Say less |",
             "| `<PATH>…` |  |",
             "Exit codes:\n  0  done",
+            "### copy again\n\nCopy once more",
         ] {
             assert!(page.contains(line), "no {line:?} in\n{page}");
         }

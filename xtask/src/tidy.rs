@@ -6,6 +6,7 @@ mod leaks;
 mod lengths;
 mod links;
 mod rust;
+mod texts;
 mod tree;
 mod words;
 
@@ -36,6 +37,11 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.what)
     }
+}
+
+/// The list of all texts of the program.
+pub fn texts() -> Result<String> {
+    Ok(texts::list(&tree::read()?))
 }
 
 /// Checks the whole tree; prints each finding and fails if there is any.

@@ -72,6 +72,23 @@ const SHORT: [(&str, &[&str]); 11] = [
     ("msum", &["check", "hash-type", "threads", "quiet"]),
 ];
 
+/// Usage lines of verbs whose operands clap cannot tell apart.
+const USAGE: [(&str, &str); 6] = [
+    (
+        "copy",
+        "dmover copy [OPTIONS] SOURCE… DEST\n       dmover copy [OPTIONS] -t DIR SOURCE…\n       \
+         dmover copy [OPTIONS] --files-from FILE SOURCE DEST",
+    ),
+    ("sync", "dmover sync [OPTIONS] SOURCE DEST"),
+    (
+        "verify",
+        "dmover verify [OPTIONS] SOURCE DEST\n       dmover verify [OPTIONS] --manifest FILE DEST",
+    ),
+    ("create", "dmover snapshot create [OPTIONS] SOURCE DIR"),
+    ("cp", "dmover cp [OPTIONS] SOURCE… DEST\n       dmover cp [OPTIONS] -t DIRECTORY SOURCE…"),
+    ("mcp", "dmover mcp [OPTIONS] SOURCE… DEST\n       dmover mcp [OPTIONS] -t DIRECTORY SOURCE…"),
+];
+
 const ALL_OPTIONS: &str = "-h shows the most common options, --help all of them";
 
 /// Hides options that do not fit on a screen from `-h`.
@@ -102,6 +119,10 @@ pub(crate) fn as_flag(words: Vec<OsString>) -> Vec<OsString> {
 fn of_verb(verb: Command) -> Command {
     let below: Vec<String> = verb.get_subcommands().map(|verb| verb.get_name().into()).collect();
     let verb = below.into_iter().fold(verb, |verb, name| verb.mut_subcommand(name, of_verb));
+    let verb = match USAGE.iter().find(|(name, _)| *name == verb.get_name()) {
+        Some((_, usage)) => verb.override_usage(*usage),
+        None => verb,
+    };
     let Some((_, shown)) = SHORT.iter().find(|(name, _)| *name == verb.get_name()) else {
         return verb;
     };
@@ -164,6 +185,9 @@ mod tests {
             assert!(grouped.contains(&verb.get_name()), "{} is in no group", verb.get_name());
         }
         let all = verbs(&command);
+        for (name, _) in USAGE {
+            assert!(all.iter().any(|verb| verb.get_name() == name), "no verb {name}");
+        }
         for (name, shown) in SHORT {
             let verb = all.iter().find(|verb| verb.get_name() == name).unwrap();
             for long in shown {

@@ -2,17 +2,23 @@
 //!
 //! The copies are slow because they are limited, so their length depends on nothing else. What a person would have
 //! seen is read from the status lines: the percentage and the middle of the ETA, beside the truth that the end tells.
+//! A copy without a limit shows what the count that runs ahead costs: the kernel knows the CPU time of its thread.
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Parts of the time at which the estimate is judged.
 const WHEN: [f64; 5] = [0.34, 0.5, 0.67, 0.8, 0.9];
 const BYTES_PER_S: u64 = 4 << 20;
 const ENTRIES_PER_S: u64 = 100;
+/// Files of the copy without a limit.
+const FILES: u64 = 400_000;
+/// The thread that counts, by its name (`precount.rs` of the engine).
+const COUNT: &str = "count";
 
 /// Arguments of `bench estimate`.
 #[derive(Debug, Args)]
@@ -28,50 +34,83 @@ pub struct EstimateArgs {
 /// A tree, and the limit under which it is copied.
 struct Case {
     name: &'static str,
-    limit: String,
+    limit: Option<String>,
     make: fn(&Path, u64) -> Result<()>,
 }
 
 /// Runs every case and prints a table.
 pub fn run(args: &EstimateArgs) -> Result<()> {
-    let bandwidth = || format!("--bwlimit={BYTES_PER_S}B");
+    let bandwidth = || Some(format!("--bwlimit={BYTES_PER_S}B"));
     let cases = [
         Case { name: "sizes mixed, bytes limited", limit: bandwidth(), make: mixed },
         Case { name: "small files first, bytes limited", limit: bandwidth(), make: small_first },
         Case {
             name: "small files, entries limited",
-            limit: format!("--ops-limit={ENTRIES_PER_S}"),
+            limit: Some(format!("--ops-limit={ENTRIES_PER_S}")),
             make: small,
         },
+        Case { name: "small files, no limit", limit: None, make: many },
     ];
-    println!("| copy | seconds | {} |", WHEN.map(|when| format!("at {when}")).join(" | "));
-    println!("|---|---|{}", "---|".repeat(WHEN.len()));
+    let header = WHEN.map(|when| format!("at {when}")).join(" | ");
+    println!("| copy | seconds | CPU of the count | {header} |");
+    println!("|---|---|---|{}", "---|".repeat(WHEN.len()));
     for case in cases {
         let directory = tempfile::tempdir_in(&args.directory)?;
         (case.make)(&directory.path().join("source"), args.seconds)?;
-        let (seconds, lines) = copy(directory.path(), &case.limit)?;
+        let (seconds, count_s, lines) = copy(directory.path(), case.limit.as_deref())?;
         let judged = WHEN.map(|when| judge(&lines, seconds, when));
-        println!("| {} | {seconds:.0} | {} |", case.name, judged.join(" | "));
+        let share = count_s / (seconds * dmover_sys::process::available_processors() as f64);
+        let share = format!("{:.1} %", share * 100.0);
+        println!("| {} | {seconds:.0} | {share} | {} |", case.name, judged.join(" | "));
     }
     println!("\nMiddle of the ETA divided by the time that was left, and the percentage shown.");
+    println!("CPU of the count: of the time of all processors while the copy ran.");
     Ok(())
 }
 
-fn copy(directory: &Path, limit: &str) -> Result<(f64, Vec<Value>)> {
-    let words = ["copy", "--no-state", "-j2", "--progress=json", "--stats=1s", limit];
-    let run = Command::new(crate::soak::program()?)
+/// Answers the seconds of a copy, the CPU seconds of the count that ran ahead of it, and its status lines.
+fn copy(directory: &Path, limit: Option<&str>) -> Result<(f64, f64, Vec<Value>)> {
+    let words = ["copy", "--no-state", "-j2", "--progress=json", "--stats=1s"];
+    let said = directory.join("said");
+    let mut run = Command::new(crate::soak::program()?)
         .args(words)
+        .args(limit)
         .args(["source", "target"])
         .current_dir(directory)
-        .output()
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&said)?)
+        .spawn()
         .context("dmover")?;
-    let said = String::from_utf8_lossy(&run.stderr);
-    ensure!(run.status.success(), "{said}");
+    let mut count_s = 0.0_f64;
+    let status = loop {
+        if let Some(status) = run.try_wait()? {
+            break status;
+        }
+        count_s = count_s.max(processor_seconds(run.id(), COUNT).unwrap_or(0.0));
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let said = fs::read_to_string(said)?;
+    ensure!(status.success(), "{said}");
     let lines: Vec<Value> =
         said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     // The last line is at most a second older than the end.
     let seconds = lines.last().and_then(|line| line["elapsed_s"].as_f64()).unwrap_or(0.0) + 0.5;
-    Ok((seconds, lines))
+    Ok((seconds, count_s, lines))
+}
+
+/// CPU seconds of a thread of a process, by its name (proc_pid_stat(5)).
+fn processor_seconds(process: u32, name: &str) -> Option<f64> {
+    for task in fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
+        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+        let (head, fields) = stat.rsplit_once(") ")?;
+        if head.ends_with(&format!("({name}")) {
+            let mut times =
+                fields.split(' ').skip(11).take(2).filter_map(|n| n.parse::<f64>().ok());
+            let ticks = times.next()? + times.next()?;
+            return Some(ticks / rustix::param::clock_ticks_per_second() as f64);
+        }
+    }
+    None
 }
 
 fn judge(lines: &[Value], seconds: f64, when: f64) -> String {
@@ -125,4 +164,8 @@ fn small_first(directory: &Path, seconds: u64) -> Result<()> {
 
 fn small(directory: &Path, seconds: u64) -> Result<()> {
     (0..seconds * ENTRIES_PER_S).try_for_each(|number| write(directory, number, 1 << 10))
+}
+
+fn many(directory: &Path, _seconds: u64) -> Result<()> {
+    (0..FILES).try_for_each(|number| write(directory, number, 1 << 10))
 }

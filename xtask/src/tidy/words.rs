@@ -1,6 +1,5 @@
 //! Retired words in texts that people see. `docs/style.md` has the table of these words and the reasons.
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
-
+use super::texts::{Seen, literals};
 use super::{Finding, SourceFile};
 
 /// The document with the table, and the header of the table.
@@ -30,15 +29,6 @@ const DATA: &[&str] = &["state = 'given up'"];
 pub struct Retired {
     phrase: String,
     instead: String,
-}
-
-/// A text that people may see.
-#[derive(Debug)]
-struct Seen {
-    line: usize,
-    text: String,
-    /// A phrase begins before this byte; what follows belongs to the next line.
-    end: usize,
 }
 
 /// The table of the document; empty if there is none.
@@ -105,43 +95,6 @@ fn lines(text: &str) -> Vec<Seen> {
             Seen { line: index + 1, text: format!("{line} {next}"), end: line.len() }
         })
         .collect()
-}
-
-/// The string literals outside tests, and doc comments in macro calls, which become texts there.
-fn literals(file: &SourceFile) -> Vec<Seen> {
-    let mut texts = Vec::new();
-    // A file that does not parse is a finding of its own.
-    if let (Some(rust), Ok(tokens)) = (file.rust(), file.text.parse()) {
-        collect(tokens, false, &mut texts);
-        texts.retain(|text| !rust.in_test(text.line));
-    }
-    texts
-}
-
-fn collect(tokens: TokenStream, in_macro: bool, texts: &mut Vec<Seen>) {
-    let trees: Vec<TokenTree> = tokens.into_iter().collect();
-    for (at, tree) in trees.iter().enumerate() {
-        match tree {
-            TokenTree::Literal(literal) => {
-                if let Ok(text) = syn::parse_str::<syn::LitStr>(&literal.to_string()) {
-                    let (line, text) = (literal.span().start().line, text.value());
-                    texts.push(Seen { line, end: text.len(), text });
-                }
-            }
-            TokenTree::Group(group) => {
-                let first = group.stream().into_iter().next();
-                let is_doc = group.delimiter() == Delimiter::Bracket
-                    && matches!(first, Some(TokenTree::Ident(name)) if name == "doc");
-                let is_macro = matches!(at.checked_sub(1).map(|at| &trees[at]),
-                    Some(TokenTree::Punct(bang)) if bang.as_char() == '!')
-                    && !is_doc;
-                if in_macro || !is_doc {
-                    collect(group.stream(), in_macro || is_macro, texts);
-                }
-            }
-            _ => {}
-        }
-    }
 }
 
 #[cfg(test)]

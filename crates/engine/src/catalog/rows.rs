@@ -4,6 +4,29 @@ use rusqlite::{Connection, Row, params};
 
 use super::Boxed;
 
+/// The tables of a survey, which last as long as the pass.
+pub(super) const SCRATCH: &str = "
+    CREATE TABLE listing (
+        directory INTEGER, name BLOB, inode INTEGER, is_directory INTEGER, instead INTEGER,
+        PRIMARY KEY (directory, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE gone (inode INTEGER, parent INTEGER, name BLOB, entry BLOB);
+    CREATE INDEX gone_inode ON gone (inode);
+    CREATE TABLE fresh (
+        inode INTEGER, parent INTEGER, name BLOB, path BLOB, is_directory INTEGER, instead INTEGER
+    );
+    CREATE INDEX fresh_inode ON fresh (inode);
+    CREATE TABLE move (
+        number INTEGER PRIMARY KEY, inode INTEGER, from_parent INTEGER, from_name BLOB, to_parent INTEGER,
+        to_name BLOB, path BLOB, depth INTEGER, is_directory INTEGER, entry BLOB, state INTEGER,
+        instead INTEGER
+    );
+    CREATE INDEX move_state ON move (is_directory, state);
+    CREATE INDEX move_from ON move (from_parent, from_name);
+    CREATE INDEX move_to ON move (to_parent, to_name);
+    CREATE TABLE flagged (inode INTEGER PRIMARY KEY, path BLOB, out INTEGER);
+";
+
 pub(super) fn joined(path: TreePath, names: &[Vec<u8>]) -> TreePath {
     names.iter().rev().fold(path, |path, name| path.join(name))
 }

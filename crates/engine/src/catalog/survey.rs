@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::entered::Entered;
-use super::rows::{MoveRow, in_tasks, insert_gone, joined};
+use super::rows::{MoveRow, SCRATCH, in_tasks, insert_gone, joined};
 use super::{Boxed, Catalog};
 use crate::error::Fatal;
 use crate::ledger::scratch;
@@ -28,27 +28,6 @@ const TASKS: usize = 64;
 const NOWHERE_MAX: usize = 100_000;
 /// The greatest depth of a tree.
 const DEPTH_MAX: usize = 100_000;
-const SCRATCH: &str = "
-    CREATE TABLE listing (
-        directory INTEGER, name BLOB, inode INTEGER, is_directory INTEGER, instead INTEGER,
-        PRIMARY KEY (directory, name)
-    ) WITHOUT ROWID;
-    CREATE TABLE gone (inode INTEGER, parent INTEGER, name BLOB, entry BLOB);
-    CREATE INDEX gone_inode ON gone (inode);
-    CREATE TABLE fresh (
-        inode INTEGER, parent INTEGER, name BLOB, path BLOB, is_directory INTEGER, instead INTEGER
-    );
-    CREATE INDEX fresh_inode ON fresh (inode);
-    CREATE TABLE move (
-        number INTEGER PRIMARY KEY, inode INTEGER, from_parent INTEGER, from_name BLOB, to_parent INTEGER,
-        to_name BLOB, path BLOB, depth INTEGER, is_directory INTEGER, entry BLOB, state INTEGER,
-        instead INTEGER
-    );
-    CREATE INDEX move_state ON move (is_directory, state);
-    CREATE INDEX move_from ON move (from_parent, from_name);
-    CREATE INDEX move_to ON move (to_parent, to_name);
-    CREATE TABLE flagged (inode INTEGER PRIMARY KEY, path BLOB, out INTEGER);
-";
 
 /// A name in a directory, which is given by its inode at the source.
 type Place = (u64, Vec<u8>);
