@@ -345,7 +345,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Whether a name stands for this very entry.
+    /// Whether a name refers to this very entry.
     pub(crate) fn is_at(&self, target: &TargetDirectory, name: &[u8], identity: Identity) -> bool {
         let found = stat::stat_at(&target.fd, name, false);
         found.is_ok_and(|found| self.engine.mounts.identity(&found) == identity)

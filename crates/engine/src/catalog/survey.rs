@@ -1,8 +1,8 @@
-//! The use of the catalog in a pass: it finds the names that have vanished or are new since the last pass, which of
-//! them are one object, and the order of renames; at the end, it finds what must be recorded again.
+//! The use of the catalog in a pass: it finds names that have vanished or are new since the last pass, which of them are
+//! one object, and the order of renames; at the end, it finds what must be recorded again.
 //!
-//! A directory is identified by its inode, and its place by the inode of its parent. So a name in a directory that was
-//! itself renamed is found at its present place, whatever the order of renames.
+//! A directory is identified by its inode, and its place by the inode of its parent, so a name in a renamed directory is
+//! found at its present place.
 use dmover_model::{
     CatalogEntry, EntryKind, ListedName, Move, MoveResult, Name, NameError, Object, Revisit,
     Segment, Surveyed, TaskKind, TreePath,

@@ -1,8 +1,8 @@
-//! Bringing over again what differs, and only that.
+//! Copies differences again, and nothing else.
 //!
-//! Bytes of a file are replaced in a clone of it, which is then renamed into place, where blocks can be shared; else they
-//! are written into the file. There the time of the last write tells until the end that it is not done, and what was right
-//! before is not touched.
+//! Where blocks can be shared, ranges of a file are replaced in a clone of it, which is then renamed into place;
+//! otherwise they are written into the file. Meanwhile its modification time marks it as incomplete, and equal ranges
+//! are not touched.
 use dmover_model::{
     ByteRange, Content, DirectoryRef, EntryError, EntryKind, ErrorClass, LinkGroup, Metadata,
     Operation, PathBytes, Side, Timestamp,
@@ -24,7 +24,7 @@ use crate::mover::Mover;
 use crate::sum;
 
 impl Mover<'_> {
-    /// Brings over what differs.
+    /// Copies differences again.
     pub(super) fn repair(
         &mut self,
         level: &Level,
@@ -63,7 +63,7 @@ impl Mover<'_> {
         if differs.map_err(at_destination)? { Err(reads_otherwise(shown())) } else { Ok(()) }
     }
 
-    /// Before a directory is changed by a repair: it will have to be finished again.
+    /// Called before a repair changes a directory: it must be finished again.
     pub(super) fn touch(&mut self, level: &Level) {
         if let Some(target) = level.target.as_ref().filter(|_| self.engine.is_recorded()) {
             let times = (target.metadata.atime, target.metadata.mtime);
@@ -72,7 +72,7 @@ impl Mover<'_> {
         self.mark_dirty(&level.reference());
     }
 
-    /// Gives a file the source's bytes where they differ, its size and its attributes.
+    /// Gives a file the bytes of the source where they differ, its size and its attributes.
     fn mend_file(
         &mut self,
         level: &Level,
@@ -110,7 +110,7 @@ impl Mover<'_> {
         if cloned { Ok(()) } else { self.mend_in_place(level, target, planned, &mending) }
     }
 
-    /// Mends a clone and renames it. Answers false where blocks cannot be shared.
+    /// Repairs a clone and renames it into place. Returns false where blocks cannot be shared.
     fn mend_clone(
         &mut self,
         level: &Level,
@@ -212,7 +212,7 @@ impl Mover<'_> {
         file.keep().map_err(|e| fail(Operation::Close, e))
     }
 
-    /// Writes what differs; it has to read back from storage before anything else says that the file is right.
+    /// Writes differing ranges; they must read back from storage before the file is marked as complete.
     fn write_ranges(
         &mut self,
         level: &Level,
@@ -279,7 +279,7 @@ impl Mover<'_> {
         if differs { Err(reads_otherwise(target_path())) } else { Ok(()) }
     }
 
-    /// Opens what is to be repaired for reading.
+    /// Opens the file to repair for reading.
     fn open_checked(
         &self,
         level: &Level,
@@ -298,7 +298,7 @@ impl Mover<'_> {
         Ok(fd)
     }
 
-    /// Only what was compared is written to.
+    /// Checks that the file is still the one that was compared.
     fn check_same(
         &self,
         now: &Metadata,
@@ -312,7 +312,7 @@ impl Mover<'_> {
         Err(changed(Side::Destination, shown()))
     }
 
-    /// Gives a directory its attributes; answers whether that was done.
+    /// Sets the attributes of a directory; returns whether this was done.
     pub(super) fn repair_directory(&mut self, level: &Level) -> bool {
         let engine = self.engine;
         let Some(target) = &level.target else { return false };
@@ -329,7 +329,7 @@ impl Mover<'_> {
         done.map_err(|error| engine.error(error)).is_ok()
     }
 
-    /// Gives a directory of a tree that was compared with a manifest the times that it had, or should have.
+    /// Restores the times of a directory in a tree that was compared with a manifest.
     pub(crate) fn restore_times(&self, at: &DirectoryRef) -> Result<(), EntryError> {
         let engine = self.engine;
         let Some((atime, mtime)) = engine.kept_times(&at.path) else {
@@ -345,7 +345,7 @@ impl Mover<'_> {
             .map_err(|e| entry_error(Side::Destination, Operation::SetTimes, shown(), e))
     }
 
-    /// Brings over all names of an inode as names of one; answers whether they are.
+    /// Copies all names of an inode as names of one; returns whether they are.
     pub(super) fn repair_links(&mut self, group: &LinkGroup) -> bool {
         self.is_copying = true;
         self.link_group(group);
@@ -357,12 +357,12 @@ impl Mover<'_> {
     }
 }
 
-/// What is written to a file to repair it.
+/// The data for the repair of a file.
 struct Mending<'a> {
     supply: &'a Supply,
     ranges: &'a [ByteRange],
     resized: bool,
-    /// What a manifest says of the content.
+    /// The content in the manifest.
     recorded: Option<&'a Content>,
 }
 
