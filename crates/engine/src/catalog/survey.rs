@@ -157,8 +157,7 @@ impl Survey {
         })
     }
 
-    /// The next tasks; empty when the step before or after the tree is done. `saw_all`: nothing was skipped or failed
-    /// so far.
+    /// The next tasks; empty when the present step is done. `saw_all`: nothing was skipped or failed so far.
     pub fn next(&mut self, saw_all: bool) -> Result<Vec<TaskKind>, Fatal> {
         self.try_to(|this| {
             loop {
