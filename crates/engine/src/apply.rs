@@ -275,7 +275,7 @@ impl Mover<'_> {
         // A person knows the final name, not the temporary one.
         let shown = level.target_path(last);
         if name != last {
-            // Mostly there is nothing to remove, and the error that counts is told.
+            // Usually there is nothing to remove, and the original error is reported.
             let _ = directory::unlink(&target.fd, name);
             if error == Errno::EXIST {
                 let words = "another entry has its temporary name";

@@ -606,7 +606,7 @@ impl Mover<'_> {
             let object = engine.file_object(&file, &shown);
             engine.prepare(object, &supply.attributes)?;
         }
-        // What stood there before is never removed; its times will show that it is incomplete.
+        // An existing file is never removed; its times show that it is incomplete.
         file.armed = !existing;
         let transfer = Transfer {
             source: supply.fd.as_fd(),
@@ -747,7 +747,7 @@ fn has_nothing(
     let read = file::read_at(source, &mut [0], 0);
     match read.map_err(|e| entry_error(Side::Source, Operation::Read, path(), e))? {
         0 => Ok(()),
-        // Somebody is just writing it, which is noticed later.
+        // Another program is writing the file, which is noticed later.
         _ if stat::stat_fd(source).is_ok_and(|now| now.size > 0) => Ok(()),
         _ => {
             let words = "its file system reports size 0, but the file has content";

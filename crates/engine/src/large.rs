@@ -271,7 +271,7 @@ impl Mover<'_> {
             Err(error) => {
                 let error = self.for_another_round(error);
                 if self.engine.desk.is_some() && error.may_be_the_hosts() {
-                    // Whoever else tries it has to know what is left of it.
+                    // Another mover that tries it must know what is left of it.
                     let kind = TaskKind::Chunk(Box::new(task));
                     self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
                 }
@@ -327,7 +327,7 @@ impl Mover<'_> {
         let due = checked.is_ok().then(|| self.due_parts(task, pieces.as_ref(), (begun, is_last)));
         let due = due.flatten();
         let flushed = match due {
-            // It goes on record as done, and the seal may be another run's.
+            // The part is recorded as done, and another run may seal the file.
             Some(_) if engine.flusher.is_none() || engine.flushes_unheard(target) => {
                 file::sync_data(unfinished.fd())
             }
@@ -390,7 +390,7 @@ impl Mover<'_> {
             self.tools.step = self.tools.step.after(begun.elapsed().as_millis() as u64);
             start = end;
             if engine.desk.is_some() && told.elapsed() >= TELL_EVERY {
-                // Whoever watches a large chunk on slow storage sees it move.
+                // A display shows progress of a large chunk on slow storage.
                 told = Instant::now();
                 self.queue.report(self.lease, Outcome::default());
             }
@@ -456,7 +456,7 @@ impl Mover<'_> {
         let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
         let name = large.temporary.as_bytes();
         let open = || file::open_for_writing(&target.fd, name).map_err(fail);
-        // What an earlier run has left may be gone for good.
+        // The temporary file of an earlier run may be gone for good.
         let fd = if self.lease.task.resumed { open()? } else { self.engine.until_seen(open)? };
         let mut unfinished = Unfinished::new(self.engine, target, fd, name).map_err(fail)?;
         unfinished.disarm();
@@ -482,7 +482,7 @@ impl Mover<'_> {
             return;
         };
         if !self.lease.holds() {
-            return; // whoever holds it now seals or removes the temporary
+            return; // the present holder of the lease seals or removes the temporary
         }
         error = self.for_another_round(error);
         self.remove_temporary(&task.large);

@@ -264,7 +264,7 @@ impl Engine {
             Err(error) => Err(entry_error(Side::Destination, Operation::Open, shown(), error)),
             Ok(fd) => {
                 let mut target = self.target_directory(fd, false, shown)?;
-                // The directory of a single entry is nobody's to finish, so it stays as it is.
+                // No task finishes the directory of a single entry, so it stays unchanged.
                 if root.is_directory {
                     target.opened_up = self.opened_up(&target, &shown)?;
                 }

@@ -63,7 +63,7 @@ impl Mover<'_> {
                 continue;
             }
             if self.lease.task.resumed {
-                // An earlier run may have made names here, and nobody has heard of it.
+                // An earlier run may have created names here without reporting it.
                 std::iter::once(&group.first)
                     .chain(&group.rest)
                     .for_each(|file| self.mark_dirty(&file.directory));
@@ -101,7 +101,7 @@ impl Mover<'_> {
 
     /// In a dry run, reports a group: the first possible name would be copied, and the others linked to it.
     fn preview(&mut self, group: &LinkGroup) {
-        // The inode at the destination that stays, if the carrier is one that is there already.
+        // The destination inode that stays, if the first name already exists.
         let mut carrier: Option<Option<Metadata>> = None;
         for file in std::iter::once(&group.first).chain(&group.rest) {
             let looked = self.engine.open_level(&file.directory);
@@ -180,7 +180,7 @@ impl Mover<'_> {
         self.engine.share_doubts(anchor.source, &group.rest);
         if !group.rest.is_empty() {
             self.note_linked(anchor.level, anchor.name, anchor.identity);
-            // Before there is a second name: a run that goes on has to know whose they are.
+            // Before there is a second name: a run that resumes this must know that the names are its own.
             self.settle_linked();
         }
         let mut unlocked = None;
@@ -256,14 +256,14 @@ impl Mover<'_> {
     /// Starts a large file as a separate file; its other names follow when it is sealed.
     fn goes_ahead_in_chunks(&mut self, group: &LinkGroup) -> bool {
         if !self.engine.spec.verb.fills() {
-            return false; // what is begun anew would be compared
+            return false; // a file that is started again would be compared
         }
         let level = self.engine.open_level(&group.first.directory);
         if let Ok(level) = &level {
             self.note_opened_up(level, &group.first.directory);
         }
         let record = level.and_then(|level| self.look(&level, &group.first.name));
-        // An error is told when the name is looked at again as a carrier.
+        // An error is reported when the name is copied.
         let large = record.is_ok_and(|record| {
             record.metadata.kind == EntryKind::File && self.is_worth_splitting(&record.metadata)
         });
@@ -290,7 +290,7 @@ impl Mover<'_> {
         let level = self.engine.open_level(&file.directory)?;
         self.note_opened_up(&level, &file.directory);
         let record = self.look(&level, &file.name)?;
-        // A name that was written just now is right; one that was found there has to be looked at.
+        // A name that was just written is right; an existing one must be checked.
         let mut trusted = false;
         if !done {
             let before = self.present(&level, file);
@@ -319,7 +319,7 @@ impl Mover<'_> {
         let look = || stat::stat_at(&target.fd, name.as_bytes(), false).map_err(fail);
         let found = match if done { self.engine.until_seen(look) } else { look() } {
             Ok(found) => found,
-            // A large file that failed has been told already.
+            // The failure of a large file was already reported.
             Err(error) if stat::is_absent_number(error.errno) && done => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -420,7 +420,7 @@ impl Mover<'_> {
                 self.tell_link(&level, file, anchor.metadata, Some(anchor.metadata));
             }
             Ok((_, Linked::Later)) => self.hand_on_as_inherited(),
-            // The name was made by an attempt whose answer was lost.
+            // The name was created by an attempt whose answer was lost.
             Ok((level, Linked::Already)) => self.linked(&level, file, anchor, None),
             Ok((level, Linked::New(old))) => {
                 settle();
@@ -512,7 +512,7 @@ impl Mover<'_> {
                 return Err(EntryError { operation: Operation::Link, ..not_made });
             }
         }
-        // The anchor is named, not held: somebody may have swapped it just now.
+        // The anchor is not held open: another program may have replaced it.
         let made = stat::stat_at(&target.fd, name, false).map_err(|e| fail(Operation::Stat, e))?;
         if engine.mounts.identity(&made) != anchor.identity {
             directory::unlink(&target.fd, name).map_err(|e| fail(Operation::Unlink, e))?;
@@ -535,7 +535,7 @@ impl Mover<'_> {
                 result => result.map_err(|e| fail(Operation::Rename, e)),
             });
             if let Err(error) = placed {
-                // What is half done must not stay; that it stays is told by the error itself.
+                // An incomplete link must not stay; the error below reports it if it does.
                 let _ = directory::unlink(&target.fd, name);
                 return Err(error);
             }

@@ -54,7 +54,7 @@ impl Mover<'_> {
             return None;
         }
         if record.metadata.kind == EntryKind::Directory {
-            // Counted when it is entered: a directory that is handed back is looked at again.
+            // Counted when it is entered: a directory that is returned is read again.
             directories.push_back(name);
             return None;
         }
@@ -211,7 +211,7 @@ impl Mover<'_> {
         match self.engine.spec.verb {
             Verb::Copy | Verb::Sync => self.is_worth_splitting(metadata),
             Verb::Sum => self.engine.hashes_apart(metadata.size),
-            // Whoever compares it finds out.
+            // The comparison finds out.
             Verb::Verify => false,
         }
     }
@@ -296,7 +296,7 @@ impl Mover<'_> {
             decision = Decision::Replace;
         }
         let name = record.destination_name().as_bytes();
-        // One that looks equal would be missing under its own name, and nobody would know.
+        // An entry that looks equal would be missing under its own name without any report.
         let taken = existing.is_some() && !matches!(decision, Decision::Refuse(..));
         if taken && level.target.as_ref().is_some_and(|t| t.folds_case && !self.is_exact(t, name)) {
             let words = "an entry whose name differs only in case exists here";
@@ -482,7 +482,7 @@ impl Engine {
         if !root.is_directory {
             return false;
         }
-        // What cannot be looked at is that root's error.
+        // An unreadable directory is reported by that root.
         let found = self.open_source(&root, &directory).ok().and_then(|directory| {
             let found = stat::stat_at(&directory.fd, name, self.follows_links()).ok()?;
             Some(self.mounts.metadata(&found))

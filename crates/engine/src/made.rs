@@ -338,7 +338,7 @@ impl Mover<'_> {
             return;
         }
         if kept {
-            // Something else stands there, as the policy wants it.
+            // The policy keeps another entry there.
             engine.leave_out_of_manifest();
             return;
         }

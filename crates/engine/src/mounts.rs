@@ -77,7 +77,7 @@ impl MountTable {
         if let Some(id) = known(&self.devices.read().unwrap_or_else(PoisonError::into_inner)) {
             return id;
         }
-        // Whoever is asked may take his time.
+        // The answer of a remote coordinator may take a while.
         let theirs = self.desk.as_ref().map(|theirs| theirs.id(device));
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = known(&devices) {

@@ -155,7 +155,7 @@ impl Mover<'_> {
     fn make_durable(&mut self) {
         let Some(flusher) = &self.engine.flusher else { return };
         station::at(Activity::TargetData);
-        // The kernel tells an error of writing back once.
+        // The kernel reports a write-back error only once.
         let earlier = self.unflushed.take();
         for mount in std::mem::take(&mut *self.written.borrow_mut()) {
             if let Err(error) = flusher.flush(mount).and(earlier.map_or(Ok(()), Err)) {
@@ -206,7 +206,7 @@ impl Mover<'_> {
             _ => Vec::new(),
         };
         for place in places {
-            // What cannot be opened is told by the work itself.
+            // A directory that cannot be opened is reported by the task itself.
             let Ok(level) = self.engine.open_level(place) else { continue };
             let Some(target) = &level.target else { continue };
             let shown = || level.own_target_path();
@@ -296,7 +296,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             let class = Class::of(&lease.task) as usize;
             station::begin(class);
             Lease::take_in_hand(Some(&lease));
-            // A fault of the program must not leave a task in hands that are gone.
+            // After a panic, the task must not stay leased to a dead thread.
             let run = std::panic::AssertUnwindSafe(|| mover.run(&lease.task));
             if std::panic::catch_unwind(run).is_err() {
                 engine.panicked(&lease.task);

@@ -165,7 +165,7 @@ impl Mover<'_> {
         if let Some((uid, gid)) = owner.filter(|_| is_directory) {
             unless_impossible(set::owner(&pinned, Some(uid), Some(gid)))?;
         } else if owner.is_some_and(|(uid, _)| uid != old.uid) {
-            // Whoever has it could read there what arrives for somebody else.
+            // Its owner could read there what is copied for other users.
             return Ok(false);
         }
         let allowed = match source.filter(|_| !is_directory && old.mode & OTHERS != 0) {

@@ -55,7 +55,7 @@ impl Mover<'_> {
         if let Err(error) = settled {
             let there = stat::stat_at(&target.fd, name, false).ok();
             if there.map(|s| engine.mounts.identity(&s)) == Some(made.metadata.identity) {
-                // What is half done must not stay; that it stays is told by the error below.
+                // An incomplete entry must not stay; the error below reports it if it does.
                 let _ = directory::unlink(&target.fd, name);
             }
             return Err(error);

@@ -38,7 +38,7 @@ pub(crate) struct Precount(Arc<AtomicBool>);
 
 impl Drop for Precount {
     fn drop(&mut self) {
-        // The thread may hang in a system call, so nobody waits for it.
+        // The thread may hang in a system call, so it is not waited for.
         self.0.store(true, Ordering::Relaxed);
     }
 }

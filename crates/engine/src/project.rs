@@ -56,7 +56,7 @@ impl Engine {
         for _ in level.path.components() {
             let below = above.as_ref().unwrap_or(&level.source.fd);
             let next = match path::open_directory_at(below, b"..") {
-                // Who may not look cannot tell; it counts as none.
+                // A process without read access cannot know the project; it counts as none.
                 Err(Errno::ACCESS) => break,
                 next => next.map_err(|e| fail(Operation::Open, e))?,
             };

@@ -130,7 +130,7 @@ impl JobReport {
             // 3 and 4 speak of jobs that were finished.
             JobState::Stopped(StopReason::Errors | StopReason::Duration) => ExitCode::Limit,
             JobState::Stopped(StopReason::Output | StopReason::Manifest) => ExitCode::Fatal,
-            // Given up, as was asked: what is there is there.
+            // Cancelled by the user: copied entries stay.
             JobState::Stopped(_) => code.merge(ExitCode::Partial),
             JobState::Finished => code,
         }

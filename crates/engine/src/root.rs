@@ -106,7 +106,7 @@ fn called(root: &PathBytes, is_directory: bool, directory: &TreePath, name: &[u8
     if !is_directory {
         return root.clone();
     }
-    // In one allocation: there is one for each file that is told.
+    // One allocation, because this is called for each reported file.
     let mut path = Vec::with_capacity(root.0.len() + directory.as_bytes().len() + name.len() + 2);
     path.extend_from_slice(&root.0);
     for part in [directory.as_bytes(), name] {
@@ -685,7 +685,7 @@ impl Resolver<'_> {
                 opened.map_err(|e| refuse_errno(&source.display, "read", e, "check the path"))?;
             name = None;
         }
-        // Of what is pinned: whoever owns a directory above may exchange names at any time.
+        // Checks the open directory: the owner of a directory above it may replace names at any time.
         self.bounds.check(&parent, name.as_ref().map(Name::as_bytes))?;
         // What is not proven gets another time.
         let marks = self.spec.policy.verify.as_ref().is_some_and(|policy| policy.marks_unproven);

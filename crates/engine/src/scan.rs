@@ -89,8 +89,8 @@ impl Mover<'_> {
         let mut level = self.engine.open_level(at)?;
         names.retain(|name| !self.has_given(&level, name.as_bytes()));
         if let Some(target) = &mut level.target {
-            // Names of a directory that this job has made go out once. Whatever stands there all the same is met
-            // when an entry is to be created, and looked at then.
+            // Names of a directory that this job has created are issued once. Other entries in it are found when an
+            // entry is created, and handled then.
             target.fresh = at.made && !self.lease.task.resumed;
         }
         let node = FrameNode::Inherited;
@@ -260,7 +260,7 @@ impl Mover<'_> {
     /// rest is returned as tasks.
     fn descend(&mut self, mut frames: Vec<Frame>) {
         while !frames.is_empty() {
-            // Before going down, so that nobody waits while the first directory is filled.
+            // Before descending, so that no mover waits while the first directory is filled.
             self.share_with_the_idle(&mut frames);
             let depth = frames.len();
             let top = &mut frames[depth - 1];
@@ -324,7 +324,7 @@ impl Mover<'_> {
     }
 
     fn must_hand_back(&self, depth: usize) -> bool {
-        // A task that was slow to begin does something all the same, or it would go round for ever.
+        // A task that started slowly must make some progress, or it would be returned for ever.
         let spent = self.spent.entries > 0 && self.budget_is_spent();
         self.engine.control.is_stopping() || depth >= self.engine.depth_max || spent
     }
@@ -389,7 +389,7 @@ impl Mover<'_> {
 
     /// Returns whether there were any to share.
     fn share_directories(&mut self, frames: &mut [Frame]) -> bool {
-        // A directory alone is not passed on: whoever got it would pass it on as well.
+        // A single directory is not shared: its receiver would share it again.
         let Some(index) = frames.iter().position(|f| f.directories.len() > 1) else { return false };
         let count = frames[index].directories.len() / 2;
         let keep = frames[index].directories.split_off(count);

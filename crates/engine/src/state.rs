@@ -174,7 +174,7 @@ impl StateDirectory {
     pub fn is_usable(&self) -> std::io::Result<()> {
         let jobs = self.path.join("jobs");
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&jobs)?;
-        // One on a read-only file system, or of somebody else, exists and is of no use.
+        // A directory on a read-only file system, or of another user, exists but is useless.
         let fd = path::open_directory(&jobs)?;
         if dmover_sys::directory::is_writable(&fd) {
             return Ok(());
@@ -232,7 +232,7 @@ impl StateDirectory {
         let mut options = std::fs::OpenOptions::new();
         let lock = options.create(true).append(true).mode(0o600).open(&path);
         let lock = OwnedFd::from(lock.map_err(|e| fail(&e))?);
-        // Whoever only looks whether it is held, holds it for a moment.
+        // A process that tests the lock holds it for a moment.
         let mut taken = file::try_lock(&lock);
         for _ in 0..LOOKS {
             if taken != Ok(false) {
@@ -331,7 +331,7 @@ impl StateDirectory {
             (Some(was), Some(now)) => was == identity_of(&now),
             _ => true,
         };
-        // A directory that is gone has no inside any more.
+        // If the directory is gone, "inside" has no meaning any more.
         let is_there = std::fs::symlink_metadata(destination).is_ok();
         match word {
             "as" if same => Some(Placement::As),

@@ -61,7 +61,7 @@ impl Engine {
         let (ctime, size) = found;
         let Some(target) = level.target.as_ref().filter(|_| size > 0) else { return false };
         if let Some(since) = self.suspect_since {
-            // A pass was cut off; what was flushed is on record, and not looked at again.
+            // An interrupted pass: files that were flushed are recorded, and not checked again.
             let skew = if target.facts.local { COARSE } else { SKEW };
             if later(ctime, skew).seconds >= since {
                 return true;

@@ -212,7 +212,7 @@ impl Mover<'_> {
                 break;
             }
             if !self.lease.holds() {
-                return; // they were told as not attempted
+                return; // they were reported as not attempted
             }
             self.sum_item(&item);
             self.lease.extend();
@@ -245,7 +245,7 @@ impl Mover<'_> {
         let error = loop {
             let mut again = true;
             let result = self.engine.open_subject(&item.subject).and_then(|content| {
-                // What was read from a pipe is gone: another attempt would hash the rest.
+                // Data read from a pipe is gone: another attempt would hash only the rest.
                 again = content.metadata.kind == EntryKind::File && item.subject != Subject::Stdin;
                 self.sum_content(&content, item, &shown)
             });
@@ -399,7 +399,7 @@ impl Mover<'_> {
             let block = self.tools.buffer.len().min(BLOCK);
             let read = match file::read(&content.fd, &mut self.tools.buffer[..block]) {
                 Err(Errno::AGAIN) => {
-                    // Somebody has left the other end of a pipe in non-blocking mode.
+                    // Another program has set the pipe to non-blocking mode.
                     self.lease.extend();
                     std::thread::sleep(AGAIN_AFTER);
                     continue;
@@ -418,7 +418,7 @@ impl Mover<'_> {
             engine.account_read(self.lease, read as u64);
             at += read as u64;
         }
-        // Nobody else may have read from it meanwhile.
+        // No other process may have read from it meanwhile.
         self.check_hashing(shown)?;
         Ok(streams.map(|(stream, policy)| {
             let (shape, digest) = stream.finish(&policy);

@@ -148,7 +148,7 @@ impl Survey {
     fn try_to<T>(&mut self, action: impl FnOnce(&mut Self) -> Boxed<T>) -> Result<T, Fatal> {
         action(self).map_err(|error| match error.downcast::<Fatal>() {
             Ok(fatal) => *fatal,
-            // The catalog tells of its own errors; these are of the scratch file, whose disk may be full.
+            // The catalog reports its own errors; these are errors of the scratch file, whose disk may be full.
             Err(error) if error.is::<rusqlite::Error>() => {
                 let (path, reason) = (self.scratch_directory.clone(), error.to_string());
                 Fatal::Ledger { path, reason }
@@ -304,7 +304,7 @@ impl Survey {
         entry: &CatalogEntry,
     ) -> Boxed<bool> {
         let known = self.entered.get(path) == Some(entry.source.inode)
-            // One that was there before the pass began, and was not renamed since, was not told.
+            // A directory that existed before the pass began, and was not renamed since, was not reported.
             || self.was_there(above, path, entry.source)?;
         if !known {
             self.doubt_late(path)?;
@@ -728,8 +728,7 @@ impl Survey {
             if row.is_directory {
                 self.moved.remove(&row.entry.source.inode);
             }
-            // What is there may look like what should be, and a server may have renamed it all the same: both places
-            // stay in doubt.
+            // The present entry may look right, and a server may still have renamed it: both places stay doubtful.
             return Ok(());
         }
         let sql = "UPDATE move SET state = 2 WHERE number = ?1";
@@ -791,7 +790,7 @@ impl Survey {
         };
         let mut paths = Vec::new();
         for (inode, path) in found {
-            // Until it is recorded, whatever is known of it is not what is there.
+            // Until the directory is recorded again, its record is outdated.
             self.catalog.unsettle(inode as u64)?;
             paths.push(TreePath::new(path)?);
         }

@@ -170,7 +170,7 @@ impl LastPass {
                       AND NOT (side = 'source' AND class IN ('vanished', 'changed'))) \
                     ORDER BY number DESC LIMIT 1) AS seen \
                    WHERE kind = 'whole' ORDER BY number DESC LIMIT 1";
-        // A pass without rules has looked at whatever one with rules has brought over, and not the other way round.
+        // A pass without rules has scanned everything that one with rules has copied, but not the other way round.
         let all = serde_json::to_string(&Selection::default()).unwrap_or_default();
         let row = database.query_row(sql, params![all, ERRORS_KEPT], |row| {
             let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
@@ -348,7 +348,7 @@ impl Journal {
         let sql = "UPDATE pass SET ended_ms = ?1, state = 'given up' WHERE ended_ms IS NULL";
         transaction.execute(sql, [now_ms()])?;
         if let PassKind::Changed(changed) = kind {
-            // There may be one a second: the last one stands for all that have ended.
+            // There may be one each second: the last one represents all that have ended.
             transaction.execute_batch(
                 "DELETE FROM error WHERE pass IN
                     (SELECT number FROM pass WHERE kind = 'changed' AND state = 'finished');
@@ -421,7 +421,7 @@ impl Journal {
         if entry.is_empty() {
             return Ok(());
         }
-        // What else is lost is done again. What is in doubt would not be looked at again.
+        // Other lost changes are repeated, but a lost doubt would never be checked.
         let flushes = !entry.doubts.is_empty();
         if flushes {
             self.flushes(true)?;
@@ -527,10 +527,10 @@ impl Journal {
                 self.database.execute_batch(schema::FORGET)?;
             }
             if ending == Ending::Finished {
-                // One over everything has looked at whatever was told before it began.
+                // A full pass has scanned all paths that were reported before it began.
                 let sql = "DELETE FROM changed WHERE (SELECT kind FROM pass WHERE number = ?1) != 'listed'";
                 self.database.execute(sql, [self.pass])?;
-                // This pass has looked at those of earlier ones.
+                // This pass has checked the doubts of earlier ones.
                 match looked_into {
                     LookedInto::Everything => {
                         self.database.execute("DELETE FROM doubt WHERE pass != ?1", [self.pass])?;
@@ -563,7 +563,7 @@ pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Resul
         Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs") | None
     );
     let settings = if remote {
-        // Locked anew for each transaction: only then is what another process has written read again.
+        // The database is locked again for each transaction, so that changes of other processes are read.
         "PRAGMA journal_mode = TRUNCATE;"
     } else {
         "PRAGMA journal_mode = WAL;"
@@ -663,7 +663,7 @@ fn apply(database: &Connection, change: &Change) -> Result<(), Box<dyn std::erro
                 bytes,
                 work.elapsed_ms as i64
             ])?;
-            // Whoever goes on with the task that reported it has to know that it was given away.
+            // The run that resumes the reporting task must know that this work was returned.
             let sql = "UPDATE task SET done = 1, node = NULL WHERE id = ?1 \
                        AND EXISTS (SELECT 1 FROM task AS above WHERE above.id = task.origin AND above.done = 0)";
             if database.prepare_cached(sql)?.execute([id])? == 0 {
@@ -705,8 +705,8 @@ fn forget_what_it_had(database: &Connection, id: i64) -> Result<(), Box<dyn std:
     let Some(body) = body else { return Ok(()) };
     match postcard::from_bytes(&body)? {
         TaskKind::Links(groups) => {
-            // Names of a group that goes on in another task are remembered until all is done: a rest by itself would
-            // become another inode.
+            // Names of a group that continues in another task are kept until all is done: the rest alone would become
+            // another inode.
             let whole = groups.iter().filter(|group| !group.first_is_done);
             for group in whole.take(groups.len().saturating_sub(1)) {
                 for file in std::iter::once(&group.first).chain(&group.rest) {

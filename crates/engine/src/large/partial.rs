@@ -100,7 +100,7 @@ impl Mover<'_> {
         supply: &Supply,
     ) -> Result<Option<Continued<'t>>, EntryError> {
         let Some(partial) = self.lease.task.partial.clone() else { return Ok(None) };
-        // Somebody had it open for writing: a write through a mapping need not have moved a time since.
+        // The file was open for writing: a write through a mapping need not have changed a time.
         let last = of.destination_name.as_bytes();
         let is_doubtful = self.is_doubtful || self.engine.is_doubtful(level, of.name.as_bytes());
         let old = (!is_doubtful).then(|| self.open_partial(target, &partial, supply)).flatten();
@@ -194,7 +194,7 @@ impl Mover<'_> {
     ) -> Result<Option<(Name, Unfinished<'t>)>, EntryError> {
         let name = self.temporary_in(level);
         let unfinished = self.create_file(level, target, name.as_bytes(), last, supply)?;
-        // What cannot share blocks is begun anew: a copy of what is there would be written as well.
+        // If blocks cannot be shared, the file is started again: a copy of the old data would be written as well.
         let is_shared = matches!(copy::clone_file(old, unfinished.fd()), Ok(Offer::Done(())));
         // The record says of it at once that the shared blocks are on storage.
         let is_durable = is_shared && file::sync_data(unfinished.fd()).is_ok();

@@ -159,7 +159,7 @@ impl SnapshotDirectory {
         let names = self.records()?;
         for name in &names {
             match stat::stat_at(&self.top, name.as_bytes(), false) {
-                // One that is damaged is told when it is read.
+                // A damaged record is reported when it is read.
                 Ok(_) if Some(name) == names.last() => {
                     let _ = self.dress_again(name);
                     continue;
@@ -282,12 +282,12 @@ impl SnapshotDirectory {
         let source = &real.unwrap_or_else(|| source.to_owned());
         let newest = self.newest()?;
         let record = SnapshotRecord::open(self.own_path().join(file_of(UNFINISHED)))?;
-        // What was refused before it made anything binds nobody.
+        // A run that was refused before it created anything does not bind later ones.
         let known = record.bytes("work")?;
         let work = work_of(job);
         let is_there = is_there(&self.own, UNFINISHED);
         let goes_on = is_there && known.is_some_and(|known| known == work);
-        // After a look at everything the next one looks at everything again: that is what it is a snapshot of.
+        // After a full scan, the next run scans everything again, because the snapshot must show the present source.
         let looked = record.number("looked")?.is_some();
         let begun = match record.number("begun_ms")?.filter(|_| goes_on && !looked) {
             Some(begun) => begun,

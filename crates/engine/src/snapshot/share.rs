@@ -373,7 +373,7 @@ impl Mover<'_> {
         let Some(sharing) = &self.engine.sharing else { return };
         match source_object(level, name) {
             Ok(source) => sharing.note(identity.inode, source),
-            // It is nobody's then, and the next snapshot brings it over again.
+            // Then it belongs to no source inode, and the next snapshot copies it again.
             Err(_) => sharing.note(identity.inode, (0, 0)),
         }
     }

@@ -158,7 +158,7 @@ impl StateDirectory {
         let created_ms = known.as_ref().map_or(file.created_ms, |known| known.created_ms);
         // A pass without a label does not take it away.
         let label = file.label.clone().or_else(|| known?.label);
-        // Only passes are gone on with.
+        // Only passes are resumed.
         let flushed = file.verb == Verb::Sync.word();
         self.put(job, JOB, &JobFile { label, created_ms, ..file.clone() }, flushed)
     }
@@ -228,7 +228,7 @@ impl StateDirectory {
     pub(crate) fn asked(&self, job: &JobId) -> Option<Ask> {
         let path = self.job(job).join(ASK);
         let text = std::fs::read_to_string(&path).ok()?;
-        // Gone by itself: somebody else has taken it back.
+        // If it is already gone, another process has withdrawn the request.
         let _ = std::fs::remove_file(path);
         Ask::ALL.into_iter().find(|ask| ask.word() == text.trim())
     }
@@ -305,7 +305,7 @@ impl StateDirectory {
         let jobs = self.jobs().unwrap_or_default();
         for job in jobs.iter().filter(|job| job.contains('-')) {
             if let Ok(lock) = self.lock(&JobId(job.clone())) {
-                // Whoever comes next tries again.
+                // The next caller tries again.
                 let _ = self.forget(job, &lock);
             }
         }

@@ -81,7 +81,7 @@ impl Flushes {
         let (sender, receiver) = channel();
         let flushes = Arc::clone(self);
         let work = move || {
-            // Nobody listens after a stop.
+            // After a stop there is no receiver.
             let _ = sender.send(flushes.flush());
         };
         if std::thread::Builder::new().name("flush".into()).spawn(work).is_err() {

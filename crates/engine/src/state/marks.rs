@@ -198,7 +198,7 @@ impl Places {
             let (Some(above), Some(name)) = (below.parent(), below.file_name()) else { return };
             let known = self.by_path.get(above).copied();
             let at = known.unwrap_or_else(|| {
-                // One that may not be read is not marked.
+                // An unreadable directory is not marked.
                 let opened = path::open_directory(above).ok().map(|fd| self.add(fd, Some(above)));
                 self.by_path.insert(above.to_owned(), opened);
                 opened

@@ -289,7 +289,7 @@ impl PartialFiles {
         }
         let mut lines = std::mem::take(&mut self.lines);
         if let Err(error) = self.append(&mut lines) {
-            // Another run begins these files anew.
+            // Another run starts these files again.
             tracing::warn!(%error, "cannot write the record of large files");
             self.forget();
             self.path = None;
@@ -377,7 +377,7 @@ fn written_until(record: &Path) -> Option<Timestamp> {
 fn in_text(lines: &[Line]) -> Vec<u8> {
     let mut text = Vec::new();
     for line in lines {
-        // Serialising to memory fails only for maps whose keys are no text, and there are none.
+        // Serialising to memory fails only for maps whose keys are not text, and there are none.
         text.extend(serde_json::to_vec(line).unwrap_or_default());
         text.push(b'\n');
     }

@@ -535,7 +535,7 @@ fn put(directory: &Path, name: &str, value: &impl Serialize, durable: bool) -> s
     if durable {
         let directory = std::path::absolute(directory)?;
         for above in directory.ancestors().take(if is_new { LEVELS } else { 1 }) {
-            // One that may not be read was not made by this program. Not every file system flushes directories.
+            // An unreadable directory was not created by this program. Not every file system can flush directories.
             let flushed = path::open_directory(above).and_then(file::sync_all);
             if let Err(error) = flushed {
                 tracing::debug!(%error, directory = %above.display(), "cannot flush a directory");

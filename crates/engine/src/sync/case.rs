@@ -70,7 +70,7 @@ impl Mover<'_> {
         if self.is_exact(target, name) {
             return Ok(());
         }
-        // No temporary's name: whoever finds it after a crash must not remove it.
+        // This is not a temporary name: a run that finds it after a crash must not remove it.
         let between = [stored, b".dmover-case"].concat();
         directory::move_new(&target.fd, stored, &target.fd, &between)?;
         let moved = directory::move_new(&target.fd, &between, &target.fd, name);

@@ -63,7 +63,7 @@ impl Mover<'_> {
         let mut stack = vec![top];
         let mut names = Vec::new();
         if self.engine.following.is_some() && self.lease.task.lost_leases().next().is_some() {
-            // What its last holder has told of is not heard, and some of these may have been taken by it here.
+            // The reports of the last holder are dropped, and it may already have taken some of these names here.
             self.engine.look_again("a mover lost its lease");
         }
         for place in places {
@@ -81,7 +81,7 @@ impl Mover<'_> {
         if !self.lease.holds()
             && let Some(following) = &self.engine.following
         {
-            // Whoever gets these places now finds that they were taken.
+            // The next holder of these paths finds that they were taken.
             following.look_at_all("a mover lost its lease");
         }
     }
@@ -106,8 +106,8 @@ impl Mover<'_> {
                 self.changed_name(stack, names, name, what.arrived)
             }
             Way::Unmade(name) => self.changed_name(stack, names, name, true),
-            // It was removed, or renamed: the name that it has had is told, and so is the one that it has now, and everything
-            // below it is looked at there.
+            // It was removed or renamed: the feed reports its old and its new name, and everything below it is scanned
+            // there.
             Way::Missing | Way::LeftOut => Ok(()),
         }
     }

@@ -90,7 +90,7 @@ impl Mover<'_> {
         let mut found = Vec::new();
         let known = |name: &[u8]| seen.has_alike(level, name);
         let walked = self.walk_extra(level, &known, &mut |mover, extra| {
-            // The names of one top go together, so that nothing above is gone before what it holds.
+            // The names of one top are passed on together, so that no directory is deleted before its contents.
             mover.hand_over(&mut found, extra.at.is_root());
             mover.note_extra(level, &extra, &mut found, false)
         });
@@ -177,7 +177,7 @@ impl Mover<'_> {
         let deletes = self.engine.delete_when().is_some() && !self.is_in_trash(level);
         let Some(target) = level.target.as_ref().filter(|_| deletes) else { return };
         if target.folds_case {
-            // It may be there in another case on either side, which a look at everything tells.
+            // Either side may have it in another case, which a full scan finds.
             if self.engine.following.is_some() {
                 self.engine.look_again("the destination ignores case");
             }
@@ -288,7 +288,7 @@ impl Mover<'_> {
     pub(crate) fn run_delete(&mut self, all: &[ExtraNames]) {
         for extra in all {
             if self.lease.task.resumed {
-                // An earlier run may have removed names here, and nobody has heard of it.
+                // An earlier run may have deleted names here without reporting it.
                 self.mark_dirty(&extra.directory);
             }
             if let Err(error) = self.delete_names(extra) {
@@ -384,7 +384,7 @@ impl Mover<'_> {
         }
         let is_held = found.kind == EntryKind::Directory && lock(&engine.held).contains(path);
         if is_held {
-            // Why was told where it was found.
+            // The reason was reported where the entry was found.
             return Ok(false);
         }
         self.writes_to(target);
@@ -542,7 +542,7 @@ fn is_still(name: &ExtraName, now: &Metadata) -> bool {
     same && match name.kind {
         // Its own times move while it is emptied; it can only be removed once it is empty.
         EntryKind::Directory => true,
-        // Other names of it may have gone meanwhile.
+        // Other names of it may have been deleted meanwhile.
         _ if name.links > 1 => (now.size, now.mtime) == (name.size, name.mtime),
         _ => now.ctime == name.ctime,
     }
@@ -583,7 +583,7 @@ impl Mover<'_> {
         let engine = self.engine;
         let source = engine.open_source(root, &path)?;
         let target = match engine.open_target(root, &path, Identity::default()) {
-            // It could not be made, which was told.
+            // The directory could not be created, which was reported.
             Err(error) if stat::is_absent_number(error.errno) => return Ok(()),
             opened => opened?,
         };

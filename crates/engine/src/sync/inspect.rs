@@ -152,7 +152,7 @@ impl Engine {
         self.is_later(level, new, old)
             || match self.seen_before {
                 Some(seen) => changed_since(seen),
-                // Nobody has compared everything so far.
+                // There was no full comparison so far.
                 None => self.spec.verb == Verb::Sync,
             }
     }
@@ -235,7 +235,7 @@ impl Engine {
         if self.spec.verb != Verb::Copy || !is_known || self.desk.is_some() {
             return false;
         }
-        // Whoever sets another time of modification changes this time.
+        // Setting another modification time changes this time.
         let changed = metadata.ctime;
         let is_old = if metadata.size <= SHORT {
             changed < self.pass_began
@@ -431,7 +431,7 @@ impl Mover<'_> {
         }
         self.check_lease(level, last)?;
         if found.links > 1 && found.links != self.names_here {
-            // Another name may belong to somebody else's tree: the file gets an inode of its own.
+            // Another name of the inode may belong to another tree: the file gets an inode of its own.
             return Ok(Decision::Replace);
         }
         let fail = |e| entry_error(Side::Destination, Operation::Stat, shown(), e);

@@ -146,7 +146,7 @@ fn read_top(
         })
     });
     if read.is_err() {
-        // What cannot be looked at is not known to be dmover's.
+        // An unreadable entry is not known to be dmover's own.
         top.any = true;
     }
     top.extra.sort_unstable();

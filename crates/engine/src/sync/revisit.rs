@@ -70,7 +70,7 @@ impl Mover<'_> {
             }
             self.engine.limits.operation(&self.engine.control);
             self.lease.extend();
-            // What fails here is met again by the scan, which tells it.
+            // The scan fails at the same place and reports it.
             if let Err(error) = self.revisit(revisit) {
                 tracing::debug!(%error, "cannot check a directory for renames");
             }
@@ -181,7 +181,7 @@ impl Mover<'_> {
             return;
         }
         match self.recorded(level, name) {
-            // Another file has its name by now. If it looks alike, nothing but a comparison would tell.
+            // Another file has its name now. If it looks alike, only a comparison shows the difference.
             Recorded::Alike(entry) if entry.source.inode != record.metadata.identity.inode => {
                 self.engine.doubt(level.path.join(name.as_bytes()));
                 self.tell_touched(level);
@@ -233,7 +233,7 @@ impl Mover<'_> {
                     .and_then(|root| engine.level_at(ONLY_ROOT, &root, directory));
                 open = level.ok();
             }
-            // What is in a directory that is gone is gone with it.
+            // The entries of a deleted directory are gone with it.
             let (Some(level), Ok(name)) = (&open, Name::new(name)) else { continue };
             if self.engine.control.is_stopping() {
                 return;
@@ -372,8 +372,8 @@ impl Mover<'_> {
         }
         let old = engine.mounts.metadata(&copy.0);
         let there = old.identity.mount == target.metadata.identity.mount && old.kind == new.kind;
-        // Who changed places with another of the same size and time, after both were looked at, shows by this alone.
-        // What was renamed, or compared, is known whatever its times say: not every file system moves them then.
+        // If an entry was exchanged with another of the same size and time after both were checked, only this shows it.
+        // Renamed and compared entries are known whatever their times: not every file system changes times then.
         let looked_at = || {
             !engine.is_later(level, &new, &old)
                 || engine.was_renamed(level, name.as_bytes())
@@ -383,7 +383,7 @@ impl Mover<'_> {
             || (self.is_the_same(&new, &old, target) && looked_at());
         if !(there && known) {
             if there && engine.keeps_journal && self.is_the_same(&new, &old, target) {
-                // It may have become another since it was brought over, and looks alike.
+                // It may have been replaced after it was copied, by an entry that looks alike.
                 engine.doubt(below);
             }
             return Recorded::Unlike;

@@ -110,7 +110,7 @@ impl Trash {
         if found.inode == there.inode {
             return Err(fail(&"it is the destination itself"));
         }
-        // Whatever job comes here later: what is in it is nobody's to delete.
+        // The mark protects the contents against deletes of any later job.
         write_mark(&top).map_err(|error| fail(&std::io::Error::from(error)))?;
         Ok(Self { top, name: run, run: Mutex::new(None) })
     }
@@ -152,7 +152,7 @@ impl Trash {
     /// The directory for names of `place`, created closed to other users.
     fn directory(&self, place: &TreePath) -> Result<OwnedFd> {
         let run = self.run()?;
-        // Names of a deep tree go one directory after the other: what is there already costs one call, not one for each level.
+        // One directory after the other: an existing one costs one call, not one for each level.
         let mut at = place.as_bytes();
         let mut current = loop {
             match path::open_directory_below(&run, at) {
@@ -218,7 +218,7 @@ fn write_mark(directory: &OwnedFd) -> Result<()> {
         let _ = directory::unlink(directory, new.as_bytes());
     }
     match marked {
-        // Somebody else's, who has marked it.
+        // It belongs to another user, who has marked it.
         Err(Errno::ACCESS | Errno::PERM) if known => Ok(()),
         marked => marked,
     }

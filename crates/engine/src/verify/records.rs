@@ -307,7 +307,7 @@ impl Mover<'_> {
             self.lease.extend();
             let linked = match engine.look_at_link(file) {
                 Ok(Some(linked)) => linked,
-                Ok(None) => continue, // told as missing
+                Ok(None) => continue, // reported as missing
                 Err(error) => {
                     engine.error(error);
                     continue;

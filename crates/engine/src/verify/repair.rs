@@ -37,7 +37,7 @@ impl Mover<'_> {
         self.check_lease(level, last)?;
         self.touch(level);
         let is_file = record.metadata.kind == EntryKind::File;
-        // Another name may belong to somebody else's tree: the file gets an inode of its own.
+        // Another name of the inode may belong to another tree: the file gets an inode of its own.
         let alone = planned.existing.as_ref().is_some_and(|found| found.links == 1);
         let foreign = |found| self.grants(level, record, found);
         let safe = !planned.existing.as_ref().is_some_and(foreign);
@@ -51,7 +51,7 @@ impl Mover<'_> {
         }
         self.bring(level, planned, None)?;
         let Some(recorded) = recorded else { return Ok(()) };
-        // Whoever replaced the source since it was compared with the manifest shows here.
+        // This shows whether the source was replaced after it was compared with the manifest.
         let now = self.look_again(level, record)?;
         let content = now.as_ref().and_then(|now| Some((now, now.existing.as_ref()?)));
         let shown = || level.target_path(last);
@@ -85,7 +85,7 @@ impl Mover<'_> {
         let mut supply = engine.supply(level, record)?;
         engine.settle_project(level, EntryKind::File, &mut supply.attributes, false)?;
         let Some(found) = &planned.existing else { return Ok(()) };
-        // What differs is known of these versions only.
+        // The known differences are between these versions only.
         if finding.source != Some(supply.metadata.version()) {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
         }
@@ -139,7 +139,7 @@ impl Mover<'_> {
         self.write_ranges(level, planned, &unfinished, mending)?;
         engine.finish_file(&unfinished, &supply.metadata, &supply.attributes, true, &shown)?;
         if planned.existing.as_ref().is_some_and(Metadata::is_locked) {
-            // Nothing may take its place while it is immutable or append-only; that it is, is told.
+            // An immutable or append-only file cannot be replaced; the failure is reported.
             self.lift_file(target, last);
         }
         self.settle(
@@ -172,7 +172,7 @@ impl Mover<'_> {
         };
         let mut file =
             Unfinished::new(engine, target, fd, last).map_err(|e| fail(Operation::Stat, e))?;
-        // What stands there is never removed; its times will show that it is incomplete.
+        // An existing file is never removed; its times show that it is incomplete.
         file.disarm();
         file.written_into = true;
         let mut now = file.metadata.clone();
@@ -197,7 +197,7 @@ impl Mover<'_> {
         } else {
             Ok(())
         };
-        // A file whose time says that it is not done may have been written by a repair that did not get to its flush.
+        // A file marked as incomplete may have been written by a repair that did not flush it.
         let flush = mending.writes() || file.metadata.mtime != supply.metadata.mtime;
         let finished = written.and_then(|()| {
             engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)

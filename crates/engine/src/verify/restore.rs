@@ -121,7 +121,7 @@ impl Mover<'_> {
             .map_err(|e| fail(Operation::Link, e))?;
         let renamed = directory::rename(&target.fd, temporary, name);
         if renamed.is_err() {
-            // What is half done must not stay; why it failed is told.
+            // An incomplete file must not stay; its failure is reported.
             let _ = directory::unlink(&target.fd, temporary);
         }
         renamed.map(|()| true).map_err(|e| fail(Operation::Rename, e))

@@ -30,7 +30,7 @@ impl Engine {
             |e| entry_error(Side::Destination, Operation::SetTimes, level.source_path(name), e);
         let fd = match path::open_file_at(&level.source.fd, name, false) {
             Ok(fd) => fd,
-            // It is gone, or something else stands there.
+            // It is gone or was replaced.
             Err(error) if stat::is_absent(error) || error == Errno::LOOP => return Ok(()),
             Err(error) => return Err(fail(error)),
         };

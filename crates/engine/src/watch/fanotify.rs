@@ -321,7 +321,7 @@ impl Places {
                 let named = stat::stat_at(&marked.directory, path.as_os_str().as_bytes(), false);
                 named.is_ok_and(|named| (named.device, named.inode) == (stat.device, stat.inode))
             };
-            // The kernel may know the object by a name that is gone.
+            // The kernel may report the object under a name that is gone.
             if let Some(at) = mount::path_of(&object).filter(|at| is_it(at)) {
                 found = true;
                 if let Ok(below) = at.strip_prefix(&self.source) {

@@ -329,7 +329,7 @@ impl Watch {
             self.look_at_all(now + wait, again.clone());
         }
         if report.resumed {
-            // What an earlier run had done may have changed since, and nobody was told.
+            // The results of an interrupted run may have changed since, without a report.
             self.look_at_all(now, "an interrupted pass was resumed".into());
         }
         self.note_trouble(&report, now);
@@ -345,7 +345,7 @@ impl Watch {
             && matches!(self.job.list, JobList::Changed(_))
             && delete.when == DeleteWhen::After
         {
-            // That is another look at all names.
+            // `after` would scan all names of both sides again.
             delete.when = DeleteWhen::Delay;
         }
         let report = run_job(&self.job);
@@ -366,7 +366,7 @@ impl Watch {
     }
 
     fn note_trouble(&mut self, report: &JobReport, now: u64) {
-        // What vanished, or did not stop changing, is told of again when that has an end.
+        // A file that vanished or kept changing is reported again when that ends.
         let moved_on = report.counters.get(Counter::SourceErrors);
         let errors = report.counters.get(Counter::Errors).saturating_sub(moved_on);
         if errors == 0 && report.withheld.is_none() {
