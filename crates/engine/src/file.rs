@@ -734,8 +734,8 @@ fn racy_for(ctime: (i64, u32)) -> Option<Duration> {
     TICK.checked_sub(age).filter(|wait| !wait.is_zero())
 }
 
-/// Whether a file of size 0 really has no content: some servers generate content when it is read. Such a file must not
-/// be copied as empty.
+/// Checks that a file of size 0 really has no content: some servers generate content when it is read, and such a file
+/// must not be copied as empty.
 fn has_nothing(
     facts: &Facts,
     source: BorrowedFd<'_>,

@@ -252,7 +252,8 @@ impl StateDirectory {
         }
     }
 
-    /// Waits to take over a job as long as the returned value exists. `None`: another process already does.
+    /// Takes the role of the process that waits to take over a job, as long as the returned value exists. `None`: another
+    /// process has it.
     ///
     /// # Errors
     /// The job's directory cannot be written to.
