@@ -275,7 +275,7 @@ impl Mover<'_> {
         // A person knows the final name, not the temporary one.
         let shown = level.target_path(last);
         if name != last {
-            // Mostly there is nothing to remove, and the error that counts is told.
+            // Usually there is nothing to remove, and the original error is reported.
             let _ = directory::unlink(&target.fd, name);
             if error == Errno::EXIST {
                 let words = "another entry has its temporary name";
@@ -345,7 +345,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Whether a name stands for this very entry.
+    /// Whether a name refers to this very entry.
     pub(crate) fn is_at(&self, target: &TargetDirectory, name: &[u8], identity: Identity) -> bool {
         let found = stat::stat_at(&target.fd, name, false);
         found.is_ok_and(|found| self.engine.mounts.identity(&found) == identity)

@@ -376,7 +376,7 @@ impl Engine {
         if gid != now.gid && uid != now.uid {
             let _ = set::owner(object.fd, None, Some(gid));
         }
-        // A comparison tells what it finds after a repair.
+        // A comparison reports what it finds after a repair.
         let compares = self.spec.verb == Verb::Verify;
         if !compares && self.spec.policy.demanded.has(Attribute::Owner) {
             self.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
@@ -518,7 +518,7 @@ impl Engine {
                 }
                 Ok(true)
             }
-            // Nobody needs privilege for those of users: whatever denies them, they are lost.
+            // Attributes of `user.*` need no privilege: if they are denied, they are lost.
             Err(error @ (Errno::PERM | Errno::ACCESS)) if !self.privilege.privileged => {
                 if is_of_users(name) {
                     let detail = format!("{} ({error})", String::from_utf8_lossy(name));

@@ -51,7 +51,7 @@ fn look(top: &OwnedFd, at: &TreePath) -> Option<Stat> {
 fn places(table: &[u8], top: &OwnedFd) -> BTreeSet<TreePath> {
     let Some(real) = mount::path_of(top) else { return BTreeSet::new() };
     let lines = parse_mountinfo(table);
-    // What an automounter has not mounted yet is mounted by whoever looks.
+    // A file system that is not mounted yet is mounted by the automounter on access.
     let lines = lines.iter().filter(|line| line.file_system != "autofs");
     let below = lines.filter_map(|line| line.mount_point.strip_prefix(&real).ok());
     let paths = below.filter_map(|below| TreePath::new(below.as_os_str().as_bytes()).ok());

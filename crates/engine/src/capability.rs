@@ -137,7 +137,7 @@ impl Facts {
             [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000];
         let mut matching = STEPS.into_iter().filter(|step| wanted.truncated(*step) == got);
         match (matching.next(), matching.next()) {
-            // A time that several steps would have left alike tells nothing about which one it was.
+            // A time that several resolutions would store unchanged does not show which one it is.
             (Some(step), None) => self.granularity_ns.store(step, Ordering::Relaxed),
             (None, _) => return false,
             _ => {}

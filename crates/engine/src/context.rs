@@ -246,7 +246,7 @@ impl Engine {
 
     /// Reports an entry that failed for good.
     pub(crate) fn error(&self, error: EntryError) {
-        // Whether a host's error is believed is for the coordinator to say, whose guard hears it then.
+        // The coordinator decides whether a host's error counts, and informs its guard then.
         if self.desk.is_none() || !error.may_be_the_hosts() {
             self.guard.heard(&error);
         }
@@ -356,7 +356,7 @@ impl Engine {
             if !is_unseen || !goes_on {
                 return result;
             }
-            // Where something is gone for good, much that was in it is: then it is not waited for again and again.
+            // If a directory is gone for good, so are many of its entries: they are not all waited for.
             let now_ms = self.started.elapsed().as_millis() as u64;
             let given_up = self.unseen_until_ms.load(Ordering::Relaxed);
             if now_ms < given_up || begun.elapsed() >= SEEN_WITHIN {

@@ -99,7 +99,7 @@ impl Mover<'_> {
         if !by_record {
             target.default_acl = inherits_acl;
         }
-        // Between mkdir and open somebody may have put another directory here.
+        // Between mkdir and open another program may have replaced the directory.
         let own = target.facts.is_own(target.metadata.uid, engine.privilege.uid);
         if !own {
             let words = "another directory has replaced this one";
@@ -182,7 +182,7 @@ impl Mover<'_> {
         let mut reader = self.readers.pop().unwrap_or_default();
         let read = reader
             .read(&fd, |name, _| -> Result<bool, Errno> {
-                // Nobody else works on a tree that becomes a snapshot.
+                // No other job works on a tree that becomes a snapshot.
                 let foreign = engine.sharing.is_some() && engine.temporaries.is_foreign(name);
                 if is_temporary(name) && (self.is_leftover(name) || foreign) {
                     found.push(name.to_vec());

@@ -223,7 +223,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let trust = written.trust();
     let waiting = &outliving;
     let begin = Begin { waiting, mounts, resolved, guard, record, survey, doubts, last, trust };
-    // Nobody has had a task of a run that could not begin. Movers of one before it may still be at work.
+    // A run that could not begin has issued no tasks. Movers of an earlier run may still be running.
     let unless_fenced = || (!outliving.before).then(|| outliving.end());
     let mut run = Run::new(job, &id, begin).inspect_err(|_| _ = unless_fenced())?;
     let flushing = written.flush_now_and_then(&run.engine);

@@ -202,8 +202,8 @@ impl Mover<'_> {
                 return false;
             }
         };
-        // What a rule leaves out is nobody's business at the destination either, and nor is what is being written. What an
-        // earlier run of this job left goes with the directory that it lies in.
+        // Excluded entries and files in progress are ignored at the destination as well. A leftover of an earlier run
+        // of this job is deleted with its directory.
         let dead = !at.is_root() && self.is_leftover(name.as_bytes());
         // No temporary is a directory.
         let looks = is_temporary(name.as_bytes()) && found.kind != EntryKind::Directory;

@@ -606,7 +606,7 @@ impl Mover<'_> {
             let object = engine.file_object(&file, &shown);
             engine.prepare(object, &supply.attributes)?;
         }
-        // What stood there before is never removed; its times will show that it is incomplete.
+        // An existing file is never removed; its times show that it is incomplete.
         file.armed = !existing;
         let transfer = Transfer {
             source: supply.fd.as_fd(),
@@ -734,8 +734,8 @@ fn racy_for(ctime: (i64, u32)) -> Option<Duration> {
     TICK.checked_sub(age).filter(|wait| !wait.is_zero())
 }
 
-/// Whether a file of size 0 really has no content: some servers generate content when it is read. Such a file must not
-/// be copied as empty.
+/// Checks that a file of size 0 really has no content: some servers generate content when it is read, and such a file
+/// must not be copied as empty.
 fn has_nothing(
     facts: &Facts,
     source: BorrowedFd<'_>,
@@ -747,7 +747,7 @@ fn has_nothing(
     let read = file::read_at(source, &mut [0], 0);
     match read.map_err(|e| entry_error(Side::Source, Operation::Read, path(), e))? {
         0 => Ok(()),
-        // Somebody is just writing it, which is noticed later.
+        // Another program is writing the file, which is noticed later.
         _ if stat::stat_fd(source).is_ok_and(|now| now.size > 0) => Ok(()),
         _ => {
             let words = "its file system reports size 0, but the file has content";

@@ -1,4 +1,4 @@
-//! A job with movers elsewhere: what it offers them, and how they join.
+//! Remote movers of a job: the offer to them, and how they join.
 use dmover_model::{
     EntryError, ErrorClass, Identity, JobId, JobSpec, Limit, Name, Operation, PathBytes, Side, Verb,
 };
@@ -28,11 +28,12 @@ use crate::root::{Placement, Resolved, Resolver, Root, RootSide};
 use crate::state::{DestinationLock, on_storage};
 use crate::sync::{Doubtful, Guard, Trash};
 
-/// Both sides look at a root one after the other, and somebody may make it in between: they look so often, so far apart.
+/// The two sides check a root one after the other, and another program may create it in between: how often to check
+/// again, and at what interval.
 const LOOKS: u32 = 4;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Does what has to be the same on two hosts again if it is not.
+/// Repeats a step that must have the same result on two hosts, until it does.
 fn insist_on<T>(mut look: impl FnMut() -> Result<T, Fatal>) -> Result<T, Fatal> {
     for _ in 1..LOOKS {
         match look() {
@@ -43,92 +44,92 @@ fn insist_on<T>(mut look: impl FnMut() -> Result<T, Fatal>) -> Result<T, Fatal> 
     look()
 }
 
-/// What helps when a coordinator cannot say what a mover has to know.
+/// The hint if a coordinator cannot answer a question of a mover.
 const AGAIN: &str = "the mover tries again";
 
-/// The coordinator's side of movers elsewhere.
+/// The coordinator's interface to remote movers.
 pub trait Fleet: Dispatch {
-    /// From now on movers know this before they do what is published.
+    /// Makes movers learn this fact before they perform tasks that are published later.
     fn know(&self, fact: Fact);
 
-    /// Whether movers take no new tasks for now.
+    /// Sets whether movers take no new tasks for now.
     fn hold(&self, held: bool);
 
-    /// Movers are to end what they have in hand; `at_once`: to drop it.
+    /// Makes movers end their tasks early; `at_once`: drop them.
     fn stop(&self, at_once: bool);
 
-    /// Tasks that all movers together can have in hand.
+    /// Tasks that all movers together can have in progress.
     fn places(&self) -> usize;
 
-    /// Whether nobody has anything in hand.
+    /// Whether no mover has a task in progress.
     fn is_settled(&self) -> bool;
 
-    /// What keeps the movers from being faster.
+    /// The limit of the movers' speed.
     fn limit(&self) -> Option<Limit>;
 
-    /// Who works for the job, and how they do.
+    /// The movers of the job and their state.
     fn movers(&self) -> Vec<MoverView>;
 
-    /// Why the job cannot go on with them.
+    /// Why the job cannot continue with them.
     fn failure(&self) -> Option<Fatal>;
 }
 
-/// Where movers elsewhere can be had.
+/// A source of remote movers.
 pub trait Fleets: Send + Sync {
-    /// How long a mover may go on that nobody hears of.
+    /// How long a mover may continue without contact.
     fn lease(&self) -> Duration;
 
-    /// Offers a job to them.
+    /// Offers a job to movers.
     ///
     /// # Errors
-    /// Why it cannot be offered: nobody was told of it then.
+    /// Why it cannot be offered; no mover has received the offer then.
     fn open(&self, offer: JobOffer, engine: Arc<Engine>) -> Result<Arc<dyn Fleet>, Fatal>;
 }
 
-/// Everything that a mover has to know to work for a job.
+/// Everything that a mover must know to work for a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobOffer {
     /// The job.
     pub job: JobId,
-    /// The name under which it is offered: no two coordinators offer one name at a time.
+    /// The name of the offer: no two coordinators offer the same name at a time.
     pub key: String,
-    /// Which run of it: names of temporaries carry it.
+    /// The number of the run, which names of temporary files contain.
     pub run: u64,
-    /// What to do.
+    /// The request.
     pub spec: JobSpec,
-    /// Where relative paths begin.
+    /// The base of relative paths.
     pub directory: PathBytes,
-    /// Whose job it is: movers of others do not work for it.
+    /// The user who owns the job: movers of other users do not work for it.
     pub uid: u32,
     pub(crate) kind: RootsKind,
     pub(crate) placement: Placement,
-    /// What the coordinator may do that changes how entries come out: movers have to be able to do the same.
+    /// Capabilities of the coordinator that affect copied attributes: movers must have them as well.
     pub capabilities: Vec<String>,
-    /// Where it writes.
+    /// The directories that it writes to.
     pub places: Vec<Place>,
-    /// The kernel under which the coordinator runs.
+    /// The boot id of the coordinator's kernel.
     pub(crate) boot: String,
     pub(crate) facts: RunFacts,
-    /// Temporaries of earlier runs that this one goes on with.
+    /// Temporary files of earlier runs that this run resumes.
     pub(crate) spared: Vec<Name>,
     /// The state directory, which may lie inside the destination.
     pub(crate) state: Option<(PathBytes, Identity)>,
     /// The directory of this run in the trash.
     pub(crate) trash: Option<String>,
-    /// A manifest is kept; `true`: of what is written alone.
+    /// A manifest is written; `true`: only of entries that this run writes.
     pub(crate) records: Option<bool>,
     pub(crate) wants_items: bool,
-    /// Leases of an earlier run have run out since this one began.
+    /// Leases of an earlier run have expired since this run began.
     #[serde(skip)]
     pub has_waited: bool,
 }
 
-/// A place that a job fills, whatever paths lead there.
+/// A directory that a job writes to, independent of the path to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// What its file system is called.
+    /// The names of its file system.
     names: Vec<FileSystemName>,
-    /// Where it is in there.
+    /// The path on that file system.
     path: PathBytes,
 }
 
@@ -139,7 +140,7 @@ impl Place {
         Some(Self { names: names_of(found.device), path })
     }
 
-    /// Whether one lies at, in or around another.
+    /// Whether one directory is the other one, or is inside or above it.
     fn meets(&self, other: &Self) -> bool {
         let (own, theirs) = (self.path.to_path(), other.path.to_path());
         let is_one = self.names.iter().any(|name| other.names.contains(name));
@@ -147,56 +148,56 @@ impl Place {
     }
 }
 
-/// By what one end of a root is known on every host.
+/// Identifies one end of a root on every host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideMark {
-    /// The directory that holds the root entry.
+    /// The directory that contains the root entry.
     above: Identity,
-    /// The root entry itself, if it is there.
+    /// The root entry, if it exists.
     entry: Option<Identity>,
 }
 
-/// How roots are found.
+/// The kinds of roots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RootsKind {
-    /// Each source beside its destination.
+    /// Each source with its destination.
     Pairs,
-    /// Sources alone.
+    /// Only sources.
     Sources,
-    /// A tree beside its manifest.
+    /// A tree with its manifest.
     Checked,
 }
 
-/// What a process that works for a job elsewhere brings along.
+/// What a remote mover process provides for a job.
 pub struct MoverPlace {
-    /// Movers at most; 0 chooses.
+    /// The most movers; 0 chooses automatically.
     pub threads: usize,
     /// Memory for buffers, in bytes.
     pub memory_bytes: u64,
-    /// Bytes that it may move in a second.
+    /// The most bytes per second.
     pub bytes_per_s: Option<u64>,
-    /// Files that the process may have open.
+    /// The most files that the process may have open.
     pub open_files_max: u64,
-    /// For what does not fit into memory.
+    /// The directory for data that does not fit into memory.
     pub spill_directory: PathBuf,
-    /// The way to the coordinator.
+    /// The connection to the coordinator.
     pub desk: Arc<dyn Desk>,
     /// The counters of this process for this job.
     pub counters: Arc<Counters>,
     /// The switch to stop.
     pub control: Arc<Control>,
-    /// What it does for others, and where.
+    /// The trees and verbs that this mover accepts.
     pub bounds: Bounds,
 }
 
-/// A mover's part in a job.
+/// The part of a mover process in a job.
 pub struct Joined {
     engine: Arc<Engine>,
     crew: Crew,
     below: Below,
 }
 
-/// Watches nothing, but says whether somebody else wants to know of each entry.
+/// A monitor that shows nothing, but says whether the coordinator wants each entry.
 struct Elsewhere {
     wants_items: bool,
 }
@@ -219,7 +220,7 @@ impl RootsKind {
     }
 }
 
-/// What one end of a root is at present.
+/// The present identity of one end of a root.
 fn mark_of(mounts: &MountTable, side: &RootSide, follow: bool) -> Result<SideMark, EntryError> {
     let fail = |e| entry_error(Side::Destination, Operation::Stat, side.display.clone(), e);
     let look = |name: &[u8]| match stat::stat_at(&side.parent, name, follow) {
@@ -235,7 +236,7 @@ fn mark_of(mounts: &MountTable, side: &RootSide, follow: bool) -> Result<SideMar
 }
 
 impl Engine {
-    /// Refuses to go on where a root is not what it is where the coordinator runs, because something was mounted there.
+    /// Refuses to continue if a root differs from that of the coordinator because of a new mount.
     pub(crate) fn check_roots_again(&self) -> Result<(), Fatal> {
         insist_on(|| {
             let Some(Answer::Roots(Ok(known))) = self.ask(|| Question::Roots) else {
@@ -252,7 +253,7 @@ impl Engine {
         })
     }
 
-    /// Both ends of all roots as they are at present.
+    /// The present identities of both ends of all roots.
     pub(crate) fn marks(&self) -> Result<RootMarks, EntryError> {
         let mark = |id| {
             let root = self.root(id)?;
@@ -267,31 +268,31 @@ impl Engine {
 pub type RootMarks = Vec<(SideMark, Option<SideMark>)>;
 
 impl Joined {
-    /// Looks at what the movers are at. `held`: they take nothing for now.
+    /// Checks the activity of the movers. `held`: they take no tasks for now.
     ///
     /// # Errors
-    /// No thread can be had, or something else is mounted here now than where the coordinator runs.
+    /// No thread can be created, or mounts here differ now from those of the coordinator.
     pub fn turn(&mut self, held: bool) -> Result<(), Fatal> {
         self.below.look_again(&self.engine)?;
         self.crew.turn(held)
     }
 
-    /// So many processes share what the job may use in a second.
+    /// Sets how many processes share the rate limits of the job.
     pub fn share(&self, processes: u32) {
         self.engine.limits.share(processes);
     }
 
-    /// What the movers here have done since they came.
+    /// The work that the movers here have done so far.
     pub fn done(&self) -> Done {
         self.crew.done()
     }
 
-    /// What was counted here so far.
+    /// The counters of this process so far.
     pub fn counters(&self) -> Snapshot {
         self.engine.counters.snapshot()
     }
 
-    /// What keeps the movers here from being faster.
+    /// The limit of the movers here.
     pub fn limit(&self) -> Option<&Limit> {
         self.crew.limit()
     }
@@ -302,7 +303,7 @@ impl Joined {
     }
 }
 
-/// A mover's part in a job, before anybody is at work.
+/// The part of a mover process in a job, before its movers start.
 pub struct Joining {
     engine: Arc<Engine>,
     allowance: Allowance,
@@ -310,7 +311,7 @@ pub struct Joining {
 }
 
 impl Joining {
-    /// Opens the trees of a job here, and makes sure that they are the coordinator's.
+    /// Opens the trees of a job, and checks that they are those of the coordinator.
     ///
     /// # Errors
     /// Why this process cannot work for the job.
@@ -404,21 +405,21 @@ impl Joining {
         Ok(Self { engine: Arc::new(engine), allowance, below })
     }
 
-    /// Who learns what is known from now on.
+    /// The receiver of facts from the coordinator.
     pub fn learner(&self) -> Arc<dyn Fn(Fact) + Send + Sync> {
         let engine = Arc::clone(&self.engine);
         Arc::new(move |fact| engine.learn(fact))
     }
 
-    /// Tasks of each class that may be in hand here at most.
+    /// The most tasks of each class that may be in progress here.
     pub fn places(&self) -> usize {
         self.allowance.most
     }
 
-    /// Movers begin to work.
+    /// Starts the movers.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be created.
     pub fn begin(self, queue: Arc<dyn Queue>, gate: Arc<dyn Gate>) -> Result<Joined, Fatal> {
         let mut crew = Crew::new(Arc::clone(&self.engine), queue, gate, self.allowance);
         crew.begin()?;
@@ -427,13 +428,14 @@ impl Joining {
 }
 
 impl JobOffer {
-    /// Whether it must not run at the same time as another job: one of them makes a tree as its source is, where the other one writes.
+    /// Whether it must not run at the same time as another job: one of them makes a tree match its source, and the
+    /// other one writes there.
     pub fn is_in_the_way_of(&self, other: &Self) -> bool {
         let syncs = [self, other].iter().any(|offer| offer.spec.verb == Verb::Sync);
         syncs && self.places.iter().any(|own| other.places.iter().any(|theirs| own.meets(theirs)))
     }
 
-    /// Refuses other directories or file systems under the same paths, and what is read-only here.
+    /// Refuses roots that are other directories or file systems than the coordinator's, or are read-only here.
     fn check_roots(
         &self,
         mounts: &MountTable,
@@ -489,22 +491,22 @@ fn check_side(
 }
 
 impl Engine {
-    /// Whether the job is to end.
+    /// Whether the job must end.
     pub fn is_stopping(&self) -> bool {
         self.control.is_stopping()
     }
 
-    /// How long a job that is stopped may still take.
+    /// How long a stopped job may still take.
     pub fn time_to_end(&self) -> Option<Duration> {
         self.control.time_to_end()
     }
 
-    /// A person is to know something about movers elsewhere.
+    /// Reports a message about remote movers to the user.
     pub fn tell_of_movers(&self, words: String) {
         self.monitor.event(&dmover_model::Event::Movers { words });
     }
 
-    /// A mover has found that its mounts were others for a while: what it said meanwhile may be about another file system.
+    /// Records that a mover had other mounts for a while: its reports in that time may be about another file system.
     pub fn doubt_mover(&self, mover: &str, why: &str) {
         let words = format!(
             "{mover} worked for up to {} s while {why}: data written in that time may be on \

@@ -1,4 +1,4 @@
-//! Forcing to storage what movers have written, before they say that it is done.
+//! Flushes to storage what movers have written, before they report it as done.
 use dmover_model::MountId;
 use dmover_sys::{AsFd, Errno, OwnedFd, file, path};
 use std::collections::HashMap;
@@ -8,8 +8,8 @@ use crate::context::lock;
 
 /// The file systems that a job writes to.
 ///
-/// One descriptor each is held as long as the job runs, so that an error of writing back that the kernel met at any time
-/// is heard (syncfs(2) tells those since the descriptor was opened, Linux 5.8).
+/// One descriptor for each is held during the job, so that every write-back error of the kernel in that time is noticed
+/// (syncfs(2) reports errors since the descriptor was opened, Linux 5.8).
 #[derive(Debug, Default)]
 pub(crate) struct Flusher(Mutex<HashMap<MountId, Result<Arc<Volume>, Errno>>>);
 
@@ -20,18 +20,19 @@ struct Volume {
     turn: Condvar,
 }
 
-/// Flushes are numbered: whoever waits is served by any that begins after it came.
+/// Flushes are numbered: a waiting thread is satisfied by any flush that begins after its call.
 #[derive(Debug, Default)]
 struct State {
     begun: u64,
     ended: u64,
     running: bool,
-    /// Why a flush failed. The kernel tells it once, whosever data it was about: none may rely on a later one.
+    /// Why a flush failed. The kernel reports an error only once, whichever data it concerns, so no later flush is
+    /// trusted.
     failed: Option<Errno>,
 }
 
 impl Flusher {
-    /// Takes note of a directory that will be written to.
+    /// Adds the file system of a directory that will be written to.
     pub fn know(&self, mount: MountId, directory: impl AsFd) {
         let mut volumes = lock(&self.0);
         volumes.entry(mount).or_insert_with(|| {
@@ -41,13 +42,13 @@ impl Flusher {
         });
     }
 
-    /// Returns when everything that was written there before is on storage.
+    /// Returns when everything written there before is on storage.
     pub fn flush(&self, mount: MountId) -> Result<(), Errno> {
         let volume = lock(&self.0).get(&mount).cloned();
         volume.map_or(Ok(()), |volume| volume?.flush())
     }
 
-    /// Those of which a flush has failed.
+    /// File systems on which a flush has failed.
     pub fn failed(&self) -> Vec<MountId> {
         let volumes = lock(&self.0);
         let has_failed = |volume: &Arc<Volume>| lock(&volume.state).failed.is_some();

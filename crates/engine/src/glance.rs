@@ -1,4 +1,5 @@
-//! Two looks at a file that is as it should be: most entries of most passes need no more, and no memory either.
+//! The quick check of a file that is up to date, with one stat on each side: most entries of most passes need nothing
+//! more, and no memory.
 use dmover_model::{Overwrite, Timestamp};
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::temporary::is_temporary;
@@ -10,20 +11,20 @@ use crate::mover::Mover;
 use crate::pace::ENTRY_WORK;
 use crate::queue::Class;
 
-/// After so many files the mover looks at its clock and at who waits.
+/// After this many files the mover checks its budget and whether other movers wait.
 const PAUSE_EVERY: u64 = 64;
 
-/// Files of one directory that were left alone.
+/// Files of one directory that were skipped.
 #[derive(Debug, Default)]
 pub(crate) struct Glance {
     files: u64,
     bytes: u64,
-    /// Somebody else wants to help, or time is up: what follows is dealt with in the ordinary way.
+    /// Another mover waits, or the budget is used: further names are processed in the normal way.
     over: bool,
 }
 
 impl Engine {
-    /// Whether nothing but two looks is needed for a file that shows no difference.
+    /// Whether two stats are enough for a file without a visible difference.
     fn takes_glances(&self, level: &Level) -> bool {
         let policy = &self.spec.policy;
         let closely = policy.sync.as_ref().is_some_and(|sync| sync.checksum);
@@ -46,13 +47,13 @@ fn time_of((seconds, nanoseconds): (i64, u32)) -> Timestamp {
 }
 
 impl Mover<'_> {
-    /// A way to pass over files of a directory, where that is possible.
+    /// A quick check for the files of a directory, if it is possible there.
     pub(crate) fn glance(&self, level: &Level) -> Option<Glance> {
         let resumed = self.lease.task.resumed;
         (!resumed && self.engine.takes_glances(level)).then(Glance::default)
     }
 
-    /// Whether a regular file is there as it should be. In doubt it is not, and the ordinary way finds out.
+    /// Whether a regular file is up to date. If in doubt it is not, and the normal way decides.
     pub(crate) fn is_left_alone(
         &mut self,
         level: &Level,
@@ -112,7 +113,7 @@ impl Mover<'_> {
             && !self.engine.is_racy(&new, &old)
     }
 
-    /// Counts what was left alone.
+    /// Counts the skipped files.
     pub(crate) fn end_glance(&self, glance: Option<Glance>) {
         let Some(Glance { files, bytes, .. }) = glance.filter(|glance| glance.files > 0) else {
             return;

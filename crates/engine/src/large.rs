@@ -1,4 +1,4 @@
-//! Large files: one open, chunks on as many movers as are free, one seal.
+//! Large files: one open, chunks on all free movers, one seal.
 use dmover_model::{
     ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef, HashedPieces,
     LargeFile, LargeNews, Metadata, NewNode, NewTask, Operation, Outcome, Parent, SealTask, Side,
@@ -26,15 +26,15 @@ mod partial;
 pub(crate) use partial::WrittenParts;
 use partial::{Continued, PART_TIME, Part};
 
-/// What a chunk has written.
+/// The result of a chunk.
 struct Written {
     pieces: Option<HashedPieces>,
-    /// What is on storage by now, and when the temporary was last changed.
+    /// The parts that are on storage now, and when the temporary file was last changed.
     flushed: Option<(DoneParts, Option<Timestamp>)>,
 }
 
 impl Mover<'_> {
-    /// Begins a large file.
+    /// Starts a large file.
     pub(crate) fn run_open(&mut self, file: &FileRef, round: u32) {
         let level = match self.engine.open_level(&file.directory) {
             Ok(level) => level,
@@ -131,7 +131,8 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Gives a new temporary the blocks of the old version, or the space that it needs. Answers whether it has the former.
+    /// Gives a new temporary file the blocks of the old version, or reserves its space. Returns whether it shares the
+    /// old blocks.
     fn fill_up(
         &self,
         level: &Level,
@@ -154,8 +155,8 @@ impl Mover<'_> {
         Ok(patched)
     }
 
-    /// Sets the size. Where files are written in place and there are no holes to keep, the space is taken at
-    /// once: it is contiguous, its want is heard before the first byte, and direct writes need not grow the file.
+    /// Sets the size. Where files are written in place and there are no holes to keep, the space is reserved at once:
+    /// it is contiguous, a lack of space is noticed before the first byte, and direct writes need not grow the file.
     fn reserve(&self, file: &Unfinished<'_>, source: &Metadata) -> Result<(), Errno> {
         let reserves = file.target.facts.writes_in_place
             && self.engine.holes(source) == Holes::Fill
@@ -163,7 +164,7 @@ impl Mover<'_> {
         if reserves { Ok(()) } else { file::set_size(file.fd(), source.size) }
     }
 
-    /// Tasks that came up in a task without a frame of its own.
+    /// Returns tasks that came up in a task without a frame of its own.
     pub(crate) fn hand_on_as_inherited(&mut self) {
         let parent = Parent::Inherited;
         let kinds = std::mem::take(&mut self.deferred);
@@ -237,7 +238,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Metadata, flush, final name.
+    /// Sets metadata, flushes, and renames into place.
     fn end_file(
         &mut self,
         level: &Level,
@@ -252,7 +253,7 @@ impl Mover<'_> {
         self.settle(level, unfinished, last, (decision, metadata.identity), attributes)
     }
 
-    /// Copies one chunk. A failure is for the seal to judge.
+    /// Copies one chunk. The seal handles a failure.
     pub(crate) fn run_chunk(&mut self, task: &ChunkTask) {
         let mut task = task.clone();
         match self.copy_chunk(&mut task) {
@@ -270,7 +271,7 @@ impl Mover<'_> {
             Err(error) => {
                 let error = self.for_another_round(error);
                 if self.engine.desk.is_some() && error.may_be_the_hosts() {
-                    // Whoever else tries it has to know what is left of it.
+                    // Another mover that tries it must know what is left of it.
                     let kind = TaskKind::Chunk(Box::new(task));
                     self.outcome.tasks.push(NewTask { parent: Parent::Inherited, kind });
                 }
@@ -279,7 +280,8 @@ impl Mover<'_> {
         }
     }
 
-    /// What an earlier run has left may be gone or another: then the file is begun anew.
+    /// Adapts an error for the next attempt: the temporary file of an earlier run may have vanished or changed, so the
+    /// file is started again.
     fn for_another_round(&self, error: EntryError) -> EntryError {
         let lost = error.side == Side::Destination
             && (error.class == ErrorClass::Escaped || stat::is_absent_number(error.errno));
@@ -287,7 +289,7 @@ impl Mover<'_> {
         EntryError { class, ..error }
     }
 
-    /// Copies the range of a chunk, which becomes shorter where others take a part of it.
+    /// Copies the range of a chunk, which becomes shorter if other movers take a part of it.
     fn copy_chunk(&mut self, task: &mut ChunkTask) -> Result<Written, EntryError> {
         let (engine, begun, whole) = (self.engine, Instant::now(), task.range);
         let large = task.large.clone();
@@ -325,7 +327,7 @@ impl Mover<'_> {
         let due = checked.is_ok().then(|| self.due_parts(task, pieces.as_ref(), (begun, is_last)));
         let due = due.flatten();
         let flushed = match due {
-            // It goes on record as done, and the seal may be another run's.
+            // The part is recorded as done, and another run may seal the file.
             Some(_) if engine.flusher.is_none() || engine.flushes_unheard(target) => {
                 file::sync_data(unfinished.fd())
             }
@@ -345,7 +347,7 @@ impl Mover<'_> {
         Ok(Written { pieces, flushed: due.map(|due| (due, changed)) })
     }
 
-    /// Takes note of a chunk that was written. Answers what is to be flushed and reported now.
+    /// Records a written chunk. Returns the parts to flush and report now.
     fn due_parts(
         &self,
         task: &ChunkTask,
@@ -363,8 +365,8 @@ impl Mover<'_> {
         engine.keeps_parts.then(|| engine.written_parts.add(part)).flatten()
     }
 
-    /// Copies step by step. Between two steps, movers without work get the second half of what is left, and whoever wants the
-    /// task back all of it: so the last chunks of a job do not wait for the slowest mover.
+    /// Copies step by step. Between two steps, idle movers get the second half of the rest, or all of it if the
+    /// coordinator wants the task back: so the last chunks of a job do not wait for the slowest mover.
     fn copy_in_steps(
         &mut self,
         task: &mut ChunkTask,
@@ -388,7 +390,7 @@ impl Mover<'_> {
             self.tools.step = self.tools.step.after(begun.elapsed().as_millis() as u64);
             start = end;
             if engine.desk.is_some() && told.elapsed() >= TELL_EVERY {
-                // Whoever watches a large chunk on slow storage sees it move.
+                // A display shows progress of a large chunk on slow storage.
                 told = Instant::now();
                 self.queue.report(self.lease, Outcome::default());
             }
@@ -427,7 +429,7 @@ impl Mover<'_> {
         })
     }
 
-    /// Opens the source and demands the version that the file was begun with.
+    /// Opens the source and checks that it still has the version with which the file was started.
     fn source_version(
         &self,
         level: &Level,
@@ -454,7 +456,7 @@ impl Mover<'_> {
         let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
         let name = large.temporary.as_bytes();
         let open = || file::open_for_writing(&target.fd, name).map_err(fail);
-        // What an earlier run has left may be gone for good.
+        // The temporary file of an earlier run may be gone for good.
         let fd = if self.lease.task.resumed { open()? } else { self.engine.until_seen(open)? };
         let mut unfinished = Unfinished::new(self.engine, target, fd, name).map_err(fail)?;
         unfinished.disarm();
@@ -466,7 +468,7 @@ impl Mover<'_> {
         Err(EntryError::plain(Side::Destination, Operation::Open, class, shown(), words))
     }
 
-    /// Ends a large file: all its chunks have settled.
+    /// Ends a large file after all its chunks.
     pub(crate) fn run_seal(&mut self, task: &SealTask) {
         self.in_place = false;
         let result = match &task.failure {
@@ -480,7 +482,7 @@ impl Mover<'_> {
             return;
         };
         if !self.lease.holds() {
-            return; // whoever holds it now seals or removes the temporary
+            return; // the present holder of the lease seals or removes the temporary
         }
         error = self.for_another_round(error);
         self.remove_temporary(&task.large);
@@ -536,7 +538,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Needs nothing of the source, which may be what has failed.
+    /// Removes the temporary file, without any access to the source, which may have failed.
     fn remove_temporary(&self, large: &LargeFile) {
         let at = &large.file.directory;
         let target = self

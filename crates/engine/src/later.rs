@@ -1,7 +1,8 @@
-//! Small files that replace others get their names together.
+//! Delayed renames: small files that replace others are renamed together.
 //!
-//! What a file holds has to be on storage before it takes the place of another one. A flush for each costs more than all of
-//! the rest, so those of many directories wait under their temporary names until one flush of the file system has served all.
+//! The content of a file must be on storage before it replaces another file. A flush for each file costs more than
+//! everything else, so the files of many directories wait under temporary names until one flush of the file system
+//! covers all of them.
 use dmover_model::{EntryError, Identity, Operation, Side};
 use dmover_observe::{Activity, station};
 use dmover_plan::decide::Decision;
@@ -14,21 +15,21 @@ use crate::context::{Engine, entry_error};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
-/// So many files, bytes and directories (two descriptors each) wait at most.
+/// The most files, bytes and directories (two descriptors each) that wait.
 const FILES_MAX: usize = 1024;
 const BYTES_MAX: u64 = 64 << 20;
 const DIRECTORIES_MAX: usize = 64;
 /// Larger files are flushed one by one.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A temporary that has everything but its name and the certainty that it is on storage.
+/// A complete temporary file that waits for a flush and its rename.
 #[derive(Debug)]
 pub(crate) struct Temporary {
     pub name: Vec<u8>,
     pub identity: Identity,
 }
 
-/// A file that waits.
+/// A waiting file.
 struct Waiting {
     planned: Planned,
     moved: Moved,
@@ -36,7 +37,7 @@ struct Waiting {
     started: Instant,
 }
 
-/// Files that wait, by directory.
+/// Waiting files, by directory.
 #[derive(Default)]
 pub(crate) struct Later {
     directories: Vec<(Level, Vec<Waiting>)>,
@@ -58,7 +59,7 @@ impl Later {
 }
 
 impl Mover<'_> {
-    /// Whether a file may wait for its name.
+    /// Whether the rename of a file may be delayed.
     pub(crate) fn may_wait(
         &self,
         target: &TargetDirectory,
@@ -74,7 +75,7 @@ impl Mover<'_> {
             && !self.engine.spec.policy.fsync
     }
 
-    /// Has a file wait. If its directory cannot be held, it gets its name now.
+    /// Delays the rename of a file. If its directory cannot be held open, the file is renamed now.
     pub(crate) fn put_off(
         &mut self,
         level: &Level,
@@ -104,7 +105,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Gives all their names.
+    /// Renames all waiting files.
     pub(crate) fn settle_later(&mut self) {
         let Later { directories, .. } = std::mem::take(&mut self.later);
         if directories.is_empty() {
@@ -121,7 +122,7 @@ impl Mover<'_> {
         self.engine.held_for_later.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Everything that was written so far is on storage.
+    /// Flushes everything that was written so far.
     fn make_written_durable(&mut self) {
         station::at(Activity::TargetData);
         let written = self.written.borrow().clone();
@@ -169,7 +170,7 @@ impl Mover<'_> {
         }
     }
 
-    /// What could not take its place is brought over like anything else, if the reason may have passed.
+    /// Copies a file again whose rename failed, if the reason may be temporary.
     fn try_once_more(&mut self, level: &Level, planned: &Planned, error: EntryError) {
         if self.unflushed.is_some() || !self.engine.may_pass(&error, 1) {
             return self.engine.error(error);

@@ -1,7 +1,7 @@
-//! What a job must remember beyond memory: link groups, directories to finish again, shelved tasks.
+//! What a job must store beyond its memory: link groups, directories to finish again, shelved tasks.
 //!
-//! Small jobs never touch a disk: everything stays in memory until a threshold, and moves to an SQLite
-//! file from then on. The file is scratch: it is unlinked as soon as it is open.
+//! Small jobs use no disk: everything stays in memory up to a threshold, and moves to an SQLite file beyond it. The
+//! file is temporary: it is unlinked as soon as it is open.
 use dmover_model::{DirectoryRef, ExtraNames, FileRef, LinkGroup, LinkName, TreePath};
 use dmover_plan::coordinator::{LinkSupply, Portion, Shelved};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,31 +13,31 @@ mod spill;
 use spill::Spill;
 pub(crate) use spill::scratch;
 
-/// Where a job keeps what exceeds memory.
+/// The store for data that exceeds memory.
 pub trait Ledger: Send {
-    /// Keeps tasks for later.
+    /// Stores tasks for later.
     fn shelve(&mut self, tasks: Vec<Shelved>) -> Result<(), Fatal>;
-    /// Gives back that many tasks, as far as there are so many, the newest of each kind first.
+    /// Returns up to this many tasks, newest of each kind first.
     fn unshelve(&mut self, most: Portion) -> Result<Vec<Shelved>, Fatal>;
-    /// Remembers names of linked inodes.
+    /// Stores names of linked inodes.
     fn record_links(&mut self, names: Vec<LinkName>) -> Result<(), Fatal>;
-    /// Gives back link groups, each once, `most` names or one name of a large group at least.
+    /// Returns link groups, each once: `most` names, or at least one name of a large group.
     fn take_links(&mut self, most: usize) -> Result<LinkSupply, Fatal>;
-    /// Remembers directories that have to be finished again.
+    /// Stores directories to finish again.
     fn record_dirty(&mut self, directories: Vec<DirectoryRef>) -> Result<(), Fatal>;
-    /// Gives back up to `most` of them, deepest first, each once.
+    /// Returns up to `most` of them, deepest first, each once.
     fn take_dirty(&mut self, most: usize) -> Result<Vec<DirectoryRef>, Fatal>;
-    /// Remembers names that only the destination has.
+    /// Stores names that only the destination has.
     fn record_extra(&mut self, names: Vec<ExtraNames>) -> Result<(), Fatal>;
-    /// Gives back about `most` of those that lie deepest; none if there are no more.
+    /// Returns about `most` of the deepest ones; empty if there are no more.
     fn take_extra(&mut self, most: usize) -> Result<Vec<ExtraNames>, Fatal>;
 }
 
-/// Deepest first, then by place, so that equal directories meet.
+/// Deepest first, then by path, so that equal directories are adjacent.
 type DirtyKey = (std::cmp::Reverse<usize>, u32, TreePath);
 /// Deepest first, then in the order in which they were found.
 type ExtraKey = (std::cmp::Reverse<usize>, u64);
-/// Names of one inode meet, in the order of their paths.
+/// Names of one inode are adjacent, sorted by path.
 type LinkKey = (u32, u64, u32, TreePath, Vec<u8>);
 
 fn dirty_key(directory: &DirectoryRef) -> DirtyKey {
@@ -51,7 +51,7 @@ fn link_key(name: &LinkName) -> LinkKey {
     (id.mount.0, id.inode, place.root.0, place.path.clone(), file.name.as_bytes().to_vec())
 }
 
-/// The ledger of a job that does not have to survive the process.
+/// The ledger of a job, which need not survive the process.
 #[derive(Debug)]
 pub struct SpillLedger {
     directory: PathBuf,
@@ -64,15 +64,15 @@ pub struct SpillLedger {
     extra: BTreeMap<ExtraKey, ExtraNames>,
     extra_put: u64,
     spill: Option<Spill>,
-    /// The group that the last supply did not finish.
+    /// The group that the last call did not finish.
     open_group: Option<LinkName>,
 }
 
-/// A rough size of a record in memory, its path aside.
+/// The approximate size of a record in memory, without its path.
 const RECORD_BYTES: usize = 300;
 
 impl SpillLedger {
-    /// Keeps up to about `memory_bytes` in memory and spills into `directory` beyond that.
+    /// A ledger that keeps about `memory_bytes` in memory and spills into `directory` beyond that.
     pub fn new(directory: &Path, memory_bytes: usize) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -94,7 +94,7 @@ impl SpillLedger {
         self.spill.is_some()
     }
 
-    /// Moves everything to the file once memory is full.
+    /// Accounts for memory, and moves everything to the file once memory is full.
     fn charge(&mut self, bytes: usize) -> Result<(), Fatal> {
         self.used_bytes += bytes;
         if self.used_bytes <= self.memory_bytes {
@@ -275,7 +275,7 @@ impl Ledger for SpillLedger {
     }
 }
 
-/// What names take in memory.
+/// The memory use of names.
 fn extra_bytes(extra: &ExtraNames) -> usize {
     let names: usize = extra.names.iter().map(|name| name.name.as_bytes().len() + 120).sum();
     RECORD_BYTES + names

@@ -1,4 +1,4 @@
-//! Leftovers of a job that is not at work, wherever they are below its destination.
+//! Leftovers of a job that is not running, anywhere below its destination.
 use dmover_model::{JobId, TreePath};
 use dmover_plan::temporary::TemporaryNames;
 use dmover_sys::directory::{self, DirectoryReader, TypeHint};
@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Removes what interrupted runs of a job have left below `at`, or only lists it. An error is told in words.
+/// Removes the leftovers of interrupted runs of a job below `at`, or only lists them. Errors are returned as messages.
 pub fn remove_leftovers(job: &str, at: &Path, only_list: bool) -> Vec<Result<PathBuf, String>> {
     // The names of no run: all runs of the job are others.
     let names = TemporaryNames::new(&JobId(job.to_owned()), 0);
@@ -43,7 +43,7 @@ pub fn remove_leftovers(job: &str, at: &Path, only_list: bool) -> Vec<Result<Pat
     found
 }
 
-/// The leftovers of one directory; directories in it are put on the list.
+/// Handles the leftovers of one directory; its subdirectories are added to the list.
 fn clean(
     fd: &OwnedFd,
     below: &TreePath,

@@ -1,4 +1,4 @@
-//! One directory on both sides, open: what the scan reads from and the apply half writes into.
+//! One directory on both sides, open: the scan reads from it, and the apply half writes into it.
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, FollowLinks, Identity, Metadata, Operation, PathBytes,
     RootId, Side, TreePath, Verb,
@@ -20,10 +20,10 @@ use crate::root::Root;
 #[derive(Debug)]
 pub(crate) struct SourceDirectory {
     pub fd: OwnedFd,
-    /// As it was when it was opened, before anything was read.
+    /// Its metadata after opening, before anything was read.
     pub metadata: Metadata,
     pub facts: Arc<Facts>,
-    /// The project that copies of what has none in it have, once that was asked.
+    /// The project id that copies of entries without one get, once determined.
     pub handed_down: OnceLock<Project>,
 }
 
@@ -33,37 +33,37 @@ pub(crate) struct TargetDirectory {
     pub fd: OwnedFd,
     pub metadata: Metadata,
     pub facts: Arc<Facts>,
-    /// Made by this very task, so that no name can be in it yet.
+    /// Created by this task, so it is empty.
     pub fresh: bool,
-    /// New entries inherit an ACL that their source does not have, which lets them have these permissions at most.
+    /// New entries inherit an ACL that their source does not have, which allows at most these permissions.
     pub default_acl: Option<u32>,
-    /// Names that differ only in case are the same name.
+    /// It ignores case in names.
     pub folds_case: bool,
-    /// Made by this job, so that nothing of it is anybody else's choice.
+    /// Created by this job, so none of its attributes is the choice of another program.
     pub made: bool,
-    /// What was seen of it stays as it was while this task holds it: no other task finishes it meanwhile.
+    /// Its metadata stays valid while this task holds it: no other task finishes it meanwhile.
     pub steady: bool,
-    /// Its mode was opened up to fill it, so that it has to be finished again.
+    /// Its mode was changed to write into it, so it must be finished again.
     pub opened_up: bool,
     /// New entries inherit inode flags.
     pub hands_down_flags: bool,
     /// New entries inherit its project.
     pub hands_down_project: bool,
-    /// What it was before bits or an owner were taken from it, ahead of everything that enters it; that is counted.
+    /// Its metadata before permissions or the owner were narrowed ahead of new entries; the change is counted.
     pub narrowed: Option<Box<Metadata>>,
 }
 
 impl TargetDirectory {
-    /// Made by this job and not finished: nobody else can reach what is in it, whatever the modes there. Elsewhere
-    /// than on the kernel's own file systems the mode need not be what decides.
+    /// Created by this job and not finished: no other user can reach its entries, whatever their modes. Elsewhere than
+    /// on the kernel's own file systems the mode may not decide alone.
     pub fn is_closed(&self, privilege: Privilege) -> bool {
         const OTHERS: u32 = 0o077;
         let own = self.metadata.uid == privilege.uid && self.metadata.mode & OTHERS == 0;
         self.made && self.steady && self.facts.local && own && self.default_acl.is_none()
     }
 
-    /// A new file in it has the owner of the process, the mode that was asked for and no flags, so there is
-    /// no need to look at it.
+    /// A new file in it has the owner of the process, the requested mode and no flags, so its metadata need not be
+    /// read.
     pub fn hands_down_nothing(&self, privilege: Privilege) -> bool {
         const SET_GID: u32 = 0o2000;
         let own = (self.metadata.uid, self.metadata.gid) == (privilege.uid, privilege.gid);
@@ -74,7 +74,7 @@ impl TargetDirectory {
 }
 
 impl TargetDirectory {
-    /// Another descriptor of it.
+    /// Another descriptor of the directory.
     fn again(&self) -> Result<Self, Errno> {
         let (metadata, facts) = (self.metadata.clone(), Arc::clone(&self.facts));
         let narrowed = self.narrowed.clone();
@@ -90,11 +90,11 @@ pub(crate) struct Level {
     pub root: Arc<Root>,
     pub path: TreePath,
     pub source: SourceDirectory,
-    /// `None` where nothing is written, and in a dry run where the directory would have to be made first.
+    /// `None` if nothing is written, or in a dry run if the directory does not exist.
     pub target: Option<TargetDirectory>,
-    /// The same directory in the snapshot before.
+    /// The same directory in the previous snapshot.
     pub base: Option<Box<TargetDirectory>>,
-    /// Source directories above, kept only where links are followed.
+    /// Source directories above it, recorded only if links are followed.
     pub ancestors: Vec<Identity>,
 }
 
@@ -107,22 +107,22 @@ impl Level {
         self.root.destination_path(&self.path, name)
     }
 
-    /// The directory's own path at the source.
+    /// The path of the directory at the source.
     pub fn own_source_path(&self) -> PathBytes {
         self.root.source.display.join(&self.path)
     }
 
-    /// The directory's own path at the destination.
+    /// The path of the directory at the destination.
     pub fn own_target_path(&self) -> PathBytes {
         self.root.written().join(&self.path)
     }
 
-    /// The same, with descriptors of its own.
+    /// The same level with separate descriptors.
     pub fn again(&self) -> Result<Self, Errno> {
         self.with_target(self.target.as_ref().map(TargetDirectory::again).transpose()?)
     }
 
-    /// The same, with another directory in the place of the destination.
+    /// The same level with another destination directory.
     pub fn over(&self, other: &TargetDirectory) -> Result<Self, Errno> {
         self.with_target(Some(other.again()?))
     }
@@ -145,7 +145,7 @@ impl Level {
         })
     }
 
-    /// How tasks name this directory.
+    /// The reference to this directory for tasks.
     pub fn reference(&self) -> DirectoryRef {
         let destination = self.target.as_ref().map(|t| t.metadata.identity).unwrap_or_default();
         DirectoryRef {
@@ -160,12 +160,12 @@ impl Level {
 }
 
 impl Engine {
-    /// Opens the directory that a task names, on both sides, and checks that it is still the same.
+    /// Opens the directory of a task on both sides, and checks that it is unchanged.
     pub(crate) fn open_level(&self, at: &DirectoryRef) -> Result<Level, EntryError> {
         self.open_level_in(self.root(at.root)?, at)
     }
 
-    /// The same for a root that is not in the job's table.
+    /// Opens the directory of a root that is not in the job's table.
     pub(crate) fn open_level_in(
         &self,
         root: Arc<Root>,
@@ -225,13 +225,13 @@ impl Engine {
         matches!(self.spec.selection.follow, FollowLinks::Always | FollowLinks::AlwaysLinked)
     }
 
-    /// Whether a symbolic link in this directory is followed: all are, or it is the argument itself.
+    /// Whether a symbolic link in this directory is followed: all are, or it is a command-line argument.
     pub(crate) fn follows(&self, level: &Level) -> bool {
         let argument = !level.root.is_directory && self.spec.selection.follow != FollowLinks::Never;
         self.follows_links() || argument
     }
 
-    /// Takes note of a source directory that was just opened.
+    /// Describes a source directory that was just opened.
     pub(crate) fn source_directory(
         &self,
         fd: OwnedFd,
@@ -264,7 +264,7 @@ impl Engine {
             Err(error) => Err(entry_error(Side::Destination, Operation::Open, shown(), error)),
             Ok(fd) => {
                 let mut target = self.target_directory(fd, false, shown)?;
-                // The directory of a single entry is nobody's to finish, so it stays as it is.
+                // No task finishes the directory of a single entry, so it stays unchanged.
                 if root.is_directory {
                     target.opened_up = self.opened_up(&target, &shown)?;
                 }
@@ -277,7 +277,7 @@ impl Engine {
         }
     }
 
-    /// Takes note of a destination directory that was just opened or made.
+    /// Describes a destination directory that was just opened or created.
     pub(crate) fn target_directory(
         &self,
         fd: OwnedFd,
@@ -324,7 +324,7 @@ impl Engine {
         Ok(target)
     }
 
-    /// Refuses a file system that the coordinator does not see: others could not be told which one it is.
+    /// Refuses a file system that the coordinator does not see, because it could not be identified to other movers.
     fn refuse_unseen(
         &self,
         side: Side,
@@ -339,8 +339,8 @@ impl Engine {
         Err(EntryError::plain(side, Operation::Open, ErrorClass::Unsupported, shown(), words))
     }
 
-    /// Refuses a place in the destination where a part of its own file system, or of the source's, is mounted: whatever goes
-    /// there goes somewhere else as well, perhaps from the source itself.
+    /// Refuses a mount point in the destination at which a part of its own file system, or of the source's, is mounted:
+    /// entries written there also appear elsewhere, perhaps in the source itself.
     fn refuse_bound(
         &self,
         fd: &OwnedFd,
@@ -363,10 +363,9 @@ impl Engine {
         Err(EntryError::plain(side, Operation::Open, class, shown.clone(), words))
     }
 
-    /// A directory that an earlier run has made immutable, as its source is or was then, is opened up again; so is one that
-    /// is closed to its own owner.
+    /// Makes a directory writable that an earlier run has made immutable, or that is closed to its own owner.
     ///
-    /// Only one that will be finished: it gets its flags back then.
+    /// Only for a directory that will be finished, which restores its flags.
     pub(crate) fn lift_directory(&self, level: &Level) -> bool {
         if !level.root.is_directory {
             return false;
@@ -382,8 +381,8 @@ impl Engine {
         target.filter(is_own).is_some_and(|t| self.lift_flags(t.fd.as_fd()))
     }
 
-    /// Without privilege, an own directory that is closed to its owner has to be opened up to be
-    /// filled; finishing it sets the mode of the source again.
+    /// Without privilege, gives the owner access to a directory of this user so that it can be filled; finishing it
+    /// restores the mode of the source.
     pub(crate) fn opened_up(
         &self,
         target: &TargetDirectory,
@@ -397,12 +396,12 @@ impl Engine {
         opened.map_err(|e| entry_error(Side::Destination, Operation::SetMode, shown(), e))
     }
 
-    /// Opens up a directory of which something goes.
+    /// Makes a directory writable from which an entry is removed.
     pub(crate) fn unlock_target(&self, target: &TargetDirectory) -> bool {
         self.open_up_now(target) || self.lift_flags(target.fd.as_fd())
     }
 
-    /// The same for one that was left closed so far. Answers whether it was closed.
+    /// Makes a directory writable that was left closed so far. Returns whether it was closed.
     fn open_up_now(&self, target: &TargetDirectory) -> bool {
         let found = stat::stat_fd(&target.fd).map(|found| self.mounts.metadata(&found));
         found.is_ok_and(|now| {
@@ -421,12 +420,12 @@ impl Engine {
     }
 }
 
-/// The attribute that holds a directory's default ACL.
+/// The attribute of a directory's default ACL.
 pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
-/// The attribute that holds an access ACL.
+/// The attribute of an access ACL.
 pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
-/// What the default ACL of a directory lets new entries have at most; `None` if it has none.
+/// The most permissions that the default ACL of a directory gives to new entries; `None` if it has none.
 pub(crate) fn handed_down(directory: impl AsFd) -> Option<u32> {
     let acl = xattr::get(directory, Held::Open, DEFAULT_ACL).ok().flatten()?;
     Some(acl::creation_bits(&acl).unwrap_or(0o777))

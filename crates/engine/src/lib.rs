@@ -1,10 +1,9 @@
-//! The engine: source half, plan, apply half, and what drives them.
+//! The engine: source half, plan, apply half, and the driver.
 //!
-//! A job runs as one *coordinator* (a state machine of `dmover-plan`, driven by [`run_job`]) and a number
-//! of *movers* (threads here) that lease tasks from a [`queue::Queue`]. The *source half* ([`scan`])
-//! reads directories and hands batches of descriptor-free records, with what `plan` decided for each, to
-//! the *apply half* ([`apply`]). The library prints nothing: it tells a
-//! [`Monitor`](dmover_observe::Monitor) and counts.
+//! A job runs as one *coordinator* (a state machine of `dmover-plan`, driven by [`run_job`]) and a number of *movers*
+//! (threads here) that lease tasks from a [`queue::Queue`]. The *source half* ([`scan`]) reads directories and passes
+//! batches of records without descriptors, with the decision of `plan` for each, to the *apply half* ([`apply`]). The
+//! library prints nothing: it reports to a [`Monitor`](dmover_observe::Monitor) and counts.
 #![forbid(unsafe_code)]
 
 pub mod apply;

@@ -1,4 +1,4 @@
-//! The limits on rates that a person gave, shared by all movers.
+//! The rate limits that the user set, shared by all movers.
 use dmover_model::Limits;
 use dmover_observe::{Activity, station};
 use dmover_plan::rate::TokenBucket;
@@ -17,16 +17,16 @@ pub(crate) struct RateLimits {
     operations: Option<Mutex<TokenBucket>>,
     opens: Option<Mutex<TokenBucket>>,
     creates: Option<Mutex<TokenBucket>>,
-    /// So many processes share them evenly.
+    /// The number of processes that share them evenly.
     shares: AtomicU32,
-    /// What this process may move, whatever the job.
+    /// The rate limit of this process for any job.
     own: Option<Mutex<TokenBucket>>,
     /// The rates of `bytes` and `own`.
     rates: [Option<u64>; 2],
 }
 
 impl RateLimits {
-    /// Those of a job, and what this process may move at most.
+    /// The limits of a job, and the limit of this process.
     pub fn new(limits: &Limits, own_bytes_per_s: Option<u64>) -> Self {
         let bucket = |rate: Option<u64>| rate.map(|r| Mutex::new(TokenBucket::new(r, 0)));
         Self {
@@ -41,29 +41,29 @@ impl RateLimits {
         }
     }
 
-    /// So many processes share them from now on.
+    /// Sets how many processes share the limits.
     pub fn share(&self, processes: u32) {
         self.shares.store(processes.max(1), Ordering::Relaxed);
     }
 
-    /// Waits until `amount` bytes may be moved.
+    /// Waits until `amount` bytes may be copied.
     pub fn bytes(&self, amount: u64, control: &Control) {
         let shares = u64::from(self.shares.load(Ordering::Relaxed));
         self.wait(self.bytes.as_ref(), amount * shares, control);
         self.wait(self.own.as_ref(), amount, control);
     }
 
-    /// Waits until one more entry may be worked on.
+    /// Waits until one more entry may be processed.
     pub fn operation(&self, control: &Control) {
         self.one(self.operations.as_ref(), control);
     }
 
-    /// Waits until one more file may be opened at the source.
+    /// Waits until one more source file may be opened.
     pub fn open(&self, control: &Control) {
         self.one(self.opens.as_ref(), control);
     }
 
-    /// Waits until one more entry may be made at the destination.
+    /// Waits until one more entry may be created at the destination.
     pub fn create(&self, control: &Control) {
         self.one(self.creates.as_ref(), control);
     }
@@ -73,12 +73,12 @@ impl RateLimits {
         self.wait(bucket, shares, control);
     }
 
-    /// Whether bytes are counted against anything.
+    /// Whether bytes are limited.
     pub fn has_rate(&self) -> bool {
         self.rates.iter().any(Option::is_some)
     }
 
-    /// The largest block that keeps the rate smooth: an eighth of a second's worth.
+    /// The largest block that keeps the rate smooth: what may be copied in an eighth of a second.
     pub fn block_bytes(&self, block: usize) -> usize {
         let shares = 8 * u64::from(self.shares.load(Ordering::Relaxed));
         let [shared, own] = self.rates;

@@ -1,8 +1,7 @@
 //! Hard links: names of one inode at the source become names of one inode at the destination.
 //!
-//! This is a phase after the tree has been scanned, when all names of an inode are known. The first
-//! name carries the content, the others are linked to it; a group is looked at as a whole, so that a
-//! replaced file takes all its names along.
+//! This phase follows the scan of the tree, when all names of an inode are known. The first name is copied, the others
+//! are linked to it; a group is checked as a whole, so that a replaced file keeps all its names.
 use dmover_model::{
     Action, Attribute, Content, DirectoryRef, EntryError, EntryKind, EntryRecord, ErrorClass,
     Event, FileRef, Identity, Item, LinkGroup, LossKind, Metadata, Name, NewNode, NewTask,
@@ -24,7 +23,7 @@ struct Carrier {
     level: Level,
     name: Name,
     metadata: Metadata,
-    /// The inode at the source that all names of the group share.
+    /// The source inode that all names of the group share.
     source: Identity,
 }
 
@@ -35,7 +34,7 @@ struct Anchor<'a> {
     identity: Identity,
     metadata: &'a Metadata,
     source: Identity,
-    /// Its content was looked into where any of the names was in doubt.
+    /// Its content was compared if any of the names was doubtful.
     is_sure: bool,
 }
 
@@ -52,7 +51,7 @@ impl Carrier {
     }
 }
 
-/// From this size on a file is begun so that another run can continue it, also where one mover does all.
+/// A file of at least this size is started so that another run can resume it, even if one mover does everything.
 const CONTINUED_AT_LEAST: u64 = 1 << 30;
 
 impl Mover<'_> {
@@ -64,7 +63,7 @@ impl Mover<'_> {
                 continue;
             }
             if self.lease.task.resumed {
-                // An earlier run may have made names here, and nobody has heard of it.
+                // An earlier run may have created names here without reporting it.
                 std::iter::once(&group.first)
                     .chain(&group.rest)
                     .for_each(|file| self.mark_dirty(&file.directory));
@@ -100,10 +99,9 @@ impl Mover<'_> {
         }
     }
 
-    /// What a dry run tells of a group: the first name that can would carry the content, and the others
-    /// be linked to it.
+    /// In a dry run, reports a group: the first possible name would be copied, and the others linked to it.
     fn preview(&mut self, group: &LinkGroup) {
-        // The inode at the destination that stays, if the carrier is one that is there already.
+        // The destination inode that stays, if the first name already exists.
         let mut carrier: Option<Option<Metadata>> = None;
         for file in std::iter::once(&group.first).chain(&group.rest) {
             let looked = self.engine.open_level(&file.directory);
@@ -157,7 +155,7 @@ impl Mover<'_> {
         }
     }
 
-    /// The first name that can carry the content does; every later one is linked to it.
+    /// Copies the first possible name; every later name is linked to it.
     pub(crate) fn link_group(&mut self, group: &LinkGroup) {
         let led = self.led_by_base(group);
         let group = led.as_ref().unwrap_or(group);
@@ -182,7 +180,7 @@ impl Mover<'_> {
         self.engine.share_doubts(anchor.source, &group.rest);
         if !group.rest.is_empty() {
             self.note_linked(anchor.level, anchor.name, anchor.identity);
-            // Before there is a second name: a run that goes on has to know whose they are.
+            // Before there is a second name: a run that resumes this must know that the names are its own.
             self.settle_linked();
         }
         let mut unlocked = None;
@@ -195,7 +193,7 @@ impl Mover<'_> {
         }
     }
 
-    /// The group with a name in front that the snapshot before has, if it has any.
+    /// The group with a name at the front that the previous snapshot has, if there is one.
     fn led_by_base(&self, group: &LinkGroup) -> Option<LinkGroup> {
         self.engine.sharing.as_ref().filter(|own| own.has_base() && !group.first_is_done)?;
         let has = |file: &FileRef| {
@@ -213,7 +211,7 @@ impl Mover<'_> {
         Some(led)
     }
 
-    /// A name for a temporary in a directory that is finished already.
+    /// A temporary name in a directory that is already finished.
     fn temporary_to_link(&mut self, level: &Level, file: &FileRef) -> Name {
         if self.unlock_for_temporaries(level) {
             self.mark_dirty(&file.directory);
@@ -221,7 +219,7 @@ impl Mover<'_> {
         self.temporary_name()
     }
 
-    /// An immutable inode takes no further name: its flags go until the last name is linked.
+    /// Clears the flags of an immutable inode, which could not get another name, until the last name is linked.
     fn unlock(&self, anchor: &Anchor<'_>) -> Unlocked {
         let engine = self.engine;
         let target = anchor.level.target.as_ref()?;
@@ -255,17 +253,17 @@ impl Mover<'_> {
         }
     }
 
-    /// A large file goes ahead as a file of its own, and its other names follow when it is sealed.
+    /// Starts a large file as a separate file; its other names follow when it is sealed.
     fn goes_ahead_in_chunks(&mut self, group: &LinkGroup) -> bool {
         if !self.engine.spec.verb.fills() {
-            return false; // what is begun anew would be compared
+            return false; // a file that is started again would be compared
         }
         let level = self.engine.open_level(&group.first.directory);
         if let Ok(level) = &level {
             self.note_opened_up(level, &group.first.directory);
         }
         let record = level.and_then(|level| self.look(&level, &group.first.name));
-        // An error is told when the name is looked at again as a carrier.
+        // An error is reported when the name is copied.
         let large = record.is_ok_and(|record| {
             record.metadata.kind == EntryKind::File && self.is_worth_splitting(&record.metadata)
         });
@@ -281,8 +279,8 @@ impl Mover<'_> {
         large
     }
 
-    /// Brings one name over with its content. `None`: it failed, or the policy keeps another version
-    /// there, so that no other name may be linked to it.
+    /// Copies one name with its content. `None`: it failed, or the policy keeps another version there, so that no other
+    /// name may be linked to it.
     fn carry(
         &mut self,
         group: &LinkGroup,
@@ -292,7 +290,7 @@ impl Mover<'_> {
         let level = self.engine.open_level(&file.directory)?;
         self.note_opened_up(&level, &file.directory);
         let record = self.look(&level, &file.name)?;
-        // A name that was written just now is right; one that was found there has to be looked at.
+        // A name that was just written is right; an existing one must be checked.
         let mut trusted = false;
         if !done {
             let before = self.present(&level, file);
@@ -321,7 +319,7 @@ impl Mover<'_> {
         let look = || stat::stat_at(&target.fd, name.as_bytes(), false).map_err(fail);
         let found = match if done { self.engine.until_seen(look) } else { look() } {
             Ok(found) => found,
-            // A large file that failed has been told already.
+            // The failure of a large file was already reported.
             Err(error) if stat::is_absent_number(error.errno) && done => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -336,7 +334,7 @@ impl Mover<'_> {
         Ok(Some(Carrier { level, name, metadata, source }))
     }
 
-    /// How many names of a group stand for an inode at the destination.
+    /// How many names of a group refer to an inode at the destination.
     fn count_names(&self, group: &LinkGroup, inode: Option<&Metadata>) -> u64 {
         let is_name = |file: &&FileRef| {
             let level = self.engine.open_level(&file.directory).ok();
@@ -347,7 +345,7 @@ impl Mover<'_> {
         std::iter::once(&group.first).chain(&group.rest).filter(is_name).count() as u64
     }
 
-    /// Whether what stands at the destination can be taken for the source's version.
+    /// Whether the existing destination entry counts as the version of the source.
     pub(crate) fn is_the_same(
         &self,
         new: &Metadata,
@@ -362,7 +360,7 @@ impl Mover<'_> {
         new.kind == old.kind && (new.size == old.size || new.kind != EntryKind::File) && times
     }
 
-    /// Whether a file is cut into chunks: by what it allocates, so that holes do not count.
+    /// Whether a file is cut into chunks; this depends on its allocated blocks, so that holes do not count.
     pub(crate) fn is_worth_splitting(&self, metadata: &Metadata) -> bool {
         let policy = &self.engine.spec.policy;
         let size = metadata.size.min(metadata.blocks.saturating_mul(512).max(1));
@@ -422,7 +420,7 @@ impl Mover<'_> {
                 self.tell_link(&level, file, anchor.metadata, Some(anchor.metadata));
             }
             Ok((_, Linked::Later)) => self.hand_on_as_inherited(),
-            // The name was made by an attempt whose answer was lost.
+            // The name was created by an attempt whose answer was lost.
             Ok((level, Linked::Already)) => self.linked(&level, file, anchor, None),
             Ok((level, Linked::New(old))) => {
                 settle();
@@ -514,7 +512,7 @@ impl Mover<'_> {
                 return Err(EntryError { operation: Operation::Link, ..not_made });
             }
         }
-        // The anchor is named, not held: somebody may have swapped it just now.
+        // The anchor is not held open: another program may have replaced it.
         let made = stat::stat_at(&target.fd, name, false).map_err(|e| fail(Operation::Stat, e))?;
         if engine.mounts.identity(&made) != anchor.identity {
             directory::unlink(&target.fd, name).map_err(|e| fail(Operation::Unlink, e))?;
@@ -537,7 +535,7 @@ impl Mover<'_> {
                 result => result.map_err(|e| fail(Operation::Rename, e)),
             });
             if let Err(error) = placed {
-                // What is half done must not stay; that it stays is told by the error itself.
+                // An incomplete link must not stay; the error below reports it if it does.
                 let _ = directory::unlink(&target.fd, name);
                 return Err(error);
             }
@@ -545,9 +543,9 @@ impl Mover<'_> {
         Ok(Linked::New(existing.map(Box::new)))
     }
 
-    /// Into a directory that hands its project down nothing of another project can be linked (EXDEV). At the source the name
-    /// was there before, so the file is lent that project for the moment. A run that is killed in it leaves a file that was
-    /// changed after the last pass, whose attributes the next one compares.
+    /// Links into a directory that hands its project down, where no file of another project can be linked (EXDEV): the
+    /// file gets that project for a moment. If a run is killed then, the file was changed after the last pass, and the
+    /// next pass compares its attributes.
     fn link_across_projects(
         &mut self,
         level: &Level,
@@ -585,7 +583,7 @@ impl Mover<'_> {
         }
     }
 
-    /// What stands under a name that would be linked, if it is not to be replaced.
+    /// The existing entry under a name that would be linked, if it must not be replaced.
     fn is_settled_there(
         &mut self,
         level: &Level,
@@ -617,7 +615,7 @@ impl Mover<'_> {
         Ok(self.keeps_existing(old, anchor.metadata).then_some(Linked::Already))
     }
 
-    /// Whether the policy keeps what stands under a name that would be linked.
+    /// Whether the policy keeps the existing entry under a name that would be linked.
     fn keeps_existing(&self, old: &Metadata, carrier: &Metadata) -> bool {
         match self.engine.spec.policy.overwrite {
             Overwrite::Never => true,
@@ -626,7 +624,7 @@ impl Mover<'_> {
         }
     }
 
-    /// The destination cannot link here: a second file with the same content, and a loss.
+    /// Copies the content to a second file where the destination cannot link, and counts a loss.
     fn copy_instead(&mut self, level: &Level, file: &FileRef, error: Errno) {
         let record = match self.look(level, &file.name) {
             Ok(record) => record,
@@ -642,7 +640,7 @@ impl Mover<'_> {
         self.hand_on_as_inherited();
     }
 
-    /// A directory in the place of a name counts among what goes.
+    /// Counts a directory in the place of a name as an entry to delete.
     fn note_link_had(&self, old: Option<&Metadata>) {
         if old.is_some_and(|old| old.kind != EntryKind::Directory) {
             self.note_had(1);
@@ -664,7 +662,7 @@ impl Mover<'_> {
         self.tell_link(level, file, anchor.metadata, old);
     }
 
-    /// A further name of an inode in the manifest; the first one has its digest.
+    /// Writes a further name of an inode to the manifest; it shares the digest of the first name.
     fn keep_link(&self, level: &Level, file: &FileRef) {
         if self.engine.recorder.is_none() {
             return;
@@ -688,7 +686,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Tells that a name is linked now, or was already: then `old` is what it is linked to.
+    /// Reports that a name was linked, or was already linked: then `old` is the inode.
     fn tell_link(
         &self,
         level: &Level,
@@ -718,16 +716,16 @@ fn in_the_way(path: PathBytes) -> EntryError {
     EntryError::plain(side, Operation::Link, class, path, words)
 }
 
-/// An inode whose flags were taken away, open, and the flags to give back.
+/// An inode whose flags were cleared, open, and the flags to restore.
 type Unlocked = Option<(OwnedFd, Attributes)>;
 
 enum Linked {
-    /// In place of what stood there, if anything.
+    /// In place of the existing entry, if there is one.
     New(Option<Box<Metadata>>),
     Already,
-    /// A directory that goes is in the way.
+    /// A directory that will be deleted is in the way.
     Later,
     Impossible(Errno),
-    /// The name belongs to another inode by now.
+    /// The name belongs to another inode now.
     Separate(Box<EntryRecord>),
 }

@@ -1,4 +1,4 @@
-//! Entries named by a list: paths below the source, or pairs of source and destination.
+//! Entries from a list: paths below the source, or pairs of source and destination.
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Identity, Name, NewTask, Operation, Parent, PathBytes,
     RangeCopy, RootId, ScanNames, Side, TaskKind, TreePath,
@@ -14,7 +14,7 @@ const ENOTDIR: i32 = 20;
 const ELOOP: i32 = 40;
 
 impl Mover<'_> {
-    /// Brings over paths below the root, making the directories on the way.
+    /// Copies paths below the root, and creates the directories above them.
     pub(crate) fn scan_paths(&mut self, root: RootId, paths: Vec<TreePath>) {
         let top = match self.open_root(root) {
             Ok(top) => top,
@@ -75,7 +75,7 @@ impl Mover<'_> {
         root.map_or_else(|_| PathBytes(path.as_bytes().to_vec()), |r| r.source.display.join(path))
     }
 
-    /// The usual task for names of one directory does the rest.
+    /// Returns names of one directory as an ordinary scan task.
     fn hand_on_names(&mut self, stack: &[Level], names: &mut Vec<Name>) {
         if !names.is_empty() {
             let directory = stack[stack.len() - 1].reference();
@@ -117,7 +117,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Brings over single pairs of a batch list.
+    /// Copies pairs of a batch list.
     pub(crate) fn run_pairs(&mut self, pairs: &[(PathBytes, PathBytes, Option<RangeCopy>)]) {
         for (source, destination, range) in pairs {
             if self.engine.control.is_stopping() {
@@ -136,7 +136,7 @@ impl Mover<'_> {
 }
 
 impl Mover<'_> {
-    /// A small file is done here and now; whatever makes tasks of its own needs a root in the table.
+    /// Copies one pair: a small file at once; anything that needs tasks of its own gets a root in the table.
     fn bring_pair(
         &mut self,
         source: &PathBytes,

@@ -1,4 +1,4 @@
-//! Looking at entries on both sides and having `plan` decide what each needs.
+//! Reads entries on both sides and lets `plan` decide what each needs.
 use dmover_model::{
     Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, FollowLinks,
     Item, LinkName, Metadata, Name, Note, Operation, RootId, ScanNames, Side, TaskKind, Timestamp,
@@ -19,14 +19,14 @@ use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::sync::is_mark_there;
 
-/// So many linked names are reported at once.
+/// How many linked names are reported at once.
 const LINKS_MAX: usize = 256;
 
-/// What stands at the destination: metadata, and the content of a symbolic link.
+/// The existing destination entry: its metadata, and the target of a symbolic link.
 type Present = Option<(Metadata, Option<Vec<u8>>)>;
 
 impl Mover<'_> {
-    /// Looks at one name on both sides and decides. `None`: there is nothing more to do for it here.
+    /// Reads one name on both sides and decides. `None`: there is nothing more to do for it here.
     pub(crate) fn plan_name(
         &mut self,
         level: &Level,
@@ -54,7 +54,7 @@ impl Mover<'_> {
             return None;
         }
         if record.metadata.kind == EntryKind::Directory {
-            // Counted when it is entered: a directory that is handed back is looked at again.
+            // Counted when it is entered: a directory that is returned is read again.
             directories.push_back(name);
             return None;
         }
@@ -92,9 +92,9 @@ impl Mover<'_> {
         Some(planned)
     }
 
-    /// Reports a name of an inode that has several.
+    /// Reports a name of an inode with several names.
     ///
-    /// They are the ledger's to remember. A mover reads hundreds of thousands of names in the time of a task.
+    /// The ledger stores them. A mover may read hundreds of thousands of names in one task.
     pub(crate) fn record_link(&mut self, name: LinkName) {
         self.outcome.links.push(name);
         if self.outcome.links.len() >= LINKS_MAX {
@@ -109,9 +109,9 @@ impl Mover<'_> {
         }
     }
 
-    /// Brings over a regular file of a directory that was just made at the destination: nothing has to be
-    /// compared, so it is opened at once and its metadata comes from the open file. Gives the name back
-    /// if it is not such a file, or cannot be opened; the ordinary way then says what is the matter.
+    /// Copies a regular file into a directory that was just created: nothing must be compared, so the file is opened at
+    /// once and its metadata comes from the open file. Returns the name if it is no such file, or cannot be opened; the
+    /// normal way then reports the reason.
     pub(crate) fn take_at_sight(&mut self, level: &Level, name: Name) -> Option<Name> {
         let engine = self.engine;
         if is_temporary(name.as_bytes()) || engine.control.is_stopping() {
@@ -160,8 +160,8 @@ impl Mover<'_> {
         false
     }
 
-    /// Another root, whose target lies below this one's, has something for the same place. Both would
-    /// be copied there, and who comes last would win. (A directory against a file is an error by itself.)
+    /// Whether another root, whose target lies below this one's, has an entry for the same destination. Both would be
+    /// copied there, and the last one would win. (A directory against a file is an error by itself.)
     fn is_anothers(&self, level: &Level, record: &EntryRecord) -> bool {
         let engine = self.engine;
         if engine.meetings.is_empty() || !level.root.is_directory {
@@ -206,12 +206,12 @@ impl Mover<'_> {
         whole && self.is_in_parts(metadata)
     }
 
-    /// Whether a file is worked on by several movers.
+    /// Whether several movers work on a file.
     fn is_in_parts(&self, metadata: &Metadata) -> bool {
         match self.engine.spec.verb {
             Verb::Copy | Verb::Sync => self.is_worth_splitting(metadata),
             Verb::Sum => self.engine.hashes_apart(metadata.size),
-            // Whoever compares it finds out.
+            // The comparison finds out.
             Verb::Verify => false,
         }
     }
@@ -248,7 +248,7 @@ impl Mover<'_> {
         Ok(EntryRecord { name: name.clone(), renamed, metadata, symlink })
     }
 
-    /// A fresh look at an entry after a failed attempt. `None`: it was passed on elsewhere.
+    /// Reads an entry again after a failed attempt. `None`: it was returned as another task.
     pub(crate) fn look_again(
         &mut self,
         level: &Level,
@@ -266,7 +266,7 @@ impl Mover<'_> {
         Ok(Some(self.decide(level, fresh, existing)))
     }
 
-    /// Plans a record; `None` if the look at the destination failed (and was reported).
+    /// Plans a record; `None` if the destination could not be read (which was reported).
     pub(crate) fn plan_record(&mut self, level: &Level, record: EntryRecord) -> Option<Planned> {
         let settled = self.settle_case(level, record.destination_name().as_bytes());
         match settled.and_then(|()| self.existing(level, &record, false)) {
@@ -296,7 +296,7 @@ impl Mover<'_> {
             decision = Decision::Replace;
         }
         let name = record.destination_name().as_bytes();
-        // One that looks equal would be missing under its own name, and nobody would know.
+        // An entry that looks equal would be missing under its own name without any report.
         let taken = existing.is_some() && !matches!(decision, Decision::Refuse(..));
         if taken && level.target.as_ref().is_some_and(|t| t.folds_case && !self.is_exact(t, name)) {
             let words = "an entry whose name differs only in case exists here";
@@ -317,7 +317,7 @@ impl Mover<'_> {
         Planned { record, decision, existing: existing.map(|(metadata, _)| metadata), base }
     }
 
-    /// What `plan` has to know of what has the name of an entry, at the destination or in the snapshot before.
+    /// What `plan` must know about the entry with the same name at the destination or in the previous snapshot.
     pub(crate) fn existing_view<'a>(
         &self,
         level: &Level,
@@ -357,7 +357,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Whether a symbolic link would take the place of the very entry that it leads to.
+    /// Whether a symbolic link would replace the very entry that it leads to.
     fn is_where_it_leads(&self, level: &Level, record: &EntryRecord, old: &Metadata) -> bool {
         if record.metadata.kind != EntryKind::Symlink || old.kind == EntryKind::Symlink {
             return false;
@@ -371,7 +371,7 @@ impl Mover<'_> {
         found.is_ok_and(|found| self.engine.mounts.identity(&found) == old.identity)
     }
 
-    /// Whether an entry that is left alone as equal has another owner or mode than it should have.
+    /// Whether an entry that is skipped as equal has another owner or mode than it should have.
     pub(crate) fn is_dressed_otherwise(&self, planned: &Planned) -> bool {
         let old = planned.existing.as_ref();
         old.is_some_and(|old| self.is_unlike(&planned.record.metadata, old))
@@ -381,7 +381,7 @@ impl Mover<'_> {
         self.engine.is_dressed_unlike(new, old)
     }
 
-    /// Whether a missing immutable flag at the destination is a reason to go there again.
+    /// Whether a missing immutable flag at the destination is a difference.
     fn flags_matter(&self, level: &Level) -> bool {
         let facts = level.target.as_ref().map(|t| &t.facts);
         self.engine.spec.policy.preserve.has(Attribute::Flags)
@@ -389,7 +389,7 @@ impl Mover<'_> {
             && facts.is_some_and(|f| !f.is(&f.no_flags))
     }
 
-    /// Times that differ only in what a coarse file system would cut off: find out whether it does.
+    /// Learns the time resolution of the destination from times that differ only by rounding.
     fn learn_granularity(&self, level: &Level, record: &EntryRecord, old: Option<&Metadata>) {
         let (Some(target), Some(old)) = (&level.target, old) else { return };
         let (new, was) = (record.metadata.mtime, old.mtime);
@@ -424,7 +424,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// What stands at the destination under the entry's name.
+    /// The destination entry with the same name.
     fn existing(
         &mut self,
         level: &Level,
@@ -452,7 +452,7 @@ impl Mover<'_> {
         Ok(Some((metadata, symlink)))
     }
 
-    /// Whether a directory that ignores case holds exactly this name.
+    /// Whether a directory that ignores case has exactly this name.
     pub(crate) fn is_exact(&self, target: &TargetDirectory, wanted: &[u8]) -> bool {
         let mut known = self.exact_names.borrow_mut();
         let identity = target.metadata.identity;
@@ -475,14 +475,14 @@ impl Mover<'_> {
 }
 
 impl Engine {
-    /// Whether a root has something at a path below it that will be copied and is no directory.
+    /// Whether a root will copy an entry that is not a directory to a path below it.
     fn has_no_directory(&self, id: RootId, below: &[u8]) -> bool {
         let (Ok(root), Ok(path)) = (self.root(id), TreePath::new(below)) else { return false };
         let Some((directory, name)) = path.split_last() else { return !root.is_directory };
         if !root.is_directory {
             return false;
         }
-        // What cannot be looked at is that root's error.
+        // An unreadable directory is reported by that root.
         let found = self.open_source(&root, &directory).ok().and_then(|directory| {
             let found = stat::stat_at(&directory.fd, name, self.follows_links()).ok()?;
             Some(self.mounts.metadata(&found))
@@ -492,7 +492,7 @@ impl Engine {
         })
     }
 
-    /// Whether regular files of a directory need neither a rule nor a look at the destination.
+    /// Whether regular files of a directory need neither a rule nor a check of the destination.
     pub(crate) fn takes_files_at_sight(&self, level: &Level) -> bool {
         let nothing_there = level.target.as_ref().is_some_and(|target| target.fresh);
         (nothing_there || self.spec.verb == Verb::Sum)
@@ -503,7 +503,7 @@ impl Engine {
             && self.asks_nothing_of_names(level)
     }
 
-    /// Whether a name and its type are all that has to be known of a regular file before it is opened.
+    /// Whether name and type are enough to open a regular file.
     pub(crate) fn asks_nothing_of_names(&self, level: &Level) -> bool {
         level.root.is_directory
             && self.filter.admits_all()
@@ -512,7 +512,7 @@ impl Engine {
     }
 }
 
-/// How tasks name an entry of a level.
+/// The reference to an entry of a level for tasks.
 pub(crate) fn file_ref(level: &Level, record: &EntryRecord) -> FileRef {
     FileRef {
         directory: level.reference(),

@@ -1,4 +1,4 @@
-//! Digests of what is copied, made of the bytes as they pass.
+//! Digests of copied files, computed while the bytes are copied, and the manifest.
 use dmover_digest::manifest::{Header, Writer};
 use dmover_digest::{Fold, Pieces};
 use dmover_model::{
@@ -26,7 +26,7 @@ use crate::told::Said;
 /// Writes the manifest of a job.
 pub struct Recorder {
     state: Mutex<State>,
-    /// What was there already is left out.
+    /// Only entries that this job writes are recorded.
     only_written: bool,
 }
 
@@ -34,7 +34,7 @@ struct State {
     output: Box<dyn Write + Send>,
     writer: Option<Writer>,
     failure: Option<std::io::Error>,
-    /// Something that was met is not in it.
+    /// The manifest lacks an entry that was seen.
     left_out: bool,
 }
 
@@ -45,18 +45,18 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// A manifest that is written to `output` as the job goes on.
+    /// A recorder that writes the manifest to `output` while the job runs.
     pub fn new(output: Box<dyn Write + Send>) -> Self {
         let state = State { output, writer: None, failure: None, left_out: false };
         Self { state: Mutex::new(state), only_written: false }
     }
 
-    /// The same of what this very job writes, for reading it back.
+    /// A recorder for entries that this job writes, to read them back.
     pub fn of_written(output: Box<dyn Write + Send>) -> Self {
         Self { only_written: true, ..Self::new(output) }
     }
 
-    /// Whether it is of what the very job writes.
+    /// Whether it records only entries that this job writes.
     pub(crate) fn is_of_written(&self) -> bool {
         self.only_written
     }
@@ -67,7 +67,7 @@ impl Recorder {
         state.write();
     }
 
-    /// Whether everything could be written so far.
+    /// Writes a record. Returns whether everything could be written so far.
     fn keep(&self, record: &Record) -> bool {
         let state = &mut *lock(&self.state);
         if let Some(writer) = &mut state.writer {
@@ -77,10 +77,10 @@ impl Recorder {
         state.failure.is_none()
     }
 
-    /// Ends the manifest. `complete`: every entry is in it.
+    /// Ends the manifest. `complete`: it has every entry.
     ///
     /// # Errors
-    /// What could not be written.
+    /// The manifest could not be written.
     pub fn finish(&self, complete: bool) -> std::io::Result<()> {
         let state = &mut *lock(&self.state);
         if let Some(error) = state.failure.take() {
@@ -107,26 +107,26 @@ impl State {
     }
 }
 
-/// Takes the bytes of a copy as they pass.
+/// Receives the bytes of a copy as they are read.
 pub(crate) struct Tap {
     pub pieces: RefCell<Pieces>,
     shape: Shape,
 }
 
 impl Tap {
-    /// From `start` on, where a piece begins.
+    /// Begins at `start`, which is the beginning of a piece.
     pub fn new(shape: Shape, start: u64) -> Self {
         Self { pieces: RefCell::new(Pieces::new(shape, start)), shape }
     }
 
-    /// The digests; `at`: where a range begins on both sides.
+    /// The digests; `at`: the offsets of a range on both sides.
     pub fn into_made(self, at: Option<(u64, u64)>) -> Made {
         let pieces = self.pieces.into_inner().finish();
         Made { shape: self.shape, at, pieces }
     }
 }
 
-/// What a manifest has of one name of an inode, for the other names.
+/// The content and attributes of an inode in the manifest, for its other names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Carried {
     pub of: Identity,
@@ -135,7 +135,7 @@ pub struct Carried {
 }
 
 impl Engine {
-    /// How the digest of content of this size is put together, if one is made while it is copied.
+    /// How the digest of a copied file of this size is computed, if one is required.
     pub(crate) fn copy_shape(&self, size: u64) -> Option<Shape> {
         self.spec.policy.digest.as_ref().map(|policy| policy.shape(size))
     }
@@ -146,7 +146,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Keeps an entry that was brought over, or was there already, in the manifest.
+    /// Writes an entry that was copied, or that already existed, to the manifest.
     pub(crate) fn keep_entry(
         &self,
         level: &Level,
@@ -178,7 +178,7 @@ impl Engine {
         self.keep(recorder, Record { path, body });
     }
 
-    /// The same for a directory.
+    /// Writes a directory to the manifest.
     pub(crate) fn keep_directory(&self, level: &Level) {
         let Some(recorder) = &self.recorder else { return };
         let metadata = &level.source.metadata;
@@ -207,12 +207,12 @@ impl Engine {
         self.keep(recorder, Record { path, body });
     }
 
-    /// Whether the manifest has entries as well that were there already.
+    /// Whether the manifest also has entries that already existed.
     pub(crate) fn keeps_what_is_there(&self) -> bool {
         self.recorder.as_ref().is_some_and(|recorder| !recorder.only_written)
     }
 
-    /// Further names of a large file are linked by another task than the one that ends it.
+    /// Remembers a sealed large file: another task links its further names.
     pub(crate) fn remember_sealed(&self, carried: &Carried) {
         const MOST: usize = 64;
         if carried.content.is_none() {
@@ -226,7 +226,7 @@ impl Engine {
         sealed.push_back(carried.clone());
     }
 
-    /// What is known of a large file that was sealed a moment ago.
+    /// The result of a large file that was just sealed.
     pub(crate) fn sealed_content(&self, identity: Identity) -> Option<Carried> {
         let known = lock(&self.sealed).iter().rev().find(|c| c.of == identity).cloned();
         known.or_else(|| match self.ask(|| Question::Sealed(identity)) {
@@ -235,7 +235,7 @@ impl Engine {
         })
     }
 
-    /// An entry that the job has met is not in the manifest, which then is not complete.
+    /// Records that an entry is missing in the manifest, which is then incomplete.
     pub(crate) fn leave_out_of_manifest(&self) {
         if self.recorder.is_some() && self.tell(|| Said::LeftOut) {
             return;
@@ -255,7 +255,7 @@ impl Engine {
 }
 
 impl Mover<'_> {
-    /// What was copied by an earlier run has a digest as well, where a manifest is kept.
+    /// Computes the digest of a file that an earlier run has copied, for the manifest.
     pub(crate) fn digest_of_skipped(
         &mut self,
         level: &Level,
@@ -287,7 +287,7 @@ impl Mover<'_> {
         Ok(Moved { made: vec![Made { shape, at: None, pieces }], extended, ..Moved::default() })
     }
 
-    /// Tells the digests of a file, and keeps them in the manifest.
+    /// Reports the digests of a file, and writes them to the manifest.
     pub(crate) fn tell_made(
         &mut self,
         level: &Level,
@@ -338,7 +338,7 @@ impl Mover<'_> {
             return;
         }
         if kept {
-            // Something else stands there, as the policy wants it.
+            // The policy keeps another entry there.
             engine.leave_out_of_manifest();
             return;
         }
@@ -356,7 +356,7 @@ impl Mover<'_> {
         engine.keep_entry(level, &EntryRecord { metadata, ..record.clone() }, extended, content);
     }
 
-    /// Whether what was left alone is equal, rather than kept by the policy.
+    /// Whether a skipped entry is equal, and not merely kept by the policy.
     pub(crate) fn is_equal_there(&self, level: &Level, planned: &Planned) -> bool {
         let both = planned.existing.as_ref().zip(level.target.as_ref());
         both.is_some_and(|(old, target)| self.is_the_same(&planned.record.metadata, old, target))

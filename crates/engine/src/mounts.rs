@@ -1,4 +1,4 @@
-//! The job's table of mounts: device numbers in, small ids that can travel out.
+//! The job's table of mounts: it maps device numbers to small ids that are valid on all hosts.
 use dmover_model::{EntryKind, Identity, Metadata, MountId, Timestamp};
 use dmover_observe::MountView;
 use dmover_plan::overlap::{MountLine, parse_mountinfo};
@@ -8,27 +8,27 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::desk::{Answer, Desk, FileSystemName, Question};
 
-/// Maps device numbers to [`MountId`]s, in the order in which the coordinator meets them.
+/// Maps device numbers to [`MountId`]s, in the order in which the coordinator finds them.
 #[derive(Default)]
 pub(crate) struct MountTable {
-    /// The first few, which are all that most jobs meet: found without a lock, for every entry.
+    /// The first few devices, which are enough for most jobs, without a lock.
     first: [OnceLock<(u64, MountId)>; FIRST],
-    /// All of them.
+    /// All devices.
     devices: RwLock<Vec<(u64, MountId)>>,
-    /// Who knows the ids, if it is somebody else.
+    /// The table of a remote coordinator, if there is one.
     desk: Option<TheirTable>,
 }
 
-/// The table of a coordinator elsewhere.
+/// The table of a remote coordinator.
 struct TheirTable {
     desk: Arc<dyn Desk>,
-    /// Its kernel is this one, so that device numbers are the same.
+    /// The coordinator has the same kernel, so device numbers are equal.
     same_kernel: bool,
 }
 
 const FIRST: usize = 8;
 
-/// A file system that the coordinator does not see: nothing of it can be told to others.
+/// A file system that the coordinator does not see, so that its entries cannot be identified to other movers.
 pub(crate) const UNSEEN: MountId = MountId(u32::MAX - 1);
 
 impl std::fmt::Debug for MountTable {
@@ -38,7 +38,7 @@ impl std::fmt::Debug for MountTable {
 }
 
 impl MountTable {
-    /// A table that knows these already, in their order.
+    /// A table with these devices in their order.
     pub fn with(devices: &[u64]) -> Self {
         let table = Self::default();
         for device in devices {
@@ -47,19 +47,19 @@ impl MountTable {
         table
     }
 
-    /// A table of which a coordinator elsewhere has the original. `boot`: the kernel that it runs on.
+    /// A copy of the table of a remote coordinator. `boot`: the boot id of its kernel.
     pub fn of_desk(desk: Arc<dyn Desk>, boot: &str) -> Self {
         let same_kernel = mount::boot_id() == boot;
         Self { desk: Some(TheirTable { desk, same_kernel }), ..Self::default() }
     }
 
-    /// Devices from the `first` on.
+    /// Devices beginning with number `first`.
     pub fn since(&self, first: usize) -> Vec<u64> {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
         devices.get(first..).unwrap_or_default().iter().map(|(device, _)| *device).collect()
     }
 
-    /// The device number of an id. `None`: nothing is known of it here.
+    /// The device number of an id. `None`: it is not known here.
     pub fn device(&self, id: MountId) -> Option<u64> {
         let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
         devices.iter().find(|(_, known)| *known == id).map(|(device, _)| *device)
@@ -77,7 +77,7 @@ impl MountTable {
         if let Some(id) = known(&self.devices.read().unwrap_or_else(PoisonError::into_inner)) {
             return id;
         }
-        // Whoever is asked may take his time.
+        // The answer of a remote coordinator may take a while.
         let theirs = self.desk.as_ref().map(|theirs| theirs.id(device));
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = known(&devices) {
@@ -94,7 +94,7 @@ impl MountTable {
         id
     }
 
-    /// The id of a file system that a mover elsewhere has met.
+    /// The id of a file system that a remote mover has found.
     pub fn named(&self, name: &FileSystemName) -> Option<MountId> {
         if let FileSystemName::Device(boot, device) = name {
             return (*boot == mount::boot_id()).then(|| self.id(*device));
@@ -106,7 +106,7 @@ impl MountTable {
         Some(self.id(found.device))
     }
 
-    /// The entry's metadata in the job's terms.
+    /// The metadata of an entry in the job's types.
     pub fn metadata(&self, stat: &Stat) -> Metadata {
         let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds };
         Metadata {
@@ -127,7 +127,7 @@ impl MountTable {
         }
     }
 
-    /// Which object this is.
+    /// The identity of an object.
     pub fn identity(&self, stat: &Stat) -> Identity {
         Identity { mount: self.id(stat.device), inode: stat.inode }
     }
@@ -149,7 +149,7 @@ impl TheirTable {
     }
 }
 
-/// Types of what is mounted and holds nobody's files.
+/// File system types without user files.
 const PSEUDO: [&str; 20] = [
     "autofs",
     "binfmt_misc",
@@ -172,10 +172,10 @@ const PSEUDO: [&str; 20] = [
     "sysfs",
     "tracefs",
 ];
-/// No more mounts are told of than these: containers have thousands.
+/// The most mounts in a report: containers have thousands.
 const MOUNTS_TOLD: usize = 64;
 
-/// What is mounted here and may hold files, for people.
+/// Mounts of this host that may have user files, for displays.
 pub fn mounts_here() -> Vec<MountView> {
     let lines = parse_mountinfo(&mount::mountinfo());
     let holds_files = |line: &MountLine| !PSEUDO.contains(&line.file_system.as_str());
@@ -187,7 +187,7 @@ pub fn mounts_here() -> Vec<MountView> {
     lines.into_iter().filter(holds_files).take(MOUNTS_TOLD).map(view).collect()
 }
 
-/// All names of the file system with a device number: under this kernel, and elsewhere.
+/// All names of the file system with a device number: under this kernel, and on other hosts.
 pub(crate) fn names_of(device: u64) -> Vec<FileSystemName> {
     let lines = parse_mountinfo(&mount::mountinfo());
     let numbers = stat::device_numbers(device);
@@ -195,8 +195,7 @@ pub(crate) fn names_of(device: u64) -> Vec<FileSystemName> {
     std::iter::once(FileSystemName::Device(mount::boot_id(), device)).chain(elsewhere).collect()
 }
 
-/// What a mounted file system is called on every host that sees it. `None`: nothing is known that could not be another's as
-/// well.
+/// The name of a mounted file system on every host that sees it. `None`: no unique name is known.
 fn name_of(line: &MountLine) -> Option<FileSystemName> {
     // One server's name for one tree, in one way of writing on all clients of a site.
     const SHARED: [&str; 12] = [

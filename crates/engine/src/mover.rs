@@ -1,4 +1,4 @@
-//! A mover: leases tasks, runs them, reports.
+//! A mover: it leases tasks, runs them, and reports outcomes.
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Identity, MountId, NewNode, Operation, Outcome,
     PathBytes, Side, Task, TaskKind, TreePath, Work,
@@ -22,12 +22,12 @@ use crate::queue::{Class, Lease, Queue};
 use crate::told::{Said, Told};
 use crate::verify::{Pair, Unrepaired};
 
-/// So many things are told to a coordinator elsewhere at once.
+/// The most reports in one message to a remote coordinator.
 const TOLD_MAX: usize = 512;
-/// How often a coordinator elsewhere hears of what was done in a task that goes on.
+/// How often a remote coordinator receives the progress of a running task.
 pub(crate) const TELL_EVERY: Duration = Duration::from_secs(2);
 
-/// What a task has used so far.
+/// The use of a task's budget so far.
 #[derive(Debug)]
 pub(crate) struct Spent {
     pub entries: u64,
@@ -42,75 +42,75 @@ impl Spent {
     }
 }
 
-/// One task in the hands of one thread.
+/// One task of one thread.
 pub(crate) struct Mover<'a> {
     pub engine: &'a Engine,
     pub queue: &'a dyn Queue,
     pub lease: &'a Lease,
-    /// Where this thread notes the entry that it works on.
+    /// Where this thread records its entry in progress.
     pub slot: &'a Slot,
     pub tools: &'a mut Tools,
-    /// Buffers for reading directories, reused; more than one only while reads are nested.
+    /// Buffers for reading directories, reused; more than one only for nested reads.
     pub readers: &'a mut Vec<DirectoryReader>,
-    /// What will be reported next.
+    /// The next report.
     pub outcome: Outcome,
-    /// Tasks found on the way that have to hang on the directory being worked on.
+    /// New tasks that belong to the present directory.
     pub deferred: Vec<TaskKind>,
     pub spent: Spent,
-    /// A directory that is in the way is walked.
+    /// The task removes a directory that is in the way.
     pub clearing: bool,
-    /// What a rule keeps in it.
+    /// An entry in it that a rule keeps.
     pub spared: Option<PathBytes>,
-    /// The directory into which something was moved last, narrowed with all above it.
+    /// The last directory that received a moved entry, narrowed with all directories above it.
     pub narrowed: RefCell<Option<TreePath>>,
     /// The directory that was last searched for leftovers.
     pub cleaned: &'a mut Option<Identity>,
-    /// The names of the directory that was last asked for an exact one, where case is ignored.
+    /// The names of the last directory that was asked for an exact name, where case is ignored.
     pub exact_names: RefCell<Option<(Identity, HashSet<Vec<u8>>)>>,
-    /// The numbers of backups in the directory that was last asked for them.
+    /// The numbers of backups in the last directory that was asked for them.
     pub backups: RefCell<Option<(Identity, BackupNumbers)>>,
-    /// The entry being worked on looks complete at the destination: after an error another attempt would find it
-    /// equal and pass over the error.
+    /// The present entry looks complete at the destination: after an error, another attempt would find it equal and
+    /// skip it.
     pub in_place: bool,
-    /// The inode that was brought over last, and its content for the manifest: further names of it have the same.
+    /// The last copied inode and its content for the manifest, which its further names share.
     pub carried: Option<Carried>,
-    /// The file that is to be compared next, if it is open already.
+    /// The next file to compare, if it is already open.
     pub pair: Option<Pair>,
-    /// What was found and not repaired, until it is known whether another attempt follows.
+    /// A difference that is not repaired, until it is known whether another attempt follows.
     pub unrepaired: Option<Unrepaired>,
-    /// How many names of the inode that is being worked on are known to be the job's own.
+    /// How many names of the present inode are known to be the job's own.
     pub names_here: u64,
-    /// One of them is in doubt.
+    /// One of these names is doubtful.
     pub is_doubtful: bool,
-    /// The directory that was last told to have been written to.
+    /// The last directory that was reported as written to.
     pub touched: Option<Identity>,
-    /// What is compared otherwise is to be brought over now.
+    /// An entry that is normally compared is now copied.
     pub is_copying: bool,
     /// File systems that this task has written to.
     pub written: RefCell<BTreeSet<MountId>>,
-    /// Files that wait for their names.
+    /// Files with delayed renames.
     pub later: Later,
-    /// Files of the present batch may wait.
+    /// Files of the present batch may be delayed.
     pub puts_off: bool,
-    /// A flush has failed, so that nothing that waits may get its name.
+    /// A flush has failed, so no waiting file may be renamed.
     pub unflushed: Option<Errno>,
-    /// Nodes reported in this lease.
+    /// Nodes reported under this lease.
     nodes: usize,
-    /// Names of temporaries that this lease has used.
+    /// The number of temporary names that this lease has used.
     temporaries: Cell<u32>,
-    /// When something was told last.
+    /// The time of the last report.
     told: Cell<Instant>,
 }
 
 impl Mover<'_> {
-    /// Adds a node to the report and answers its number within this task.
+    /// Adds a node to the report and returns its number in this task.
     pub fn report(&mut self, node: NewNode) -> usize {
         self.outcome.nodes.push(node);
         self.nodes += 1;
         self.nodes - 1
     }
 
-    /// Sends what there is to tell a coordinator elsewhere, once it is much, or old.
+    /// Sends collected reports to a remote coordinator if they are many or old.
     pub fn tell_much(&self) {
         let is_old = || self.engine.desk.is_some() && self.told.get().elapsed() >= TELL_EVERY;
         if Told::waiting() >= TOLD_MAX || is_old() {
@@ -119,7 +119,7 @@ impl Mover<'_> {
         }
     }
 
-    /// The part of a large file that this task is about was not done.
+    /// Reports that the part of a large file in this task failed.
     fn fail_part(&mut self, words: &str) {
         let (side, class) = (Side::Destination, ErrorClass::Other);
         let path = PathBytes::default();
@@ -127,7 +127,7 @@ impl Mover<'_> {
         self.outcome.chunk_failure.get_or_insert_with(|| Box::new(error));
     }
 
-    /// Sends what there is to report, so that others can start on it.
+    /// Sends the present report, so that other movers can start on it.
     pub fn flush(&mut self) {
         if !self.outcome.is_empty() {
             self.queue.report(self.lease, std::mem::take(&mut self.outcome));
@@ -142,7 +142,7 @@ impl Mover<'_> {
             || self.spent.since.elapsed() >= Duration::from_millis(budget.time_ms)
     }
 
-    /// Takes note that something will be written to a directory.
+    /// Records that the task writes to a directory.
     pub fn writes_to(&self, target: &TargetDirectory) {
         if let Some(flusher) = &self.engine.flusher
             && self.written.borrow_mut().insert(target.metadata.identity.mount)
@@ -151,11 +151,11 @@ impl Mover<'_> {
         }
     }
 
-    /// What this task has written is on storage before it says that it has ended.
+    /// Flushes everything that this task has written before its end is reported.
     fn make_durable(&mut self) {
         let Some(flusher) = &self.engine.flusher else { return };
         station::at(Activity::TargetData);
-        // The kernel tells an error of writing back once.
+        // The kernel reports a write-back error only once.
         let earlier = self.unflushed.take();
         for mount in std::mem::take(&mut *self.written.borrow_mut()) {
             if let Err(error) = flusher.flush(mount).and(earlier.map_or(Ok(()), Err)) {
@@ -173,27 +173,27 @@ impl Mover<'_> {
         }
     }
 
-    /// A name for a temporary that nobody else uses.
+    /// A temporary name that no other mover uses.
     pub fn temporary_name(&self) -> dmover_model::Name {
         let number = self.temporaries.get();
         self.temporaries.set(number + 1);
         self.engine.temporaries.of_lease(self.lease.number, number)
     }
 
-    /// Whether a name was left by an earlier run, or by a mover that has lost this very task or one above it.
+    /// Whether a name was left by an earlier run, or by a mover that has lost this task or one above it.
     pub fn is_leftover(&self, name: &[u8]) -> bool {
         let temporaries = &self.engine.temporaries;
         let is_lost = |lease| temporaries.is_of_lease(name, lease);
         temporaries.is_leftover(name) || self.lease.task.lost_leases().any(is_lost)
     }
 
-    /// Whether an earlier run of this task has handed something on, so that it is another task's.
+    /// Whether an earlier run of this task has returned a name, so that another task has it.
     pub fn has_given(&self, level: &Level, name: &[u8]) -> bool {
         let Task { resumed, given, .. } = &self.lease.task;
         *resumed && !given.is_empty() && given.binary_search(&level.path.join(name)).is_ok()
     }
 
-    /// An earlier run may have left temporaries where this task works, which nobody else comes across.
+    /// Removes temporary files of an earlier run in the directory of this task, where no other task searches for them.
     fn clean_up(&mut self, task: &Task) {
         let places: Vec<&DirectoryRef> = match &task.kind {
             TaskKind::Scan { directory, names } if !names.names().is_empty() => vec![directory],
@@ -206,7 +206,7 @@ impl Mover<'_> {
             _ => Vec::new(),
         };
         for place in places {
-            // What cannot be opened is told by the work itself.
+            // A directory that cannot be opened is reported by the task itself.
             let Ok(level) = self.engine.open_level(place) else { continue };
             let Some(target) = &level.target else { continue };
             let shown = || level.own_target_path();
@@ -251,7 +251,7 @@ impl Mover<'_> {
     }
 }
 
-/// Works until the queue is closed.
+/// Runs tasks until the queue is closed.
 pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>) {
     place.take();
     let mut tools = Tools::new(engine.buffer_bytes, engine.limits.has_rate());
@@ -296,7 +296,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             let class = Class::of(&lease.task) as usize;
             station::begin(class);
             Lease::take_in_hand(Some(&lease));
-            // A fault of the program must not leave a task in hands that are gone.
+            // After a panic, the task must not stay leased to a dead thread.
             let run = std::panic::AssertUnwindSafe(|| mover.run(&lease.task));
             if std::panic::catch_unwind(run).is_err() {
                 engine.panicked(&lease.task);

@@ -1,7 +1,7 @@
-//! Directories that let in more than their source does are narrowed before anything enters them.
+//! Narrows directories that give more access than their source, before entries are copied into them.
 //!
-//! The final mode of a directory is set when everything below it is done. Until then what arrives must not be open to anybody
-//! whom the source does not let in: only bits are taken away here, and an owner that is no longer right.
+//! The final mode of a directory is set when everything below it is done. Until then new entries must not be accessible
+//! to users whom the source excludes: this module only removes permission bits and a wrong owner.
 use dmover_model::{Attribute, EntryError, EntryKind, Metadata, Operation, Side, TreePath};
 use dmover_observe::Counter;
 use dmover_plan::acl;
@@ -15,7 +15,7 @@ use crate::mover::Mover;
 use crate::root::Root;
 use crate::sync::ONLY_ROOT;
 
-/// Where an entry is that is about to move, and what it is.
+/// The place of an entry that is about to move, and its metadata.
 type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);
 
 const OTHERS: u32 = 0o077;
@@ -31,15 +31,15 @@ impl Engine {
             && !(policy.dry_run || policy.skip_chmod || self.clears_all())
     }
 
-    /// The owner that an entry is to have, as far as this process can give it.
+    /// The owner that an entry must get, as far as this process can set it.
     fn owner_to_set(&self, new: &Metadata, old: &Metadata) -> Option<(u32, u32)> {
         let owner = (self.ids.user(new.uid), self.ids.group(new.gid));
         let sets = self.privilege.privileged && self.spec.policy.preserve.has(Attribute::Owner);
         (sets && owner != (old.uid, old.gid)).then_some(owner)
     }
 
-    /// What the source lets its owner, its group and others do. An ACL that the destination does not have in the same form
-    /// closes the group: its bits are the mask of all whom either ACL names.
+    /// The permissions that the source gives to its owner, its group and others. An ACL that the destination does not
+    /// have in the same form closes the group, because the group bits are the mask of all users in the ACL.
     fn allowed(
         &self,
         new: &Metadata,
@@ -59,7 +59,7 @@ impl Engine {
     }
 }
 
-/// Where modes or owners cannot be set there is nothing to narrow; finishing the entry tells what was lost.
+/// Ignores errors where modes or owners cannot be set: finishing the entry reports the loss.
 fn unless_impossible(set: Result<(), Errno>) -> Result<bool, Errno> {
     match set {
         Ok(()) => Ok(true),
@@ -69,7 +69,7 @@ fn unless_impossible(set: Result<(), Errno>) -> Result<bool, Errno> {
 }
 
 impl Mover<'_> {
-    /// Takes from a directory of the destination what its source does not allow.
+    /// Removes permissions from a destination directory that its source does not give.
     pub(crate) fn narrow(&self, level: &mut Level) -> Result<(), EntryError> {
         let engine = self.engine;
         let Some(target) = &level.target else { return Ok(()) };
@@ -91,7 +91,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Answers what the directory is afterwards, if anything was taken.
+    /// Returns the new metadata of the directory, if anything was removed.
     fn try_to_narrow(
         &self,
         level: &Level,
@@ -124,7 +124,7 @@ impl Mover<'_> {
             .transpose()
     }
 
-    /// Narrows a directory and all above it, before something is moved there.
+    /// Narrows a directory and all directories above it, before an entry is moved into it.
     pub(crate) fn narrow_above(&self, root: &Arc<Root>, at: &TreePath) -> Result<(), EntryError> {
         if !self.engine.sets_modes() || self.narrowed.borrow().as_ref() == Some(at) {
             return Ok(());
@@ -143,8 +143,9 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Before an entry moves into another directory: it may be seen there by whom the old place kept out. A directory is
-    /// closed to all others, like one that is new, until everything below it was looked at. Answers whether it may move.
+    /// Narrows an entry before it moves into another directory, where users may reach it whom the old place excluded. A
+    /// directory is closed to all other users, like a new one, until everything below it was checked. Returns whether
+    /// it may move.
     pub(crate) fn narrow_moved(
         &self,
         (holder, name): (&TargetDirectory, &[u8]),
@@ -164,7 +165,7 @@ impl Mover<'_> {
         if let Some((uid, gid)) = owner.filter(|_| is_directory) {
             unless_impossible(set::owner(&pinned, Some(uid), Some(gid)))?;
         } else if owner.is_some_and(|(uid, _)| uid != old.uid) {
-            // Whoever has it could read there what arrives for somebody else.
+            // Its owner could read there what is copied for other users.
             return Ok(false);
         }
         let allowed = match source.filter(|_| !is_directory && old.mode & OTHERS != 0) {
@@ -182,7 +183,7 @@ impl Mover<'_> {
         Ok(true)
     }
 
-    /// The same for an entry, and for another one that it changes places with.
+    /// Narrows an entry and another one with which it is exchanged.
     pub(crate) fn narrow_both(
         &self,
         [one, other]: [Option<Moving<'_>>; 2],
@@ -192,7 +193,7 @@ impl Mover<'_> {
         Ok(may && other.map_or(Ok(true), |(at, old)| self.narrow_moved(at, old, None))?)
     }
 
-    /// Gives an entry that did not move what was taken from it.
+    /// Restores the permissions of an entry that was not moved.
     pub(crate) fn put_back(&self, (holder, name): (&TargetDirectory, &[u8]), old: &Metadata) {
         if old.kind == EntryKind::Symlink || !self.engine.sets_modes() {
             return;

@@ -13,7 +13,7 @@ use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
 impl Engine {
-    /// Pins a source entry without opening it, and reads its extended attributes.
+    /// Opens a source entry with O_PATH and reads its extended attributes.
     pub(crate) fn pinned_attributes(
         &self,
         level: &Level,
@@ -27,7 +27,7 @@ impl Engine {
 }
 
 impl Mover<'_> {
-    /// Brings over an entry without content of its own.
+    /// Copies an entry without file content.
     pub(crate) fn bring_other(
         &self,
         level: &Level,
@@ -55,7 +55,7 @@ impl Mover<'_> {
         if let Err(error) = settled {
             let there = stat::stat_at(&target.fd, name, false).ok();
             if there.map(|s| engine.mounts.identity(&s)) == Some(made.metadata.identity) {
-                // What is half done must not stay; that it stays is told by the error below.
+                // An incomplete entry must not stay; the error below reports it if it does.
                 let _ = directory::unlink(&target.fd, name);
             }
             return Err(error);
@@ -94,7 +94,7 @@ impl Mover<'_> {
         result.map_err(|e| self.not_made(level, target, name, last, e))
     }
 
-    /// Pins an entry that was just made, after a check that it is the one.
+    /// Opens an entry that was just created with O_PATH, after a check of its identity.
     fn pin_made<'n>(
         &self,
         level: &Level,
@@ -115,7 +115,7 @@ impl Mover<'_> {
         Err(EntryError::plain(side, Operation::Check, class, shown(), words))
     }
 
-    /// Sets the attributes of an entry that was just made.
+    /// Sets the attributes of an entry that was just created.
     fn dress(
         &self,
         level: &Level,
@@ -145,14 +145,14 @@ impl Mover<'_> {
     }
 }
 
-/// An entry that was just made, held so that nobody can put another in its place.
+/// An entry that was just created, held open so that no other program can replace it.
 struct Made<'a> {
     name: &'a [u8],
     pinned: OwnedFd,
     metadata: Metadata,
 }
 
-/// Whether an entry is of the type that was just made and has one name.
+/// Whether an entry has the type that was just created and one name.
 fn is_alike(now: &Metadata, wanted: &Metadata) -> bool {
     now.kind == wanted.kind && now.links == 1 && now.device == wanted.device
 }

@@ -1,22 +1,21 @@
-//! Finds a destination that lies inside a source or around it: by its path, through bind mounts, or through layers of an
-//! overlay.
+//! Finds a destination inside or above a source: by its path, through bind mounts, or through layers of an overlay.
 use dmover_plan::overlap::{FileSystemPath, MountLine, on_file_system, parse_mountinfo};
 use dmover_plan::overlay::layers;
 use dmover_sys::{OwnedFd, mount, path, stat};
 use std::path::{Path, PathBuf};
 
-/// An open directory and its path without links.
+/// An open directory and its canonical path.
 type Pinned<'a> = (&'a OwnedFd, &'a Path);
 
-/// How a destination is in the way of a source.
+/// How a destination overlaps with a source.
 pub(crate) struct Overlap {
-    /// The destination lies inside the source; otherwise it contains the source.
+    /// The destination is inside the source; otherwise it contains the source.
     pub is_inside: bool,
-    /// Where the overlay is mounted that makes it so.
+    /// The mount point of the overlay that causes the overlap.
     pub layer: Option<PathBuf>,
 }
 
-/// A place on storage, and the overlay that has it in a layer.
+/// A path on storage, and the overlay that has it in a layer.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     at: FileSystemPath,
@@ -26,13 +25,13 @@ struct Shown {
 /// Which layers of an overlay count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
-    /// All of them: what changes there may show.
+    /// All layers: changes in any of them may be visible.
     Read,
-    /// The one that takes changes.
+    /// The layer that receives changes.
     Written,
 }
 
-/// How `to`, or the name to be in it, overlaps with `from`. `one`: nothing below a mount in `from` is read.
+/// How `to`, or a new name in it, overlaps with `from`. `one`: nothing below a mount in `from` is read.
 pub(crate) fn find(from: Pinned<'_>, to: Pinned<'_>, one: bool) -> Option<Overlap> {
     let mounts = parse_mountinfo(&mount::mountinfo());
     let (read, written) = (place(from.0, from.1, &mounts), place(to.0, to.1, &mounts));
@@ -67,7 +66,7 @@ fn pairs<'a>(
     read.iter().flat_map(move |read| written.iter().map(move |written| (read, written)))
 }
 
-/// A place and what is behind it, if it lies on an overlay, whose layers may lie on another.
+/// A path, and the paths behind it if it lies on overlays.
 fn behind(at: Option<FileSystemPath>, mounts: &[MountLine], which: Which) -> Vec<Shown> {
     let mut found: Vec<Shown> = at.into_iter().map(|at| Shown { at, by: None }).collect();
     let mut next = 0;
@@ -89,7 +88,7 @@ fn behind(at: Option<FileSystemPath>, mounts: &[MountLine], which: Which) -> Vec
     found
 }
 
-/// What is behind overlays that are mounted below a directory.
+/// The paths behind overlays that are mounted below a directory.
 fn overlays_below(directory: &Path, mounts: &[MountLine]) -> Vec<Shown> {
     let is_below = |line: &&MountLine| {
         line.file_system == "overlay" && line.mount_point.starts_with(directory)
@@ -105,7 +104,7 @@ fn place_of(directory: &Path, mounts: &[MountLine]) -> Option<FileSystemPath> {
     place(&opened, &mount::path_of(&opened)?, mounts)
 }
 
-/// Where an open directory, or a path in it, lies on its file system.
+/// The path of an open directory, or of a path in it, on its file system.
 pub(crate) fn place(
     object: &OwnedFd,
     canonical: &Path,

@@ -1,4 +1,5 @@
-//! How many movers work on what: samples what they are at, has `plan` decide, and names the limit.
+//! Controls the number of movers for each class of tasks: it samples their activity, lets `plan` decide, and finds the
+//! limit.
 use dmover_model::{Event, Limit};
 use dmover_observe::{Activity, CLASSES, Counter, Station};
 use dmover_plan::bottleneck::Profile;
@@ -12,39 +13,41 @@ use std::time::{Duration, Instant};
 use crate::context::Engine;
 use crate::queue::{Class, Gate};
 
-/// An entry counts as so many bytes of work, which is about what its metadata costs.
+/// An entry counts as this many bytes of work, which is about the cost of its metadata.
 pub(crate) const ENTRY_WORK: u64 = 64 << 10;
-/// Time between two looks at the movers.
+/// Time between two samples.
 pub(crate) const SAMPLE: Duration = Duration::from_millis(5);
-/// Long enough for some hundred small files, short enough to reach many movers in a second.
+/// The length of a window: long enough for some hundred small files, short enough to reach many movers in a second.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Long enough where so much was done in it: a step that does not pay is then taken back the sooner.
+/// A window may end after this time if much was done in it: a step without gain is then undone sooner.
 const QUICK_WINDOW: Duration = Duration::from_millis(40);
 const QUICK_ENTRIES: u64 = 400;
-/// From this share of their time on, processors count as saturated for the controllers; a window has few ticks.
+/// From this share on, processors count as saturated for the controllers; a window has few ticks.
 const SATURATED: f64 = 0.95;
-/// Of which this much has to be ours: what others do at low priority steps back for more movers.
+/// At least this share must be our own: other processes at low priority yield to more movers.
 const OWN_PART: f64 = 0.3;
-/// Among so few movers a trial with fewer costs much.
+/// With this few movers, a trial with fewer is costly.
 const FEW: usize = 2;
-/// Time after which the present limit is named anew.
+/// The interval at which the limit is determined again.
 const NAMING: Duration = Duration::from_secs(1);
-/// Movers without `-j` on machines up to as many processors; larger ones have one for each processor, up to a bound.
+/// The number of movers without `-j` on hosts with up to that many processors; larger hosts get one for each processor,
+/// up to the second number.
 const MOVERS: (usize, usize) = (64, 256);
-/// The same for content of large files: they are worth their buffers only while storage can take more at a time.
+/// The same for content of large files: more movers are worth their buffers only while storage can accept more at a
+/// time.
 const LARGE_MOVERS: (usize, usize) = (16, 64);
 
-/// How many movers there may be.
+/// How many movers may run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowance {
-    /// Of both classes together.
+    /// The most of both classes together.
     pub most: usize,
-    /// The number was asked for.
+    /// The user set the number.
     pub fixed: bool,
 }
 
 impl Allowance {
-    /// What a person asked for (0: nothing), or many more than processors: most of them will wait.
+    /// The number that the user set (0: none), or many more than processors, because most movers wait.
     pub fn new(asked: usize) -> Self {
         match asked {
             0 => {
@@ -59,11 +62,11 @@ impl Allowance {
 /// One class of tasks.
 struct Lane {
     controller: Controller,
-    /// Movers seen at work in this window, over all samples.
+    /// Busy movers in this window, summed over samples.
     seen: u64,
-    /// The same since the start.
+    /// Busy movers since the start.
     busy: u64,
-    /// Work done when the window began.
+    /// Work done before the window began.
     work: u64,
 }
 
@@ -77,7 +80,7 @@ pub(crate) struct Pace {
     sampled: Instant,
     window: Instant,
     samples: u64,
-    /// Since the limit was last named, and since the start.
+    /// Samples since the last limit, and since the start.
     recent: Profile,
     whole: Profile,
     times: Option<ProcessorTimes>,
@@ -91,7 +94,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The present limit, once it has been named.
+    /// The present limit, once it is known.
     pub fn limit(&self) -> Option<&Limit> {
         self.limit.as_ref()
     }
@@ -132,7 +135,7 @@ impl Pace {
         }
     }
 
-    /// What the movers here have done since the start.
+    /// The work of the movers here since the start.
     pub fn done(&self) -> Done {
         let mut profile = self.whole;
         profile.add(&self.recent);
@@ -143,13 +146,13 @@ impl Pace {
         }
     }
 
-    /// How many movers there have to be for what is allowed now.
+    /// How many movers are needed for the present limits of both classes.
     pub fn movers(&self) -> usize {
         let all: usize = self.lanes.iter().map(|lane| lane.controller.width()).sum();
         all.min(self.most)
     }
 
-    /// A new mover is at work.
+    /// Adds a new mover.
     pub fn watch(&mut self, station: Arc<Station>) {
         self.stations.push(station);
     }
@@ -162,7 +165,7 @@ impl Pace {
         engine.movers.store(self.movers(), Ordering::Relaxed);
     }
 
-    /// One look; now and then a decision. To be called often.
+    /// Takes a sample, and decides at the end of a window. Must be called often.
     pub fn turn(&mut self, engine: &Engine, gate: &dyn Gate) {
         if self.sampled.elapsed() < SAMPLE {
             return;
@@ -182,7 +185,7 @@ impl Pace {
         }
     }
 
-    /// Many small pieces say much in a short time; large ones are done in jumps.
+    /// Whether the window has seen enough: many small entries are conclusive in a short time, large ones are not.
     fn has_seen_enough(&self, engine: &Engine) -> bool {
         let found = engine.counters.get(Counter::EntriesFound) - self.window_entries;
         self.lanes[Class::Large as usize].seen == 0 && found >= QUICK_ENTRIES
@@ -213,7 +216,7 @@ impl Pace {
         }
     }
 
-    /// Ends a window. Answers whether a number has changed.
+    /// Ends a window. Returns whether a number has changed.
     fn decide(&mut self, engine: &Engine) -> bool {
         let elapsed_s = self.window.elapsed().as_secs_f64();
         self.window = Instant::now();
@@ -238,7 +241,7 @@ impl Pace {
         changed
     }
 
-    /// Says what the limit is, if it is another than before.
+    /// Reports the limit if it has changed.
     fn name(&mut self, engine: &Engine) {
         let limit = self.end_stretch();
         let known = self.limit.as_ref().map(|limit| limit.what);
@@ -260,7 +263,7 @@ impl Pace {
         limit
     }
 
-    /// What was the limit over the whole job.
+    /// The limit over the whole job.
     pub fn summary(&mut self) -> Limit {
         self.end_stretch();
         self.whole.processors_busy = busy(self.first_times, dmover_sys::process::processor_times());

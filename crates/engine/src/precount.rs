@@ -1,9 +1,9 @@
-//! A count of the source that runs ahead of the job, so that its progress has a total.
+//! Counts the source ahead of the job, so that its progress has a total.
 //!
-//! One thread of the lowest priority reads directories and asks for sizes. It may use so little processor time
-//! that the job does not become slower by more than about three percent, whatever the file system; where that is
-//! not enough to be ahead, the total stays unknown. It holds one descriptor and one buffer of names for each level, so
-//! memory follows the depth of the tree.
+//! One thread of the lowest priority reads directories and sizes. Its processor time is limited so that the job slows
+//! down by at most about three percent on any file system; if it cannot get ahead of the job then, the total stays
+//! unknown. It holds one descriptor and one buffer of names for each level, so its memory grows with the depth of the
+//! tree.
 use dmover_model::{EntryKind, FollowLinks};
 use dmover_observe::{Amount, Counter, Counters, Total};
 use dmover_plan::filter::Filter;
@@ -20,30 +20,30 @@ use crate::mounts::MountTable;
 use crate::root::Root;
 use crate::state::{JobPhase, JobStatus};
 
-/// A job that ends sooner needs no total.
+/// The count starts after this time; a shorter job needs no total.
 const AFTER: Duration = Duration::from_secs(3);
 /// The share of all processors that the count may use.
 const SHARE: f64 = 0.03;
-/// Entries between two looks at the clock.
+/// Entries between two checks of the clock.
 const STRIDE: u64 = 64;
-/// A look at an entry that takes longer asks a server.
+/// If stat takes longer than this, it asks a server.
 const SLOW_STAT_US: f64 = 50.0;
-/// One in so many entries is asked for its size there.
+/// On such file systems, one in this many entries is asked for its size.
 const SAMPLE: u64 = 16;
-/// Levels that are entered. What is deeper is not counted, and the total is a lower bound.
+/// The deepest level that is entered. Deeper levels are not counted, and the total is a lower bound.
 const DEPTH_MAX: usize = 128;
 
-/// A count that runs; it ends with this.
+/// A running count; dropping this ends it.
 pub(crate) struct Precount(Arc<AtomicBool>);
 
 impl Drop for Precount {
     fn drop(&mut self) {
-        // The thread may hang in a system call, so nobody waits for it.
+        // The thread may hang in a system call, so it is not waited for.
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Begins to count what the job is about, unless that is known or cannot be counted.
+/// Starts the count of the job's entries, unless the total is known or cannot be counted.
 pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Option<Precount> {
     let outlook = job.counters.outlook();
     outlook.limit_bytes(job.spec.limits.bytes_per_s);
@@ -78,7 +78,7 @@ pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Opt
     thread.ok().map(|_| Precount(stopped))
 }
 
-/// What the last run of the job found, if it saw the whole tree.
+/// The total of the last run of the job, if it scanned the whole tree.
 fn found_by(last: &JobStatus) -> Option<Amount> {
     let get = |counter: Counter| last.counters.get(counter.name()).copied().unwrap_or(0);
     let bytes = [
@@ -98,7 +98,7 @@ fn found_by(last: &JobStatus) -> Option<Amount> {
 enum End {
     /// The job has ended.
     Stopped,
-    /// A directory cannot be read; the job will say so.
+    /// A directory cannot be read; the job reports this.
     Unreadable,
 }
 
@@ -117,12 +117,12 @@ struct Count {
     begun: Instant,
     processors: f64,
     found: Amount,
-    /// Something was too deep to be entered.
+    /// A directory was too deep to be entered.
     is_partial: bool,
     readers: Vec<DirectoryReader>,
     depth: usize,
     seen: u64,
-    /// How long a look at one entry takes, lately.
+    /// The recent duration of stat for one entry.
     stat_us: f64,
 }
 
@@ -243,7 +243,7 @@ impl Count {
         self.directory(&fd, own, path)
     }
 
-    /// Called for each entry: keeps to the share, and tells now and then how much there is.
+    /// Called for each entry: limits the processor time, and updates the total at intervals.
     fn turn(&mut self) -> Result<(), End> {
         self.seen += 1;
         if !self.seen.is_multiple_of(STRIDE) {
@@ -276,7 +276,7 @@ impl Count {
     }
 }
 
-/// Bytes of content that an entry stands for. A file with several names is met at each of them.
+/// Bytes of content of an entry. A file with several names counts once for each name.
 fn content(found: &Stat) -> u64 {
     let is_file = found.file_type() == FileType::RegularFile;
     if is_file { found.size / found.links.max(1) } else { 0 }

@@ -1,4 +1,4 @@
-//! Project ids: those of the source, and those that a directory of the destination hands down.
+//! Project ids: those of the source, and those that a destination directory hands down.
 use dmover_model::{
     Attribute, EntryError, EntryKind, Identity, LossKind, Operation, Side, TreePath,
 };
@@ -12,11 +12,11 @@ use crate::level::Level;
 const NONE: Project = Project { id: 0, inherit: false };
 
 impl Engine {
-    /// The project that the copy of an entry of this level, or of the level's own directory, should have if its source has
-    /// `source`. `None`: whatever it has.
+    /// The project id that the copy of an entry of this level, or of the level's own directory, must have if its source
+    /// has `source`. `None`: do not change it.
     ///
-    /// What DEST itself hands down is the choice of whoever made it, and often a quota: entries without a project have that
-    /// one, unless a directory above them has a project at the source. Then they were taken out of it on purpose.
+    /// The project that DEST itself hands down was chosen by its owner, often for a quota: entries without a project
+    /// get it, unless a directory above them has a project at the source. Then the source has excluded them on purpose.
     pub(crate) fn expected_project(
         &self,
         level: &Level,
@@ -42,7 +42,7 @@ impl Engine {
         Ok(Some(Project { inherit: there.inherit && is_directory, ..there }))
     }
 
-    /// What entries without a project have in a directory, or beside it.
+    /// The project of entries without one in a directory, or beside it.
     fn handed_down(&self, level: &Level, inside: bool) -> Result<Project, EntryError> {
         let fail = |operation, e| entry_error(Side::Source, operation, level.own_source_path(), e);
         let asks = |object: &OwnedFd| {
@@ -56,7 +56,7 @@ impl Engine {
         for _ in level.path.components() {
             let below = above.as_ref().unwrap_or(&level.source.fd);
             let next = match path::open_directory_at(below, b"..") {
-                // Who may not look cannot tell; it counts as none.
+                // A process without read access cannot know the project; it counts as none.
                 Err(Errno::ACCESS) => break,
                 next => next.map_err(|e| fail(Operation::Open, e))?,
             };
@@ -72,8 +72,8 @@ impl Engine {
         Ok(there.flatten().filter(|there| there.inherit).unwrap_or(NONE))
     }
 
-    /// Finds out which project the copy of a file that has these attributes is to have. For a new file nothing has to be
-    /// asked but where the destination's directory hands a project down.
+    /// Determines the project id for the copy of a file with these attributes. For a new file this needs no call unless
+    /// the destination directory hands a project down.
     pub(crate) fn settle_project(
         &self,
         level: &Level,
@@ -90,8 +90,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the project id, once the entry has its final name: into a directory that hands its own
-    /// project down, nothing of another project can be renamed or linked (EXDEV).
+    /// Sets the project id after the entry has its final name: no entry of another project can be renamed or linked
+    /// into a directory that hands its own project down (EXDEV).
     pub(crate) fn set_project(
         &self,
         object: Object<'_>,

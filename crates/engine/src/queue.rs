@@ -1,8 +1,8 @@
-//! The queue between coordinator and movers, each side as a trait, and its in-process form.
+//! The queue between coordinator and movers: a trait for each side, and the in-process implementation.
 //!
-//! The traits are synchronous and batched, so that one on a message broker fits them as well. A lease
-//! has a deadline that the mover extends by making progress; a mover that hangs loses it, and fences
-//! itself before anything that cannot be taken back.
+//! The traits are synchronous and batched, so that a message broker can implement them too. A lease has a deadline that
+//! the mover extends by making progress. A mover that hangs loses its lease, and checks it before every step that
+//! cannot be undone.
 pub use dmover_model::TaskClass as Class;
 use dmover_model::{Outcome, Task, TaskId};
 use dmover_observe::CLASSES;
@@ -15,33 +15,33 @@ use std::time::Duration;
 
 use crate::told::Told;
 
-/// A task in the hands of a mover.
+/// A task that a mover has leased.
 #[derive(Debug, Clone)]
 pub struct Lease {
     /// The task.
     pub task: Task,
-    /// Number of this lease in its run: no two leases have the same, and neither have their temporaries.
+    /// The number of this lease in its run: leases and their temporary files have unique numbers.
     pub number: u32,
     hold: Arc<Hold>,
 }
 
 thread_local! {
-    /// What the present thread works on.
+    /// The lease of the present thread.
     static IN_HAND: RefCell<Option<Arc<Hold>>> = const { RefCell::new(None) };
 }
 
-/// How long a lease holds, on a monotonic clock, shared between its holder and the queue.
+/// The validity of a lease on a monotonic clock, shared between its holder and the queue.
 #[derive(Debug)]
 struct Hold {
     until_ms: AtomicU64,
-    /// Progress extends it by so much; `None`: only whoever gave it can.
+    /// Progress extends the lease by this much; `None`: only its issuer can extend it.
     length_ms: Option<u64>,
     progressed: AtomicBool,
     wanted_back: AtomicBool,
     undo: Mutex<Undo>,
 }
 
-/// What is to be done if nobody hears of a task.
+/// Actions to perform if nothing is ever reported about a task.
 #[derive(Default)]
 struct Undo(Vec<Box<dyn FnOnce() + Send>>);
 
@@ -80,8 +80,8 @@ impl Lease {
         Self::new(task, number, until, Some(length_ms))
     }
 
-    /// A lease that somebody elsewhere gave, who has to be asked before it is extended. It holds until `until_ms` on the clock
-    /// of [`Lease::now_ms`].
+    /// A lease from a remote coordinator, which must be asked for an extension. It is valid until `until_ms` on the
+    /// clock of [`Lease::now_ms`].
     pub fn granted(task: Task, number: u32, until_ms: u64) -> Self {
         Self::new(task, number, until_ms, None)
     }
@@ -97,13 +97,13 @@ impl Lease {
         Self { task, number, hold: Arc::new(hold) }
     }
 
-    /// Has something done when the last holder lets go of a task of which nothing was ever said: a process that was stopped
-    /// finds that others have it by now, and they do not know what it has made since.
+    /// Adds an action for the moment when the last holder drops a task about which nothing was reported: after a
+    /// process was suspended, other movers may have the task, and they do not know its last changes.
     pub fn unless_said(&self, undo: impl FnOnce() + Send + 'static) {
         self.undo().0.push(Box::new(undo));
     }
 
-    /// Something is being said of the task. It may be heard, even if it does not look so.
+    /// Records that a report about the task is being sent, and may arrive even if it seems to fail.
     pub fn said(&self) {
         self.undo().0.clear();
     }
@@ -112,89 +112,87 @@ impl Lease {
         self.hold.undo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The clock of leases, which goes on while a host is suspended.
+    /// The clock of leases, which continues while a host is suspended.
     pub fn now_ms() -> u64 {
         process::boot_clock_ms()
     }
 
-    /// Progress was made (bytes or entries moved): the lease holds for its full length from now on,
-    /// unless it has run out already.
+    /// Records progress (bytes or entries copied): the lease gets its full length again, unless it has already expired.
     pub fn extend(&self) {
         self.hold.extend();
     }
 
-    /// It holds until then. One that has run out, or was taken back in this very moment, stays lost.
+    /// Extends the lease until this time. A lease that has expired, or was just taken back, stays lost.
     pub fn hold_until(&self, until_ms: u64) {
         self.hold.until(until_ms);
     }
 
-    /// The present thread works on it until it works on something else, or on nothing.
+    /// Makes this the lease of the present thread, until it gets another one or none.
     pub fn take_in_hand(lease: Option<&Self>) {
         IN_HAND.set(lease.map(|lease| Arc::clone(&lease.hold)));
     }
 
-    /// What the present thread works on waits because somebody wanted it to: that is no standing still.
+    /// Extends the lease of the present thread while a limit makes it wait, which does not count as a stall.
     pub fn extend_in_hand() {
         IN_HAND.with_borrow(|hold| hold.iter().for_each(|hold| hold.extend()));
     }
 
-    /// Whether progress was made since this was asked last.
+    /// Whether there was progress since the last call.
     pub fn take_progress(&self) -> bool {
         self.hold.progressed.swap(false, Ordering::Relaxed)
     }
 
-    /// From now on it does not hold, and cannot be extended.
+    /// Ends the lease; it cannot be extended any more.
     pub fn lose(&self) {
         self.hold.until_ms.store(0, Ordering::SeqCst);
     }
 
-    /// Whether the mover still holds the task. Asked before every rename, unlink, seal and chunk.
+    /// Whether the mover still holds the task. Checked before every rename, unlink, seal and chunk.
     pub fn holds(&self) -> bool {
         Self::now_ms() < self.hold.until_ms.load(Ordering::SeqCst)
     }
 
-    /// Asks its holder to end the task early and to hand back what is left of it.
+    /// Asks the holder to end the task early and to return the rest.
     pub fn want_back(&self) {
         self.hold.wanted_back.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there are more movers at work than there should be, and this one is to end its task early.
+    /// Whether more movers run than should, so that this one must end its task early.
     pub fn is_wanted_back(&self) -> bool {
         self.hold.wanted_back.load(Ordering::Relaxed)
     }
 }
 
-/// What a mover said.
+/// A report of a mover.
 #[derive(Debug)]
 pub enum Reported {
-    /// What belongs to the next report, if the mover is elsewhere.
+    /// Events that belong to the next report, from a remote mover.
     Told(Box<Told>),
-    /// More of a task is to come.
+    /// The task continues.
     Partial(TaskId, Outcome),
     /// The task has ended.
     Done(TaskId, Outcome),
-    /// So many movers have lost this task that it is not tried again.
+    /// This many movers have lost the task, so that it is not tried again.
     Lost(Box<Task>),
-    /// It has failed in a way that may be its mover's fault, and has ended there: somebody else is to try.
+    /// The task failed, perhaps because of its mover, and has ended there: another mover should try it.
     Returned(Box<Task>),
 }
 
-/// What a mover sees of the queue: tasks one way, outcomes the other.
+/// The mover's side of the queue: it receives tasks and sends outcomes.
 pub trait Queue: Send + Sync {
     /// Takes up to `most` tasks, waiting for the first; empty after the wait or when closed.
     fn lease(&self, most: usize, wait: Duration) -> Vec<Lease>;
 
-    /// Reports in the middle of a task; waits while more has been said than was heard.
+    /// Reports progress of a task; waits while too many reports are not processed.
     fn report(&self, lease: &Lease, outcome: Outcome);
 
-    /// Ends a task; waits until what was said is acknowledged, if that is to be waited for. An outcome of a lease that
-    /// has run out is dropped.
+    /// Ends a task; waits for the acknowledgement where that is required. An outcome under an expired lease is dropped.
     fn complete(&self, lease: &Lease, outcome: Outcome);
 
-    /// Whether movers wait for work of a class and there is none.
+    /// Whether movers wait for work of a class and none is left.
     fn is_hungry(&self, class: Class) -> bool;
 
-    /// Whether movers elsewhere are much faster than those here, so that they had better get all that can be handed on.
+    /// Whether movers elsewhere are much faster, so that they should get all work that can be returned.
     fn is_slow(&self) -> bool {
         false
     }
@@ -203,50 +201,50 @@ pub trait Queue: Send + Sync {
     fn is_closed(&self) -> bool;
 }
 
-/// Bounds the movers of one process.
+/// Limits the movers of one process.
 pub trait Gate: Send + Sync {
-    /// At most so many tasks of a class may be leased here at a time from now on; what is leased beyond that is
-    /// wanted back.
+    /// Sets the most tasks of a class that may be leased here at a time; the coordinator wants further leased tasks
+    /// back.
     fn allow(&self, class: Class, movers: usize);
 }
 
-/// What the coordinator sees of the queue.
+/// The coordinator's side of the queue.
 pub trait Dispatch: Send + Sync {
-    /// Hands tasks to whichever mover comes first.
+    /// Publishes tasks for the next free movers.
     fn publish(&self, tasks: Vec<Task>);
 
-    /// Takes what movers have said, waiting for the first.
+    /// Takes reports of movers, waiting for the first.
     fn reports(&self, wait: Duration) -> Vec<Reported>;
 
-    /// All that was taken so far is on record.
+    /// Records that all reports taken so far are committed.
     fn acknowledge(&self);
 
-    /// Takes back tasks whose lease ran out; they know by whom they were lost.
+    /// Takes back tasks with expired leases; each one has the leases that were lost.
     fn expired(&self) -> Vec<Task>;
 
     /// Takes back tasks that nobody has leased.
     fn withdraw(&self) -> Vec<Task>;
 
-    /// No more tasks will come.
+    /// Closes the queue: no more tasks follow.
     fn close(&self);
 }
 
-/// Names in reports that nobody has heard, beyond which whoever reports has to wait.
+/// The most names in unprocessed reports; beyond that, movers wait before they report.
 const UNHEARD_MAX: usize = 8192;
 
 #[derive(Debug, Default)]
 struct State {
     ready: Vec<Task>,
     leased: HashMap<TaskId, Lease>,
-    /// Leases given so far.
+    /// Number of leases so far.
     leases: u32,
     reports: Vec<Reported>,
-    /// Entries in all of them.
+    /// Entries in all reports.
     unheard: usize,
     waiting: usize,
-    /// Tasks that have ended: how many were told, taken, and acknowledged.
+    /// Ended tasks: how many were reported, taken, and acknowledged.
     ended: [u64; 3],
-    /// Leased tasks of each class, and how many there may be.
+    /// Leased tasks of each class, and their limits.
     running: [usize; CLASSES],
     allowed: [usize; CLASSES],
     closed: bool,
@@ -277,12 +275,12 @@ pub struct LocalQueue {
     said: Condvar,
     heard: Condvar,
     lease_ms: u64,
-    /// Whoever ends a task waits until that is on record.
+    /// A mover that ends a task waits until the end is committed.
     on_record: bool,
 }
 
 impl LocalQueue {
-    /// A queue whose leases run out after `lease` without progress.
+    /// A queue whose leases expire after `lease` without progress.
     pub fn new(lease: Duration) -> Self {
         Self {
             state: Mutex::new(State { allowed: [usize::MAX; CLASSES], ..State::default() }),
@@ -294,7 +292,7 @@ impl LocalQueue {
         }
     }
 
-    /// The same; nobody takes another task before the end of the last one is on record.
+    /// Makes movers take their next task only after the end of the last one is committed.
     #[must_use]
     pub fn on_record(self) -> Self {
         Self { on_record: true, ..self }
@@ -304,7 +302,7 @@ impl LocalQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this very lease, and not a later one of the same task, is the valid one.
+    /// Whether this lease, and not a later one of the same task, is valid.
     fn is_current(state: &State, lease: &Lease) -> bool {
         state.leased.get(&lease.task.id).is_some_and(|l| l.number == lease.number)
     }

@@ -1,4 +1,4 @@
-//! What became of a job.
+//! The report of a job.
 use dmover_model::{ErrorClass, ExitCode, JobId, Limit, LossKind, LossSet};
 use dmover_observe::{Counter, Slow, Snapshot};
 use std::collections::BTreeMap;
@@ -8,52 +8,52 @@ use crate::control::StopReason;
 use crate::state::{ErrorList, JobPhase};
 use crate::sync::{Withheld, WithheldReason};
 
-/// How a job stands at its end.
+/// The state of a job at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobState {
     /// Every task has ended.
     Finished,
-    /// It was stopped; the same command goes on.
+    /// It was stopped; the same command resumes it.
     Stopped(StopReason),
 }
 
-/// The end of a job, in numbers.
+/// The results of a job.
 #[derive(Debug, Clone)]
 pub struct JobReport {
-    /// Which job.
+    /// The id of the job.
     pub job: JobId,
-    /// How it stands.
+    /// The state of the job.
     pub state: JobState,
-    /// Nothing was written.
+    /// Whether it was a dry run.
     pub dry_run: bool,
-    /// The destination was taken for the name of the copy, not for the directory that holds it, without
-    /// a flag that says so.
+    /// The destination was taken as the name of the copy, not as the directory that contains it, without an option that
+    /// says so.
     pub meant_as_name: bool,
     /// All counters.
     pub counters: Snapshot,
     /// Failed entries by class.
     pub errors: BTreeMap<ErrorClass, u64>,
-    /// Where each of them is listed.
+    /// Where the errors are listed.
     pub error_list: ErrorList,
     /// Lost attributes by kind, accepted ones included.
     pub losses: BTreeMap<LossKind, u64>,
     /// Losses that the job accepts.
     pub allowed_losses: LossSet,
-    /// What earlier runs of the job lost, and this one did not try again, by kind.
+    /// Attributes that earlier runs lost on entries that this run skipped, by kind.
     pub earlier_losses: BTreeMap<LossKind, u64>,
-    /// What the run that was interrupted had failed at, if this one went on with its pass.
+    /// Failures of the interrupted run, if this run resumed its pass.
     pub earlier_failures: Failed,
     /// The slowest entries.
     pub slowest: Vec<Slow>,
-    /// It went on with what an earlier run had left.
+    /// It resumed the work of an earlier run.
     pub resumed: bool,
-    /// What was not deleted, and why.
+    /// Whether deletes were withheld, and why.
     pub withheld: Option<Withheld>,
-    /// What kept it from being faster.
+    /// What limited its speed.
     pub limit: Limit,
     /// Wall-clock time.
     pub elapsed: Duration,
-    /// Why this pass is not enough, and everything has to be looked at, or once more.
+    /// Why another full scan is needed after this pass.
     pub needs_all: Option<String>,
     /// Peak resident memory of the process in bytes.
     pub peak_memory_bytes: u64,
@@ -61,26 +61,26 @@ pub struct JobReport {
     pub spilled: bool,
 }
 
-/// Entries that an interrupted run of a pass has failed at. The run that goes on does not try them again.
+/// Entries that failed in the interrupted run of a pass. The run that resumes the pass does not retry them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Failed {
-    /// They vanished from the source, or did not stop changing.
+    /// They vanished from the source, or changed during each attempt.
     pub moved_on: u64,
     /// They could not be read.
     pub unseen: u64,
-    /// They could not be brought over.
+    /// They could not be copied.
     pub there: u64,
 }
 
 impl Failed {
-    /// How many there are.
+    /// The number of all failures.
     pub fn all(self) -> u64 {
         self.moved_on + self.unseen + self.there
     }
 }
 
 impl JobReport {
-    /// How the job stands after this, and why.
+    /// The phase of the job after this run, and the reason.
     pub(crate) fn ending(&self) -> (JobPhase, Option<String>) {
         let (phase, reason) = match self.state {
             JobState::Finished => (JobPhase::Finished, None),
@@ -90,7 +90,7 @@ impl JobReport {
         (phase, reason.or_else(|| self.withheld.as_ref().map(|w| w.reason.words())))
     }
 
-    /// What a shell says of the process that ends with this code, or by the signal that has stopped it.
+    /// The exit status that a shell shows for the process: the exit code, or 128 plus the signal.
     pub fn process_code(&self, code: ExitCode) -> u8 {
         match self.state {
             JobState::Stopped(StopReason::Signal(signal)) => 128 + signal as u8,
@@ -98,7 +98,7 @@ impl JobReport {
         }
     }
 
-    /// The exit code; a signal is for the caller to re-raise.
+    /// The exit code. If a signal stopped the job, the caller must raise it again.
     pub fn exit_code(&self) -> ExitCode {
         let get = |counter| self.counters.get(counter);
         let mut code = ExitCode::Done;
@@ -130,7 +130,7 @@ impl JobReport {
             // 3 and 4 speak of jobs that were finished.
             JobState::Stopped(StopReason::Errors | StopReason::Duration) => ExitCode::Limit,
             JobState::Stopped(StopReason::Output | StopReason::Manifest) => ExitCode::Fatal,
-            // Given up, as was asked: what is there is there.
+            // Cancelled by the user: copied entries stay.
             JobState::Stopped(_) => code.merge(ExitCode::Partial),
             JobState::Finished => code,
         }

@@ -1,8 +1,8 @@
-//! Rights that attributes grant: an owner, set-id bits and capabilities make content act for somebody.
+//! Rights that attributes grant: an owner, set-id bits and capabilities let content act with the rights of a user.
 //!
-//! Size and times can be made by whoever owns a file. A file that looks equal and belongs to another user may hold anything,
-//! and that user may have it open for writing: comparing its content would say nothing about what follows. Such a file gets
-//! no rights. A new inode with the content of the source takes its place.
+//! The owner of a file can give it any size and times. A file that looks equal and belongs to another user may have any
+//! content, and that user may have it open for writing: a comparison would say nothing about later content. Such a file
+//! gets no rights; a new inode with the content of the source replaces it.
 use dmover_model::{Attribute, EntryKind, EntryRecord, Metadata};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
@@ -71,8 +71,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Whether an owner that is set is kept. Where it is not, a new file would look as wrong as the old one in every pass,
-    /// and an owner that is not kept grants nothing.
+    /// Whether the file system keeps owners that are set. If not, a new file would look as wrong as the old one in
+    /// every pass, and an owner that is not kept grants nothing.
     fn keeps_owners(&self, target: &TargetDirectory, wanted: &Metadata) -> bool {
         let (engine, facts) = (self.engine, &target.facts);
         if facts.local || engine.spec.policy.dry_run {

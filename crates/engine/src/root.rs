@@ -1,4 +1,4 @@
-//! From what a person typed to pinned directories: the roots of a job, and the checks before it starts.
+//! Resolves paths of the user to open directories: the roots of a job, and the checks before it starts.
 use dmover_model::{
     EntryKind, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, RangeCopy, RootId,
     TargetMode, TreePath,
@@ -18,19 +18,19 @@ use crate::file::past_leases;
 use crate::mounts::MountTable;
 use crate::overlaps::{self, Overlap};
 
-/// One end of a root: a pinned directory and a name in it, or the pinned directory itself.
+/// One end of a root: an open directory and a name in it, or the directory itself.
 #[derive(Debug)]
 pub(crate) struct RootSide {
-    /// Roots in one directory share it: a shell makes thousands of them of a '*'.
+    /// Roots in one directory share it: a shell expands a '*' to thousands of them.
     pub parent: Arc<OwnedFd>,
     /// `None`: the root entry is `parent` itself.
     pub name: Option<Name>,
-    /// The root entry as a person would type it.
+    /// The root entry as a user would type it.
     pub display: PathBytes,
 }
 
 impl RootSide {
-    /// Bytes of the path from `parent` to a path below the root entry.
+    /// The path from `parent` to a path below the root entry.
     pub fn relative(&self, below: &TreePath) -> Vec<u8> {
         match &self.name {
             None => below.as_bytes().to_vec(),
@@ -40,7 +40,7 @@ impl RootSide {
     }
 }
 
-/// A source entry and the place where it goes.
+/// A source entry and its destination.
 #[derive(Debug)]
 pub(crate) struct Root {
     pub source: RootSide,
@@ -48,17 +48,17 @@ pub(crate) struct Root {
     pub destination: Option<RootSide>,
     /// The file system of the source entry, for `--one-file-system`.
     pub mount: MountId,
-    /// The source is a directory: paths of tasks start there. Otherwise the root entry is a single
-    /// name, and the empty path means the directories that hold it.
+    /// Whether the source is a directory, in which paths of tasks start. Otherwise the root entry is a single name, and
+    /// the empty path means the directories that contain it.
     pub is_directory: bool,
-    /// Only these ranges of the file.
+    /// Copy only these ranges of the file.
     pub range: Option<RangeCopy>,
-    /// Where the root entry is below what a manifest names as its base.
+    /// The path of the root entry below the base of the manifest.
     pub in_manifest: TreePath,
 }
 
 impl Root {
-    /// What a manifest calls an entry; without a name it is the directory.
+    /// The path of an entry in the manifest; without a name it is the directory.
     pub fn manifest_path(&self, directory: &TreePath, name: &[u8]) -> TreePath {
         if !self.is_directory {
             return self.in_manifest.clone();
@@ -67,12 +67,12 @@ impl Root {
         self.in_manifest.join_path(&below)
     }
 
-    /// An entry of the source as a person would type it.
+    /// A source entry as a user would type it.
     pub fn source_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
         called(&self.source.display, self.is_directory, directory, name)
     }
 
-    /// An entry of the destination as a person would type it.
+    /// A destination entry as a user would type it.
     pub fn destination_path(&self, directory: &TreePath, name: &[u8]) -> PathBytes {
         called(self.written(), self.is_directory, directory, name)
     }
@@ -81,13 +81,13 @@ impl Root {
         RootNames { display: self.written().clone(), is_directory: self.is_directory }
     }
 
-    /// The destination as a person would type it; where nothing is written, the source stands for it.
+    /// The destination as a user would type it; the source if nothing is written.
     pub fn written(&self) -> &PathBytes {
         &self.destination.as_ref().unwrap_or(&self.source).display
     }
 }
 
-/// What entries of a root are called, without the root.
+/// The paths of a root for messages, without open directories.
 #[derive(Debug)]
 pub(crate) struct RootNames {
     display: PathBytes,
@@ -100,13 +100,13 @@ impl RootNames {
     }
 }
 
-/// What an entry is called below a root that is a directory, or as a root of its own. Without a name
-/// it is the directory.
+/// The path of an entry below a root that is a directory, or of a root that is a single entry. Without a name it is the
+/// directory.
 fn called(root: &PathBytes, is_directory: bool, directory: &TreePath, name: &[u8]) -> PathBytes {
     if !is_directory {
         return root.clone();
     }
-    // In one allocation: there is one for each file that is told.
+    // One allocation, because this is called for each reported file.
     let mut path = Vec::with_capacity(root.0.len() + directory.as_bytes().len() + name.len() + 2);
     path.extend_from_slice(&root.0);
     for part in [directory.as_bytes(), name] {
@@ -118,15 +118,15 @@ fn called(root: &PathBytes, is_directory: bool, directory: &TreePath, name: &[u8
     PathBytes(path)
 }
 
-/// A path that was typed, taken apart and pinned.
+/// A path from the user, split and opened.
 #[derive(Debug)]
 struct Argument {
     parent: OwnedFd,
     name: Option<Name>,
-    /// The path without links, as far as it exists.
+    /// The canonical path, as far as it exists.
     canonical: PathBuf,
     display: PathBytes,
-    /// It ended with a slash: the name has to be a directory.
+    /// It ended with a slash, so the name must be a directory.
     slash: bool,
 }
 
@@ -144,7 +144,7 @@ fn refuse_errno(display: &PathBytes, doing: &str, error: Errno, hint: &str) -> F
 }
 
 impl Argument {
-    /// Pins the directory that holds what `typed` names, which may be relative to `base`.
+    /// Opens the parent directory of `typed`, which may be relative to `base`.
     fn new(base: &Path, typed: &PathBytes) -> Result<Self, Fatal> {
         let bytes = &typed.0;
         if bytes.is_empty() {
@@ -175,7 +175,7 @@ impl Argument {
         Ok(Self { parent: directory, name, canonical, display: typed.clone(), slash })
     }
 
-    /// What stands there, if anything does.
+    /// The metadata of the entry, if it exists.
     fn stat(&self, follow: bool) -> Result<Option<stat::Stat>, Errno> {
         let result = match &self.name {
             None => stat::stat_fd(&self.parent),
@@ -188,13 +188,13 @@ impl Argument {
         }
     }
 
-    /// Whether it is a symbolic link whose end is missing.
+    /// Whether it is a dangling symbolic link.
     fn leads_nowhere(&self) -> bool {
         let own = |name: &Name| stat::stat_at(&self.parent, name.as_bytes(), false).is_ok();
         self.slash && self.name.as_ref().is_some_and(own)
     }
 
-    /// Opens the directory it names, following a link as the person means it.
+    /// Opens the directory; a link is followed as the user intends.
     fn open_directory(&self) -> Result<OwnedFd, Errno> {
         match &self.name {
             None => path::open_directory_at(&self.parent, b"."),
@@ -203,7 +203,7 @@ impl Argument {
     }
 }
 
-/// The canonical paths that make up a job's identity: sources first, destination last.
+/// The canonical paths that identify a job: sources first, destination last.
 pub(crate) fn canonical_paths(spec: &JobSpec) -> Result<Vec<PathBuf>, Fatal> {
     let all = spec.sources.iter().chain(std::iter::once(&spec.destination));
     let canonical = |path| Argument::new(Path::new(""), path).map(|argument| argument.canonical);
@@ -220,27 +220,27 @@ pub(crate) enum Placement {
 /// The roots of a job.
 pub(crate) struct Resolved {
     pub roots: Vec<Root>,
-    /// How the destination was meant.
+    /// How the destination was interpreted.
     pub placement: Placement,
-    /// Places in one root's target that are another one's.
+    /// Paths in one root's target that belong to another root.
     pub meetings: Meetings,
-    /// What is read, as paths without links.
+    /// Canonical paths that are read.
     pub sources: Vec<PathBuf>,
-    /// What is written, as paths without links.
+    /// Canonical paths that are written.
     pub targets: Vec<PathBuf>,
 }
 
-/// Roots whose targets lie below that of another root, by that one and the path there.
+/// Roots whose targets lie below that of another root, by that root and the path there.
 pub(crate) type Meetings = HashMap<(RootId, TreePath), RootId>;
 
 impl Resolved {
-    /// Roots that nothing is known of but what they are.
+    /// Roots without further information.
     fn plain(roots: Vec<Root>) -> Self {
         let (placement, meetings) = (Placement::As, Meetings::default());
         Self { roots, placement, meetings, sources: Vec::new(), targets: Vec::new() }
     }
 
-    /// Descriptors that are held as long as the job runs.
+    /// The number of descriptors that are held during the job.
     pub fn descriptors(&self) -> u64 {
         let sides = self
             .roots
@@ -252,12 +252,12 @@ impl Resolved {
     }
 }
 
-/// Directories that are open already, by path.
+/// Open directories by path.
 #[derive(Default)]
 struct Shared(HashMap<PathBuf, Arc<OwnedFd>>);
 
 impl Shared {
-    /// Lets go of a descriptor of the directory at `path` if there is one already.
+    /// Replaces the descriptor of the directory at `path` with an existing one.
     fn share(&mut self, path: Option<&Path>, side: &mut RootSide) {
         let Some(path) = path.filter(|_| side.name.is_some()) else { return };
         let held = self.0.entry(path.to_path_buf()).or_insert_with(|| Arc::clone(&side.parent));
@@ -265,11 +265,11 @@ impl Shared {
     }
 }
 
-/// A root, and what tells how it stands to others.
+/// A root, with its paths for comparison with other roots.
 struct Placed {
     root: Root,
     ends: Ends,
-    /// The directory that holds the source's name.
+    /// The parent directory of the source.
     held_by: Option<PathBuf>,
 }
 
@@ -277,17 +277,17 @@ struct Placed {
 pub(crate) struct Resolver<'a> {
     pub spec: &'a JobSpec,
     pub mounts: &'a MountTable,
-    /// What an earlier run of the same command decided.
+    /// The decision of an earlier run of the same command.
     pub remembered: Option<Placement>,
     pub privileged: bool,
-    /// Where relative paths begin; empty: where the process is.
+    /// The base of relative paths; empty: the working directory.
     pub base: &'a Path,
-    /// Where roots may lie.
+    /// The trees in which roots may lie.
     pub bounds: &'a Bounds,
 }
 
 impl Resolver<'_> {
-    /// The roots of the job and how the destination was meant.
+    /// The roots of the job, and how the destination was interpreted.
     pub fn resolve(&self) -> Result<Resolved, Fatal> {
         let destination = &self.spec.destination;
         let placement = self.placement(destination)?;
@@ -335,7 +335,7 @@ impl Resolver<'_> {
         Ok(Resolved { roots, placement, meetings, sources, targets })
     }
 
-    /// The tree that a manifest is of, and the one that repairs come from.
+    /// The tree of a manifest, and the tree from which repairs are copied.
     pub fn resolve_checked(&self) -> Result<Resolved, Fatal> {
         let destination = &self.spec.destination;
         let mut roots = vec![self.directory(destination)?];
@@ -345,7 +345,7 @@ impl Resolver<'_> {
         Ok(Resolved::plain(roots))
     }
 
-    /// Directories of which nothing is written anywhere.
+    /// Directories that are only read.
     pub fn resolve_sources(&self) -> Result<Resolved, Fatal> {
         let sources = self.spec.sources.iter();
         let roots = sources.map(|source| self.directory(source)).collect::<Result<_, Fatal>>()?;
@@ -391,7 +391,7 @@ impl Resolver<'_> {
         Ok((self.pair_as(source, destination, range, placement)?, placement))
     }
 
-    /// The same once it is known how the destination was meant.
+    /// One source and destination, when the interpretation of the destination is known.
     pub fn pair_as(
         &self,
         source: &PathBytes,
@@ -494,7 +494,7 @@ impl Resolver<'_> {
         Ok(Placed { root, ends, held_by })
     }
 
-    /// The place of one source at the destination.
+    /// The destination of one source.
     fn target(
         &self,
         source: &Argument,
@@ -539,7 +539,7 @@ impl Resolver<'_> {
         Ok(Argument { parent: directory, name, canonical, display, slash: false })
     }
 
-    /// Opens the source once; answers where it really lies, if a link leads there.
+    /// Opens the source for a check; returns its real path if a link leads there.
     fn check_readable(&self, source: &Argument, metadata: &Metadata) -> Result<PathBuf, Fatal> {
         let follow = self.spec.selection.follow != FollowLinks::Never;
         let opened = match (metadata.kind, &source.name) {
@@ -633,7 +633,7 @@ impl Resolver<'_> {
         Err(refuse(&target.display, what, "choose another destination, or get write permission"))
     }
 
-    /// The destination must not lie inside the source nor contain it, whatever mount it is seen by.
+    /// Refuses a destination inside or above the source, through any mount.
     fn check_overlap(&self, source: &Argument, target: &Argument) -> Result<(), Fatal> {
         let source_dir = source
             .open_directory()
@@ -662,8 +662,8 @@ impl Resolver<'_> {
         Err(refuse(&target.display, &what, hint))
     }
 
-    /// Pins the source, where possible through a mount of its own that never touches access times. `follow`: also what
-    /// a link that was named leads to.
+    /// Opens the source, if possible through a separate mount that never changes access times. `follow`: follow a link
+    /// that the user named.
     fn pin_source(
         &self,
         source: Argument,
@@ -685,7 +685,7 @@ impl Resolver<'_> {
                 opened.map_err(|e| refuse_errno(&source.display, "read", e, "check the path"))?;
             name = None;
         }
-        // Of what is pinned: whoever owns a directory above may exchange names at any time.
+        // Checks the open directory: the owner of a directory above it may replace names at any time.
         self.bounds.check(&parent, name.as_ref().map(Name::as_bytes))?;
         // What is not proven gets another time.
         let marks = self.spec.policy.verify.as_ref().is_some_and(|policy| policy.marks_unproven);
@@ -701,7 +701,7 @@ impl Resolver<'_> {
     }
 }
 
-/// Whether both are one name in one directory, whatever paths lead there.
+/// Whether both are one name in one directory, whatever the paths.
 fn is_same_entry(one: &Argument, other: &Argument) -> bool {
     let directory = |of: &Argument| stat::stat_fd(&of.parent).ok().map(|at| (at.device, at.inode));
     let (first, second) = (directory(one), directory(other));

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use crate::context::{Engine, lock};
 use crate::root::{Placement, Resolver, Root, RootNames};
 
-/// The table of roots. Those of the command line stay open; those of a batch list, of which there may
-/// be millions, are opened whenever a task needs them, and every task knows which directory it means.
+/// The table of roots. Those of the command line stay open; those of a batch list, which may be millions, are opened
+/// when a task needs them.
 #[derive(Debug, Default)]
 pub(crate) struct RootTable(RwLock<Vec<Arc<Slot>>>);
 
@@ -18,7 +18,7 @@ enum Slot {
     Listed(Box<ListedRoot>),
 }
 
-/// A line of a batch list that takes tasks of its own.
+/// A line of a batch list that has tasks of its own.
 #[derive(Debug)]
 struct ListedRoot {
     source: PathBytes,
@@ -47,7 +47,7 @@ impl RootTable {
 }
 
 impl Engine {
-    /// The root that a task names, open as long as somebody holds it.
+    /// The root of a task, open while it is used.
     pub(crate) fn root(&self, id: RootId) -> Result<Arc<Root>, EntryError> {
         match &*self.roots.slot(id) {
             Slot::Open(root) => Ok(Arc::clone(root)),
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// Whether a root of the command line gets this name, in whatever directory.
+    /// Whether a root of the command line has this name at the destination, in any directory.
     pub(crate) fn has_target_named(&self, name: &[u8]) -> bool {
         let roots = self.roots.0.read().unwrap_or_else(PoisonError::into_inner);
         roots.iter().any(|slot| match &**slot {
@@ -80,7 +80,7 @@ impl Engine {
         })
     }
 
-    /// How entries of a root are called, without opening it.
+    /// The path of an entry of a root, without opening the root.
     pub(crate) fn destination_path(&self, id: RootId, at: &TreePath, name: &[u8]) -> PathBytes {
         match &*self.roots.slot(id) {
             Slot::Open(root) => root.destination_path(at, name),

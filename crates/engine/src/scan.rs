@@ -1,5 +1,5 @@
-//! The source half: reads directories, plans each entry, goes down depth first within the budget, and
-//! hands back what exceeds it.
+//! The source half: it reads directories, plans each entry, descends depth first within the budget, and returns the
+//! rest.
 use dmover_model::{
     Action, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, Item, Metadata, Name, NewNode,
     NewTask, Operation, Parent, ScanNames, Side, TaskKind, Verb,
@@ -21,14 +21,14 @@ use crate::queue::Class;
 use crate::root::{Root, RootSide};
 use crate::told::Said;
 
-/// Entries that are planned before they are applied: enough to amortise, little to hold.
+/// How many entries are planned before they are applied: enough to amortise the overhead, and few in memory.
 const BATCH: usize = 128;
 /// Names in one shard of a directory that is too large for one task.
 const SHARD_NAMES: usize = 2048;
-/// Bytes of names in one shard, so that a task stays a small message.
+/// Bytes of names in one shard, so that its task is a small message.
 const SHARD_BYTES: usize = 128 << 10;
 
-/// A name as a directory gave it.
+/// A name as a directory listed it.
 struct Seen {
     name: Name,
     hint: TypeHint,
@@ -40,7 +40,7 @@ impl Seen {
     }
 }
 
-/// A directory that is being worked on, with the directories in it that are still to do.
+/// A directory in progress, with its subdirectories that are still to do.
 struct Frame {
     level: Level,
     directories: VecDeque<Name>,
@@ -49,7 +49,7 @@ struct Frame {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FrameNode {
-    /// It belongs to whoever issued this task, who will also finish it.
+    /// It belongs to the issuer of this task, which also finishes it.
     Inherited,
     /// It is finished here as soon as nothing is left below it.
     OnTheSpot,
@@ -89,8 +89,8 @@ impl Mover<'_> {
         let mut level = self.engine.open_level(at)?;
         names.retain(|name| !self.has_given(&level, name.as_bytes()));
         if let Some(target) = &mut level.target {
-            // Names of a directory that this job has made go out once. Whatever stands there all the same is met
-            // when an entry is to be created, and looked at then.
+            // Names of a directory that this job has created are issued once. Other entries in it are found when an
+            // entry is created, and handled then.
             target.fresh = at.made && !self.lease.task.resumed;
         }
         let node = FrameNode::Inherited;
@@ -105,7 +105,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Brings over names of one directory that is open already, and gives it back.
+    /// Copies names of one directory that is already open, and returns the directory.
     pub(crate) fn take_listed(&mut self, level: Level, names: Vec<Name>) -> Option<Level> {
         let node = FrameNode::Inherited;
         let mut frames = vec![Frame { level, directories: VecDeque::new(), node }];
@@ -120,7 +120,7 @@ impl Mover<'_> {
         Some(frame.level)
     }
 
-    /// The root of a tree: a directory is entered, anything else is a single entry.
+    /// Scans the root of a tree: a directory is entered, anything else is a single entry.
     fn scan_root(&mut self, at: &DirectoryRef) -> Result<(), EntryError> {
         let root = self.engine.root(at.root)?;
         if !root.is_directory {
@@ -141,7 +141,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Opens the root directory of a tree on both sides, making it at the destination.
+    /// Opens the root directory of a tree on both sides, and creates it at the destination.
     pub(crate) fn open_root(&mut self, id: dmover_model::RootId) -> Result<Level, EntryError> {
         let engine = self.engine;
         let root = engine.root(id)?;
@@ -194,7 +194,7 @@ impl Mover<'_> {
         Ok(Some(target))
     }
 
-    /// Where a symbolic link is named as the destination nothing takes its place.
+    /// Refuses to replace a symbolic link that the user named as the destination.
     fn refuse_link_as_root(
         &self,
         parent: &dmover_sys::OwnedFd,
@@ -210,7 +210,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Brings over a root that is a single entry.
+    /// Copies a root that is a single entry.
     pub(crate) fn scan_single(
         &mut self,
         root: Arc<Root>,
@@ -256,11 +256,11 @@ impl Mover<'_> {
         Ok(self.engine.mounts.identity(&found))
     }
 
-    /// Goes down into the directories of the frames, deepest first, until nothing is left or the
-    /// budget is spent; what is left then goes back as tasks.
+    /// Descends into the directories of the frames, deepest first, until nothing is left or the budget is used; the
+    /// rest is returned as tasks.
     fn descend(&mut self, mut frames: Vec<Frame>) {
         while !frames.is_empty() {
-            // Before going down, so that nobody waits while the first directory is filled.
+            // Before descending, so that no mover waits while the first directory is filled.
             self.share_with_the_idle(&mut frames);
             let depth = frames.len();
             let top = &mut frames[depth - 1];
@@ -301,7 +301,7 @@ impl Mover<'_> {
         }
     }
 
-    /// What cannot be entered may not be readable, or it may no longer be a directory.
+    /// Handles a directory that cannot be entered: it may be unreadable, or no longer a directory.
     fn make_do_without(&mut self, frames: &mut [Frame], name: Name, error: EntryError) {
         let Some(Frame { level, .. }) = frames.last() else { return };
         let at_source = error.side == Side::Source;
@@ -324,18 +324,18 @@ impl Mover<'_> {
     }
 
     fn must_hand_back(&self, depth: usize) -> bool {
-        // A task that was slow to begin does something all the same, or it would go round for ever.
+        // A task that started slowly must make some progress, or it would be returned for ever.
         let spent = self.spent.entries > 0 && self.budget_is_spent();
         self.engine.control.is_stopping() || depth >= self.engine.depth_max || spent
     }
 
-    /// What a directory that is entered here hangs on: where nothing is written there is nothing to finish.
+    /// The node of a directory that is entered here: if nothing is written, there is nothing to finish.
     fn own_node(&self) -> FrameNode {
         let fills = self.engine.spec.verb.fills();
         if fills { FrameNode::OnTheSpot } else { FrameNode::Inherited }
     }
 
-    /// The topmost directory has nothing left to go into.
+    /// Leaves the topmost directory, which has no subdirectories left.
     fn leave(&mut self, frames: &mut Vec<Frame>) {
         let Some(frame) = frames.pop() else { return };
         if frame.node == FrameNode::OnTheSpot && self.later.has(&frame.level) {
@@ -351,7 +351,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Gives the directories that are left in one frame back to the coordinator.
+    /// Returns the remaining directories of one frame to the coordinator.
     fn hand_back(&mut self, frames: &mut [Frame], index: usize) {
         let directories: Vec<Name> = frames[index].directories.drain(..).collect();
         let parent = self.report_node(frames, index);
@@ -362,7 +362,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Makes sure that the coordinator knows a frame and all frames above it.
+    /// Reports a frame and all frames above it to the coordinator, if it does not have them yet.
     fn report_node(&mut self, frames: &mut [Frame], index: usize) -> Parent {
         let mut parent = Parent::Inherited;
         for frame in &mut frames[..=index] {
@@ -380,16 +380,16 @@ impl Mover<'_> {
         parent
     }
 
-    /// Movers without work get the highest directories that are left: the largest pieces.
+    /// Returns the highest remaining directories, which are the largest parts, to idle movers.
     fn share_with_the_idle(&mut self, frames: &mut [Frame]) {
         if self.queue.is_hungry(Class::Small) {
             self.share_directories(frames);
         }
     }
 
-    /// Answers whether there were any to share.
+    /// Returns whether there were any to share.
     fn share_directories(&mut self, frames: &mut [Frame]) -> bool {
-        // A directory alone is not passed on: whoever got it would pass it on as well.
+        // A single directory is not shared: its receiver would share it again.
         let Some(index) = frames.iter().position(|f| f.directories.len() > 1) else { return false };
         let count = frames[index].directories.len() / 2;
         let keep = frames[index].directories.split_off(count);
@@ -409,7 +409,7 @@ impl Mover<'_> {
         true
     }
 
-    /// Reads the topmost frame's directory, bringing entries over as their names come.
+    /// Reads the topmost frame's directory, and copies entries as their names arrive.
     fn read_directory(&mut self, frames: &mut [Frame]) {
         let Some(frame) = frames.last_mut() else { return };
         let shown = frame.level.own_source_path();
@@ -478,13 +478,13 @@ impl Mover<'_> {
         result.map(drop)
     }
 
-    /// Directory entries whose type is known from getdents need no look of their own, unless a rule
-    /// has to be asked about them.
+    /// Whether directories must be checked with stat although getdents reports their type, because a rule depends on
+    /// it.
     fn looks_at_directories(&self) -> bool {
         self.engine.filter.has_rules() || self.engine.follows_links()
     }
 
-    /// Brings names over now, or hands them back as a shard once the budget is spent.
+    /// Copies names now, or returns them as a shard once the budget is used.
     fn take_or_shard(&mut self, frames: &mut [Frame], names: Vec<Seen>) {
         if names.is_empty() {
             return;
@@ -496,7 +496,7 @@ impl Mover<'_> {
         self.pass_on(frames, names);
     }
 
-    /// Gives names of the topmost directory to whoever comes next.
+    /// Returns names of the topmost directory for other movers.
     fn pass_on(&mut self, frames: &mut [Frame], names: impl IntoIterator<Item = Seen>) {
         let index = frames.len() - 1;
         let parent = self.report_node(frames, index);
@@ -519,7 +519,7 @@ impl Mover<'_> {
         self.flush();
     }
 
-    /// Plans and applies names of one directory; directories among them are kept for later.
+    /// Plans and applies names of one directory; subdirectories are kept for later.
     fn take_names(&mut self, frames: &mut [Frame], names: Vec<Seen>) {
         let Some(frame) = frames.last() else { return };
         let at_sight = self.engine.takes_files_at_sight(&frame.level);
@@ -567,7 +567,7 @@ impl Mover<'_> {
         self.hand_on_deferred(frames);
     }
 
-    /// Large files and surprises become tasks that hang on the topmost directory.
+    /// Returns large files and unexpected work as tasks below the topmost directory.
     fn hand_on_deferred(&mut self, frames: &mut [Frame]) {
         if self.deferred.is_empty() {
             return;

@@ -1,4 +1,5 @@
-//! What this process may not set without privilege: a copy of its own lacks it for good, so it is no difference. It is counted.
+//! Attributes that this process cannot set without privilege: its copies never have them, so they are counted and are
+//! no difference.
 use dmover_model::{Attribute, DifferenceKind, DifferenceSet, Metadata, Note, PathBytes, Verb};
 use dmover_observe::Counter;
 use dmover_plan::settable::Unprivileged;
@@ -18,13 +19,13 @@ pub(crate) fn unprivileged(privilege: Privilege) -> Option<Unprivileged> {
 }
 
 impl Engine {
-    /// This process, if it has no privilege and nobody has asked for these attributes by name.
+    /// This process, if it has no privilege and the user did not name these attributes.
     fn lenient(&self, attribute: Attribute) -> Option<&Unprivileged> {
         let demanded = self.spec.policy.demanded.has(attribute);
         self.unprivileged.as_ref().filter(|_| !demanded)
     }
 
-    /// What the source has, as far as this process can give it to an entry that has `old` now.
+    /// The metadata of the source, as far as this process can set it on an entry with `old`.
     pub(crate) fn as_settable(&self, source: &Metadata, old: Option<&Metadata>) -> Metadata {
         let mut wanted = self.as_mapped(source);
         let Some(old) = old else { return wanted };
@@ -38,7 +39,7 @@ impl Engine {
         wanted
     }
 
-    /// Whether an entry has another owner or mode than this process would give it.
+    /// Whether an entry has another owner or mode than this process would set.
     pub(crate) fn is_dressed_unlike(&self, new: &Metadata, old: &Metadata) -> bool {
         let keeps = |attribute| self.spec.policy.preserve.has(attribute);
         let has_mode = new.kind != dmover_model::EntryKind::Symlink && keeps(Attribute::Mode);
@@ -55,12 +56,13 @@ impl Engine {
             || (has_mode && (new.mode ^ old.mode) & mask != 0)
     }
 
-    /// Whether an extended attribute counts in a comparison: one that needs privilege does not if a copy lacks it.
+    /// Whether an extended attribute counts in a comparison: one that needs privilege does not count if a copy lacks
+    /// it.
     pub(crate) fn xattr_counts(&self, name: &[u8], is_there: bool) -> bool {
         is_there || is_of_users(name) || self.lenient(Attribute::Xattr).is_none()
     }
 
-    /// Flags of an entry, without the locks of chattr(1) where only privilege sets them and a copy does not have them.
+    /// The flags of an entry, without the locks of chattr(1) if only privilege sets them and a copy does not have them.
     pub(crate) fn settable_flags(&self, expected: Flags, found: Flags) -> Flags {
         match self.lenient(Attribute::Flags) {
             Some(_) => expected & !(flags::LOCKS & !found),
@@ -68,14 +70,14 @@ impl Engine {
         }
     }
 
-    /// Whether an entry is locked (chattr(1)) as its source is, as far as this process may lock it.
+    /// Whether an entry is locked (chattr(1)) like its source, as far as this process can lock it.
     pub(crate) fn has_locks(&self, source: &Metadata, found: &Metadata) -> bool {
         let lenient = self.lenient(Attribute::Flags).is_some();
         let same = |wanted: bool, found: bool| wanted == found || (lenient && wanted);
         same(source.immutable, found.immutable) && same(source.append_only, found.append_only)
     }
 
-    /// Tells what differs in an entry and does not count, because this process may not set it.
+    /// Reports differences that do not count, because this process cannot set them.
     pub(crate) fn note_unsettable(&self, kinds: DifferenceSet, path: &PathBytes) {
         for kind in kinds.iter() {
             let note = match kind {
@@ -87,7 +89,7 @@ impl Engine {
         }
     }
 
-    /// Counts an entry that a pass leaves with another owner than its source has, because it may not set it.
+    /// Counts an entry that keeps another owner than its source, because this process cannot set it.
     pub(crate) fn count_unsettable(&self, new: &Metadata, old: &Metadata) {
         let keeps = self.spec.policy.preserve.has(Attribute::Owner);
         if self.spec.verb != Verb::Sync || !keeps || self.unprivileged.is_none() {

@@ -1,8 +1,7 @@
-//! What a job leaves behind between runs: its lock, how its destination was meant, and which attributes
-//! were lost.
+//! The state of a job between runs: its lock, the interpretation of its destination, and lost attributes.
 //!
-//! All of it may be deleted at any time; then the same command only forgets whether the destination
-//! meant "inside" or "as", and that entries which are equal now lack an attribute.
+//! All of it may be deleted at any time; then the same command only forgets whether the destination meant "inside" or
+//! "as", and that entries which are equal now lack an attribute.
 use dmover_model::{JobId, JobSpec, LossKind, Verb, percent_decode, percent_encode};
 use dmover_plan::overlap::{FileSystemPath, parse_mountinfo};
 use dmover_sys::{OwnedFd, file, mount, path};
@@ -37,9 +36,9 @@ pub(crate) use outliving::Outliving;
 pub(crate) use partial::{PartialFiles, Starts, Unneeded};
 pub(crate) use written::Written;
 
-/// Derives the id of a job from its verb, sources, destination, list, user, host and state
-/// directory, so that the same command finds the
-/// leftovers and the decisions of its earlier runs. The host does not count where hosts share the state directory.
+/// Derives the id of a job from its verb, sources, destination, list, user, host and state directory, so that the same
+/// command finds the leftovers and decisions of its earlier runs. The host is omitted if hosts share the state
+/// directory.
 ///
 /// # Errors
 /// A path that cannot be resolved.
@@ -87,26 +86,26 @@ pub fn job_id(
 #[derive(Debug, Clone)]
 pub struct StateDirectory {
     path: PathBuf,
-    /// What jobs are on the file systems that their destinations lie on.
+    /// The job that each command is on the present file system of its destination.
     here: Arc<Mutex<volume::AllHere>>,
 }
 
-/// Says that several hosts use a state directory, with locks that hold on all of them.
+/// The file that marks a state directory as shared between hosts; locks must work across all of them.
 const SHARED: &str = "shared";
 
-/// A lock that somebody looks at is tried so many times, so far apart.
+/// How often, and at what interval, a lock is tried that another process is only testing.
 const LOOKS: u32 = 10;
 const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// What tells a directory from another that was later made in its place: inode numbers are used again,
-/// times of birth are not. No device number, which changes with every mount of a network file system.
+/// Distinguishes a directory from one that was later created in its place: inode numbers are reused, creation times are
+/// not. It has no device number, because that changes with every mount of a network file system.
 fn identity_of(metadata: &std::fs::Metadata) -> String {
     let born = metadata.created().ok();
     let since = born.and_then(|b| b.duration_since(std::time::UNIX_EPOCH).ok());
     format!("{}:{}", metadata.ino(), since.map_or(0, |s| s.as_nanos()))
 }
 
-/// What tells a source from another one that is put in its place, also after it was mounted anew.
+/// Identifies a source, to detect another one in its place, even after a remount.
 pub(crate) fn source_identity(path: &Path) -> String {
     let Ok(found) = std::fs::metadata(path) else { return String::new() };
     match found.created() {
@@ -115,7 +114,7 @@ pub(crate) fn source_identity(path: &Path) -> String {
     }
 }
 
-/// Where a path lies on its file system, whatever mounts lead there.
+/// The path on its file system, independent of mounts.
 pub(crate) fn on_storage(target: &Path) -> Option<FileSystemPath> {
     let mounts = parse_mountinfo(&mount::mountinfo());
     target.ancestors().find_map(|above| {
@@ -126,7 +125,7 @@ pub(crate) fn on_storage(target: &Path) -> Option<FileSystemPath> {
     })
 }
 
-/// Whether one lies at, in or around another that somebody has written down.
+/// Whether a path equals a recorded one, or is inside or above it.
 fn meet_on_storage(own: &FileSystemPath, line: &[u8]) -> bool {
     let mut parts = line.splitn(2, |byte| *byte == b' ');
     let device = parts.next().and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
@@ -136,8 +135,8 @@ fn meet_on_storage(own: &FileSystemPath, line: &[u8]) -> bool {
     device == Some(own.device) && (own.path.starts_with(&path) || path.starts_with(&own.path))
 }
 
-/// Whether a process holds a lock, or that cannot be told. A shared lock can be asked for where a file is only read (NFS refuses
-/// the other kind), and two who look do not take each other for the holder.
+/// Whether a process holds a lock, or this is unknown. The test takes a shared lock, which is possible on a file opened
+/// for reading (NFS refuses an exclusive one), and two processes that test do not disturb each other.
 fn is_held(path: &Path) -> bool {
     match std::fs::File::open(path) {
         Ok(file) => !file::try_lock_shared(&file).unwrap_or(false),
@@ -145,7 +144,7 @@ fn is_held(path: &Path) -> bool {
     }
 }
 
-/// The lock of one job; it goes when this is dropped.
+/// The lock of one job, held until this is dropped.
 #[derive(Debug)]
 pub struct JobLock {
     file: OwnedFd,
@@ -153,29 +152,29 @@ pub struct JobLock {
 }
 
 impl StateDirectory {
-    /// Where it is, whatever links lead there. `None`: it is not there.
+    /// The canonical path. `None`: it does not exist.
     pub(crate) fn real_path(&self) -> Option<PathBuf> {
         mount::path_of(path::open_directory(&self.path).ok()?)
     }
 
-    /// Uses `path`, which is created when first needed.
+    /// Uses `path`, which is created when needed.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), here: Arc::default() }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the directory, or says why that cannot be.
+    /// Creates the directory.
     ///
     /// # Errors
-    /// It cannot be made or written to.
+    /// It cannot be created or written to.
     pub fn is_usable(&self) -> std::io::Result<()> {
         let jobs = self.path.join("jobs");
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&jobs)?;
-        // One on a read-only file system, or of somebody else, exists and is of no use.
+        // A directory on a read-only file system, or of another user, exists but is useless.
         let fd = path::open_directory(&jobs)?;
         if dmover_sys::directory::is_writable(&fd) {
             return Ok(());
@@ -184,12 +183,12 @@ impl StateDirectory {
         Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, words))
     }
 
-    /// Whether several hosts use it.
+    /// Whether several hosts share it.
     pub fn is_shared(&self) -> bool {
         std::fs::metadata(self.path.join(SHARED)).is_ok()
     }
 
-    /// Has jobs be the same on whatever host they run: one that ended on one host goes on on another.
+    /// Makes jobs independent of the host: a job that stopped on one host can be resumed on another.
     ///
     /// # Errors
     /// It cannot be written to, or has jobs already, which would not be found again.
@@ -215,10 +214,10 @@ impl StateDirectory {
         self.path.join("jobs").join(&job.0)
     }
 
-    /// Takes the lock of a job, creating its directory.
+    /// Takes the lock of a job, and creates its directory.
     ///
     /// # Errors
-    /// Somebody else holds it, or it cannot be made.
+    /// Another process holds the lock, or it cannot be created.
     pub fn lock(&self, job: &JobId) -> Result<JobLock, Fatal> {
         let directory = self.job(job);
         let fail = |error: &std::io::Error| {
@@ -233,7 +232,7 @@ impl StateDirectory {
         let mut options = std::fs::OpenOptions::new();
         let lock = options.create(true).append(true).mode(0o600).open(&path);
         let lock = OwnedFd::from(lock.map_err(|e| fail(&e))?);
-        // Whoever only looks whether it is held, holds it for a moment.
+        // A process that tests the lock holds it for a moment.
         let mut taken = file::try_lock(&lock);
         for _ in 0..LOOKS {
             if taken != Ok(false) {
@@ -253,7 +252,8 @@ impl StateDirectory {
         }
     }
 
-    /// Takes the turn to stand by for a job, as long as what is answered lives. `None`: somebody else has it.
+    /// Takes the role of the process that waits to take over a job, as long as the returned value exists. `None`: another
+    /// process has it.
     ///
     /// # Errors
     /// The job's directory cannot be written to.
@@ -267,8 +267,8 @@ impl StateDirectory {
         Ok(Some(turn))
     }
 
-    /// Writes down where a job writes, unless one that runs makes the same tree, or one around or inside it, what
-    /// another source is. Copies may meet: they only add.
+    /// Records the destination of a job, unless a running job makes the same tree, or one inside or above it, match
+    /// another source. Copies may overlap, because they only add entries.
     pub(crate) fn claim(
         &self,
         lock: &JobLock,
@@ -319,10 +319,9 @@ impl StateDirectory {
         file::write_all_at(&lock.file, text.as_bytes(), 0).map_err(|e| fail(e.into()))
     }
 
-    /// How an earlier run of the job meant the destination, if that still holds.
+    /// The interpretation of the destination by an earlier run, if it is still valid.
     ///
-    /// The destination has to be the very directory that the earlier run made; one that was put
-    /// there since is a new situation.
+    /// The destination must be the directory that the earlier run created; another one is a new situation.
     pub(crate) fn placement(&self, job: &JobId, destination: &Path) -> Option<Placement> {
         let text = std::fs::read_to_string(self.job(job).join("placement")).ok()?;
         // The second line is for people.
@@ -333,7 +332,7 @@ impl StateDirectory {
             (Some(was), Some(now)) => was == identity_of(&now),
             _ => true,
         };
-        // A directory that is gone has no inside any more.
+        // If the directory is gone, "inside" has no meaning any more.
         let is_there = std::fs::symlink_metadata(destination).is_ok();
         match word {
             "as" if same => Some(Placement::As),
@@ -342,9 +341,9 @@ impl StateDirectory {
         }
     }
 
-    /// What earlier runs lost of entries that this run leaves alone as equal, by kind.
+    /// Attributes that earlier runs lost on entries that this run skips as equal, by kind.
     ///
-    /// It counts only as long as the destination is the one that they wrote.
+    /// They only count if the destination is the one that those runs wrote.
     pub(crate) fn losses(&self, job: &JobId, destination: &Path) -> BTreeMap<LossKind, u64> {
         let text = std::fs::read_to_string(self.job(job).join("losses")).unwrap_or_default();
         let mut lines = text.lines();
@@ -356,7 +355,7 @@ impl StateDirectory {
         pairs.filter_map(|(kind, n)| Some((LossKind::parse(kind)?, n.parse().ok()?))).collect()
     }
 
-    /// Remembers them for the next run.
+    /// Records losses for the next run.
     pub(crate) fn remember_losses(
         &self,
         job: &JobId,
@@ -379,7 +378,7 @@ impl StateDirectory {
         std::fs::rename(temporary, path)
     }
 
-    /// Remembers the decision; called again at the end, when the destination exists.
+    /// Records the decision; called again at the end, when the destination exists.
     pub(crate) fn remember(
         &self,
         job: &JobId,

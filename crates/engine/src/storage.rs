@@ -1,9 +1,9 @@
-//! Which files of the destination are surely on storage.
+//! Which files of the destination are certainly on storage.
 //!
-//! A power cut may leave a file with its size and times, and without what was in it: ext4 commits the size when it
-//! allocates blocks and marks them as written later; btrfs and XFS do the same where a file has several extents. So what
-//! looks equal is compared if it may have been cut off. Most files are known not to: by their change times, no more is
-//! looked at.
+//! A power cut may leave a file with its size and times but without its content: ext4 commits the size when it
+//! allocates blocks and marks them as written later; btrfs and XFS do the same if a file has several extents. So files
+//! that look equal are compared if they may be incomplete. For most files the change time rules this out, and nothing
+//! more is checked.
 use dmover_model::Timestamp;
 use dmover_sys::extents::{self, Gap};
 use dmover_sys::file::{DataRange, next_data};
@@ -16,20 +16,20 @@ use crate::journal::ticked;
 use crate::level::{Level, TargetDirectory};
 use crate::sync::{COARSE, SKEW, later};
 
-/// What is known of all files of the destination by their change times, in milliseconds since 1970.
+/// What is known about files of the destination by their change times, in milliseconds since 1970.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Trust {
-    /// The destination lies on a file system of this host, which a power cut may rob of what was not flushed.
+    /// The destination is on a file system of this host, where a power cut may lose unflushed data.
     pub may_lose: bool,
-    /// What was changed before this is whole: an earlier run has looked at it, and it was flushed.
+    /// Files changed before this are complete: an earlier run has checked them, and they were flushed.
     pub whole_before_ms: Option<i64>,
-    /// What a run wrote from here on was perhaps cut off: it is compared.
+    /// Writes of runs after this may be incomplete and are compared.
     pub cut_since_ms: Option<i64>,
-    /// The file system has been mounted since then, so that what was written later is there, in memory if not on storage.
+    /// The file system has been mounted since then, so later writes are there, in memory if not on storage.
     pub mounted_since_ms: Option<i64>,
 }
 
-/// What the change time of a file says.
+/// What the change time of a file shows.
 #[derive(Debug, PartialEq, Eq)]
 enum Known {
     Whole,
@@ -55,13 +55,13 @@ impl Trust {
 }
 
 impl Engine {
-    /// Whether a file that looks equal may lack what is in it. `name`: at the destination; `found`: when it was changed
-    /// there, and its size.
+    /// Whether a file that looks equal may lack content. `name`: at the destination; `found`: its change time and size
+    /// there.
     pub(crate) fn is_suspect(&self, level: &Level, name: &[u8], found: (Timestamp, u64)) -> bool {
         let (ctime, size) = found;
         let Some(target) = level.target.as_ref().filter(|_| size > 0) else { return false };
         if let Some(since) = self.suspect_since {
-            // A pass was cut off; what was flushed is on record, and not looked at again.
+            // An interrupted pass: files that were flushed are recorded, and not checked again.
             let skew = if target.facts.local { COARSE } else { SKEW };
             if later(ctime, skew).seconds >= since {
                 return true;
@@ -78,8 +78,8 @@ impl Engine {
     }
 }
 
-/// Whether bytes of a file were never written that the source has. A file that cannot be opened, or a file system that
-/// does not tell, leaves it at size and times.
+/// Whether bytes that the source has were never written. If a file cannot be opened, or the file system does not report
+/// holes, size and times decide.
 fn lacks_data(level: &Level, target: &TargetDirectory, name: &[u8], size: u64) -> bool {
     if target.facts.is(&target.facts.tells_no_gaps) {
         return false;
@@ -96,7 +96,7 @@ fn lacks_data(level: &Level, target: &TargetDirectory, name: &[u8], size: u64) -
     !gaps.is_empty() && has_data_in(level, name, &gaps)
 }
 
-/// Whether the source has data where the destination has holes. In doubt it has.
+/// Whether the source has data where the destination has holes. If unknown, it has.
 fn has_data_in(level: &Level, name: &[u8], holes: &[Gap]) -> bool {
     let Ok(source) = path::open_file_at(&level.source.fd, name, false) else { return true };
     holes.iter().any(|hole| match next_data(&source, hole.range.start) {

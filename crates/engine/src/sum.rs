@@ -1,4 +1,4 @@
-//! Hashing: files of trees and of lists, in one go or in parts.
+//! Hashing of files from trees and lists, whole or in parts.
 use dmover_digest::{Fold, Pieces, Stream};
 use dmover_model::{
     ByteRange, ConcludeTask, Digest, DigestPolicy, EntryError, EntryKind, EntryRecord, ErrorClass,
@@ -28,10 +28,10 @@ mod guess;
 
 pub(crate) use guess::Guesses;
 
-/// A block to hash should still lie in a processor's second cache when it has been read.
+/// The block size; a block should still be in a processor's second-level cache after it was read.
 const BLOCK: usize = 256 << 10;
 
-/// Until a pipe is asked again that had nothing.
+/// The pause before an empty pipe is read again.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// A file that is open to be hashed.
@@ -39,10 +39,10 @@ pub(crate) struct Content {
     pub fd: OwnedFd,
     pub metadata: Metadata,
     pub facts: Arc<Facts>,
-    /// It is read from where it stands to its end: a pipe, a device, standard input, or a file that is made up as it is
-    /// read.
+    /// It is read from its present position to its end: a pipe, a device, standard input, or a file that is generated
+    /// when it is read.
     pub is_stream: bool,
-    /// Only what storage has counts, not what the page cache has of it.
+    /// Read from storage, not from the page cache.
     pub stored: bool,
 }
 
@@ -53,10 +53,10 @@ impl Content {
     }
 }
 
-/// What is to be made of some content.
+/// What to compute from some content.
 #[derive(Clone, Copy, Default)]
 struct Wanted<'a> {
-    /// Its place in a list.
+    /// Its index in a list.
     number: Option<u64>,
     range: Option<ByteRange>,
     expected: Option<&'a Expected>,
@@ -70,7 +70,7 @@ impl<'a> From<&'a SumItem> for Wanted<'a> {
     }
 }
 
-/// What a digest is of, and put together how.
+/// The range of a digest, and how it is computed.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
     pub shape: Shape,
@@ -81,14 +81,14 @@ pub(crate) struct Part {
 type Shown<'a> = &'a dyn Fn() -> PathBytes;
 
 impl Engine {
-    /// What digest a file of a list or tree is to have.
+    /// The digest policy for a file of a list or tree.
     fn digest_policy(&self, wanted: Wanted<'_>) -> DigestPolicy {
         let expected = wanted.expected.map(Expected::policy);
         let policy = expected.or_else(|| self.spec.policy.digest.clone());
         policy.unwrap_or_else(|| DigestPolicy::plain(HashType::default()))
     }
 
-    /// First byte and number of bytes that are to be hashed.
+    /// First byte and number of bytes to hash.
     fn part(&self, wanted: Wanted<'_>, size: u64) -> Part {
         let whole = ByteRange { start: 0, end: u64::MAX };
         let range = wanted.range.unwrap_or(whole);
@@ -97,7 +97,7 @@ impl Engine {
         Part { shape, start }
     }
 
-    /// Whether content is read past the page cache. Where only what storage has counts, nothing of it stays there.
+    /// How to read content: whether past the page cache. If only storage counts, nothing stays in the page cache.
     pub(crate) fn way_to_read(
         &self,
         content: &Content,
@@ -112,7 +112,7 @@ impl Engine {
         Ok(!refused && stat::direct_io_alignment(&content.fd).is_some())
     }
 
-    /// Drops a range from the page cache, so that the next reader gets what storage has.
+    /// Drops a range from the page cache, so that the next reader gets the data from storage.
     pub(crate) fn write_back_and_forget(
         &self,
         content: &Content,
@@ -148,14 +148,14 @@ impl Engine {
         }
     }
 
-    /// Whether a file of a tree is for whoever is free, instead of for the mover that found it: it takes several, or
-    /// one for so long that others could do the rest of the directory.
+    /// Whether a file of a tree becomes a task of its own: it needs several movers, or one for so long that others
+    /// could do the rest of the directory.
     pub(crate) fn hashes_apart(&self, size: u64) -> bool {
         const LONG: u64 = 4 << 20;
         size >= LONG || self.hash_chunk(&self.part(Wanted::default(), size).shape).is_some()
     }
 
-    /// The chunks that movers hash independently, or `None` if one shall hash all of it.
+    /// The chunks that movers hash independently; `None` if one mover hashes all of it.
     pub(crate) fn hash_chunk(&self, shape: &Shape) -> Option<u64> {
         let demanded = self.spec.policy.split_bytes;
         let bytes = chunk::chunk_bytes(shape.length(), self.movers_max, demanded)?;
@@ -165,7 +165,7 @@ impl Engine {
 }
 
 impl Mover<'_> {
-    /// Hashes a file of a tree; anything else has no content.
+    /// Hashes a file of a tree; any other entry has no content.
     pub(crate) fn sum_entry(
         &mut self,
         level: &Level,
@@ -187,7 +187,7 @@ impl Mover<'_> {
         self.sum_whole(&content, Wanted::default(), &shown, None)
     }
 
-    /// Begins a large file of a tree.
+    /// Starts a large file of a tree.
     pub(crate) fn open_sum(
         &mut self,
         level: &Level,
@@ -203,7 +203,7 @@ impl Mover<'_> {
         self.sum_content(&content, &item, &shown)
     }
 
-    /// Hashes files of a list, or begins them.
+    /// Hashes files of a list, or starts large ones.
     pub(crate) fn run_sums(&mut self, items: &[SumItem]) {
         let mut items = VecDeque::from(items.to_vec());
         while let Some(item) = items.pop_front() {
@@ -212,7 +212,7 @@ impl Mover<'_> {
                 break;
             }
             if !self.lease.holds() {
-                return; // they were told as not attempted
+                return; // they were reported as not attempted
             }
             self.sum_item(&item);
             self.lease.extend();
@@ -245,7 +245,7 @@ impl Mover<'_> {
         let error = loop {
             let mut again = true;
             let result = self.engine.open_subject(&item.subject).and_then(|content| {
-                // What was read from a pipe is gone: another attempt would hash the rest.
+                // Data read from a pipe is gone: another attempt would hash only the rest.
                 again = content.metadata.kind == EntryKind::File && item.subject != Subject::Stdin;
                 self.sum_content(&content, item, &shown)
             });
@@ -258,7 +258,7 @@ impl Mover<'_> {
         self.engine.tell_unsummed(item, error);
     }
 
-    /// Hashes what is open, or cuts it into parts.
+    /// Hashes open content, or cuts it into parts.
     fn sum_content(
         &mut self,
         content: &Content,
@@ -334,7 +334,7 @@ impl Mover<'_> {
         Ok(Moved::bytes(part.shape.length()))
     }
 
-    /// Hashes a file of a tree whose digest is wanted for something else than to be printed.
+    /// Hashes a file of a tree whose digest is not printed.
     pub(crate) fn hash_file(
         &mut self,
         (fd, metadata, facts): (OwnedFd, Metadata, Arc<Facts>),
@@ -360,7 +360,7 @@ impl Mover<'_> {
         Ok(pieces)
     }
 
-    /// The same of several shapes of the content from `start` on, in one reading.
+    /// Computes several digests of the content from `start` on, reading it once.
     fn hash_shapes<const N: usize>(
         &mut self,
         content: &Content,
@@ -381,7 +381,7 @@ impl Mover<'_> {
         Ok(all.map(Pieces::finish))
     }
 
-    /// Hashes what comes until nothing comes any more.
+    /// Hashes a stream until its end.
     fn hash_stream<const N: usize>(
         &mut self,
         content: &Content,
@@ -399,7 +399,7 @@ impl Mover<'_> {
             let block = self.tools.buffer.len().min(BLOCK);
             let read = match file::read(&content.fd, &mut self.tools.buffer[..block]) {
                 Err(Errno::AGAIN) => {
-                    // Somebody has left the other end of a pipe in non-blocking mode.
+                    // Another program has set the pipe to non-blocking mode.
                     self.lease.extend();
                     std::thread::sleep(AGAIN_AFTER);
                     continue;
@@ -418,7 +418,7 @@ impl Mover<'_> {
             engine.account_read(self.lease, read as u64);
             at += read as u64;
         }
-        // Nobody else may have read from it meanwhile.
+        // No other process may have read from it meanwhile.
         self.check_hashing(shown)?;
         Ok(streams.map(|(stream, policy)| {
             let (shape, digest) = stream.finish(&policy);
@@ -430,7 +430,7 @@ impl Mover<'_> {
         self.engine.check_held(self.lease, (Side::Source, Operation::Read), shown)
     }
 
-    /// Hashes a part of a file. A failure is for the conclusion to judge.
+    /// Hashes a part of a file. The last task of the file handles a failure.
     pub(crate) fn run_hash(&mut self, task: &HashTask) {
         match self.hash_part(task) {
             Ok(digests) => {
@@ -456,7 +456,7 @@ impl Mover<'_> {
         Ok(digests)
     }
 
-    /// Ends a file that was hashed in parts.
+    /// Finishes a file that was hashed in parts.
     pub(crate) fn run_conclude(&mut self, task: &ConcludeTask) {
         let HashedFile { item, shape, start, begun_ms, .. } = &task.file;
         let shown = || subject_path(self.engine, &item.subject);
@@ -488,7 +488,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Makes the digest of the pieces and tells it, or how it compares with what it should be.
+    /// Computes the digest from its pieces, and reports it or the result of the check.
     fn tell_sum(
         &mut self,
         wanted: Wanted<'_>,
@@ -589,7 +589,7 @@ impl Engine {
         Ok(Content { fd, metadata, facts, is_stream, stored: false })
     }
 
-    /// A file of a list or tree has no digest.
+    /// Reports a file of a list or tree without a digest.
     fn tell_unsummed(&self, item: &SumItem, error: EntryError) {
         let path = error.path.clone();
         let absent = [Errno::NOENT, Errno::NOTDIR].map(Errno::raw_os_error);
@@ -616,7 +616,7 @@ fn listed(item: &SumItem) -> Option<u64> {
     (!matches!(item.subject, Subject::Entry(_))).then_some(item.number)
 }
 
-/// A subject as a person would type it.
+/// A subject as a user would type it.
 pub(crate) fn subject_path(engine: &Engine, subject: &Subject) -> PathBytes {
     match subject {
         Subject::Entry(file) => {
@@ -633,8 +633,8 @@ fn changed(shown: Shown<'_>, words: &str) -> EntryError {
     EntryError::plain(Side::Source, Operation::Read, ErrorClass::Changed, shown(), words)
 }
 
-/// Digests of the pieces of a file, each once, and none missing. A part whose mover lost its lease may have been hashed twice, and one that was cut while
-/// a run was cut off was done as a whole again: the digests are the same.
+/// The digests of the pieces of a file, each once and none missing. A part whose mover lost its lease may have been
+/// hashed twice, and so may a part that an interrupted run had split: the digests are equal.
 pub(crate) fn in_order(parts: &[HashedPieces], shape: &Shape) -> Result<Vec<Digest>, EntryError> {
     let piece = shape.piece();
     let each = parts.iter().flat_map(|part| {
@@ -650,7 +650,7 @@ pub(crate) fn in_order(parts: &[HashedPieces], shape: &Shape) -> Result<Vec<Dige
     Err(EntryError::plain(side, Operation::Read, class, PathBytes::default(), words))
 }
 
-/// Ranges of the pieces that are not as they should be, neighbours put together.
+/// Ranges of the pieces that differ, with neighbours joined.
 pub(crate) fn differing(
     shape: &Shape,
     start: u64,

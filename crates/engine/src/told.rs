@@ -1,7 +1,9 @@
-//! What movers tell beside outcomes: heard at once where the coordinator is in this process, else with the next report.
+//! Reports of movers besides outcomes: passed on at once if the coordinator is in this process, otherwise with the next
+//! report.
 //!
-//! A mover that works for a coordinator elsewhere collects what it tells in its thread, and its queue sends it with the
-//! outcome that it belongs to ([`Told::take`]). So an outcome that nobody hears, because its lease ran out, tells nothing else either.
+//! A mover of a remote coordinator collects its reports in its thread, and its queue sends them with the outcome that
+//! they belong to ([`Told::take`]). So if an outcome is dropped because its lease expired, its reports are dropped as
+//! well.
 use dmover_model::{
     ByteRange, Difference, EntryError, Event, ExtraNames, FileDigest, HashType, Identity, Item,
     LossKind, Note, PathBytes, Record, TreePath, Verdict,
@@ -32,12 +34,12 @@ const PROGRESS: &[Counter] = &[
     Counter::EntriesCompared,
 ];
 
-/// What one mover has to tell since its last report.
+/// The reports of one mover since its last message.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {
-    /// Amounts by the counter's place in [`Counter::ALL`].
+    /// Amounts, by the index of the counter in [`Counter::ALL`].
     counts: Vec<(u16, u64)>,
-    /// Amounts by the cell of a [`Spread`].
+    /// Amounts, by the cell of a [`Spread`].
     cells: Vec<(u16, u64)>,
     said: Vec<Said>,
     slow: Vec<Slow>,
@@ -45,7 +47,7 @@ pub struct Told {
     had: u64,
 }
 
-/// One thing that is told.
+/// One report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Said {
     Item(Item),
@@ -67,32 +69,32 @@ pub(crate) enum Said {
         path: PathBytes,
         note: Note,
     },
-    /// An entry for the manifest; one more that is not in it.
+    /// An entry for the manifest; or the number of entries missing in it.
     Record(Box<Record>),
     LeftOut,
-    /// A file in doubt; one that is not in doubt any more; a writer of a file, and other names of what was written to.
+    /// A doubtful file; one that is not doubtful any more; a writer of a file; further names of a written file.
     Doubt(TreePath),
     Settled(TreePath),
     Writer(Identity),
     SharedDoubts(Identity, Vec<TreePath>),
-    /// These were renamed, with whatever is in doubt of them.
+    /// These were renamed, with any doubts about them.
     Moved(Vec<(TreePath, TreePath)>),
-    /// A directory that would go and holds what stays.
+    /// A directory that should be deleted but contains entries that stay.
     Held(PathBytes),
     LookAgain(String),
     Withheld(Vec<ExtraNames>, WithheldReason),
-    /// Times that a directory is to have in the end; `true`: unless that is known already.
+    /// Times to set on a directory in the end; `true`: unless it already has some.
     KeptTimes(TreePath, Times, bool),
-    /// Content of a large file with several names.
+    /// The result of a large file with several names.
     Sealed(Box<Carried>),
-    /// A directory of the destination, not to be entered as a source.
+    /// A destination directory that must not be entered as a source.
     Forbidden(Identity),
-    /// A path that counts as one of the manifest.
+    /// A path that counts as part of the manifest.
     Known(TreePath),
     Stop(StopReason),
 }
 
-/// A [`Verdict`], which is written for JSON, as a message can carry it.
+/// A [`Verdict`], whose own form is for JSON, in the form for messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Found {
     Same,
@@ -134,7 +136,7 @@ thread_local! {
 }
 
 impl Told {
-    /// What the present thread has to tell.
+    /// Takes the reports of the present thread.
     pub fn take() -> Self {
         COLLECTED.with_borrow_mut(|collected| {
             let mut told = std::mem::take(&mut collected.told);
@@ -164,7 +166,7 @@ impl Told {
         Self { said: errors, ..Self::default() }
     }
 
-    /// Takes out what others have to know before its task ends. What stays is said of entries.
+    /// Takes out the reports that others need before the task ends. Reports about entries stay.
     #[must_use]
     pub fn take_urgent(&mut self) -> Self {
         let waits = |said: &Said| {
@@ -178,7 +180,7 @@ impl Told {
         Self { said, ..Self::default() }
     }
 
-    /// What was repaired: whoever does its task again finds that equal.
+    /// The repairs: a repeated task finds them equal.
     #[must_use]
     pub fn into_repairs(mut self) -> Self {
         let repaired =
@@ -192,13 +194,13 @@ impl Told {
         Self { counts, said: self.said, ..Self::default() }
     }
 
-    /// Whether it has errors that may be a host's and not their entries'.
+    /// Whether it has errors that may be caused by the host and not by the entries.
     pub fn has_hosts_errors(&self) -> bool {
         let is_hosts = |said: &Said| matches!(said, Said::Error(error) if error.may_be_the_hosts());
         self.said.iter().any(is_hosts)
     }
 
-    /// Puts what somebody else has told behind it.
+    /// Appends the reports of another message.
     pub fn append(&mut self, other: Self) {
         let Self { counts, cells, said, slow, had } = other;
         self.counts.extend(counts);
@@ -217,22 +219,22 @@ impl Told {
         })
     }
 
-    /// Whether there is nothing to tell.
+    /// Whether there are no reports.
     pub fn is_empty(&self) -> bool {
         self == &Self::default()
     }
 
-    /// How much it is, in things told.
+    /// The number of reports.
     pub fn len(&self) -> usize {
         self.said.len() + self.slow.len()
     }
 
-    /// How much the present thread has to tell.
+    /// The number of reports of the present thread.
     pub(crate) fn waiting() -> usize {
         COLLECTED.with_borrow(|collected| collected.told.said.len())
     }
 
-    /// Cuts it into pieces of at most so many things each.
+    /// Splits the reports into messages of at most `most` reports each.
     pub fn split(self, most: usize) -> Vec<Self> {
         let Self { counts, cells, mut said, slow, had } = self;
         let mut pieces = Vec::new();
@@ -251,7 +253,7 @@ fn collect(with: impl FnOnce(&mut Collected)) {
 }
 
 impl Engine {
-    /// Tells the coordinator. Answers whether it is elsewhere; otherwise whoever asks has to hear it.
+    /// Reports to the coordinator. Returns whether it is remote; otherwise the caller must handle the report.
     pub(crate) fn tell(&self, said: impl FnOnce() -> Said) -> bool {
         if self.desk.is_some() {
             collect(|collected| collected.told.said.push(said()));
@@ -259,21 +261,21 @@ impl Engine {
         self.desk.is_some()
     }
 
-    /// Counts for a coordinator elsewhere.
+    /// Counts for a remote coordinator.
     pub(crate) fn tell_count(&self, counter: Counter, amount: u64) {
         if self.desk.is_some() {
             collect(|c| c.counters.get_or_insert_default().add(counter, amount));
         }
     }
 
-    /// Takes note of a value for a coordinator elsewhere.
+    /// Adds a value to a histogram of a remote coordinator.
     pub(crate) fn tell_spread(&self, spread: Spread, value: u64) {
         if self.desk.is_some() {
             collect(|c| c.counters.get_or_insert_default().note(spread, value));
         }
     }
 
-    /// An entry has ended that was brought over or read.
+    /// Records a copied or read entry.
     pub(crate) fn tell_done(&self, elapsed_us: u64, bytes: u64) {
         self.spread(Spread::EntryDuration, elapsed_us);
         self.spread(Spread::EntrySize, bytes);
@@ -293,7 +295,7 @@ impl Engine {
         collect(|collected| collected.told.slow.extend(found));
     }
 
-    /// The destination had entries of the source before this pass: a limit in percent counts them.
+    /// Counts source entries that the destination had before this pass: a limit in percent includes them.
     pub(crate) fn tell_had(&self, entries: u64) {
         if self.delete_policy().is_none() {
             return;
@@ -304,7 +306,7 @@ impl Engine {
         }
     }
 
-    /// Tells whoever watches.
+    /// Passes an event to the monitor, here or at the coordinator.
     pub(crate) fn show(&self, event: Event) {
         let said = match event {
             _ if self.desk.is_none() => return self.monitor.event(&event),
@@ -328,7 +330,7 @@ impl Engine {
         self.tell(|| said);
     }
 
-    /// Hears what a mover elsewhere has told. Answers what all movers have to know.
+    /// Takes the reports of a remote mover. Returns facts for all movers.
     pub(crate) fn hear(&self, told: Told) -> Vec<Fact> {
         if told.shows_progress() {
             self.progress();

@@ -1,7 +1,8 @@
 //! Content that was written into files and could not be flushed.
 //!
-//! After a failed flush the kernel takes the pages for clean: a reader gets what was written, and the next flush succeeds,
-//! while storage has what it had before. So these bytes count as different until they were written and flushed once more.
+//! After a failed flush the kernel treats the pages as clean: a reader gets the written data, and the next flush
+//! succeeds, while storage has the old data. So these bytes count as different until they are written and flushed
+//! again.
 use dmover_model::{ByteRange, Identity};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -12,7 +13,7 @@ use crate::context::lock;
 /// The ranges, by file.
 #[derive(Debug, Default)]
 pub(crate) struct Unflushed {
-    /// There is none in most jobs.
+    /// There are ranges; most jobs have none.
     any: AtomicBool,
     ranges: Mutex<HashMap<Identity, Vec<ByteRange>>>,
 }
@@ -32,7 +33,7 @@ impl Unflushed {
         lock(&self.ranges).get(&file).cloned().unwrap_or_default()
     }
 
-    /// All of them were written again and flushed.
+    /// Removes the ranges of a file after they were written and flushed again.
     pub fn settle(&self, file: Identity) {
         if self.any.load(Ordering::Acquire) {
             lock(&self.ranges).remove(&file);

@@ -153,7 +153,7 @@ impl ErrorClass {
     pub fn from_errno(errno: i32, side: Side) -> Self {
         match errno {
             ENOENT if side == Side::Source => Self::Vanished,
-            // ENOTDIR, ELOOP, ENXIO: another type stands there now; a fresh look will tell.
+            // ENOTDIR, ELOOP, ENXIO: the entry has another type now; the next attempt reads it again.
             20 | 40 | 6 if side == Side::Source => Self::Changed,
             1 | 13 => Self::Denied,
             28 => Self::NoSpace,
@@ -211,7 +211,7 @@ impl EntryError {
     /// Whether the cause may be the host and not the entry, such as its connection to a file server or its mount.
     pub fn may_be_the_hosts(&self) -> bool {
         use ErrorClass::{Io, ReadOnly, Stale, TooLarge};
-        // The kernel tells once that what was written did not reach storage: nobody else will hear of it.
+        // The kernel reports only once that data did not reach storage: no other call will report it.
         if matches!(self.operation, Operation::Sync | Operation::Close) {
             return false;
         }

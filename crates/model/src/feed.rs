@@ -33,7 +33,7 @@ impl Happened {
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
-            // Whoever has closed it, or whatever else happened to it, does not have it wait any longer.
+            // Once the writer has closed the file, or any other change happened, it need not wait any longer.
             written: self.written && other.written,
             arrived: self.arrived || other.arrived,
             moved: self.moved || other.moved,

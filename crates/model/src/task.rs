@@ -480,7 +480,7 @@ impl Outcome {
 
     /// Whether it reports nothing but the end of the task.
     pub fn is_empty(&self) -> bool {
-        // What it took is told at the end in any case.
+        // The work is reported at the end in any case.
         let parts = self.chunk_failure.is_some() || self.covered.is_some() || self.pieces.is_some();
         self.len() == 0 && !parts && self.differing.is_empty() && self.large.is_empty()
     }

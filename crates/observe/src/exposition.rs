@@ -120,7 +120,7 @@ impl Families {
 
     fn text(self) -> String {
         let mut text = Vec::new();
-        // Memory takes it, and the names are right: a test has promtool look at them.
+        // Writing to memory does not fail, and the names are valid: a test checks them with promtool.
         if let Err(error) = TextEncoder::new().encode(&self.0, &mut text) {
             tracing::error!(%error, "cannot encode the metrics; please report this");
         }

@@ -38,7 +38,7 @@ pub fn start_log(
         Some(file) => BoxMakeWriter::new(Mutex::new(file)),
         None => BoxMakeWriter::new(std::io::stderr),
     };
-    // A standard error that is gone must not end whoever has something to say: the words about it would go there as well.
+    // With a closed standard error, printing an internal error of the log would panic.
     let lines = tracing_subscriber::fmt::layer();
     let lines = lines.with_ansi(ansi).with_writer(writer).log_internal_errors(false);
     let base = tracing_subscriber::registry().with(filter).with(Overhear);

@@ -79,7 +79,7 @@ pub struct NicView {
 }
 
 impl MoverView {
-    /// The name of the mover in messages: its host and number.
+    /// The name of the mover in messages: its host and process id.
     pub fn name(&self) -> String {
         format!("{}/{}", self.host, self.pid)
     }

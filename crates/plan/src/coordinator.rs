@@ -206,7 +206,7 @@ impl Coordinator {
     }
 
     fn change(&mut self, change: impl FnOnce() -> Change) {
-        // What happens after a stop is done again by whoever goes on.
+        // The run that resumes the job repeats everything that happens after a stop.
         let counts = !self.stopping || self.keeps_part;
         if let Some(changes) = self.changes.as_mut().filter(|_| counts) {
             changes.push(change());
@@ -459,7 +459,7 @@ impl Coordinator {
             if !task.task.kind.is_begun_anew() {
                 self.change(|| Change::Added { task: task.clone(), origin });
             }
-            // That it is given up because of a stop does not go on record.
+            // Dropping it because of a stop is not recorded.
             let keeps_part = std::mem::take(&mut self.keeps_part);
             self.place(task, &mut shelved, out);
             self.keeps_part = keeps_part;
@@ -496,8 +496,8 @@ impl Coordinator {
 
     /// Publishes a task that `node` already counts.
     fn publish(&mut self, node: Option<NodeId>, task: Task, out: &mut Vec<Command>) {
-        // A large file that was begun is always sealed, so that its temporary is removed; whoever has a journal goes
-        // on with it.
+        // A started large file is always sealed, so that its temporary file is removed; a job with a journal resumes it
+        // instead.
         let sealed = matches!(task.kind, TaskKind::Seal(_)) && self.changes.is_none();
         if self.stopping && !sealed {
             self.abandon(node, task.kind, out);
@@ -548,7 +548,7 @@ impl Coordinator {
             out.push(Command::Abandon(task.kind));
             self.end_flight(task.id, out);
         } else if self.stopping && self.changes.is_some() {
-            // Nobody takes it any more, and whoever goes on has it on record.
+            // No mover takes it any more, and the journal has it for the next run.
             let node = flight.node;
             self.abandon(node, task.kind, out);
             self.end_flight(task.id, out);
@@ -745,7 +745,7 @@ impl Coordinator {
                 self.phase = Phase::Dirty;
                 self.advance(out);
             }
-            // What lies deeper is gone before anything that holds it goes.
+            // Deeper names are deleted before the directories that contain them.
             Phase::Extra if idle => {
                 self.fetching = true;
                 out.push(Command::FetchExtra);

@@ -72,7 +72,7 @@ pub fn missing_mount(
     let lines = table.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let mut points = lines.filter(|line| !line.starts_with(b"#")).filter_map(|line| {
         let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-        // Whoever sees only a part of all mounts (chroot(2)) does not see this one.
+        // A process that sees only some of the mounts (chroot(2)) does not see this one.
         let point = fields.nth(1).filter(|point| point.starts_with(b"/") && *point != b"/")?;
         let by_hand = fields.nth(1)?.split(|byte| *byte == b',').any(|option| option == b"noauto");
         Some((unescape(point), by_hand))

@@ -50,7 +50,7 @@ impl Scaling {
         now_ms: u64,
     ) -> Option<Plateau> {
         let (then_ms, before, size) = self.last.replace((now_ms, work, movers))?;
-        // A stretch in which somebody came or went belongs to neither size.
+        // A period in which a mover joined or left belongs to neither size.
         if size != movers || starved || movers == 0 || now_ms <= then_ms {
             return None;
         }

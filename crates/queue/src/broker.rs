@@ -80,7 +80,7 @@ impl Broker {
             let message = format!("cannot create '{}': {error}", state.display());
             refused(message, "choose another directory with --state")
         })?;
-        // Whoever may write there could put files of his own in the place of these.
+        // A user with write access there could replace these files.
         secret::check_directory(state, "--state")?;
         let lock = lock(state)?;
         let port = choose_port(options)?;
@@ -125,7 +125,8 @@ impl Broker {
         let child = command
             .arg("--config")
             .arg(&config)
-            // It never reads that; so the lock is held as long as the server lives, whoever has started it.
+            // The server never reads standard input, so it holds the lock as long as it lives, even after this process
+            // has ended.
             .stdin(lock)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -182,7 +183,7 @@ impl Broker {
 
     /// Kills a server that does not respond any more.
     pub fn kill(mut self) {
-        // It fails only where it is gone.
+        // It fails only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -246,7 +247,7 @@ fn lock(state: &Path) -> Result<std::fs::File, Fatal> {
     let opened = options.create(true).append(true).mode(0o600).open(&path);
     let taken = opened.map_err(std::fs::TryLockError::Error).and_then(|file| {
         file.try_lock()?;
-        // Whoever had it may have removed it with everything else.
+        // The previous holder of the lock may have removed the file with the directory.
         let (own, named) = (file.metadata(), std::fs::metadata(&path));
         match (own, named) {
             (Ok(own), Ok(named)) if own.ino() == named.ino() => Ok(file),

@@ -168,7 +168,7 @@ impl Channel {
     /// A broadcast of the coordinator; each is accepted once.
     pub fn told(&self, bytes: &[u8]) -> Option<Control> {
         let (number, control) = self.signed::<(u64, Control)>(bytes, Purpose::Told, b"")?;
-        // One that was overtaken says nothing new.
+        // An overtaken message has nothing new.
         let before = self.told.fetch_max(number, Ordering::Relaxed);
         (number > before).then_some(control)
     }

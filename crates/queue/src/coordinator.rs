@@ -91,7 +91,7 @@ impl NatsFleets {
         let within = BEGIN_WITHIN.min(terms.patience).as_millis() as u64;
         let link = loop {
             match Link::new(address, "coordinator") {
-                // One that starts, or starts again, is there in a moment.
+                // A broker that is starting or restarting is there in a moment.
                 Err(error @ Fatal::Unavailable { .. }) if Lease::now_ms() < begun + within => {
                     tracing::warn!(%error, "cannot connect to the broker; retrying");
                     std::thread::sleep(LOOK_EVERY);
@@ -346,7 +346,7 @@ impl Shared {
         drop(control);
         let (client, subject) = (self.link.client.clone(), self.names.tell_subject());
         self.link.runtime.spawn(async move {
-            // Whoever misses it hears it with the next answer.
+            // A mover that misses this gets it with the next answer.
             if let Err(error) = client.publish(subject, body).await {
                 tracing::debug!(%error, "cannot send a message to the movers");
             }
@@ -399,7 +399,7 @@ impl Shared {
                 self.steer_work();
                 Reply::Noted
             }
-            // It was heard where signatures are looked at.
+            // Signed calls are handled elsewhere.
             Call::Hello { .. } => Reply::Noted,
             Call::Join(mover) => match lock(&self.keyring).info(mover) {
                 Some(info) => {
@@ -426,7 +426,7 @@ impl Shared {
                 for words in news {
                     self.engine.tell_of_movers(words);
                 }
-                // One that has gone wrong meanwhile: whoever has to say hello again is refused.
+                // The clock has changed meanwhile; a mover that must join again is refused.
                 if let Distance::TooLarge(apart) = Distance::between(clock_ms, clock::now_ms()) {
                     let left = lock(&self.members).remove(mover);
                     tracing::warn!(
@@ -630,7 +630,7 @@ impl Shared {
             let mut record = lock(&self.record);
             (record.store, record.revision) = (store.clone(), revision);
         }
-        // Another one may have begun while nobody knew of this one.
+        // Another run may have begun while the broker did not know this one.
         match body.offer() {
             Ok(offer) => refuse_others(&self.link, &store, (&offer, revision), &self.engine).await,
             Err(_) => Ok(()),
@@ -682,7 +682,7 @@ impl Dispatch for NatsFleet {
         }
         self.shared.link.runtime.spawn(async move {
             for message in taken {
-                // One that is not heard of is delivered again, and known then.
+                // An unacknowledged message is delivered again, and recognised then.
                 if message.ack().await.is_err() {
                     return;
                 }

@@ -91,7 +91,7 @@ impl Identity {
             );
             Fatal::refused(message, "set $DMOVER_STATE_DIR to another directory")
         })?;
-        // Somebody else may have made one in this very moment.
+        // Another process may have created one at the same time.
         Self::of_file(&directory.join(SEED))
     }
 

@@ -43,7 +43,7 @@ impl Link {
     pub fn new(address: &Address, name: &str) -> Result<Arc<Self>, Fatal> {
         let shown = address.shown();
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            // What goes on here waits nearly all the time; a second thread would mostly be woken to find nothing to do.
+            // This runtime waits nearly all the time; a second thread would mostly be woken for nothing.
             .worker_threads(1)
             .thread_name("broker")
             .enable_all()
@@ -81,7 +81,7 @@ impl Link {
                 Err(error) if streams::is_missing(&error) => return Ok(()),
                 Err(error) => error.to_string(),
             };
-            // What async-nats says where nobody listens.
+            // The error of async-nats if no server listens.
             if !error.contains("resource does not exist") {
                 let message = format!("the broker {} does not answer: {error}", self.shown);
                 return Err(Fatal::unavailable(message, "check that it runs, and see its log"));
@@ -132,7 +132,7 @@ impl Link {
         let mut connections = self.connections.clone();
         connections.mark_unchanged();
         async move {
-            // It fails when the client has gone, and there will be none.
+            // It fails when the client is dropped; then there is no further connection.
             let _ = connections.changed().await;
         }
     }

@@ -160,7 +160,7 @@ impl Members {
             return None;
         }
         self.looked_ms = now_ms;
-        // Most jobs have work of one class only: whoever is at that does not wait.
+        // Most jobs have work of one class only: a mover that works on that class does not wait.
         let waits = |member: &&Member| member.waits.iter().all(|waits| *waits);
         let waiting = self.all.values().filter(waits).count();
         let done = self.left + self.all.values().map(|member| work(&member.load)).sum::<u64>();

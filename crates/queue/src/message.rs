@@ -334,7 +334,7 @@ pub(crate) struct PoolMessage {
 
 /// Encodes a message.
 pub(crate) fn encode<T: Serialize>(what: &T) -> Bytes {
-    // Serialising to memory fails only for sequences whose length is not known beforehand, and there are none.
+    // Serialising to memory fails only for sequences of unknown length, and there are none.
     let plain = postcard::to_stdvec(what).unwrap_or_else(|error| {
         tracing::error!(%error, "cannot encode a message; please report this");
         Vec::new()
@@ -389,7 +389,7 @@ pub(crate) fn cut(said: OutcomeMessage, most: usize) -> Vec<(OutcomeMessage, Byt
     }
     let OutcomeMessage { mover, number, sequence, told, outcome, ended, hosts, .. } = said;
     let each = things.div_ceil(2 * whole.len().div_ceil(most)).max(1);
-    // What was told comes before what follows from it, and what ends the task comes last.
+    // Reports come before what depends on them, and the end of the task comes last.
     let told = told.split(each).into_iter().map(|told| (told, Outcome::default()));
     let outcomes = outcome.split(each).into_iter().map(|outcome| (Told::default(), outcome));
     let pieces: Vec<_> = told.chain(outcomes).collect();

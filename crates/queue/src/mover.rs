@@ -165,7 +165,7 @@ impl Mover {
         let mut offers: HashMap<String, Box<OfferRecord>> = HashMap::new();
         let mut sessions: HashMap<String, Session> = HashMap::new();
         let mut tried: HashMap<[u8; 32], Instant> = HashMap::new();
-        // Runs whose coordinators have said that they have ended.
+        // Runs that their coordinators have ended.
         let mut over: HashSet<(String, u64)> = HashSet::new();
         let (mut joined, mut idle_since) = (0, Instant::now());
         while !self.leaving.load(Ordering::SeqCst) {
@@ -320,7 +320,7 @@ struct Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        // Whoever has gone himself needs no news.
+        // It fails only if the receiver has already ended.
         let _ = self.tell.send(News::Left(std::mem::take(&mut self.job), self.ended));
     }
 }
@@ -337,7 +337,7 @@ async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
                 continue;
             }
         };
-        // What stands there already comes first.
+        // Existing entries come first.
         let Ok(mut watch) = store.watch_with_history(">").await else {
             tokio::time::sleep(Duration::from_secs(1)).await;
             continue;
@@ -349,7 +349,7 @@ async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
             let next = tokio::select! {
                 next = watch.next() => next,
                 () = &mut again => None,
-                // Whoever told of jobs may have gone with the connection.
+                // The subscription may have been lost with the connection.
                 () = &mut reconnected => None,
             };
             let Some(Ok(entry)) = next else { break };
@@ -378,7 +378,7 @@ async fn watch_jobs(link: Arc<Link>, tell: mpsc::Sender<News>) {
                 return;
             }
         }
-        // A bucket that was made anew may have lost a job that has ended meanwhile; its session notices by itself.
+        // A bucket that was created again may lack a job that has ended meanwhile; its session notices that by itself.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -400,7 +400,7 @@ impl Worker {
         let channel = Channel::new(&self.link, &self.trust, self.info.id, record);
         let runtime = &self.link.runtime;
         if record.protocol != PROTOCOL {
-            // A coordinator that understands it tells a person of this mover.
+            // A coordinator with the same protocol reports this mover to its user.
             let _ = runtime.block_on(channel.meet(&self.info));
             let (theirs, own) = (&record.version, env!("CARGO_PKG_VERSION"));
             let number = record.protocol;
@@ -432,7 +432,7 @@ impl Worker {
                 key of the job with --trust";
             Fatal::refused(why, hint)
         })?;
-        // Nothing is looked at for an offer that may be an old one.
+        // Nothing is checked for an offer that may be outdated.
         let runtime = &self.link.runtime;
         runtime.block_on(channel.meet(&self.info))?;
         let names = &channel.names;
@@ -482,7 +482,7 @@ impl Worker {
         });
         *has_worked = queue.has_worked();
         queue.close();
-        // Whoever still waits for an answer has nothing to wait for.
+        // A thread that still waits for an answer gets none any more.
         self.over.store(true, Ordering::SeqCst);
         joined.end();
         let closed = queue.control().closed;

@@ -87,7 +87,7 @@ pub(crate) async fn take_over(
     }
     refuse_living(link, &old).await?;
     if !has_waited {
-        // Nobody extends the leases of the old run any more.
+        // No process extends the leases of the old run any more.
         let wait = Duration::from_millis(old.lease_ms + old.lease_ms / 5);
         let (host, pid) = (&old.host, old.pid);
         tracing::info!(?wait, host, pid, "waiting until the leases of an interrupted run expire");
@@ -140,7 +140,7 @@ pub(crate) async fn refuse_others(
     let keys: Vec<String> = keys.try_collect().await.map_err(|e| fail(&e))?;
     for key in keys.iter().filter(|key| **key != offer.key) {
         let found = store.entry(key).await.map_err(|e| fail(&e))?;
-        // Of two that begin at once the first one goes on.
+        // If two jobs begin at the same time, the one that was offered first continues.
         let found = found.filter(|f| f.operation == kv::Operation::Put && f.revision < revision);
         let Some(found) = found else { continue };
         let Ok(record) = serde_json::from_slice::<OfferRecord>(&found.value) else { continue };
@@ -149,7 +149,7 @@ pub(crate) async fn refuse_others(
         }
         let mut lives = refuse_living(link, &record).await.is_err();
         if !lives {
-            // It may not have found its way back to the broker yet, and movers of one that is dead may be at work until their leases end.
+            // It may not have reconnected to the broker yet, and movers of a dead job may run until their leases end.
             let wait = Duration::from_millis(record.lease_ms + record.lease_ms / 5);
             let (job, seconds) = (&record.job, wait.as_secs());
             engine.tell_of_movers(format!(
@@ -166,7 +166,8 @@ pub(crate) async fn refuse_others(
             let hint = "wait for it to end, or stop it first";
             return Err(Refused::Taken(Fatal::unavailable(message, hint)));
         }
-        // Nobody waits for it again. One that wakes up all the same puts its offer anew, and finds this job.
+        // No other job should wait for it again. If it is alive after all, it publishes its offer again and finds this
+        // job.
         let _ = store.delete_expect_revision(key, Some(found.revision)).await;
     }
     Ok(())

@@ -252,7 +252,7 @@ impl RemoteQueue {
             state.draining || self.is_closed()
         };
         if leaves {
-            // Nobody here would do them.
+            // No thread here would run them.
             for message in messages {
                 give_back(&message, Some(AGAIN)).await;
             }
@@ -286,7 +286,7 @@ impl RemoteQueue {
         let (reply, asked_ms) = loop {
             let asked_ms = Lease::now_ms();
             let reply = self.channel.call(&call).await;
-            // Nobody has answered, but they may have been granted: then they are ours, and nobody else gets them.
+            // There was no answer, but the tasks may have been granted: then no other mover gets them.
             let again = !self.is_closed() && asked_ms < begun + self.lease_ms;
             if reply.is_some() || !again {
                 break (reply, asked_ms);
@@ -315,15 +315,15 @@ impl RemoteQueue {
                     } else if !gone.contains(&number) {
                         self.keep(Lease::granted(task, number, until_ms), asked_ms);
                     }
-                    // Whose it is stands in the coordinator's table from now on: the broker has nothing more to do with it.
+                    // From now on the coordinator's table has its holder, and the broker must not deliver it again.
                     acknowledge(&message).await;
                 }
                 return;
             }
-            // It is somebody else's turn, or this one's later.
+            // Another mover should try it first, or this one later.
             Some(Reply::Later) => after = Some(AGAIN),
             Some(_) => is_stranger = true,
-            // The broker hands them to somebody else later. What was granted runs out.
+            // The broker delivers them to another mover later. Granted tasks expire.
             None => return tasks.iter().for_each(|(number, ..)| self.forget(*number)),
         }
         for (number, _, message) in tasks {
@@ -442,7 +442,7 @@ async fn fetch_all(queue: Arc<RemoteQueue>, class: Class) {
         queue.state().fetching[class as usize] += demand;
         let fetching = Arc::clone(&queue);
         tokio::spawn(async move { fetch(fetching, known, class, (demand, wait)).await });
-        // A consumer that is gone with its stream is found again by name.
+        // A consumer that was lost with its stream is found again by name.
         if !queue.link.is_connected() {
             consumer = None;
         }
@@ -505,7 +505,7 @@ async fn renew_all(queue: Arc<RemoteQueue>) {
                 if held.taken.is_none() {
                     held.progressed_ms = held.progressed_ms.max(moved_ms);
                 }
-                // What has run out here is not asked for again: somebody else is to have it.
+                // An expired lease is not renewed: another mover should get the task.
                 if held.lease.holds() {
                     all.push((*number, now.saturating_sub(held.progressed_ms)));
                 }
@@ -657,7 +657,7 @@ impl Gate for RemoteQueue {
     fn allow(&self, class: Class, movers: usize) {
         let mut state = self.state();
         state.allowed[class as usize] = movers;
-        // What waits for a thread is nobody's surplus.
+        // Tasks that wait for a thread do not count.
         let running = |held: &&Held| held.taken.is_some() && Class::of(&held.lease.task) == class;
         let (asked, others): (Vec<&Held>, Vec<&Held>) =
             state.held.values().filter(running).partition(|held| held.lease.is_wanted_back());

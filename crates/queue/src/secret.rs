@@ -22,7 +22,7 @@ pub(crate) fn read(path: &Path, guard: Guard, what: &str, hint: &str) -> Result<
     let shown = path.display();
     let fail = |error: std::io::Error| Fatal::refused(format!("{what} '{shown}': {error}"), hint);
     let mut file = std::fs::File::open(path).map_err(fail)?;
-    // Of the file that is open, whatever stands under its name by now.
+    // Check the open file, whatever the name refers to now.
     let found = file.metadata().map_err(fail)?;
     let own = dmover_sys::process::effective_uid();
     let owner = found.uid();

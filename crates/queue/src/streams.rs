@@ -126,7 +126,7 @@ pub(crate) async fn make(context: &Context, names: &Names) -> Result<(Stream, St
     let plain = Config {
         retention: RetentionPolicy::WorkQueue,
         storage: StorageType::File,
-        // Whoever publishes has to know when there is no room; nothing that waits goes.
+        // The publisher must know when there is no room; waiting messages are never dropped.
         discard: DiscardPolicy::New,
         max_age: AGE_MAX,
         ..Config::default()

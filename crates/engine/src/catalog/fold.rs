@@ -67,7 +67,7 @@ impl Catalog {
             rows.collect::<rusqlite::Result<Vec<_>>>()?
         };
         for directory in directories {
-            // Parts of a record that was not told to its end.
+            // Parts of a record that was never completed.
             self.act("DELETE FROM segment WHERE directory = ?1 AND age = 1", directory)?;
             let parts = {
                 let sql = "SELECT rowid FROM segment WHERE directory = ?1";

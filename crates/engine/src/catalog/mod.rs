@@ -399,7 +399,7 @@ impl Catalog {
             let sql = "DELETE FROM segment WHERE directory = ?1 AND age = 1";
             self.database.prepare_cached(sql)?.execute([inode])?;
             if self.object_of(directory.inode)? != Some(directory) {
-                // Its place is told by the directory above it.
+                // The record of the parent directory has its place.
                 self.put_directory(directory, None, b"", 0)?;
             }
         }

@@ -1,8 +1,8 @@
-//! The use of the catalog in a pass: it finds the names that have vanished or are new since the last pass, which of
-//! them are one object, and the order of renames; at the end, it finds what must be recorded again.
+//! The use of the catalog in a pass: it finds names that have vanished or are new since the last pass, which of them are
+//! one object, and the order of renames; at the end, it finds what must be recorded again.
 //!
-//! A directory is identified by its inode, and its place by the inode of its parent. So a name in a directory that was
-//! itself renamed is found at its present place, whatever the order of renames.
+//! A directory is identified by its inode, and its place by the inode of its parent, so a name in a renamed directory is
+//! found at its present place.
 use dmover_model::{
     CatalogEntry, EntryKind, ListedName, Move, MoveResult, Name, NameError, Object, Revisit,
     Segment, Surveyed, TaskKind, TreePath,
@@ -127,7 +127,7 @@ impl Survey {
     fn try_to<T>(&mut self, action: impl FnOnce(&mut Self) -> Boxed<T>) -> Result<T, Fatal> {
         action(self).map_err(|error| match error.downcast::<Fatal>() {
             Ok(fatal) => *fatal,
-            // The catalog tells of its own errors; these are of the scratch file, whose disk may be full.
+            // The catalog reports its own errors; these are errors of the scratch file, whose disk may be full.
             Err(error) if error.is::<rusqlite::Error>() => {
                 let (path, reason) = (self.scratch_directory.clone(), error.to_string());
                 Fatal::Ledger { path, reason }
@@ -136,8 +136,7 @@ impl Survey {
         })
     }
 
-    /// The next tasks; empty when the step before or after the tree is done. `saw_all`: nothing was skipped or failed
-    /// so far.
+    /// The next tasks; empty when the present step is done. `saw_all`: nothing was skipped or failed so far.
     pub fn next(&mut self, saw_all: bool) -> Result<Vec<TaskKind>, Fatal> {
         self.try_to(|this| {
             loop {
@@ -284,7 +283,7 @@ impl Survey {
         entry: &CatalogEntry,
     ) -> Boxed<bool> {
         let known = self.entered.get(path) == Some(entry.source.inode)
-            // One that was there before the pass began, and was not renamed since, was not told.
+            // A directory that existed before the pass began, and was not renamed since, was not reported.
             || self.was_there(above, path, entry.source)?;
         if !known {
             self.doubt_late(path)?;
@@ -708,8 +707,7 @@ impl Survey {
             if row.is_directory {
                 self.moved.remove(&row.entry.source.inode);
             }
-            // What is there may look like what should be, and a server may have renamed it all the same: both places
-            // stay in doubt.
+            // The present entry may look right, and a server may still have renamed it: both places stay doubtful.
             return Ok(());
         }
         let sql = "UPDATE move SET state = 2 WHERE number = ?1";
@@ -771,7 +769,7 @@ impl Survey {
         };
         let mut paths = Vec::new();
         for (inode, path) in found {
-            // Until it is recorded, whatever is known of it is not what is there.
+            // Until the directory is recorded again, its record is outdated.
             self.catalog.unsettle(inode as u64)?;
             paths.push(TreePath::new(path)?);
         }

@@ -61,7 +61,8 @@ impl<'a> Gaps<'a> {
             };
             let (start, end) = match file::next_data(file, self.known) {
                 Ok(DataRange::Data(start, end)) if end > self.known => (start, end),
-                // Also beyond the end of a file that was cut meanwhile, which its size tells afterwards.
+                // This includes offsets beyond the end of a file that was truncated meanwhile, which its size shows
+                // later.
                 Ok(DataRange::End) => (self.end, self.end),
                 // An answer that leads nowhere, or none: what is left is read.
                 _ => {

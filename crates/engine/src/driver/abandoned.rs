@@ -66,7 +66,7 @@ impl Run {
                 let path = self.engine.destination_path(at.root, &at.path, name);
                 (path, "incomplete; the next run continues it".into())
             }
-            // Directories stay closed until the next run; chunks are told by their file.
+            // Directories stay closed until the next run; chunks are reported with their file.
             TaskKind::Finish(_)
             | TaskKind::Chunk(_)
             | TaskKind::Seal(_)

@@ -55,7 +55,7 @@ impl Run {
     /// Ends the run. Its parts of large files stay for the next run, unless the job is complete.
     pub(super) fn end_for_others(&mut self, outliving: &Outliving, is_told: bool, list: &JobList) {
         if !self.begins {
-            // Movers of the run before it may be at work still.
+            // Movers of the previous run may still be running.
             if !outliving.before {
                 outliving.end();
             }

@@ -127,7 +127,7 @@ impl Outside {
 
     fn write(&self, status: &JobStatus) {
         if self.is_part {
-            // What was done is told by what has done it.
+            // The caller has reported the result.
             return self.state.tell_phase(&self.job, status.phase, None);
         }
         if let Err(error) = self.state.put_status(&self.job, status) {

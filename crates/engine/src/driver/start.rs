@@ -32,7 +32,7 @@ pub(super) fn header(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -
             base = PathBuf::from(".");
         }
     }
-    // Whoever reads the manifest may be elsewhere.
+    // The manifest may be read from another directory.
     let base = std::path::absolute(&base).unwrap_or(base);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Header {
@@ -223,7 +223,7 @@ fn asks(
     let (Some(root), JobList::None) = (root, &job.list) else {
         return Ok(Asks::default());
     };
-    // A second look of the same command goes on with what the first one was allowed.
+    // A further pass of the same command keeps the permission of the first one.
     let is_new = last.is_none() && job.before.is_zero();
     let only_listed = job.spec.policy.dry_run;
     let (has_content, refused) = match refuse_unmeant(job, root, (mounts, state), delete, is_new) {
@@ -244,7 +244,7 @@ pub(super) fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
     const SHARD: usize = 1000;
     let all_roots = || engine.roots.ids();
     match list {
-        // The records come first, and then a look at what else there is.
+        // The records come first, then a scan for other entries.
         JobList::Records(_) => Vec::new(),
         JobList::None | JobList::Sums(_) => all_roots()
             .map(|root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root })

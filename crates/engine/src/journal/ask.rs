@@ -1,4 +1,4 @@
-//! Reading a journal from outside, while its job may be at work.
+//! Reads a journal from another process, while its job may be running.
 use dmover_model::{EntryError, JobSpec, PathBytes, Selection};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 use serde::{Deserialize, Serialize};
@@ -6,31 +6,31 @@ use std::path::Path;
 
 use super::{now_ms, same_work};
 
-/// A failed entry, as it is listed.
+/// A recorded failure of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedError {
-    /// The pass in which it failed, of a job that counts them.
+    /// The pass in which it failed, if the job counts passes.
     pub pass: Option<i64>,
     /// When, in milliseconds since 1970.
     pub time_ms: i64,
     /// Source or destination.
     pub side: String,
-    /// What was being done.
+    /// The operation that failed.
     pub operation: String,
-    /// The path as a person would type it.
+    /// The path as a user would type it.
     pub path: PathBytes,
     /// The kind of failure.
     pub class: String,
     /// The error number, 0 if no system call failed.
     pub errno: i32,
-    /// Further words.
+    /// Further details.
     pub detail: String,
-    /// Attempts made.
+    /// Number of attempts.
     pub attempt: u32,
 }
 
 impl RecordedError {
-    /// An entry that has failed now.
+    /// The record of a failure that happens now.
     pub fn now(error: &EntryError) -> Self {
         let word = |value: serde_json::Result<serde_json::Value>| {
             value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
@@ -49,14 +49,14 @@ impl RecordedError {
     }
 }
 
-/// A pass, as a journal has it.
+/// A recorded pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedPass {
     /// Its number, from 1.
     pub number: i64,
-    /// When it began, in milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     pub begun_ms: i64,
-    /// When it ended, if it did.
+    /// End time, if it has ended.
     pub ended_ms: Option<i64>,
     /// `running`, `stopped`, `finished`, `cancelled` or `given up`.
     pub state: String,
@@ -66,15 +66,15 @@ pub struct RecordedPass {
     pub counters: Option<String>,
 }
 
-/// A journal that is only read.
+/// A journal opened for reading.
 #[derive(Debug)]
 pub struct JournalReader(pub(super) Connection);
 
 impl JournalReader {
-    /// Opens the journal in the directory of a job. `None`: it keeps none.
+    /// Opens the journal in the directory of a job. `None`: the job has none.
     ///
     /// # Errors
-    /// Why it cannot be read, in words.
+    /// A message that says why it cannot be read.
     pub fn open(directory: &Path) -> Result<Option<Self>, String> {
         let path = directory.join(super::FILE);
         let fail = |error: rusqlite::Error| format!("cannot read {}: {error}", path.display());
@@ -108,10 +108,10 @@ impl JournalReader {
         Ok(Some(Self(database)))
     }
 
-    /// The passes, the last one first.
+    /// The passes, newest first.
     ///
     /// # Errors
-    /// Why it cannot be read, in words.
+    /// A message that says why it cannot be read.
     pub fn passes(&self) -> Result<Vec<RecordedPass>, String> {
         let sql = "SELECT number, begun_ms, ended_ms, state, exit_code, counters FROM pass \
                    ORDER BY number DESC";
@@ -127,19 +127,20 @@ impl JournalReader {
         })
     }
 
-    /// Whether the last pass over everything was begun and did not come to its end.
+    /// Whether the last pass over the whole tree was started and not completed.
     ///
     /// # Errors
-    /// Why it cannot be read, in words.
+    /// A message that says why it cannot be read.
     pub fn is_unfinished(&self) -> Result<bool, String> {
         let sql = "SELECT state != 'finished' FROM pass WHERE kind = 'whole' ORDER BY number DESC LIMIT 1";
         Ok(self.all(sql, |row| row.get(0))?.contains(&true))
     }
 
-    /// What to look at by the times that the last pass had for the same ages, if it was interrupted and had the same to do.
+    /// The selection with the times that the last pass computed from the same ages, if that pass was interrupted and
+    /// had the same work.
     ///
     /// # Errors
-    /// Why it cannot be read, in words.
+    /// A message that says why it cannot be read.
     pub fn times_then(&self, spec: &JobSpec) -> Result<Option<Selection>, String> {
         let sql = "SELECT spec FROM pass WHERE kind = 'whole' AND state IN ('running', 'stopped') \
                    AND number = (SELECT max(number) FROM pass WHERE kind = 'whole')";
@@ -163,7 +164,7 @@ impl JournalReader {
     /// The errors of the last pass, see `each_error`.
     ///
     /// # Errors
-    /// Why it cannot be read, in words.
+    /// A message that says why it cannot be read.
     pub fn errors(&self) -> Result<Vec<RecordedError>, String> {
         let mut errors = Vec::new();
         self.each_error(&mut |error| {
@@ -173,11 +174,11 @@ impl JournalReader {
         Ok(errors)
     }
 
-    /// Gives the errors of the last pass to `each`, in their order, until that answers false. Of a watch, those of the last look
-    /// at everything and of what followed. One over what had failed that did not come to its end adds to what had.
+    /// Passes the errors of the last pass to `each`, in order, until it returns false. For a watch, these are the
+    /// errors of the last full scan and later. The errors of an incomplete `retry` are added to those of its pass.
     ///
     /// # Errors
-    /// Why it cannot be read, in words.
+    /// A message that says why it cannot be read.
     pub fn each_error(&self, each: &mut dyn FnMut(RecordedError) -> bool) -> Result<(), String> {
         let sql = "SELECT pass, time_ms, side, operation, path, class, errno, detail, attempt FROM error \
                    WHERE pass >= coalesce((SELECT max(number) FROM pass \

@@ -1,8 +1,9 @@
-//! The journal of a job: what it still has to do, what it has done and what went wrong, on disk.
+//! The journal of a job on disk: the remaining work, the completed work, and the errors.
 //!
-//! It is one SQLite file for each job. What a mover reports is on the destination's storage before it is reported,
-//! and what follows from a report is committed as one before the mover hears that it was. So whatever the journal
-//! calls done is done, also after a power cut; that the journal itself loses its last commits then costs work only.
+//! It is one SQLite file for each job. The work of a mover is on the destination's storage before it is reported, and
+//! the consequences of a report are committed together before they are acknowledged to the mover. So all work that the
+//! journal records as done is done, even after a power cut. If the journal loses its last commits, that only costs
+//! repeated work.
 use dmover_model::{
     ChangedPlace, DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, Selection, TaskKind,
     Timestamp, TreePath,
@@ -23,16 +24,16 @@ mod schema;
 pub use ask::{JournalReader, RecordedError, RecordedPass};
 pub(crate) use resume::Left;
 
-/// Its name in the directory of the job.
+/// Its file name in the directory of the job.
 const FILE: &str = "journal.sqlite";
-/// What to do about a journal that cannot be used.
+/// What the user can do if the journal cannot be used.
 const FORGETTING: &str = "move it away; the next run starts over. If the last pass was \
     interrupted, give that run --checksum, because the list of files to compare is lost";
-/// Errors are kept of so many passes, and passes themselves of so many.
+/// Errors are kept for this many passes; the second number is for passes themselves.
 const ERRORS_KEPT: i64 = 100;
 const PASSES_KEPT: i64 = 1000;
 
-/// An open journal, of which this process is the only writer.
+/// An open journal. This process is its only writer.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
@@ -41,14 +42,14 @@ pub(crate) struct Journal {
     pass: i64,
 }
 
-/// What a pass looks at.
+/// Which part of the tree a pass scans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PassKind<'a> {
-    /// Everything.
+    /// The whole tree.
     Whole,
-    /// Paths of a list.
+    /// The paths of a list.
     Listed,
-    /// What a feed has told. It is on record before it is looked at.
+    /// Paths that a change feed has reported. They are recorded before they are scanned.
     Changed(&'a [ChangedPlace]),
 }
 
@@ -67,7 +68,7 @@ impl PassKind<'_> {
 pub(crate) enum Begun {
     /// From the start.
     Afresh,
-    /// With what an earlier run has left.
+    /// With the rest of an earlier run.
     Resumed,
 }
 
@@ -76,48 +77,49 @@ pub(crate) enum Begun {
 pub(crate) enum Ending {
     /// Everything was done.
     Finished,
-    /// It was given up.
+    /// The user cancelled it.
     Cancelled,
-    /// Another run goes on with it.
+    /// It was stopped, and another run may resume it.
     Stopped,
 }
 
-/// Doubts of earlier passes that one has looked into.
+/// Doubts of earlier passes that a pass has resolved.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LookedInto<'a> {
-    /// Every entry was looked at, and none failed.
+    /// All: every entry was scanned without failure.
     Everything,
-    /// Those about these.
+    /// Those about these paths.
     These(&'a [TreePath]),
 }
 
-/// What the last pass was, and of what.
+/// The record of the last pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LastPass {
-    /// The source, so that another one in its place is noticed.
+    /// Identifies the source, so that a replaced source is noticed.
     pub source: String,
-    /// It came to its end, and nothing was wrong.
+    /// It was completed without errors.
     pub clean: bool,
-    /// Entries that the source had, the last time that it had any or was allowed to have none.
+    /// Number of source entries, when it last had any or was allowed to have none.
     pub entries: u64,
-    /// When the last pass over everything began that came to its end, and failed at nothing: whatever was changed at the source
-    /// before, it has seen, and brought over what it was to keep. Of older ones it is not known any more what failed.
+    /// Start time of the last complete pass over the whole tree without failures: it has seen all earlier changes of
+    /// the source and copied them. Failures of older passes are not recorded any more.
     pub seen_before_ms: Option<i64>,
-    /// When that pass ended: others made the changes of the destination that are later. A pass that was interrupted has looked at
-    /// nothing again after it was resumed, so that only the time when it began counts.
+    /// End time of that pass: later changes at the destination were made by others. If that pass was resumed, only its
+    /// start time counts, because it did not scan anything again.
     pub seen_until_ms: Option<i64>,
-    /// What that pass was to keep, and of what (JSON).
+    /// What that pass had to keep, and of which tree (JSON).
     pub seen_spec: Option<String>,
-    /// When the first of the passes began that did not come to their end, if the last one did not.
+    /// Start time of the first incomplete pass since, if the last pass is incomplete.
     pub unfinished_since_ms: Option<i64>,
-    /// The destination had content when the job met it first, and no pass has deleted since.
+    /// The destination had content when the job first used it, and no pass has deleted since.
     pub is_foreign: bool,
-    /// Entries of the source that the destination had when deletes were withheld for their share, if no pass has deleted since.
+    /// Source entries that the destination had when deletes were withheld because of their share, if no pass has
+    /// deleted since.
     pub had_when_withheld: Option<u64>,
 }
 
 impl LastPass {
-    /// See `seen_before_ms`: by the clock of file systems, and only if that pass has looked at what this one is about.
+    /// See `seen_before_ms`: in the clock of file systems, and only if that pass has scanned all paths of this job.
     pub fn seen_before(&self, spec: &JobSpec) -> Option<Timestamp> {
         self.seen_before_ms.filter(|_| self.has_seen(spec)).map(ticked)
     }
@@ -127,7 +129,7 @@ impl LastPass {
         self.seen_until_ms.filter(|_| self.has_seen(spec)).map(ticked)
     }
 
-    /// Whether that pass has looked at what a job is about.
+    /// Whether that pass has scanned all paths of a job.
     fn has_seen(&self, spec: &JobSpec) -> bool {
         let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
         let known = self.seen_spec.as_deref().and_then(read);
@@ -137,7 +139,7 @@ impl LastPass {
             && known[2]["preserve"] == now[2]["preserve"]
     }
 
-    /// The last pass of the job that has this directory, of which nothing is changed; `None` if there was none.
+    /// The last pass of the job in this directory, without changing anything; `None` if there was none.
     pub fn of_job(directory: &Path) -> Result<Option<Self>, Fatal> {
         let path = directory.join(FILE);
         match JournalReader::open(directory) {
@@ -147,7 +149,7 @@ impl LastPass {
         }
     }
 
-    /// A clock that was set back is refused: times would say the opposite of what happened.
+    /// Reads the last pass. A clock that was set back is refused, because times would be misleading.
     fn read(database: &Connection, path: &Path) -> Result<Option<Self>, Fatal> {
         // A source that was empty when nothing could follow from it does not count as one that may be.
         let sql = "SELECT source, state, exit_code, \
@@ -168,7 +170,7 @@ impl LastPass {
                       AND NOT (side = 'source' AND class IN ('vanished', 'changed'))) \
                     ORDER BY number DESC LIMIT 1) AS seen \
                    WHERE kind = 'whole' ORDER BY number DESC LIMIT 1";
-        // A pass without rules has looked at whatever one with rules has brought over, and not the other way round.
+        // A pass without rules has scanned everything that one with rules has copied, but not the other way round.
         let all = serde_json::to_string(&Selection::default()).unwrap_or_default();
         let row = database.query_row(sql, params![all, ERRORS_KEPT], |row| {
             let (state, code): (String, Option<i64>) = (row.get(1)?, row.get(2)?);
@@ -209,31 +211,31 @@ impl LastPass {
     }
 }
 
-/// Where a pass reads and writes.
+/// The paths of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Places {
-    /// What tells the source from another one that is put in its place.
+    /// Identifies the source, to detect another source in its place.
     pub source: String,
-    /// Roots of both sides by device and inode: tasks name directories below these very ones.
+    /// Roots of both sides by device and inode: directories in tasks are relative to them.
     pub roots: String,
 }
 
-/// What is committed at once.
+/// Changes for one commit.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub changes: Vec<Change>,
     pub links: Vec<LinkName>,
     pub dirty: Vec<DirectoryRef>,
-    /// Directories of `dirty` that tasks have now.
+    /// Directories of `dirty` that a task has taken.
     pub taken: Vec<DirectoryRef>,
     pub errors: Vec<EntryError>,
-    /// Files that somebody had open for writing when they were brought over.
+    /// Files that were open for writing when they were copied.
     pub doubts: Vec<TreePath>,
-    /// Both ends of the roots, once all are there.
+    /// Both ends of the roots, once all exist.
     pub roots: Option<String>,
-    /// Devices in the order of their numbers, from this one on.
+    /// Devices in the order of their numbers, beginning with this one.
     pub mounts: (usize, Vec<u64>),
-    /// Entries of the source that the destination had before the pass, as far as it got.
+    /// Source entries that the destination had before the pass, so far.
     pub had: u64,
 }
 
@@ -245,11 +247,11 @@ impl Entry {
     }
 }
 
-/// A clock may be corrected by a little between two runs.
+/// A clock may be corrected by this much between two runs.
 const CLOCK_SLACK_MS: i64 = 60_000;
 
-/// A time as file systems may have kept it, whose clock may be a tick behind; ten milliseconds is the longest (CONFIG_HZ=100),
-/// and what is measured in milliseconds has lost one more.
+/// A time as file systems may have stored it: their clock may be one tick behind, at most ten milliseconds
+/// (CONFIG_HZ=100), and rounding to milliseconds loses one more.
 pub(crate) fn ticked(ms: i64) -> Timestamp {
     let ms = ms - 11;
     let nanoseconds = (ms.rem_euclid(1000) * 1_000_000) as u32;
@@ -262,7 +264,7 @@ pub(crate) fn now_ms() -> i64 {
 }
 
 impl Journal {
-    /// Opens the journal in a job's directory, making it if there is none. The job has to be locked.
+    /// Opens the journal in a job's directory, or creates it. The job must be locked.
     pub fn open(directory: &Path) -> Result<Self, Fatal> {
         let path = directory.join(FILE);
         let fail = |error: &rusqlite::Error| failure(&path, error);
@@ -292,7 +294,7 @@ impl Journal {
         LastPass::read(&self.database, &self.path)
     }
 
-    /// Begins a pass, or goes on with one that did not come to its end and had the same to do.
+    /// Begins a pass, or resumes an incomplete one with the same work.
     pub fn begin(
         &mut self,
         spec: &JobSpec,
@@ -313,7 +315,7 @@ impl Journal {
         Ok(begun)
     }
 
-    /// Whether commits wait until they are on storage.
+    /// Sets whether commits wait until they are on storage.
     fn flushes(&self, on: bool) -> Result<(), Fatal> {
         let level = if on { "FULL" } else { "NORMAL" };
         self.database.pragma_update(None, "synchronous", level).map_err(|e| self.fail(&e))
@@ -346,7 +348,7 @@ impl Journal {
         let sql = "UPDATE pass SET ended_ms = ?1, state = 'given up' WHERE ended_ms IS NULL";
         transaction.execute(sql, [now_ms()])?;
         if let PassKind::Changed(changed) = kind {
-            // There may be one a second: the last one stands for all that have ended.
+            // There may be one each second: the last one represents all that have ended.
             transaction.execute_batch(
                 "DELETE FROM error WHERE pass IN
                     (SELECT number FROM pass WHERE kind = 'changed' AND state = 'finished');
@@ -394,7 +396,7 @@ impl Journal {
         self.database.execute(sql, []).map(drop).map_err(|e| self.fail(&e))
     }
 
-    /// See `LastPass::had_when_withheld`. What later passes bring does not make it more.
+    /// See `LastPass::had_when_withheld`. Entries from later passes do not increase it.
     pub fn set_had_when_withheld(&self, had: Option<u64>) -> Result<(), Fatal> {
         let done = match had {
             Some(had) => self.database.execute(
@@ -407,19 +409,19 @@ impl Journal {
         done.map(drop).map_err(|e| self.fail(&e))
     }
 
-    /// Entries of the source that the destination had before the pass that this run goes on with.
+    /// Source entries that the destination had before the pass that this run resumes.
     pub fn had(&self) -> Result<u64, Fatal> {
         let sql = "SELECT value FROM meta WHERE key = 'had'";
         let read = self.database.query_row(sql, [], |row| row.get::<_, i64>(0)).optional();
         Ok(read.map_err(|e| self.fail(&e))?.unwrap_or_default() as u64)
     }
 
-    /// Commits what follows from what movers have said.
+    /// Commits the consequences of reports.
     pub fn commit(&mut self, entry: &Entry) -> Result<(), Fatal> {
         if entry.is_empty() {
             return Ok(());
         }
-        // What else is lost is done again. What is in doubt would not be looked at again.
+        // Other lost changes are repeated, but a lost doubt would never be checked.
         let flushes = !entry.doubts.is_empty();
         if flushes {
             self.flushes(true)?;
@@ -491,14 +493,14 @@ impl Journal {
         Ok(true)
     }
 
-    /// Whether another process has begun with this journal.
+    /// Whether another process has started to use this journal.
     fn is_taken_over(&self) -> rusqlite::Result<bool> {
         let sql = "SELECT value FROM meta WHERE key = 'generation'";
         let now: i64 = self.database.query_row(sql, [], |row| row.get(0))?;
         Ok(now != self.generation)
     }
 
-    /// Ends the pass, or leaves it to be gone on with.
+    /// Ends the pass, or leaves it to be resumed.
     pub fn end(
         &mut self,
         ending: Ending,
@@ -525,10 +527,10 @@ impl Journal {
                 self.database.execute_batch(schema::FORGET)?;
             }
             if ending == Ending::Finished {
-                // One over everything has looked at whatever was told before it began.
+                // A full pass has scanned all paths that were reported before it began.
                 let sql = "DELETE FROM changed WHERE (SELECT kind FROM pass WHERE number = ?1) != 'listed'";
                 self.database.execute(sql, [self.pass])?;
-                // This pass has looked at those of earlier ones.
+                // This pass has checked the doubts of earlier ones.
                 match looked_into {
                     LookedInto::Everything => {
                         self.database.execute("DELETE FROM doubt WHERE pass != ?1", [self.pass])?;
@@ -550,8 +552,8 @@ impl Journal {
     }
 }
 
-/// Settings: a log beside the file where that is on this machine, and a plain rollback journal where the file system
-/// may be shared with others, which the log's shared memory cannot be (sqlite.org, "Write-Ahead Logging").
+/// Sets the journal mode: a write-ahead log on local file systems, and a plain rollback journal on file systems that
+/// may be shared, which do not support the log's shared memory (sqlite.org, "Write-Ahead Logging").
 pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Result<()> {
     database.busy_timeout(std::time::Duration::from_secs(10))?;
     let magic =
@@ -561,7 +563,7 @@ pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Resul
         Some("nfs" | "fuse" | "cifs" | "lustre" | "gpfs") | None
     );
     let settings = if remote {
-        // Locked anew for each transaction: only then is what another process has written read again.
+        // The database is locked again for each transaction, so that changes of other processes are read.
         "PRAGMA journal_mode = TRUNCATE;"
     } else {
         "PRAGMA journal_mode = WAL;"
@@ -570,7 +572,7 @@ pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Resul
     database.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -4096;")
 }
 
-/// Whether whoever looked at one selection has looked at another one.
+/// Whether a scan of one selection includes everything of another one.
 fn has_looked_at(then: &Selection, now: &Selection) -> bool {
     let rules = |one: &Selection| Selection {
         newer_than: None,
@@ -583,7 +585,7 @@ fn has_looked_at(then: &Selection, now: &Selection) -> bool {
         && then.older_than.is_none_or(|then| now.older_than.is_some_and(|now| now <= then))
 }
 
-/// What makes two runs have the same to do: not how fast.
+/// The parts of a request that decide whether two runs have the same work; limits are not among them.
 pub(crate) fn same_work(spec: &JobSpec) -> String {
     let parts = (spec.verb, &spec.selection, &spec.policy, spec.target_mode);
     serde_json::to_string(&parts).unwrap_or_default()
@@ -607,7 +609,7 @@ fn file_key(file: &FileRef) -> i64 {
     key(&file.directory, Some(&file.name))
 }
 
-/// A number for a place in a tree; two places have the same by chance only, one in 10^19.
+/// A number for a place in a tree; two places have the same number only by chance, one in 10^19.
 fn key(directory: &DirectoryRef, name: Option<&Name>) -> i64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&directory.root.0.to_le_bytes()).update(directory.path.as_bytes());
@@ -661,7 +663,7 @@ fn apply(database: &Connection, change: &Change) -> Result<(), Box<dyn std::erro
                 bytes,
                 work.elapsed_ms as i64
             ])?;
-            // Whoever goes on with the task that reported it has to know that it was given away.
+            // The run that resumes the reporting task must know that this work was returned.
             let sql = "UPDATE task SET done = 1, node = NULL WHERE id = ?1 \
                        AND EXISTS (SELECT 1 FROM task AS above WHERE above.id = task.origin AND above.done = 0)";
             if database.prepare_cached(sql)?.execute([id])? == 0 {
@@ -694,7 +696,7 @@ fn apply(database: &Connection, change: &Change) -> Result<(), Box<dyn std::erro
     Ok(())
 }
 
-/// Names of linked inodes and directories that a task has dealt with need not be remembered any longer.
+/// Deletes names of linked inodes and directories that a task has processed.
 fn forget_what_it_had(database: &Connection, id: i64) -> Result<(), Box<dyn std::error::Error>> {
     let sql =
         "SELECT body FROM task WHERE id = ?1 AND node IS NULL AND kind IN ('links', 'finish')";
@@ -703,8 +705,8 @@ fn forget_what_it_had(database: &Connection, id: i64) -> Result<(), Box<dyn std:
     let Some(body) = body else { return Ok(()) };
     match postcard::from_bytes(&body)? {
         TaskKind::Links(groups) => {
-            // Names of a group that goes on in another task are remembered until all is done: a rest by itself would
-            // become another inode.
+            // Names of a group that continues in another task are kept until all is done: the rest alone would become
+            // another inode.
             let whole = groups.iter().filter(|group| !group.first_is_done);
             for group in whole.take(groups.len().saturating_sub(1)) {
                 for file in std::iter::once(&group.first).chain(&group.rest) {

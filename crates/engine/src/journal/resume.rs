@@ -1,4 +1,4 @@
-//! Reading back what an earlier run has left.
+//! Reads the rest of an earlier run from the journal.
 use dmover_model::{Budget, DirectoryRef, LinkName, Name, Task, TaskId, TaskKind, TreePath};
 use dmover_plan::coordinator::{LeftNode, NodeId, PartNote, Shelved};
 use rusqlite::params;
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use super::{FORGETTING, Journal};
 use crate::error::Fatal;
 
-/// So many are read at once.
+/// How many rows are read at once.
 const BATCH: usize = 256;
-/// More names than these are looked at again instead of being remembered as given away.
+/// If a task has returned more names than this, they are scanned again instead of being remembered.
 const GIVEN_MAX: usize = 1 << 16;
 
-/// A place in what is left, for reading it piece by piece.
+/// A position in the remaining work, to read it in parts.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     after: Option<i64>,
@@ -26,7 +26,7 @@ impl Journal {
         Fatal::refused(message, FORGETTING)
     }
 
-    /// Devices by their numbers.
+    /// Devices by number.
     pub fn mounts(&self) -> Result<Vec<u64>, Fatal> {
         let read = || -> rusqlite::Result<Vec<u64>> {
             let mut all = self.database.prepare("SELECT device FROM mount ORDER BY id")?;
@@ -36,7 +36,7 @@ impl Journal {
         read().map_err(|e| self.fail(&e))
     }
 
-    /// What waits for tasks, and numbers above all that were given.
+    /// The waiting nodes, and the next free numbers.
     pub fn nodes(&self) -> Result<(Vec<LeftNode>, (TaskId, NodeId)), Fatal> {
         self.read_nodes().map_err(|e| self.broken(&e))
     }
@@ -82,7 +82,7 @@ impl Journal {
         Ok((nodes, (TaskId(task), NodeId(highest("node")?))))
     }
 
-    /// The next tasks that are left; none if there are no more.
+    /// The next remaining tasks; empty if there are no more.
     pub fn tasks(&self, left: &mut Left, budget: Budget) -> Result<Vec<Shelved>, Fatal> {
         self.read_tasks(left, budget).map_err(|e| self.broken(&e))
     }
@@ -104,7 +104,7 @@ impl Journal {
         Ok(tasks)
     }
 
-    /// What a task that did not end had handed on, done or not.
+    /// The paths that an incomplete task had returned, done or not.
     fn given(&self, origin: i64) -> Read<Vec<TreePath>> {
         let mut given = Vec::new();
         let sql = "SELECT body FROM task WHERE origin = ?1 AND kind IN ('scan', 'open')";
@@ -121,12 +121,12 @@ impl Journal {
         Ok(given)
     }
 
-    /// The next names of linked inodes that are left.
+    /// The next remaining names of linked inodes.
     pub fn links(&self, left: &mut Left) -> Result<Vec<LinkName>, Fatal> {
         self.bodies("link", left)
     }
 
-    /// The next directories that are to be finished again.
+    /// The next remaining directories to finish again.
     pub fn dirty(&self, left: &mut Left) -> Result<Vec<DirectoryRef>, Fatal> {
         self.bodies("dirty", left)
     }
@@ -154,7 +154,7 @@ impl Journal {
         read().map_err(|e| self.broken(&e))
     }
 
-    /// Files that somebody had open for writing when they were brought over.
+    /// Files that were open for writing when they were copied.
     pub fn doubts(&self) -> Result<BTreeSet<TreePath>, Fatal> {
         let read = || -> Read<BTreeSet<TreePath>> {
             let mut all = self.database.prepare("SELECT path FROM doubt")?;
@@ -168,7 +168,7 @@ impl Journal {
         read().map_err(|e| self.broken(&e))
     }
 
-    /// Temporaries of large files that go on.
+    /// Temporary files of large files that are resumed.
     pub fn temporaries(&self) -> Result<Vec<Name>, Fatal> {
         let read = || -> Read<Vec<Name>> {
             let sql = "SELECT body FROM task WHERE kind IN ('chunk', 'seal') AND done = 0 \

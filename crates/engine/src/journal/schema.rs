@@ -1,4 +1,4 @@
-//! The tables of a journal. `docs/journal.md` describes them for those who ask it questions of their own.
+//! The tables of a journal. `docs/journal.md` describes them for users who want to query it.
 use rusqlite::Connection;
 
 /// The version of the tables that this program writes.
@@ -58,22 +58,22 @@ const TABLES: &str = "
     CREATE INDEX error_pass ON error (pass, side);
 ";
 
-/// From version 1: passes over part of the tree, and what was told to have changed.
+/// From version 1: passes over a part of the tree, and reported changes.
 const TO_2: &str = "
     ALTER TABLE pass ADD COLUMN kind TEXT NOT NULL DEFAULT 'whole';
     CREATE TABLE changed (path BLOB PRIMARY KEY) WITHOUT ROWID;
 ";
 
-/// From version 2: whether a pass has failed at something is asked at each beginning.
+/// From version 2: failures of a pass are looked up at each start.
 const TO_3: &str = "CREATE INDEX error_pass ON error (pass, side);";
 
-/// What belongs to one pass only.
+/// Deletes the data of one pass.
 pub(super) const FORGET: &str = "
     DELETE FROM task; DELETE FROM node; DELETE FROM part; DELETE FROM outcome; DELETE FROM link; DELETE FROM dirty;
     DELETE FROM mount; DELETE FROM meta WHERE key = 'had';
 ";
 
-/// Makes the tables of a new journal, or those of an older one as they are now. Answers the version of one that is
+/// Creates the tables of a new journal, or upgrades those of an older one. Returns the version of a journal that is
 /// newer than this program.
 pub(super) fn prepare(database: &Connection) -> rusqlite::Result<Option<i64>> {
     let known: i64 = database.query_row("PRAGMA user_version", [], |row| row.get(0))?;

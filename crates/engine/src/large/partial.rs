@@ -1,4 +1,5 @@
-//! Parts of large files: when they are flushed and reported, and how a run continues the temporary of an earlier one.
+//! Parts of large files: when they are flushed and reported, and how a run continues the temporary file of an earlier
+//! one.
 use dmover_model::{
     ByteRange, DoneParts, EntryError, FileRef, HashedPieces, Identity, LargeNews, Metadata, Name,
     PartialFile, Timestamp, When,
@@ -16,16 +17,16 @@ use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::state::Unneeded;
 
-/// After so long a chunk ends, and what is written is flushed and reported: a run that is killed loses no more.
+/// After this time a chunk ends, and its data is flushed and reported: a killed run loses no more than this.
 pub(super) const PART_TIME: Duration = Duration::from_secs(3);
-/// Notes of so many files are kept; those that were not written to for a while are ended.
+/// The most files with unflushed parts; those without recent writes are flushed first.
 const FILES_MAX: usize = 256;
 
-/// Parts of large files that this process has written and not flushed, by temporary.
+/// Parts of large files that this process has written but not flushed, by temporary file.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenParts {
     files: Mutex<HashMap<Name, Written>>,
-    /// Files of which a flush has failed. The kernel reports that once, so that later flushes prove nothing.
+    /// Files for which a flush has failed. The kernel reports an error only once, so later flushes prove nothing.
     failed: Mutex<HashSet<Name>>,
 }
 
@@ -35,18 +36,18 @@ struct Written {
     done: DoneParts,
 }
 
-/// A chunk that was written.
+/// A written chunk.
 pub(super) struct Part<'a> {
     pub temporary: &'a Name,
     pub range: ByteRange,
     pub pieces: Option<HashedPieces>,
     pub begun: Instant,
-    /// Nothing more may come: it is flushed at once.
+    /// No more parts may follow: flush at once.
     pub is_last: bool,
 }
 
 impl WrittenParts {
-    /// Takes note of a part. Answers all parts of the file that are to be flushed now.
+    /// Records a part. Returns all parts of the file that must be flushed now.
     pub(super) fn add(&self, part: Part<'_>) -> Option<DoneParts> {
         let Part { temporary, range, pieces, begun, is_last } = part;
         let mut files = lock(&self.files);
@@ -68,7 +69,7 @@ impl WrittenParts {
         lock(&self.files).remove(temporary);
     }
 
-    /// A flush has failed: nothing of the file goes on record any more.
+    /// Records a failed flush: no further parts of the file are recorded.
     pub(super) fn fail(&self, temporary: &Name) {
         self.forget(temporary);
         lock(&self.failed).insert(temporary.clone());
@@ -79,18 +80,18 @@ impl WrittenParts {
     }
 }
 
-/// The temporary of an earlier run, or what has its bytes.
+/// The temporary file of an earlier run, or a file that shares its blocks.
 pub(super) struct Continued<'t> {
     pub temporary: Name,
     pub unfinished: Unfinished<'t>,
     pub done: DoneParts,
     pub patched: bool,
-    /// It is a new file that nobody else knows of.
+    /// It is a new file that no other process uses.
     pub is_new: bool,
 }
 
 impl Mover<'_> {
-    /// Continues what an earlier run has done of this file. `None`: it is of no use, and is gone.
+    /// Continues the work of an earlier run on this file. `None`: it was useless and was removed.
     pub(super) fn continue_partial<'t>(
         &mut self,
         level: &Level,
@@ -99,7 +100,7 @@ impl Mover<'_> {
         supply: &Supply,
     ) -> Result<Option<Continued<'t>>, EntryError> {
         let Some(partial) = self.lease.task.partial.clone() else { return Ok(None) };
-        // Somebody had it open for writing: a write through a mapping need not have moved a time since.
+        // The file was open for writing: a write through a mapping need not have changed a time.
         let last = of.destination_name.as_bytes();
         let is_doubtful = self.is_doubtful || self.engine.is_doubtful(level, of.name.as_bytes());
         let old = (!is_doubtful).then(|| self.open_partial(target, &partial, supply)).flatten();
@@ -132,7 +133,7 @@ impl Mover<'_> {
         Ok(continued)
     }
 
-    /// Opens the temporary for reading if it has bytes of the very version that the source has now.
+    /// Opens the temporary file for reading if it was copied from the present version of the source.
     fn open_partial(
         &self,
         target: &TargetDirectory,
@@ -156,8 +157,8 @@ impl Mover<'_> {
         same.then_some(fd)
     }
 
-    /// Whether a temporary is neither an older state of itself, such as one from a backup of its file system, nor was changed
-    /// after the earlier run had ended.
+    /// Whether a temporary file is unchanged since the earlier run ended: it is no older state, such as from a restored
+    /// backup, and was not changed later.
     fn is_as_it_was_left(
         &self,
         target: &TargetDirectory,
@@ -171,7 +172,7 @@ impl Mover<'_> {
         !is_older && !is_newer
     }
 
-    /// Goes on in the temporary itself: no mover of the earlier run is at work any more.
+    /// Continues in the temporary file itself: no mover of the earlier run is active any more.
     fn adopt<'t>(&self, target: &'t TargetDirectory, name: &Name) -> Option<Unfinished<'t>> {
         self.writes_to(target);
         let fd = file::open_for_writing(&target.fd, name.as_bytes()).ok()?;
@@ -181,7 +182,8 @@ impl Mover<'_> {
         Some(unfinished)
     }
 
-    /// Goes on in a file that shares the temporary's blocks: whoever still writes to the temporary does not write to it.
+    /// Continues in a file that shares the blocks of the temporary file: a mover that still writes to the old file does
+    /// not affect it.
     fn clone_partial<'t>(
         &mut self,
         level: &Level,
@@ -192,14 +194,14 @@ impl Mover<'_> {
     ) -> Result<Option<(Name, Unfinished<'t>)>, EntryError> {
         let name = self.temporary_in(level);
         let unfinished = self.create_file(level, target, name.as_bytes(), last, supply)?;
-        // What cannot share blocks is begun anew: a copy of what is there would be written as well.
+        // If blocks cannot be shared, the file is started again: a copy of the old data would be written as well.
         let is_shared = matches!(copy::clone_file(old, unfinished.fd()), Ok(Offer::Done(())));
         // The record says of it at once that the shared blocks are on storage.
         let is_durable = is_shared && file::sync_data(unfinished.fd()).is_ok();
         Ok(is_durable.then_some((name, unfinished)))
     }
 
-    /// Removes what an earlier run has left of this file.
+    /// Removes what an earlier run left of this file.
     pub(super) fn discard_partial(&mut self, level: &Level) {
         let Some(partial) = self.lease.task.partial.as_deref() else { return };
         let Some(target) = &level.target else { return };
@@ -210,7 +212,7 @@ impl Mover<'_> {
     }
 }
 
-/// Removes a temporary, which is the job's by its name. Answers whether it is gone.
+/// Removes a temporary file of this job. Returns whether it is gone.
 fn remove_temporary(target: &TargetDirectory, name: &Name) -> bool {
     match directory::unlink(&target.fd, name.as_bytes()) {
         Ok(()) => true,
@@ -223,7 +225,7 @@ fn remove_temporary(target: &TargetDirectory, name: &Name) -> bool {
 }
 
 impl Engine {
-    /// Removes a temporary that no run needs any more, from a directory that has its times already.
+    /// Removes a temporary file that no run needs any more, from a directory that already has its times.
     pub(crate) fn remove_unneeded(&self, unneeded: &Unneeded) {
         let Unneeded { root, directory, temporary } = unneeded;
         let anywhere = Identity::default();

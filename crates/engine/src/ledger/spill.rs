@@ -61,7 +61,7 @@ impl Spill {
         transaction.commit().map_err(|e| ledger_error(&path, &e))
     }
 
-    /// The newest tasks, of those of large files or of all others.
+    /// The newest tasks, either of large files or of all others.
     pub fn take_tasks(&mut self, large: bool, most: usize) -> Result<Vec<Shelved>, Fatal> {
         let sql = "DELETE FROM task WHERE large = ?1 AND id IN (SELECT id FROM task \
                    WHERE large = ?1 ORDER BY id DESC LIMIT ?2) RETURNING id, node, body";
@@ -119,7 +119,7 @@ impl Spill {
         transaction.commit().map_err(|e| fail(&e))
     }
 
-    /// About so many names of those that lie deepest.
+    /// About this many of the deepest names.
     pub fn take_extra(&mut self, most: usize) -> Result<Vec<ExtraNames>, Fatal> {
         let next = "DELETE FROM extra WHERE (depth, id) = (SELECT depth, id FROM extra \
                     WHERE depth = coalesce(?1, (SELECT max(depth) FROM extra)) ORDER BY id LIMIT 1) \
@@ -143,7 +143,7 @@ impl Spill {
     }
 }
 
-/// A database that nobody else needs and that no crash can leave behind.
+/// A database for this process alone, which no crash can leave behind.
 pub(crate) fn scratch(directory: &Path, schema: &str) -> Result<Connection, Fatal> {
     const SETTINGS: &str = "
         PRAGMA journal_mode = OFF;

@@ -1,7 +1,7 @@
-//! Snapshots: complete trees of one source, side by side, that share what did not change from one to the next.
+//! Snapshots: complete trees of one source, side by side, that share unchanged files with the previous one.
 //!
-//! A directory of snapshots has one directory for each, called by the time when it was begun, a link `latest`, and
-//! [`OWN`] with a record of each and with the tree that is being made. That tree is a pass of `sync` like any other; it
+//! A directory of snapshots has one directory for each snapshot, named after its start time; a link `latest`; and
+//! [`OWN`] with a record of each snapshot and the tree in progress. That tree is created by an ordinary `sync` pass and
 //! gets its name when it is complete.
 use dmover_model::{JobId, JobSpec};
 use dmover_sys::{Errno, OwnedFd, directory, file, flags, mount, path, set, stat};
@@ -22,15 +22,15 @@ use record::SnapshotRecord;
 pub use share::Based;
 pub(crate) use share::Sharing;
 
-/// The directory in which dmover keeps what it has to know.
+/// The directory for dmover's own data.
 pub const OWN: &str = ".dmover-snapshots";
-/// The tree that is being made, in [`OWN`].
+/// The tree in progress, in [`OWN`].
 const UNFINISHED: &str = "unfinished";
 /// A link to the newest snapshot.
 const LATEST: &str = "latest";
-/// Trees that are being removed begin with this, in [`OWN`].
+/// The prefix of trees that are being removed, in [`OWN`].
 const REMOVED: &str = "removed-";
-/// Held by who changes anything, in [`OWN`].
+/// The lock for changes, in [`OWN`].
 const LOCK: &[u8] = b"lock";
 /// An empty directory, in [`OWN`].
 const EMPTY: &str = "empty";
@@ -41,7 +41,7 @@ pub struct SnapshotDirectory {
     path: PathBuf,
     top: OwnedFd,
     own: OwnedFd,
-    /// Held by who changes anything.
+    /// The lock for changes, if held.
     lock: Option<OwnedFd>,
 }
 
@@ -50,65 +50,65 @@ pub struct SnapshotDirectory {
 pub struct Snapshot {
     /// Its name in the directory.
     pub name: String,
-    /// When it was begun, in milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     pub begun_ms: i64,
-    /// When it was complete.
+    /// End time in milliseconds since 1970.
     pub ended_ms: i64,
-    /// What was counted while it was made.
+    /// Counts of the job that created it.
     pub counts: SnapshotCounts,
-    /// The job that made it.
+    /// The job that created it.
     pub job: String,
 }
 
 impl Snapshot {
-    /// Whether nothing is missing in it.
+    /// Whether it is complete without missing entries.
     pub fn is_whole(&self) -> bool {
         self.counts.errors == 0
     }
 }
 
-/// A source by its path, and by what stands there.
+/// A source by its path and its identity.
 type Origin = (Vec<u8>, Vec<u8>);
 
-/// What was counted while a snapshot was made.
+/// Counts of the job that created a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotCounts {
-    /// Entries of the source that are missing in it.
+    /// Source entries that are missing in it.
     pub errors: u64,
-    /// Entries that vanished, or did not stop changing.
+    /// Entries that vanished, or changed during each attempt.
     pub changed: u64,
-    /// Attributes that DIR cannot hold, of what was brought over for this snapshot or is shared with an earlier one.
+    /// Attributes that DIR cannot hold, of entries copied for this snapshot or shared with an earlier one.
     pub losses: u64,
-    /// `None`: it was made by several runs, of which none has seen everything.
+    /// `None`: several runs created it, and none has scanned everything.
     pub found: Option<FoundCounts>,
 }
 
-/// A snapshot that was begun.
+/// A snapshot in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
-    /// When, in milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     pub at_ms: i64,
-    /// What another job, or one with other rules, had not finished is to be removed.
+    /// An incomplete snapshot of another job, or with other rules, must be removed.
     pub set_aside: bool,
 }
 
-/// How much a snapshot holds.
+/// The content of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundCounts {
     /// Entries.
     pub entries: u64,
     /// Bytes of content.
     pub bytes: u64,
-    /// Bytes that were brought over, because the snapshot before does not have them.
+    /// Bytes that were copied, because the previous snapshot does not have them.
     pub new_bytes: u64,
 }
 
 impl SnapshotDirectory {
-    /// Opens a directory for snapshots, which has to be there: one that was made here might lie below a file system that is
-    /// not mounted.
+    /// Opens a directory for snapshots, which must exist: if it were created here, it could lie below a file system
+    /// that is not mounted.
     ///
     /// # Errors
-    /// It is not there, or cannot be used.
+    /// It does not exist, or cannot be used.
     pub fn open(at: &Path) -> Result<Option<Self>, Fatal> {
         let top = open_top(at)?;
         match path::open_directory_at(&top, OWN.as_bytes()) {
@@ -118,10 +118,10 @@ impl SnapshotDirectory {
         }
     }
 
-    /// The same for the first snapshot as well.
+    /// Opens a directory for snapshots, and prepares it for the first snapshot.
     ///
     /// # Errors
-    /// It is not there, or cannot be written.
+    /// It does not exist, or cannot be written.
     pub fn make(at: &Path) -> Result<Self, Fatal> {
         let top = open_top(at)?;
         make(&top, OWN).map_err(|error| failed(at, "write to", error))?;
@@ -132,10 +132,10 @@ impl SnapshotDirectory {
         Ok(Self { path: at.to_owned(), top, own, lock: None })
     }
 
-    /// Has it for this process alone, and puts in order what a crash has left.
+    /// Locks the directory for this process, and cleans up after a crash.
     ///
     /// # Errors
-    /// Another process has it, or it cannot be written.
+    /// Another process has locked it, or it cannot be written.
     pub fn lock(mut self) -> Result<Self, Fatal> {
         let fail = |error| failed(&self.path, "lock", error);
         let lock = match file::create_new(&self.own, LOCK, 0o600) {
@@ -151,14 +151,15 @@ impl SnapshotDirectory {
         Ok(self)
     }
 
-    /// A crash may have come between the two renames of [`Self::publish`], or somebody has removed a snapshot by hand.
+    /// Repairs the records after a crash between the two renames of [`Self::publish`], or after a snapshot was removed
+    /// by hand.
     fn recover(&self) -> Result<(), Fatal> {
         let fail = |error| failed(&self.path, "write to", error);
         let tree = self.tree_of(UNFINISHED);
         let names = self.records()?;
         for name in &names {
             match stat::stat_at(&self.top, name.as_bytes(), false) {
-                // One that is damaged is told when it is read.
+                // A damaged record is reported when it is read.
                 Ok(_) if Some(name) == names.last() => {
                     let _ = self.dress_again(name);
                     continue;
@@ -178,7 +179,7 @@ impl SnapshotDirectory {
         Ok(())
     }
 
-    /// Which directory stands under a name beside the records.
+    /// The identity of the directory with this name beside the records.
     fn tree_of(&self, name: &str) -> Option<Vec<u8>> {
         let found = stat::stat_born_at(&self.own, name.as_bytes()).ok()?;
         Some(tree_identity(&found))
@@ -188,7 +189,7 @@ impl SnapshotDirectory {
         self.path.join(OWN)
     }
 
-    /// The tree that is being made.
+    /// The tree in progress.
     pub fn unfinished(&self) -> PathBuf {
         self.own_path().join(UNFINISHED)
     }
@@ -197,7 +198,7 @@ impl SnapshotDirectory {
         path::open_directory_at(&self.top, name.as_bytes()).is_ok()
     }
 
-    /// Names on record, sorted.
+    /// Names with records, sorted.
     fn records(&self) -> Result<Vec<String>, Fatal> {
         let mut names = self.names(|name| {
             name.strip_suffix(".sqlite").filter(|name| *name != UNFINISHED).map(str::to_owned)
@@ -218,7 +219,7 @@ impl SnapshotDirectory {
         Ok(names)
     }
 
-    /// All snapshots that are complete, the oldest first. What cannot be read is named.
+    /// All complete snapshots, oldest first, and errors for those that cannot be read.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -266,10 +267,10 @@ impl SnapshotDirectory {
         Ok(self.list()?.0.pop())
     }
 
-    /// Begins a snapshot of `source` by `job`, or goes on with one that was interrupted.
+    /// Begins a snapshot of `source` by `job`, or resumes an interrupted one.
     ///
     /// # Errors
-    /// It holds snapshots of another source, or time goes backwards.
+    /// The directory has snapshots of another source, or the clock was set back.
     pub fn begin(
         &self,
         source: &Path,
@@ -281,12 +282,12 @@ impl SnapshotDirectory {
         let source = &real.unwrap_or_else(|| source.to_owned());
         let newest = self.newest()?;
         let record = SnapshotRecord::open(self.own_path().join(file_of(UNFINISHED)))?;
-        // What was refused before it made anything binds nobody.
+        // A run that was refused before it created anything does not bind later ones.
         let known = record.bytes("work")?;
         let work = work_of(job);
         let is_there = is_there(&self.own, UNFINISHED);
         let goes_on = is_there && known.is_some_and(|known| known == work);
-        // After a look at everything the next one looks at everything again: that is what it is a snapshot of.
+        // After a full scan, the next run scans everything again, because the snapshot must show the present source.
         let looked = record.number("looked")?.is_some();
         let begun = match record.number("begun_ms")?.filter(|_| goes_on && !looked) {
             Some(begun) => begun,
@@ -351,7 +352,7 @@ impl SnapshotDirectory {
         Ok(Begun { at_ms: begun, set_aside })
     }
 
-    /// Takes away what was made here, if nothing has come of it: no snapshot was begun.
+    /// Removes what was created here if no snapshot was begun.
     pub fn leave(&self) {
         let is_used =
             is_there(&self.own, UNFINISHED) || !self.records().is_ok_and(|r| r.is_empty());
@@ -368,15 +369,16 @@ impl SnapshotDirectory {
         let _ = directory::remove_directory(&self.top, OWN.as_bytes());
     }
 
-    /// Everything was looked at, and the tree does not get its name.
+    /// Ends a snapshot that was scanned completely but does not get its name.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The directory cannot be written.
     pub fn refuse(&self) -> Result<(), Fatal> {
         SnapshotRecord::open(self.own_path().join(file_of(UNFINISHED)))?.set("looked", 1)
     }
 
-    /// Moves a tree. Whoever may not write into a directory may not move it to another one either, because of its `..`.
+    /// Moves a tree. A user who may not write into a directory cannot move it to another parent either, because of its
+    /// `..`.
     fn move_tree(
         &self,
         (from, name): (&OwnedFd, &str),
@@ -400,7 +402,8 @@ impl SnapshotDirectory {
         moved
     }
 
-    /// The dress of a tree that is loosened for a moment goes on record, should the process not live to give it back.
+    /// Records the attributes of a tree that is made movable for a moment, in case the process dies before it restores
+    /// them.
     fn loosen(&self, name: &str, dress: Dress) -> Result<(), Errno> {
         let record = SnapshotRecord::open(self.own_path().join(file_of(name)));
         let noted = record.and_then(|record| {
@@ -412,7 +415,7 @@ impl SnapshotDirectory {
         noted.map_err(|_| Errno::IO)
     }
 
-    /// Gives a tree back what it had before it was loosened.
+    /// Restores the attributes that a tree had before it was made movable.
     fn dress_again(&self, name: &str) -> Result<(), Fatal> {
         let path = self.own_path().join(file_of(name));
         let Some(dress) = SnapshotRecord::read(path.clone())?.bytes("loosened")? else {
@@ -428,15 +431,15 @@ impl SnapshotDirectory {
         record.close()
     }
 
-    /// Puts a tree among those that are to be removed.
+    /// Moves a tree to those that will be removed.
     fn take_out(&self, tree: (&OwnedFd, &str), removed: &str) -> Result<(), Errno> {
         self.move_tree(tree, (&self.own, removed), |_| Ok(()))
     }
 
-    /// Gives the tree that was made its name.
+    /// Gives the finished tree its name.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The directory cannot be written.
     pub fn publish(
         &self,
         name: &str,
@@ -468,7 +471,7 @@ impl SnapshotDirectory {
         self.give_name(name)
     }
 
-    /// The second half of publishing: the record has its name already.
+    /// The second half of publishing: the record already has its name.
     fn give_name(&self, name: &str) -> Result<(), Fatal> {
         let fail = |error| failed(&self.path, "write to", error);
         // What is complete must not come back as something unfinished.
@@ -481,7 +484,7 @@ impl SnapshotDirectory {
         file::sync_all(&self.own).map_err(fail)
     }
 
-    /// Has the link lead to a snapshot. What is no link is somebody's own.
+    /// Points the link to a snapshot. An entry that is not a link belongs to the user and stays.
     fn set_latest(&self, name: Option<&str>) -> Result<(), Errno> {
         const NEW: &[u8] = b"latest.new";
         let there = stat::stat_at(&self.top, LATEST.as_bytes(), false);
@@ -507,11 +510,11 @@ impl SnapshotDirectory {
         directory::move_over(&self.own, NEW, &self.top, LATEST.as_bytes())
     }
 
-    /// Takes a snapshot out of the directory, so that its tree can be removed. Nothing is a snapshot any more then of which
-    /// something is missing. Answers where the tree still is, if it could not be moved.
+    /// Takes a snapshot out of the directory, so that its tree can be removed; so no snapshot ever has missing entries.
+    /// Returns the path of the tree if it could not be moved.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The directory cannot be written.
     pub fn retire(&self, name: &str) -> Result<Option<PathBuf>, Fatal> {
         let fail = |error| failed(&self.path.join(name), "remove", error);
         let removed = format!("{REMOVED}{name}");
@@ -526,7 +529,7 @@ impl SnapshotDirectory {
         Ok(taken)
     }
 
-    /// Trees that are to be removed, and an empty directory to compare them with.
+    /// Trees to remove, and an empty directory to compare them with.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -540,10 +543,10 @@ impl SnapshotDirectory {
         Ok((names.iter().map(at).collect(), self.own_path().join(EMPTY)))
     }
 
-    /// Removes the top of a tree of which nothing else is left.
+    /// Removes the top directory of a tree after everything else.
     ///
     /// # Errors
-    /// Something is left.
+    /// The directory is not empty.
     pub fn forget(&self, removed: &Path) -> Result<(), Fatal> {
         let name = removed.file_name().unwrap_or_default().as_bytes();
         let parent = if removed.parent() == Some(&self.path) { &self.top } else { &self.own };
@@ -551,7 +554,7 @@ impl SnapshotDirectory {
     }
 }
 
-/// What keeps a directory from being moved, to be given back to it.
+/// Attributes that prevent a directory from being moved, to be restored afterwards.
 #[derive(Debug, Clone, Copy)]
 struct Dress {
     mode: u32,
@@ -585,13 +588,13 @@ impl std::fmt::Display for Dress {
     }
 }
 
-/// What tells a tree from others.
+/// The identity of a tree.
 fn tree_identity((found, born): &(stat::Stat, Option<(i64, u32)>)) -> Vec<u8> {
     let (seconds, nanoseconds) = born.unwrap_or_default();
     format!("{}:{seconds}.{nanoseconds:09}", found.inode).into_bytes()
 }
 
-/// Who makes a tree, and with what rules: nobody else knows what is in it, nor what a crash may have done to it.
+/// The job and the rules of a tree: only the same job knows what is in the tree and what a crash may have damaged.
 fn work_of((job, spec): (&JobId, &JobSpec)) -> Vec<u8> {
     let mut spec = spec.clone();
     if let Some(sync) = &mut spec.policy.sync {

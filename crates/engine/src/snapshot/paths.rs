@@ -1,14 +1,14 @@
-//! What is looked at of SOURCE and DIR before anything is made.
+//! Checks of SOURCE and DIR before anything is created.
 use dmover_sys::{Errno, OwnedFd, mount, path, stat};
 use std::path::Path;
 
 use super::OWN;
 use crate::error::Fatal;
 
-/// Refuses a source that cannot be one. Whoever confuses the two would have all snapshots in a tree of their own.
+/// Refuses an invalid source, such as exchanged arguments, which would store all snapshots in another tree.
 ///
 /// # Errors
-/// It is not there, holds snapshots, or holds the directory in which its snapshots are to lie.
+/// The source does not exist, has snapshots itself, or contains the directory for its snapshots.
 pub fn check_snapshot_paths(source: &Path, directory: &Path) -> Result<(), Fatal> {
     let refuse = |what: &str, hint: &str| {
         Err(Fatal::refused(format!("'{}' {what}", source.display()), hint))

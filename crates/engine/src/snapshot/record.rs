@@ -1,4 +1,4 @@
-//! What is on record of one snapshot: an SQLite file beside it.
+//! The record of one snapshot: an SQLite file beside it.
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use crate::journal::settle;
 /// The version of the tables that this program writes.
 const VERSION: i64 = 1;
 
-/// `linked` has the inodes that several names of the snapshot stand for, with the inode at the source that they were
-/// brought over from. `docs/snapshot.md` describes the tables.
+/// `linked` has the inodes with several names in the snapshot, with the source inode that they were copied from.
+/// `docs/snapshot.md` describes the tables.
 const TABLES: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
     CREATE TABLE linked (inode INTEGER PRIMARY KEY, source INTEGER NOT NULL, born_ns INTEGER NOT NULL);
 ";
 
-/// An object of the source: its inode number, and when it was made, as the number may be given to another one.
+/// An object of the source: its inode number and creation time, because the number may be reused.
 pub(super) type SourceObject = (u64, i64);
 
 /// An open record.
@@ -26,7 +26,7 @@ pub(super) struct SnapshotRecord {
 }
 
 impl SnapshotRecord {
-    /// Opens the record of a snapshot that is complete, which nobody writes to any more.
+    /// Opens the record of a complete snapshot, which is not changed any more.
     pub fn read(path: PathBuf) -> Result<Self, Fatal> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(&path, flags);
@@ -37,7 +37,7 @@ impl SnapshotRecord {
         }
     }
 
-    /// Opens the record of a snapshot that is being made, making it if there is none.
+    /// Opens the record of a snapshot in progress, or creates it.
     pub fn open(path: PathBuf) -> Result<Self, Fatal> {
         let opened = Connection::open(&path).and_then(|database| {
             settle(&database, path.parent().unwrap_or(Path::new("/")))?;
@@ -71,13 +71,13 @@ impl SnapshotRecord {
         ask(&self.database).map_err(|error| damaged(&self.path, &error))
     }
 
-    /// A number that was set.
+    /// A stored number.
     pub fn number(&self, key: &str) -> Result<Option<i64>, Fatal> {
         let sql = "SELECT value FROM meta WHERE key = ?1";
         self.asked(|db| db.query_row(sql, [key], |row| row.get(0)).optional())
     }
 
-    /// Bytes that were set.
+    /// A stored byte string.
     pub fn bytes(&self, key: &str) -> Result<Option<Vec<u8>>, Fatal> {
         let sql = "SELECT CAST(value AS BLOB) FROM meta WHERE key = ?1";
         self.asked(|db| db.query_row(sql, [key], |row| row.get(0)).optional())
@@ -89,7 +89,7 @@ impl SnapshotRecord {
         self.asked(|db| db.execute(sql, params![key, value])).map(drop)
     }
 
-    /// Takes a value away.
+    /// Deletes a value.
     pub fn unset(&self, key: &str) -> Result<(), Fatal> {
         self.asked(|db| db.execute("DELETE FROM meta WHERE key = ?1", [key])).map(drop)
     }
@@ -99,7 +99,7 @@ impl SnapshotRecord {
         self.asked(|db| db.query_row("SELECT EXISTS (SELECT 1 FROM linked)", [], |row| row.get(0)))
     }
 
-    /// What an inode with several names was brought over from.
+    /// The source inode from which an inode with several names was copied.
     pub fn linked(&self, inode: u64) -> Result<Option<SourceObject>, Fatal> {
         self.asked(|db| {
             let mut statement =
@@ -110,7 +110,7 @@ impl SnapshotRecord {
         })
     }
 
-    /// Takes note of inodes that have several names.
+    /// Records inodes with several names.
     pub fn note(&self, linked: &[(u64, SourceObject)]) -> Result<(), Fatal> {
         self.asked(|db| {
             let transaction = db.unchecked_transaction()?;
@@ -129,7 +129,7 @@ impl SnapshotRecord {
         })
     }
 
-    /// Closes it for good: it is one file then, which can be read where nothing may be written.
+    /// Closes the record for good: it is a single file then, which can be read on read-only file systems.
     pub fn close(self) -> Result<(), Fatal> {
         self.asked(|db| db.execute_batch("PRAGMA journal_mode = DELETE"))?;
         let Self { path, database } = self;

@@ -1,8 +1,8 @@
-//! Files that have not changed since the snapshot before: they are shared with it instead of being brought over.
+//! Files that are unchanged since the previous snapshot: they are shared with it instead of being copied.
 //!
-//! A file of the base can be taken if nothing tells it from its source: what a pass of `sync` looks at where something
-//! stands at the destination is looked at here in the base. What was changed at the source since the base was begun is
-//! looked at more closely.
+//! A file of the base is taken if nothing distinguishes it from its source: the checks of a `sync` pass on the
+//! destination are made on the base. Files that changed at the source after the base was begun are checked more
+//! closely.
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, Identity, Metadata, Operation, Share, Side,
     SnapshotPolicy, Timestamp, TreePath,
@@ -24,39 +24,39 @@ use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::verify::changed;
 
-/// What the base has under the name of a file that is to be made.
+/// The entry of the base with the name of a new file.
 #[derive(Debug, Clone)]
 pub struct Based {
     /// Its metadata.
     pub metadata: Metadata,
-    /// What the file would need if this stood at the destination.
+    /// The decision about the file if this entry were at the destination.
     pub decision: Decision,
 }
 
-/// What the movers of a job that makes a snapshot share.
+/// The shared state of the movers of a job that creates a snapshot.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     share: Share,
     base: Option<Base>,
-    /// Of the snapshot that is being made. A dry run makes none.
+    /// The record of the new snapshot. A dry run has none.
     record: Option<Mutex<SnapshotRecord>>,
-    /// Inodes with several names that are not in it yet.
+    /// Inodes with several names that are not recorded yet.
     linked: Mutex<Vec<(u64, SourceObject)>>,
 }
 
-/// The snapshot that unchanged files come from.
+/// The snapshot that unchanged files are shared with.
 #[derive(Debug)]
 struct Base {
     top: OwnedFd,
-    /// Whatever was changed at the source before this, it has. The change times of its files say less: each snapshot that
-    /// shares a file with it moves them, and so does each that is removed.
+    /// It has all changes at the source before this time. The change times of its files say less: each snapshot that
+    /// shares a file with it changes them, and so does the removal of one.
     begun: Timestamp,
-    /// `None`: every inode of it has one name.
+    /// `None`: each of its inodes has one name.
     record: Option<Mutex<SnapshotRecord>>,
 }
 
 impl Sharing {
-    /// Opens what a job needs that makes a snapshot.
+    /// Opens the state for a job that creates a snapshot.
     pub fn open(policy: &SnapshotPolicy, dry_run: bool) -> Result<Self, Fatal> {
         let directory = policy.directory.to_path();
         let own = directory.join(OWN);
@@ -87,17 +87,17 @@ impl Sharing {
         })
     }
 
-    /// Whether there is a snapshot that files can come from.
+    /// Whether there is a snapshot to share files with.
     pub fn has_base(&self) -> bool {
         self.base.is_some()
     }
 
-    /// Takes note of an inode that several names stand for.
+    /// Records an inode with several names.
     pub fn note(&self, inode: u64, source: SourceObject) {
         lock(&self.linked).push((inode, source));
     }
 
-    /// Whether an inode of the snapshot that is being made is on record as that of another inode of the source.
+    /// Whether an inode of the new snapshot is recorded as a copy of another source inode.
     fn is_of_another(
         &self,
         inode: u64,
@@ -111,7 +111,7 @@ impl Sharing {
         }
     }
 
-    /// Puts that on record; a task must not be reported before.
+    /// Writes the records; a task must not be reported before.
     pub fn settle(&self) -> Result<(), Fatal> {
         let linked = std::mem::take(&mut *lock(&self.linked));
         match &self.record {
@@ -122,21 +122,21 @@ impl Sharing {
 }
 
 impl Planned {
-    /// Whether it need not be brought over if the base has what it seems to have.
+    /// Whether the entry need not be copied if the base really has its content.
     pub(crate) fn is_in_base(&self) -> bool {
         self.base.as_ref().is_some_and(Based::is_equal)
     }
 }
 
 impl Based {
-    /// Whether it seems to be what the source has.
+    /// Whether it looks equal to the source.
     pub(crate) fn is_equal(&self) -> bool {
         matches!(self.decision, Decision::Skip | Decision::Inspect | Decision::Compare)
     }
 }
 
 impl Engine {
-    /// The directory of the base that belongs to one of the job, opened from the one above it if that is at hand.
+    /// The directory of the base that corresponds to a directory of the job, opened from its parent if that is open.
     pub(crate) fn open_base(&self, place: &TreePath) -> Option<Box<TargetDirectory>> {
         let base = self.sharing.as_ref()?.base.as_ref()?;
         self.base_directory(path::open_directory_below(&base.top, place.as_bytes()).ok()?)
@@ -152,8 +152,8 @@ impl Engine {
         self.target_directory(fd, false, shown).ok().map(Box::new)
     }
 
-    /// Whether an inode of the base may be taken for this one of the source. One that has several names there belongs to
-    /// the inode that they were brought over from, or files would become one that are two at the source.
+    /// Whether an inode of the base may be taken for this source inode. One with several names belongs to the source
+    /// inode that it was copied from; otherwise two source files could become one.
     fn may_take(&self, level: &Level, record: &EntryRecord, inode: u64) -> bool {
         let base = self.sharing.as_ref().and_then(|sharing| sharing.base.as_ref());
         let Some(known) = base.and_then(|base| base.record.as_ref()) else { return true };
@@ -172,8 +172,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Whether a file of the snapshot that is being made has other names, by an interrupted run, that are another inode's at the
-    /// source by now.
+    /// Whether a file of the new snapshot has further names, from an interrupted run, that belong to another source
+    /// inode now.
     pub(crate) fn is_linked_to_others(
         &self,
         level: &Level,
@@ -188,7 +188,7 @@ impl Engine {
     }
 }
 
-/// A source entry by inode and time of birth.
+/// A source entry by inode and creation time.
 fn source_object(level: &Level, name: &[u8]) -> Result<SourceObject, Errno> {
     let (found, born) = stat::stat_born_at(&level.source.fd, name)?;
     let (seconds, nanoseconds) = born.unwrap_or_default();
@@ -197,7 +197,7 @@ fn source_object(level: &Level, name: &[u8]) -> Result<SourceObject, Errno> {
 }
 
 impl Mover<'_> {
-    /// What the base has for a file that nothing stands for at the destination.
+    /// The entry of the base for a file that does not exist at the destination.
     pub(crate) fn based(&self, level: &Level, record: &EntryRecord) -> Option<Based> {
         let engine = self.engine;
         let base = level.base.as_ref().filter(|_| record.metadata.kind == EntryKind::File)?;
@@ -223,7 +223,7 @@ impl Mover<'_> {
         Some(Based { metadata, decision })
     }
 
-    /// Takes a file from the base. `None`: it is to be brought over.
+    /// Takes a file from the base. `None`: it must be copied.
     pub(crate) fn take_from_base(
         &mut self,
         level: &Level,
@@ -247,7 +247,7 @@ impl Mover<'_> {
         Ok(Some(Moved { instead: Some(Decision::Share), ..kept }))
     }
 
-    /// Looks closer where there is a reason to.
+    /// Checks more closely where there is a reason.
     fn is_as_in_base(
         &mut self,
         level: &Level,
@@ -368,12 +368,12 @@ impl Mover<'_> {
         Ok(true)
     }
 
-    /// Takes note of a group of names that are one inode now.
+    /// Records a group of names that are one inode now.
     pub(crate) fn note_linked(&self, level: &Level, name: &[u8], identity: Identity) {
         let Some(sharing) = &self.engine.sharing else { return };
         match source_object(level, name) {
             Ok(source) => sharing.note(identity.inode, source),
-            // It is nobody's then, and the next snapshot brings it over again.
+            // Then it belongs to no source inode, and the next snapshot copies it again.
             Err(_) => sharing.note(identity.inode, (0, 0)),
         }
     }

@@ -1,4 +1,4 @@
-//! The lock of what a job writes to, which the directories there carry: jobs see each other whatever state directories they have.
+//! Locks on the directories that a job writes to: jobs detect each other even with different state directories.
 use dmover_model::{Event, PathBytes, RangeCopy, Verb};
 use dmover_sys::{OwnedFd, file, lock, mount, path, process};
 use std::ffi::OsStr;
@@ -13,25 +13,26 @@ use crate::driver::{Job, JobList};
 use crate::error::Fatal;
 use crate::root::{Placement, Resolved, Root};
 
-/// A job with more roots than this locks the directory that holds them instead of each: a shell makes thousands of them of a '*'.
+/// A job with more roots than this locks their parent directory instead of each root: a shell expands a '*' to
+/// thousands.
 const FEW: usize = 8;
-/// Bytes of another process's command that a message shows.
+/// Bytes of another process's command in a message.
 const COMMAND_MAX: usize = 120;
 
-/// Locks of the places that a job writes to. They go when the last of its clones is dropped.
+/// Locks of the directories that a job writes to. They are released when the last clone is dropped.
 #[derive(Debug, Clone, Default)]
 pub struct DestinationLock(Arc<Mutex<Option<Locks>>>);
 
 #[derive(Debug)]
 struct Locks {
     usage: Use,
-    /// Directories that the job makes are locked as well.
+    /// Directories that the job creates are locked as well.
     each: bool,
     held: Vec<OwnedFd>,
 }
 
 impl DestinationLock {
-    /// Locks the places of a job. A job that has them already keeps them.
+    /// Locks the directories of a job. A job that already has the locks keeps them.
     ///
     /// # Errors
     /// Another job writes there.
@@ -65,14 +66,14 @@ impl DestinationLock {
         Ok(())
     }
 
-    /// Descriptors that are held as long as the job runs.
+    /// The number of descriptors that are held during the job.
     pub(crate) fn descriptors(&self) -> u64 {
         let own = locked(&self.0);
         let to_come = |locks: &Locks| if locks.each { FEW } else { 0 };
         own.as_ref().map_or(0, |locks| (locks.held.len() + to_come(locks)) as u64)
     }
 
-    /// Locks a directory that the job has made at one of its places.
+    /// Locks a directory that the job has created as one of its roots.
     pub(crate) fn extend(&self, made: &OwnedFd) {
         if let Some(locks) = locked(&self.0).as_mut().filter(|locks| locks.each)
             && let Ok(directory) = path::open_directory_at(made, b".")
@@ -84,7 +85,7 @@ impl DestinationLock {
 }
 
 impl Use {
-    /// Takes the lock of a directory as flock(1) does; `false`: somebody else has it.
+    /// Takes the lock of a directory as flock(1) does; `false`: another process has it.
     pub(super) fn try_lock(self, directory: &OwnedFd) -> Result<bool, dmover_sys::Errno> {
         let free = match self {
             Self::Alone => file::try_lock(directory),
@@ -94,7 +95,7 @@ impl Use {
     }
 }
 
-/// The places that a job writes to, and the directories that hold them.
+/// The directories that a job writes to, and their parents.
 fn places(job: &Job, resolved: &Resolved, (usage, each): (Use, bool)) -> Places {
     let mut places = Places::new(usage);
     let is_inside = resolved.placement == Placement::Inside;
@@ -155,7 +156,7 @@ fn places(job: &Job, resolved: &Resolved, (usage, each): (Use, bool)) -> Places 
     places
 }
 
-/// DEST without links.
+/// The canonical path of DEST.
 fn destination(resolved: &Resolved) -> Option<&Path> {
     let target = resolved.targets.first()?;
     match resolved.placement {
@@ -164,7 +165,7 @@ fn destination(resolved: &Resolved) -> Option<&Path> {
     }
 }
 
-/// What tells the same copy: its sources, its DEST by name, and what it takes of them.
+/// Identifies the same copy: its sources, the name of its DEST, and its selection.
 fn work(job: &Job, resolved: &Resolved, name: &Path) -> Vec<u8> {
     let mut hasher = blake3::Hasher::new();
     let mut add = |bytes: &[u8]| _ = hasher.update(bytes).update(b"\0");
@@ -193,7 +194,7 @@ fn refusal(Marked { place, how, process }: Marked) -> Fatal {
     Fatal::Occupied { message: format!("{} '{}'{who}", how.words(), place.display()) }
 }
 
-/// The command of a process, as far as a message has room for it.
+/// The command of a process, shortened for a message.
 fn command(pid: u32) -> Option<String> {
     let text = String::from_utf8_lossy(&process::command(pid)?).into_owned();
     let plain = text.chars().map(|letter| if letter.is_control() { '?' } else { letter });

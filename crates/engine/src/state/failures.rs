@@ -1,4 +1,4 @@
-//! What a run failed at, of verbs that keep no journal: one JSON object a line in the directory of the job.
+//! The list of errors for verbs without a journal: a file with one JSON object a line in the directory of the job.
 use dmover_model::{EntryError, ErrorClass, JobId};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -11,22 +11,22 @@ use crate::context::lock;
 use crate::driver::Job;
 use crate::journal::{JournalReader, RecordedError};
 
-/// Its name in the directory of the job.
+/// Its file name in the directory of the job.
 const FILE: &str = "errors.jsonl";
 
 /// Where the errors of a job are listed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ErrorList {
-    /// Nowhere: the job keeps no state.
+    /// Nowhere: the job has no state.
     #[default]
     Nowhere,
     /// In this state directory.
     In(PathBuf),
-    /// Some of them are not in the list, for this reason.
+    /// The list lacks some errors, for this reason.
     Incomplete(String),
 }
 
-/// The list of a run. Its file is made by the first error.
+/// The list of a run. The first error creates the file.
 #[derive(Debug)]
 pub(crate) struct Failures {
     state: PathBuf,
@@ -41,7 +41,7 @@ struct Kept {
 }
 
 impl Failures {
-    /// Begins the list of a run, whose job has to be locked. `None`: its errors go to a journal, or nowhere.
+    /// Starts the list of a run, whose job must be locked. `None`: its errors go to a journal, or are not listed.
     pub fn of(job: &Job, id: &JobId, has_journal: bool) -> Option<Self> {
         if let Some((state, whole)) = &job.part_of {
             return Some(Self::new(state, whole));
@@ -60,7 +60,7 @@ impl Failures {
         Self { state, path, kept: Mutex::default() }
     }
 
-    /// Lists an error at once: this process may be killed. What was not attempted is no error of its entry.
+    /// Writes an error at once, because the process may be killed. Entries that were not attempted are not listed.
     pub fn note(&self, error: &EntryError) {
         if error.class == ErrorClass::Cancelled {
             return;
@@ -91,7 +91,7 @@ impl Failures {
         }
     }
 
-    /// Where to look for what was listed.
+    /// Where the errors are listed.
     pub fn list(&self) -> ErrorList {
         match &lock(&self.kept).lost {
             None => ErrorList::In(self.state.clone()),
@@ -100,7 +100,7 @@ impl Failures {
     }
 }
 
-/// Gives each line of a list to `each` until that answers false. A line that is being written is left out.
+/// Passes each line of a list to `each` until that returns false. An incomplete last line is skipped.
 fn read(path: &Path, each: &mut dyn FnMut(RecordedError) -> bool) -> Result<(), String> {
     let fail = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
     let mut file = match File::open(path) {
@@ -119,10 +119,11 @@ fn read(path: &Path, each: &mut dyn FnMut(RecordedError) -> bool) -> Result<(), 
 }
 
 impl StateDirectory {
-    /// Gives each error of the last run of a job to `each` until that answers false. Answers whether there is such a list.
+    /// Passes each error of the last run of a job to `each` until that returns false. Returns whether there is such a
+    /// list.
     ///
     /// # Errors
-    /// Why it cannot be read, in words.
+    /// A message that says why it cannot be read.
     pub fn errors(
         &self,
         job: &str,

@@ -1,4 +1,4 @@
-//! What a job tells those who ask from outside, in files that can be read from any host that sees the state directory.
+//! The description and status of a job in files, which every host that sees the state directory can read.
 use dmover_model::{JobId, PathBytes, Verb};
 use dmover_observe::MoverView;
 use serde::{Deserialize, Serialize};
@@ -10,53 +10,53 @@ use super::{JobLock, StateDirectory, is_held};
 use crate::journal::now_ms;
 use crate::report::JobReport;
 
-/// A job as it was asked for.
+/// The description of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobFile {
     /// Its id.
     pub job: String,
     /// The verb.
     pub verb: String,
-    /// What its owner calls it.
+    /// The label that the user gave it.
     pub label: Option<String>,
-    /// The command as it was typed.
+    /// The command as the user typed it.
     pub command: Vec<PathBytes>,
-    /// Where it was typed.
+    /// The working directory of the command.
     pub directory: PathBytes,
-    /// Sources and destination as they were typed.
+    /// The sources as the user typed them.
     pub sources: Vec<PathBytes>,
-    /// See `sources`.
+    /// The destination as the user typed it.
     pub destination: PathBytes,
     /// The file with the messages of its last run, if they went to one.
     #[serde(default)]
     pub output: Option<PathBytes>,
-    /// When the command was given first, in milliseconds since 1970.
+    /// When the command was first run, in milliseconds since 1970.
     pub created_ms: i64,
 }
 
-/// How a job stands.
+/// The phase of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobPhase {
-    /// At work.
+    /// It is running.
     #[default]
     Running,
     /// Everything is done, and it waits for changes.
     Watching,
-    /// Its process waits to be told to go on.
+    /// Its process waits for `resume`.
     Paused,
-    /// It was stopped, and the same command goes on.
+    /// It was stopped, and the same command resumes it.
     Stopped,
-    /// It came to its end.
+    /// It is complete.
     Finished,
-    /// It was given up; the same command begins anew.
+    /// It was cancelled; the same command starts again.
     Cancelled,
-    /// Its process is gone without a word; the same command goes on.
+    /// Its process died without a final status; the same command resumes it.
     Died,
 }
 
 impl JobPhase {
-    /// All of them, in the order of the documentation.
+    /// All phases, in the order of the documentation.
     pub const ALL: [Self; 7] = [
         Self::Running,
         Self::Watching,
@@ -67,7 +67,7 @@ impl JobPhase {
         Self::Died,
     ];
 
-    /// Whether there is a process that will say more.
+    /// Whether it has a process that will update the status.
     pub fn has_process(self) -> bool {
         matches!(self, Self::Running | Self::Paused | Self::Watching)
     }
@@ -86,50 +86,50 @@ impl JobPhase {
     }
 }
 
-/// How a job stands, as its process has written it down.
+/// The status of a job, as its process has recorded it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct JobStatus {
-    /// How it stands.
+    /// The phase.
     pub phase: JobPhase,
-    /// Why it does not run, in words.
+    /// Why it does not run.
     pub reason: Option<String>,
     /// The exit code, once it has ended.
     pub exit_code: Option<u8>,
-    /// The process, and the host that it is on.
+    /// The process id.
     pub pid: u32,
-    /// See `pid`.
+    /// The host of the process.
     pub host: String,
-    /// When this run began, in milliseconds since 1970.
+    /// Start time of this run in milliseconds since 1970.
     pub begun_ms: i64,
-    /// When this was written.
+    /// When this was written, in milliseconds since 1970.
     pub updated_ms: i64,
-    /// It goes on with what an earlier run has left.
+    /// This run resumed the work of an earlier run.
     pub resumed: bool,
     /// Tasks that are known and not done.
     pub tasks_left: u64,
-    /// What it does at present, by the word of `dmover_observe::Stage`.
+    /// The present stage, by the word of `dmover_observe::Stage`.
     #[serde(default)]
     pub stage: String,
     /// Entries and bytes of content of the whole source, if they are known.
     #[serde(default)]
     pub total: Option<(u64, u64)>,
-    /// All counters of this run by name.
+    /// All counters of this run, by name.
     pub counters: BTreeMap<String, u64>,
     /// Errors by class.
     pub errors: BTreeMap<String, u64>,
-    /// What limits it.
+    /// What limits its speed.
     pub limit: Option<String>,
-    /// Who works for it, if that are processes elsewhere.
+    /// Its remote movers, if it has any.
     #[serde(default)]
     pub movers: Option<Vec<MoverView>>,
 }
 
-/// What a running job is asked to do.
+/// A request to a running job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// Take no new work for now.
+    /// Take no new tasks for now.
     Pause,
-    /// Go on.
+    /// Continue.
     Resume,
     /// Stop for good.
     Cancel,
@@ -152,23 +152,23 @@ const STATUS: &str = "status.json";
 const ASK: &str = "ask";
 
 impl StateDirectory {
-    /// Writes down what a job is, or that it was asked for again.
+    /// Records the description of a job, or that it was requested again.
     pub(crate) fn describe(&self, job: &JobId, file: &JobFile) -> std::io::Result<()> {
         let known = self.job_file(&job.0);
         let created_ms = known.as_ref().map_or(file.created_ms, |known| known.created_ms);
         // A pass without a label does not take it away.
         let label = file.label.clone().or_else(|| known?.label);
-        // Only passes are gone on with.
+        // Only passes are resumed.
         let flushed = file.verb == Verb::Sync.word();
         self.put(job, JOB, &JobFile { label, created_ms, ..file.clone() }, flushed)
     }
 
-    /// Writes down how a job stands.
+    /// Records the status of a job.
     pub(crate) fn put_status(&self, job: &JobId, status: &JobStatus) -> std::io::Result<()> {
         self.put(job, STATUS, status, false)
     }
 
-    /// Writes down how a job stands between two passes.
+    /// Records the phase of a job between two passes.
     pub(crate) fn tell_phase(&self, job: &JobId, phase: JobPhase, end: Option<(String, u8)>) {
         let Some(mut status) = self.get::<JobStatus>(&job.0, STATUS) else { return };
         if let Some((reason, code)) = end {
@@ -181,7 +181,7 @@ impl StateDirectory {
         }
     }
 
-    /// Writes down how a job has ended.
+    /// Records how a job has ended.
     pub fn tell_end(&self, report: &JobReport, code: u8) {
         let (phase, reason) = report.ending();
         let Some(status) = self.get::<JobStatus>(&report.job.0, STATUS) else { return };
@@ -192,12 +192,12 @@ impl StateDirectory {
         }
     }
 
-    /// Writes down that a job could not come to its end.
+    /// Records that a job failed before its end.
     pub fn tell_failure(&self, job: &JobId, reason: String, code: u8) {
         self.tell_phase(job, JobPhase::Stopped, Some((reason, code)));
     }
 
-    /// In one step, so that whoever reads has the old or the new.
+    /// Replaces a file atomically, so that a reader sees the old or the new content.
     fn put(
         &self,
         job: &JobId,
@@ -224,19 +224,19 @@ impl StateDirectory {
         serde_json::from_slice(&text).ok()
     }
 
-    /// What was asked of a running job since it looked last.
+    /// The request to a running job since the last call.
     pub(crate) fn asked(&self, job: &JobId) -> Option<Ask> {
         let path = self.job(job).join(ASK);
         let text = std::fs::read_to_string(&path).ok()?;
-        // Gone by itself: somebody else has taken it back.
+        // If it is already gone, another process has withdrawn the request.
         let _ = std::fs::remove_file(path);
         Ask::ALL.into_iter().find(|ask| ask.word() == text.trim())
     }
 
-    /// Asks something of a running job.
+    /// Sends a request to a running job.
     ///
     /// # Errors
-    /// It cannot be written down.
+    /// It cannot be written.
     pub fn ask(&self, job: &str, ask: Ask) -> std::io::Result<()> {
         let path = self.path.join("jobs").join(job).join(ASK);
         let temporary = path.with_extension("new");
@@ -244,10 +244,10 @@ impl StateDirectory {
         std::fs::rename(temporary, path)
     }
 
-    /// The ids of all jobs that are known here.
+    /// The ids of all jobs in this state directory.
     ///
     /// # Errors
-    /// The directory is there and cannot be read.
+    /// The directory exists and cannot be read.
     pub fn jobs(&self) -> std::io::Result<Vec<String>> {
         let entries = match std::fs::read_dir(self.path.join("jobs")) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -264,12 +264,12 @@ impl StateDirectory {
         Ok(jobs)
     }
 
-    /// A job as it was asked for.
+    /// The description of a job.
     pub fn job_file(&self, job: &str) -> Option<JobFile> {
         self.get(job, JOB)
     }
 
-    /// How a job stands. One that says that it runs and whose lock is free has died.
+    /// The status of a job. A job that is recorded as running but whose lock is free has died.
     pub fn status(&self, job: &str) -> Option<JobStatus> {
         // A power cut may leave an empty file, or none.
         let written = || self.get::<JobStatus>(job, STATUS).unwrap_or_default();
@@ -290,28 +290,28 @@ impl StateDirectory {
         is_held(&self.path.join("jobs").join(job).join("lock"))
     }
 
-    /// Whether somebody stands by for a job, and goes on if its process is gone.
+    /// Whether a process waits to take over a job if its process dies.
     pub fn is_stood_by(&self, job: &str) -> bool {
         is_held(&self.path.join("jobs").join(job).join("standby"))
     }
 
-    /// Where a job keeps what it knows.
+    /// The directory of a job.
     pub fn directory(&self, job: &str) -> std::path::PathBuf {
         self.path.join("jobs").join(job)
     }
 
-    /// Forgets what was to be seen of runs that were killed and of which nothing else is kept: their names have a run in them.
+    /// Removes the status files of killed runs of which nothing else is kept: their names contain a run.
     pub(crate) fn forget_passed(&self) {
         let jobs = self.jobs().unwrap_or_default();
         for job in jobs.iter().filter(|job| job.contains('-')) {
             if let Ok(lock) = self.lock(&JobId(job.clone())) {
-                // Whoever comes next tries again.
+                // The next caller tries again.
                 let _ = self.forget(job, &lock);
             }
         }
     }
 
-    /// Forgets a job, whose lock has to be held.
+    /// Removes the state of a job, whose lock must be held.
     ///
     /// # Errors
     /// Something cannot be removed.

@@ -16,24 +16,24 @@ use super::StateDirectory;
 use crate::control::Control;
 use crate::journal::now_ms;
 
-/// Its name in the state directory.
+/// Its file name in the state directory.
 const FILE: &str = "failed-flushes";
 
-/// How often it is looked whether a job that flushes is to end.
+/// How often to check during a flush whether the job must end.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A flush that has failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Failure {
-    /// Device numbers are those of one boot.
+    /// The boot id: device numbers are only valid for one boot.
     boot: String,
     device: u64,
-    /// What was written before is perhaps not on storage.
+    /// Data written before this time may not be on storage.
     at_ms: i64,
 }
 
 impl Failure {
-    /// Whether it may be about what was written to a device since a time and not flushed before.
+    /// Whether it may concern data written to a device after a time and not flushed before.
     pub fn concerns(&self, device: u64, since_ms: i64) -> bool {
         self.device == device && self.at_ms >= since_ms
     }
@@ -43,7 +43,7 @@ impl Failure {
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
     held: Vec<(u64, OwnedFd)>,
-    /// Where failures are noted; `None`: nowhere.
+    /// Where failures are recorded; `None`: nowhere.
     note: Option<PathBuf>,
     boot: String,
 }
@@ -61,7 +61,7 @@ impl Flushes {
         }
     }
 
-    /// Returns when everything that was written before is on storage.
+    /// Returns when everything written before is on storage.
     pub fn flush(&self) -> Result<(), Errno> {
         let mut failed = Vec::new();
         let mut result = Ok(());
@@ -75,13 +75,13 @@ impl Flushes {
         result
     }
 
-    /// The same, until the job is stopped (EINTR): the flush goes on by itself then, and counts for nothing. A disk that hangs
-    /// does not keep a job that is to end.
+    /// Flushes until the job is stopped (EINTR): then the flush continues in the background and does not count. A disk
+    /// that hangs does not block a job that must end.
     pub fn flush_unless_stopped(self: &Arc<Self>, control: &Control) -> Result<(), Errno> {
         let (sender, receiver) = channel();
         let flushes = Arc::clone(self);
         let work = move || {
-            // Nobody listens after a stop.
+            // After a stop there is no receiver.
             let _ = sender.send(flushes.flush());
         };
         if std::thread::Builder::new().name("flush".into()).spawn(work).is_err() {
@@ -97,7 +97,7 @@ impl Flushes {
         }
     }
 
-    /// Writes down that flushes of these devices have failed.
+    /// Records that flushes of these devices have failed.
     pub fn note(&self, devices: &[u64]) {
         let Some(path) = self.note.as_ref().filter(|_| !devices.is_empty()) else { return };
         if let Err(error) = self.append(path, devices) {
@@ -123,14 +123,14 @@ impl Flushes {
         notes.sync_all()
     }
 
-    /// Those that have failed under this kernel.
+    /// Failures under this kernel.
     pub fn failures(&self) -> Vec<Failure> {
         let notes = self.note.as_ref().and_then(|path| std::fs::File::open(path).ok());
         notes.map(|notes| read(&notes, &self.boot)).unwrap_or_default()
     }
 }
 
-/// A line that is not whole counts for nothing: whoever wrote it has not gone on.
+/// Reads the notes. An incomplete line is skipped: its writer has not continued.
 fn read(mut notes: &std::fs::File, boot: &str) -> Vec<Failure> {
     let mut text = Vec::new();
     if let Err(error) = notes.read_to_end(&mut text) {

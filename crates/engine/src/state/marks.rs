@@ -1,7 +1,7 @@
-//! Marks by which jobs see each other at the directories that they write to.
+//! Marks by which jobs detect each other on the directories that they write to.
 //!
-//! A mark is a lock of one byte on a directory (`dmover_sys::lock`). Its position has what it says, a hash of what it is about,
-//! and the number of the process: `0 | kind: 3 bits | hash: 36 bits | process: 24 bits`.
+//! A mark is a lock of one byte on a directory (`dmover_sys::lock`). Its position encodes its kind, a hash of its
+//! subject, and the process number: `0 | kind: 3 bits | hash: 36 bits | process: 24 bits`.
 use dmover_sys::{Errno, OwnedFd, lock, path, stat};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,25 +11,25 @@ use std::path::{Path, PathBuf};
 const PROCESS_BITS: u32 = 24;
 const HASH_BITS: u32 = 36;
 
-/// How a job uses a place.
+/// How a job uses a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Nobody else writes there meanwhile.
+    /// Exclusively: no other job may write there.
     Alone,
-    /// It only adds, as others may.
+    /// It only adds entries, as other jobs may.
     Beside,
 }
 
-/// What a mark says.
+/// The kind of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// This directory, and what is below it, is used.
+    /// This directory and everything below it is used.
     Tree(Use),
     /// Something below this directory is used.
     Below(Use),
-    /// A name in this directory is used, where there was no directory when the job began.
+    /// A name in this directory is used, which was not a directory when the job began.
     Name(Use),
-    /// This very copy is made.
+    /// This very copy is being made.
     Work,
 }
 
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// Where marks of this kind are that are about something.
+    /// The positions of marks of this kind about a subject.
     fn range(self, about: &[u8]) -> Range<u64> {
         let mut hash = [0; 8];
         if !about.is_empty() {
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// What is in the way.
+/// The kind of conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     Locked,
@@ -78,7 +78,7 @@ impl How {
     }
 }
 
-/// A place that another job uses.
+/// A directory that another job uses.
 #[derive(Debug)]
 pub(super) struct Marked {
     pub place: PathBuf,
@@ -86,14 +86,14 @@ pub(super) struct Marked {
     pub process: Option<u32>,
 }
 
-/// An open directory and what is done with it.
+/// An open directory with its marks.
 #[derive(Debug)]
 struct Place {
     fd: OwnedFd,
     path: PathBuf,
-    /// Its lock of flock(2) is taken.
+    /// Its flock(2) lock to take.
     lock: Option<Use>,
-    /// What the job cannot do without: a directory far above need not be readable.
+    /// The job needs it; a directory further up need not be readable.
     is_own: bool,
     marks: Vec<u64>,
     looks: Vec<(Range<u64>, How)>,
@@ -106,7 +106,7 @@ pub(super) struct Places {
     all: Vec<Place>,
     by_inode: HashMap<(u64, u64), usize>,
     by_path: HashMap<PathBuf, Option<usize>>,
-    /// A place that could not be opened.
+    /// A directory that could not be opened.
     unlocked: Option<(PathBuf, Errno)>,
 }
 
@@ -116,7 +116,7 @@ impl Places {
         Self { usage, all: Vec::new(), by_inode, by_path, unlocked: None }
     }
 
-    /// Adds an open directory, unless it is here already.
+    /// Adds an open directory, unless it is already there.
     pub fn add(&mut self, fd: OwnedFd, path: Option<&Path>) -> usize {
         let identity = stat::stat_fd(&fd).map(|found| (found.device, found.inode));
         let next = self.all.len();
@@ -132,7 +132,7 @@ impl Places {
         at
     }
 
-    /// A place cannot be opened.
+    /// Records a directory that cannot be opened.
     pub fn cannot_lock(&mut self, path: &Path, error: Errno) {
         self.unlocked = Some((path.to_owned(), error));
     }
@@ -155,7 +155,7 @@ impl Places {
         }
     }
 
-    /// Uses of others that exclude that of this job.
+    /// The uses by other jobs that conflict with this use.
     fn excluded(&self) -> &'static [Use] {
         match self.usage {
             Use::Alone => &[Use::Alone, Use::Beside],
@@ -163,7 +163,7 @@ impl Places {
         }
     }
 
-    /// The job writes to this directory and everything below it.
+    /// Marks this directory and everything below it as used.
     pub fn fill(&mut self, at: usize) {
         self.all[at].is_own = true;
         self.all[at].lock = Some(self.usage);
@@ -174,7 +174,7 @@ impl Places {
         }
     }
 
-    /// The job makes something of this name.
+    /// Marks a name in this directory as used.
     pub fn name(&mut self, at: usize, name: &[u8], usage: Use) {
         self.all[at].is_own = true;
         self.mark(at, Kind::Name(usage), name);
@@ -183,7 +183,7 @@ impl Places {
         }
     }
 
-    /// The job writes below a name in this directory.
+    /// Marks that the job writes below a name in this directory.
     pub fn pass(&mut self, at: usize, name: &[u8]) {
         self.mark(at, Kind::Below(self.usage), b"");
         for theirs in self.excluded() {
@@ -192,13 +192,13 @@ impl Places {
         }
     }
 
-    /// The job writes below all directories above this path.
+    /// Marks that the job writes below each directory above this path.
     pub fn climb(&mut self, path: &Path) {
         for below in path.ancestors() {
             let (Some(above), Some(name)) = (below.parent(), below.file_name()) else { return };
             let known = self.by_path.get(above).copied();
             let at = known.unwrap_or_else(|| {
-                // One that may not be read is not marked.
+                // An unreadable directory is not marked.
                 let opened = path::open_directory(above).ok().map(|fd| self.add(fd, Some(above)));
                 self.by_path.insert(above.to_owned(), opened);
                 opened
@@ -209,14 +209,14 @@ impl Places {
         }
     }
 
-    /// The directory is locked as flock(1) does it, as others may who only add to it.
+    /// Locks the directory with a shared flock(1), as other jobs that only add entries may.
     pub fn share(&mut self, at: usize) {
         let place = &mut self.all[at];
         place.is_own = true;
         place.lock.get_or_insert(Use::Beside);
     }
 
-    /// The very copy that is made at a name in this directory.
+    /// Marks this very copy under a name in this directory.
     pub fn work(&mut self, above: &Path, what: &[u8]) {
         if let Some(at) = self.by_path.get(above).copied().flatten() {
             self.mark(at, Kind::Work, what);
@@ -224,7 +224,7 @@ impl Places {
         }
     }
 
-    /// Marks all places, unless another job uses one. Answers a place that cannot be marked or locked.
+    /// Sets all marks, unless another job conflicts. Returns a directory that cannot be marked or locked.
     ///
     /// # Errors
     /// Another job writes there; nothing is marked then.
@@ -273,7 +273,7 @@ impl Places {
         Ok(())
     }
 
-    /// The descriptors that carry marks and locks.
+    /// The descriptors that hold the marks and locks.
     pub fn into_descriptors(self) -> Vec<OwnedFd> {
         self.all.into_iter().map(|place| place.fd).collect()
     }

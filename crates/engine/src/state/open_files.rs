@@ -1,5 +1,5 @@
-//! Files that somebody had open for writing when a copy read them: no time says whether such a copy is whole, so the
-//! next run of the job compares them.
+//! Files that were open for writing when a copy read them: no time shows whether such a copy is complete, so the next
+//! run of the job compares them.
 use dmover_model::{JobId, TreePath, Verb, percent_decode, percent_encode};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -11,11 +11,11 @@ use std::sync::Mutex;
 use crate::context::lock;
 use crate::driver::Job;
 
-/// A file of the job's directory with one path a line. It is removed when there is nothing to compare.
+/// A file in the directory of the job with one path a line. It is removed when there is nothing to compare.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     path: PathBuf,
-    /// Noted by earlier runs.
+    /// Paths from earlier runs.
     before: BTreeSet<TreePath>,
     now: Mutex<Noted>,
     is_kept: bool,
@@ -28,7 +28,7 @@ struct Noted {
 }
 
 impl OpenFiles {
-    /// What earlier runs of a copy have noted. `None`: another verb, which has a journal, or no state.
+    /// The paths from earlier runs of a copy. `None`: another verb, which has a journal, or no state.
     pub fn of(job: &Job, id: &JobId) -> Option<Self> {
         let state = job.state.as_ref().filter(|_| job.spec.verb == Verb::Copy)?;
         let path = state.of_job(id).join("open-files");
@@ -39,12 +39,12 @@ impl OpenFiles {
         Some(Self { path, before, now: Mutex::default(), is_kept })
     }
 
-    /// What this run has to compare.
+    /// The paths that this run must compare.
     pub fn before(&self) -> &BTreeSet<TreePath> {
         &self.before
     }
 
-    /// Notes a file at once: this process may be killed.
+    /// Adds a path at once, because the process may be killed.
     pub fn note(&self, path: &TreePath) {
         let mut now = lock(&self.now);
         if !self.is_kept || !now.paths.insert(path.clone()) {
@@ -61,7 +61,7 @@ impl OpenFiles {
         }
     }
 
-    /// Keeps what the next run has to compare: all but what this one has compared and found closed.
+    /// Keeps the paths for the next run: all except those that this run has compared and found closed.
     pub fn end(&self, compared: &[TreePath]) {
         let now = lock(&self.now);
         if !self.is_kept || (self.before.is_empty() && now.paths.is_empty()) {

@@ -1,4 +1,4 @@
-//! A note that the movers of a job are elsewhere, so that whoever goes on with it knows that they may be at work still.
+//! A note that the movers of a job are remote, so that a run that resumes the job knows that they may still be running.
 use dmover_model::{Event, JobId};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,25 +8,25 @@ use crate::control::StopReason;
 use crate::driver::Job;
 use crate::error::Fatal;
 
-/// How often a run that waits looks whether it is to stop.
+/// How often a waiting run checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(10);
-/// How often it looks whether somebody asks it for something.
+/// How often it checks for requests.
 const LISTEN_EVERY: Duration = Duration::from_millis(200);
 
-/// Takes note, where a job keeps its state, that its movers are elsewhere: they may outlive it.
+/// Records in the state of a job that its movers are remote: they may outlive it.
 #[derive(Default)]
 pub(crate) struct Outliving {
     note: Option<PathBuf>,
-    /// The run before had such movers, and was cut off.
+    /// The previous run had such movers and was interrupted.
     pub before: bool,
-    /// So long was waited for them.
+    /// How long this run waited for them.
     pub waited: Duration,
-    /// The job was stopped meanwhile: this run begins nothing, and the note stays for the next run.
+    /// The job was stopped meanwhile: this run starts nothing, and the note stays for the next run.
     pub is_stopped: bool,
 }
 
 impl Outliving {
-    /// Reads and writes the note, and waits until movers of a run that was cut off have stopped.
+    /// Reads and writes the note, and waits until the movers of an interrupted run have stopped.
     pub fn begin(job: &Job, id: &JobId) -> Result<Self, Fatal> {
         let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run);
         let Some(state) = state else { return Ok(Self::default()) };
@@ -51,7 +51,7 @@ impl Outliving {
         Ok(Self { note: Some(note), ..outliving })
     }
 
-    /// The run has ended, and its movers know.
+    /// Removes the note: the run has ended, and its movers know it.
     pub fn end(&self) {
         if let Some(note) = &self.note
             && let Err(error) = std::fs::remove_file(note)
@@ -62,7 +62,7 @@ impl Outliving {
     }
 }
 
-/// Waits, unless the job is stopped. Answers how long that took, and whether the job was stopped.
+/// Waits, unless the job is stopped. Returns how long it waited, and whether the job was stopped.
 fn await_end(
     job: &Job,
     (state, asked): (&StateDirectory, &JobId),

@@ -1,9 +1,9 @@
-//! A record of large files that are under way: which parts of which temporary are on storage, so that another run of the
-//! job continues them instead of beginning anew.
+//! A record of large files in progress: which parts of which temporary file are on storage, so that another run of the
+//! job resumes them.
 //!
 //! It is a file of lines in the directory of the job. Movers flush a part before they report it, so the record may be
-//! behind the destination, never ahead. A file of which nothing was flushed yet is not in it: what takes no time costs
-//! nothing. `docs/journal.md` describes it for people.
+//! behind the destination, but never ahead. A file without flushed parts is not in it, so short copies cost nothing.
+//! `docs/journal.md` describes it for users.
 use dmover_model::{
     DoneParts, Identity, JobId, LargeFile, LargeNews, Name, Outcome, PartialFile, PathBytes,
     RootId, Shape, Task, TaskKind, Timestamp, TreePath, Version,
@@ -23,16 +23,16 @@ use crate::desk::FileSystemName;
 use crate::error::Fatal;
 use crate::mounts::names_of;
 
-/// Its name in the directory of the job.
+/// Its file name in the directory of the job.
 const FILE: &str = "large-files";
 
-/// One line.
+/// One line of the record.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    /// A run writes what follows, under this kernel.
+    /// A run under this kernel writes the following lines.
     Run { boot: String },
-    /// A large file was begun.
+    /// A large file was started.
     Begun(Box<Begun>),
     /// Parts of it are on storage.
     Flushed {
@@ -41,26 +41,26 @@ enum Line {
         #[serde(default)]
         changed: Option<Timestamp>,
     },
-    /// The run that wrote it has not changed it after this.
+    /// The run that wrote it has not changed it after this time.
     Left { temporary: Name, until: Timestamp },
     /// Another run writes to it.
     Continued { temporary: Name },
-    /// Its temporary is gone.
+    /// Its temporary file is gone.
     Ended { temporary: Name },
-    /// The run was stopped, and none of its movers is at work any more.
+    /// The run was stopped, and none of its movers is running any more.
     Stopped,
 }
 
-/// A large file that was begun.
+/// A large file that was started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Begun {
-    /// Where it goes, in full, and below which root.
+    /// Its destination, as a full path and below which root.
     destination: PathBytes,
     root: RootId,
     directory: TreePath,
     temporary: Name,
     inode: u64,
-    /// What the source's file system is called. Its device number is another after each mount.
+    /// The names of the source's file system. Its device number changes with each mount.
     file_system: Vec<FileSystemName>,
     source_inode: u64,
     size: u64,
@@ -68,7 +68,7 @@ struct Begun {
     ctime: Timestamp,
     shape: Option<Shape>,
     patched: bool,
-    /// A mover of a run that was cut off may still write to the temporary.
+    /// A mover of an interrupted run may still write to the temporary file.
     fenced: bool,
 }
 
@@ -76,13 +76,13 @@ struct Begun {
 struct Partial {
     begun: Begun,
     done: DoneParts,
-    /// When it was changed at the earliest, and at the latest if no run writes to it.
+    /// The earliest and, if no run writes to it, the latest time of its last change.
     changed: Option<Timestamp>,
     until: Option<Timestamp>,
     is_written: bool,
 }
 
-/// A temporary that nobody needs any more.
+/// A temporary file that no run needs any more.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Unneeded {
     pub root: RootId,
@@ -90,22 +90,22 @@ pub(crate) struct Unneeded {
     pub temporary: Name,
 }
 
-/// The record of a job. Without a state directory it holds nothing.
+/// The record of a job. Without a state directory it is empty.
 #[derive(Debug, Default)]
 pub(crate) struct PartialFiles {
     path: Option<PathBuf>,
     file: Option<File>,
     lines: Vec<Line>,
-    /// Those of earlier runs that this one has not come to, by destination.
+    /// Files of earlier runs that this run has not reached, by destination.
     left: BTreeMap<PathBytes, Partial>,
-    /// Those of this run, by temporary.
+    /// Files of this run, by temporary file.
     begun: HashMap<Name, Partial>,
     /// Something was flushed in this run.
     has_news: bool,
 }
 
 impl PartialFiles {
-    /// Reads the record of a job, which has to be locked. `fenced`: movers of the run before may be at work still.
+    /// Reads the record of a job, which must be locked. `fenced`: movers of the previous run may still be running.
     pub fn open(state: Option<&StateDirectory>, id: &JobId, fenced: bool) -> Result<Self, Fatal> {
         let Some(state) = state else { return Ok(Self::default()) };
         let path = state.of_job(id).join(FILE);
@@ -134,7 +134,7 @@ impl PartialFiles {
         Ok(files)
     }
 
-    /// Whether anything is kept.
+    /// Whether records are kept.
     pub fn are_kept(&self) -> bool {
         self.path.is_some()
     }
@@ -144,12 +144,12 @@ impl PartialFiles {
         self.has_news
     }
 
-    /// Temporaries that this run may continue.
+    /// Temporary files that this run may resume.
     pub fn temporaries(&self) -> impl Iterator<Item = Name> + '_ {
         self.left.values().map(|partial| partial.begun.temporary.clone())
     }
 
-    /// Writes the record as it is now in the place of the old one, whose last line may be incomplete.
+    /// Replaces the record with its present content, because its last line may be incomplete.
     fn begin_anew(&mut self) -> std::io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let temporary = path.with_extension("new");
@@ -183,7 +183,7 @@ impl PartialFiles {
         }
     }
 
-    /// Hears what a mover reports.
+    /// Takes the report of a mover.
     pub fn hear(&mut self, outcome: &Outcome, engine: &Engine) {
         if !self.are_kept() {
             return;
@@ -203,7 +203,7 @@ impl PartialFiles {
         }
     }
 
-    /// `done`: what the temporary has of an earlier run, on storage.
+    /// `done`: the parts of an earlier run in the temporary file that are on storage.
     fn begin(&mut self, large: &LargeFile, done: &DoneParts, engine: &Engine) {
         if let Some(begun) = begun(large, engine) {
             self.begin_as(begun, done);
@@ -251,7 +251,7 @@ impl PartialFiles {
         }
     }
 
-    /// Adds to a task what an earlier run has done of its file.
+    /// Adds the work of an earlier run to a task.
     pub fn fill(&self, task: &mut Task, engine: &Engine) {
         let TaskKind::Open { file, .. } = &task.kind else { return };
         if task.partial.is_some() || self.left.is_empty() {
@@ -282,14 +282,14 @@ impl PartialFiles {
         }));
     }
 
-    /// Writes what was heard.
+    /// Writes the reported changes.
     pub fn write(&mut self) {
         if self.lines.is_empty() {
             return;
         }
         let mut lines = std::mem::take(&mut self.lines);
         if let Err(error) = self.append(&mut lines) {
-            // Another run begins these files anew.
+            // Another run starts these files again.
             tracing::warn!(%error, "cannot write the record of large files");
             self.forget();
             self.path = None;
@@ -307,7 +307,7 @@ impl PartialFiles {
         self.file.as_mut().map_or(Ok(()), |file| file.write_all(&in_text(lines)))
     }
 
-    /// The run ends before its job does. `settled`: none of its movers is at work any more.
+    /// Called when the run ends before its job. `settled`: none of its movers is running any more.
     pub fn stop(&mut self, settled: bool) {
         if settled && self.file.is_some() {
             self.lines.push(Line::Stopped);
@@ -315,7 +315,7 @@ impl PartialFiles {
         self.write();
     }
 
-    /// The job has ended. Answers temporaries that nobody needs any more.
+    /// Called when the job has ended. Returns temporary files that no run needs any more.
     pub fn end(&mut self) -> Vec<Unneeded> {
         self.lines.clear();
         self.forget();
@@ -365,8 +365,8 @@ impl Partial {
     }
 }
 
-/// A run that writes to temporaries writes to the record every few seconds, unless a flush takes long. Answers when none has
-/// written any more.
+/// When the record was last written. A run that writes to temporary files updates it every few seconds, unless a flush
+/// takes long.
 fn written_until(record: &Path) -> Option<Timestamp> {
     const LONGEST: Duration = Duration::from_mins(1);
     let written = std::fs::metadata(record).ok()?.modified().ok()?;
@@ -377,15 +377,15 @@ fn written_until(record: &Path) -> Option<Timestamp> {
 fn in_text(lines: &[Line]) -> Vec<u8> {
     let mut text = Vec::new();
     for line in lines {
-        // Serialising to memory fails only for maps whose keys are no text, and there are none.
+        // Serialising to memory fails only for maps whose keys are not text, and there are none.
         text.extend(serde_json::to_vec(line).unwrap_or_default());
         text.push(b'\n');
     }
     text
 }
 
-/// Reads a record up to the first line that is not whole. Temporaries of a run under another kernel, which may be that of
-/// another host, are fenced unless that run was stopped.
+/// Reads a record up to the first incomplete line. Temporary files of a run under another kernel, which may be another
+/// host, are fenced unless that run was stopped.
 fn read(text: &[u8], (boot, is_shared): (&str, bool)) -> BTreeMap<PathBytes, Partial> {
     let mut files: HashMap<Name, Partial> = HashMap::new();
     let (mut is_own, mut is_stopped) = (true, true);
@@ -426,16 +426,16 @@ fn read(text: &[u8], (boot, is_shared): (&str, bool)) -> BTreeMap<PathBytes, Par
     files.into_values().map(by_destination).collect()
 }
 
-/// How often a job was begun without anything being done.
+/// How often a job was started without progress.
 #[derive(Debug)]
 pub(crate) struct Starts {
     path: Option<PathBuf>,
-    /// The runs before this one that did nothing that lasts.
+    /// Earlier runs without lasting progress.
     pub in_vain: u32,
 }
 
 impl Starts {
-    /// Takes note that a run of the job begins.
+    /// Records that a run of the job begins.
     pub fn begin(state: Option<&StateDirectory>, id: &JobId) -> Self {
         let Some(state) = state else { return Self { path: None, in_vain: 0 } };
         let path = state.of_job(id).join("starts");
@@ -447,14 +447,14 @@ impl Starts {
         Self { path: Some(path), in_vain }
     }
 
-    /// The run has done something that lasts.
+    /// Records that the run has made lasting progress.
     pub fn progressed(&mut self) {
         if let Some(path) = self.path.take() {
             remove(&path);
         }
     }
 
-    /// Whether nothing has lasted so far.
+    /// Whether there was no lasting progress so far.
     pub fn waits(&self) -> bool {
         self.path.is_some()
     }

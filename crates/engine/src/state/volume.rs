@@ -1,6 +1,6 @@
-//! File systems that take turns in one place, such as backup disks: what is known of one says nothing of another.
+//! File systems that take turns at one path, such as backup disks: each has a state of its own.
 //!
-//! The first file system that DEST lies on belongs to the job as such. On another one the same command is a job of its own.
+//! The first file system of DEST belongs to the job itself. On another one the same command is a job of its own.
 use dmover_model::{JobId, JobSpec};
 use dmover_sys::{Errno, file, mount, path, stat};
 use std::collections::HashMap;
@@ -14,23 +14,23 @@ use super::written::may_lose;
 use crate::context::lock;
 use crate::error::Fatal;
 
-/// For each command, by the id of its first job: which of its jobs belongs to which file system.
+/// For each command, by the id of its first job: which job belongs to which file system.
 const DIRECTORY: &str = "file-systems";
-/// What stands for a name that a file system does not have.
+/// Stands for a missing name of a file system.
 const NONE: &str = "-";
-/// These have an identity of their own in each container or boot, whatever is in them.
+/// File system types whose identity changes with each container or boot, whatever their content.
 const PASSING: [&str; 2] = ["overlay", "ecryptfs"];
 
-/// What tells a file system from others.
+/// Identifies a file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Volume {
     uuid: Option<String>,
-    /// When its first directory was made. Before Linux 6.9 the kernel does not tell a UUID.
+    /// When its root directory was created. Before Linux 6.9 the kernel does not report a UUID.
     born: Option<String>,
 }
 
 impl Volume {
-    /// The one that DEST of a job lies on. It has no name if it is not on a disk of this host, or cannot be opened.
+    /// The file system of a job's DEST. It has no name if it is not on a disk of this host, or cannot be opened.
     fn of(spec: &JobSpec) -> Self {
         Self::below(spec).unwrap_or_default()
     }
@@ -53,7 +53,7 @@ impl Volume {
         Some(Self { uuid, born })
     }
 
-    /// Whether both are one; `None` if that is not known.
+    /// Whether both are the same; `None` if this is unknown.
     fn is(&self, other: &Self) -> Option<bool> {
         let equal = |one: &Option<String>, other: &Option<String>| {
             one.as_ref().zip(other.as_ref()).map(|(one, other)| one == other)
@@ -61,18 +61,18 @@ impl Volume {
         equal(&self.uuid, &other.uuid).or_else(|| equal(&self.born, &other.born))
     }
 
-    /// Whether it is surely another one.
+    /// Whether it is certainly another one.
     pub(super) fn differs(&self, other: &Self) -> bool {
         self.is(other) == Some(false)
     }
 
-    /// Whether what is known of one may be believed of the other. One that has no name may be any, so that it is none of those
-    /// that have one.
+    /// Whether the state of one may be used for the other. One without a name never matches one with a name.
     fn counts_as(&self, other: &Self) -> bool {
         self.is(other).unwrap_or(*self == Self::default() && *other == Self::default())
     }
 
-    /// The id of its job, where another one is the first. The name of a job is made once: the kernel may tell more names later.
+    /// The id of its job, if another file system has the first job. The id is computed once, because the kernel may
+    /// report more names later.
     fn job(&self, first: &JobId) -> JobId {
         let name = self.uuid.as_deref().or(self.born.as_deref()).unwrap_or(NONE);
         let mut hasher = blake3::Hasher::new();
@@ -81,7 +81,7 @@ impl Volume {
     }
 }
 
-/// A job, and the file system that it belongs to.
+/// A job and its file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Owned {
     job: JobId,
@@ -89,7 +89,7 @@ struct Owned {
 }
 
 impl Owned {
-    /// A line that is not whole is none.
+    /// Parses a line; an incomplete line is skipped.
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let [job, uuid, born] = words[..] else { return None };
@@ -104,7 +104,7 @@ impl Owned {
     }
 }
 
-/// What a file says. `None`: there is none. What cannot be read names no file system.
+/// The content of a file. `None`: it does not exist. An unreadable line names no file system.
 fn read(path: &Path) -> Option<Vec<Owned>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Some(text.lines().filter_map(Owned::parse).collect()),
@@ -116,7 +116,7 @@ fn read(path: &Path) -> Option<Vec<Owned>> {
     }
 }
 
-/// Which job a command is in this process.
+/// The job that a command is in this process.
 #[derive(Debug, Clone)]
 pub(super) struct Here {
     job: JobId,
@@ -126,7 +126,7 @@ pub(super) struct Here {
 /// By the id of the first job of a command.
 pub(super) type AllHere = HashMap<String, Here>;
 
-/// The inode and the birth of the first directory of the file system that a directory without links in its path lies on.
+/// The inode and creation time of the root directory of the file system of a canonical path.
 fn born(directory: &Path) -> Option<String> {
     let device = std::fs::metadata(directory).ok()?.dev();
     let is_on_it = |at: &&Path| std::fs::metadata(at).is_ok_and(|found| found.dev() == device);
@@ -141,7 +141,7 @@ impl StateDirectory {
         self.path.join(DIRECTORY).join(first)
     }
 
-    /// The job that a command is on the file system that DEST lies on now. This process keeps to its first answer.
+    /// The job of a command on the present file system of DEST. This process keeps its first answer.
     pub(super) fn job_here(&self, id: JobId, spec: &JobSpec) -> JobId {
         if !spec.verb.fills() || spec.destination.0.is_empty() {
             return id;
@@ -161,8 +161,8 @@ impl StateDirectory {
         here.job.clone()
     }
 
-    /// Writes down which file system a job belongs to, before anything is written there: on storage, since another disk would be
-    /// taken for this one without it.
+    /// Records the file system of a job before anything is written there. The record is on storage, because another
+    /// disk would be taken for this one without it.
     pub(crate) fn note_volume(&self, id: &JobId, spec: &JobSpec) -> Result<(), Fatal> {
         let found = lock(&self.here)
             .iter()
@@ -210,7 +210,7 @@ impl StateDirectory {
         File::open(&self.path)?.sync_all()
     }
 
-    /// Waits until nobody else writes what is known of disks.
+    /// Waits until no other process writes the records of file systems.
     fn turn(&self) -> std::io::Result<File> {
         let mut options = std::fs::OpenOptions::new();
         let turn = options.create(true).append(true).mode(0o600).open(self.path.join("claims"))?;
@@ -225,7 +225,8 @@ impl StateDirectory {
         known.map(|own| (own.job, own.volume)).collect()
     }
 
-    /// A job was forgotten. Which disk it was stays known as long as another disk of the same command has a job.
+    /// Removes records after a job was removed. The file system stays recorded while another file system of the same
+    /// command has a job.
     pub(super) fn forget_disks_without_jobs(&self) -> std::io::Result<()> {
         let _turn = self.turn()?;
         let files = std::fs::read_dir(self.path.join(DIRECTORY)).into_iter().flatten().flatten();

@@ -1,9 +1,9 @@
-//! What a job has written and what of that is on storage: after a power cut the next run compares the rest.
+//! Records what a job has written and what of it is on storage: after a power cut the next run compares the rest.
 //!
-//! A run that does not flush what it writes puts a record on storage before it begins: which boot of the kernel and which
-//! mounts it writes to, and since when nothing was flushed. While it runs, everything is flushed now and then, and the
-//! record says so. How it has ended is in a file of its own, which nobody flushes: without it less is known, and more is
-//! looked at.
+//! A run that does not flush its writes stores a record before it begins: the boot of the kernel, the mounts that it
+//! writes to, and since when nothing was flushed. While it runs, everything is flushed at intervals, and the record is
+//! updated. How the run ended is in a file of its own, which is not flushed: without it less is known, and more files
+//! are checked.
 use dmover_model::{JobId, Operation, Overwrite, PathBytes, Selection, Side, Verb};
 use dmover_observe::Counter;
 use dmover_plan::overlap::parse_mountinfo;
@@ -32,24 +32,25 @@ use crate::storage::Trust;
 
 const BEGUN: &str = "written.json";
 const ENDED: &str = "written-end.json";
-/// Everything is flushed so often, and so long after the last flush in relation to what that took.
+/// The interval of flushes, and its least ratio to the duration of the last flush.
 const FLUSH_EVERY: Duration = Duration::from_secs(30);
 const FLUSH_SHARE: u32 = 20;
-/// What the kernel has had so long is mostly on storage, so that a flush costs nothing.
+/// Data that the kernel has had for this long is mostly on storage, so that a flush costs nothing.
 const WRITTEN_BACK_MS: i64 = 60_000;
 
-/// Clocks are corrected by less than this without a word.
+/// A smaller clock correction may go unnoticed.
 const CLOCK_STEP_MS: i64 = 3000;
 
-/// A run that wrote nothing and asked about so many files flushes in the end, so that the next run need not ask again.
+/// A run that wrote nothing but checked this many files flushes at the end, so that the next run need not check them
+/// again.
 const ASKED_MIN: u64 = 500;
 
-/// A directory, and the mount that it was reached through.
+/// A directory, and the mount through which it was reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     path: PathBytes,
     device: u64,
-    /// `None`: the kernel has no number that it does not use again.
+    /// `None`: the kernel has no mount id that is never reused.
     mount: Option<u64>,
 }
 
@@ -64,36 +65,36 @@ impl Place {
     }
 }
 
-/// Everything that a selection names was looked at, and what was changed before this is on storage.
+/// Everything in a selection was scanned, and changes before this time are on storage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Whole {
     before_ms: i64,
     selection: String,
 }
 
-/// What is on storage before a run writes.
+/// The record on storage before a run writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Begun {
     run: u64,
     boot: String,
     places: Vec<Place>,
-    /// The places have been mounted since then.
+    /// The directories have been mounted since then.
     mounted_ms: i64,
-    /// What was written since then was not flushed.
+    /// Writes since then were not flushed.
     unflushed_ms: Option<i64>,
-    /// Everything had been flushed then.
+    /// Everything was flushed at this time.
     flushed_ms: Option<i64>,
-    /// What runs wrote since then was perhaps cut off.
+    /// Writes of runs since then may have been lost.
     cut_ms: Option<i64>,
-    /// What those runs were to look at.
+    /// The selections of those runs.
     cut_selection: String,
     whole: Option<Whole>,
     selection: String,
     updated_ms: i64,
-    /// A flush is under way, or has failed. The kernel reports a failure once, and whoever waits for it may be killed.
+    /// A flush is in progress or has failed. The kernel reports a failure once, and the waiting process may be killed.
     #[serde(default)]
     is_flushing: bool,
-    /// How the run has ended is known.
+    /// The end of the run is recorded.
     #[serde(skip)]
     has_ended: bool,
 }
@@ -102,13 +103,13 @@ struct Begun {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Ended {
     run: u64,
-    /// It has looked at everything that it was to look at, and nothing failed.
+    /// It has scanned everything of its selection without failure.
     is_complete: bool,
     at_ms: i64,
 }
 
 impl Begun {
-    /// What earlier runs have left in a job's directory.
+    /// The records of earlier runs in a job's directory.
     fn read(directory: &Path) -> Option<Self> {
         let mut begun: Self = read(&directory.join(BEGUN))?;
         let ended: Option<Ended> = read(&directory.join(ENDED));
@@ -125,7 +126,7 @@ impl Begun {
         Some(begun)
     }
 
-    /// Everything was looked at.
+    /// Records that everything was scanned.
     fn complete(&mut self) {
         if self.selection == everything() || self.selection == self.cut_selection {
             self.cut_ms = None;
@@ -135,12 +136,12 @@ impl Begun {
         }
     }
 
-    /// What was not flushed is perhaps lost.
+    /// Records that unflushed writes may be lost.
     fn doubt_unflushed(&mut self) {
         self.cut_ms = [self.cut_ms, self.unflushed_ms].into_iter().flatten().min();
     }
 
-    /// Whether what was written to these places, as far as it concerns others, is still there or on storage.
+    /// Whether what others wrote to these directories is still in memory or on storage.
     fn is_alive(&self, boot: &str, places: &[Place]) -> bool {
         let concerned = self.places.iter().filter(|own| places.iter().any(|p| p.meets(own)));
         !boot.is_empty()
@@ -148,7 +149,7 @@ impl Begun {
             && concerned.into_iter().all(|own| places.iter().any(|p| p.is_same_mount(own)))
     }
 
-    /// Since when runs were perhaps cut off. `failures`: flushes that have failed, whoever has heard of them.
+    /// Since when writes of runs may have been lost. `failures`: failed flushes, whichever job received the error.
     fn cut_since(&self, is_alive: bool, failures: &[Failure]) -> Option<i64> {
         let has_failed = |since: i64| {
             let mut devices = self.places.iter().map(|place| place.device);
@@ -158,7 +159,7 @@ impl Begun {
         [self.cut_ms, unflushed].into_iter().flatten().min()
     }
 
-    /// What the runs that were perhaps cut off were to look at, all taken together.
+    /// The combined selection of the runs whose writes may have been lost.
     fn cut_selection(&self) -> String {
         if self.cut_ms.is_none() || self.cut_selection == self.selection {
             return self.selection.clone();
@@ -174,26 +175,26 @@ impl Begun {
 /// The record of a run.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// Where it is kept; `None`: nowhere.
+    /// Where it is stored; `None`: nowhere.
     directory: Option<PathBuf>,
     begun: Arc<Mutex<Begun>>,
     volumes: Arc<Flushes>,
-    /// The run flushes by itself whatever it writes.
+    /// The run flushes everything that it writes.
     flushes: bool,
-    /// The run before was on the same mounts.
+    /// The previous run was on the same mounts.
     goes_on: bool,
     trust: Trust,
 }
 
-/// Has everything be flushed now and then, until it is dropped. A flush that is under way then is not waited for: a disk that
-/// hangs must not keep a job that was stopped.
+/// Flushes everything at intervals until it is dropped. A flush in progress is not waited for then: a disk that hangs
+/// must not block a stopped job.
 #[derive(Debug)]
 pub(crate) struct Flushing {
     _until: Sender<()>,
 }
 
 impl Written {
-    /// Finds out what is known of the destination, and puts on record that it is written to.
+    /// Determines what is known about the destination, and records that it is written to.
     pub fn begin(job: &Job, id: &JobId, targets: &[PathBuf]) -> Result<Self, Fatal> {
         let spec = &job.spec;
         let now = now_ms();
@@ -283,12 +284,12 @@ impl Written {
         Ok(Self { directory: kept, begun, volumes, flushes, goes_on: is_alive, trust })
     }
 
-    /// What is known of files of the destination.
+    /// What is known about files of the destination.
     pub fn trust(&self) -> Trust {
         self.trust.clone()
     }
 
-    /// Flushes now and then what the run writes. Not needed where that is flushed in any case.
+    /// Flushes the writes of the run at intervals. Not needed if they are flushed in any case.
     pub fn flush_now_and_then(&self, engine: &Arc<Engine>) -> Option<Flushing> {
         let directory = self.directory.clone().filter(|_| !self.flushes && !engine.is_elsewhere)?;
         let (engine, begun) = (Arc::clone(engine), Arc::clone(&self.begun));
@@ -334,8 +335,8 @@ impl Written {
         }
     }
 
-    /// Flushes what earlier runs and other jobs have left before a pass vouches for it. Takes note of flushes that have failed
-    /// while the job ran. `is_whole`: it has failed at nothing so far.
+    /// Flushes the writes of earlier runs and other jobs before a pass is recorded as complete. Records failed flushes
+    /// during the job. `is_whole`: nothing has failed so far.
     pub fn flush_last(&self, engine: &Engine, is_whole: bool) {
         let failed = engine.flusher.as_ref().map(Flusher::failed).unwrap_or_default();
         let devices = failed.into_iter().filter_map(|mount| engine.mounts.device(mount));
@@ -360,7 +361,7 @@ impl Written {
         }
     }
 
-    /// The run has ended.
+    /// Records the end of the run.
     pub fn end(&self, job: &Job, engine: &Engine, is_complete: bool) {
         let Some(directory) = &self.directory else { return };
         let mut begun = lock(&self.begun).clone();
@@ -394,7 +395,7 @@ impl Written {
 }
 
 impl Begun {
-    /// Everything was looked at, and nothing was written: what others wrote is flushed, once.
+    /// Flushes the writes of others once, after everything was scanned and nothing was written.
     fn settle_asked(
         &mut self,
         (volumes, control): (&Arc<Flushes>, &Control),
@@ -414,7 +415,7 @@ impl Begun {
         put(directory, BEGUN, self, true)
     }
 
-    /// Takes over what the run before has left unflushed, unless a flush costs nothing now.
+    /// Takes over unflushed writes of the previous run, unless a flush costs nothing now.
     fn settle(
         &mut self,
         before: Option<&Self>,
@@ -452,13 +453,12 @@ impl Begun {
     }
 }
 
-/// The selection that leaves nothing out.
+/// The selection of everything.
 fn everything() -> String {
     serde_json::to_string(&Selection::default()).unwrap_or_default()
 }
 
-/// Records of other jobs that use this state directory. Those that wrote to another file system, which was in the same place,
-/// are left out.
+/// Records of other jobs in this state directory, without those that wrote to another file system at the same path.
 fn others(state: &StateDirectory, own: &JobId, has_one_place: bool) -> Vec<Begun> {
     let volumes = state.volumes();
     let volume = volumes.get(own).filter(|_| has_one_place);
@@ -474,7 +474,7 @@ fn others(state: &StateDirectory, own: &JobId, has_one_place: bool) -> Vec<Begun
     others.filter_map(read).collect()
 }
 
-/// Directories that are written to, with what is mounted below them, as far as a power cut may take something there.
+/// Directories that are written to, with the mounts below them, as far as a power cut may lose data there.
 fn places_of(targets: &[PathBuf], volumes: &mut Flushes) -> Vec<Place> {
     // Several sources go into one directory.
     let above: BTreeSet<&Path> = match targets {
@@ -506,8 +506,8 @@ fn place_of(target: &Path, volumes: &mut Flushes) -> Option<Place> {
     Some(Place { path: PathBytes::from(target.as_os_str()), device, mount })
 }
 
-/// Whether what a file system was given is in the memory of this host for a while. What a server has been told by close(2)
-/// is the server's.
+/// Whether data of a file system may stay in the memory of this host for a while. After close(2), a file server is
+/// responsible for its data.
 pub(super) fn may_lose(file_system: &str) -> bool {
     let remote = ["nfs", "fuse", "cifs", "smb", "lustre", "gpfs", "ceph", "9p", "virtiofs", "afs"];
     let fleeting = ["tmpfs", "ramfs", "proc", "sysfs", "devtmpfs", "cgroup", "autofs", "bpf"];
@@ -518,9 +518,9 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-/// In one step. `durable`: it is on storage afterwards, with the directories that lead to it.
+/// Replaces a file atomically. `durable`: it is on storage afterwards, with the directories above it.
 fn put(directory: &Path, name: &str, value: &impl Serialize, durable: bool) -> std::io::Result<()> {
-    /// The job's own directory, that of jobs, that of states and what holds it.
+    /// The job's directory, the directory of jobs, the state directory and its parent.
     const LEVELS: usize = 4;
     let temporary = directory.join(format!("{name}.new"));
     let mut options = std::fs::OpenOptions::new();
@@ -535,7 +535,7 @@ fn put(directory: &Path, name: &str, value: &impl Serialize, durable: bool) -> s
     if durable {
         let directory = std::path::absolute(directory)?;
         for above in directory.ancestors().take(if is_new { LEVELS } else { 1 }) {
-            // One that may not be read was not made by this program. Not every file system flushes directories.
+            // An unreadable directory was not created by this program. Not every file system can flush directories.
             let flushed = path::open_directory(above).and_then(file::sync_all);
             if let Err(error) = flushed {
                 tracing::debug!(%error, directory = %above.display(), "cannot flush a directory");

@@ -1,4 +1,4 @@
-//! Lists that do not name their function: BLAKE3 and SHA-256 both have 64 digits.
+//! Lists that do not name their hash function: BLAKE3 and SHA-256 both have 64 digits.
 use dmover_digest::Fold;
 use dmover_model::{
     Digest, EntryError, EntryKind, Expected, Guess, HashType, NewTask, Parent, SumItem, TaskKind,
@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::{Content, Part, Shown, Wanted};
 use crate::mover::Mover;
 
-/// The two functions, the likelier one first.
+/// The two functions, the more likely one first.
 const FUNCTIONS: [HashType; 2] = [HashType::Blake3, HashType::Sha256];
 
 /// Which functions have matched so far.
@@ -23,7 +23,7 @@ impl Guesses {
         }
     }
 
-    /// The one function that has matched so far. `None`: none has, or the list is mixed, and both are tried.
+    /// The only function that has matched so far. `None`: none has, or the list is mixed, and both are tried.
     fn only(&self) -> Option<HashType> {
         match self.0.each_ref().map(|matched| matched.load(Ordering::Relaxed)) {
             [true, false] => Some(FUNCTIONS[0]),
@@ -40,14 +40,14 @@ fn with(item: &SumItem, hash: HashType, guess: Guess) -> SumItem {
 }
 
 impl Mover<'_> {
-    /// The item with the function that the files before it had, if its own function is not known.
+    /// The item with the function of the files before it, if its own function is not known.
     pub(super) fn likely(&self, item: &SumItem) -> Option<SumItem> {
         let is_open = item.expected.as_ref()?.guess == Some(Guess::Open);
         let hash = self.engine.guesses.only().filter(|_| is_open)?;
         Some(with(item, hash, Guess::Likely))
     }
 
-    /// Hashes content with both functions in one reading. No other mover takes part: SHA-256 has no parts.
+    /// Hashes content with both functions, reading it once. No other mover takes part, because SHA-256 cannot be split.
     pub(super) fn sum_with_both(
         &mut self,
         content: &Content,
@@ -88,8 +88,8 @@ impl Mover<'_> {
         self.tell_sum(wanted, part, pieces, started.elapsed(), shown)
     }
 
-    /// Whether the function was taken from the files before this one, and the digest is not its own: the file is read once more,
-    /// with the other one.
+    /// Whether the function was guessed from earlier files and did not match: the file is read again with the other
+    /// one.
     pub(super) fn is_guessed_otherwise(&mut self, wanted: Wanted<'_>, digest: &Digest) -> bool {
         let Some((expected, item)) = wanted.expected.zip(wanted.item) else { return false };
         if expected.guess.is_none() || expected.digests == [*digest] {

@@ -1,4 +1,4 @@
-//! Names that have changed their case, where the destination has one name for both.
+//! Names whose case has changed, on a destination that ignores case.
 use dmover_model::{EntryError, Operation, Side, Verb};
 use dmover_observe::Counter;
 use dmover_sys::directory::{self, DirectoryReader};
@@ -11,8 +11,8 @@ use crate::mover::Mover;
 use crate::verify::look_at;
 
 impl Mover<'_> {
-    /// Has the destination call an entry as the source does, if it has it in another case and the source has no entry of that
-    /// name. If it has one, two entries are one there, and whoever comes second is refused.
+    /// Renames a destination entry to the case of the source, unless the source has an entry with the other case as
+    /// well. In that case two entries map to one name, and the second one is refused.
     pub(crate) fn settle_case(&mut self, level: &Level, name: &[u8]) -> Result<(), EntryError> {
         let engine = self.engine;
         let settles = engine.spec.verb == Verb::Sync && !engine.spec.policy.dry_run;
@@ -57,7 +57,8 @@ impl Mover<'_> {
 }
 
 impl Mover<'_> {
-    /// rename(2) may leave two names of one object as they are, and these are two for the kernel: then by way of a third one.
+    /// Renames by way of a third name: rename(2) does nothing if both names refer to one object, although the kernel
+    /// treats them as different.
     fn change_case(
         &self,
         target: &TargetDirectory,
@@ -69,7 +70,7 @@ impl Mover<'_> {
         if self.is_exact(target, name) {
             return Ok(());
         }
-        // No temporary's name: whoever finds it after a crash must not remove it.
+        // This is not a temporary name: a run that finds it after a crash must not remove it.
         let between = [stored, b".dmover-case"].concat();
         directory::move_new(&target.fd, stored, &target.fd, &between)?;
         let moved = directory::move_new(&target.fd, &between, &target.fd, name);

@@ -1,4 +1,4 @@
-//! Looking only at places that a feed has told of.
+//! Scans only paths that a change feed has reported.
 use dmover_model::{
     ChangedPlace, EntryError, EntryKind, Metadata, Name, NewTask, Operation, Parent, RootId,
     ScanNames, Side, TaskKind, TreePath,
@@ -14,46 +14,47 @@ use crate::level::Level;
 use crate::mover::Mover;
 use crate::verify::look_at;
 
-/// What movers know of a pass over changed places.
+/// The shared state of a pass over changed paths.
 #[derive(Debug, Default)]
 pub(crate) struct Following {
-    /// Names that were looked at: several places may lead to one, if it is not the directory that they were in.
+    /// Scanned names: several paths may lead to one name, if a directory was moved.
     taken: Mutex<BTreeSet<TreePath>>,
-    /// Why everything has to be looked at.
+    /// Why a full scan is needed.
     all: Mutex<Option<String>>,
 }
 
 impl Following {
-    /// Whether nobody has looked at a name so far.
+    /// Whether no mover has taken a name so far.
     fn takes(&self, place: &TreePath) -> bool {
         lock(&self.taken).insert(place.clone())
     }
 
-    /// What is known here is not enough.
+    /// Requests a full scan.
     pub fn look_at_all(&self, why: &str) {
         lock(&self.all).get_or_insert_with(|| why.to_owned());
     }
 
-    /// Why everything has to be looked at.
+    /// Why a full scan is needed.
     pub fn needs_all(&self) -> Option<String> {
         lock(&self.all).clone()
     }
 }
 
-/// How far down a path leads.
+/// How far a path leads.
 enum Way {
     /// The directory is the last of the stack.
     There,
-    /// One on the way is not there at the source.
+    /// A directory on the way does not exist at the source.
     Missing,
-    /// One on the way is none of the job's business.
+    /// A directory on the way is not part of the job.
     LeftOut,
-    /// One on the way is not at the destination, or is no directory any more: it has to be looked at as a whole.
+    /// A directory on the way does not exist at the destination, or is no directory any more: it must be scanned
+    /// completely.
     Unmade(Name),
 }
 
 impl Mover<'_> {
-    /// Brings over what stands at places now that a feed has told of, and takes away what does not.
+    /// Copies the entries at the reported paths, and deletes those that no longer exist.
     pub(crate) fn scan_changed(&mut self, root: RootId, places: Vec<ChangedPlace>) {
         let top = match self.open_root(root) {
             Ok(top) => top,
@@ -62,7 +63,7 @@ impl Mover<'_> {
         let mut stack = vec![top];
         let mut names = Vec::new();
         if self.engine.following.is_some() && self.lease.task.lost_leases().next().is_some() {
-            // What its last holder has told of is not heard, and some of these may have been taken by it here.
+            // The reports of the last holder are dropped, and it may already have taken some of these names here.
             self.engine.look_again("a mover lost its lease");
         }
         for place in places {
@@ -80,7 +81,7 @@ impl Mover<'_> {
         if !self.lease.holds()
             && let Some(following) = &self.engine.following
         {
-            // Whoever gets these places now finds that they were taken.
+            // The next holder of these paths finds that they were taken.
             following.look_at_all("a mover lost its lease");
         }
     }
@@ -105,8 +106,8 @@ impl Mover<'_> {
                 self.changed_name(stack, names, name, what.arrived)
             }
             Way::Unmade(name) => self.changed_name(stack, names, name, true),
-            // It was removed, or renamed: the name that it has had is told, and so is the one that it has now, and everything
-            // below it is looked at there.
+            // It was removed or renamed: the feed reports its old and its new name, and everything below it is scanned
+            // there.
             Way::Missing | Way::LeftOut => Ok(()),
         }
     }
@@ -149,7 +150,7 @@ impl Mover<'_> {
         Ok(found.map(|found| self.engine.mounts.metadata(&found)))
     }
 
-    /// Whether rules and the bounds of file systems let a pass come here.
+    /// Whether rules and file system limits include a directory.
     fn is_followed(&self, level: &Level, name: &[u8], found: &Metadata) -> bool {
         let here = level.source.metadata.identity.mount;
         let elsewhere = here != level.root.mount && self.engine.spec.selection.one_file_system;
@@ -205,7 +206,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Brings over the names of the last directory of the stack.
+    /// Copies the names of the last directory of the stack.
     fn take_changed(&mut self, stack: &mut Vec<Level>, names: &mut Vec<Name>) {
         if names.is_empty() {
             return;

@@ -1,7 +1,7 @@
-//! Taking away what the source does not have.
+//! Deletes entries that the source does not have.
 //!
-//! Names are found while directories are read, with what they stand for at that moment. Right before a name goes it is
-//! looked at again: the source must still lack it, and it must still stand for the same.
+//! Names are found while directories are read, with their state at that time. Each name is checked again right before
+//! it is deleted: the source must still lack it, and it must still be the same entry.
 use dmover_model::{
     Action, DeleteWhen, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, ExtraName,
     ExtraNames, Identity, Item, Metadata, Name, NewTask, Operation, Parent, PathBytes, ScanNames,
@@ -27,11 +27,11 @@ use crate::told::Said;
 use crate::verify::look_at;
 
 const LINKED: &str = "directories replaced some hard links of a file";
-/// So many names are reported, or removed, at once.
+/// How many names are reported or deleted at once.
 const NAMES_MAX: usize = 512;
 
 impl Engine {
-    /// What stays in a directory that would go keeps that one, and those above it.
+    /// Keeps the directory of an entry that stays, and all directories above it.
     pub(crate) fn hold_above(&self, level: &Level, at: &TreePath) {
         let mut place = Some(at.clone());
         while let Some(at) = place.filter(|at| !at.is_root()) {
@@ -40,13 +40,13 @@ impl Engine {
         }
     }
 
-    /// A directory that would go holds what stays.
+    /// Records a directory that should be deleted but contains entries that stay.
     pub(crate) fn hold(&self, directory: PathBytes) {
         self.tell(|| Said::Held(directory.clone()));
         lock(&self.held).insert(directory);
     }
 
-    /// Leaves out directories that hold what stays: why was told where it was found.
+    /// Removes directories with entries that stay from a list; the reason was reported when they were found.
     pub(crate) fn leave_out_held(&self, extra: &mut ExtraNames) {
         let held = lock(&self.held);
         if held.is_empty() {
@@ -65,12 +65,12 @@ impl Engine {
         sync.and_then(|sync| sync.delete.as_ref()).map(|delete| delete.when)
     }
 
-    /// Whether nothing is spared.
+    /// Whether trash directories and temporary files are deleted as well.
     pub(crate) fn clears_all(&self) -> bool {
         self.spec.policy.sync.as_ref().is_some_and(|sync| sync.clears_all)
     }
 
-    /// Whether names that only the destination has are looked for while entries are brought over.
+    /// Whether extra names are searched for while entries are copied.
     pub(crate) fn deletes_as_it_goes(&self) -> bool {
         match self.delete_when() {
             Some(DeleteWhen::During) => true,
@@ -82,7 +82,7 @@ impl Engine {
 }
 
 impl Mover<'_> {
-    /// Remembers what the destination directory has and the source does not, or takes it away at once.
+    /// Records or deletes names that only the destination directory has.
     pub(crate) fn collect_extra(&mut self, level: &Level, seen: &SeenNames) {
         if self.is_in_trash(level) {
             return;
@@ -90,7 +90,7 @@ impl Mover<'_> {
         let mut found = Vec::new();
         let known = |name: &[u8]| seen.has_alike(level, name);
         let walked = self.walk_extra(level, &known, &mut |mover, extra| {
-            // The names of one top go together, so that nothing above is gone before what it holds.
+            // The names of one top are passed on together, so that no directory is deleted before its contents.
             mover.hand_over(&mut found, extra.at.is_root());
             mover.note_extra(level, &extra, &mut found, false)
         });
@@ -100,14 +100,14 @@ impl Mover<'_> {
         }
     }
 
-    /// Whether names of a directory are in a trash, though the source has one of that name as well.
+    /// Whether a directory is in a trash, although the source has one of that name as well.
     fn is_in_trash(&self, level: &Level) -> bool {
         let target = level.target.as_ref();
         !self.engine.clears_all()
             && target.is_some_and(|target| is_trash_of_both(&target.fd, &level.source.fd))
     }
 
-    /// A directory that has to go before an entry of another type can take its place. Answers whether it is to go.
+    /// Removes a directory before an entry of another type replaces it. Returns whether it will be deleted.
     pub(crate) fn clear(&mut self, level: &Level, planned: &Planned) -> bool {
         let Some(found) = &planned.existing else { return false };
         let metadata = &planned.record.metadata;
@@ -119,7 +119,8 @@ impl Mover<'_> {
         goes
     }
 
-    /// The same for a further name of a file. Answers whether anything may go at all; why this does not was told then.
+    /// Removes a directory before a further name of a file replaces it. Returns whether anything may be deleted; the
+    /// reason against it was reported.
     pub(crate) fn clear_for_link(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
         let clears = self.engine.delete_when().is_some();
         if clears && self.clear_name(level, name, found) {
@@ -128,7 +129,7 @@ impl Mover<'_> {
         clears
     }
 
-    /// Answers whether it is to go.
+    /// Returns whether the name will be deleted.
     fn clear_name(&mut self, level: &Level, name: &Name, found: &Metadata) -> bool {
         let Some(target) = &level.target else { return false };
         let mut extra = Vec::new();
@@ -164,19 +165,19 @@ impl Mover<'_> {
         goes && spared.is_none()
     }
 
-    /// A rule keeps what is in the way.
+    /// Reports that a rule keeps the entry in the way.
     pub(crate) fn tell_kept(&self, level: &Level, name: &Name, words: &str) {
         let (side, class) = (Side::Destination, ErrorClass::TypeConflict);
         let path = level.target_path(name.as_bytes());
         self.engine.error(EntryError::plain(side, Operation::Create, class, path, words));
     }
 
-    /// A name that the source has no more.
+    /// Handles a name that the source no longer has.
     pub(super) fn gone_name(&mut self, level: &Level, name: &Name) {
         let deletes = self.engine.delete_when().is_some() && !self.is_in_trash(level);
         let Some(target) = level.target.as_ref().filter(|_| deletes) else { return };
         if target.folds_case {
-            // It may be there in another case on either side, which a look at everything tells.
+            // Either side may have it in another case, which a full scan finds.
             if self.engine.following.is_some() {
                 self.engine.look_again("the destination ignores case");
             }
@@ -193,7 +194,7 @@ impl Mover<'_> {
         self.hand_over(&mut found, true);
     }
 
-    /// Adds a name to those that go. Answers whether it is a directory that is to be entered.
+    /// Adds a name to the extra names. Returns whether it is a directory to enter.
     fn note_extra(
         &mut self,
         level: &Level,
@@ -253,7 +254,7 @@ impl Mover<'_> {
         found.kind == EntryKind::Directory
     }
 
-    /// Passes on what was found once it is much, or `whole`: a top and everything below it.
+    /// Passes found names on if they are many, or `whole`: a top and everything below it.
     fn hand_over(&mut self, found: &mut Vec<ExtraNames>, whole: bool) {
         let names: usize = found.iter().map(|extra| extra.names.len()).sum();
         if self.engine.delete_when() != Some(DeleteWhen::During) {
@@ -274,7 +275,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Reports names that go when everything else is done, if they may.
+    /// Reports names to delete at the end, if that is allowed.
     fn leave_for_the_end(&mut self, found: &mut Vec<ExtraNames>) {
         self.outcome.extra.append(found);
         let names: usize = self.outcome.extra.iter().map(|extra| extra.names.len()).sum();
@@ -283,11 +284,11 @@ impl Mover<'_> {
         }
     }
 
-    /// Removes names, in the order in which they are given.
+    /// Deletes names in the given order.
     pub(crate) fn run_delete(&mut self, all: &[ExtraNames]) {
         for extra in all {
             if self.lease.task.resumed {
-                // An earlier run may have removed names here, and nobody has heard of it.
+                // An earlier run may have deleted names here without reporting it.
                 self.mark_dirty(&extra.directory);
             }
             if let Err(error) = self.delete_names(extra) {
@@ -352,7 +353,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// Whether the source has the name after all, or does not have what wants its place.
+    /// Whether the source has the name again, or no longer has the entry that needs its place.
     fn is_back(&self, source: &OwnedFd, top: &[u8], extra: &ExtraNames) -> Result<bool, Errno> {
         let found = look_at(source, top)?.map(|found| self.engine.mounts.metadata(&found));
         Ok(match found {
@@ -361,7 +362,7 @@ impl Mover<'_> {
         })
     }
 
-    /// Removes one name if it still stands for what was found. Answers whether it is gone by this.
+    /// Deletes one name if it is still the entry that was found. Returns whether this call deleted it.
     fn delete(&mut self, target: &TargetDirectory, going: &Going<'_>) -> Result<bool, EntryError> {
         station::at(Activity::TargetNames);
         let engine = self.engine;
@@ -383,7 +384,7 @@ impl Mover<'_> {
         }
         let is_held = found.kind == EntryKind::Directory && lock(&engine.held).contains(path);
         if is_held {
-            // Why was told where it was found.
+            // The reason was reported where the entry was found.
             return Ok(false);
         }
         self.writes_to(target);
@@ -416,7 +417,7 @@ impl Mover<'_> {
         Ok(true)
     }
 
-    /// Why a directory is not empty though everything that was found in it is gone.
+    /// Why a directory is not empty although all found entries are gone.
     fn what_it_holds(&mut self, target: &TargetDirectory, name: &ExtraName) -> &'static str {
         let mut written = false;
         let held = path::open_directory_at(&target.fd, name.name.as_bytes());
@@ -435,7 +436,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Does something in a directory again if it was closed to its own owner, or locked.
+    /// Repeats a step in a directory that was closed to its own owner, or locked.
     fn once_more<T>(
         &self,
         target: &TargetDirectory,
@@ -471,8 +472,8 @@ impl Mover<'_> {
         Ok(Gone::Removed)
     }
 
-    /// Does something with a name whose flags forbid it. They belong to the inode, which may have other names that stay, or be
-    /// kept in a trash: it gets them back.
+    /// Performs a step on a name whose flags forbid it. The flags are restored, because they belong to the inode, which
+    /// may have other names or be kept in a trash.
     fn unlocked<T>(
         &self,
         target: &TargetDirectory,
@@ -519,36 +520,36 @@ impl Mover<'_> {
     }
 }
 
-/// One name that goes.
+/// One name to delete.
 pub(super) struct Going<'a> {
     pub name: &'a ExtraName,
     pub path: PathBytes,
-    /// The directory that holds it, below the root.
+    /// The directory of the name, below the root.
     pub place: &'a TreePath,
 }
 
-/// What became of a name.
+/// The result for a name.
 pub(super) enum Gone {
     Removed,
     Trashed,
-    /// A directory that is not empty.
+    /// It is a directory that is not empty.
     Holds,
 }
 
-/// Whether what stands there is what was found.
+/// Whether the present entry is the one that was found.
 fn is_still(name: &ExtraName, now: &Metadata) -> bool {
     let same = now.kind == name.kind && now.identity == name.identity;
     same && match name.kind {
         // Its own times move while it is emptied; it can only be removed once it is empty.
         EntryKind::Directory => true,
-        // Other names of it may have gone meanwhile.
+        // Other names of it may have been deleted meanwhile.
         _ if name.links > 1 => (now.size, now.mtime) == (name.size, name.mtime),
         _ => now.ctime == name.ctime,
     }
 }
 
 impl Mover<'_> {
-    /// Looks for names that only the destination has in a directory and everything below it.
+    /// Searches a directory and everything below it for names that only the destination has.
     pub(crate) fn scan_extra(&mut self, at: &DirectoryRef) -> Result<(), EntryError> {
         let root = self.engine.root(at.root)?;
         let mut left = vec![at.path.clone()];
@@ -582,7 +583,7 @@ impl Mover<'_> {
         let engine = self.engine;
         let source = engine.open_source(root, &path)?;
         let target = match engine.open_target(root, &path, Identity::default()) {
-            // It could not be made, which was told.
+            // The directory could not be created, which was reported.
             Err(error) if stat::is_absent_number(error.errno) => return Ok(()),
             opened => opened?,
         };
@@ -630,7 +631,7 @@ impl Mover<'_> {
         if engine.is_resumed { self.clear_again(&level) } else { Ok(()) }
     }
 
-    /// An earlier run may have found directories in the way of entries of another type, and not come to removing them.
+    /// Removes directories in the way of entries of another type that an earlier run found but did not remove.
     fn clear_again(&mut self, level: &Level) -> Result<(), EntryError> {
         let Some(target) = &level.target else { return Ok(()) };
         let mut in_the_way = Vec::new();

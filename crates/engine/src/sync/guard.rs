@@ -1,4 +1,4 @@
-//! May anything be deleted? A source that is not there, or could not be read, looks like one that is empty.
+//! The guard of deletes: a source that is missing or unreadable looks like an empty one.
 use dmover_model::{
     DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event, ExtraNames, Identity, Operation,
     PathBytes, Side,
@@ -23,45 +23,45 @@ use crate::error::Fatal;
 use crate::root::Root;
 use crate::told::Said;
 
-/// How old what is known of mounts may be.
+/// The greatest age of the mount check.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Why nothing is deleted.
+/// Why deletes are withheld.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WithheldReason {
     /// The source has no entries.
     Empty,
-    /// Something says that it is not the source that it was.
+    /// It may not be the same source as before.
     Doubtful(String),
     /// A file system that belongs to the source is not mounted.
     NotMounted(PathBytes),
-    /// Some of the source could not be read.
+    /// Parts of the source could not be read.
     SourceErrors(u64),
-    /// What goes is to be kept in a directory of the destination, which this pass makes.
+    /// The trash is in a destination directory that this pass creates.
     NoTrash,
-    /// The job did not come to its end.
+    /// The job did not complete.
     Stopped,
-    /// More would go than was allowed.
+    /// More entries than allowed would be deleted.
     Limit(DeleteLimit),
-    /// It may not be meant: why, and an entry that would go.
+    /// The deletes may be unintended: the reason, and an entry that would be deleted.
     Unmeant(Unmeant, PathBytes),
-    /// The run that a dry run is about would be refused before it changed anything: why, and what to do.
+    /// In a dry run: a real run would be refused before it changed anything.
     Refused {
-        /// Why.
+        /// The reason.
         message: String,
-        /// What to do.
+        /// What the user can do.
         hint: String,
     },
 }
 
-/// What happens to names that were found while directories are read (`--delete=during`).
+/// What to do with names found while directories are read (`--delete=during`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnTheWay {
-    /// They may go now.
+    /// Delete them now.
     Go,
-    /// They wait until everything was read: too many have gone already to go on without knowing how much there is.
+    /// Keep them until everything was read: so many were deleted that the total must be known first.
     Wait,
-    /// They stay, and why.
+    /// Keep them, for this reason.
     Stay(WithheldReason),
 }
 
@@ -70,12 +70,12 @@ pub enum OnTheWay {
 pub struct Withheld {
     /// Why.
     pub reason: WithheldReason,
-    /// How many entries stay.
+    /// Number of entries that stay.
     pub entries: u64,
 }
 
 impl WithheldReason {
-    /// Why, in words.
+    /// The reason, in words.
     pub fn words(&self) -> String {
         match self {
             Self::Empty => "the source is empty".into(),
@@ -104,12 +104,12 @@ impl WithheldReason {
         }
     }
 
-    /// Whether too large a share of the destination would go.
+    /// Whether too large a share of the destination would be deleted.
     pub(crate) fn is_a_share(&self) -> bool {
         matches!(self, Self::Limit(DeleteLimit::Millionths(_)) | Self::Unmeant(Unmeant::Half, _))
     }
 
-    /// What to do.
+    /// What the user can do.
     pub fn advice(&self) -> &str {
         match self {
             Self::Refused { hint, .. } => hint,
@@ -134,47 +134,47 @@ impl WithheldReason {
     }
 }
 
-/// Watches over deletes.
+/// The guard of deletes.
 #[derive(Debug, Default)]
 pub(crate) struct Guard {
-    /// Something that was known before the job began.
+    /// A reason that was known before the job began.
     doubt: Option<WithheldReason>,
     trash: Option<Trash>,
-    /// The state directory, which may lie inside the destination.
+    /// The state directory, which may be inside the destination.
     state: Option<Identity>,
-    /// Errors that keep the source from being known.
+    /// Errors that hide a part of the source.
     blind: AtomicU64,
     /// Entries that both sides have and that the destination had before this pass.
     had: AtomicU64,
-    /// No more than these count: the destination had them when deletes were last withheld for their share.
+    /// The most entries that count: those that the destination had when deletes were last withheld for their share.
     counted: Counted,
-    /// Entries that may still go, where they go at once.
+    /// Entries that may still be deleted, if they are deleted at once.
     allowance: Allowance,
-    /// Entries that were let go at once so far, without a word that it is meant.
+    /// Entries deleted at once so far without a confirmation.
     let_go: AtomicU64,
-    /// Entries that have gone before in the same command.
+    /// Entries deleted before by the same command.
     gone: u64,
-    /// Whether deletes may go without a question, and what speaks against it.
+    /// Whether deletes need a confirmation, and the reasons against them.
     asks: Asks,
     withheld: Mutex<Option<Withheld>>,
-    /// What was found when mounts were last looked at.
+    /// The result of the last mount check.
     looked: Mutex<Option<(Instant, Option<WithheldReason>)>>,
 }
 
-/// What is asked of deletes that were not said to be meant.
+/// The question about deletes that were not confirmed.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Asks {
-    /// A dry run lists what would go, whatever the answer is, and says in the end that the run itself would ask.
+    /// In a dry run: extra entries are listed in any case, and the summary says that a real run would ask.
     pub only_listed: bool,
-    /// Why the run itself would be refused before it begins, and what to do.
+    /// Why a real run would be refused before it begins, and what to do.
     pub refused: Option<(String, String)>,
-    /// The destination had content that no pass of this job has brought.
+    /// The destination had content that no pass of this job has copied.
     pub foreign: bool,
-    /// The whole tree is looked at, so that it is known how much of it would go.
+    /// The whole tree is scanned, so the share of deletes is known.
     pub half: bool,
 }
 
-/// Entries that may still go.
+/// Entries that may still be deleted.
 #[derive(Debug)]
 pub(crate) struct Allowance(AtomicU64);
 
@@ -184,7 +184,7 @@ impl Default for Allowance {
     }
 }
 
-/// How many entries of the source the destination is taken to have had, at most.
+/// The most source entries that the destination is assumed to have had.
 #[derive(Debug)]
 struct Counted(u64);
 
@@ -218,12 +218,12 @@ impl Guard {
         Self { doubt, trash, state, allowance, let_go, gone, ..Self::default() }
     }
 
-    /// What passes have brought since deletes were withheld for their share does not count.
+    /// Ignores entries that passes have copied since deletes were withheld for their share.
     pub fn counting(self, at_most: Option<u64>) -> Self {
         Self { counted: at_most.map_or_else(Counted::default, Counted), ..self }
     }
 
-    /// What the destination counts as having had before the pass, beside what is extra.
+    /// The number of entries that the destination had before the pass, besides the extra ones.
     fn had_before(&self) -> u64 {
         self.had_so_far().min(self.counted.0)
     }
@@ -232,7 +232,7 @@ impl Guard {
         Self { asks, ..self }
     }
 
-    /// What speaks against deletes that were not said to be meant.
+    /// The reason against deletes that were not confirmed.
     fn unmeant(&self, extra: u64) -> Option<WithheldReason> {
         let half = || self.asks.half && extra > FEW && extra > self.had_before();
         let why = match () {
@@ -247,27 +247,27 @@ impl Guard {
         self.trash.as_ref()
     }
 
-    /// Where the job keeps what it knows.
+    /// The state directory of the job.
     pub fn state(&self) -> Option<Identity> {
         self.state
     }
 
-    /// Whether this is where the job keeps what it knows.
+    /// Whether this is the state directory of the job.
     pub fn is_state(&self, identity: Identity) -> bool {
         self.state == Some(identity)
     }
 
-    /// The destination had these entries of the source before the pass brought anything.
+    /// Adds source entries that the destination had before the pass copied anything.
     pub fn had(&self, entries: u64) {
         self.had.fetch_add(entries, Ordering::Relaxed);
     }
 
-    /// How many they are so far.
+    /// The number of these entries so far.
     pub fn had_so_far(&self) -> u64 {
         self.had.load(Ordering::Relaxed)
     }
 
-    /// Takes note of an error.
+    /// Records an error.
     pub fn heard(&self, error: &EntryError) {
         // What vanished is not there, and what is being written is: both are known.
         let known = error.class.source_moved_on() || error.class == ErrorClass::Cancelled;
@@ -276,13 +276,13 @@ impl Guard {
         }
     }
 
-    /// Takes over what an earlier run of this pass has met: errors at the source, and entries that the destination had.
+    /// Takes over from an earlier run of this pass: errors at the source, and entries that the destination had.
     pub fn go_on(&self, errors: u64, had: u64) {
         self.blind.fetch_add(errors, Ordering::SeqCst);
         self.had(had);
     }
 
-    /// A file system that has gone from the source since the pass began: what it held looks like names that were removed.
+    /// A file system of the source that was unmounted since the pass began: its entries look removed.
     pub fn unmounted(&self, engine: &Engine) -> Option<WithheldReason> {
         let mut looked = lock(&self.looked);
         if looked.as_ref().is_none_or(|(then, _)| then.elapsed() >= LOOK_EVERY) {
@@ -307,7 +307,7 @@ impl Guard {
         }
     }
 
-    /// Whether names that were just found may go now.
+    /// Whether names that were just found may be deleted now.
     pub fn on_the_way(&self, engine: &Engine, names: u64) -> OnTheWay {
         if let Some(doubt) = self.doubts(engine) {
             return OnTheWay::Stay(doubt);
@@ -332,19 +332,20 @@ impl Guard {
         }
     }
 
-    /// Whether it matters how much of the destination goes.
+    /// Whether the share of deletes matters.
     pub fn asks_for_half(&self) -> bool {
         self.asks.half && !self.asks.only_listed
     }
 
-    /// Lets names go as long as they are no more than what is known to stay, so that the question is still open when everything is known.
+    /// Allows deletes while they are no more than the entries that are known to stay, so that the question can still be
+    /// asked at the end.
     fn lets_go(&self, names: u64) -> bool {
         let most = self.had_before().max(FEW);
         let more = |gone: u64| gone.checked_add(names).filter(|gone| *gone <= most);
         self.let_go.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// Why nothing of what was found may go, if that is so.
+    /// Why nothing may be deleted, if so.
     pub fn withholds_all(&self, engine: &Engine) -> Option<WithheldReason> {
         if let Some(doubt) = self.doubts(engine) {
             return Some(doubt);
@@ -365,7 +366,7 @@ impl Guard {
         too_many.then_some(WithheldReason::Limit(limit))
     }
 
-    /// Why the run itself would delete nothing, though a dry run has listed what would go.
+    /// Why a real run would delete nothing, although the dry run has listed extra entries.
     fn foretold(&self, engine: &Engine) -> Option<WithheldReason> {
         if !self.asks.only_listed || engine.control.is_stopping() {
             return None;
@@ -386,7 +387,7 @@ fn not_mounted(mount: &Path) -> WithheldReason {
     WithheldReason::NotMounted(PathBytes::from(mount.as_os_str()))
 }
 
-/// What is doubtful of a source before anything is read.
+/// Doubts about a source before anything is read.
 pub(crate) fn doubt(
     root: &Root,
     may_be_empty: bool,
@@ -398,7 +399,7 @@ pub(crate) fn doubt(
     (!may_be_empty && is_empty(root)).then_some(WithheldReason::Empty)
 }
 
-/// Whether the source has no entries. What cannot be read is an error of its own when it is scanned.
+/// Whether the source has no entries. An unreadable source is reported when it is scanned.
 pub(crate) fn is_empty(root: &Root) -> bool {
     let mut any = false;
     let read = path::open_directory_at(&root.source.parent, b".").and_then(|fd| {
@@ -410,7 +411,7 @@ pub(crate) fn is_empty(root: &Root) -> bool {
     read.is_ok() && !any
 }
 
-/// A file system that should be where the source is, above it or in it, and is not.
+/// A file system that should be mounted at the source, above it or in it, and is not.
 fn missing(base: &Path, root: &Root, below: bool) -> Option<PathBuf> {
     let source = base.join(root.source.display.to_path());
     let source = mount::path_of(path::open_directory(&source).ok()?)?;
@@ -421,7 +422,7 @@ fn missing_at(tree: &Path, below: bool) -> Option<PathBuf> {
     missing_mount(&mount::fstab(), &parse_mountinfo(&mount::mountinfo()), tree, below)
 }
 
-/// Refuses a destination that lies where a file system should be and is not: it would fill the one below.
+/// Refuses a destination on a mount point whose file system is not mounted: the data would fill the file system below.
 pub(crate) fn refuse_missing_destination(root: &Root) -> Result<(), Fatal> {
     let Some(side) = &root.destination else { return Ok(()) };
     let Some(parent) = mount::path_of(&side.parent) else { return Ok(()) };
@@ -442,7 +443,7 @@ impl Engine {
         self.spec.policy.sync.as_ref()?.delete.as_ref()
     }
 
-    /// Names an entry that would go.
+    /// Adds an entry that would be deleted to the reason.
     pub(crate) fn name_example(&self, reason: &mut WithheldReason, names: &[ExtraNames]) {
         let WithheldReason::Unmeant(_, example) = reason else { return };
         if let Some(extra) = names.first().filter(|_| example.0.is_empty())
@@ -454,14 +455,14 @@ impl Engine {
         }
     }
 
-    /// A dry run says whether the run itself would want to hear that deletes are meant.
+    /// In a dry run, records whether a real run would ask for a confirmation.
     pub(crate) fn foretell_withheld(&self) {
         if let Some(reason) = self.guard.foretold(self) {
             self.withhold(&[], &reason);
         }
     }
 
-    /// These names stay. What they keep from its place is an error of its own.
+    /// Records that these names stay. An entry that needs one of these places is reported as an error.
     pub(crate) fn withhold(&self, names: &[ExtraNames], reason: &WithheldReason) {
         if self.tell(|| Said::Withheld(names.to_vec(), reason.clone())) {
             return;

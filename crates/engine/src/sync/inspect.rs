@@ -1,4 +1,4 @@
-//! Entries that look equal: is their content, and have they the attributes that they should have?
+//! Entries that look equal: checks of their content and attributes.
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata, Name,
     Note, Operation, Side, Timestamp, TreePath, Verb,
@@ -21,31 +21,31 @@ use crate::mover::Mover;
 use crate::told::Said;
 use crate::verify::changed;
 
-/// How far clocks of two servers may lie apart.
+/// How far clocks of two servers may differ.
 pub(crate) const SKEW: Duration = Duration::from_hours(1);
-/// The longest steps in which file systems keep times, those of FAT, and one more second.
+/// The coarsest time resolution of file systems, that of FAT, plus one second.
 pub(crate) const COARSE: Duration = Duration::from_secs(3);
 
-/// Longer than what is taken off the end of a pass for the kernel's clock.
+/// More than what is subtracted from the end of a pass for the kernel's clock.
 const TICKS: Duration = Duration::from_millis(12);
 
-/// What is looked at more closely than times ask for.
+/// Paths that are checked more closely than by times.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubts {
-    /// Files that are compared if they look equal, and directories of which all files are: what was open for writing
-    /// when an earlier pass brought it over, and places where renames may have put something else.
+    /// Files that are compared if they look equal, and directories whose files are: files that were open for writing
+    /// when an earlier pass copied them, and paths where renames may have put other entries.
     pub content: BTreeSet<TreePath>,
-    /// What was renamed at the destination, so that its change time says nothing about when it was brought over.
+    /// Entries that were renamed at the destination, so that their change time does not show when they were copied.
     pub renamed: BTreeSet<TreePath>,
 }
 
 /// The doubts of a job, which grow until its tree begins.
 #[derive(Debug, Default)]
 pub(crate) struct Doubtful {
-    /// There are any. Most jobs have none, and ask for every file.
+    /// There are doubts. Most jobs have none, and every file is asked about.
     any: AtomicBool,
     doubts: RwLock<Doubts>,
-    /// Entries of these that the pass has looked into.
+    /// Doubtful entries that the pass has checked.
     settled: Mutex<Vec<TreePath>>,
 }
 
@@ -64,7 +64,7 @@ impl Doubtful {
         self.any.store(any, Ordering::SeqCst);
     }
 
-    /// All of them.
+    /// All doubts.
     pub fn all(&self) -> Doubts {
         self.doubts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -87,7 +87,7 @@ impl Doubtful {
         })
     }
 
-    /// Whether an entry was in doubt that is looked into now. What is in a directory is not looked into with it.
+    /// Whether a doubtful entry is checked now. The entries of a directory are not checked with it.
     fn settles(&self, is_directory: bool, path: impl FnOnce() -> TreePath) -> Option<TreePath> {
         let path = self.any.load(Ordering::Relaxed).then(path)?;
         let known = self.ask(|doubts| {
@@ -101,17 +101,17 @@ impl Doubtful {
         known.then_some(path)
     }
 
-    /// An entry was in doubt, and was looked into.
+    /// Records that a doubtful entry was checked.
     pub fn settled(&self, path: TreePath) {
         lock(&self.settled).push(path);
     }
 
-    /// Entries that were in doubt, and were looked into.
+    /// Doubtful entries that were checked.
     pub fn take_settled(&self) -> Vec<TreePath> {
         std::mem::take(&mut lock(&self.settled))
     }
 
-    /// Adds what was renamed with one of these, and answers it.
+    /// Adds the new paths of doubtful entries that were renamed, and returns them.
     fn carry(&self, moves: &[(&TreePath, &TreePath)]) -> Vec<TreePath> {
         if !self.any.load(Ordering::Relaxed) {
             return Vec::new();
@@ -128,7 +128,7 @@ impl Doubtful {
     }
 }
 
-/// Where those of some paths are that lie at or below one that was renamed.
+/// The new paths of those paths that were renamed, or are below a renamed directory.
 fn moved_with<'a>(
     known: &'a BTreeSet<TreePath>,
     from: &'a TreePath,
@@ -144,41 +144,41 @@ fn moved_with<'a>(
 }
 
 impl Engine {
-    /// Whether the source may have been changed since the destination was last written: nothing but a change moves
-    /// either time, and every write of ours comes after the change that it brings over. But a name that is linked to a
-    /// file, or taken from it, moves its time as well, so what the last pass cannot have seen counts in any case.
+    /// Whether the source may have changed after the destination was last written: only a change moves either time, and
+    /// dmover writes only after the change that it copies. But linking a name to a file, or removing one, moves its
+    /// time as well, so changes that the last pass cannot have seen always count.
     pub(crate) fn is_touched(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
         let changed_since = |seen| self.changed_at_the_latest(level, new) >= seen;
         self.is_later(level, new, old)
             || match self.seen_before {
                 Some(seen) => changed_since(seen),
-                // Nobody has compared everything so far.
+                // There was no full comparison so far.
                 None => self.spec.verb == Verb::Sync,
             }
     }
 
-    /// The same by the times of both sides alone.
+    /// Whether the source may have changed later, by the times of both sides alone.
     pub(crate) fn is_later(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
         self.changed_at_the_latest(level, new) >= old.ctime
     }
 
-    /// When an entry of the source was last changed, at the latest by the clock of the destination. Where times are whole
-    /// seconds, the change may have come when the second was nearly over.
+    /// The latest time of the last change of a source entry, by the clock of the destination. With times in whole
+    /// seconds, the change may have happened at the end of the second.
     fn changed_at_the_latest(&self, level: &Level, new: &Metadata) -> Timestamp {
         let cut = if new.ctime.nanoseconds == 0 { COARSE } else { Duration::ZERO };
         later(new.ctime, self.skew(level) + cut)
     }
 
-    /// Whether an entry of the destination was changed after the last pass over everything had ended, so that its attributes
-    /// may be anything. On other hosts' file systems clocks may differ by more than passes take, and nothing is known.
+    /// Whether a destination entry was changed after the last full pass ended, so that its attributes may be anything.
+    /// On file systems of other hosts, clocks may differ by more than a pass takes, and nothing is known.
     pub(crate) fn is_foreign(&self, level: &Level, old: &Metadata) -> bool {
         let local = level.target.as_ref().is_some_and(|target| target.facts.local);
         let cut = if old.ctime.nanoseconds == 0 { COARSE } else { Duration::ZERO };
         local && self.seen_until.is_some_and(|until| later(old.ctime, cut) >= until)
     }
 
-    /// Whether an entry of the destination that is locked (chattr(1)) was locked by an earlier pass, as its source was then.
-    /// What somebody else has locked since is not this program's to unlock.
+    /// Whether a locked destination entry (chattr(1)) was locked by an earlier pass, like its source then. Locks of
+    /// other programs are not removed.
     pub(crate) fn is_own_lock(&self, level: &Level, old: &Metadata) -> bool {
         let local = level.target.as_ref().is_some_and(|target| target.facts.local);
         // A pass locks entries last, perhaps in the tick in which it ends.
@@ -186,20 +186,20 @@ impl Engine {
         old.is_locked() && local && ended.is_some_and(|ended| old.ctime <= ended)
     }
 
-    /// Whether an entry of the source was perhaps changed, or renamed, since the pass began.
+    /// Whether a source entry may have been changed or renamed since the pass began.
     pub(super) fn is_recent(&self, level: &Level, new: &Metadata) -> bool {
         later(new.ctime, self.skew(level)) >= self.pass_began
     }
 
-    /// How far the clocks of both sides may lie apart.
+    /// How far the clocks of both sides may differ.
     fn skew(&self, level: &Level) -> Duration {
         let local = level.source.facts.local
             && level.target.as_ref().is_some_and(|target| target.facts.local);
         if local { Duration::ZERO } else { SKEW }
     }
 
-    /// Takes note of a file that somebody has open for writing: what is written through a mapping from now on need not
-    /// show in any time. Whoever opens it later does, since that begins with a change of its times.
+    /// Records a file that is open for writing: later writes through a mapping need not change any time. A program that
+    /// opens the file later does change its times first.
     pub(crate) fn note_writers(
         &self,
         level: &Level,
@@ -211,7 +211,7 @@ impl Engine {
         }
     }
 
-    /// Whether somebody has a file open for writing, where that is noted.
+    /// Whether a file is open for writing, where this is recorded.
     fn is_written_to(&self, level: &Level, (metadata, file): (&Metadata, &OwnedFd)) -> bool {
         self.notes_writers()
             && level.source.facts.local
@@ -219,11 +219,12 @@ impl Engine {
             && file::is_open_for_writing(file) == Some(true)
     }
 
-    /// Whether a copy may skip the check for open writers, which costs as much as four other calls. A pass always checks.
+    /// Whether a copy may skip the check for open writers, which costs as much as four other calls. A pass always
+    /// checks.
     ///
-    /// A page that has been written back can be written to only with a new time, through a mapping too. A write(2) sets the
-    /// time when it begins: one to a short file takes less than the three seconds by which a pass is said to have begun
-    /// earlier, one to any file less than an hour.
+    /// A page that was written back cannot be changed without a new time, even through a mapping. A write(2) sets the
+    /// time when it begins: one to a short file takes less than the three seconds that are subtracted from the start of
+    /// a pass, one to any file less than an hour.
     fn rests(&self, level: &Level, (metadata, file): (&Metadata, &OwnedFd)) -> bool {
         const AN_HOUR_S: i64 = 3600;
         const SHORT: u64 = 64 << 10;
@@ -234,7 +235,7 @@ impl Engine {
         if self.spec.verb != Verb::Copy || !is_known || self.desk.is_some() {
             return false;
         }
-        // Whoever sets another time of modification changes this time.
+        // Setting another modification time changes this time.
         let changed = metadata.ctime;
         let is_old = if metadata.size <= SHORT {
             changed < self.pass_began
@@ -252,7 +253,7 @@ impl Engine {
         }
     }
 
-    /// What was noted of one name of a file holds for all: that one may be gone by the next pass.
+    /// Copies a doubt about one name of a file to all its names, because that name may vanish before the next pass.
     pub(crate) fn share_doubts(&self, of: Identity, names: &[FileRef]) {
         let place = |file: &FileRef| file.directory.path.join(file.name.as_bytes());
         let known = self.desk.is_some() || lock(&self.writers).contains(&of);
@@ -261,7 +262,7 @@ impl Engine {
         }
     }
 
-    /// The same by their paths.
+    /// Copies a doubt about one name of a file to the names at these paths.
     pub(crate) fn share_doubts_of(&self, of: Identity, names: Vec<TreePath>) {
         if !self.tell(|| Said::SharedDoubts(of, names.clone())) && lock(&self.writers).contains(&of)
         {
@@ -271,19 +272,19 @@ impl Engine {
         }
     }
 
-    /// Whether another run compares what was open for writing in this one.
+    /// Whether another run compares files that were open for writing in this one.
     fn notes_writers(&self) -> bool {
         self.keeps_journal || self.spec.verb == Verb::Copy
     }
 
-    /// Somebody has a file with several names open for writing.
+    /// Records that a file with several names is open for writing.
     pub(crate) fn note_writer(&self, of: Identity) {
         if !self.tell(|| Said::Writer(of)) {
             lock(&self.writers).insert(of);
         }
     }
 
-    /// The next pass has to compare this.
+    /// Records that the next pass must compare this path.
     pub(crate) fn doubt(&self, path: TreePath) {
         if self.tell(|| Said::Doubt(path.clone())) {
             return;
@@ -295,14 +296,14 @@ impl Engine {
         }
     }
 
-    /// Whether any name of a file is in doubt.
+    /// Whether any name of a file is doubtful.
     pub(crate) fn is_any_doubtful(&self, group: &LinkGroup) -> bool {
         std::iter::once(&group.first)
             .chain(&group.rest)
             .any(|file| self.doubtful.has(&file.directory.path, file.name.as_bytes()))
     }
 
-    /// What was open for writing under an old name still has to be compared under its new one.
+    /// Moves doubts about renamed entries to their new names.
     pub(crate) fn carry_doubts(&self, moves: &[(&TreePath, &TreePath)]) {
         let owned = || moves.iter().map(|(from, to)| ((*from).clone(), (*to).clone())).collect();
         if !self.tell(|| Said::Moved(owned())) {
@@ -315,12 +316,12 @@ impl Engine {
         self.doubtful.ask(|doubts| doubts.renamed.contains(&level.path.join(name)))
     }
 
-    /// The same of a directory.
+    /// Whether a directory was renamed at the destination.
     pub(crate) fn was_renamed_itself(&self, level: &Level) -> bool {
         self.doubtful.ask(|doubts| doubts.renamed.contains(&level.path))
     }
 
-    /// An entry is as its source, or gone: if it was in doubt, it is not any more.
+    /// Records that an entry is equal to its source, or gone, so that it is not doubtful any more.
     pub(crate) fn settle_doubt(&self, is_directory: bool, path: impl FnOnce() -> TreePath) {
         if let Some(path) = self.doubtful.settles(is_directory, path)
             && !self.tell(|| Said::Settled(path.clone()))
@@ -329,13 +330,13 @@ impl Engine {
         }
     }
 
-    /// Whether a file was open for writing when it was brought over.
+    /// Whether a file was open for writing when it was copied.
     pub(crate) fn is_doubtful(&self, level: &Level, name: &[u8]) -> bool {
         self.doubtful.has(&level.path, name)
     }
 
-    /// Whether the source was last written so shortly before it was brought over that another write may have left the
-    /// same times. That takes a file system with coarse times: elsewhere a file that was just written is waited for.
+    /// Whether the last write to the source was so shortly before the copy that another write may have left the same
+    /// times. This needs a file system with coarse times: on others, a recently written file is waited for.
     pub(crate) fn is_racy(&self, new: &Metadata, old: &Metadata) -> bool {
         let coarse = new.ctime.nanoseconds == 0 && new.kind == EntryKind::File;
         coarse && later(new.ctime, COARSE) >= old.ctime
@@ -351,8 +352,8 @@ pub(crate) fn later(time: Timestamp, by: Duration) -> Timestamp {
 }
 
 impl Mover<'_> {
-    /// Compares a file that looks equal, and brings it over if it is not. `None`: it is equal, and its attributes
-    /// are to be looked at.
+    /// Compares a file that looks equal, and copies it if it differs. `None`: it is equal, and its attributes must be
+    /// checked.
     pub(crate) fn compare_and_bring(
         &mut self,
         level: &Level,
@@ -387,7 +388,7 @@ impl Mover<'_> {
         Ok(Some(Moved { instead: Some(decision), ..moved }))
     }
 
-    /// Gives an entry with the right content the attributes of its source.
+    /// Sets the attributes of an entry with the right content.
     pub(crate) fn inspect(
         &mut self,
         level: &Level,
@@ -404,7 +405,7 @@ impl Mover<'_> {
         Ok(Moved { instead: Some(dressed), ..kept })
     }
 
-    /// Answers what it needed: nothing, other attributes, or a file of its own.
+    /// Returns what the entry needed: nothing, other attributes, or a new file.
     fn dress_if_unlike(
         &mut self,
         level: &Level,
@@ -430,7 +431,7 @@ impl Mover<'_> {
         }
         self.check_lease(level, last)?;
         if found.links > 1 && found.links != self.names_here {
-            // Another name may belong to somebody else's tree: the file gets an inode of its own.
+            // Another name of the inode may belong to another tree: the file gets an inode of its own.
             return Ok(Decision::Replace);
         }
         let fail = |e| entry_error(Side::Destination, Operation::Stat, shown(), e);
@@ -486,7 +487,7 @@ impl Mover<'_> {
     }
 }
 
-/// Both sides of an entry, held.
+/// Both sides of an entry, open.
 struct Sides {
     source: OwnedFd,
     destination: OwnedFd,
@@ -494,7 +495,7 @@ struct Sides {
 }
 
 impl Engine {
-    /// Everything but content, in the order in which a new entry gets it.
+    /// Sets all attributes, in the order of a new entry.
     fn dress_again(
         &self,
         object: Object<'_>,

@@ -1,4 +1,4 @@
-//! Deletes that are perhaps not meant: habits of other tools, and destinations that hold something else.
+//! Deletes that may be unintended: habits of other tools, and destinations with other content.
 use dmover_model::{DeletePolicy, Identity, Name, PathBytes, TreePath};
 use dmover_plan::filter::Filter;
 use dmover_plan::temporary::is_temporary;
@@ -14,15 +14,15 @@ use crate::mounts::MountTable;
 use crate::root::Root;
 use crate::verify::look_at;
 
-/// So many entries may go without a question, whatever share of the destination they are.
+/// This many entries may be deleted without a question, whatever their share.
 pub(super) const FEW: u64 = 100;
 
-/// Why it is to be asked whether deletes are meant.
+/// Why deletes need a confirmation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unmeant {
-    /// More than half of the entries of the destination would go.
+    /// More than half of the entries of the destination would be deleted.
     Half,
-    /// The destination had content when this job met it first, and no pass of the job has deleted since.
+    /// The destination had content when the job first used it, and no pass of the job has deleted since.
     Foreign,
 }
 
@@ -36,15 +36,16 @@ impl Unmeant {
     }
 }
 
-/// What the destination of a job has at its top before the job.
+/// The top directory of the destination before the job.
 struct Top {
-    /// Any entry that is not dmover's own.
+    /// Whether it has any entry that is not dmover's own.
     any: bool,
     /// Names that the source does not have and no rule excludes.
     extra: Vec<Name>,
 }
 
-/// Refuses deletes that look like a habit, or like a destination that is not meant. Answers whether the destination has content.
+/// Refuses deletes that look like a habit of other tools, or like a wrong destination. Returns whether the destination
+/// has content.
 pub(crate) fn refuse_unmeant(
     job: &Job,
     root: &Root,
@@ -145,14 +146,14 @@ fn read_top(
         })
     });
     if read.is_err() {
-        // What cannot be looked at is not known to be dmover's.
+        // An unreadable entry is not known to be dmover's own.
         top.any = true;
     }
     top.extra.sort_unstable();
     top
 }
 
-/// The name of the directory that SOURCE is; `None` after "..", which a symbolic link may have led to.
+/// The name of the SOURCE directory; `None` after "..", which may lead through a symbolic link.
 fn source_name(root: &Root) -> Option<Name> {
     let PathBytes(bytes) = &root.source.display;
     let mut parts = bytes.split(|byte| *byte == b'/');

@@ -1,5 +1,5 @@
-//! Synchronising: what a pass does beyond a copy. Attributes are set where they alone differ, what only looks equal is
-//! compared, what was renamed is renamed, and what the source does not have goes.
+//! Synchronising: what a pass does beyond a copy. It sets attributes where only they differ, compares entries that only
+//! look equal, repeats renames, and deletes entries that the source does not have.
 mod case;
 mod changed;
 mod delete;

@@ -1,8 +1,8 @@
-//! What was renamed at the source is renamed at the destination: nothing of it has to be read or written.
+//! Repeats renames of the source at the destination, without reading or writing content.
 //!
-//! The catalog says where things were. Right before a name is moved both sides are asked whether it still is so: the
-//! source has the object under its new name, and the destination has its copy, the very one, under the old name. What
-//! cannot be renamed is left to the scan, which brings it over like anything that is new.
+//! The catalog has the old places. Right before a rename both sides are checked: the source must have the object under
+//! its new name, and the destination must have its copy, the very same one, under the old name. Entries that cannot be
+//! renamed are left to the scan, which copies them as new.
 use dmover_model::{
     Action, CatalogEntry, EntryError, EntryKind, Event, Identity, Item, Metadata, Move, MoveResult,
     Object, Operation, Overwrite, Side, Surveyed, TreePath,
@@ -22,7 +22,7 @@ use crate::mover::Mover;
 use crate::root::Root;
 
 impl Mover<'_> {
-    /// Renames in the order in which they are given.
+    /// Performs renames in the given order.
     pub(crate) fn run_rename(&mut self, moves: &[Move]) {
         for wanted in moves {
             if self.engine.control.is_stopping() {
@@ -156,7 +156,7 @@ impl Mover<'_> {
         Ok(MoveResult::Left)
     }
 
-    /// The directory that something is to be moved into, made if it is new at the source as well.
+    /// The new parent directory of an entry, created if it is new at the source as well.
     fn place_for(
         &mut self,
         root: &Arc<Root>,
@@ -175,7 +175,7 @@ impl Mover<'_> {
         self.make_target(place, &source.metadata, &shown)
     }
 
-    /// Directories that are closed to their owner or locked are opened up: the scan closes them again.
+    /// Makes directories writable that are closed to their owner or locked; the scan closes them again.
     fn open_up_for(&self, ends: &Ends<'_>, entry: &CatalogEntry) -> bool {
         let mut opened = self.engine.unlock_target(ends.old);
         opened |= self.engine.unlock_target(ends.new);
@@ -191,7 +191,8 @@ impl Mover<'_> {
         opened
     }
 
-    /// Whether what is to be moved holds what is known by its path: dmover's own state, or a file system.
+    /// Whether the entry to move contains something that is identified by its path: dmover's own state, or a mount
+    /// point.
     fn holds_own(&self, parent: &OwnedFd, name: &[u8], kind: EntryKind) -> bool {
         if kind != EntryKind::Directory {
             return false;
@@ -230,7 +231,7 @@ impl Mover<'_> {
     }
 }
 
-/// Where a name is and where it is to be.
+/// The old and the new place of a name.
 struct Ends<'a> {
     old: &'a TargetDirectory,
     old_name: &'a [u8],
@@ -239,7 +240,7 @@ struct Ends<'a> {
 }
 
 impl Engine {
-    /// Whether what was found is the object that the catalog speaks of: an inode number alone may be another's by now.
+    /// Whether an object is the one in the catalog: an inode number alone may have been reused.
     fn is_object(
         &self,
         entry: &CatalogEntry,

@@ -1,5 +1,5 @@
-//! The looks before and after a pass: which source directories have other names than they had, and what both sides have
-//! alike in the end.
+//! The checks before and after a pass: which source directories have changed names, and which entries are equal on both
+//! sides in the end.
 use dmover_model::{
     CatalogEntry, DirectoryState, EntryError, EntryKind, EntryRecord, Identity, ListedName, Name,
     Object, Operation, Revisit, RootId, Segment, Side, Surveyed, Timestamp, TreePath,
@@ -19,15 +19,15 @@ use crate::level::{Level, SourceDirectory};
 use crate::mover::Mover;
 use crate::root::Root;
 
-/// Names that are reported, or recorded, at once.
+/// How many names are reported or recorded at once.
 const NAMES_MAX: usize = 4096;
-/// Names that only the destination has, of one directory: more than that cannot have been renamed one by one.
+/// The most names of one directory that only the destination has; more cannot have been renamed one by one.
 const LEFT_MAX: usize = 65_536;
 
-/// The tree of a job that has a catalog.
+/// The only root of a job with a catalog.
 pub(crate) const ONLY_ROOT: RootId = RootId(0);
 
-/// Which object it is that was looked at.
+/// The identity of an entry.
 pub(crate) fn object_of((stat, birth): &(Stat, Option<(i64, u32)>)) -> Object {
     let birth = birth.map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds });
     Object { inode: stat.inode, birth }
@@ -53,7 +53,7 @@ impl Engine {
         Ok(Level { root_id, root, path, source, target, base: None, ancestors })
     }
 
-    /// Whether a source directory was last changed so long ago that another change would show in its times.
+    /// Whether the last change of a source directory is so long ago that another change would show in its times.
     fn is_settled(&self, source: &SourceDirectory, state: &DirectoryState) -> bool {
         let spare = if source.facts.local { COARSE } else { SKEW };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Engine {
 }
 
 impl Mover<'_> {
-    /// Reports directories that have other names than they had.
+    /// Reports directories with changed names.
     pub(crate) fn run_revisit(&mut self, directories: &[Revisit]) {
         for revisit in directories {
             if self.engine.control.is_stopping() {
@@ -70,7 +70,7 @@ impl Mover<'_> {
             }
             self.engine.limits.operation(&self.engine.control);
             self.lease.extend();
-            // What fails here is met again by the scan, which tells it.
+            // The scan fails at the same place and reports it.
             if let Err(error) = self.revisit(revisit) {
                 tracing::debug!(%error, "cannot check a directory for renames");
             }
@@ -139,7 +139,8 @@ impl Mover<'_> {
         }
     }
 
-    /// A directory was entered that may be another when it is recorded, or of which the catalog does not know where it was.
+    /// Reports that a directory was entered that may be replaced before it is recorded, or whose old place the catalog
+    /// does not have.
     pub(crate) fn tell_entered(&mut self, above: &Level, level: &Level) {
         let engine = self.engine;
         let source = &level.source.metadata;
@@ -162,7 +163,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Something in a directory is brought over, so that the catalog does not know it.
+    /// Reports that an entry of a directory is copied, so that the catalog is outdated there.
     pub(crate) fn tell_touched(&mut self, level: &Level) {
         let source = level.source.metadata.identity;
         let here = source.mount == level.root.mount;
@@ -172,15 +173,15 @@ impl Mover<'_> {
         }
     }
 
-    /// A file has another version, or other attributes, under the name that it had: its directory has the names that the
-    /// catalog knows.
+    /// Reports that a file has another version or other attributes under its old name: the names of its directory are
+    /// those in the catalog.
     pub(crate) fn tell_renewed(&mut self, level: &Level, record: &EntryRecord) {
         let (source, name) = (level.source.metadata.identity, &record.name);
         if !self.engine.keeps_catalog || source.mount != level.root.mount {
             return;
         }
         match self.recorded(level, name) {
-            // Another file has its name by now. If it looks alike, nothing but a comparison would tell.
+            // Another file has its name now. If it looks alike, only a comparison shows the difference.
             Recorded::Alike(entry) if entry.source.inode != record.metadata.identity.inode => {
                 self.engine.doubt(level.path.join(name.as_bytes()));
                 self.tell_touched(level);
@@ -194,8 +195,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Another file may have taken the name between the last look at the one that was brought over and the moment when that
-    /// got its name at the destination. Its times are older than the copy, and if it looks alike, only this tells.
+    /// Records a doubt if another file may have taken the name between the last check of the copied file and its rename
+    /// at the destination. The times of that file are older than the copy, and if it looks alike, only this shows it.
     pub(crate) fn doubt_if_exchanged(&self, level: &Level, record: &EntryRecord) {
         let engine = self.engine;
         if !engine.keeps_catalog {
@@ -207,7 +208,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Records what both sides of directories have alike.
+    /// Records entries of directories that are equal on both sides.
     pub(crate) fn run_catalog(&mut self, directories: &[TreePath]) {
         for path in directories {
             if self.engine.control.is_stopping() {
@@ -232,7 +233,7 @@ impl Mover<'_> {
                     .and_then(|root| engine.level_at(ONLY_ROOT, &root, directory));
                 open = level.ok();
             }
-            // What is in a directory that is gone is gone with it.
+            // The entries of a deleted directory are gone with it.
             let (Some(level), Ok(name)) = (&open, Name::new(name)) else { continue };
             if self.engine.control.is_stopping() {
                 return;
@@ -341,14 +342,14 @@ impl Mover<'_> {
     }
 }
 
-/// What a look at a name of both sides says for the catalog.
+/// The result of a check of a name on both sides for the catalog.
 enum Recorded {
     Alike(Box<CatalogEntry>),
-    /// A directory that is alike, and may have taken the place of the one that was brought over.
+    /// An equal directory that may have replaced the copied one.
     AlikeNow(Box<CatalogEntry>),
-    /// It is not there, or is another, or may have become another.
+    /// It does not exist, differs, or may have been replaced.
     Unlike,
-    /// It is none of the job's business.
+    /// It is not part of the job.
     LeftOut,
 }
 
@@ -371,8 +372,8 @@ impl Mover<'_> {
         }
         let old = engine.mounts.metadata(&copy.0);
         let there = old.identity.mount == target.metadata.identity.mount && old.kind == new.kind;
-        // Who changed places with another of the same size and time, after both were looked at, shows by this alone.
-        // What was renamed, or compared, is known whatever its times say: not every file system moves them then.
+        // If an entry was exchanged with another of the same size and time after both were checked, only this shows it.
+        // Renamed and compared entries are known whatever their times: not every file system changes times then.
         let looked_at = || {
             !engine.is_later(level, &new, &old)
                 || engine.was_renamed(level, name.as_bytes())
@@ -382,7 +383,7 @@ impl Mover<'_> {
             || (self.is_the_same(&new, &old, target) && looked_at());
         if !(there && known) {
             if there && engine.keeps_journal && self.is_the_same(&new, &old, target) {
-                // It may have become another since it was brought over, and looks alike.
+                // It may have been replaced after it was copied, by an entry that looks alike.
                 engine.doubt(below);
             }
             return Recorded::Unlike;

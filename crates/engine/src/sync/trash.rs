@@ -1,4 +1,4 @@
-//! The directory that takes what would be deleted.
+//! The trash directory, which receives entries instead of deleting them.
 use dmover_model::{EntryKind, JobId, Name, PathBytes, TreePath};
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{Errno, OwnedFd, Result, directory, file, mount, path, set, stat};
@@ -13,12 +13,12 @@ use crate::error::Fatal;
 use crate::level::TargetDirectory;
 use crate::root::RootSide;
 
-/// The name that tells a trash from any other directory. It says which directory it marks, so that a copy of it can be told.
+/// The name of the mark in a trash. The mark identifies its directory, so that a copy of it can be distinguished.
 const MARK: &[u8] = b".dmover-trash";
-/// More than a mark ever says.
+/// The longest content of a mark.
 const MARK_MAX: usize = 64;
 
-/// Whether a directory at the destination is a trash, of this job or another one.
+/// Whether a destination directory is a trash, of this job or another one.
 pub(super) fn is_trash(parent: &OwnedFd, name: &Name) -> bool {
     match path::open_directory_at(parent, name.as_bytes()) {
         Ok(fd) => holds_mark(&fd),
@@ -27,13 +27,13 @@ pub(super) fn is_trash(parent: &OwnedFd, name: &Name) -> bool {
     }
 }
 
-/// The same of an open directory. In doubt it is one.
+/// Whether an open directory is a trash. If unknown, it is.
 fn holds_mark(directory: &OwnedFd) -> bool {
     !stat::stat_at(directory, MARK, false).is_err_and(stat::is_absent)
 }
 
-/// Whether a directory of both sides is a trash at the destination. A copy of a trash that the source has is none: the very
-/// mark of the source stands in it, which was made for another directory.
+/// Whether a directory of both sides is a trash at the destination. A copy of a trash of the source is none: it
+/// contains the mark of the source, which identifies another directory.
 pub(super) fn is_trash_of_both(target: &OwnedFd, source: &OwnedFd) -> bool {
     holds_mark(target)
         && (has_own_mark(target) || {
@@ -42,7 +42,7 @@ pub(super) fn is_trash_of_both(target: &OwnedFd, source: &OwnedFd) -> bool {
         })
 }
 
-/// Whether a mark was made for the directory that it lies in. In doubt it was.
+/// Whether a mark identifies the directory that contains it. If unknown, it does.
 fn has_own_mark(directory: &OwnedFd) -> bool {
     match (read_mark(directory), mark_of(directory)) {
         (Ok(there), Ok(Some(own))) => there.is_empty() || there == own,
@@ -51,8 +51,8 @@ fn has_own_mark(directory: &OwnedFd) -> bool {
     }
 }
 
-/// Whether a name of the source is a mark for which the destination has one already. That stays: a trash that was moved or
-/// restored is another directory than its mark says.
+/// Whether a source name is a mark and the destination already has one, which stays: a trash that was moved or restored
+/// is another directory than its mark says.
 pub(crate) fn is_mark_there(name: &[u8], target: Option<&TargetDirectory>) -> bool {
     name == MARK && target.is_some_and(|target| holds_mark(&target.fd))
 }
@@ -64,24 +64,24 @@ fn read_mark(directory: &OwnedFd) -> Result<Vec<u8>> {
     Ok(bytes[..length].to_vec())
 }
 
-/// What the mark of a directory says: which one it is. `None`: its file system does not know that for long.
+/// The content of the mark of a directory, which identifies it. `None`: its file system has no lasting identity.
 fn mark_of(directory: &OwnedFd) -> Result<Option<Vec<u8>>> {
     let (found, birth) = stat::stat_born_at(directory, b"")?;
     let words = |(seconds, nanoseconds)| format!("{} {seconds}.{nanoseconds:09}\n", found.inode);
     Ok(birth.map(|birth| words(birth).into_bytes()))
 }
 
-/// Where names of one run go: a directory of its own in the one that was named.
+/// The directory in the trash for the names of one run.
 #[derive(Debug)]
 pub(crate) struct Trash {
     top: OwnedFd,
     name: String,
-    /// The directory of this run, made when the first name comes.
+    /// The directory of this run, created for the first name.
     run: Mutex<Option<OwnedFd>>,
 }
 
 impl Trash {
-    /// Opens `named`, which is made if need be. It has to be on the file system of the `destination`.
+    /// Opens `named`, and creates it if needed. It must be on the file system of the `destination`.
     pub fn open(
         named: &Path,
         destination: &RootSide,
@@ -110,22 +110,22 @@ impl Trash {
         if found.inode == there.inode {
             return Err(fail(&"it is the destination itself"));
         }
-        // Whatever job comes here later: what is in it is nobody's to delete.
+        // The mark protects the contents against deletes of any later job.
         write_mark(&top).map_err(|error| fail(&std::io::Error::from(error)))?;
         Ok(Self { top, name: run, run: Mutex::new(None) })
     }
 
-    /// The name of a run's directory in the trash: when it began (in UTC, without colons), and the job.
+    /// The name of a run's directory in the trash: its start time (in UTC, without colons), and the job.
     pub fn name_of_run(job: &JobId) -> String {
         format!("{}-{job}", jiff::Timestamp::now().strftime("%Y-%m-%dT%H-%M-%SZ"))
     }
 
-    /// The directory of this run.
+    /// The name of this run's directory.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether `named` is to lie in a destination that the pass is going to make.
+    /// Whether `named` will be inside a destination that the pass creates.
     pub fn has_no_place_yet(named: &PathBytes, destination: &RootSide) -> bool {
         let Some(name) = &destination.name else { return false };
         let missing = stat::stat_at(&destination.parent, name.as_bytes(), false);
@@ -149,10 +149,10 @@ impl Trash {
         Ok(own)
     }
 
-    /// The directory for names of `place`, made closed to everybody else.
+    /// The directory for names of `place`, created closed to other users.
     fn directory(&self, place: &TreePath) -> Result<OwnedFd> {
         let run = self.run()?;
-        // Names of a deep tree go one directory after the other: what is there already costs one call, not one for each level.
+        // One directory after the other: an existing one costs one call, not one for each level.
         let mut at = place.as_bytes();
         let mut current = loop {
             match path::open_directory_below(&run, at) {
@@ -171,7 +171,7 @@ impl Trash {
         Ok(current)
     }
 
-    /// Moves a name there. What was in a directory has gone before it.
+    /// Moves a name into the trash. The entries of a directory were moved before it.
     pub(super) fn take(&self, target: &TargetDirectory, going: &Going<'_>) -> Result<Gone> {
         let name = going.name.name.as_bytes();
         let to = self.directory(going.place)?;
@@ -201,7 +201,7 @@ impl Trash {
     }
 }
 
-/// Marks a directory, also one that has the mark of another, or none that is whole.
+/// Marks a directory, even if it has the mark of another one or an incomplete mark.
 fn write_mark(directory: &OwnedFd) -> Result<()> {
     let own = mark_of(directory)?.unwrap_or_default();
     let known = holds_mark(directory);
@@ -218,13 +218,13 @@ fn write_mark(directory: &OwnedFd) -> Result<()> {
         let _ = directory::unlink(directory, new.as_bytes());
     }
     match marked {
-        // Somebody else's, who has marked it.
+        // It belongs to another user, who has marked it.
         Err(Errno::ACCESS | Errno::PERM) if known => Ok(()),
         marked => marked,
     }
 }
 
-/// Opens a directory. It is made if it is not there, but only on this device.
+/// Opens a directory. It is created if it does not exist, but only on this device.
 fn open_or_make(named: &Path, device: u64) -> Result<OwnedFd> {
     match (path::open_directory(named), named.file_name()) {
         (Err(Errno::NOENT), Some(name)) => {
@@ -247,9 +247,9 @@ fn make(parent: &OwnedFd, name: &[u8]) -> Result<()> {
     }
 }
 
-/// Gives a directory of the trash what the one had whose place it takes, as far as that may be given.
+/// Gives a directory of the trash the attributes of the directory that it stands for, as far as possible.
 ///
-/// `mtime`: before it was emptied.
+/// `mtime`: the time before it was emptied.
 fn dress_alike(old: &OwnedFd, new: &OwnedFd, mtime: (i64, u32)) -> Result<()> {
     let found = stat::stat_fd(old)?;
     // Without privilege the owner is one's own already.

@@ -1,4 +1,4 @@
-//! Comparing content: both sides of a file, or one side with digests.
+//! Compares content: both sides of a file, or one side with digests.
 use dmover_digest::Fold;
 use dmover_model::{
     Against, ByteRange, CompareTask, Digest, EntryError, EntryKind, EntryRecord, ErrorClass,
@@ -25,21 +25,21 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// The bytes that both have.
+    /// The range that both sides have.
     pub fn common(&self) -> ByteRange {
         let end = self.source.metadata.size.min(self.destination.metadata.size);
         ByteRange { start: 0, end }
     }
 }
 
-/// A file that is not what it was a moment ago.
+/// The error for a file that has changed a moment ago.
 pub(crate) fn changed(side: Side, path: PathBytes) -> EntryError {
     let words = "the file changed while it was compared";
     EntryError::plain(side, Operation::Check, ErrorClass::Changed, path, words)
 }
 
 impl Engine {
-    /// Opens both sides of a file, in the versions that were found.
+    /// Opens both sides of a file in the versions that were found.
     pub(crate) fn open_pair(
         &self,
         level: &Level,
@@ -111,7 +111,7 @@ impl Engine {
         Ok(Content { fd, metadata, facts, is_stream: false, stored })
     }
 
-    /// The size of the parts in which several movers compare a file, if it is worth that.
+    /// The size of the parts in which several movers compare a file, if that is worthwhile.
     pub(super) fn compare_chunk(&self, length: u64) -> Option<u64> {
         let demanded = self.spec.policy.split_bytes;
         let bytes = chunk::chunk_bytes(length, self.movers_max, demanded)?.max(1);
@@ -120,7 +120,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Whether regular files of a directory are opened on both sides before anything is known of them.
+    /// Whether regular files of a directory are opened on both sides before their metadata is known.
     pub(crate) fn compares_at_sight(&self, level: &Level) -> bool {
         let both = level.target.as_ref().is_some_and(|target| !target.fresh);
         self.spec.verb == Verb::Verify
@@ -132,8 +132,8 @@ impl Engine {
 }
 
 impl Mover<'_> {
-    /// Compares a regular file that has to be opened in any case: a look at an open file is cheaper than one by name.
-    /// Gives the name back if there is anything unusual about it; the ordinary way then says what.
+    /// Compares a regular file that must be opened in any case: fstat is cheaper than stat by name. Returns the name if
+    /// anything is unusual; the normal way then reports it.
     pub(crate) fn compare_at_sight(&mut self, level: &Level, name: Name) -> Option<Name> {
         let engine = self.engine;
         let Some(target) = level.target.as_ref().filter(|_| !engine.control.is_stopping()) else {
@@ -176,7 +176,7 @@ impl Mover<'_> {
         None
     }
 
-    /// Compares bytes that both sides have. Both have to stay as they are meanwhile.
+    /// Compares a range that both sides have. Both must stay unchanged meanwhile.
     pub(crate) fn compare_range(
         &mut self,
         level: &Level,
@@ -201,7 +201,7 @@ impl Mover<'_> {
         Ok(ranges)
     }
 
-    /// Compares pieces with the digests that they should have: those from `range` on, of which `expected` has one each.
+    /// Compares pieces with their expected digests, beginning at `range`; `expected` has one digest for each.
     pub(super) fn compare_pieces(
         &mut self,
         content: &Content,
@@ -216,7 +216,7 @@ impl Mover<'_> {
         Ok(ranges.into_iter().map(|r| ByteRange { end: r.end.min(range.end), ..r }).collect())
     }
 
-    /// Compares the content of a file with what a manifest says of it, as far as the file goes.
+    /// Compares the content of a file with its manifest record, up to the end of the file.
     pub(super) fn compare_recorded(
         &mut self,
         content: &Content,
@@ -246,7 +246,7 @@ impl Mover<'_> {
         Ok(merged(ranges))
     }
 
-    /// Whether bytes of a file are not as a manifest says. It has to have the size that the manifest says.
+    /// Whether the content of a file differs from its manifest record. It must have the recorded size.
     pub(super) fn differ_from_record(
         &mut self,
         content: &Content,
@@ -271,7 +271,7 @@ impl Mover<'_> {
         Ok(false)
     }
 
-    /// Compares a part of a large file. A failure is for its end to judge.
+    /// Compares a part of a large file. The last task of the file handles a failure.
     pub(crate) fn run_compare(&mut self, task: &CompareTask) {
         let compared = match &task.against {
             Against::Source(version) => self.compare_part(task, *version),
@@ -325,13 +325,13 @@ fn whole_around(shape: &Shape, range: ByteRange) -> ByteRange {
     ByteRange { start, end: range.end.div_ceil(piece).saturating_mul(piece).min(length) }
 }
 
-/// The pieces that a file of `size` bytes has in full, or all of them.
+/// The complete pieces of a file of `size` bytes, or all of them.
 pub(super) fn whole_pieces(shape: &Shape, size: u64) -> ByteRange {
     let end = if size >= shape.length() { shape.length() } else { size - size % shape.piece() };
     ByteRange { start: 0, end }
 }
 
-/// The digests of the pieces in a range, which is on their borders.
+/// The digests of the pieces in a range that is aligned to pieces.
 pub(super) fn pieces_of<'a>(shape: &Shape, range: ByteRange, pieces: &'a [Digest]) -> &'a [Digest] {
     if range.is_empty() {
         return &[];

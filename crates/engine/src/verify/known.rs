@@ -1,4 +1,4 @@
-//! Which paths a manifest names: in memory, and in a file once there are many.
+//! The paths in a manifest: in memory, and in a file if there are many.
 use dmover_model::TreePath;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashSet;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Fatal;
 
-/// Bytes of memory that one path takes here.
+/// Memory for one path, in bytes.
 const EACH_BYTES: usize = 32;
 
-/// The paths of a manifest, by a hash of 128 bits each.
+/// The paths of a manifest, each as a hash of 128 bits.
 #[derive(Debug)]
 pub(crate) struct Known {
     memory: HashSet<u128>,
@@ -19,7 +19,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Keeps about `memory_bytes` in memory, and more in a file in `directory`.
+    /// Keeps up to about `memory_bytes` in memory, and more in a file in `directory`.
     pub fn new(memory_bytes: usize, directory: &Path) -> Self {
         let most = memory_bytes / EACH_BYTES;
         Self { memory: HashSet::new(), most, directory: directory.to_owned(), spilled: None }

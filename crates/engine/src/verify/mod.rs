@@ -1,7 +1,7 @@
 //! Comparing: entries of two trees with each other, or of one tree with a manifest.
 //!
-//! A comparison runs as a copy that writes nothing: the same scan, the same looks at both sides. What differs is told, and
-//! brought over again where that is wanted (`repair`).
+//! A comparison runs as a copy that writes nothing: the same scan, the same checks of both sides. Differences are
+//! reported, and copied again if requested (`repair`).
 use dmover_model::{
     Against, Attribute, ByteRange, CompareTask, Difference, DifferenceDetail, DifferenceKind,
     DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Identity,
@@ -33,18 +33,18 @@ pub(crate) use content::Pair;
 pub(crate) use content::changed;
 pub(crate) use known::Known;
 
-/// What a comparison found.
+/// The result of comparing an entry.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Finding {
     kinds: DifferenceSet,
-    /// What differs and does not count, because this process may not set it.
+    /// Differences that do not count, because this process cannot set the attributes.
     unsettable: DifferenceSet,
-    /// Bytes of the content that differ.
+    /// Ranges of the content that differ.
     ranges: Vec<ByteRange>,
     detail: Vec<DifferenceDetail>,
     /// All content that both sides have was compared.
     read: bool,
-    /// The versions that were compared, of the source if there is one.
+    /// The compared versions: of the source if there is one, and of the destination.
     source: Option<Version>,
     destination: Option<Version>,
 }
@@ -56,7 +56,7 @@ impl Finding {
         Self { kinds, detail, ..Self::default() }
     }
 
-    /// `ranges`: of content that was read.
+    /// `ranges`: differences in content that was read.
     fn new(
         Differing { mut kinds, unsettable }: Differing,
         ranges: Option<Vec<ByteRange>>,
@@ -75,7 +75,7 @@ impl Finding {
         Self { source, destination: Some(destination), ..self }
     }
 
-    /// Only a whole copy is surely right: nothing can be kept, or nobody knows which bytes differ.
+    /// Whether only a complete copy is certainly right: nothing can be kept, or it is unknown which bytes differ.
     fn needs_all(&self) -> bool {
         let has = |kind| self.kinds.has(kind);
         let suspicious = has(DifferenceKind::Size) || has(DifferenceKind::Mtime);
@@ -83,7 +83,7 @@ impl Finding {
     }
 }
 
-/// What was found of an entry, and could not be repaired.
+/// The differences of an entry that could not be repaired.
 pub(crate) struct Unrepaired {
     path: PathBytes,
     kind: EntryKind,
@@ -93,10 +93,10 @@ pub(crate) struct Unrepaired {
 /// Access and modification time of a directory.
 pub(crate) type Times = (Timestamp, Timestamp);
 
-/// What was found of an entry, and whether that is the end of it.
+/// The result for an entry, and whether it is final.
 enum Compared {
     Done(Finding),
-    /// Its content is compared by tasks of their own.
+    /// Separate tasks compare its content.
     InParts,
 }
 
@@ -109,7 +109,7 @@ impl Finding {
 }
 
 impl Engine {
-    /// How entries are compared, where that is the job.
+    /// The comparison policy, if the job compares.
     fn verify_policy(&self) -> &VerifyPolicy {
         self.spec.policy.verify.as_ref().expect("a job that compares says how")
     }
@@ -123,18 +123,18 @@ impl Engine {
         self.spec.policy.verify.as_ref().is_some_and(|policy| policy.repair)
     }
 
-    /// Whether directories that were repaired in get times that were kept, instead of those of a source.
+    /// Whether directories with repaired entries get recorded times instead of those of a source.
     pub(crate) fn restores_times(&self) -> bool {
         self.spec.verb == Verb::Verify && self.is_recorded()
     }
 
-    /// Whether a directory that is missing gets all that it has when its own record is dealt with. Whoever makes it for the sake of
-    /// an entry in it must not touch it then: another mover may have finished it already.
+    /// Whether a missing directory gets its attributes when its own record is processed. A mover that creates it for an
+    /// entry inside must not touch it then: another mover may already have finished it.
     pub(crate) fn dresses_by_record(&self) -> bool {
         self.repairs() && self.is_recorded()
     }
 
-    /// Whether names of one inode belong together.
+    /// Whether hard links are compared.
     pub(crate) fn compares_links(&self) -> bool {
         match self.spec.verb {
             Verb::Copy | Verb::Sync => true,
@@ -144,24 +144,24 @@ impl Engine {
         }
     }
 
-    /// Whether entries of a tree are only looked for that its manifest does not name.
+    /// Whether a scan only searches for entries that are not in the manifest.
     pub(crate) fn looks_for_unknown(&self, level: &Level) -> bool {
         self.spec.verb == Verb::Verify && level.root.destination.is_none()
     }
 
-    /// Whether an error says that something else stands where a directory should be compared.
+    /// Whether an error says that a directory to compare is another type of entry.
     pub(crate) fn is_no_directory(&self, error: &EntryError) -> bool {
         let conflict = error.class == ErrorClass::TypeConflict && error.side == Side::Destination;
         conflict && self.spec.verb == Verb::Verify
     }
 
-    /// Whether the content of a file is to be read.
+    /// Whether the content of a file must be read.
     fn reads_content(&self, path: &[u8]) -> bool {
         let VerifyPolicy { level, sample_millionths, seed, .. } = self.verify_policy();
         *level >= VerifyLevel::Digest && is_sampled(*sample_millionths, *seed, path)
     }
 
-    /// An error as a comparison tells it: what could not be flushed is not what storage has.
+    /// The error as a comparison reports it: data that could not be flushed is not on storage.
     pub(crate) fn judged(&self, error: EntryError) -> EntryError {
         let flush = error.operation == Operation::Sync && error.side == Side::Destination;
         if !flush || self.spec.verb != Verb::Verify {
@@ -170,8 +170,8 @@ impl Engine {
         EntryError { class: ErrorClass::Integrity, ..error }
     }
 
-    /// Before a file is compared that is to be repaired and looks unfinished: an earlier repair may have failed to flush it, and
-    /// then the page cache has what storage has not.
+    /// Called before a file is compared that must be repaired and looks unfinished: an earlier repair may have failed
+    /// to flush it, so that the page cache differs from storage.
     fn forget_unproven(
         &self,
         content: &Content,
@@ -185,7 +185,7 @@ impl Engine {
         self.write_back_and_forget(content, whole, shown)
     }
 
-    /// Bytes that differ, with those that could not be flushed.
+    /// Ranges that differ, with those that could not be flushed.
     fn with_unflushed(
         &self,
         file: Identity,
@@ -198,7 +198,7 @@ impl Engine {
         Some(merged(ranges.into_iter().flatten().chain(unflushed).collect()))
     }
 
-    /// Whether an entry was not changed since the time that is asked about.
+    /// Whether an entry did not change since the time in the policy.
     pub(crate) fn is_untouched(&self, found: &Metadata) -> bool {
         let since = self.verify_policy().since;
         let untouched = since.is_some_and(|since| found.ctime < since);
@@ -208,7 +208,7 @@ impl Engine {
         untouched
     }
 
-    /// What counts in a comparison with `found`.
+    /// Which differences count in a comparison with `found`.
     fn scope(&self, level: &Level, found: &Metadata) -> Scope<'_> {
         let step = level.target.as_ref().map_or(1, |target| target.facts.shown_step_ns(found));
         Scope {
@@ -226,7 +226,7 @@ impl Engine {
         Sight { owner, ..Sight::of(metadata, symlink) }
     }
 
-    /// Tells what was found of an entry and counts it.
+    /// Reports and counts the result for an entry.
     pub(crate) fn tell_finding(
         &self,
         path: PathBytes,
@@ -254,7 +254,7 @@ impl Engine {
 }
 
 impl Mover<'_> {
-    /// Compares an entry of the source with what stands at the destination.
+    /// Compares a source entry with the destination.
     pub(crate) fn verify_entry(
         &mut self,
         level: &Level,
@@ -267,7 +267,7 @@ impl Mover<'_> {
         Ok(Moved::default())
     }
 
-    /// `round`: large files may be compared in parts, by tasks that know how often that was begun.
+    /// `round`: the number of attempts, for large files that separate tasks compare in parts.
     fn compare(
         &mut self,
         level: &Level,
@@ -317,8 +317,8 @@ impl Mover<'_> {
         Ok(Compared::Done(finding.between(Some(versions.0), versions.1)))
     }
 
-    /// Repairs what differs, if that is wanted, and tells. An error is of the repair: another attempt begins with another
-    /// comparison.
+    /// Repairs differences if requested, and reports them. An error is about the repair: the next attempt compares
+    /// again.
     fn conclude(
         &mut self,
         level: &Level,
@@ -346,7 +346,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// What a look still shows after a repair, such as an owner that may not be set.
+    /// Differences that remain visible after a repair, such as an owner that cannot be set.
     fn left_over(&mut self, level: &Level, planned: &Planned) -> Result<DifferenceSet, EntryError> {
         let engine = self.engine;
         let Some(now) = self.look_again(level, &planned.record)? else {
@@ -371,14 +371,15 @@ impl Mover<'_> {
         Ok(kinds.and(more.kinds))
     }
 
-    /// Whether an attempt before this one, which found nothing, had mended something and failed later. That is told.
+    /// Reports repairs of an earlier attempt that failed later, if this attempt finds no difference. Returns whether
+    /// there were any.
     fn tell_mended(&mut self) -> bool {
         let Some(Unrepaired { path, kind, finding }) = self.unrepaired.take() else { return false };
         self.engine.tell_finding(path, kind, finding, Some(true));
         true
     }
 
-    /// No attempt follows: what was found and not repaired is told.
+    /// Reports differences that were not repaired, when no further attempt follows.
     pub(crate) fn tell_unrepaired(&mut self) {
         if let Some(Unrepaired { path, kind, finding }) = self.unrepaired.take() {
             self.engine.tell_finding(path, kind, finding, Some(false));
@@ -419,7 +420,7 @@ impl Mover<'_> {
         engine.tell_finding(level.own_target_path(), EntryKind::Directory, finding, repaired);
     }
 
-    /// What a directory still differs in after its repair; `None` if that failed.
+    /// The remaining differences of a directory after its repair; `None` if the repair failed.
     fn repair_and_compare(&mut self, level: &Level) -> Option<DifferenceSet> {
         if !self.repair_directory(level) {
             return None;
@@ -430,14 +431,14 @@ impl Mover<'_> {
         left.map(|left| left.kinds).map_err(|error| engine.error(error)).ok()
     }
 
-    /// Something that is no directory stands where a directory should be.
+    /// Reports that an entry of another type exists where a directory is expected.
     pub(crate) fn tell_no_directory(&self, path: PathBytes) {
         let finding = Finding::of(DifferenceKind::Type);
         let repaired = self.engine.repairs().then_some(false);
         self.engine.tell_finding(path, EntryKind::Directory, finding, repaired);
     }
 
-    /// Compares names of linked inodes: what is one inode at the source has to be one at the destination.
+    /// Compares names of linked inodes: names of one source inode must be names of one destination inode.
     pub(crate) fn verify_links(&mut self, group: &LinkGroup) {
         let Ok(root) = self.engine.root(group.first.directory.root) else { return };
         if root.destination.is_none() {
@@ -500,7 +501,7 @@ impl Mover<'_> {
         Ok(Some((path, kind, finding)))
     }
 
-    /// Begins a file again whose comparison failed.
+    /// Starts a file again whose comparison failed.
     pub(crate) fn verify_again(
         &mut self,
         level: &Level,
@@ -546,7 +547,7 @@ impl Mover<'_> {
         self.report(NewNode::new(Parent::Inherited, finish))
     }
 
-    /// Ends a file whose parts were compared.
+    /// Finishes a file whose parts were compared.
     pub(crate) fn run_judge(&mut self, task: &JudgeTask) {
         let engine = self.engine;
         let result = match &task.failure {
@@ -608,16 +609,16 @@ impl Mover<'_> {
     }
 }
 
-/// How both sides of an entry are called.
+/// The paths of both sides of an entry for messages.
 type Shown<'a> = (&'a dyn Fn() -> PathBytes, &'a dyn Fn() -> PathBytes);
 
 impl Engine {
-    /// Whether attributes and content count that a look does not show.
+    /// Whether attributes and content are compared that statx does not show.
     fn compares_closely(&self) -> bool {
         self.verify_policy().level >= VerifyLevel::Digest
     }
 
-    /// What differs between a directory and the `found` one.
+    /// Differences between a directory and the `found` one.
     fn directory_differences(
         &self,
         level: &Level,
@@ -634,7 +635,7 @@ impl Engine {
         Ok(kinds.and(self.attribute_differences(of, sides, (&one, &other))?))
     }
 
-    /// What differs in attributes that a look does not show.
+    /// Differences in attributes that statx does not show.
     pub(crate) fn attribute_differences(
         &self,
         (level, kind, held): (&Level, EntryKind, Held),
@@ -685,7 +686,7 @@ impl Engine {
         self.attribute_differences(of, sides, (&source_shown, &shown))
     }
 
-    /// The same for what has no content.
+    /// Differences in attributes that statx does not show, for entries without content.
     fn pinned_differences(
         &self,
         level: &Level,
@@ -707,7 +708,7 @@ impl Engine {
     }
 }
 
-/// An error that was met where the destination is read.
+/// The error with the destination as its side.
 pub(crate) fn at_destination(error: EntryError) -> EntryError {
     let class = match error.errno {
         0 => error.class,
@@ -716,7 +717,7 @@ pub(crate) fn at_destination(error: EntryError) -> EntryError {
     EntryError { side: Side::Destination, class, ..error }
 }
 
-/// What a symbolic link at the destination contains, where one is expected.
+/// The target of a symbolic link at the destination, where one is expected.
 fn symlink_at(
     level: &Level,
     name: &[u8],
@@ -730,7 +731,7 @@ fn symlink_at(
     })
 }
 
-/// What stands under a name, if anything does.
+/// The metadata of the entry under a name, if there is one.
 pub(crate) fn look_at(fd: impl AsFd, name: &[u8]) -> Result<Option<stat::Stat>, Errno> {
     match stat::stat_at(fd, name, false) {
         Ok(found) => Ok(Some(found)),

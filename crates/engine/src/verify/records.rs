@@ -1,4 +1,4 @@
-//! Comparing a tree with its manifest.
+//! Compares a tree with its manifest.
 use dmover_model::{
     Against, ByteRange, CompareTask, DifferenceKind, DifferenceSet, Digest, EntryError, EntryKind,
     EntryRecord, ErrorClass, Extended, FileRef, Identity, JudgeTask, LinkGroup, LinkName, Metadata,
@@ -24,22 +24,22 @@ use crate::queue::Class;
 use crate::sum;
 use crate::told::Said;
 
-/// The tree that is compared with a manifest; nothing is written through it.
+/// The tree that is compared with a manifest; nothing is written to it.
 pub(super) const CHECKED: RootId = RootId(0);
-/// Names of one inode of a manifest meet under this mount, which none has.
+/// A mount id that no mount has, under which hard links of a manifest are grouped.
 const RECORDED: MountId = MountId(u32::MAX);
 
-/// What became of the content of a file.
+/// The result for the content of a file.
 enum Content {
-    /// It was not to be read.
+    /// It did not have to be read.
     Unread,
-    /// These bytes differ.
+    /// These ranges differ.
     Read(Vec<ByteRange>),
-    /// Tasks of their own compare it.
+    /// Separate tasks compare it.
     InParts,
 }
 
-/// An entry of the checked tree and what the manifest says of it.
+/// An entry of the checked tree with its manifest record.
 #[derive(Clone, Copy)]
 struct Checked<'a> {
     level: &'a Level,
@@ -48,7 +48,7 @@ struct Checked<'a> {
     record: &'a Record,
 }
 
-/// One name of an inode that has several.
+/// One name of an inode with several names.
 pub(super) struct Linked {
     pub level: Level,
     pub name: Name,
@@ -56,7 +56,7 @@ pub(super) struct Linked {
 }
 
 impl Mover<'_> {
-    /// Compares entries with what a manifest says of them.
+    /// Compares entries with their manifest records.
     pub(crate) fn run_records(&mut self, RecordsTask { records, round }: &RecordsTask) {
         let mut place = None;
         for (number, record) in records.iter().enumerate() {
@@ -148,7 +148,7 @@ impl Mover<'_> {
         self.conclude_record(record, finding)
     }
 
-    /// What is missing may be one of several names, of which a repair makes a file of its own at first.
+    /// Handles a missing entry, which may be one of several names; a repair first makes it a separate file.
     fn conclude_missing(&mut self, record: &Record) -> Result<(), EntryError> {
         self.conclude_record(record, Finding::of(DifferenceKind::Missing))?;
         if let Some((directory, name)) = record.path.split_last()
@@ -237,7 +237,7 @@ impl Mover<'_> {
         Ok(ranges)
     }
 
-    /// Ends a large file: its metadata, and the bytes that its parts were found to differ in.
+    /// Finishes a large file: its metadata, and the ranges in which its parts differ.
     pub(super) fn judge_record(
         &mut self,
         record: &Record,
@@ -259,8 +259,8 @@ impl Mover<'_> {
         self.conclude_record(record, finding)
     }
 
-    /// Repairs what differs, if that is wanted, and tells. An error is of the repair: another attempt
-    /// begins with another comparison.
+    /// Repairs differences if requested, and reports them. An error is about the repair: the next attempt compares
+    /// again.
     fn conclude_record(&mut self, record: &Record, mut finding: Finding) -> Result<(), EntryError> {
         let engine = self.engine;
         let (path, kind) = (engine.checked_path(&record.path), record.body.kind);
@@ -298,7 +298,8 @@ impl Mover<'_> {
         self.record_link(LinkName { identity: Identity { mount: RECORDED, inode }, file });
     }
 
-    /// Names that the manifest has for one inode have to be one inode. They were compared by themselves already.
+    /// Compares hard links: names with one inode in the manifest must be one inode. Each name was already compared by
+    /// itself.
     pub(super) fn verify_recorded_links(&mut self, group: &LinkGroup) {
         let engine = self.engine;
         let mut anchor: Option<Linked> = None;
@@ -306,7 +307,7 @@ impl Mover<'_> {
             self.lease.extend();
             let linked = match engine.look_at_link(file) {
                 Ok(Some(linked)) => linked,
-                Ok(None) => continue, // told as missing
+                Ok(None) => continue, // reported as missing
                 Err(error) => {
                     engine.error(error);
                     continue;
@@ -335,8 +336,8 @@ impl Mover<'_> {
         }
     }
 
-    /// Whether the manifest names an entry, or at least the directory that it is in: what only stands beside
-    /// the tree that the manifest is of is nobody's business.
+    /// Whether the manifest has an entry, or at least its directory: entries beside the tree of the manifest are
+    /// ignored.
     pub(crate) fn is_of_manifest(&mut self, path: &TreePath) -> bool {
         let above = path.split_last().map(|(above, _)| above);
         path.is_root() || self.knows(path) || above.is_some_and(|above| self.knows(&above))
@@ -355,7 +356,7 @@ impl Mover<'_> {
         })
     }
 
-    /// Tells an entry in a directory of the manifest that the manifest does not name.
+    /// Reports an entry in a directory of the manifest that the manifest does not have.
     pub(crate) fn tell_unless_known(&mut self, path: &TreePath, found: &Metadata) {
         let engine = self.engine;
         if path.is_root() || !self.is_of_manifest(path) || self.knows(path) {
@@ -398,7 +399,7 @@ impl Engine {
         Ok(Level { root_id, root, path, source, target: None, base: None, ancestors: Vec::new() })
     }
 
-    /// A directory as it was, or should be, before something in it was repaired.
+    /// The metadata of a directory as it was, or should be, before an entry in it was repaired.
     fn with_kept_times(&self, path: &TreePath, found: Metadata) -> Metadata {
         if found.kind != EntryKind::Directory {
             return found;
@@ -409,7 +410,7 @@ impl Engine {
         }
     }
 
-    /// Times that a directory is to have once repairs below it have ended.
+    /// The times that a directory must get after repairs below it.
     pub(crate) fn kept_times(&self, path: &TreePath) -> Option<Times> {
         let known = lock(&self.kept_times).get(path).copied();
         known.or_else(|| match self.ask(|| Question::KeptTimes(path.clone())) {
@@ -418,7 +419,7 @@ impl Engine {
         })
     }
 
-    /// Keeps them.
+    /// Records the times of a directory.
     pub(crate) fn keep_times(&self, path: TreePath, times: Times, unless_known: bool) {
         self.tell(|| Said::KeptTimes(path.clone(), times, unless_known));
         let mut all = lock(&self.kept_times);
@@ -427,7 +428,7 @@ impl Engine {
         }
     }
 
-    /// What a look still shows after a repair.
+    /// Differences that remain visible after a repair.
     fn left_over_of(&self, record: &Record) -> Result<DifferenceSet, EntryError> {
         let Some((directory, name)) = record.path.split_last() else {
             let level = self.checked_level(&TreePath::root())?;
@@ -496,7 +497,7 @@ impl Engine {
         Ok(Finding::new(kinds, ranges, sights).between(None, found.version()))
     }
 
-    /// What differs in attributes that a look does not show.
+    /// Differences in attributes that statx does not show.
     fn recorded_attributes(
         &self,
         level: &Level,
@@ -550,7 +551,7 @@ impl Engine {
     }
 }
 
-/// An entry as a manifest has it.
+/// The metadata of an entry in a manifest.
 pub(super) fn recorded_sight(record: &Record) -> Sight<'_> {
     let body = &record.body;
     Sight {
@@ -564,7 +565,7 @@ pub(super) fn recorded_sight(record: &Record) -> Sight<'_> {
     }
 }
 
-/// What a directory that is not there answers.
+/// Whether an error says that a directory does not exist.
 fn is_gone(errno: i32) -> bool {
     [Errno::NOENT, Errno::NOTDIR, Errno::LOOP].map(Errno::raw_os_error).contains(&errno)
 }

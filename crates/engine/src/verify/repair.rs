@@ -1,8 +1,8 @@
-//! Bringing over again what differs, and only that.
+//! Copies differences again, and nothing else.
 //!
-//! Bytes of a file are replaced in a clone of it, which is then renamed into place, where blocks can be shared; else they
-//! are written into the file. There the time of the last write tells until the end that it is not done, and what was right
-//! before is not touched.
+//! Where blocks can be shared, ranges of a file are replaced in a clone of it, which is then renamed into place;
+//! otherwise they are written into the file. Meanwhile its modification time marks it as incomplete, and equal ranges
+//! are not touched.
 use dmover_model::{
     ByteRange, Content, DirectoryRef, EntryError, EntryKind, ErrorClass, LinkGroup, Metadata,
     Operation, PathBytes, Side, Timestamp,
@@ -24,7 +24,7 @@ use crate::mover::Mover;
 use crate::sum;
 
 impl Mover<'_> {
-    /// Brings over what differs.
+    /// Copies differences again.
     pub(super) fn repair(
         &mut self,
         level: &Level,
@@ -37,7 +37,7 @@ impl Mover<'_> {
         self.check_lease(level, last)?;
         self.touch(level);
         let is_file = record.metadata.kind == EntryKind::File;
-        // Another name may belong to somebody else's tree: the file gets an inode of its own.
+        // Another name of the inode may belong to another tree: the file gets an inode of its own.
         let alone = planned.existing.as_ref().is_some_and(|found| found.links == 1);
         let foreign = |found| self.grants(level, record, found);
         let safe = !planned.existing.as_ref().is_some_and(foreign);
@@ -51,7 +51,7 @@ impl Mover<'_> {
         }
         self.bring(level, planned, None)?;
         let Some(recorded) = recorded else { return Ok(()) };
-        // Whoever replaced the source since it was compared with the manifest shows here.
+        // This shows whether the source was replaced after it was compared with the manifest.
         let now = self.look_again(level, record)?;
         let content = now.as_ref().and_then(|now| Some((now, now.existing.as_ref()?)));
         let shown = || level.target_path(last);
@@ -63,7 +63,7 @@ impl Mover<'_> {
         if differs.map_err(at_destination)? { Err(reads_otherwise(shown())) } else { Ok(()) }
     }
 
-    /// Before a directory is changed by a repair: it will have to be finished again.
+    /// Called before a repair changes a directory: it must be finished again.
     pub(super) fn touch(&mut self, level: &Level) {
         if let Some(target) = level.target.as_ref().filter(|_| self.engine.is_recorded()) {
             let times = (target.metadata.atime, target.metadata.mtime);
@@ -72,7 +72,7 @@ impl Mover<'_> {
         self.mark_dirty(&level.reference());
     }
 
-    /// Gives a file the source's bytes where they differ, its size and its attributes.
+    /// Gives a file the bytes of the source where they differ, its size and its attributes.
     fn mend_file(
         &mut self,
         level: &Level,
@@ -85,7 +85,7 @@ impl Mover<'_> {
         let mut supply = engine.supply(level, record)?;
         engine.settle_project(level, EntryKind::File, &mut supply.attributes, false)?;
         let Some(found) = &planned.existing else { return Ok(()) };
-        // What differs is known of these versions only.
+        // The known differences are between these versions only.
         if finding.source != Some(supply.metadata.version()) {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
         }
@@ -110,7 +110,7 @@ impl Mover<'_> {
         if cloned { Ok(()) } else { self.mend_in_place(level, target, planned, &mending) }
     }
 
-    /// Mends a clone and renames it. Answers false where blocks cannot be shared.
+    /// Repairs a clone and renames it into place. Returns false where blocks cannot be shared.
     fn mend_clone(
         &mut self,
         level: &Level,
@@ -139,7 +139,7 @@ impl Mover<'_> {
         self.write_ranges(level, planned, &unfinished, mending)?;
         engine.finish_file(&unfinished, &supply.metadata, &supply.attributes, true, &shown)?;
         if planned.existing.as_ref().is_some_and(Metadata::is_locked) {
-            // Nothing may take its place while it is immutable or append-only; that it is, is told.
+            // An immutable or append-only file cannot be replaced; the failure is reported.
             self.lift_file(target, last);
         }
         self.settle(
@@ -172,7 +172,7 @@ impl Mover<'_> {
         };
         let mut file =
             Unfinished::new(engine, target, fd, last).map_err(|e| fail(Operation::Stat, e))?;
-        // What stands there is never removed; its times will show that it is incomplete.
+        // An existing file is never removed; its times show that it is incomplete.
         file.disarm();
         file.written_into = true;
         let mut now = file.metadata.clone();
@@ -197,7 +197,7 @@ impl Mover<'_> {
         } else {
             Ok(())
         };
-        // A file whose time says that it is not done may have been written by a repair that did not get to its flush.
+        // A file marked as incomplete may have been written by a repair that did not flush it.
         let flush = mending.writes() || file.metadata.mtime != supply.metadata.mtime;
         let finished = written.and_then(|()| {
             engine.finish_file(&file, &supply.metadata, &supply.attributes, flush, &shown)
@@ -212,7 +212,7 @@ impl Mover<'_> {
         file.keep().map_err(|e| fail(Operation::Close, e))
     }
 
-    /// Writes what differs; it has to read back from storage before anything else says that the file is right.
+    /// Writes differing ranges; they must read back from storage before the file is marked as complete.
     fn write_ranges(
         &mut self,
         level: &Level,
@@ -279,7 +279,7 @@ impl Mover<'_> {
         if differs { Err(reads_otherwise(target_path())) } else { Ok(()) }
     }
 
-    /// Opens what is to be repaired for reading.
+    /// Opens the file to repair for reading.
     fn open_checked(
         &self,
         level: &Level,
@@ -298,7 +298,7 @@ impl Mover<'_> {
         Ok(fd)
     }
 
-    /// Only what was compared is written to.
+    /// Checks that the file is still the one that was compared.
     fn check_same(
         &self,
         now: &Metadata,
@@ -312,7 +312,7 @@ impl Mover<'_> {
         Err(changed(Side::Destination, shown()))
     }
 
-    /// Gives a directory its attributes; answers whether that was done.
+    /// Sets the attributes of a directory; returns whether this was done.
     pub(super) fn repair_directory(&mut self, level: &Level) -> bool {
         let engine = self.engine;
         let Some(target) = &level.target else { return false };
@@ -329,7 +329,7 @@ impl Mover<'_> {
         done.map_err(|error| engine.error(error)).is_ok()
     }
 
-    /// Gives a directory of a tree that was compared with a manifest the times that it had, or should have.
+    /// Restores the times of a directory in a tree that was compared with a manifest.
     pub(crate) fn restore_times(&self, at: &DirectoryRef) -> Result<(), EntryError> {
         let engine = self.engine;
         let Some((atime, mtime)) = engine.kept_times(&at.path) else {
@@ -345,7 +345,7 @@ impl Mover<'_> {
             .map_err(|e| entry_error(Side::Destination, Operation::SetTimes, shown(), e))
     }
 
-    /// Brings over all names of an inode as names of one; answers whether they are.
+    /// Copies all names of an inode as names of one; returns whether they are.
     pub(super) fn repair_links(&mut self, group: &LinkGroup) -> bool {
         self.is_copying = true;
         self.link_group(group);
@@ -357,12 +357,12 @@ impl Mover<'_> {
     }
 }
 
-/// What is written to a file to repair it.
+/// The data for the repair of a file.
 struct Mending<'a> {
     supply: &'a Supply,
     ranges: &'a [ByteRange],
     resized: bool,
-    /// What a manifest says of the content.
+    /// The content in the manifest.
     recorded: Option<&'a Content>,
 }
 

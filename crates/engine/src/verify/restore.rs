@@ -1,4 +1,4 @@
-//! Repairs of a tree that was compared with a manifest, from a tree beside it.
+//! Repairs a tree that was compared with a manifest, from a second tree.
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, ErrorClass, Extended, Metadata, Name, Operation,
     PathBytes, Record, RootId, Side, TreePath, VerifyLevel,
@@ -19,11 +19,11 @@ use crate::level::Level;
 use crate::mover::Mover;
 use crate::sum;
 
-/// The tree that repairs come from, beside the one that is compared.
+/// The tree from which repairs are copied.
 const REPAIRED: RootId = RootId(1);
 
 impl Mover<'_> {
-    /// Brings an entry over again from the tree that repairs come from, if that is as the manifest says.
+    /// Copies an entry again from the second tree, if it matches the manifest.
     pub(super) fn repair_record(
         &mut self,
         record: &Record,
@@ -69,7 +69,7 @@ impl Mover<'_> {
         }
     }
 
-    /// What is to be brought over has to have the digests of the manifest.
+    /// Checks that the content to copy has the digests of the manifest.
     fn check_source_content(
         &mut self,
         level: &Level,
@@ -97,8 +97,8 @@ impl Mover<'_> {
         if differs { Err(unlike(shown(), "content")) } else { Ok(()) }
     }
 
-    /// Makes a name one of another inode that has the same content and attributes, so that nothing is lost by it.
-    /// Answers false if it has not.
+    /// Makes a name a hard link to another inode with the same content and attributes, so that nothing is lost. Returns
+    /// false if they differ.
     pub(super) fn link_again(
         &mut self,
         anchor: &Linked,
@@ -121,7 +121,7 @@ impl Mover<'_> {
             .map_err(|e| fail(Operation::Link, e))?;
         let renamed = directory::rename(&target.fd, temporary, name);
         if renamed.is_err() {
-            // What is half done must not stay; why it failed is told.
+            // An incomplete file must not stay; its failure is reported.
             let _ = directory::unlink(&target.fd, temporary);
         }
         renamed.map(|()| true).map_err(|e| fail(Operation::Rename, e))
@@ -158,7 +158,7 @@ impl Mover<'_> {
         Ok(engine.compare_bytes(readings, range, &mut self.tools.buffer)?.is_empty())
     }
 
-    /// A directory of the tree that repairs come from, and the one that is repaired; what is missing there is made.
+    /// A directory of the second tree and the one to repair; missing directories are created.
     fn repaired_level(&mut self, path: &TreePath) -> Result<Level, EntryError> {
         let mut level = self.open_root(REPAIRED)?;
         for name in path.components() {
@@ -176,7 +176,7 @@ impl Mover<'_> {
 }
 
 impl Engine {
-    /// Whether an entry of the source is the one that the manifest was made of.
+    /// Whether a source entry is the one in the manifest.
     fn check_source(
         &self,
         path: PathBytes,
@@ -196,7 +196,7 @@ impl Engine {
         if kinds.is_empty() { Ok(()) } else { Err(unlike(path, &kinds.words())) }
     }
 
-    /// The same for attributes that a look does not show.
+    /// Checks attributes that statx does not show.
     fn check_attributes(
         &self,
         open: (BorrowedFd<'_>, Held),
@@ -211,7 +211,7 @@ impl Engine {
     }
 }
 
-/// The source is no help.
+/// The error for a source entry that does not match the manifest.
 fn unlike(path: PathBytes, what: &str) -> EntryError {
     let words = format!("the source does not match the manifest either: {what}");
     let (side, class) = (Side::Source, ErrorClass::Integrity);

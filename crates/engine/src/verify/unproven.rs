@@ -1,16 +1,16 @@
-//! What was read back and is not as it was read at the source.
+//! Files whose data does not read back as it was read at the source.
 use dmover_model::{EntryError, EntryKind, Operation, Record, Side};
 use dmover_sys::{Errno, path, set, stat};
 
 use crate::context::{Engine, entry_error};
 use crate::file::unfinished_time;
 
-/// A file whose time lies further from the one that it was given has been written by somebody else.
+/// A file whose modification time differs from the one that it got by more than this was written by another program.
 const NEAR_S: u64 = 2;
 
 impl Engine {
-    /// Gives a file that is not proven a time that says that it is not done: it looks equal to its source, and the next run
-    /// would leave it alone.
+    /// Marks an unverified file as incomplete by its modification time: otherwise it looks equal to its source, and the
+    /// next run would skip it.
     pub(super) fn mark_unproven(&self, record: &Record) {
         if !self.verify_policy().marks_unproven || record.body.kind != EntryKind::File {
             return;
@@ -30,7 +30,7 @@ impl Engine {
             |e| entry_error(Side::Destination, Operation::SetTimes, level.source_path(name), e);
         let fd = match path::open_file_at(&level.source.fd, name, false) {
             Ok(fd) => fd,
-            // It is gone, or something else stands there.
+            // It is gone or was replaced.
             Err(error) if stat::is_absent(error) || error == Errno::LOOP => return Ok(()),
             Err(error) => return Err(fail(error)),
         };

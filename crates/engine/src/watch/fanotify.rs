@@ -1,7 +1,7 @@
-//! The change feed of local file systems: fanotify(7) marks on all of them that a source is on.
+//! The change feed of local file systems: fanotify(7) marks on all file systems of a source.
 //!
-//! A thread empties the kernel's queue, which holds 16,384 events by default (`fs.fanotify.max_queued_events`), and finds
-//! out where the directories are now that events name by handle.
+//! A thread empties the kernel's queue, which holds 16,384 events by default (`fs.fanotify.max_queued_events`), and
+//! finds the present paths of directories, which events identify by handles.
 use dmover_model::{ChangeFeed, ChangedPlace, FeedBatch, FeedError, Happened, TreePath};
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_plan::temporary::is_temporary;
@@ -20,12 +20,12 @@ use crate::context::lock;
 
 /// Bytes of events that are read at once.
 const BUFFER: usize = 256 << 10;
-/// Directories whose place is remembered.
+/// The most directories with cached paths.
 const KNOWN_MAX: usize = 100_000;
-/// How often the thread looks whether it is still wanted.
+/// How often the thread checks whether it must end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What the thread has found.
+/// The findings of the thread.
 #[derive(Debug, Default)]
 struct Found {
     places: BTreeMap<TreePath, Happened>,
@@ -54,29 +54,29 @@ pub struct FanotifyFeed {
     position: u64,
 }
 
-/// A mount that the source is on.
+/// A mount of the source.
 #[derive(Debug)]
 struct Marked {
     fs: FsId,
     directory: OwnedFd,
 }
 
-/// Finds out where directories are.
+/// Finds the paths of directories.
 #[derive(Debug)]
 struct Places {
     source: PathBuf,
     marked: Vec<Marked>,
-    /// Where directories were found.
+    /// Known paths of directories.
     known: HashMap<Object, Whereabouts>,
 }
 
 /// A file system and a handle on it.
 type Object = (FsId, Vec<u8>);
 
-/// Where a directory is.
+/// The place of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Whereabouts {
-    /// Below the source: nowhere, or in several places if it is mounted there.
+    /// Below the source: in no place, or in several if it is mounted there.
     Below(Vec<TreePath>),
     /// It was removed.
     Gone,
@@ -91,21 +91,21 @@ impl Whereabouts {
     }
 }
 
-/// What events that were read together say.
+/// The combined content of events that were read together.
 #[derive(Debug, Default)]
 struct Heard {
     places: Vec<ChangedPlace>,
     elsewhere: Option<String>,
-    /// Objects that were looked at.
+    /// Objects that were already handled.
     seen: HashSet<Object>,
 }
 
 impl FanotifyFeed {
-    /// Begins to listen to everything that changes below `source`; file systems that are mounted there are part of it
-    /// unless `one_file_system`.
+    /// Starts to listen to all changes below `source`; file systems mounted there are included unless `one_file_system`
+    /// is set.
     ///
     /// # Errors
-    /// Changes of one of the file systems are not told, or not to this process.
+    /// A file system does not report changes, or not to this process.
     pub fn open(source: &Path, one_file_system: bool) -> Result<Self, FeedError> {
         let fail = |error: Errno| FeedError {
             message: format!(
@@ -172,7 +172,7 @@ impl ChangeFeed for FanotifyFeed {
         Ok(FeedBatch { places, lost, elsewhere, position: self.position })
     }
 
-    /// The queue is in memory, and what was read is gone from it.
+    /// Does nothing: the queue is in memory, and events that were read are already gone from it.
     fn acknowledge(&mut self, _position: u64) -> Result<(), FeedError> {
         Ok(())
     }
@@ -184,7 +184,7 @@ fn mark(queue: &OwnedFd, at: &Path, directory: OwnedFd) -> Result<Marked, FeedEr
     Ok(Marked { fs, directory })
 }
 
-/// Why changes of a file system are not to be had, by what fanotify_init(2) and fanotify_mark(2) say.
+/// Why changes of a file system are not available, from the errors of fanotify_init(2) and fanotify_mark(2).
 fn unusable(at: &Path, error: Errno) -> FeedError {
     let magic = path::open_directory(at).and_then(stat::file_system).map_or(0, |found| found.magic);
     let kind = stat::file_system_name(magic).unwrap_or("this file system");
@@ -258,7 +258,7 @@ impl Places {
         }
     }
 
-    /// Adds where an event has happened, as far as that is below the source.
+    /// Adds the path of an event, if it is below the source.
     fn take(&mut self, event: &fanotify::Event<'_>, heard: &mut Heard) -> Result<(), Errno> {
         const AWAY: u64 = mask::CLOSE_WRITE | mask::MOVED_FROM | mask::MOVED_TO | mask::DELETE;
         const INSIDE: u64 = mask::MODIFY | mask::ATTRIB | mask::CLOSE_WRITE;
@@ -290,8 +290,8 @@ impl Places {
         Ok(())
     }
 
-    /// What was written under a name that is gone, or stands for something else by now, may still be there under another one,
-    /// which no event tells of: a file that has had several names.
+    /// Finds other names of a file that was written under a name that is gone or belongs to another file now: no event
+    /// reports the other hard links.
     fn other_names(
         &self,
         event: &fanotify::Event<'_>,
@@ -321,7 +321,7 @@ impl Places {
                 let named = stat::stat_at(&marked.directory, path.as_os_str().as_bytes(), false);
                 named.is_ok_and(|named| (named.device, named.inode) == (stat.device, stat.inode))
             };
-            // The kernel may know the object by a name that is gone.
+            // The kernel may report the object under a name that is gone.
             if let Some(at) = mount::path_of(&object).filter(|at| is_it(at)) {
                 found = true;
                 if let Ok(below) = at.strip_prefix(&self.source) {
@@ -340,8 +340,8 @@ impl Places {
         Ok(())
     }
 
-    /// The source may have been renamed, or a directory above it, while what a person calls it leads there: then places are
-    /// found anew, and what was told meanwhile is not known.
+    /// Checks whether the source, or a directory above it, was renamed while its path still leads to it: then paths are
+    /// computed again, and changes in between are unknown.
     fn follow(&mut self) -> Option<String> {
         let now = self.marked.first().and_then(|marked| mount::path_of(&marked.directory))?;
         if now == self.source {
@@ -352,7 +352,8 @@ impl Places {
         Some("SOURCE was renamed".to_owned())
     }
 
-    /// Where the directory of an event is now. One that is gone needs no look: the directory above it has an event as well.
+    /// The present path of an event's directory. A removed directory needs no check, because its parent has an event as
+    /// well.
     fn directory(&mut self, event: &fanotify::Event<'_>) -> Result<&Whereabouts, Errno> {
         let key = (event.fs, event.directory.to_vec());
         if !self.known.contains_key(&key) {

@@ -1,8 +1,8 @@
-//! Passes over what a change feed tells of, as long as nobody stops them.
+//! Runs passes over reported changes until the job is stopped.
 //!
-//! The first pass looks at everything, with the feed listening already; after it only places are looked at that the feed has
-//! told of. When that is not enough, everything is looked at again: the feed has lost something, a name stands for an inode
-//! with several names, something failed, or it was a long time ago.
+//! The first pass scans everything while the feed is already listening; later passes scan only reported paths. A full
+//! scan is repeated if that is not enough: the feed has lost events, a name belongs to an inode with several names, an
+//! entry failed, or the last full scan was long ago.
 use dmover_model::{ChangeFeed, DeleteWhen, FeedBatch, FeedError, PathBytes, TreePath};
 use dmover_observe::{Counter, Counters};
 use dmover_plan::pending::{Patience, Pending};
@@ -22,52 +22,53 @@ mod fanotify;
 
 pub use fanotify::FanotifyFeed;
 
-/// What is being written and was not closed is looked at after so long all the same; anything waits no longer than the
-/// second.
+/// A file that is being written and was not closed is scanned after this time in any case; no path waits longer than
+/// the second time.
 const WRITTEN_MS: u64 = 1000;
 const MOST_MS: u64 = 15_000;
-/// After trouble everything is looked at again: after the first at first, and no less often than the second.
+/// After a problem, full scans are repeated: first after the first time, and at least as often as the second.
 const TROUBLE_MS: u64 = 60_000;
 const TROUBLE_MOST_MS: u64 = 3_600_000;
-/// Passes over everything because of single entries may take one part in so many of the time.
+/// Full scans for single entries may take at most one part in this many of the time.
 const SHARE: u32 = 20;
-/// More places than that are not remembered: looking at everything is cheaper then.
+/// The most paths that are remembered: beyond that, a full scan is cheaper.
 const PLACES_MAX: usize = 200_000;
 const TOO_MANY: &str = "too many entries changed to track each one";
-/// How often those are heard who ask from outside.
+/// How often requests of other processes are checked.
 const LISTEN_EVERY: Duration = Duration::from_millis(500);
 
-/// When what is looked at.
+/// The intervals of a watch.
 #[derive(Debug, Clone, Copy)]
 pub struct WatchOptions {
-    /// A place is looked at when nothing has happened to it for so long, in milliseconds.
+    /// A path is scanned after this time without further changes, in milliseconds.
     pub rest_ms: u64,
-    /// Everything is looked at again after so long, in milliseconds; 0: never.
+    /// The interval of full scans, in milliseconds; 0: never.
     pub reconcile_ms: u64,
 }
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Debug)]
 pub enum Watched<'a> {
-    /// Everything is looked at, for this reason.
+    /// A full scan begins, for this reason.
     Begins(&'a str),
-    /// Everything was looked at.
+    /// A full scan has ended.
     Everything(&'a JobReport),
-    /// Places were looked at that have changed.
+    /// Changed paths were scanned.
     Changes {
-        /// What was done.
+        /// The report of the pass.
         report: &'a JobReport,
-        /// How many places.
+        /// The number of paths.
         places: usize,
-        /// How long ago the oldest of the changes was told, in milliseconds.
+        /// The age of the oldest change, in milliseconds.
         lag_ms: u64,
     },
 }
 
-/// Runs passes until the job is stopped or cannot go on. Answers the last report; `None`: it was stopped before the first.
+/// Runs passes until the job is stopped or cannot continue. Returns the last report; `None`: it was stopped before the
+/// first one.
 ///
 /// # Errors
-/// A pass, or the feed, cannot go on.
+/// A pass or the feed cannot continue.
 pub fn watch(
     job: Job,
     feed: &mut dyn ChangeFeed,
@@ -113,7 +114,7 @@ pub fn watch(
     ended
 }
 
-/// The state directory, if it is part of the source: what is written there must not be news.
+/// The state directory, if it is inside the source: changes there must be ignored.
 fn own_place(job: &Job, state: &StateDirectory) -> Option<TreePath> {
     let source = path::open_directory(&job.spec.sources.first()?.to_path()).ok()?;
     let source = mount::path_of(source)?;
@@ -121,7 +122,7 @@ fn own_place(job: &Job, state: &StateDirectory) -> Option<TreePath> {
     TreePath::new(own.strip_prefix(source).ok()?.as_os_str().as_bytes()).ok()
 }
 
-/// A directory by device and inode, and when it was made: the number may be given to another one at once.
+/// A directory by device, inode and creation time, because an inode number may be reused at once.
 type DirectoryIdentity = (u64, u64, Option<(i64, u32)>);
 
 fn identity_of(directory: Option<&PathBytes>) -> Option<DirectoryIdentity> {
@@ -139,23 +140,23 @@ struct Watch {
     state: StateDirectory,
     id: dmover_model::JobId,
     own: Option<TreePath>,
-    /// The source.
+    /// The source directory.
     top: Option<DirectoryIdentity>,
-    /// Its path without links, which is part of what the job is.
+    /// Its canonical path, which is a part of the job's identity.
     real: Option<PathBuf>,
-    /// The destination, once everything was looked at.
+    /// The destination directory, after the first full scan.
     target: Option<DirectoryIdentity>,
     patience: Patience,
     options: WatchOptions,
     began: Instant,
     pending: Pending,
     position: u64,
-    /// When everything is to be looked at, and why.
+    /// When a full scan is due, and why.
     due: Option<(u64, String)>,
     troubles: u32,
     paused: bool,
     last: Option<JobReport>,
-    /// What the last pass over everything took.
+    /// The duration of the last full scan.
     last_whole: Option<Duration>,
 }
 
@@ -216,20 +217,20 @@ impl Watch {
         }
     }
 
-    /// How long a look at everything waits that single places ask for, in milliseconds.
+    /// How long a full scan for single paths is delayed, in milliseconds.
     fn until_worth_it(&self) -> u64 {
         let all = self.last_whole.unwrap_or_default() * SHARE;
         (all.as_millis() as u64).max(1000)
     }
 
-    /// Everything is to be looked at, at the latest at a time.
+    /// Schedules a full scan at this time or earlier.
     fn look_at_all(&mut self, at_ms: u64, why: String) {
         if self.due.as_ref().is_none_or(|(due, _)| *due > at_ms) {
             self.due = Some((at_ms, why));
         }
     }
 
-    /// How long nothing has to be done.
+    /// The time until the next step.
     fn wait(&self) -> Duration {
         let due = self.due.as_ref().map(|(at, _)| *at);
         let next = self.pending.next_ms(&self.patience).into_iter().chain(due).min();
@@ -244,8 +245,8 @@ impl Watch {
         self.state.tell_phase(&self.id, phase, None);
     }
 
-    /// Whether both sides are what they were when it began. Who renames one, or mounts or unmounts something there, changes
-    /// names that lie above it, of which the feed does not tell.
+    /// Checks that both sides are still the same directories. A rename, mount or unmount at or above them is not
+    /// reported by the feed.
     fn check_ends(&self) -> Result<(), Fatal> {
         let spec = &self.job.spec;
         let source = spec.sources.first();
@@ -283,7 +284,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Does what is due. Answers the report of a pass after which there is none.
+    /// Performs the steps that are due. Returns the report of the last pass.
     fn turn(&mut self, tell: &mut dyn FnMut(Watched<'_>)) -> Result<Option<JobReport>, Fatal> {
         let now = self.now_ms();
         if self.due.as_ref().is_some_and(|(at, _)| *at <= now) {
@@ -328,7 +329,7 @@ impl Watch {
             self.look_at_all(now + wait, again.clone());
         }
         if report.resumed {
-            // What an earlier run had done may have changed since, and nobody was told.
+            // The results of an interrupted run may have changed since, without a report.
             self.look_at_all(now, "an interrupted pass was resumed".into());
         }
         self.note_trouble(&report, now);
@@ -344,7 +345,7 @@ impl Watch {
             && matches!(self.job.list, JobList::Changed(_))
             && delete.when == DeleteWhen::After
         {
-            // That is another look at all names.
+            // `after` would scan all names of both sides again.
             delete.when = DeleteWhen::Delay;
         }
         let report = run_job(&self.job);
@@ -356,7 +357,7 @@ impl Watch {
         Ok(report)
     }
 
-    /// What follows from what a pass over changed places could not do.
+    /// Handles paths that a pass over changes could not process.
     fn take_over(&mut self, report: &JobReport, now: u64) {
         if let Some(why) = &report.needs_all {
             self.look_at_all(now + self.until_worth_it(), why.clone());
@@ -365,7 +366,7 @@ impl Watch {
     }
 
     fn note_trouble(&mut self, report: &JobReport, now: u64) {
-        // What vanished, or did not stop changing, is told of again when that has an end.
+        // A file that vanished or kept changing is reported again when that ends.
         let moved_on = report.counters.get(Counter::SourceErrors);
         let errors = report.counters.get(Counter::Errors).saturating_sub(moved_on);
         if errors == 0 && report.withheld.is_none() {
@@ -379,7 +380,7 @@ impl Watch {
         self.look_at_all(now + wait, "entries failed".into());
     }
 
-    /// A pass that was stopped, or that may not delete what it would have to, is the last one.
+    /// Whether a pass is the last one, because it was stopped or its deletes were withheld.
     fn ended(&self, report: JobReport) -> Option<JobReport> {
         use crate::sync::WithheldReason::{Limit, Unmeant};
         let limited =

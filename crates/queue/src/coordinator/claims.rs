@@ -33,7 +33,7 @@ fn grant(
 ) -> Granted {
     let (mut granted, now) = (Granted::default(), Lease::now_ms());
     for (number, digest) in tasks {
-        // What it was handed is to be what was published: tasks say what is written and removed.
+        // The delivered task must be the one that was published, because tasks say what to write and delete.
         if leases.get(number).is_some_and(|issued| issued.digest != Some(digest)) {
             granted.forged.push(number);
             continue;
@@ -46,7 +46,7 @@ fn grant(
             granted.others.push(number);
             continue;
         }
-        // Sums that were never begun would be given up with their mover as well.
+        // Sums that were never started would be lost with their mover as well.
         let is_sums = task.is_some_and(|task| matches!(task.kind, TaskKind::Sums(_)));
         if closed || leases.claim(number, mover, now) == Claim::Gone {
             granted.gone.push(number);
@@ -101,7 +101,7 @@ impl Heard {
             heard.entries += outcome.weight() + told.len();
             heard.has_ended |= ends;
             if hosts {
-                // It may come in pieces, of which the last one has what ends the task.
+                // The report may come in pieces; the last one has the fields that end the task.
                 let (known, end) = heard.hosts.get_or_insert_default();
                 known.append(told);
                 let tasks = std::mem::take(&mut end.tasks).into_iter().chain(outcome.tasks);
@@ -142,7 +142,7 @@ impl Shared {
         }
         let (granted, holders) = {
             let mut leases = lock(&self.leases);
-            // Whoever has closed the run looks at what is held: nothing is added after that.
+            // Closing the run checks the leases afterwards: none is added after that.
             let closed = self.is_closed();
             let opinions = lock(&self.opinions);
             // Mostly nothing has failed.
@@ -150,7 +150,7 @@ impl Shared {
             let granted = grant(&mut leases, &opinions, (mover, tasks), &all, closed);
             (granted, leases.holders() as u32)
         };
-        // One more to share the limits with is told at once, one less in time.
+        // An increase of the number of sharers is broadcast at once, a decrease later.
         self.steer(|control| control.movers = control.movers.max(holders));
         self.steer_work();
         let spare = if granted.lost_with_mover { 0 } else { self.spare() };
@@ -228,7 +228,7 @@ impl Shared {
                     // What is left of a part of a file; others have the rest already.
                     let left = std::mem::take(&mut end.tasks).pop();
                     if self.try_elsewhere((mover, number), &task) {
-                        // What it told of what it did is heard, and what has failed is not.
+                        // Its results count, but its failures do not.
                         task.kind = left.map_or(task.kind, |left| left.kind);
                         task.lost.push(number);
                         heard.said.push(Reported::Returned(Box::new(task)));
@@ -247,7 +247,7 @@ impl Shared {
                 }
             }
         }
-        // Whoever asks now for what has expired finds this said before it.
+        // An expired task that is taken back after this finds these reports before it.
         self.say(heard.said, heard.entries);
     }
 

@@ -62,7 +62,7 @@ pub(super) async fn publish_all(shared: Arc<Shared>, mut tasks: mpsc::UnboundedR
         match shared.link.jetstream.publish(subject, body).await {
             Ok(arrival) => {
                 let shared = Arc::clone(&shared);
-                // What did not arrive is published again when somebody looks.
+                // Lost messages are published again at the next check.
                 tokio::spawn(async move {
                     let arrived = arrival.await.map(|_| ()).map_err(|error| error.to_string());
                     shared.note_trouble(arrived.err());
@@ -173,7 +173,7 @@ pub(super) async fn look_after(shared: Arc<Shared>) {
         if let Some(words) = news {
             shared.engine.tell_of_movers(words);
         }
-        // Whoever has nothing in hand leaves its share of the limits to the others.
+        // A mover without tasks leaves its share of the limits to the others.
         let movers = lock(&shared.leases).holders() as u32;
         shared.steer(|control| control.movers = movers);
         if lock(&shared.members).len() > 0 {
@@ -231,14 +231,14 @@ async fn offer_again(shared: &Arc<Shared>, now: u64) -> Result<(), String> {
     let found = shared.link.jetstream.get_stream(names.tasks()).await;
     let is_lost = match found {
         Ok(_) if unclaimed.is_empty() => {
-            // What was lost with an answer was taken nevertheless, if somebody has it by now.
+            // If a mover has a task, it was published, even if the acknowledgement was lost.
             if lock(&shared.leases).unclaimed(u64::MAX).next().is_none() {
                 shared.note_trouble(None);
             }
             false
         }
         Ok(stream) => {
-            // Whatever the broker has not handed to anybody is on its way.
+            // Tasks that the broker has not delivered are still in the stream.
             let mut waiting = 0;
             for class in Class::ALL {
                 let consumer = streams::consumer(&stream, names, class).await;

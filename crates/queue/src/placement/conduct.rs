@@ -366,7 +366,7 @@ impl Stage<'_> {
 
     fn start_job(&self, job: &[OsString]) -> Result<Child, Fatal> {
         let mut command = Command::new(&self.conduct.program);
-        // Behind the verb, where no '--' stands before it.
+        // After the verb, before any '--'.
         let (verb, further) = job.split_at(job.len().min(1));
         command.args(verb);
         if let Some(given) = &self.given {

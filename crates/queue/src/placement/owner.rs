@@ -25,7 +25,7 @@ impl Owner {
         let mark = directory.join(MARK);
         for _ in 0..ATTEMPTS {
             if let Some(mut lock) = lock_of(&mark, true) {
-                // Nobody else can tell that it is dead.
+                // The host name lets only this host decide that the process is dead.
                 let written = lock.set_len(0).and_then(|()| lock.write_all(&own_host()));
                 return written.ok().map(|()| Self { mark, _lock: lock });
             }

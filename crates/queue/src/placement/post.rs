@@ -141,7 +141,7 @@ impl Post {
         command.stdin(if self.feed.is_some() { Stdio::piped() } else { Stdio::null() });
         let mut child = command.spawn()?;
         if let (Some(feed), Some(pipe)) = (&self.feed, &mut child.stdin) {
-            // Far less than a pipe holds; one that has ended already is looked at later.
+            // This fits into a pipe; a process that has already ended is noticed later.
             let _ = pipe.write_all(feed);
         }
         self.child = Some(child);
@@ -212,7 +212,7 @@ pub(super) fn see_off(posts: &mut [Post], within: Option<Duration>, hurry: impl 
             std::thread::sleep(LOOK_EVERY);
         }
     };
-    // The journal has what they did: killing them costs what they have in hand.
+    // The journal has their completed work: killing them costs only tasks in progress.
     let (leave, end) = within.map_or((LEAVE_WITHIN, END_WITHIN), |all| (all * 2 / 3, all / 3));
     wait(posts, leave);
     for child in posts.iter().filter_map(|post| post.child.as_ref()) {
@@ -226,7 +226,7 @@ pub(super) fn see_off(posts: &mut [Post], within: Option<Duration>, hurry: impl 
 
 /// Kills a process. A process that hangs in the kernel is not waited for.
 fn end_now(child: &mut Child) {
-    // It fails only where it is gone.
+    // It fails only if the process has already ended.
     let _ = child.kill();
     let until = Instant::now() + KILLED_WITHIN;
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {

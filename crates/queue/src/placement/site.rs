@@ -116,8 +116,8 @@ impl Site {
             words.extend(options.iter().cloned());
             words
         };
-        // What lets one in goes through standard input: command lines are seen by everybody, and another host need not have
-        // the file. Its end tells a mover that nobody needs it any more.
+        // The credentials go through standard input: every user can see command lines, and another host need not have
+        // the file. The end of the input tells a mover that it is not needed any more.
         let mut fed = mover(OsStr::new("-"));
         fed.push("--until-eof".into());
         let feed = [&broker.join[..], b"\n"].concat();
@@ -144,7 +144,7 @@ impl Site {
                 vec![Post::new("nodes", words, logs).fed(feed)]
             }
             Self::Pbsdsh => {
-                // It forwards no standard input: nodes read the file, and are told by a signal.
+                // It forwards no standard input: nodes read the file, and are stopped by a signal.
                 let mut words: Vec<OsString> = vec!["pbsdsh".into(), "--".into()];
                 words.extend(mover(&broker.word));
                 vec![Post::new("nodes", words, logs)]

@@ -129,7 +129,7 @@ impl RemoteQueue {
             held.errors.append(told.take_errors());
             if ended { std::mem::take(&mut held.errors) } else { Told::default() }
         };
-        // What a part of a file is about is told by its failure.
+        // The failure of a part shows whether it may be the host's.
         let part = outcome.chunk_failure.as_ref().is_some_and(|error| error.may_be_the_hosts());
         if part {
             self.send(lease, (told, false), Outcome::default(), false);
@@ -172,7 +172,7 @@ impl RemoteQueue {
         }
         let pieces = pieces.into_iter().map(|(_, bytes)| bytes).collect();
         let saying = Saying { lease: lease.clone(), pieces, ended };
-        // Nobody sends any more when the run is over, and then nobody has to hear it.
+        // The send fails only when the run is over, and then the report is not needed.
         let _ = self.outbox.blocking_send(saying);
     }
 }

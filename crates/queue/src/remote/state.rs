@@ -68,7 +68,7 @@ impl State {
     pub fn soon_done(&self, class: usize) -> usize {
         let busy = self.running[class].min(self.allowed[class]);
         let most = AHEAD_MAX as u128;
-        // One that takes long at present tells more than those that have ended.
+        // A long task in progress is a better estimate than the tasks that have ended.
         let of_class = |held: &&Held| Class::of(&held.lease.task) as usize == class;
         let running = self.held.values().filter(of_class).filter_map(|held| held.taken);
         let longest = running.min().map_or(Duration::ZERO, |since| since.elapsed());
