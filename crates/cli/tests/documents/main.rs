@@ -5,22 +5,27 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 mod page;
+mod shown;
 
 use std::path::{Path, PathBuf};
-use std::process;
+use std::{fs, process};
 
 use bench::{Bench, PROGRAM, eventually, is_root};
 use dmover_testkit::compare::{CompareOptions, assert_same_trees};
 use dmover_testkit::lanes::run::Dmover;
 use dmover_testkit::skip;
-use page::{Command, Step, form, not_run, steps};
+use page::{Command, HOME, Step, not_run, steps};
 use rustix::process::Signal;
+use shown::{Change, is_shown, is_update, replaced, updated};
 
 /// Absolute paths of the documents; here they lie in the scratch directory.
 const ROOTS: [&str; 6] = ["/scratch", "/archive", "/old", "/new", "/shared", "/home"];
 
-/// What documents show and a short run need not print.
-const SOMETIMES: [&str; 4] = ["  limit ", "  limit: ", "  directories ", "  leftovers "];
+/// The characters before an absolute path in a command.
+const BEFORE: [&str; 5] = [" ", "=", "'", "\"", "("];
+
+/// Where jobs of root are recorded; here that is in the scratch directory, too.
+const STATE: &str = "/var/lib/dmover";
 
 /// A reader with two places to try things in: one for dmover, one for the tool that the reader comes from.
 struct Reader {
@@ -46,7 +51,7 @@ impl Reader {
     fn localised(place: &Path, text: &str) -> String {
         let mut text = text.to_owned();
         for root in ROOTS {
-            for before in [" ", "=", "'", "\"", "("] {
+            for before in BEFORE {
                 let below = format!("{before}{}{root}", place.display());
                 text = text.replace(&format!("{before}{root}"), &below);
             }
@@ -65,6 +70,20 @@ impl Reader {
             .output()
             .unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    }
+
+    /// What a command printed, with the paths and the name of the host that the document has.
+    fn as_in_document(&self, text: &str, said: &str) -> String {
+        let here = self.here.display().to_string();
+        let state = self.bench.dmover.state_directory().display().to_string();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let is_named =
+            |root: &str| BEFORE.iter().any(|before| text.contains(&format!("{before}{root}")));
+        let mut said = said.replace(&state, STATE);
+        for root in ROOTS.into_iter().filter(|root| is_named(root)) {
+            said = said.replace(&format!("{here}{root}"), root);
+        }
+        said.replace(&here, HOME).replace(&format!(" on {host}\n"), " on vm\n")
     }
 
     #[track_caller]
@@ -97,9 +116,10 @@ impl Reader {
         (code, run.text() + &run.stderr)
     }
 
+    /// Runs a command, and returns what the document has to show instead of what it shows.
     #[track_caller]
-    fn command(&self, command: &Command) {
-        let Command { text, peer, output, code, interrupted } = command;
+    fn command(&self, command: &Command) -> Option<Change> {
+        let Command { text, peer, output, output_at, code, interrupted } = command;
         if let Some(peer) = peer {
             if !self.there.exists() {
                 self.bench.sh("cp -a here there");
@@ -110,52 +130,43 @@ impl Reader {
         let (ended, said) =
             if *interrupted { self.interrupted(text) } else { self.shell(&self.here, text) };
         assert_eq!(ended, Some(*code), "{text}\n{said}");
+        let mut change = None;
         if let Some(shown) = output {
-            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-            let said = said.replace(&self.here.display().to_string(), "");
-            let said = said.replace(&format!(" on {host}\n"), " on vm\n");
-            assert_shown(text, shown, &said);
+            let said = self.as_in_document(text, &said);
+            if !is_shown(shown, &said) {
+                let lines = updated(shown, &said);
+                change = Some(Change { at: *output_at, count: shown.len(), lines });
+                let shown = shown.join("\n");
+                let what = format!("the document shows\n{shown}\nthe program prints\n{said}");
+                assert!(is_update(), "$ {text}\n{what}");
+            }
         }
         if peer.is_some() {
             let options = CompareOptions::default().ignoring("mtime@top");
             assert_same_trees(&self.there.join("scratch"), &self.here.join("scratch"), &options);
         }
+        change
     }
 
-    /// Does what a document says, and returns how many commands that were.
+    /// Does what the document at a path in the repository says, and returns how many commands that were.
     #[track_caller]
-    fn follow(&self, document: &str) -> usize {
-        assert_eq!(not_run(document), Vec::<String>::new(), "no test runs these");
-        let steps = steps(document);
+    fn follow(&self, path: &str) -> usize {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+        let document = fs::read_to_string(&path).unwrap();
+        assert_eq!(not_run(&document), Vec::<String>::new(), "no test runs these");
+        let steps = steps(&document);
+        let mut changes = Vec::new();
         for step in &steps {
             match step {
                 Step::Hidden(script) => self.hidden(script),
-                Step::Command(command) => self.command(command),
+                Step::Command(command) => changes.extend(self.command(command)),
             }
+        }
+        if !changes.is_empty() {
+            fs::write(path, replaced(&document, &changes)).unwrap();
         }
         steps.iter().filter(|step| matches!(step, Step::Command(_))).count()
     }
-}
-
-/// The document shows what was printed, but for numbers and order.
-#[track_caller]
-fn assert_shown(text: &str, shown: &[String], said: &str) {
-    let forms = |lines: &mut dyn Iterator<Item = &str>| -> Vec<String> {
-        let is_always = |line: &&str| !SOMETIMES.iter().any(|start| line.starts_with(start));
-        let mut forms: Vec<String> = lines.filter(is_always).map(form).collect();
-        forms.sort_unstable();
-        forms
-    };
-    let has_more = shown.iter().any(|line| line == "…");
-    let mut lines = shown.iter().map(String::as_str).filter(|line| *line != "…");
-    let (shown_forms, said_forms) = (forms(&mut lines), forms(&mut said.lines()));
-    let is_shown = if has_more {
-        shown_forms.iter().all(|form| said_forms.contains(form))
-    } else {
-        shown_forms == said_forms
-    };
-    let shown = shown.join("\n");
-    assert!(is_shown, "$ {text}\nthe document shows\n{shown}\nthe program prints\n{said}");
 }
 
 /// Names of tests that a document promises exist.
@@ -182,7 +193,7 @@ fn the_page_on_safety_names_tests_that_there_are() {
 fn the_index_names_every_document() {
     let index = include_str!("../../../../docs/README.md");
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    for entry in std::fs::read_dir(docs).unwrap() {
+    for entry in fs::read_dir(docs).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let is_named = name == "README.md" || index.contains(&format!("]({name})"));
         assert!(is_named, "docs/README.md does not name {name}");
@@ -191,10 +202,10 @@ fn the_index_names_every_document() {
 
 /// What the files of tests in a directory and below it contain.
 fn tests_below(directory: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let (directories, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|p| p.is_dir());
     let below = directories.iter().flat_map(|directory| tests_below(directory));
-    files.iter().map(|file| std::fs::read_to_string(file).unwrap()).chain(below).collect()
+    files.iter().map(|file| fs::read_to_string(file).unwrap()).chain(below).collect()
 }
 
 macro_rules! document {
@@ -204,7 +215,7 @@ macro_rules! document {
             if !is_root() {
                 skip!("owners and devices are kept for root only");
             }
-            let done = Reader::new().follow(include_str!(concat!("../../../../", $path)));
+            let done = Reader::new().follow($path);
             assert!(done >= $commands, "only {done} commands");
         }
     };
@@ -217,3 +228,4 @@ document!(what_users_of_rclone_type_works, "docs/coming-from-rclone.md", 10);
 document!(what_users_of_fpsync_type_works, "docs/coming-from-fpsync.md", 6);
 document!(what_users_of_mcp_and_msum_type_works, "docs/coming-from-mcp-msum.md", 8);
 document!(what_users_of_globus_type_works, "docs/coming-from-globus.md", 12);
+document!(the_messages_are_what_the_program_prints, "docs/messages.md", 60);

@@ -23,6 +23,8 @@ pub struct Command {
     pub peer: Option<String>,
     /// What it prints, as the document shows it.
     pub output: Option<Vec<String>>,
+    /// The line of the document, counted from 0, where that begins.
+    pub output_at: usize,
     pub code: i32,
     pub interrupted: bool,
 }
@@ -32,7 +34,7 @@ pub fn steps(document: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut fence = None;
     let mut columns: Vec<String> = Vec::new();
-    for line in document.lines() {
+    for (at, line) in document.lines().enumerate() {
         if let Some(kind) = line.strip_prefix("```") {
             fence = fence.is_none().then_some(kind);
         } else if fence == Some("sh") {
@@ -41,7 +43,7 @@ pub fn steps(document: &str) -> Vec<Step> {
             let code = code.parse().expect("an exit code");
             steps.push(Step::Command(Command { text, code, ..Command::default() }));
         } else if fence == Some("console") {
-            console_line(line, &mut steps);
+            console_line(at, line, &mut steps);
         } else if let Some(script) = line.strip_prefix("<!-- test: ") {
             let script = script.strip_suffix(" -->").expect("a comment on one line");
             steps.push(Step::Hidden(script.to_owned()));
@@ -59,19 +61,21 @@ pub fn steps(document: &str) -> Vec<Step> {
     steps
 }
 
-fn console_line(line: &str, steps: &mut Vec<Step>) {
+fn console_line(at: usize, line: &str, steps: &mut Vec<Step>) {
     let last = match steps.last_mut() {
         Some(Step::Command(command)) => Some(command),
         _ => None,
     };
     if let Some(text) = line.strip_prefix("$ ") {
-        let output = Some(Vec::new());
-        steps.push(Step::Command(Command { text: text.to_owned(), output, ..Command::default() }));
+        let (text, output) = (text.to_owned(), Some(Vec::new()));
+        let command = Command { text, output, output_at: at + 1, ..Command::default() };
+        steps.push(Step::Command(command));
         return;
     }
     let last = last.expect("output below a command");
     if line == "^C" {
         last.interrupted = true;
+        last.output_at = at + 1;
         last.code = 130;
     } else if last.text == "echo $?" {
         steps.pop();
@@ -120,7 +124,7 @@ pub fn not_run(document: &str) -> Vec<String> {
 }
 
 /// The directory that documents are followed in; the test is in another one.
-const HOME: &str = "/srv/ann";
+pub const HOME: &str = "/srv/ann";
 
 /// A line without what differs from run to run: numbers, units, ids, blanks.
 pub fn form(line: &str) -> String {
@@ -159,6 +163,7 @@ fn documents_are_read_as_they_are_written() {
                     $ echo $?\n130\n$ dmover d\n```\n";
     let interrupted = Command {
         output: Some(vec!["dmover: done".into()]),
+        output_at: 14,
         code: 130,
         interrupted: true,
         ..command("dmover c")
@@ -169,7 +174,7 @@ fn documents_are_read_as_they_are_written() {
         Command { peer: Some("cp x".into()), ..command("dmover y") },
         Command { code: 2, ..command("dmover z") },
         interrupted,
-        Command { output: Some(Vec::new()), ..command("dmover d") },
+        Command { output: Some(Vec::new()), output_at: 18, ..command("dmover d") },
     ]
     .map(Step::Command);
     let steps = steps(document);
