@@ -195,7 +195,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         state.note_volume(&id, &job.spec)?;
     }
     refuse_what_cannot_be_held(&job.spec, &resolved.roots)?;
-    if job.spec.verb == Verb::Sync {
+    if matches!(job.spec.verb, Verb::Copy | Verb::Sync) {
         resolved.roots.iter().try_for_each(refuse_missing_destination)?;
     }
     let last = last_pass(job, &id, record.as_ref())?;

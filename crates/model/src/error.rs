@@ -103,7 +103,7 @@ classes! {
     /// The source entry changed during each attempt to read it.
     Changed, "changed", "it is being written; run the same command again when the writer has finished";
     /// Permission denied.
-    Denied, "denied", "run as the owner or as root, or exclude it";
+    Denied, "denied", "run as the owner or as root; as root, check for the immutable flag (lsattr)";
     /// The destination file system is full.
     NoSpace, "no_space", "free space on the destination, then run the same command again";
     /// A quota at the destination is exhausted.

@@ -343,7 +343,9 @@ pub(crate) fn pace(bytes: u64, report: &JobReport, sizes: Sizes) -> String {
     let time = units::format_duration(report.elapsed.as_secs());
     let seconds = report.elapsed.as_secs_f64().max(0.001);
     let rate = || format!(" ({}/s)", sizes.show((bytes as f64 / seconds) as u64));
-    format!(" in {time}{}", if bytes > 0 { rate() } else { String::new() })
+    // A dry run moves nothing.
+    let has_rate = bytes > 0 && !report.dry_run;
+    format!(" in {time}{}", if has_rate { rate() } else { String::new() })
 }
 
 fn counter_words(counter: Counter) -> String {

@@ -273,11 +273,19 @@ fn what_fstab_has_mounted_and_is_not_there() {
     bench.write("fstab", "# nothing\n");
     bench.sync("a b", 0);
     bench.write("fstab", format!("server:/home {at}/b nfs rw 0 0\n"));
-    for line in ["sync a b", "sync -n a b", "sync a b/below", "sync --yes --delete a b"] {
+    for line in [
+        "sync a b",
+        "sync -n a b",
+        "sync a b/below",
+        "sync --yes --delete a b",
+        "copy a b",
+        "copy -T a b/below",
+        "copy a/f b",
+    ] {
         let refused = bench.dmover(line).expect_code(2);
         assert!(refused.stderr.contains("is in fstab but not mounted"), "{}", refused.tell());
     }
-    assert!(!bench.exists("b/below"));
+    assert!(!bench.exists("b/below") && !bench.exists("b/a"));
     bench.sync("a beside", 0);
     bench.write("fstab", format!("server:/home {at}/a nfs rw 0 0\n"));
     bench.sh("touch b/extra");

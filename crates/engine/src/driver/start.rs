@@ -145,7 +145,7 @@ pub(super) fn refuse_what_cannot_be_held(spec: &JobSpec, roots: &[Root]) -> Resu
         if !missing.is_empty() {
             return Err(Fatal::refused(
                 format!("'{}' does not support: {}", display.display(), missing.join(", ")),
-                "drop them with --no-preserve, or choose another destination ('dmover doctor' \
+                "exclude them with --no-preserve, or choose another destination ('dmover doctor' \
                 shows what a file system supports)",
             ));
         }

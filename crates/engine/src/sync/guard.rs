@@ -117,11 +117,15 @@ impl WithheldReason {
                 "check that it is mounted; if it should be empty, use --allow-empty-source"
             }
             Self::Doubtful(_) => {
-                "if this is the right source, run 'dmover cleanup' to forget the old one"
+                "if this is the right source, remove the record of the old one: dmover cleanup JOB \
+                ('dmover jobs' lists the jobs)"
             }
             Self::NotMounted(_) => "mount it, or remove it from /etc/fstab",
             Self::SourceErrors(_) => "fix the reported errors, then run the same command again",
             Self::NoTrash | Self::Stopped => "run the same command again",
+            Self::Unmeant(Unmeant::Half, _) => {
+                "list the deletes with --dry-run --itemize, then confirm them with --yes"
+            }
             Self::Unmeant(..) => {
                 "list the deletes with --dry-run --itemize, then confirm them with --yes. For a \
                 copy inside DEST: dmover sync SOURCE DEST/NAME"
