@@ -50,7 +50,11 @@ pub fn main() -> ExitCode {
             }
             let error = hints::without_hidden(error);
             // As clap does: help and version go to standard output with 0, errors to standard error with 2.
-            let _ = error.print();
+            if error.use_stderr() {
+                print::usage(&error);
+            } else {
+                let _ = error.print();
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
         Err(config::ParseError::Habit((message, hint))) => {

@@ -91,6 +91,12 @@ pub(crate) fn failure(message: &str, hint: &str) {
     }
 }
 
+/// An error of the command line, with the prefix that all messages have.
+pub(crate) fn usage(error: &clap::Error) {
+    let text = error.render().to_string();
+    say(&format!("dmover: {}", text.trim_end()));
+}
+
 /// The reason to stop a job that cannot write its output: a closed pipe counts as SIGPIPE.
 pub(crate) fn output_failed(error: &std::io::Error) -> StopReason {
     if error.kind() == std::io::ErrorKind::BrokenPipe {
