@@ -185,7 +185,7 @@ mod tests {
     fn a_path_lies_on_each_file_system_above_it() {
         let mounts = parse_mountinfo(
             b"20 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 20 8:2 /data /srv rw - xfs /dev/sdb rw\n\
-              40 30 8:1 /home/u/d /srv/m rw - ext4 /dev/sda1 rw\n",
+              40 30 8:1 /users/u/d /srv/m rw - ext4 /dev/sda1 rw\n",
         );
         let at = |path: &str, id| {
             let found = on_each_file_system(Path::new(path), id, &mounts);
@@ -195,7 +195,7 @@ mod tests {
             all.iter().map(|(device, path)| (*device, (*path).to_owned())).collect()
         };
         let found: Vec<_> = at("/srv/m/x", 40);
-        assert_eq!(found, expected(&[(1, "/home/u/d/x"), (2, "/data/m"), (1, "/srv")]));
+        assert_eq!(found, expected(&[(1, "/users/u/d/x"), (2, "/data/m"), (1, "/srv")]));
         let found: Vec<_> = at("/srv", 30);
         assert_eq!(found, expected(&[(2, "/data"), (1, "/srv")]));
         let found: Vec<_> = at("/", 20);

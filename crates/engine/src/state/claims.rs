@@ -57,7 +57,7 @@ impl Claims {
                 .extend(at.ancestors().skip(1).map(|at| (by_path(line, at), self.shown(line, at))));
         }
         for at in shown.ancestors().skip(1) {
-            // Whoever may search a directory may stat it, also where it cannot be opened.
+            // A user who may search a directory may stat it, also where it cannot be opened.
             if let Ok(found) = stat::stat_at(directory, at.as_os_str().as_bytes(), false) {
                 above.push((by_inode(&found), at.to_owned()));
             }

@@ -108,7 +108,7 @@ pub(super) struct Marked {
 /// Who uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
-    /// Whoever has set a mark on an inode.
+    /// The process that has set a mark on an inode.
     Mark { inode: u64, at: u64 },
     /// This process has set it.
     Process(u32),
@@ -352,7 +352,7 @@ impl Places {
         Err(Marked { by, ..marked })
     }
 
-    /// Whether a process says that it writes to a directory above all that this job writes to, where its user cannot write: anybody
+    /// Whether a process says that it writes to a directory above all that this job writes to, where its user cannot write: any user
     /// can mark '/'. `false` if that is not known.
     fn cannot_write(&self, pid: u32, place: &Path) -> bool {
         let Some(user) = process::user(pid) else { return false };
