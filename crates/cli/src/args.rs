@@ -608,6 +608,11 @@ pub struct StateArgs {
     /// Keep no state: do not record the job
     #[arg(long, conflicts_with = "state_dir")]
     pub no_state: bool,
+    /// Do not lock DEST, and ignore the locks of other jobs
+    ///
+    /// Only if a lock belongs to no job. Two jobs that write to one place can delete each other's files.
+    #[arg(long)]
+    pub no_lock: bool,
     /// Directory for lists that exceed --memory (default: --state-dir)
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<OsString>,

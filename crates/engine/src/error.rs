@@ -33,6 +33,8 @@ pub enum Fatal {
     Occupied {
         /// The directory and the other process.
         message: String,
+        /// What to do about it.
+        hint: String,
     },
     /// The ledger cannot be written or read.
     #[error("cannot use {}: {reason}", path.display())]
@@ -103,10 +105,8 @@ impl Fatal {
             Self::Refused { hint, .. }
             | Self::Unmeant { hint, .. }
             | Self::Watch { hint, .. }
+            | Self::Occupied { hint, .. }
             | Self::Unavailable { hint, .. } => hint.clone(),
-            Self::Occupied { .. } => {
-                "wait for the other job to end, or stop it; then run the same command again".into()
-            }
             Self::Locked { .. } | Self::Fenced { .. } => {
                 "wait for the other run to end, or stop it first".into()
             }

@@ -17,6 +17,7 @@ use crate::error::Fatal;
 use crate::overlaps::place;
 use crate::root::{Placement, canonical_paths};
 
+mod claims;
 mod destination;
 mod failures;
 mod files;

@@ -23,6 +23,8 @@ impl FileSystemPath {
 pub struct MountLine {
     /// The mount's id, as `statx` reports it.
     pub id: u64,
+    /// The id of the mount that has the mount point.
+    pub parent: u64,
     /// The directory of the file system that is mounted there.
     pub root: PathBuf,
     /// Its mount point.
@@ -47,6 +49,7 @@ fn parse_line(line: &[u8]) -> Option<MountLine> {
     let dash = fields.iter().position(|f| *f == b"-")?;
     Some(MountLine {
         id: std::str::from_utf8(fields.first()?).ok()?.parse().ok()?,
+        parent: std::str::from_utf8(fields.get(1)?).ok()?.parse().ok()?,
         root: unescape(fields.get(3)?),
         mount_point: unescape(fields.get(4)?),
         device: parse_device(fields.get(2)?)?,
@@ -107,6 +110,26 @@ pub fn on_file_system(canonical: &Path, mount: &MountLine, device: u64) -> Optio
     Some(FileSystemPath { device, path: mount.root.join(below) })
 }
 
+/// Where a canonical path below the mount `id` lies on its file system, then where the point of that mount lies on the file
+/// system above, and so on, as far as this mount namespace has it.
+pub fn on_each_file_system<'a>(
+    canonical: &Path,
+    id: u64,
+    mounts: &'a [MountLine],
+) -> Vec<(&'a MountLine, PathBuf)> {
+    let mut found: Vec<(&MountLine, PathBuf)> = Vec::new();
+    let (mut at, mut next) = (canonical, id);
+    while let Some(line) = mounts.iter().find(|line| line.id == next)
+        && let Ok(below) = at.strip_prefix(&line.mount_point)
+        && !found.iter().any(|(known, _)| known.id == line.id)
+    {
+        // Of its parts, because a join with nothing leaves a slash at the end.
+        found.push((line, line.root.join(below).components().collect()));
+        (at, next) = (&line.mount_point, line.parent);
+    }
+    found
+}
+
 /// The source and destination of one of several roots, as canonical paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ends {
@@ -159,6 +182,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_path_lies_on_each_file_system_above_it() {
+        let mounts = parse_mountinfo(
+            b"20 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 20 8:2 /data /srv rw - xfs /dev/sdb rw\n\
+              40 30 8:1 /users/u/d /srv/m rw - ext4 /dev/sda1 rw\n",
+        );
+        let at = |path: &str, id| {
+            let found = on_each_file_system(Path::new(path), id, &mounts);
+            found.iter().map(|(line, path)| (line.device.1, path.display().to_string())).collect()
+        };
+        let expected = |all: &[(u32, &str)]| -> Vec<(u32, String)> {
+            all.iter().map(|(device, path)| (*device, (*path).to_owned())).collect()
+        };
+        let found: Vec<_> = at("/srv/m/x", 40);
+        assert_eq!(found, expected(&[(1, "/users/u/d/x"), (2, "/data/m"), (1, "/srv")]));
+        let found: Vec<_> = at("/srv", 30);
+        assert_eq!(found, expected(&[(2, "/data"), (1, "/srv")]));
+        let found: Vec<_> = at("/", 20);
+        assert_eq!(found, expected(&[(1, "/")]));
+        let found: Vec<_> = at("/srv", 99);
+        assert_eq!(found, expected(&[]));
+    }
+
+    #[test]
     fn a_table_of_mounts_is_read_as_fstab_says() {
         let table =
             b"# a comment\n/dev/sda1 / ext4 defaults 0 1\nserver:/x\t/data\\040sets nfs ro\n\
@@ -166,6 +212,7 @@ mod tests {
                       /dev/sdd /data\\040sets/cd iso9660 ro,noauto\n\n";
         let line = |point: &str| MountLine {
             id: 1,
+            parent: 0,
             root: "/".into(),
             mount_point: point.into(),
             device: (8, 1),

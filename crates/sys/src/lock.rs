@@ -39,12 +39,66 @@ pub fn unmark(object: impl AsFd) -> Result<()> {
     ask(object, libc::F_OFD_SETLK, &mut request(libc::F_UNLCK, &(0..0)))
 }
 
-/// The position of a mark in a range that another descriptor has set.
+/// The position of a mark in a range that another descriptor has set. A lock of more than one byte is no mark.
 pub fn marked(object: impl AsFd, range: &Range<u64>) -> Result<Option<u64>> {
     let mut lock = request(libc::F_WRLCK, range);
     ask(object, libc::F_OFD_GETLK, &mut lock)?;
     let is_free = libc::c_int::from(lock.l_type) == libc::F_UNLCK;
-    Ok((!is_free).then_some(lock.l_start.cast_unsigned()))
+    Ok((!is_free && lock.l_len == 1).then_some(lock.l_start.cast_unsigned()))
+}
+
+/// A mark as the table of all locks has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// Major and minor number of the file system, which are not those of stat(2) on btrfs.
+    pub device: (u32, u32),
+    /// The inode that carries it.
+    pub inode: u64,
+    /// Its position.
+    pub at: u64,
+}
+
+/// The marks of all processes of this host, from /proc/locks (proc_locks(5)): locks that belong to a descriptor are listed in every
+/// mount and PID namespace.
+///
+/// # Errors
+/// /proc/locks cannot be read.
+pub fn all_marks() -> std::io::Result<std::collections::HashSet<Mark>> {
+    // The kernel writes the table in pieces: when a lock ends between two of them, one reading can miss another lock.
+    let mut found = std::collections::HashSet::new();
+    for _ in 0..2 {
+        found.extend(std::fs::read_to_string("/proc/locks")?.lines().filter_map(mark_in));
+    }
+    Ok(found)
+}
+
+/// The process that has set a mark, from /proc/PID/fdinfo (proc_pid_fdinfo(5)): `likely` if it is that one. `None`: it belongs to
+/// another user, or to another PID namespace that cannot be seen from here.
+pub fn setter(inode: u64, at: u64, likely: u32) -> Option<u32> {
+    let has_set = |pid: &u32| {
+        let all = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+        let mut texts = all.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+        texts.any(|text| {
+            let mut locks = text.lines().filter_map(|line| line.strip_prefix("lock:"));
+            locks.any(|line| mark_in(line).is_some_and(|it| (it.inode, it.at) == (inode, at)))
+        })
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    std::iter::once(likely).chain(numbers).find(has_set)
+}
+
+/// `4: OFDLCK ADVISORY  READ -1 fe:00:2 4611686018427416443 4611686018427416443`
+fn mark_in(line: &str) -> Option<Mark> {
+    let mut words = line.split_whitespace().skip(1);
+    let is_mark = words.next() == Some("OFDLCK");
+    let mut object = words.nth(3).filter(|_| is_mark)?.split(':');
+    let (major, minor) = (object.next()?, object.next()?);
+    let number = |digits| u32::from_str_radix(digits, 16).ok();
+    let device = (number(major)?, number(minor)?);
+    let inode = object.next()?.parse().ok()?;
+    let (at, end) = (words.next()?, words.next()?);
+    (at == end).then_some(Mark { device, inode, at: at.parse().ok()? })
 }
 
 /// Whether a descriptor that this process inherited holds the exclusive lock (flock(2)) of a directory: `flock DIR COMMAND` takes it
@@ -103,6 +157,24 @@ mod tests {
         mark(&one, at).unwrap();
         drop(one);
         assert_eq!(marked(&other, &(7 << 60..(7 << 60) + 16)), Ok(None));
+    }
+
+    #[test]
+    fn the_table_of_all_locks_has_a_mark_and_its_process() {
+        let memory = crate::process::file_in_memory(b"").unwrap();
+        let at = 7 << 60 | 0x1234;
+        mark(&memory, at).unwrap();
+        let own = crate::stat::stat_fd(&memory).unwrap();
+        let device = crate::stat::device_numbers(own.device);
+        let set = Mark { device, inode: own.inode, at };
+        assert!(all_marks().unwrap().contains(&set));
+        // A number that belongs to another process, or to none, does not hide the one that has set it.
+        for likely in [std::process::id(), 1, u32::MAX] {
+            assert_eq!(setter(set.inode, at, likely), Some(std::process::id()));
+        }
+        assert_eq!(setter(set.inode, at + 1, 1), None);
+        assert_eq!(mark_in("4: OFDLCK ADVISORY  READ -1 fe:00:2 5 7"), None, "many bytes");
+        assert_eq!(mark_in("4: FLOCK  ADVISORY  READ 5 fe:00:2 0 EOF"), None);
     }
 
     #[test]

@@ -122,7 +122,7 @@ pub fn is_mounted_on(parent: impl AsFd, name: &[u8]) -> Result<bool> {
 }
 
 /// The mount through which an object was opened: statx(2), or proc(5) before Linux 5.8.
-fn id_of(object: impl AsFd) -> Option<u64> {
+pub fn id_of(object: impl AsFd) -> Option<u64> {
     use std::os::fd::AsRawFd;
     if let Some(id) = crate::stat::mount_id(&object) {
         return Some(id);

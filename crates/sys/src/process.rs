@@ -255,6 +255,21 @@ pub fn command(pid: u32) -> Option<Vec<u8>> {
     Some(words.iter().map(|byte| if *byte == 0 { b' ' } else { *byte }).collect())
 }
 
+/// The user who started a process: its real user id (`Uid` of proc_pid_status(5)). A program that is set-user-ID, and one that
+/// hides what it does, keeps it.
+pub fn user(pid: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a process that hides its files runs a program of the same name as this one (`comm` of proc(5)).
+pub fn seems_the_same(pid: u32) -> bool {
+    let name = |pid: u32| std::fs::read(format!("/proc/{pid}/comm")).ok();
+    let is_hidden = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).is_err();
+    is_hidden && name(pid).is_some_and(|theirs| name(std::process::id()) == Some(theirs))
+}
+
 /// Sends a signal to a process (kill(2)). One that is gone needs none.
 pub fn signal(pid: u32, signal: i32) {
     let process = rustix::process::Pid::from_raw(pid as i32);

@@ -117,7 +117,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         state,
         shown_in: None,
         lock: None,
-        destination: dmover_engine::DestinationLock::default(),
+        destination: dmover_engine::DestinationLock::new(args.state.no_lock),
         then: Then::Nothing,
         before: Duration::ZERO,
         log_every: Duration::from_millis(args.output.stats),

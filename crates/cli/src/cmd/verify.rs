@@ -115,7 +115,7 @@ fn job(
             .as_ref()
             .and_then(|_| usable_state(&args.state, true).ok().flatten()),
         lock: None,
-        destination: dmover_engine::DestinationLock::default(),
+        destination: dmover_engine::DestinationLock::new(args.state.no_lock),
         then: dmover_engine::Then::Nothing,
         before: Duration::ZERO,
         log_every: Duration::from_millis(args.output.stats),

@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use super::marks::{Marked, Places, Use};
+use super::claims::Claims;
+use super::marks::{By, Kind, Marked, Places, Use};
 use super::{LOOK, LOOKS};
 use crate::context::lock as locked;
 use crate::driver::{Job, JobList};
@@ -21,7 +22,11 @@ const COMMAND_MAX: usize = 120;
 
 /// Locks of the directories that a job writes to. They are released when the last clone is dropped.
 #[derive(Debug, Clone, Default)]
-pub struct DestinationLock(Arc<Mutex<Option<Locks>>>);
+pub struct DestinationLock {
+    own: Arc<Mutex<Option<Locks>>>,
+    /// Other jobs neither matter nor see this one.
+    is_off: bool,
+}
 
 #[derive(Debug)]
 struct Locks {
@@ -29,16 +34,23 @@ struct Locks {
     /// Directories that the job creates are locked as well.
     each: bool,
     held: Vec<OwnedFd>,
+    /// Carries what all jobs of the host can see.
+    claims: Option<OwnedFd>,
 }
 
 impl DestinationLock {
-    /// Locks the directories of a job. A job that already has the locks keeps them.
+    /// Locks nothing if it is off.
+    pub fn new(is_off: bool) -> Self {
+        Self { is_off, ..Self::default() }
+    }
+
+    /// Locks the places of a job. A job that has them already keeps them.
     ///
     /// # Errors
     /// Another job writes there.
     pub(crate) fn take(&self, job: &Job, resolved: &Resolved) -> Result<(), Fatal> {
-        let mut own = locked(&self.0);
-        if own.is_some() || job.spec.policy.dry_run {
+        let mut own = locked(&self.own);
+        if self.is_off || own.is_some() || job.spec.policy.dry_run {
             return Ok(());
         }
         if matches!(job.list, JobList::Pairs(_)) {
@@ -62,23 +74,28 @@ impl DestinationLock {
             let path = PathBytes::from(place.as_os_str());
             job.monitor.event(&Event::Unlocked { path, reason });
         }
-        *own = Some(Locks { usage, each, held: places.into_descriptors() });
+        let (held, claims) = places.into_descriptors();
+        *own = Some(Locks { usage, each, held, claims });
         Ok(())
     }
 
     /// The number of descriptors that are held during the job.
     pub(crate) fn descriptors(&self) -> u64 {
-        let own = locked(&self.0);
+        let own = locked(&self.own);
         let to_come = |locks: &Locks| if locks.each { FEW } else { 0 };
-        own.as_ref().map_or(0, |locks| (locks.held.len() + to_come(locks)) as u64)
+        own.as_ref().map_or(0, |locks| (locks.held.len() + to_come(locks) + 1) as u64)
     }
 
     /// Locks a directory that the job has created as one of its roots.
     pub(crate) fn extend(&self, made: &OwnedFd) {
-        if let Some(locks) = locked(&self.0).as_mut().filter(|locks| locks.each)
+        if let Some(locks) = locked(&self.own).as_mut().filter(|locks| locks.each)
             && let Ok(directory) = path::open_directory_at(made, b".")
         {
             let _ = locks.usage.try_lock(&directory);
+            let _ = lock::mark(&directory, Kind::Tree(locks.usage).mark(b""));
+            if let Some(claims) = &locks.claims {
+                Claims::extend(claims, made, locks.usage);
+            }
             locks.held.push(directory);
         }
     }
@@ -120,17 +137,26 @@ fn places(job: &Job, resolved: &Resolved, (usage, each): (Use, bool)) -> Places 
         let name = side.name.as_ref().filter(|_| each);
         if let (Some(name), Some(above)) = (name, &above) {
             let name = name.as_bytes();
-            let tree = root.is_directory.then(|| path::open_directory_below(&side.parent, name));
-            if let Some(Ok(tree)) = tree {
-                let tree = places.add(tree, Some(&above.join(OsStr::from_bytes(name))));
-                places.fill(tree);
-            }
             // Parts of a file are written beside each other.
             let is_file = !root.is_directory && root.range.is_none();
-            places.name(parent, name, if is_file { Use::Alone } else { usage });
+            let as_named = if is_file { Use::Alone } else { usage };
+            let named = Path::new(OsStr::from_bytes(name));
+            let tree = root.is_directory.then(|| path::open_directory_below(&side.parent, name));
+            if let Some(Ok(tree)) = tree {
+                let at = above.join(named);
+                let tree = places.add(tree, Some(&at));
+                places.fill(tree);
+                places.claim(tree, &at, (None, usage));
+            } else {
+                places.claim(parent, above, (Some(named), as_named));
+            }
+            places.name(parent, name, as_named);
             places.pass(parent, name);
         } else {
             places.fill(parent);
+            if let Some(above) = &above {
+                places.claim(parent, above, (None, usage));
+            }
         }
         if is_inside {
             places.share(parent);
@@ -185,13 +211,24 @@ fn work(job: &Job, resolved: &Resolved, name: &Path) -> Vec<u8> {
     hasher.finalize().as_bytes().to_vec()
 }
 
-fn refusal(Marked { place, how, process }: Marked) -> Fatal {
-    let who = process.map(|pid| match command(pid) {
-        Some(command) => format!(" (process {pid}: {command})"),
-        None => format!(" (process {pid})"),
-    });
-    let who = who.unwrap_or_default();
-    Fatal::Occupied { message: format!("{} '{}'{who}", how.words(), place.display()) }
+fn refusal(Marked { place, how, by }: Marked) -> Fatal {
+    let named = |pid: u32, words: &str| match command(pid) {
+        Some(command) => format!("{words} {pid}: {command}"),
+        None => format!("{words} {pid}"),
+    };
+    let who = match by {
+        By::Process(pid) => named(pid, "process"),
+        By::Likely(pid) => named(pid, "probably process"),
+        By::Mark { .. } | By::Unknown => {
+            "a process of another user or in a container, whose number is not visible here".into()
+        }
+    };
+    let mut hint =
+        "wait for the other job to end, or stop it; then run the same command again".to_owned();
+    if !matches!(by, By::Process(_)) {
+        hint += "; if no such job exists, ask root which process holds the lock, or use --no-lock";
+    }
+    Fatal::Occupied { message: format!("{} '{}' ({who})", how.words(), place.display()), hint }
 }
 
 /// The command of a process, shortened for a message.

@@ -2,13 +2,16 @@
 //!
 //! A mark is a lock of one byte on a directory (`dmover_sys::lock`). Its position encodes its kind, a hash of its
 //! subject, and the process number: `0 | kind: 3 bits | hash: 36 bits | process: 24 bits`.
-use dmover_sys::{Errno, OwnedFd, lock, path, stat};
+use dmover_sys::{Errno, OwnedFd, lock, path, process, stat};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-const PROCESS_BITS: u32 = 24;
+use super::claims::Claims;
+
+pub(super) const PROCESS_BITS: u32 = 24;
 const HASH_BITS: u32 = 36;
 
 /// How a job uses a directory.
@@ -16,13 +19,23 @@ const HASH_BITS: u32 = 36;
 pub(super) enum Use {
     /// Exclusively: no other job may write there.
     Alone,
-    /// It only adds entries, as other jobs may.
+    /// Beside others that do not write exclusively. Of two files of one name, the last one stays.
     Beside,
+}
+
+impl Use {
+    /// Uses of others that exclude this one.
+    pub fn excluded(self) -> &'static [Self] {
+        match self {
+            Self::Alone => &[Self::Alone, Self::Beside],
+            Self::Beside => &[Self::Alone],
+        }
+    }
 }
 
 /// The kind of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// This directory and everything below it is used.
     Tree(Use),
     /// Something below this directory is used.
@@ -47,7 +60,7 @@ impl Kind {
     }
 
     /// The positions of marks of this kind about a subject.
-    fn range(self, about: &[u8]) -> Range<u64> {
+    pub fn range(self, about: &[u8]) -> Range<u64> {
         let mut hash = [0; 8];
         if !about.is_empty() {
             hash.copy_from_slice(&blake3::hash(about).as_bytes()[..8]);
@@ -55,6 +68,12 @@ impl Kind {
         let hash = u64::from_le_bytes(hash) >> (u64::BITS - HASH_BITS);
         let start = self.number() << (HASH_BITS + PROCESS_BITS) | hash << PROCESS_BITS;
         start..start + (1 << PROCESS_BITS)
+    }
+
+    /// The mark of this process.
+    pub fn mark(self, about: &[u8]) -> u64 {
+        let process = u64::from(std::process::id()) & ((1 << PROCESS_BITS) - 1);
+        self.range(about).start + process
     }
 }
 
@@ -83,7 +102,20 @@ impl How {
 pub(super) struct Marked {
     pub place: PathBuf,
     pub how: How,
-    pub process: Option<u32>,
+    pub by: By,
+}
+
+/// Who uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The process that has set a mark on an inode.
+    Mark { inode: u64, at: u64 },
+    /// This process has set it.
+    Process(u32),
+    /// This one says that it has, and runs dmover.
+    Likely(u32),
+    /// It cannot be seen from here.
+    Unknown,
 }
 
 /// An open directory with its marks.
@@ -108,12 +140,29 @@ pub(super) struct Places {
     by_path: HashMap<PathBuf, Option<usize>>,
     /// A directory that could not be opened.
     unlocked: Option<(PathBuf, Errno)>,
+    /// The first directory above one of them that could not be opened: only claims tell of what is below it.
+    closed: Option<(PathBuf, Errno)>,
+    /// The same for jobs that do not come to the same directories.
+    claims: Claims,
+    /// Paths of what the job writes to.
+    written: Vec<PathBuf>,
+    /// Who has set marks, which costs a look at all processes.
+    seen: RefCell<HashMap<(u64, u64), Option<u32>>>,
 }
 
 impl Places {
     pub fn new(usage: Use) -> Self {
-        let (by_inode, by_path) = (HashMap::new(), HashMap::new());
-        Self { usage, all: Vec::new(), by_inode, by_path, unlocked: None }
+        Self {
+            usage,
+            all: Vec::new(),
+            by_inode: HashMap::new(),
+            by_path: HashMap::new(),
+            unlocked: None,
+            closed: None,
+            claims: Claims::new(usage),
+            written: Vec::new(),
+            seen: RefCell::default(),
+        }
     }
 
     /// Adds an open directory, unless it is already there.
@@ -138,10 +187,8 @@ impl Places {
     }
 
     fn mark(&mut self, at: usize, kind: Kind, about: &[u8]) {
-        let range = kind.range(about);
-        let process = u64::from(std::process::id()) & ((1 << PROCESS_BITS) - 1);
+        let mark = kind.mark(about);
         let marks = &mut self.all[at].marks;
-        let mark = range.start + process;
         if !marks.contains(&mark) {
             marks.push(mark);
         }
@@ -155,20 +202,12 @@ impl Places {
         }
     }
 
-    /// The uses by other jobs that conflict with this use.
-    fn excluded(&self) -> &'static [Use] {
-        match self.usage {
-            Use::Alone => &[Use::Alone, Use::Beside],
-            Use::Beside => &[Use::Alone],
-        }
-    }
-
     /// Marks this directory and everything below it as used.
     pub fn fill(&mut self, at: usize) {
         self.all[at].is_own = true;
         self.all[at].lock = Some(self.usage);
         self.mark(at, Kind::Tree(self.usage), b"");
-        for theirs in self.excluded() {
+        for theirs in self.usage.excluded() {
             self.look(at, (Kind::Tree(*theirs), b""), How::Writes);
             self.look(at, (Kind::Below(*theirs), b""), How::WritesBelow);
         }
@@ -186,7 +225,7 @@ impl Places {
     /// Marks that the job writes below a name in this directory.
     pub fn pass(&mut self, at: usize, name: &[u8]) {
         self.mark(at, Kind::Below(self.usage), b"");
-        for theirs in self.excluded() {
+        for theirs in self.usage.excluded() {
             self.look(at, (Kind::Tree(*theirs), b""), How::Writes);
             self.look(at, (Kind::Name(*theirs), name), How::Writes);
         }
@@ -198,10 +237,13 @@ impl Places {
             let (Some(above), Some(name)) = (below.parent(), below.file_name()) else { return };
             let known = self.by_path.get(above).copied();
             let at = known.unwrap_or_else(|| {
-                // An unreadable directory is not marked.
-                let opened = path::open_directory(above).ok().map(|fd| self.add(fd, Some(above)));
-                self.by_path.insert(above.to_owned(), opened);
-                opened
+                // An unreadable directory has no mark; claims cover it.
+                let opened = path::open_directory(above).map(|fd| self.add(fd, Some(above)));
+                if let Err(error) = &opened {
+                    self.closed.get_or_insert_with(|| (above.to_owned(), *error));
+                }
+                self.by_path.insert(above.to_owned(), opened.ok());
+                opened.ok()
             });
             if let Some(at) = at {
                 self.pass(at, name.as_bytes());
@@ -216,9 +258,16 @@ impl Places {
         place.lock.get_or_insert(Use::Beside);
     }
 
+    /// Publishes to all jobs of this host what is written: a directory, or a name in it.
+    pub fn claim(&mut self, at: usize, path: &Path, (name, usage): (Option<&Path>, Use)) {
+        self.written.push(name.map_or_else(|| path.to_owned(), |name| path.join(name)));
+        self.claims.claim(&self.all[at].fd, path, name, usage);
+    }
+
     /// Marks this very copy under a name in this directory.
     pub fn work(&mut self, above: &Path, what: &[u8]) {
         if let Some(at) = self.by_path.get(above).copied().flatten() {
+            self.claims.work(&self.all[at].fd, above, what);
             self.mark(at, Kind::Work, what);
             self.look(at, (Kind::Work, what), How::Same);
         }
@@ -232,6 +281,7 @@ impl Places {
         let mut unlocked = self.unlocked.clone();
         let taken = self.try_to_take(&mut unlocked);
         if taken.is_err() {
+            self.claims.unset();
             for place in &self.all {
                 let _ = lock::unmark(&place.fd);
                 let _ = dmover_sys::file::unlock(&place.fd);
@@ -252,29 +302,90 @@ impl Places {
                 note(place, error);
             }
         }
+        let said = self.claims.set();
         for place in &self.all {
             for (range, how) in &place.looks {
-                if let Ok(Some(at)) = lock::marked(&place.fd, range) {
-                    let process = range.contains(&at).then(|| (at - range.start) as u32);
-                    return Err(Marked { place: place.path.clone(), how: *how, process });
+                if let Ok(Some(at)) = lock::marked(&place.fd, range)
+                    && let Ok(found) = stat::stat_fd(&place.fd)
+                {
+                    let by = By::Mark { inode: found.inode, at };
+                    self.refuse(Marked { place: place.path.clone(), how: *how, by })?;
                 }
             }
         }
+        let others = said.and_then(|()| self.claims.others());
+        let are_seen = others.is_ok();
+        others.into_iter().flatten().try_for_each(|other| self.refuse(other))?;
         for place in &self.all {
             match place.lock.map(|usage| usage.try_lock(&place.fd)) {
                 Some(Ok(false)) => {
-                    let process = lock::holder(&place.fd);
-                    return Err(Marked { place: place.path.clone(), how: How::Locked, process });
+                    let by = lock::holder(&place.fd).map_or(By::Unknown, By::Process);
+                    return Err(Marked { place: place.path.clone(), how: How::Locked, by });
                 }
                 Some(Err(error)) => note(place, error),
                 _ => {}
             }
         }
+        if !are_seen && self.closed.is_some() {
+            // Jobs above that directory do not see this one.
+            unlocked.clone_from(&self.closed);
+        }
         Ok(())
     }
 
-    /// The descriptors that hold the marks and locks.
-    pub fn into_descriptors(self) -> Vec<OwnedFd> {
-        self.all.into_iter().map(|place| place.fd).collect()
+    /// Refuses with the process that set the mark, unless it cannot be a job.
+    fn refuse(&self, marked: Marked) -> Result<(), Marked> {
+        let By::Mark { inode, at } = marked.by else { return Err(marked) };
+        let said = (at & ((1 << PROCESS_BITS) - 1)) as u32;
+        let mut seen = self.seen.borrow_mut();
+        let setter = seen.entry((inode, at)).or_insert_with(|| lock::setter(inode, at, said));
+        let by = match *setter {
+            Some(pid) if self.cannot_write(pid, &marked.place) => {
+                let place = marked.place.display();
+                tracing::warn!(pid, %place, "ignored a lock of a user who cannot write there");
+                return Ok(());
+            }
+            Some(pid) => By::Process(pid),
+            None if process::seems_the_same(said) => By::Likely(said),
+            None => By::Unknown,
+        };
+        Err(Marked { by, ..marked })
+    }
+
+    /// Whether a mark on a directory above everything that this job writes belongs to a user who cannot write there: any user
+    /// can mark '/'. `false` if that is not known.
+    fn cannot_write(&self, pid: u32, place: &Path) -> bool {
+        let Some(user) = process::user(pid) else { return false };
+        if user == 0 || user == process::effective_uid() {
+            return false;
+        }
+        let mut below = self.written.iter().filter(|written| written.starts_with(place)).peekable();
+        if below.peek().is_none() || self.written.iter().any(|written| written == place) {
+            return false;
+        }
+        let between = |written: &Path| -> Vec<PathBuf> {
+            let all = written.ancestors().take_while(|at| at.starts_with(place));
+            all.map(Path::to_owned).collect()
+        };
+        below.all(|written| between(written).iter().all(|at| !may_write(user, at)))
+    }
+
+    /// The descriptors that carry marks and locks, and the one that carries claims.
+    pub fn into_descriptors(self) -> (Vec<OwnedFd>, Option<OwnedFd>) {
+        let held = self.all.into_iter().map(|place| place.fd).collect();
+        (held, self.claims.into_descriptor())
+    }
+}
+
+/// Whether a user may create or remove what others own in a directory. Groups and ACLs, which show in the bits of the group, count as
+/// if he were in them. What cannot be seen counts; what is not there does not.
+fn may_write(user: u32, directory: &Path) -> bool {
+    const STICKY: u32 = 0o1000;
+    let nothing = |error: Errno| !stat::is_absent(error);
+    let found = path::open_directory(Path::new("/"))
+        .and_then(|root| stat::stat_at(&root, directory.as_os_str().as_bytes(), false));
+    match found {
+        Ok(found) => found.uid == user || (found.mode & STICKY == 0 && found.mode & 0o022 != 0),
+        Err(error) => nothing(error),
     }
 }
