@@ -52,7 +52,7 @@ pub struct Cli {
 }
 
 const CANCELLED: &str = "Job to cancel (default: the only running job)";
-const RETRIED: &str = "Job to retry (default: the last job of 'sync')";
+const RETRIED: &str = "Job to retry (default: the last 'sync' job with failed entries)";
 
 /// Replaces the help of an operand JOB.
 fn described(job: Arg, help: &'static str) -> Arg {
@@ -382,6 +382,9 @@ pub struct FidelityArgs {
     pub skip_chmod: bool,
 }
 
+/// The suffix of simple backups, as in cp.
+pub const DEFAULT_SUFFIX: &str = "~";
+
 /// Options for which existing entries are replaced.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Writing")]
@@ -400,7 +403,7 @@ pub struct ReplaceArgs {
         default_missing_value = "simple", conflicts_with_all = ["no_clobber", "inplace"])]
     pub backup: Option<BackupArg>,
     /// Suffix of simple backup names; implies --backup=simple
-    #[arg(long, value_name = "SUFFIX", default_value = "~")]
+    #[arg(long, value_name = "SUFFIX", default_value = DEFAULT_SUFFIX)]
     pub suffix: OsString,
 }
 

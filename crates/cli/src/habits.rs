@@ -3,6 +3,7 @@ use clap::{Arg, Command};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 
+mod ambiguous;
 mod table;
 
 pub use table::{Fate, HABITS, Habit, Verbs};
@@ -56,6 +57,9 @@ impl Translation<'_> {
 
     fn long(&mut self, word: &OsString, name: &str, value: Option<&str>) -> Result<(), Refused> {
         let typed = format!("--{name}");
+        if value.is_none() {
+            ambiguous::check_long(name, self.next())?;
+        }
         let Some(habit) = table::find(self.verb, &typed) else {
             let takes_value = |arg: &&Arg| {
                 let names = arg.get_all_aliases().unwrap_or_default();
@@ -87,14 +91,14 @@ impl Translation<'_> {
 
     /// Translates letters after one dash; the text after the letter of an option with a value is that value.
     fn cluster(&mut self, letters: &str) -> Result<(), Refused> {
-        if self.verb == Verbs::Copy && letters.len() > 1 && letters.ends_with('t') {
-            self.check_target_in(letters)?;
-        }
         let mut kept = String::from("-");
         let mut meant = Vec::new();
         let mut value = None;
         for (at, letter) in letters.char_indices() {
             let typed = format!("-{letter}");
+            let is_last = at + letter.len_utf8() == letters.len();
+            let next = self.next().filter(|_| is_last);
+            ambiguous::check_letter(self.verb, letters, letter, next)?;
             match table::find(self.verb, &typed).map(|habit| habit.fate) {
                 Some(Fate::Ignored(_)) => continue,
                 Some(Fate::Means(words)) => {
@@ -130,20 +134,9 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// Refuses `-rt SOURCE DEST`, in which an rsync user means -t to keep times: as an option of cp, it would copy DEST
-    /// into SOURCE.
-    fn check_target_in(&self, letters: &str) -> Result<(), Refused> {
-        let operands = self.left.iter().filter(|word| !word.to_string_lossy().starts_with('-'));
-        if operands.count() != 2 {
-            return Ok(());
-        }
-        let message =
-            format!("'-{letters} DIR SOURCE': -t names the directory to copy into, as in cp");
-        let others = &letters[..letters.len() - 1];
-        let hint = format!(
-            "to keep times, as with rsync -t, omit -t: times are always kept; to copy into DIR, type -{others} -t DIR SOURCE"
-        );
-        Err((message, hint))
+    /// The next word, if it is UTF-8.
+    fn next(&self) -> Option<&str> {
+        self.left.front().and_then(|word| word.to_str())
     }
 
     fn refusal(&self, typed: &str, instead: &str) -> Refused {
@@ -191,7 +184,10 @@ mod tests {
         for line in [
             "dmover sync -j 4 --label -z a b",
             "dmover sync --exclude -p a b",
-            "dmover copy -tz a b",
+            "dmover copy -t z a b",
+            "dmover copy -j4t a b",
+            "dmover copy --stats a b",
+            "dmover copy --stats=30s a b",
             "dmover copy -- -z -p",
             "dmover sync --bwlimit=1M -- -z b",
             "dmover sum -z a",
@@ -203,9 +199,50 @@ mod tests {
 
     #[test]
     fn what_would_mean_something_else_is_refused() {
-        assert!(translated("dmover sync -aR a b").contains("no option '-R'"));
-        assert!(translated("dmover copy -rt a b").contains("-t names the directory"));
-        assert_eq!(translated("dmover copy -rt d a b"), "dmover copy -rt d a b");
+        for (line, words) in [
+            ("dmover sync -aR a b", "no option '-R'"),
+            // cp -t takes a directory, rsync -t none.
+            ("dmover copy -rt a b", "-t names the directory"),
+            ("dmover copy -rt d a b", "-t names the directory"),
+            ("dmover copy -rt a b --exclude *.tmp", "-t names the directory"),
+            ("dmover copy -avt a b -j 4", "-t names the directory"),
+            ("dmover copy -rtv a b", "-t names the directory"),
+            ("dmover copy -tz a b", "-t names the directory"),
+            ("dmover copy -j 4 -rt a b", "-t names the directory"),
+            // cp -S takes a suffix, rsync -S none.
+            ("dmover copy -S .bak a d", "no option '-S'"),
+            ("dmover copy -aHAXS a d", "no option '-S'"),
+            // scp takes values, rsync and cp none.
+            ("dmover copy -o Compression=no a d", "no option '-o'"),
+            ("dmover copy -rD server a d", "no option '-D'"),
+            ("dmover copy -rP 2222 a d", "scp -P takes a port"),
+            // rsync and rclone take values, cp and rsync none.
+            ("dmover copy -rf +_x a d", "rsync -f takes a filter rule"),
+            ("dmover copy -f -_x a d", "rsync -f takes a filter rule"),
+            ("dmover copy -f merge,rules a d", "rsync -f takes a filter rule"),
+            ("dmover copy -f ! a d", "rsync -f takes a filter rule"),
+            ("dmover copy --stats 30s a d", "rclone --stats takes a value"),
+            ("dmover copy --info progress2 a d", "rsync --info takes a value"),
+            ("dmover sync --info progress2 a d", "rsync --info takes a value"),
+        ] {
+            let said = translated(line);
+            assert!(said.contains(words), "{line}: {said}");
+        }
         assert_eq!(translated("dmover copy -R a b"), "dmover copy -R a b");
+    }
+
+    #[test]
+    fn letters_with_two_meanings_stay_where_the_next_word_is_an_operand() {
+        for (typed, meant) in [
+            ("dmover copy -rf a b", "dmover copy -r a b"),
+            ("dmover copy -rf ./s_x b", "dmover copy -r ./s_x b"),
+            ("dmover copy -rf ._x show_x b", "dmover copy -r ._x show_x b"),
+            ("dmover copy -rP a2 b", "dmover copy -r a2 b"),
+            ("dmover copy -Pr 22 b", "dmover copy -r 22 b"),
+            ("dmover sync -rt a b", "dmover sync -r a b"),
+            ("dmover sync -oDS a b", "dmover sync --sparse=always a b"),
+        ] {
+            assert_eq!(translated(typed), meant);
+        }
     }
 }

@@ -71,9 +71,18 @@ pub(crate) fn for_help(error: &clap::Error, words: &[OsString]) -> Option<(Strin
     let mut operands = 0;
     let mut cluster = None;
     let mut takes_value = false;
+    let mut only_operands = false;
     for word in words.iter().skip(1).map(|word| word.to_string_lossy()) {
-        if word == "--" || word == "--help" {
+        if only_operands {
+            operands += 1;
+            continue;
+        }
+        if word == "--help" {
             return None;
+        }
+        if word == "--" {
+            only_operands = true;
+            continue;
         }
         if std::mem::take(&mut takes_value) {
             continue;

@@ -6,22 +6,26 @@ use std::io::Read;
 /// Reads and checks the list of a job.
 ///
 /// # Errors
-/// A message that names the line.
+/// A message that names the list and the line.
 pub(crate) fn read(spec: &JobSpec) -> Result<JobList, String> {
     let Some(list) = &spec.selection.list else { return Ok(JobList::None) };
     let bytes = read_bytes(list)?;
     let separator = if list.nul { 0 } else { b'\n' };
     let lines = bytes.split(|b| *b == separator).enumerate().filter(|(_, l)| !l.is_empty());
     if list.pairs {
-        let pairs = lines.map(|(i, line)| pair(line).map_err(|e| at(i, &e)));
+        let pairs = lines.map(|(i, line)| pair(line).map_err(|e| at(list, i, &e)));
         return Ok(JobList::Pairs(pairs.collect::<Result<_, _>>()?));
     }
-    let paths = lines.map(|(i, line)| tree_path(line).map_err(|e| at(i, &e)));
+    let paths = lines.map(|(i, line)| tree_path(line).map_err(|e| at(list, i, &e)));
     Ok(JobList::Paths(paths.collect::<Result<_, _>>()?))
 }
 
-fn at(index: usize, what: &str) -> String {
-    format!("line {}: {what}", index + 1)
+fn at(list: &ListFile, index: usize, what: &str) -> String {
+    let shown = match &list.path.0[..] {
+        b"-" => "standard input".to_owned(),
+        path => crate::quote::quoted(path),
+    };
+    format!("{shown}, line {}: {what}", index + 1)
 }
 
 fn read_bytes(list: &ListFile) -> Result<Vec<u8>, String> {

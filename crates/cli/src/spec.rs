@@ -11,9 +11,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::args::{
-    BackupArg, CopyArgs, EngineArg, FidelityArgs, FilterArgs, KeepArgs, LevelArg, LimitArgs,
-    OverwriteArg, ProofArgs, ReadBackArg, ReplaceArgs, SelectionArgs, SumArgs, VerifyArgs, WhenArg,
-    WritingArgs,
+    BackupArg, CopyArgs, DEFAULT_SUFFIX, EngineArg, FidelityArgs, FilterArgs, KeepArgs, LevelArg,
+    LimitArgs, OverwriteArg, ProofArgs, ReadBackArg, ReplaceArgs, SelectionArgs, SumArgs,
+    VerifyArgs, WhenArg, WritingArgs,
 };
 
 mod braces;
@@ -370,12 +370,16 @@ fn replacing(
         let hint = "use something such as --suffix=.old";
         return Err(unusable("--suffix must not be empty or contain '/'", hint));
     }
-    // As in cp, --suffix alone enables backups.
-    let suffix_typed = matches.value_source("suffix") == Some(ValueSource::CommandLine);
-    let backup = replace.backup.or(suffix_typed.then_some(BackupArg::Simple));
-    if suffix_typed && (writing.inplace || replace.no_clobber) {
-        let hint = "omit --suffix, or omit --inplace and --no-clobber";
-        return Err(unusable("--suffix makes backups, which needs replacing the old file", hint));
+    // As in cp, --suffix alone enables backups. A value from a file is a default for clap, as the built-in one is.
+    let is_set = matches.value_source("suffix") != Some(ValueSource::DefaultValue)
+        || suffix != DEFAULT_SUFFIX.as_bytes();
+    let backup = replace.backup.or(is_set.then_some(BackupArg::Simple));
+    // clap refuses --backup with these, but only on the command line.
+    if backup.is_some() && (writing.inplace || replace.no_clobber) {
+        let hint = "omit --backup and --suffix, or omit --inplace and --no-clobber; --no-config ignores the \
+                    configuration file";
+        let message = "--backup and --suffix make backups, which needs replacing the old file";
+        return Err(unusable(message, hint));
     }
     // An option on the command line wins over defaults of other options from files and the environment.
     let typed = matches.value_source("overwrite") == Some(ValueSource::CommandLine);

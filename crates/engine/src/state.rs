@@ -229,7 +229,7 @@ impl StateDirectory {
         };
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&directory).map_err(|e| fail(&e))?;
-        let path = directory.join("lock");
+        let path = directory.join(files::LOCK);
         let mut options = std::fs::OpenOptions::new();
         let lock = options.create(true).append(true).mode(0o600).open(&path);
         let lock = OwnedFd::from(lock.map_err(|e| fail(&e))?);
@@ -260,7 +260,7 @@ impl StateDirectory {
     /// The job's directory cannot be written to.
     pub fn stand_by(&self, job: &str) -> std::io::Result<Option<OwnedFd>> {
         let mut options = std::fs::OpenOptions::new();
-        let path = self.directory(job).join("standby");
+        let path = self.directory(job).join(files::STANDBY);
         let turn = OwnedFd::from(options.create(true).append(true).mode(0o600).open(path)?);
         if !file::try_lock(&turn)? {
             return Ok(None);

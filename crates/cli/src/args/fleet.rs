@@ -205,7 +205,7 @@ pub struct MoverArgs {
     /// Directory for data that exceeds --memory
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<OsString>,
-    /// Log more: once info (the default), twice debug
+    /// Log more: once debug, twice trace (default: info)
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Write the log to FILE instead of standard error

@@ -225,7 +225,12 @@ pub struct CleanupArgs {
     pub all: bool,
     /// Clean up finished and cancelled jobs older than this, such as 30d
     ///
-    /// The age is the time since the job ended. A job that can be resumed is never removed.
+    /// The age is the time since the job ended. Jobs that later runs need are kept: those that can
+    /// be resumed, those with failed entries, losses or another exit code than 0, and all 'sync'
+    /// and snapshot jobs, which recognise their SOURCE and thus protect DEST from wrong deletes. Of
+    /// a copy, dmover keeps whether SOURCE goes into DEST. JOB and --all remove everything: the next run of the same
+    /// command is then a first one. It may copy SOURCE into a DEST that an earlier run made, and
+    /// --delete with --max-delete may delete what another SOURCE lacks.
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, conflicts_with = "all")]
     pub older_than: Option<u64>,
     /// Show what would be removed; remove nothing

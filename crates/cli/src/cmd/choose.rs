@@ -14,7 +14,7 @@ pub(super) enum Choice {
     Any,
     /// Those with a journal.
     Journal,
-    /// Those whose failed entries can be retried separately.
+    /// Those with failed entries that can be retried separately.
     Retry,
     /// Those that are paused, were stopped or have died.
     Interrupted,
@@ -63,7 +63,7 @@ fn choose(state: &StateDirectory, files: Vec<JobFile>, choice: Choice) -> Result
             ("no job has a journal: only 'sync' keeps one", "'dmover jobs' lists all jobs")
         }
         (None, Choice::Retry) => {
-            ("no job can be retried: only a 'sync' job can", "'dmover jobs' lists all jobs")
+            ("no 'sync' job has failed entries to retry", "'dmover jobs' lists all jobs")
         }
         (None, Choice::Interrupted) => (
             "no job is paused or interrupted",
@@ -82,7 +82,7 @@ fn fits(state: &StateDirectory, file: &JobFile, choice: Choice) -> bool {
         Choice::Any | Choice::OnlyOne => phase().has_process(),
         // A journal that cannot be read is reported when the verb opens it.
         Choice::Journal => !matches!(JournalReader::open(&state.directory(&file.job)), Ok(None)),
-        Choice::Retry => can_retry(file),
+        Choice::Retry => can_retry(file) && has_failed_entries(state, file),
         Choice::Interrupted => match phase() {
             JobPhase::Paused | JobPhase::Stopped => true,
             // Unless a standby resumes it.
@@ -93,8 +93,18 @@ fn fits(state: &StateDirectory, file: &JobFile, choice: Choice) -> bool {
     }
 }
 
+/// Whether a journal lists an entry that `retry` would attempt. One that cannot be read is reported when the verb opens it.
+fn has_failed_entries(state: &StateDirectory, file: &JobFile) -> bool {
+    let mut found = false;
+    let read = state.errors(&file.job, &mut |error| {
+        found = error.operation != "unlink";
+        !found
+    });
+    found || read.is_err()
+}
+
 /// The id, the label, the verb and the places of a job.
-fn described(file: &JobFile) -> String {
+pub(super) fn described(file: &JobFile) -> String {
     let label = file.label.as_deref().map_or(String::new(), |label| format!(" [{label}]"));
     format!("{}{label}: {} {}", file.job, file.verb, places(file))
 }

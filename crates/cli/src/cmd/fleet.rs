@@ -255,8 +255,10 @@ fn free_space(state: &Path) -> String {
 
 /// `dmover mover`.
 pub(crate) fn mover(args: &MoverArgs) -> ExitCode {
-    let log = Log { file: args.log_file.as_ref(), format: args.log_format, verbose: args.verbose };
-    if let Err(message) = open_log(&Log { verbose: log.verbose.max(1), ..log }, true) {
+    // A mover always logs, so its first -v has the effect that the second one has for a job.
+    let verbose = args.verbose.saturating_add(1);
+    let log = Log { file: args.log_file.as_ref(), format: args.log_format, verbose };
+    if let Err(message) = open_log(&log, true) {
         failure(&message, "choose another --log-file, or correct $DMOVER_LOG");
         return exit(Code::Usage);
     }

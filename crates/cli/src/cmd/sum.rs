@@ -269,7 +269,9 @@ impl Printer {
             _ => Shown::All,
         };
         let ignores = args.check.ignore_missing;
-        Self::Text(Arc::new(SumPrinter::new(Arc::new(words), other, style, checks, ignores)))
+        let printer = SumPrinter::new(Arc::new(words), other, style, checks, ignores);
+        let names = args.output.verbose > 0 && args.output.quiet == 0 && !args.check.status;
+        Self::Text(Arc::new(printer.naming(names)))
     }
 
     fn monitor(&self) -> Arc<dyn Monitor> {

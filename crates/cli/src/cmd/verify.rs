@@ -170,10 +170,12 @@ impl Printer {
         let progress = Progress::start(output, Verb::Verify, sizes, counters);
         let (own, other) = (Arc::clone(control), Arc::clone(control));
         let kind = if output.json {
-            Kind::Json(Arc::new(JsonPrinter::new(own, Arc::clone(&progress))))
+            Kind::Json(Arc::new(
+                JsonPrinter::new(own, Arc::clone(&progress)).without_equal_entries(),
+            ))
         } else {
             let words = TextPrinter::new(None, output, sizes, Arc::clone(&progress), own);
-            Kind::Text(Arc::new(VerifyPrinter::new(words, other, output.quiet < 2)))
+            Kind::Text(Arc::new(VerifyPrinter::new(words, other, output)))
         };
         Self { progress, kind, sizes }
     }

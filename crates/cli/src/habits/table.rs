@@ -89,8 +89,10 @@ pub const HABITS: &[Habit] = &[
     row(&["-t"], SYNC, Ignored("times are kept")),
     row(&["--times"], BOTH, Ignored("times are kept")),
     row(&["-g", "--group"], BOTH, Ignored("groups are kept")),
-    row(&["-o", "--owner"], BOTH, Ignored("owners are kept")),
-    row(&["-D", "--devices", "--specials"], BOTH, Ignored("devices, FIFOs and sockets are kept")),
+    row(&["-o"], SYNC, Ignored("owners are kept")),
+    row(&["--owner"], BOTH, Ignored("owners are kept")),
+    row(&["-D"], SYNC, Ignored("devices, FIFOs and sockets are kept")),
+    row(&["--devices", "--specials"], BOTH, Ignored("devices, FIFOs and sockets are kept")),
     row(&["-U", "--atimes"], BOTH, Ignored("access times are kept")),
     row(&["-E", "--executability"], BOTH, Ignored("modes are kept")),
     row(&["--numeric-ids"], BOTH, Ignored("owners are kept by number")),
@@ -122,7 +124,7 @@ pub const HABITS: &[Habit] = &[
     row(&["--metadata"], BOTH, Ignored("attributes are kept")),
     row(&["--strip-trailing-slashes"], COPY, Ignored("a trailing slash has no meaning")),
     // The same option under another name.
-    row(&["-S"], BOTH, Means(&["--sparse=always"])),
+    row(&["-S"], SYNC, Means(&["--sparse=always"])),
     row(&["--itemize-changes"], BOTH, Means(&["--itemize"])),
     row(&["--copy-links"], BOTH, Means(&["--dereference"])),
     row(&["--del"], SYNC, Means(&["--delete=during"])),
@@ -143,6 +145,29 @@ pub const HABITS: &[Habit] = &[
         Refused(
             "cp -l makes hard links: use cp -l; rsync -l copies symbolic links: omit it, they are copied; scp -l \
              limits the rate: use --bwlimit",
+        ),
+    ),
+    row(
+        &["-S"],
+        COPY,
+        Refused(
+            "cp -S names the suffix of backups: use --suffix=SUFFIX; rsync -S makes holes: use --sparse=always",
+        ),
+    ),
+    row(
+        &["-o"],
+        COPY,
+        Refused(
+            "rsync -o keeps owners: omit it, they are kept; scp -o takes an option of ssh: omit both, dmover does \
+             not use ssh to copy",
+        ),
+    ),
+    row(
+        &["-D"],
+        COPY,
+        Refused(
+            "rsync -D keeps devices, FIFOs and sockets: omit it, they are kept; scp -D names an sftp server: omit \
+             both, dmover does not use ssh to copy",
         ),
     ),
     row(&["-s", "--symbolic-link", "--link", "--attributes-only", "--parents"], COPY, Refused(CP)),

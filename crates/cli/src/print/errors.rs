@@ -3,7 +3,7 @@ use dmover_engine::RecordedError;
 use dmover_model::{ErrorClass, Event};
 use dmover_observe::Monitor;
 use serde_json::{Value, json};
-use std::fs::File;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,18 +47,24 @@ struct ErrorFile {
     file: File,
     shown: String,
     has_failed: bool,
+    /// The list of an earlier run is removed, if there was one.
+    has_begun: bool,
 }
 
 impl ErrorsTo {
-    /// Creates or truncates the file. Call this before the umask is cleared.
+    /// Opens the file, and creates it if it does not exist. It keeps its content until the job starts, because the same
+    /// command may already be running. Call this before the umask is cleared.
     ///
     /// # Errors
     /// A message that says why the file cannot be written.
     pub fn create(args: &OutputArgs) -> Result<Self, String> {
         let Some(path) = &args.errors_to else { return Ok(Self(None)) };
         let shown = quoted(path.as_bytes());
-        match File::create(path) {
-            Ok(file) => Ok(Self(Some(ErrorFile { file, shown, has_failed: false }))),
+        match OpenOptions::new().append(true).create(true).open(path) {
+            Ok(file) => {
+                let (has_failed, has_begun) = (false, false);
+                Ok(Self(Some(ErrorFile { file, shown, has_failed, has_begun })))
+            }
             Err(error) => Err(format!("cannot write the list of errors {shown}: {error}")),
         }
     }
@@ -73,6 +79,26 @@ impl ErrorsTo {
 }
 
 impl ErrorFile {
+    /// Empties the file. The job has its locks by now. A dry run and jobs with other destinations do not exclude each other,
+    /// so a lock of the file decides between them.
+    fn begin(&mut self) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        let is_file = self.file.metadata().is_ok_and(|found| found.is_file());
+        if !is_file {
+            return;
+        }
+        if matches!(self.file.try_lock(), Err(TryLockError::WouldBlock)) {
+            let message = format!("another job writes the list of errors {}", self.shown);
+            super::say(&format!("dmover: note: {message}: the errors of this job are added to it"));
+        } else if let Err(error) = self.file.set_len(0) {
+            self.has_failed = true;
+            let message = format!("cannot empty the list of errors {}: {error}", self.shown);
+            super::failure(&message, "the list has old errors as well; the job continues");
+        }
+    }
+
     fn put(&mut self, error: &RecordedError) {
         let written = self.file.write_all((as_json(error) + "\n").as_bytes());
         if let Err(error) = written
@@ -91,6 +117,9 @@ struct Listing {
 
 impl Monitor for Listing {
     fn event(&self, event: &Event) {
+        if matches!(event, Event::Start { .. } | Event::Error(_)) {
+            self.list.lock().unwrap_or_else(PoisonError::into_inner).begin();
+        }
         // A cancelled entry was not attempted, so it has no error to list.
         if let Event::Error(error) = event
             && error.class != ErrorClass::Cancelled

@@ -1,7 +1,7 @@
 //! JSON lines for scripts; `docs/scripting.md` describes every field.
 use base64::Engine as _;
 use dmover_engine::{Control, Fatal, JobReport, JobState, StopReason};
-use dmover_model::{DifferenceKind, Event, ExitCode, FileDigest, Limit, PathBytes};
+use dmover_model::{Action, DifferenceKind, Event, ExitCode, FileDigest, Limit, PathBytes};
 use dmover_observe::{Counter, Monitor};
 use serde_json::{Map, Value, json};
 use std::io::Write;
@@ -21,6 +21,8 @@ pub(crate) struct JsonPrinter {
     progress: Arc<Progress>,
     /// A line could not be written, so the output is incomplete.
     lost: AtomicBool,
+    /// A comparison reports differences only.
+    without_equal: bool,
 }
 
 impl Monitor for JsonPrinter {
@@ -31,6 +33,7 @@ impl Monitor for JsonPrinter {
                 let fields = json!({"job": job.0, "targets": targets, "dry_run": dry_run});
                 self.print("start", None, fields);
             }
+            Event::Item(item) if self.without_equal && item.action == Action::Skipped => {}
             Event::Item(item) => {
                 let fields = json!({
                     "action": item.action, "kind": item.kind, "bytes": item.bytes,
@@ -93,7 +96,12 @@ impl Monitor for JsonPrinter {
 
 impl JsonPrinter {
     pub fn new(control: Arc<Control>, progress: Arc<Progress>) -> Self {
-        Self { control, progress, lost: AtomicBool::new(false) }
+        Self { control, progress, lost: AtomicBool::new(false), without_equal: false }
+    }
+
+    /// Prints no lines of entries without a difference.
+    pub fn without_equal_entries(self) -> Self {
+        Self { without_equal: true, ..self }
     }
 
     /// Whether a line could not be written.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::text::TextPrinter;
 use super::{Sizes, counted};
-use crate::quote::printable;
+use crate::quote::{printable, quoted};
 
 /// Results wait for earlier files of the list up to this many bytes in all; beyond that they are printed out of order.
 const WAITING_MAX: usize = 16 << 20;
@@ -35,6 +35,8 @@ pub(crate) struct SumPrinter {
     style: Style,
     checks: Shown,
     ignore_missing: bool,
+    /// Whether to name each file on standard error when it is done.
+    names: bool,
     /// Counts of matching digests whose hash function the list does not name.
     guessed: Mutex<BTreeMap<HashType, u64>>,
     sink: Arc<Sink>,
@@ -60,12 +62,16 @@ struct Out {
 impl Monitor for SumPrinter {
     fn event(&self, event: &Event) {
         match event {
-            Event::Digest(digest) => self.put(digest.number, self.digest_lines(digest)),
+            Event::Digest(digest) => {
+                self.name("hashed", &digest.path);
+                self.put(digest.number, self.digest_lines(digest));
+            }
             Event::Checked { path, number, verdict, guessed } => {
                 if let Some(hash) = guessed {
                     let mut all = self.guessed.lock().unwrap_or_else(PoisonError::into_inner);
                     *all.entry(*hash).or_default() += 1;
                 }
+                self.name("checked", path);
                 self.put(Some(*number), self.check_line(path, verdict));
             }
             other => self.words.event(other),
@@ -94,7 +100,19 @@ impl SumPrinter {
         };
         let sink = Arc::new(Sink { out: Mutex::new(out), control, lost: AtomicBool::new(false) });
         sink.flush_at_times();
-        Self { words, style, checks, ignore_missing, guessed: Mutex::default(), sink }
+        let guessed = Mutex::default();
+        Self { words, style, checks, ignore_missing, names: false, guessed, sink }
+    }
+
+    /// Names each file on standard error when it is done.
+    pub fn naming(self, names: bool) -> Self {
+        Self { names, ..self }
+    }
+
+    fn name(&self, done: &str, path: &PathBytes) {
+        if self.names {
+            self.words.say(&format!("dmover: {done} {}", quoted(&path.0)));
+        }
     }
 
     fn digest_lines(&self, digest: &FileDigest) -> Vec<u8> {

@@ -24,6 +24,8 @@ const SHOWN: u64 = 20;
 /// Prints events as text.
 pub(crate) struct TextPrinter {
     itemize: bool,
+    /// The job copies entries.
+    copies: bool,
     /// Prints the name of each entry when it is done.
     names: bool,
     dry_run: AtomicBool,
@@ -43,7 +45,8 @@ impl Monitor for TextPrinter {
         match event {
             Event::Start { targets, dry_run, .. } => {
                 self.dry_run.store(*dry_run, Ordering::Relaxed);
-                for target in targets.iter().filter(|_| self.verbose > 0) {
+                let shown = self.verbose > 0 && self.copies;
+                for target in targets.iter().filter(|_| shown) {
                     self.say(&format!("dmover: copying to {}", quoted(&target.0)));
                 }
             }
@@ -102,6 +105,7 @@ impl TextPrinter {
     ) -> Self {
         Self {
             itemize: items.is_some_and(|items| items.itemize),
+            copies: items.is_some(),
             names: items.is_some() && args.verbose > 0 && args.quiet == 0,
             dry_run: AtomicBool::new(false),
             shown: Mutex::default(),
@@ -115,7 +119,7 @@ impl TextPrinter {
         }
     }
 
-    fn say(&self, text: &str) {
+    pub(super) fn say(&self, text: &str) {
         self.progress.say(text);
     }
 

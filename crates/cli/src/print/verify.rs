@@ -1,6 +1,6 @@
 //! Output of a comparison: a line for each entry that differs, and a summary.
 use dmover_engine::{Control, JobReport};
-use dmover_model::{Difference, DifferenceKind, Event};
+use dmover_model::{Action, Difference, DifferenceKind, Event};
 use dmover_observe::{Counter, Monitor};
 use std::io::Write;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::text::{TextPrinter, pace, trouble_lines};
 use super::time::local_exact;
 use super::{Sizes, counted, grouped};
+use crate::args::OutputArgs;
 use crate::quote::quoted;
 
 /// Prints differences.
@@ -16,6 +17,8 @@ pub(crate) struct VerifyPrinter {
     words: TextPrinter,
     control: Arc<Control>,
     shown: bool,
+    /// Whether to name each entry without a difference.
+    names: bool,
     /// A line could not be written.
     lost: AtomicBool,
     /// An entry has another owner or group.
@@ -31,23 +34,26 @@ impl Monitor for VerifyPrinter {
         }
         match event {
             Event::Difference(difference) if self.shown => self.line(difference),
+            Event::Item(item) if self.names && item.action == Action::Skipped => {
+                self.words.say(&format!("dmover: compared {}", quoted(&item.target.0)));
+            }
             Event::Difference(_) | Event::Item(_) | Event::Start { .. } => {}
             other => self.words.event(other),
         }
     }
 
     fn wants_items(&self) -> bool {
-        false
+        self.names
     }
 }
 
 impl VerifyPrinter {
-    /// `shown`: whether to print a line for each difference.
-    pub fn new(words: TextPrinter, control: Arc<Control>, shown: bool) -> Self {
+    pub fn new(words: TextPrinter, control: Arc<Control>, args: &OutputArgs) -> Self {
         Self {
             words,
             control,
-            shown,
+            shown: args.quiet < 2,
+            names: args.verbose > 0 && args.quiet == 0,
             lost: AtomicBool::default(),
             owners_differ: AtomicBool::default(),
         }

@@ -109,6 +109,24 @@ fn a_suffix_alone_means_backups() {
     bench.copy("--suffix=.old --no-clobber -T s d").expect_code(2);
 }
 
+/// Options from a file mean what they mean on the command line.
+#[test]
+fn a_suffix_from_a_file_means_backups_as_well() {
+    let bench = bench();
+    bench.write("suffix.toml", "[copy]\nsuffix = \".old\"\n");
+    bench.write("backup.toml", "[copy]\nbackup = \"numbered\"\n");
+    for file in ["suffix.toml", "backup.toml"] {
+        for option in ["--inplace", "--no-clobber"] {
+            let run = bench.copy(&format!("--config {file} {option} -T s d")).expect_code(2);
+            let said = run.stderr.contains("make backups") && run.stderr.contains("--no-config");
+            assert!(said, "{}", run.tell());
+            assert_eq!(bench.read("d/older"), "old-older\n", "{file} {option}");
+        }
+    }
+    bench.copy("--config suffix.toml -T s d").expect_code(0);
+    assert_eq!(bench.read("d/older.old"), "old-older\n");
+}
+
 #[test]
 fn the_suffix_of_backups_can_be_chosen() {
     let bench = bench();

@@ -110,6 +110,20 @@ fn a_list_may_not_leave_the_source() {
 }
 
 #[test]
+fn a_bad_line_is_named_with_its_list() {
+    let bench = Bench::new();
+    bench.sh("mkdir t; touch t/a; printf 'a\n./a\n../x\n' > 'some list'");
+    let words = ["copy", "--files-from", "some list", "t", "new"];
+    let run = bench.dmover.run(words).unwrap().expect_code(2);
+    assert!(run.stderr.contains("'some list', line 3: "), "{}", run.tell());
+    let run = bench.dmover_with("copy --files-from - t new", "../x\n").expect_code(2);
+    assert!(run.stderr.contains("standard input, line 1: "), "{}", run.tell());
+    let run = bench.dmover_with("copy --read-stdin", "t/a new\nt/a\n").expect_code(2);
+    assert!(run.stderr.contains("standard input, line 2: "), "{}", run.tell());
+    assert!(!bench.exists("new"));
+}
+
+#[test]
 fn a_list_does_not_lead_through_symlinks() {
     let bench = Bench::new();
     bench.sh(

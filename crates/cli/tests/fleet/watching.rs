@@ -196,6 +196,21 @@ fn histograms_have_each_file_once_where_it_belongs() {
 }
 
 #[test]
+fn one_v_makes_a_mover_log_more() {
+    let mut fleet = match needs(&[Piece::Nats]) {
+        Ok(()) => Fleet::new(0),
+        Err(why) => skip!("{why}"),
+    };
+    fleet.bench.sh("mkdir source; touch source/f");
+    fleet.call_mover("--log-file plain --log-format text");
+    fleet.call_mover("-v --log-file verbose");
+    fleet.dmover("copy -T source far").expect_code(0);
+    let logged = |file: &str| fleet.bench.read(file);
+    assert!(logged("verbose").contains("DEBUG"), "{}", logged("verbose"));
+    assert!(!logged("plain").contains("DEBUG"), "{}", logged("plain"));
+}
+
+#[test]
 fn top_shows_jobs_on_a_terminal_and_nowhere_else() {
     let fleet = match needs(&[Piece::Nats]) {
         Ok(()) => Fleet::new(0),
@@ -223,6 +238,12 @@ fn top_shows_jobs_on_a_terminal_and_nowhere_else() {
         assert!(read > 0, "{}", String::from_utf8_lossy(&shown));
         shown.extend_from_slice(&block[..read]);
     }
+    // Without JOB it says which job it shows: before the screen, and on it.
+    let text = String::from_utf8_lossy(&shown);
+    let (said, drawn) = text.split_once("copy ").unwrap_or_default();
+    assert!(said.contains("dmover: job "), "{text}");
+    // Blanks are moves of the cursor.
+    assert!(drawn.contains("job;") && drawn.contains("running"), "{text}");
     keys.write_all(b"q").unwrap();
     std::io::copy(&mut screen, &mut std::io::sink()).unwrap();
     assert_eq!(top.wait().unwrap().code(), Some(0));

@@ -243,7 +243,7 @@ fn mcp_prints_digests_that_md5sum_checks() {
     assert_eq!((code, out.as_str()), (0, ""));
     let err = bench.read("err");
     for words in [
-        "--stripe-count needs Lustre",
+        "--stripe-count has no effect",
         "--split-size was rounded down from 3 to 2",
         "w: 2.86 MiB in",
     ] {

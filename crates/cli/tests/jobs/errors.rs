@@ -1,5 +1,5 @@
 //! Errors by the thousand: a few are shown, all are listed.
-use super::bench::is_root;
+use super::bench::{eventually, is_root, pattern};
 use super::{Bench, command, count, json_lines};
 use dmover_testkit::image::{FileSystem, Image};
 use serde_json::Value;
@@ -151,6 +151,32 @@ fn every_verb_writes_errors_to_a_file() {
     // A run without errors leaves an empty list, not an old one.
     bench.dmover("sum s/g --errors-to e").expect_code(0);
     assert_eq!(bench.read("e"), "");
+}
+
+/// The same command may be started again by mistake, and a dry run has no lock.
+#[test]
+fn a_list_that_a_running_job_writes_is_not_emptied() {
+    let bench = unreadable(5);
+    // In a directory of its own, so that it does not come before the others.
+    bench.write("s/sub/z", pattern(6 << 20));
+    bench.sh("echo old > e; chown --reference . e");
+    let words = ["sync", "--errors-to", "e", "--bwlimit=1M", "-j4", "s", "d"];
+    let running = bench.dmover.start(words).unwrap();
+    eventually("five errors", || bench.read("e").lines().count() == 5);
+    let refused = bench.dmover(&words.join(" ")).expect_code(6);
+    assert_eq!(bench.read("e").lines().count(), 5, "{}", refused.tell());
+    let dry = bench.dmover("sync -n --errors-to e s d");
+    assert_eq!(count(&dry, "another job writes the list of errors e"), 1, "{}", dry.tell());
+    let added = bench.read("e").lines().count();
+    assert!(added >= 5);
+    // An error after that goes to the end.
+    bench.sh("echo more >> e");
+    running.finish().unwrap().expect_code(3);
+    let listed = bench.read("e");
+    assert!(!listed.contains('\0') && listed.lines().count() == added + 1, "{listed:?}");
+    // The next run has a list of its own.
+    bench.dmover("sync --errors-to e s d").expect_code(3);
+    assert_eq!(paths(&bench.read("e")).len(), 5);
 }
 
 #[test]

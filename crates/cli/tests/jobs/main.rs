@@ -6,6 +6,7 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 mod broker;
+mod cleanup;
 mod errors;
 mod list;
 mod log_file;

@@ -278,3 +278,26 @@ fn json_has_every_digest_and_a_summary() {
     assert_eq!(digest.number("leaf_bytes"), Some(1));
     assert_eq!(said.last().unwrap().number("exit_code"), Some(0));
 }
+
+#[test]
+fn v_names_what_is_done() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; echo 1 > a/f; echo 2 > a/g");
+    let named = |run: &Run, word: &str| {
+        let start = format!("dmover: {word} ");
+        let named = run.stderr.lines().filter_map(|line| line.strip_prefix(&start));
+        let mut named: Vec<String> = named.map(str::to_owned).collect();
+        named.sort();
+        named
+    };
+    let run = bench.dmover("sum -v a").expect_code(0);
+    assert_eq!(named(&run, "hashed")[1..], ["a/f", "a/g"], "{}", run.tell());
+    assert!(!run.stderr.contains("copying"), "{}", run.tell());
+    bench.write("list", &run.stdout);
+    let check = bench.dmover("sum -c -v list").expect_code(0);
+    assert_eq!(named(&check, "checked"), ["a/f", "a/g"], "{}", check.tell());
+    for line in ["sum a", "sum -c list", "sum -c -v --status list"] {
+        let run = bench.dmover(line).expect_code(0);
+        assert!(!run.stderr.contains("hashed a/") && !run.stderr.contains("checked a/"), "{line}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Verbs without JOB: the last one that the verb can work on, which is said.
 use super::Bench;
-use super::bench::{eventually, wait_for_fault};
+use super::bench::{eventually, is_root, wait_for_fault};
 use dmover_testkit::faultfs::{Action, Op, Rule};
 use dmover_testkit::lanes::run::Run;
 use dmover_testkit::skip;
@@ -44,8 +44,7 @@ fn verbs_without_a_job_take_the_last_that_they_can_work_on() {
         assert!(!run.text().contains("dmover: job"), "{}", run.tell());
     }
     let run = bench.dmover("retry").expect_code(2);
-    assert_chosen(&bench, &run, ("two", "sync"));
-    assert!(run.stderr.contains("nothing failed"), "{}", run.tell());
+    assert!(run.stderr.contains("no 'sync' job has failed entries"), "{}", run.tell());
     // Again the first one is the last one to have run.
     bench.dmover("sync a x").expect_code(0);
     assert_chosen(&bench, &bench.dmover("history").expect_code(0), ("one", "sync"));
@@ -58,6 +57,22 @@ fn verbs_without_a_job_take_the_last_that_they_can_work_on() {
         let run = bench.dmover(verb).expect_code(2);
         assert!(run.stderr.contains("no job is running"), "{}", run.tell());
     }
+}
+
+/// A later job in which nothing failed does not hide it.
+#[test]
+fn retry_takes_the_last_job_in_which_something_failed() {
+    let bench = Bench::new();
+    let bench = if is_root() { bench.unprivileged() } else { bench };
+    bench.sh("mkdir a; touch a/f a/g; chmod 0 a/f; test $(id -u) != 0 || chown -R --reference . a");
+    bench.dmover("sync --label older a x").expect_code(3);
+    bench.dmover("sync --label newer --exclude f a y").expect_code(0);
+    bench.sh("chmod 644 a/f");
+    let run = bench.dmover("retry").expect_code(0);
+    assert_chosen(&bench, &run, ("older", "sync"));
+    assert!(bench.exists("x/f"));
+    let run = bench.dmover("retry").expect_code(2);
+    assert!(run.stderr.contains("no 'sync' job has failed entries"), "{}", run.tell());
 }
 
 #[test]
@@ -90,7 +105,7 @@ fn verbs_for_running_jobs_find_the_one_that_runs() {
     let hangs = || handle.counters().rules_fired.iter().sum::<u64>();
     eventually("the other job at work", || hangs() > 1);
     let run = bench.dmover("cancel").expect_code(2);
-    for words in ["2 jobs run", "[one]", "[two]", "name one of them"] {
+    for words in ["2 jobs are running", "[one]", "[two]", "name one of them"] {
         assert!(run.stderr.contains(words), "{words}: {}", run.tell());
     }
     handle.set_rules(&[]).unwrap();

@@ -110,6 +110,31 @@ fn equal_trees_have_no_difference_at_any_level_or_split() {
     assert!(run.stderr.contains("no difference in 13 entries"), "{}", run.tell());
 }
 
+/// With -v as with that of a copy: what is done is named as it is done.
+#[test]
+fn v_names_what_is_compared() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/d; echo 1 > a/f; echo 2 > a/d/g; ln -s f a/l; cp -a a b; echo 3 > b/d/g");
+    let named = |run: &Run| {
+        let named = run.stderr.lines().filter_map(|line| line.strip_prefix("dmover: compared "));
+        let mut named: Vec<String> = named.map(str::to_owned).collect();
+        named.sort();
+        named
+    };
+    let run = bench.dmover("verify -v a b").expect_code(1);
+    let equal: Vec<&str> = vec!["b/", "b/d", "b/f", "b/l"];
+    assert!(named(&run).iter().all(|name| equal.contains(&&**name)), "{}", run.tell());
+    assert!(["b/f", "b/l"].iter().all(|name| named(&run).contains(&(*name).into())));
+    assert!(run.text().starts_with("b/d/g: "), "{}", run.tell());
+    assert_eq!(run.text().lines().count(), 1, "names are no data");
+    for line in ["verify a b", "verify -qv a b"] {
+        assert!(named(&bench.dmover(line).expect_code(1)).is_empty(), "{line}");
+    }
+    // Scripts that read JSON get differences only.
+    let run = bench.dmover("verify --json a b").expect_code(1);
+    assert!(run.lines().unwrap().iter().all(|line| !line.is("item")), "{}", run.tell());
+}
+
 #[test]
 fn every_kind_of_difference_is_named_at_its_level() {
     let bench = Bench::new();

@@ -12,7 +12,7 @@ use crate::driver::Job;
 use crate::journal::{JournalReader, RecordedError};
 
 /// Its file name in the directory of the job.
-const FILE: &str = "errors.jsonl";
+pub(super) const FILE: &str = "errors.jsonl";
 
 /// Where the errors of a job are listed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

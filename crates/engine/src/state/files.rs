@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
-use super::{JobLock, StateDirectory, is_held};
+use super::{JobLock, StateDirectory, failures, is_held};
 use crate::journal::now_ms;
 use crate::report::JobReport;
 
@@ -150,6 +150,10 @@ impl Ask {
 const JOB: &str = "job.json";
 const STATUS: &str = "status.json";
 const ASK: &str = "ask";
+/// The lock of a process that waits to take over the job.
+pub(super) const STANDBY: &str = "standby";
+/// The lock of the job.
+pub(super) const LOCK: &str = "lock";
 
 impl StateDirectory {
     /// Records the description of a job, or that it was requested again.
@@ -249,19 +253,23 @@ impl StateDirectory {
     /// # Errors
     /// The directory exists and cannot be read.
     pub fn jobs(&self) -> std::io::Result<Vec<String>> {
+        let mut jobs = self.names()?;
+        jobs.retain(|name| self.job_file(name).is_some());
+        Ok(jobs)
+    }
+
+    /// The names of the directories of all jobs.
+    fn names(&self) -> std::io::Result<Vec<String>> {
         let entries = match std::fs::read_dir(self.path.join("jobs")) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
-        let mut jobs = Vec::new();
+        let mut names = Vec::new();
         for entry in entries {
-            let name = entry?.file_name().into_string().unwrap_or_default();
-            if self.job_file(&name).is_some() {
-                jobs.push(name);
-            }
+            names.extend(entry?.file_name().into_string());
         }
-        jobs.sort();
-        Ok(jobs)
+        names.sort();
+        Ok(names)
     }
 
     /// The description of a job.
@@ -309,6 +317,38 @@ impl StateDirectory {
                 let _ = self.forget(job, &lock);
             }
         }
+    }
+
+    /// Removes the record of a job, whose lock has to be held, and keeps what the next run of the same command needs, such as
+    /// whether SOURCE goes into DEST.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub fn retire(&self, job: &str, held: &JobLock) -> std::io::Result<()> {
+        let directory = self.directory(job);
+        // The job is listed as long as its description exists.
+        for name in [failures::FILE, STANDBY, ASK, STATUS, JOB] {
+            match std::fs::remove_file(directory.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        for entry in std::fs::read_dir(&directory)? {
+            if entry?.file_name() != LOCK {
+                return Ok(());
+            }
+        }
+        self.forget(job, held)
+    }
+
+    /// The ids of jobs whose record was removed and of which something is kept, or that never started.
+    ///
+    /// # Errors
+    /// The directory exists and cannot be read.
+    pub fn retired(&self) -> std::io::Result<Vec<String>> {
+        let mut retired = self.names()?;
+        retired.retain(|name| self.job_file(name).is_none());
+        Ok(retired)
     }
 
     /// Removes the state of a job, whose lock must be held.

@@ -3,10 +3,10 @@
 //! A comparison runs as a copy that writes nothing: the same scan, the same checks of both sides. Differences are
 //! reported, and copied again if requested (`repair`).
 use dmover_model::{
-    Against, Attribute, ByteRange, CompareTask, Difference, DifferenceDetail, DifferenceKind,
-    DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, Identity,
-    JudgeTask, LinkGroup, Metadata, Name, NewNode, NewTask, Operation, Parent, PathBytes,
-    RecordsTask, Side, TaskKind, Timestamp, Verb, VerifyLevel, VerifyPolicy, Version,
+    Action, Against, Attribute, ByteRange, CompareTask, Difference, DifferenceDetail,
+    DifferenceKind, DifferenceSet, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef,
+    Identity, Item, JudgeTask, LinkGroup, Metadata, Name, NewNode, NewTask, Operation, Parent,
+    PathBytes, RecordsTask, Side, TaskKind, Timestamp, Verb, VerifyLevel, VerifyPolicy, Version,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::verify::{Differing, Scope, Sight, describe, differences, is_sampled, merged};
@@ -241,7 +241,7 @@ impl Engine {
             self.note_unsettable(unsettable, &path);
         }
         if kinds.is_empty() {
-            return;
+            return self.tell_equal(path, kind);
         }
         self.count(Counter::EntriesDiffering);
         if repaired == Some(true) {
@@ -250,6 +250,23 @@ impl Engine {
             self.count(Counter::EntriesCorrupt);
         }
         self.show(Event::Difference(Difference { path, kind, kinds, ranges, detail, repaired }));
+    }
+}
+
+impl Engine {
+    /// Names an entry without a difference to a monitor that wants entries.
+    fn tell_equal(&self, path: PathBytes, kind: EntryKind) {
+        if self.monitor.wants_items() {
+            self.show(Event::Item(Item {
+                path: path.clone(),
+                target: path,
+                action: Action::Skipped,
+                kind,
+                bytes: 0,
+                elapsed_us: 0,
+                itemized: String::new(),
+            }));
+        }
     }
 }
 

@@ -1,16 +1,17 @@
 //! `dmover cleanup`.
-use dmover_engine::{Fatal, JobPhase};
-use dmover_model::{ExitCode as Code, JobId};
+use dmover_engine::{Fatal, JobPhase, StateDirectory};
+use dmover_model::{ExitCode as Code, JobId, Verb};
+use dmover_observe::Counter;
 use dmover_queue::placement::{remove_broker, unused_brokers};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use super::shown::{places, verb};
+use super::shown::{self, places};
 use super::{Known, Refused, all, directory, find, refuse};
 use crate::args::CleanupArgs;
 use crate::cmd::run::exit;
-use crate::print::{failure, line, say};
+use crate::print::{counted, failure, line, say};
 use crate::quote::quoted;
 
 /// Removes the records of jobs, and their leftovers at the destination.
@@ -25,9 +26,6 @@ pub(crate) fn cleanup(args: &CleanupArgs) -> ExitCode {
         Ok(known) => known,
         Err(refused) => return refuse(refused),
     };
-    if known.is_empty() && args.older_than.is_some() {
-        say("dmover: no finished or cancelled job is older than the given time");
-    }
     let mut code = Code::Done;
     for known in &known {
         code = code.merge(clean_one(known, args));
@@ -35,6 +33,7 @@ pub(crate) fn cleanup(args: &CleanupArgs) -> ExitCode {
     if args.all
         && let Ok(state) = directory(place)
     {
+        code = code.merge(clean_retired(&state, args.dry_run));
         code = code.merge(clean_brokers(state.path(), args.dry_run));
     }
     exit(code)
@@ -46,20 +45,75 @@ fn every(place: Option<&OsString>) -> Result<Vec<Known>, Refused> {
     Ok(files.into_iter().map(|file| Known { state: state.clone(), file }).collect())
 }
 
-/// The jobs that ended longer ago than this.
+/// The jobs that ended longer ago than this and that no later run needs.
 fn old(place: Option<&OsString>, ms: u64) -> Result<Vec<Known>, Refused> {
-    let mut known = every(place)?;
-    known.retain(|known| is_old(known, ms));
-    Ok(known)
+    let known = every(place)?;
+    let ended = known.into_iter().filter(|known| has_aged(known, ms));
+    let (needed, unneeded): (Vec<_>, Vec<_>) = ended.partition(is_needed);
+    match (needed.len(), unneeded.len()) {
+        (0, 0) => say("dmover: no finished or cancelled job is older than the given time"),
+        (0, _) => {}
+        (kept, _) => {
+            let jobs = counted(kept as u64, "older job", "older jobs");
+            say(&format!(
+                "dmover: note: kept {jobs} that later runs need: 'sync' jobs, snapshots, and jobs with failed entries or losses; \
+                 'dmover cleanup JOB' removes one"
+            ));
+        }
+    }
+    Ok(unneeded)
 }
 
 /// Whether a job finished or was cancelled longer ago than this.
-fn is_old(Known { state, file }: &Known, ms: u64) -> bool {
+fn has_aged(Known { state, file }: &Known, ms: u64) -> bool {
     let Some(status) = state.status(&file.job) else { return false };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let age = now.as_millis() as i64 - status.updated_ms;
     let has_ended = matches!(status.phase, JobPhase::Finished | JobPhase::Cancelled);
     has_ended && u64::try_from(age).is_ok_and(|age| age > ms)
+}
+
+/// Whether a later run needs the record of a job that has ended. The journal of a `sync` says which directory SOURCE was, so that
+/// `--delete` does not delete what another one lacks; `retry` needs what failed.
+fn is_needed(Known { state, file }: &Known) -> bool {
+    let Some(status) = state.status(&file.job) else { return true };
+    let count = |counter: Counter| status.counters.get(counter.name()).copied().unwrap_or(0);
+    let troubles = [Counter::Errors, Counter::Losses, Counter::DeletesWithheld];
+    let is_clean = status.exit_code == Some(0) && troubles.into_iter().all(|one| count(one) == 0);
+    file.verb == Verb::Sync.word() || (status.phase == JobPhase::Finished && !is_clean)
+}
+
+/// Removes what `cleanup --older-than` has kept of jobs, and the directories of jobs that never started.
+fn clean_retired(state: &StateDirectory, dry_run: bool) -> Code {
+    let retired = match state.retired() {
+        Ok(retired) => retired,
+        Err(error) => {
+            let message = format!("cannot read '{}': {error}", state.path().display());
+            failure(&message, "check permissions");
+            return Code::Partial;
+        }
+    };
+    let mut code = Code::Done;
+    for job in retired {
+        if dry_run {
+            say(&format!("dmover: would remove what is kept of the removed job {job}"));
+            continue;
+        }
+        // One that is locked is starting now.
+        let Ok(lock) = state.lock(&JobId(job.clone())) else { continue };
+        if state.job_file(&job).is_some() {
+            continue;
+        }
+        match state.forget(&job, &lock) {
+            Ok(()) => say(&format!("dmover: removed what was kept of the removed job {job}")),
+            Err(error) => {
+                let message = format!("cannot remove what is kept of job {job}: {error}");
+                failure(&message, "check permissions");
+                code = Code::Partial;
+            }
+        }
+    }
+    code
 }
 
 /// Removes the logs, the data and the secrets of brokers that do not run.
@@ -86,7 +140,7 @@ fn clean_brokers(state: &std::path::Path, dry_run: bool) -> Code {
 
 fn clean_one(known: &Known, args: &CleanupArgs) -> Code {
     let Known { state, file } = known;
-    let shown = format!("{} ({} {})", file.job, verb(file), places(file));
+    let shown = format!("{} ({} {})", file.job, shown::verb(file), places(file));
     // The lock keeps the job from starting meanwhile. A dry run also works without it, in a read-only state directory.
     let locked = state.lock(&JobId(file.job.clone()));
     if matches!(locked, Err(Fatal::Locked { .. })) {
@@ -94,7 +148,7 @@ fn clean_one(known: &Known, args: &CleanupArgs) -> Code {
         return if args.jobs.is_empty() { Code::Done } else { Code::Temporary };
     }
     // The job may have run again since its status was read.
-    if args.older_than.is_some_and(|ms| !is_old(known, ms)) {
+    if args.older_than.is_some_and(|ms| !has_aged(known, ms) || is_needed(known)) {
         return Code::Done;
     }
     let lock = match locked {
@@ -127,7 +181,11 @@ fn clean_one(known: &Known, args: &CleanupArgs) -> Code {
         say(&format!("dmover: would remove the record of job {shown}"));
         return code;
     }
-    match lock.map_or(Ok(()), |lock| state.forget(&file.job, &lock)) {
+    let remove = |lock| match args.older_than {
+        Some(_) => state.retire(&file.job, &lock),
+        None => state.forget(&file.job, &lock),
+    };
+    match lock.map_or(Ok(()), remove) {
         Ok(()) => say(&format!("dmover: removed the record of job {shown}")),
         Err(error) => {
             failure(

@@ -27,7 +27,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model) {
     draw_jobs(frame, jobs, model);
     match model.shown() {
         Some((file, status)) => {
-            draw_job(frame, job, file, status);
+            draw_job(frame, job, (file, status), model.is_chosen);
             draw_rates(frame, rates, model, file);
             draw_movers(frame, movers, model, status);
         }
@@ -92,7 +92,12 @@ fn draw_jobs(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     frame.render_widget(Table::new(listed.iter().map(row), widths).header(heading(&titles)), area);
 }
 
-fn draw_job(frame: &mut Frame<'_>, area: Rect, file: &JobFile, status: &JobStatus) {
+fn draw_job(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    (file, status): (&JobFile, &JobStatus),
+    is_chosen: bool,
+) {
     let get = |name: &str| status.counters.get(name).copied().unwrap_or(0);
     let sources: Vec<String> = file.sources.iter().map(|source| quoted(&source.0)).collect();
     let seconds = (status.updated_ms - status.begun_ms).max(0) as u64 / 1000;
@@ -126,7 +131,13 @@ fn draw_job(frame: &mut Frame<'_>, area: Rect, file: &JobFile, status: &JobStatu
         Line::from(format!("limit: {}", status.limit.as_deref().unwrap_or("not known yet"))),
         Line::from(format!("errors: {errors}")),
     ];
-    let title = format!(" {} {} ", file.verb, file.job);
+    let label = file.label.as_deref().map_or(String::new(), |label| format!(" [{label}]"));
+    let why = match (is_chosen, status.phase.has_process()) {
+        (true, true) => ", the last running job",
+        (true, false) => ", the last job; no job is running",
+        (false, _) => "",
+    };
+    let title = format!(" {} {}{label}{why} ", file.verb, file.job);
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
 }
 

@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::args::TopArgs;
+use crate::cmd::choose::described;
 use crate::cmd::{jobs, run};
-use crate::print::failure;
+use crate::print::{failure, say};
 
 mod draw;
 mod model;
@@ -40,6 +41,10 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
     }
     let mut model = Model::new(args.job.clone());
     model.see(first, Instant::now());
+    if let (None, Some((file, _))) = (&args.job, model.choose()) {
+        // The screen goes when the program ends; this line stays.
+        say(&format!("dmover: job {}", described(file)));
+    }
     let done = ratatui::try_init().and_then(|mut terminal| {
         let done = watch(&mut terminal, &mut model, &state, Duration::from_millis(args.every));
         ratatui::restore();

@@ -50,6 +50,8 @@ pub(crate) struct Model {
     rates: HashMap<String, Rates>,
     /// The selected job: the start of its id, or its label.
     selected: Option<String>,
+    /// The user named or selected no job.
+    pub is_chosen: bool,
     pub sort: Sort,
     /// Also jobs that have ended.
     pub shows_all: bool,
@@ -69,6 +71,7 @@ impl Model {
         Self {
             jobs: Vec::new(),
             rates: HashMap::new(),
+            is_chosen: job.is_none(),
             selected: job,
             sort: Sort::Name,
             shows_all: false,
@@ -126,12 +129,23 @@ impl Model {
         self.listed().get(self.place()).copied()
     }
 
+    /// Keeps to the job that is shown if it runs, so that another one that starts does not take its place. Returns the job that
+    /// is shown.
+    pub fn choose(&mut self) -> Option<&(JobFile, JobStatus)> {
+        let running = self.shown().filter(|(_, status)| status.phase.has_process());
+        if let Some(job) = running.map(|(file, _)| file.job.clone()) {
+            self.selected.get_or_insert(job);
+        }
+        self.shown()
+    }
+
     /// Selects a job further up or down the list.
     pub fn step(&mut self, by: isize) {
         let listed = self.listed();
         let last = listed.len().saturating_sub(1);
         let place = self.place().saturating_add_signed(by).min(last);
         self.selected = listed.get(place).map(|(file, _)| file.job.clone());
+        self.is_chosen = false;
     }
 
     /// The recent rates of a job.
