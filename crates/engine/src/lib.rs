@@ -83,7 +83,8 @@ pub use snapshot::{
     check_snapshot_paths,
 };
 pub use state::{
-    Ask, DestinationLock, ErrorList, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, job_id,
+    Ask, DestinationLock, ErrorList, JobFile, JobLock, JobPhase, JobStatus, LabelHeld, LabelTurn,
+    StateDirectory, job_id,
 };
 pub use sync::{Unmeant, Withheld, WithheldReason};
 pub use told::Told;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fleet::Around;
-use super::jobs::label_is_free;
+use super::jobs::take_label;
 use super::run::{
     before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory, state_of_job,
 };
@@ -82,7 +82,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         };
     let state = state_of_job(args.state, args.job.label.as_deref(), spec.policy.dry_run);
     if let (Some(state), Some(label)) = (&state, &args.job.label) {
-        label_is_free(state, label, &spec, &list)?;
+        take_label(state, label, (&spec, &list), spec.policy.dry_run)?;
     }
     let errors = errors_to(args.output)?;
     // Umask and limits are of the whole process: set them once, before the first thread starts.
