@@ -24,7 +24,7 @@ use crate::manifest::ManifestFile;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
-use crate::print::text::{TextPrinter, summary_lines};
+use crate::print::text::{TextPrinter, differences_line, summary_lines};
 use crate::print::{Sizes, ask, counted, failure, grouped, is_conversation};
 use crate::quote::quoted;
 
@@ -123,7 +123,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         log_every: Duration::from_millis(args.output.stats),
         part_of: None,
         spill_directory,
-        monitor: errors.monitor(printer.monitor()),
+        monitor: errors.monitor_with_read_back(printer.monitor()),
         counters,
         control,
         manifest: manifest.as_ref().map(ManifestFile::recorder),
@@ -514,8 +514,11 @@ impl Printer {
                     digests.end();
                 }
                 printer.summary(report);
-                if let Some((code, report)) = checked {
-                    self.read_back(report, *code);
+                if let Some((code, read)) = checked {
+                    self.read_back(read, *code);
+                    if let Some(line) = differences_line(read, &report.job.0) {
+                        self.progress.say(&line);
+                    }
                 }
             }
             (Kind::Json(printer), Ok(report)) => {
