@@ -19,7 +19,7 @@ use crate::control::{Control, StopReason};
 use crate::desk::Fact;
 use crate::error::Fatal;
 use crate::fleet::{Fleets, JobOffer, RootsKind};
-use crate::journal::{LastPass, Left, LookedInto};
+use crate::journal::{FailedList, LastPass, Left, LookedInto};
 use crate::layout::LayoutHook;
 use crate::ledger::{Ledger, SpillLedger};
 use crate::list::root_ref;
@@ -133,7 +133,7 @@ pub enum JobList {
     /// Paths below the source.
     Paths(Vec<TreePath>),
     /// Paths below the source that failed in the last pass of this job.
-    Failed(Vec<TreePath>),
+    Failed(Arc<FailedList>),
     /// Paths of the source that a change feed has reported.
     Changed(Arc<[ChangedPlace]>),
     /// Pairs of source and destination.
@@ -469,7 +469,10 @@ impl Run {
 
     fn start(&self, list: &JobList) -> Input {
         let tasks = first_tasks(list, &self.engine);
-        let more = matches!(list, JobList::Sums(_) | JobList::Records(_));
+        if let JobList::Failed(paths) = list {
+            paths.rewind();
+        }
+        let more = matches!(list, JobList::Sums(_) | JobList::Records(_) | JobList::Failed(_));
         Input::Start { tasks, more }
     }
 

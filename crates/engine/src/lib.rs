@@ -73,7 +73,7 @@ pub use desk::{Answer, Desk, Fact, FileSystemName, Question};
 pub use driver::{Job, JobList, Pair, RecordSupply, SumSupply, Then, run_job};
 pub use error::Fatal;
 pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};
-pub use journal::{JournalReader, RecordedError, RecordedPass};
+pub use journal::{FailedList, FailedPaths, JournalReader, RecordedError, RecordedPass};
 pub use leftovers::remove_leftovers;
 pub use made::Recorder;
 pub use mounts::mounts_here;

@@ -1,10 +1,10 @@
 //! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
 use dmover_engine::{
-    Control, Fatal, Job, JobList, JobReport, JobState, JournalReader, StateDirectory, Then,
-    Withheld, WithheldReason, job_id, layout, run_job,
+    Control, FailedList, Fatal, Job, JobList, JobReport, JobState, JournalReader, StateDirectory,
+    Then, Withheld, WithheldReason, job_id, layout, run_job,
 };
-use dmover_model::{ExitCode as Code, JobId, JobSpec, TreePath, Verb};
+use dmover_model::{ExitCode as Code, JobId, JobSpec, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(super) struct Transfer<'a> {
     /// Runs after the job, with its report and its exit code so far.
     pub publish: Option<&'a Publish<'a>>,
     /// `retry`: attempt only these paths, which failed in the last pass.
-    pub failed: Option<Vec<TreePath>>,
+    pub failed: Option<Arc<FailedList>>,
     pub proof: &'a ProofArgs,
     pub items: &'a ItemArgs,
     pub output: &'a OutputArgs,
@@ -72,14 +72,14 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     if let Some(code) = before_the_job(&spec, args.output) {
         return Err(code);
     }
-    let list =
-        match args.failed.clone().map_or_else(|| list::read(&spec), |f| Ok(JobList::Failed(f))) {
-            Ok(list) => list,
-            Err(message) => {
-                failure(&message, "correct the list; nothing was copied");
-                return Err(exit(Code::Usage));
-            }
-        };
+    let failed = args.failed.clone().map(|paths| Ok(JobList::Failed(paths)));
+    let list = match failed.unwrap_or_else(|| list::read(&spec)) {
+        Ok(list) => list,
+        Err(message) => {
+            failure(&message, "correct the list; nothing was copied");
+            return Err(exit(Code::Usage));
+        }
+    };
     let state = state_of_job(args.state, args.job.label.as_deref(), spec.policy.dry_run);
     if let (Some(state), Some(label)) = (&state, &args.job.label) {
         take_label(state, label, (&spec, &list), spec.policy.dry_run)?;
