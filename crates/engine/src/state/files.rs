@@ -113,6 +113,10 @@ pub struct JobStatus {
     /// Entries and bytes of content of the whole source, if they are known.
     #[serde(default)]
     pub total: Option<(u64, u64)>,
+    /// A digest of what the run selected of its source, if it was to see all of that; a later run that selects the
+    /// same finds about as much.
+    #[serde(default)]
+    pub selection: Option<String>,
     /// All counters of this run by name.
     pub counters: BTreeMap<String, u64>,
     /// Errors by class.
