@@ -60,8 +60,8 @@ use pulse::Pulse;
 use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
 use standing::{Shown, Standing};
 use start::{
-    error_list, first_tasks, guard, header, refuse_what_cannot_be_held, remember, settle_losses,
-    sharing,
+    begin_error_list, error_list, first_tasks, guard, header, refuse_what_cannot_be_held, remember,
+    settle_losses, sharing,
 };
 use survey::survey;
 
@@ -374,6 +374,8 @@ impl Run {
         let has_fleet = matches!(hands, Hands::Elsewhere(_));
         let begins = !waiting.is_stopped && has_fleet == job.fleets.is_some();
         let outside = Outside::of(job, id, run, &engine);
+        // After the status: who reads both sees that this is another run. Nothing has been started before.
+        begin_error_list(job, id, &engine);
         let coordinator = Coordinator::new(allowance.most * 4, BUDGET)
             .when(survey.is_some(), Coordinator::surveying)
             .when(record.is_some(), Coordinator::journalled)

@@ -84,7 +84,7 @@ pub use snapshot::{
 };
 pub use state::{
     Ask, DestinationLock, ErrorList, JobFile, JobLock, JobPhase, JobStatus, LabelHeld, LabelTurn,
-    StateDirectory, job_id,
+    Listed, StateDirectory, Unlisted, job_id,
 };
 pub use sync::{Unmeant, Withheld, WithheldReason};
 pub use told::Told;

@@ -9,7 +9,7 @@ use crate::control::StopReason;
 use crate::journal::now_ms;
 use crate::precount;
 use crate::report::{JobReport, JobState};
-use crate::state::{Ask, JobFile, JobLock, JobPhase, JobStatus, StateDirectory};
+use crate::state::{Ask, Failures, JobFile, JobLock, JobPhase, JobStatus, StateDirectory};
 
 /// The greatest age of the status file.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
@@ -142,7 +142,7 @@ impl Outside {
     fn write(&self, status: &JobStatus) {
         if self.is_part {
             // What was done is told by what has done it.
-            return self.state.tell_phase(&self.job, status.phase, None);
+            return self.state.tell_part(&self.job, status);
         }
         if let Err(error) = self.state.put_status(&self.job, status) {
             tracing::warn!(%error, "cannot write the status of the job");
@@ -163,6 +163,7 @@ impl Outside {
             stage: outlook.stage().word().to_owned(),
             total,
             selection: self.selection.clone(),
+            unlisted: engine.failures.as_ref().and_then(Failures::lost),
             phase: if self.paused { JobPhase::Paused } else { JobPhase::Running },
             reason: None,
             exit_code: None,

@@ -72,6 +72,15 @@ fn losses_still_there(
     state.losses(&report.job, destination)
 }
 
+/// Begins the list of errors of a run: that of the run before is removed.
+pub(super) fn begin_error_list(job: &Job, id: &JobId, engine: &Engine) {
+    match (&engine.failures, &job.state) {
+        (Some(failures), _) => failures.begin(),
+        (None, Some(state)) if engine.keeps_journal => state.forget_errors(id),
+        (None, _) => {}
+    }
+}
+
 /// Where the errors of a run are listed.
 pub(super) fn error_list(job: &Job, engine: &Engine) -> ErrorList {
     match (&engine.failures, &job.state) {
