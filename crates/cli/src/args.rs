@@ -137,6 +137,8 @@ pub enum Verb {
     #[command(mut_arg("job", |job| described(job, RETRIED)))]
     Retry(ResumeArgs),
     /// List what failed in the last pass of a job
+    ///
+    /// The exit code is 3 if the list is known to lack errors.
     Errors(ErrorsArgs),
     /// List the passes of a job
     History(HistoryArgs),

@@ -266,10 +266,11 @@ impl Engine {
         }
         let class = error.class;
         let error = self.judged(error);
-        *lock(&self.tally).errors.entry(error.class).or_default() += 1;
+        // First, so that a status never counts an error that is not listed yet.
         if let Some(failures) = &self.failures {
             failures.note(&error);
         }
+        *lock(&self.tally).errors.entry(error.class).or_default() += 1;
         // What was not attempted is no error of its entry: the journal has it as a task.
         if self.keeps_journal && error.class != ErrorClass::Cancelled {
             lock(&self.unrecorded).push(error.clone());

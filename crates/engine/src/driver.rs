@@ -19,7 +19,7 @@ use crate::control::{Control, StopReason};
 use crate::desk::Fact;
 use crate::error::Fatal;
 use crate::fleet::{Fleets, JobOffer, RootsKind};
-use crate::journal::{LastPass, Left, LookedInto};
+use crate::journal::{FailedList, LastPass, Left, LookedInto};
 use crate::layout::LayoutHook;
 use crate::ledger::{Ledger, SpillLedger};
 use crate::list::root_ref;
@@ -60,8 +60,8 @@ use pulse::Pulse;
 use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
 use standing::{Shown, Standing};
 use start::{
-    error_list, first_tasks, guard, header, refuse_what_cannot_be_held, remember, settle_losses,
-    sharing,
+    begin_error_list, error_list, first_tasks, guard, header, refuse_what_cannot_be_held, remember,
+    settle_losses, sharing,
 };
 use survey::survey;
 
@@ -133,7 +133,7 @@ pub enum JobList {
     /// Paths below the source.
     Paths(Vec<TreePath>),
     /// Paths below the source that failed in the last pass of this job.
-    Failed(Vec<TreePath>),
+    Failed(Arc<FailedList>),
     /// Paths of the source that a change feed has reported.
     Changed(Arc<[ChangedPlace]>),
     /// Pairs of source and destination.
@@ -374,6 +374,8 @@ impl Run {
         let has_fleet = matches!(hands, Hands::Elsewhere(_));
         let begins = !waiting.is_stopped && has_fleet == job.fleets.is_some();
         let outside = Outside::of(job, id, run, &engine);
+        // After the status: who reads both sees that this is another run. Nothing has been started before.
+        begin_error_list(job, id, &engine);
         let coordinator = Coordinator::new(allowance.most * 4, BUDGET)
             .when(survey.is_some(), Coordinator::surveying)
             .when(record.is_some(), Coordinator::journalled)
@@ -469,7 +471,10 @@ impl Run {
 
     fn start(&self, list: &JobList) -> Input {
         let tasks = first_tasks(list, &self.engine);
-        let more = matches!(list, JobList::Sums(_) | JobList::Records(_));
+        if let JobList::Failed(paths) = list {
+            paths.rewind();
+        }
+        let more = matches!(list, JobList::Sums(_) | JobList::Records(_) | JobList::Failed(_));
         Input::Start { tasks, more }
     }
 

@@ -72,7 +72,7 @@ pub use desk::{Answer, Desk, Fact, FileSystemName, Question};
 pub use driver::{Job, JobList, Pair, RecordSupply, SumSupply, Then, run_job};
 pub use error::Fatal;
 pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};
-pub use journal::{JournalReader, RecordedError, RecordedPass};
+pub use journal::{FailedList, FailedPaths, JournalReader, RecordedError, RecordedPass};
 pub use leftovers::remove_leftovers;
 pub use made::Recorder;
 pub use mounts::mounts_here;
@@ -82,7 +82,8 @@ pub use snapshot::{
     check_snapshot_paths,
 };
 pub use state::{
-    Ask, DestinationLock, ErrorList, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, job_id,
+    Ask, DestinationLock, ErrorList, JobFile, JobLock, JobPhase, JobStatus, LabelHeld, LabelTurn,
+    Listed, StateDirectory, Unlisted, job_id,
 };
 pub use sync::{Unmeant, Withheld, WithheldReason};
 pub use told::Told;

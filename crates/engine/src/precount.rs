@@ -22,6 +22,8 @@ use crate::state::{JobPhase, JobStatus};
 
 /// The count starts after this time; a shorter job needs no total.
 const AFTER: Duration = Duration::from_secs(3);
+/// How often the count of the last run is compared with what was found.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The share of all processors that the count may use.
 const SHARE: f64 = 0.03;
 /// Entries between two checks of the clock.
@@ -32,6 +34,15 @@ const SLOW_STAT_US: f64 = 50.0;
 const SAMPLE: u64 = 16;
 /// The deepest level that is entered. Deeper levels are not counted, and the total is a lower bound.
 const DEPTH_MAX: usize = 128;
+
+/// Bytes that are copied, or are equal already.
+pub(crate) const SETTLED: [Counter; 5] = [
+    Counter::BytesCopied,
+    Counter::BytesShared,
+    Counter::BytesKept,
+    Counter::BytesSkipped,
+    Counter::BytesUnchanged,
+];
 
 /// A running count; dropping this ends it.
 pub(crate) struct Precount(Arc<AtomicBool>);
@@ -51,9 +62,11 @@ pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Opt
     if !whole || job.spec.selection.follow != FollowLinks::Never || engine.is_resumed {
         return None;
     }
-    if let Some(amount) = last.and_then(found_by) {
+    let selection = selection_of(job);
+    let last = last.filter(|last| last.selection.is_some() && last.selection == selection);
+    let expected = last.and_then(found_by);
+    if let Some(amount) = expected {
         outlook.expect(Total::About(amount));
-        return None;
     }
     let roots: Vec<Arc<Root>> =
         engine.roots.ids().map(|id| engine.root(id).ok()).collect::<Option<_>>()?;
@@ -63,6 +76,7 @@ pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Opt
         one_file_system: job.spec.selection.one_file_system,
         mounts: MountTable::default(),
         counters: Arc::downgrade(&job.counters),
+        expected,
         stopped: Arc::clone(&stopped),
         begun: Instant::now(),
         processors: process::available_processors() as f64,
@@ -78,18 +92,25 @@ pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Opt
     thread.ok().map(|_| Precount(stopped))
 }
 
+/// A digest of what a job selects of its source. `None`: it does not scan all of it, as a retry does.
+pub(crate) fn selection_of(job: &Job) -> Option<String> {
+    if !matches!(job.list, JobList::None) {
+        return None;
+    }
+    let mut selection = job.spec.selection.clone();
+    // Times that are counted back from now move with every run.
+    let [newer_ms, older_ms] = selection.ages_ms;
+    selection.newer_than = selection.newer_than.filter(|_| newer_ms.is_none());
+    selection.older_than = selection.older_than.filter(|_| older_ms.is_none());
+    let text = serde_json::to_vec(&selection).ok()?;
+    Some(blake3::hash(&text).to_hex().as_str()[..16].to_owned())
+}
+
 /// The total of the last run of the job, if it scanned the whole tree.
 fn found_by(last: &JobStatus) -> Option<Amount> {
     let get = |counter: Counter| last.counters.get(counter.name()).copied().unwrap_or(0);
-    let bytes = [
-        Counter::BytesCopied,
-        Counter::BytesShared,
-        Counter::BytesKept,
-        Counter::BytesSkipped,
-        Counter::BytesUnchanged,
-    ];
     let entries = get(Counter::EntriesFound);
-    let amount = Amount { entries, bytes: bytes.into_iter().map(get).sum() };
+    let amount = Amount { entries, bytes: SETTLED.into_iter().map(get).sum() };
     let saw_all = last.phase == JobPhase::Finished && !last.resumed;
     (saw_all && entries > 0).then_some(amount)
 }
@@ -113,6 +134,8 @@ struct Count {
     one_file_system: bool,
     mounts: MountTable,
     counters: Weak<Counters>,
+    /// What the last run found: only if there is more, there is something to count.
+    expected: Option<Amount>,
     stopped: Arc<AtomicBool>,
     begun: Instant,
     processors: f64,
@@ -129,9 +152,10 @@ struct Count {
 impl Count {
     fn run(&mut self, roots: &[Arc<Root>]) {
         process::yield_to_others();
-        if self.wait(AFTER).is_err() {
+        if self.wait(AFTER).is_err() || self.wait_for_more().is_err() {
             return;
         }
+        self.begun = Instant::now();
         for root in roots {
             if matches!(self.root(root), Err(End::Stopped)) {
                 return;
@@ -253,6 +277,17 @@ impl Count {
         let allowed = self.begun.elapsed().as_secs_f64() * self.processors * SHARE;
         let ahead = (process::thread_seconds() - allowed) / (self.processors * SHARE);
         self.wait(Duration::from_secs_f64(ahead.max(0.0)))
+    }
+
+    /// Waits until the job has found more than was expected.
+    fn wait_for_more(&self) -> Result<(), End> {
+        let Some(expected) = self.expected else { return Ok(()) };
+        while self.counters.upgrade().ok_or(End::Stopped)?.get(Counter::EntriesFound)
+            <= expected.entries
+        {
+            self.wait(LOOK_EVERY)?;
+        }
+        Ok(())
     }
 
     fn wait(&self, time: Duration) -> Result<(), End> {

@@ -2,7 +2,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteRange, Digest, EntryError, EntryKind, FileRef, PathBytes, Record, Timestamp, Version,
+    ByteRange, Digest, EntryError, EntryKind, ErrorClass, FileRef, Operation, PathBytes, Record,
+    Side, Timestamp, Version,
 };
 
 word_set! {
@@ -117,6 +118,20 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// The difference as an error of its entry: what was written does not read back equal.
+    pub fn as_error(&self) -> EntryError {
+        let words = self.words(|time| time.seconds.to_string());
+        EntryError {
+            side: Side::Destination,
+            operation: Operation::Check,
+            path: self.path.clone(),
+            class: ErrorClass::Integrity,
+            errno: 0,
+            detail: format!("read back differs: {words}"),
+            attempt: 1,
+        }
+    }
+
     /// The details in words. `time` formats a time.
     pub fn words(&self, time: impl Fn(Timestamp) -> String) -> String {
         let words = |detail: &DifferenceDetail| match detail {

@@ -69,6 +69,24 @@ pub enum Total {
     About(Amount),
 }
 
+impl Total {
+    /// The total, corrected by what was found: if more entries were found than the total says, the total is only a
+    /// minimum. Bytes found do not correct it, because they count a file with several names once for each name.
+    #[must_use]
+    pub fn corrected(self, found: Amount, settled: Amount) -> Self {
+        match self {
+            Self::About(total) if total.entries >= found.entries => {
+                Self::About(Amount { bytes: total.bytes.max(settled.bytes), ..total })
+            }
+            Self::About(at_least) | Self::AtLeast(at_least) => Self::AtLeast(Amount {
+                entries: at_least.entries.max(found.entries),
+                bytes: at_least.bytes.max(found.bytes),
+            }),
+            Self::Unknown => Self::Unknown,
+        }
+    }
+}
+
 /// The progress of a job. The job writes it, and displays read it.
 #[derive(Debug)]
 pub struct Outlook {

@@ -1,13 +1,14 @@
 //! `dmover sync`.
 use clap::ArgMatches;
-use dmover_engine::{JobList, JobReport, JobState, JournalReader, RecordedError, job_id};
-use dmover_model::{ExitCode as Code, JobSpec, TreePath};
+use dmover_engine::{FailedList, FailedPaths, JobList, JobReport, JobState, JournalReader, job_id};
+use dmover_model::{ExitCode as Code, JobSpec};
 use dmover_observe::Counter;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use super::detach;
 use super::jobs::{self, Refused};
-use super::run::{exit, refuse};
+use super::run::{exit, refuse, spill_directory};
 use super::transfer::{self, Publish, Published, Transfer};
 use super::watch;
 use crate::args::SyncArgs;
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &SyncArgs, matches: Option<&ArgMatches>) -> ExitCode {
 fn only_failed(
     args: &SyncArgs,
     spec: JobSpec,
-) -> Result<(JobSpec, Option<Vec<TreePath>>), Refused> {
+) -> Result<(JobSpec, Option<Arc<FailedList>>), Refused> {
     if !args.only_failed {
         return Ok((spec, None));
     }
@@ -79,32 +80,41 @@ fn only_failed(
     let Some(journal) = journal else {
         return Err((format!("job {id} has no journal"), hint, Code::Usage));
     };
-    let errors = journal.errors().map_err(fatal)?;
-    let (undone, failed): (Vec<_>, Vec<_>) =
-        errors.iter().partition(|error| error.operation == "unlink");
-    if !undone.is_empty() {
+    // There may be millions: they go to a file.
+    let directory = spill_directory(&args.state, Some(&state));
+    let paths = FailedPaths::create(&directory).map_err(|error| fatal(error.to_string()))?;
+    let (mut undone, mut had, mut left, mut trouble) = (false, false, false, None);
+    journal
+        .each_error(&mut |error| {
+            if error.operation == "unlink" {
+                undone = true;
+                return true;
+            }
+            // The destination may be inside the source, or the source inside the destination.
+            let root = if error.side == "source" { &spec.sources[0] } else { &spec.destination };
+            let Some(path) = error.path.below(root) else { return true };
+            had = true;
+            // A path that is no longer at the source cannot be copied.
+            let looked = std::fs::symlink_metadata(spec.sources[0].join(&path).to_path());
+            if looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+                return true;
+            }
+            left = true;
+            trouble = paths.add(&path).err();
+            trouble.is_none()
+        })
+        .map_err(fatal)?;
+    if let Some(error) = trouble {
+        return Err((error.to_string(), "check for free space, or use --spill-dir", Code::Fatal));
+    }
+    if undone {
         say("dmover: note: retry does not repeat failed deletes; run the original sync command");
     }
-    // The destination may be inside the source, or the source inside the destination.
-    let root = |error: &RecordedError| {
-        if error.side == "source" { &spec.sources[0] } else { &spec.destination }
-    };
-    let mut paths: Vec<TreePath> =
-        failed.iter().filter_map(|error| error.path.below(root(error))).collect();
-    paths.sort_unstable();
-    paths.dedup();
-    let had = !paths.is_empty();
-    // A path that is no longer at the source cannot be copied.
-    let gone = |path: &TreePath| {
-        let looked = std::fs::symlink_metadata(spec.sources[0].join(path).to_path());
-        looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
-    };
-    paths.retain(|path| !gone(path));
-    if paths.is_empty() {
-        let message = match (had, undone.is_empty()) {
+    if !left {
+        let message = match (had, undone) {
             (true, _) => "the entries that failed in the last pass are no longer at the source",
-            (false, true) => "nothing failed in the last pass of this job",
-            (false, false) => "nothing but deletes failed in the last pass of this job",
+            (false, false) => "nothing failed in the last pass of this job",
+            (false, true) => "nothing but deletes failed in the last pass of this job",
         };
         return Err((message.into(), hint, Code::Usage));
     }
@@ -113,7 +123,7 @@ fn only_failed(
     if let Some(sync) = &mut spec.policy.sync {
         sync.delete = None;
     }
-    Ok((spec, Some(paths)))
+    Ok((spec, Some(Arc::new(paths.into()))))
 }
 
 /// The number of entries that a pass changed, or would change in a dry run.

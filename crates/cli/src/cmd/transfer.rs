@@ -1,10 +1,10 @@
 //! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
 use dmover_engine::{
-    Control, Fatal, Job, JobList, JobReport, JobState, JournalReader, StateDirectory, Then,
-    Withheld, WithheldReason, job_id, layout, run_job,
+    Control, FailedList, Fatal, Job, JobList, JobReport, JobState, JournalReader, StateDirectory,
+    Then, Withheld, WithheldReason, job_id, layout, run_job,
 };
-use dmover_model::{ExitCode as Code, JobId, JobSpec, TreePath, Verb};
+use dmover_model::{ExitCode as Code, JobId, JobSpec, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fleet::Around;
-use super::jobs::label_is_free;
+use super::jobs::take_label;
 use super::run::{
     before_the_job, describe, end, errors_to, exit, listen, log_end, spill_directory, state_of_job,
 };
@@ -24,7 +24,7 @@ use crate::manifest::ManifestFile;
 use crate::print::json::JsonPrinter;
 use crate::print::progress::Progress;
 use crate::print::sums::{Shown, SumPrinter};
-use crate::print::text::{TextPrinter, summary_lines};
+use crate::print::text::{TextPrinter, differences_line, summary_lines};
 use crate::print::{Sizes, ask, counted, failure, grouped, is_conversation};
 use crate::quote::quoted;
 
@@ -34,7 +34,7 @@ pub(super) struct Transfer<'a> {
     /// Runs after the job, with its report and its exit code so far.
     pub publish: Option<&'a Publish<'a>>,
     /// `retry`: attempt only these paths, which failed in the last pass.
-    pub failed: Option<Vec<TreePath>>,
+    pub failed: Option<Arc<FailedList>>,
     pub proof: &'a ProofArgs,
     pub items: &'a ItemArgs,
     pub output: &'a OutputArgs,
@@ -72,17 +72,17 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
     if let Some(code) = before_the_job(&spec, args.output) {
         return Err(code);
     }
-    let list =
-        match args.failed.clone().map_or_else(|| list::read(&spec), |f| Ok(JobList::Failed(f))) {
-            Ok(list) => list,
-            Err(message) => {
-                failure(&message, "correct the list; nothing was copied");
-                return Err(exit(Code::Usage));
-            }
-        };
+    let failed = args.failed.clone().map(|paths| Ok(JobList::Failed(paths)));
+    let list = match failed.unwrap_or_else(|| list::read(&spec)) {
+        Ok(list) => list,
+        Err(message) => {
+            failure(&message, "correct the list; nothing was copied");
+            return Err(exit(Code::Usage));
+        }
+    };
     let state = state_of_job(args.state, args.job.label.as_deref(), spec.policy.dry_run);
     if let (Some(state), Some(label)) = (&state, &args.job.label) {
-        label_is_free(state, label, &spec, &list)?;
+        take_label(state, label, (&spec, &list), spec.policy.dry_run)?;
     }
     let errors = errors_to(args.output)?;
     // Umask and limits are of the whole process: set them once, before the first thread starts.
@@ -123,7 +123,7 @@ pub(super) fn prepare(args: &Transfer<'_>) -> Result<Prepared, ExitCode> {
         log_every: Duration::from_millis(args.output.stats),
         part_of: None,
         spill_directory,
-        monitor: errors.monitor(printer.monitor()),
+        monitor: errors.monitor_with_read_back(printer.monitor()),
         counters,
         control,
         manifest: manifest.as_ref().map(ManifestFile::recorder),
@@ -514,8 +514,11 @@ impl Printer {
                     digests.end();
                 }
                 printer.summary(report);
-                if let Some((code, report)) = checked {
-                    self.read_back(report, *code);
+                if let Some((code, read)) = checked {
+                    self.read_back(read, *code);
+                    if let Some(line) = differences_line(read, &report.job.0) {
+                        self.progress.say(&line);
+                    }
                 }
             }
             (Kind::Json(printer), Ok(report)) => {

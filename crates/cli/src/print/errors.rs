@@ -71,8 +71,17 @@ impl ErrorsTo {
 
     /// A monitor that writes each error to the file and then passes the event to `next`.
     pub fn monitor(self, next: Arc<dyn Monitor>) -> Arc<dyn Monitor> {
+        self.listing(next, false)
+    }
+
+    /// The same for a job whose differences are those of its read-back: the list has them as errors.
+    pub fn monitor_with_read_back(self, next: Arc<dyn Monitor>) -> Arc<dyn Monitor> {
+        self.listing(next, true)
+    }
+
+    fn listing(self, next: Arc<dyn Monitor>, reads_back: bool) -> Arc<dyn Monitor> {
         match self.0 {
-            Some(file) => Arc::new(Listing { list: Mutex::new(file), next }),
+            Some(file) => Arc::new(Listing { list: Mutex::new(file), next, reads_back }),
             None => next,
         }
     }
@@ -113,6 +122,7 @@ impl ErrorFile {
 struct Listing {
     list: Mutex<ErrorFile>,
     next: Arc<dyn Monitor>,
+    reads_back: bool,
 }
 
 impl Monitor for Listing {
@@ -126,6 +136,12 @@ impl Monitor for Listing {
         {
             let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
             list.put(&RecordedError::now(error));
+        }
+        if let Event::Difference(difference) = event
+            && self.reads_back
+        {
+            let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+            list.put(&RecordedError::now(&difference.as_error()));
         }
         self.next.event(event);
     }

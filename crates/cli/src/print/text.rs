@@ -65,7 +65,7 @@ impl Monitor for TextPrinter {
             Event::Note { path, note } if self.verbose > 0 => {
                 self.say(&format!("dmover: note: {}: {}", quoted(&path.0), note_words(*note)));
             }
-            Event::Difference(difference) => {
+            Event::Difference(difference) if self.shows("read-back", "differences") => {
                 let hint = "  hint: the storage does not return what dmover wrote; check the storage, then run \
                             'dmover verify --repair'";
                 let path = quoted(&difference.path.0);
@@ -449,8 +449,19 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
 fn list_line(report: &JobReport) -> Option<String> {
     let failed = report.errors.iter().filter(|(class, _)| **class != ErrorClass::Cancelled);
     let most = failed.map(|(_, count)| *count).max()?;
-    let place = match &report.error_list {
-        ErrorList::In(state) => on_job("errors", &report.job.0, state),
+    place_line(&report.error_list, &report.job.0, most)
+}
+
+/// The line that says where all differences of a read-back are listed. `job`: the copy.
+pub(crate) fn differences_line(read: &JobReport, job: &str) -> Option<String> {
+    let differing = read.counters.get(Counter::EntriesDiffering);
+    Some(differing).filter(|n| *n > 0).and_then(|n| place_line(&read.error_list, job, n))
+}
+
+/// `most`: the greatest number of errors of a kind.
+fn place_line(list: &ErrorList, job: &str, most: u64) -> Option<String> {
+    let place = match list {
+        ErrorList::In(state) => on_job("errors", job, state),
         ErrorList::Incomplete(why) => format!("incomplete: {why}"),
         ErrorList::Nowhere if most > SHOWN => {
             "not kept; --errors-to FILE saves it, -v shows all errors".into()

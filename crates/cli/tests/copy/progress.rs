@@ -157,3 +157,61 @@ fn a_file_that_hangs_is_named() {
     assert!(named);
     bench.sh("cmp backing/a/17 b/17");
 }
+
+/// The status lines of a run, and what `dmover jobs` says while it runs.
+fn totals(bench: &Bench, line: &str) -> Vec<serde_json::Value> {
+    let words = format!("{line} --ops-limit=60 --progress=json --stats=100ms");
+    let mut running = bench.dmover.start(words.split(' ')).unwrap();
+    while !running.has_ended().unwrap() {
+        let jobs = bench.dmover("jobs --json").text();
+        let job: serde_json::Value = serde_json::from_str(jobs.lines().next().unwrap()).unwrap();
+        let found = job["counters"]["entries_found"].as_u64();
+        let is_known = job["entries_total"].as_u64() >= found || job["entries_total"].is_null();
+        let outcome = job["outcome"].as_str().unwrap_or_default();
+        assert!(is_known && !outcome.contains("99 %"), "{job}");
+        bench.sh("sleep 0.2");
+    }
+    let run = running.finish().unwrap();
+    let lines = run.stderr.lines().filter(|line| line.starts_with('{'));
+    let lines: Vec<serde_json::Value> =
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in lines.iter().filter(|line| line["total"] == "about") {
+        for what in ["entries", "bytes"] {
+            let total = line[format!("{what}_total")].as_u64().unwrap();
+            assert!(total >= line[format!("{what}_found")].as_u64().unwrap(), "{line}");
+        }
+    }
+    lines
+}
+
+/// A run that saw a part of the source says nothing about the next one, which counts by itself.
+#[test]
+fn the_total_of_another_selection_is_not_used() {
+    let bench = Bench::new();
+    bench.sh("mkdir s d; echo a > s/a; echo b > s/b; mkdir d/b; touch d/b/x");
+    bench.dmover("sync s d").expect_code(3);
+    bench.dmover("retry").expect_code(3);
+    bench.sh("cd s; for n in $(seq 500); do echo $n > n$n; done");
+    let lines = totals(&bench, "sync s d");
+    let last = lines.iter().rfind(|line| line["total"] == "about").unwrap();
+    assert_eq!(last["entries_total"], 503, "counted: {last}");
+
+    bench.sh("mkdir -p t/big; echo a > t/a; cd t/big; for n in $(seq 500); do echo $n > n$n; done");
+    bench.dmover("copy -T --exclude /big t e").expect_code(0);
+    let lines = totals(&bench, "copy -T t e");
+    let last = lines.iter().rfind(|line| line["total"] == "about").unwrap();
+    assert_eq!(last["entries_total"], 503, "counted: {last}");
+}
+
+/// What was added since the last run is counted once there is more than that run found.
+#[test]
+fn a_total_that_is_exceeded_is_counted_again() {
+    let bench = Bench::new();
+    bench.sh("mkdir s; touch s/a");
+    bench.dmover("copy -T s d").expect_code(0);
+    bench.sh("cd s; for n in $(seq 600); do echo $n > n$n; done");
+    let lines = totals(&bench, "copy -T s d");
+    assert!(lines.iter().any(|line| line["total"] == "at_least"));
+    let last = lines.iter().rfind(|line| line["total"] == "about").unwrap();
+    assert_eq!(last["entries_total"], 602, "{last}");
+}

@@ -206,3 +206,111 @@ fn losses_of_a_kind_are_cut_alike() {
     assert_eq!(count(&run, "dmover: lost:"), 20, "{}", run.tell());
     assert_eq!(count(&run, "further xattr losses are not shown"), 1, "{}", run.tell());
 }
+
+/// Files of `s` whose places in `d` are directories that are not empty.
+fn in_the_way(bench: &Bench, files: usize) {
+    bench.sh(&format!(
+        "mkdir s d; cd s; touch $(seq {files}); cd ../d; mkdir $(seq {files}); for n in *; do touch $n/x; done"
+    ));
+}
+
+/// The list has less space than it needs, from the start or after some errors.
+#[test]
+fn a_list_without_space_is_not_shown_as_complete() {
+    for (name, left) in [("list-short-of-space", 64), ("list-without-space", 0)] {
+        let Some(image) = Image::create_or_skip(name, FileSystem::Tmpfs, 1 << 20) else { return };
+        let bench = Bench::new();
+        in_the_way(&bench, 400);
+        let state = image.path().display().to_string();
+        if left == 0 {
+            // What a run leaves but its list.
+            bench.dmover(&format!("copy --state-dir {state} --exclude=* -T s d")).expect_code(0);
+        }
+        let size = (1024 - left) << 10;
+        bench.sh(&format!("head -c {size} /dev/zero > {state}/full || true"));
+        let run = bench.dmover(&format!("copy --state-dir {state} -T s d")).expect_code(3);
+        assert!(command(&run, "full list:").starts_with("incomplete:"), "{}", run.tell());
+        let listing = bench.dmover(&format!("errors --json --state-dir {state}")).expect_code(3);
+        let lines = json_lines(&listing.text()).len();
+        assert!(lines < 400 && (lines > 0 || left == 0), "{lines}");
+        let remark = format!("error: {lines} of 400 errors are listed");
+        assert_eq!(count(&listing, &remark), 1, "{}", listing.tell());
+        assert_eq!(count(&listing, "No space left"), 1, "{}", listing.tell());
+        assert_eq!(count(&listing, "journal"), 0, "{}", listing.tell());
+    }
+}
+
+/// Space that comes back in the middle of a run.
+#[test]
+fn errors_after_a_full_file_system_are_listed() {
+    let name = "list-with-space-again";
+    let Some(image) = Image::create_or_skip(name, FileSystem::Tmpfs, 1 << 20) else { return };
+    let bench = Bench::new();
+    in_the_way(&bench, 600);
+    let state = image.path().display().to_string();
+    let words = "copy --log-file log --ops-limit=60 -T --state-dir";
+    let running = bench.dmover.start(words.split(' ').chain([&*state, "s", "d"])).unwrap();
+    let lines = || {
+        let text = bench.sh(&format!("cat {state}/jobs/*/errors.jsonl 2>/dev/null || true"));
+        text.lines().count()
+    };
+    eventually("the first errors", || lines() > 5);
+    bench.sh(&format!("dd if=/dev/zero of={state}/full bs=4k || true"));
+    eventually("no space for an error", || {
+        bench.exists("log") && bench.read("log").contains("errors are missing from the list")
+    });
+    let full = lines();
+    bench.sh(&format!("rm {state}/full"));
+    eventually("more errors", || lines() > full + 5);
+    running.finish().unwrap().expect_code(3);
+    let listing = bench.dmover(&format!("errors --json --state-dir {state}")).expect_code(3);
+    let listed = json_lines(&listing.text()).len();
+    assert!(full < listed && listed < 600, "{full} {listed}");
+    let remark = format!("error: {listed} of 600 errors are listed: cannot write");
+    assert_eq!(count(&listing, &remark), 1, "{}", listing.tell());
+}
+
+#[test]
+fn a_damaged_line_hides_no_other() {
+    let bench = unreadable(40);
+    bench.dmover("copy -T s d").expect_code(3);
+    let list = format!("{}/jobs/*/errors.jsonl", bench.dmover.state_directory().display());
+    // The twentieth line has lost its second half and its end.
+    bench.sh(&format!(
+        "f=$(echo {list}); (head -n 19 $f; sed -n 20p $f | head -c 50; tail -n +21 $f) > t; cat t > $f"
+    ));
+    let listing = bench.dmover("errors").expect_code(3);
+    assert_eq!(listing.text().lines().count(), 38);
+    let remark = "38 of 40 errors are listed; 1 line is damaged";
+    assert_eq!(count(&listing, remark), 1, "{}", listing.tell());
+    // A script that wants one class must know it, too.
+    bench.dmover("errors --class io").expect_code(3);
+    // The next run has a list of its own.
+    bench.dmover("copy -T s d").expect_code(3);
+    assert_eq!(bench.dmover("errors").expect_code(0).text().lines().count(), 40);
+}
+
+#[test]
+fn a_copy_that_cannot_start_keeps_the_list_of_the_run_before() {
+    let bench = unreadable(4);
+    let run = bench.dmover("copy -T s d").expect_code(3);
+    let listing = command(&run, "full list: dmover").to_owned();
+    bench.dmover("copy -T --exclude=[ s d").expect_code(2);
+    assert_eq!(bench.dmover(&listing).expect_code(0).text().lines().count(), 4);
+}
+
+/// A list longer than what is read at once, with one path that failed on both sides.
+#[test]
+fn a_retry_attempts_each_failed_entry_once() {
+    let bench = Bench::new();
+    in_the_way(&bench, 2500);
+    bench.sh("touch s/fine");
+    bench.dmover("sync s d").expect_code(3);
+    assert_eq!(bench.dmover("errors").expect_code(0).text().lines().count(), 2500);
+    let run = bench.dmover("retry").expect_code(3);
+    assert_eq!(count(&run, "type_conflict 2,500:"), 1, "{}", run.tell());
+    bench.sh("rm -r d; mkdir d; rm s/7");
+    let run = bench.dmover("retry").expect_code(0);
+    assert_eq!(count(&run, "2,499 files"), 1, "{}", run.tell());
+    assert_eq!(bench.sh("ls s | wc -l; ls d | wc -l"), "2500\n2499\n", "what had not failed");
+}

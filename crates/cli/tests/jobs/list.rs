@@ -175,3 +175,28 @@ fn a_job_is_as_old_as_its_end() {
         [seconds(&format!("date -d {updated} +%s")), seconds("stat -c %Z b/big")];
     assert!(ended > written, "ended at {ended}, and the file had its name at {written}");
 }
+
+#[test]
+fn of_jobs_that_start_together_one_takes_a_label() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; echo x > a/f");
+    for round in 0..6 {
+        let start = |n| {
+            let to = format!("to-{round}-{n}");
+            let label = format!("label-{round}");
+            bench.dmover.start(["copy", "-T", "--label", &*label, "a", &*to]).unwrap()
+        };
+        let running: Vec<_> = (0..8).map(start).collect();
+        let runs: Vec<_> = running.into_iter().map(|run| run.finish().unwrap()).collect();
+        let codes: Vec<_> = runs.iter().map(dmover_testkit::lanes::run::Run::code).collect();
+        let took = codes.iter().filter(|code| **code == Some(0)).count();
+        let refused = codes.iter().filter(|code| **code == Some(2)).count();
+        assert_eq!((took, refused), (1, 7), "round {round}: {codes:?}");
+        assert!(runs.iter().filter(|run| run.code() == Some(2)).all(|run| {
+            run.stderr.contains("the label") && run.stderr.contains("belongs to job")
+        }));
+    }
+    // A job that failed before it was recorded has no label.
+    bench.dmover("copy -T --label late --exclude=[ a b").expect_code(2);
+    bench.dmover("copy -T --label late a c").expect_code(0);
+}

@@ -2,6 +2,7 @@
 use super::{Bench, pattern, two_trees};
 use dmover_testkit::faultfs::{Action, Config, FaultFs, Op, Rule};
 use dmover_testkit::image::{FileSystem, Image};
+use dmover_testkit::skip::skipped;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -90,4 +91,41 @@ fn what_was_not_written_is_not_read_back() {
         bench.sh("rm a/again a/d/three a/new a/d/new a/symlink; setfattr -x user.new a/d/two; chmod 644 a/d/one");
         bench.sh("rm -r b; cp -a a b");
     }
+}
+
+/// Storage that spoils every file: a few are shown, all are listed.
+#[test]
+fn of_many_differences_twenty_are_shown_and_all_are_listed() {
+    let test = "of_many_differences_twenty_are_shown_and_all_are_listed";
+    let Some((handle, bench)) = Bench::faulty() else { return skipped(test, "no FUSE") };
+    bench.sh("mkdir a; for n in $(seq 30); do seq $n $((n + 1000)) > a/f$n; done");
+    let spoils = Rule::new(Op::Read, Action::BitFlip { offset_in_buffer: 5 }).count(0);
+    handle.set_rules(&[spoils]).unwrap();
+    let expected = bench.sh("ls a | sort | sed \"s|.*|$PWD/faulty/b/&|\"");
+    for verb in ["copy -T", "sync"] {
+        let words = format!("{verb} --verify=read-back --errors-to list a faulty/b");
+        let run = bench.dmover(&words).expect_code(7);
+        let shown = |part: &str| run.stderr.lines().filter(|line| line.contains(part)).count();
+        assert_eq!(shown("read back differs"), 20, "{}", run.tell());
+        let further = "further read-back differences are not shown (-v shows all)";
+        assert_eq!(shown(further), 1, "{}", run.tell());
+        assert_eq!(shown("30 did NOT match"), 1, "{}", run.tell());
+        let line =
+            run.stderr.lines().find_map(|line| line.trim().strip_prefix("full list: dmover "));
+        let listing = bench.dmover(line.unwrap_or_else(|| panic!("{}", run.tell())));
+        let listing = listing.expect_code(0).text();
+        let paths = |text: &str| {
+            let mut paths: Vec<_> =
+                text.lines().map(|line| line.split(": ").next().unwrap().to_owned()).collect();
+            paths.sort_unstable();
+            paths.join("\n") + "\n"
+        };
+        assert_eq!(paths(&listing), expected);
+        assert!(listing.lines().all(|line| line.ends_with("[integrity]")), "{listing}");
+        assert_eq!(bench.read("list").lines().count(), 30);
+        bench.sh("rm -r backing/b");
+    }
+    let run = bench.dmover("copy -T -v --no-state --verify=read-back a faulty/b").expect_code(7);
+    let all = run.stderr.lines().filter(|line| line.contains("read back differs")).count();
+    assert_eq!(all, 30, "{}", run.tell());
 }

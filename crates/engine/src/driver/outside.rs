@@ -1,14 +1,15 @@
 //! The control files of a running job: its status for other processes, and their requests.
 use dmover_model::{JobId, Limit};
-use dmover_observe::Total;
+use dmover_observe::{Amount, Counter, Counters, Total};
 use std::time::{Duration, Instant};
 
 use super::{Job, Standing};
 use crate::context::{Engine, lock};
 use crate::control::StopReason;
 use crate::journal::now_ms;
+use crate::precount;
 use crate::report::{JobReport, JobState};
-use crate::state::{Ask, JobFile, JobLock, JobPhase, JobStatus, StateDirectory};
+use crate::state::{Ask, Failures, JobFile, JobLock, JobPhase, JobStatus, StateDirectory};
 
 /// The greatest age of the status file.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
@@ -31,6 +32,14 @@ fn in_words(limit: &Limit) -> String {
     format!("{} ({})", limit.what.word(), limit.evidence)
 }
 
+/// What a job has found so far, and what is done of that.
+fn found_and_settled(counters: &Counters) -> (Amount, Amount) {
+    let get = |counter| counters.get(counter);
+    let settled = precount::SETTLED.into_iter().map(get).sum();
+    let (entries, bytes) = (get(Counter::EntriesFound), get(Counter::BytesFound));
+    (Amount { entries, bytes }, Amount { entries, bytes: settled })
+}
+
 /// The files of a job that other processes read and write.
 #[derive(Debug)]
 pub(super) struct Outside {
@@ -42,6 +51,8 @@ pub(super) struct Outside {
     listened: Instant,
     paused: bool,
     then: Then,
+    /// What the run selects, if it sees all of that.
+    selection: Option<String>,
     /// This run is a part of another job.
     is_part: bool,
     /// Set if the job is visible only while it runs, in a directory of its own.
@@ -74,7 +85,9 @@ impl Outside {
             return Self::passing(state, job, &JobId(format!("{id}-{run:016x}")), engine);
         }
         let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run)?;
-        let outside = Self { then: job.then, is_part: false, ..Self::part(state, id, engine) };
+        let selection = precount::selection_of(job);
+        let whole = Self::part(state, id, engine);
+        let outside = Self { then: job.then, is_part: false, selection, ..whole };
         outside.begin(job, id, engine);
         Some(outside)
     }
@@ -120,6 +133,7 @@ impl Outside {
             listened: now,
             paused: false,
             then: Then::More,
+            selection: None,
             is_part: true,
             _passing: None,
         }
@@ -128,7 +142,7 @@ impl Outside {
     fn write(&self, status: &JobStatus) {
         if self.is_part {
             // The caller has reported the result.
-            return self.state.tell_phase(&self.job, status.phase, None);
+            return self.state.tell_part(&self.job, status);
         }
         if let Err(error) = self.state.put_status(&self.job, status) {
             tracing::warn!(%error, "cannot write the status of the job");
@@ -140,13 +154,16 @@ impl Outside {
         let counters = counters.iter().map(|(counter, value)| (counter.name().to_owned(), value));
         let errors = lock(&engine.tally).errors.clone();
         let outlook = engine.counters.outlook();
-        let total = match outlook.total() {
+        let (found, settled) = found_and_settled(&engine.counters);
+        let total = match outlook.total().corrected(found, settled) {
             Total::About(total) => Some((total.entries, total.bytes)),
             Total::AtLeast(_) | Total::Unknown => None,
         };
         JobStatus {
             stage: outlook.stage().word().to_owned(),
             total,
+            selection: self.selection.clone(),
+            unlisted: engine.failures.as_ref().and_then(Failures::lost),
             phase: if self.paused { JobPhase::Paused } else { JobPhase::Running },
             reason: None,
             exit_code: None,

@@ -1,7 +1,8 @@
 //! Checks before a job starts, and what is recorded about them.
 use dmover_digest::manifest::Header;
 use dmover_model::{
-    Identity, JobSpec, LossKind, Overwrite, PathBytes, ScanNames, TaskKind, Timestamp, Verb,
+    Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes, ScanNames, TaskKind, Timestamp,
+    TreePath, Verb,
 };
 use dmover_observe::Counter;
 use dmover_sys::{AsFd, path, stat};
@@ -23,7 +24,7 @@ use crate::snapshot::Sharing;
 use crate::state::{ErrorList, StateDirectory};
 use crate::sync::{Asks, Guard, Trash, WithheldReason, doubt, refuse_unmeant};
 
-pub(super) fn header(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -> Header {
+pub(super) fn header(job: &Job, id: &JobId, resolved: &Resolved) -> Header {
     let mut base = job.spec.destination.to_path();
     let is_file = resolved.roots.first().is_some_and(|root| !root.is_directory);
     if is_file && resolved.placement == Placement::As {
@@ -46,7 +47,7 @@ pub(super) fn header(job: &Job, id: &dmover_model::JobId, resolved: &Resolved) -
 
 pub(super) fn remember(
     state: &StateDirectory,
-    id: &dmover_model::JobId,
+    id: &JobId,
     placement: Placement,
     destination: &std::path::Path,
 ) {
@@ -69,6 +70,15 @@ fn losses_still_there(
         return BTreeMap::new();
     }
     state.losses(&report.job, destination)
+}
+
+/// Begins the list of errors of a run: that of the run before is removed.
+pub(super) fn begin_error_list(job: &Job, id: &JobId, engine: &Engine) {
+    match (&engine.failures, &job.state) {
+        (Some(failures), _) => failures.begin(),
+        (None, Some(state)) if engine.keeps_journal => state.forget_errors(id),
+        (None, _) => {}
+    }
 }
 
 /// Where the errors of a run are listed.
@@ -162,7 +172,7 @@ fn may_be_kept(attribute: dmover_model::Attribute) -> bool {
 /// The guard of deletes, if the job has any.
 pub(super) fn guard(
     job: &Job,
-    id: &dmover_model::JobId,
+    id: &JobId,
     (resolved, mounts): (&Resolved, &MountTable),
     last: Option<&LastPass>,
     record: Option<&Recording>,
@@ -239,24 +249,30 @@ fn asks(
     Ok(if meant { Asks::default() } else { Asks { only_listed, refused, foreign, half: true } })
 }
 
+/// Paths of a list in one task.
+pub(super) const SHARD: usize = 1000;
+
+/// Tasks that scan these paths below each root.
+pub(super) fn scans_of(paths: &[TreePath], engine: &Engine) -> Vec<TaskKind> {
+    let of_root = |root| {
+        paths.chunks(SHARD).map(move |shard| TaskKind::Scan {
+            directory: root_ref(root),
+            names: ScanNames::Paths(shard.to_vec()),
+        })
+    };
+    engine.roots.ids().flat_map(of_root).collect()
+}
+
 /// The first tasks of a job.
 pub(super) fn first_tasks(list: &JobList, engine: &Engine) -> Vec<TaskKind> {
-    const SHARD: usize = 1000;
     let all_roots = || engine.roots.ids();
     match list {
-        // The records come first, then a scan for other entries.
-        JobList::Records(_) => Vec::new(),
+        // All are supplied: records come first, then a scan for other entries.
+        JobList::Records(_) | JobList::Failed(_) => Vec::new(),
         JobList::None | JobList::Sums(_) => all_roots()
             .map(|root| TaskKind::Scan { directory: root_ref(root), names: ScanNames::Root })
             .collect(),
-        JobList::Paths(paths) | JobList::Failed(paths) => all_roots()
-            .flat_map(|root| {
-                paths.chunks(SHARD).map(move |shard| TaskKind::Scan {
-                    directory: root_ref(root),
-                    names: ScanNames::Paths(shard.to_vec()),
-                })
-            })
-            .collect(),
+        JobList::Paths(paths) => scans_of(paths, engine),
         JobList::Changed(places) => {
             let tasks = places.chunks(SHARD).flat_map(|shard| {
                 let names = ScanNames::Changed(shard.to_vec());

@@ -3,6 +3,7 @@ use dmover_model::{RecordsTask, Subject, TaskKind};
 use dmover_plan::coordinator::Input;
 
 use super::JobList;
+use super::start::{SHARD, scans_of};
 use crate::context::{Engine, lock};
 use crate::error::Fatal;
 
@@ -37,6 +38,11 @@ impl JobList {
                     TaskKind::Records(RecordsTask { records: part.to_vec(), round: 1 })
                 });
                 (parts.collect(), true)
+            }
+            // A job of failed entries has one source.
+            Self::Failed(list) => {
+                let paths = list.next(SHARD * tasks)?;
+                (scans_of(&paths, engine), !paths.is_empty())
             }
             _ => (Vec::new(), false),
         };

@@ -1,10 +1,13 @@
 //! Reads a journal from another process, while its job may be running.
 use dmover_model::{EntryError, JobSpec, PathBytes, Selection};
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 use super::{now_ms, same_work};
+
+/// Errors that are read in one query.
+const PORTION: i64 = 1000;
 
 /// A recorded failure of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,50 +164,58 @@ impl JournalReader {
         Ok((same_work(&spec) == text).then_some(spec.selection))
     }
 
-    /// The errors of the last pass, see `each_error`.
-    ///
-    /// # Errors
-    /// A message that says why it cannot be read.
-    pub fn errors(&self) -> Result<Vec<RecordedError>, String> {
-        let mut errors = Vec::new();
-        self.each_error(&mut |error| {
-            errors.push(error);
-            true
-        })?;
-        Ok(errors)
-    }
-
     /// Passes the errors of the last pass to `each`, in order, until it returns false. For a watch, these are the
     /// errors of the last full scan and later. The errors of an incomplete `retry` are added to those of its pass.
     ///
     /// # Errors
     /// A message that says why it cannot be read.
     pub fn each_error(&self, each: &mut dyn FnMut(RecordedError) -> bool) -> Result<(), String> {
-        let sql = "SELECT pass, time_ms, side, operation, path, class, errno, detail, attempt FROM error \
-                   WHERE pass >= coalesce((SELECT max(number) FROM pass \
-                   WHERE kind = 'whole' OR (kind = 'listed' AND state = 'finished')), 0) ORDER BY id";
-        let mut read = || -> rusqlite::Result<()> {
-            let mut statement = self.0.prepare(sql)?;
-            let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()? {
-                let error = RecordedError {
-                    pass: row.get(0)?,
-                    time_ms: row.get(1)?,
-                    side: row.get(2)?,
-                    operation: row.get(3)?,
-                    path: PathBytes(row.get(4)?),
-                    class: row.get(5)?,
-                    errno: row.get(6)?,
-                    detail: row.get(7)?,
-                    attempt: row.get(8)?,
-                };
+        let first = "SELECT coalesce((SELECT max(number) FROM pass \
+                     WHERE kind = 'whole' OR (kind = 'listed' AND state = 'finished')), 0), \
+                     coalesce((SELECT max(number) FROM pass), 0)";
+        let bounds = self.all(first, |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+        let (first, last) = bounds.first().copied().unwrap_or_default();
+        let mut after = i64::MIN;
+        // In portions: one long reading would keep the log beside the journal of a running job from being emptied.
+        loop {
+            let errors = self
+                .portion((first, last), after)
+                .map_err(|error| format!("cannot read the journal: {error}"))?;
+            let Some((id, _)) = errors.last() else { return Ok(()) };
+            after = *id;
+            for (_, error) in errors {
                 if !each(error) {
-                    break;
+                    return Ok(());
                 }
             }
-            Ok(())
-        };
-        read().map_err(|error| format!("cannot read the journal: {error}"))
+        }
+    }
+
+    /// The next errors of these passes, with their ids.
+    fn portion(
+        &self,
+        (first, last): (i64, i64),
+        after: i64,
+    ) -> rusqlite::Result<Vec<(i64, RecordedError)>> {
+        // The plus keeps the order of the table: an index on the pass would have to be sorted for each portion.
+        let sql = "SELECT pass, time_ms, side, operation, path, class, errno, detail, attempt, id \
+                   FROM error WHERE id > ?1 AND +pass >= ?2 AND +pass <= ?3 ORDER BY id LIMIT ?4";
+        let mut statement = self.0.prepare_cached(sql)?;
+        let rows = statement.query_map(params![after, first, last, PORTION], |row| {
+            let error = RecordedError {
+                pass: row.get(0)?,
+                time_ms: row.get(1)?,
+                side: row.get(2)?,
+                operation: row.get(3)?,
+                path: PathBytes(row.get(4)?),
+                class: row.get(5)?,
+                errno: row.get(6)?,
+                detail: row.get(7)?,
+                attempt: row.get(8)?,
+            };
+            Ok((row.get(9)?, error))
+        })?;
+        rows.collect()
     }
 
     fn all<T>(

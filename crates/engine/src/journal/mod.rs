@@ -18,10 +18,12 @@ use crate::error::Fatal;
 use crate::report::Failed;
 
 mod ask;
+mod failed;
 mod resume;
 mod schema;
 
 pub use ask::{JournalReader, RecordedError, RecordedPass};
+pub use failed::{FailedList, FailedPaths};
 pub(crate) use resume::Left;
 
 /// Its file name in the directory of the job.

@@ -2,11 +2,11 @@
 use dmover_model::{EntryError, ErrorClass, JobId};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use super::StateDirectory;
+use super::{JobPhase, StateDirectory};
 use crate::context::lock;
 use crate::driver::Job;
 use crate::journal::{JournalReader, RecordedError};
@@ -31,33 +31,83 @@ pub enum ErrorList {
 pub(crate) struct Failures {
     state: PathBuf,
     path: PathBuf,
+    /// Whether this is the list of a whole job, which replaces that of the run before.
+    replaces: bool,
     kept: Mutex<Kept>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    file: Option<File>,
+    begun: bool,
+    list: Option<Lines>,
     lost: Option<String>,
 }
 
-impl Failures {
-    /// Starts the list of a run, whose job must be locked. `None`: its errors go to a journal, or are not listed.
-    pub fn of(job: &Job, id: &JobId, has_journal: bool) -> Option<Self> {
-        if let Some((state, whole)) = &job.part_of {
-            return Some(Self::new(state, whole));
+/// A file to which whole lines are added.
+#[derive(Debug)]
+struct Lines {
+    file: File,
+    /// Where the last whole line ends.
+    end: u64,
+    /// The file ends with a part of a line that could not be removed.
+    is_torn: bool,
+}
+
+impl Lines {
+    fn open(path: &Path) -> std::io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).read(true).mode(0o600).open(path)?;
+        let end = file.metadata()?.len();
+        let mut last = [b'\n'];
+        if end > 0 {
+            file.read_exact_at(&mut last, end - 1)?;
         }
-        let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run)?;
-        let list = Self::new(state, id);
-        match std::fs::remove_file(&list.path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => list.lose(&error),
-            _ => {}
-        }
-        (!has_journal).then_some(list)
+        Ok(Self { file, end, is_torn: last != [b'\n'] })
     }
 
-    fn new(state: &StateDirectory, id: &JobId) -> Self {
+    /// Adds a line, which must end with a newline. After a failure the file ends with a whole line again: a full file
+    /// system takes a part of a line, and may have space for the next one.
+    fn add(&mut self, line: &[u8]) -> std::io::Result<()> {
+        let begun = if self.is_torn { &b"\n"[..] } else { b"" };
+        let text = [begun, line].concat();
+        if let Err(error) = self.file.write_all(&text) {
+            self.is_torn |= self.file.set_len(self.end).is_err();
+            return Err(error);
+        }
+        self.end = self.file.metadata()?.len();
+        self.is_torn = false;
+        Ok(())
+    }
+}
+
+impl Failures {
+    /// The list of a run, whose job has to be locked. `None`: its errors go to a journal, or nowhere.
+    pub fn of(job: &Job, id: &JobId, has_journal: bool) -> Option<Self> {
+        if let Some((state, whole)) = &job.part_of {
+            return Some(Self::new(state, whole, false));
+        }
+        let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run && !has_journal)?;
+        Some(Self::new(state, id, true))
+    }
+
+    fn new(state: &StateDirectory, id: &JobId, replaces: bool) -> Self {
         let (state, path) = (state.path().to_owned(), state.of_job(id).join(FILE));
-        Self { state, path, kept: Mutex::default() }
+        Self { state, path, replaces, kept: Mutex::default() }
+    }
+
+    /// Begins the list: that of the run before is removed. Call this when nothing can keep the run from starting.
+    pub fn begin(&self) {
+        let begun = self.begin_with(&mut lock(&self.kept));
+        if let Err(error) = begun {
+            self.lose(&error);
+        }
+    }
+
+    fn begin_with(&self, kept: &mut Kept) -> std::io::Result<()> {
+        if std::mem::replace(&mut kept.begun, true) || !self.replaces {
+            return Ok(());
+        }
+        remove(&self.path)
     }
 
     /// Writes an error at once, because the process may be killed. Entries that were not attempted are not listed.
@@ -74,13 +124,11 @@ impl Failures {
         let mut line = serde_json::to_vec(error)?;
         line.push(b'\n');
         let mut kept = lock(&self.kept);
-        let mut file = match kept.file.take() {
-            Some(file) => file,
-            None => OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?,
-        };
-        let written = file.write_all(&line);
-        kept.file = Some(file);
-        written
+        self.begin_with(&mut kept)?;
+        if kept.list.is_none() {
+            kept.list = Some(Lines::open(&self.path)?);
+        }
+        kept.list.as_mut().map_or(Ok(()), |list| list.add(&line))
     }
 
     fn lose(&self, error: &std::io::Error) {
@@ -91,36 +139,94 @@ impl Failures {
         }
     }
 
+    /// Why errors are missing from the list; `None` if it has all.
+    pub fn lost(&self) -> Option<String> {
+        lock(&self.kept).lost.clone()
+    }
+
     /// Where the errors are listed.
     pub fn list(&self) -> ErrorList {
-        match &lock(&self.kept).lost {
-            None => ErrorList::In(self.state.clone()),
-            Some(why) => ErrorList::Incomplete(why.clone()),
-        }
+        self.lost().map_or_else(|| ErrorList::In(self.state.clone()), ErrorList::Incomplete)
     }
 }
 
-/// Passes each line of a list to `each` until that returns false. An incomplete last line is skipped.
-fn read(path: &Path, each: &mut dyn FnMut(RecordedError) -> bool) -> Result<(), String> {
+fn remove(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What a list of errors has, and what is missing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listed {
+    /// Errors that were listed.
+    pub errors: u64,
+    /// Lines that are damaged.
+    pub damaged: u64,
+    /// Errors that the run has counted, if that is more than are listed.
+    pub of: Option<u64>,
+    /// Why some are missing, if that is known.
+    pub why: Option<String>,
+}
+
+impl Listed {
+    /// Whether nothing is missing, as far as that is known.
+    pub fn is_complete(&self) -> bool {
+        self.damaged == 0 && self.of.is_none() && self.why.is_none()
+    }
+}
+
+/// Why a list of errors cannot be read.
+#[derive(Debug)]
+pub enum Unlisted {
+    /// The job keeps no list.
+    None,
+    /// The journal cannot be read, in words.
+    Journal(String),
+    /// The file beside it cannot be read, in words.
+    File(String),
+}
+
+/// Passes each line of a list to `each` until that returns false. Returns the number of damaged lines. An incomplete
+/// last line counts as damaged, unless the job may be writing it.
+fn read(
+    path: &Path,
+    is_written: bool,
+    each: &mut dyn FnMut(RecordedError) -> bool,
+) -> Result<u64, String> {
     let fail = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
     let mut file = match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
         opened => BufReader::new(opened.map_err(fail)?),
     };
-    let mut line = Vec::new();
-    while file.read_until(b'\n', &mut line).map_err(fail)? > 0 && line.ends_with(b"\n") {
-        let error = serde_json::from_slice(&line).map_err(|error| fail(error.into()))?;
-        if !each(error) {
-            break;
+    let (mut line, mut damaged) = (Vec::new(), 0);
+    while file.read_until(b'\n', &mut line).map_err(fail)? > 0 {
+        match serde_json::from_slice(&line) {
+            _ if is_written && !line.ends_with(b"\n") => break,
+            _ if line == b"\n" => {}
+            Ok(error) => {
+                if !each(error) {
+                    break;
+                }
+            }
+            Err(_) => damaged += 1,
         }
         line.clear();
     }
-    Ok(())
+    Ok(damaged)
 }
 
 impl StateDirectory {
-    /// Passes each error of the last run of a job to `each` until that returns false. Returns whether there is such a
-    /// list.
+    /// Removes the list that a run of a job with a journal has left: errors of its read-back.
+    pub(crate) fn forget_errors(&self, job: &JobId) {
+        if let Err(error) = remove(&self.of_job(job).join(FILE)) {
+            tracing::warn!(%error, "cannot remove the list of errors of the run before");
+        }
+    }
+
+    /// Passes each error of the last run of a job to `each` until that returns false. Returns what was listed, compared
+    /// with what the job has counted.
     ///
     /// # Errors
     /// A message that says why it cannot be read.
@@ -128,22 +234,37 @@ impl StateDirectory {
         &self,
         job: &str,
         each: &mut dyn FnMut(RecordedError) -> bool,
-    ) -> Result<bool, String> {
+    ) -> Result<Listed, Unlisted> {
         // A job that leaves nothing behind has a run in its name.
         if job.contains('-') {
-            return Ok(false);
+            return Err(Unlisted::None);
         }
         let directory = self.directory(job);
-        let mut goes_on = true;
-        if let Some(journal) = JournalReader::open(&directory)? {
-            journal.each_error(&mut |error| {
-                goes_on = each(error);
-                goes_on
-            })?;
+        let before = self.status(job).unwrap_or_default();
+        let (mut errors, mut continues) = (0, true);
+        let mut take = |error| {
+            errors += 1;
+            continues = each(error);
+            continues
+        };
+        let journal = JournalReader::open(&directory).map_err(Unlisted::Journal)?;
+        if let Some(journal) = &journal {
+            journal.each_error(&mut take).map_err(Unlisted::Journal)?;
         }
-        if goes_on {
-            read(&directory.join(FILE), each)?;
+        let is_written = before.phase.has_process();
+        let path = directory.join(FILE);
+        let damaged = read(&path, is_written, &mut take).map_err(Unlisted::File)?;
+        let mut listed = Listed { errors, damaged, ..Listed::default() };
+        let after = self.status(job).unwrap_or_default();
+        // Another run has begun, or the caller has had enough.
+        if !continues || (before.pid, before.begun_ms) != (after.pid, after.begun_ms) {
+            return Ok(listed);
         }
-        Ok(true)
+        // A journal is written later than the status of a job that runs. What is missing after a kill is still to be done.
+        let is_settled = journal.is_none() || !(is_written || before.phase == JobPhase::Died);
+        listed.of = Some(before.errors_counted()).filter(|n| *n > errors && is_settled);
+        let unknown = (before.begun_ms == 0).then(|| "the status of the run is missing".into());
+        listed.why = before.unlisted.or(after.unlisted).or(unknown);
+        Ok(listed)
     }
 }

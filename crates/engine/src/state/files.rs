@@ -1,10 +1,10 @@
 //! The description and status of a job in files, which every host that sees the state directory can read.
-use dmover_model::{JobId, PathBytes, Verb};
+use dmover_model::{ErrorClass, JobId, PathBytes, Verb};
 use dmover_observe::MoverView;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use super::{JobLock, StateDirectory, failures, is_held};
 use crate::journal::now_ms;
@@ -113,15 +113,30 @@ pub struct JobStatus {
     /// Entries and bytes of content of the whole source, if they are known.
     #[serde(default)]
     pub total: Option<(u64, u64)>,
+    /// A digest of what the run selected of its source, if it scanned the whole selection; a later run of the same selection
+    /// finds about as much.
+    #[serde(default)]
+    pub selection: Option<String>,
     /// All counters of this run, by name.
     pub counters: BTreeMap<String, u64>,
     /// Errors by class.
     pub errors: BTreeMap<String, u64>,
+    /// Why some errors are missing from the list of errors, if so.
+    #[serde(default)]
+    pub unlisted: Option<String>,
     /// What limits its speed.
     pub limit: Option<String>,
     /// Its remote movers, if it has any.
     #[serde(default)]
     pub movers: Option<Vec<MoverView>>,
+}
+
+impl JobStatus {
+    /// The number of failed entries. Entries that were not attempted are not listed.
+    pub(crate) fn errors_counted(&self) -> u64 {
+        let not_attempted = ErrorClass::Cancelled.word();
+        self.errors.iter().filter(|(class, _)| *class != not_attempted).map(|(_, n)| n).sum()
+    }
 }
 
 /// A request to a running job.
@@ -155,6 +170,11 @@ pub(super) const STANDBY: &str = "standby";
 /// The lock of the job.
 pub(super) const LOCK: &str = "lock";
 
+fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
+}
+
 impl StateDirectory {
     /// Records the description of a job, or that it was requested again.
     pub(crate) fn describe(&self, job: &JobId, file: &JobFile) -> std::io::Result<()> {
@@ -169,7 +189,21 @@ impl StateDirectory {
 
     /// Records the status of a job.
     pub(crate) fn put_status(&self, job: &JobId, status: &JobStatus) -> std::io::Result<()> {
-        self.put(job, STATUS, status, false)
+        match self.put(job, STATUS, status, false) {
+            Err(error) if is_full(&error) => self.put_in_place(job, status).map_err(|_| error),
+            written => written,
+        }
+    }
+
+    /// Overwrites the status where there is no space for another file. An old one would be taken for that of this run. A kill
+    /// within this leaves none.
+    fn put_in_place(&self, job: &JobId, status: &JobStatus) -> std::io::Result<()> {
+        let mut text = serde_json::to_vec(status)?;
+        text.push(b'\n');
+        let file = std::fs::OpenOptions::new().write(true).open(self.job(job).join(STATUS))?;
+        let written = file.write_all_at(&text, 0);
+        file.set_len(if written.is_ok() { text.len() as u64 } else { 0 })?;
+        written
     }
 
     /// Records the phase of a job between two passes.
@@ -181,6 +215,16 @@ impl StateDirectory {
         if let Err(error) =
             self.put_status(job, &JobStatus { phase, updated_ms: now_ms(), ..status })
         {
+            tracing::warn!(%error, "cannot write the status of the job");
+        }
+    }
+
+    /// Records the state of a run that is a part of a job, beside the results of the job itself.
+    pub(crate) fn tell_part(&self, job: &JobId, part: &JobStatus) {
+        let Some(whole) = self.get::<JobStatus>(&job.0, STATUS) else { return };
+        let unlisted = whole.unlisted.clone().or_else(|| part.unlisted.clone());
+        let status = JobStatus { phase: part.phase, unlisted, updated_ms: now_ms(), ..whole };
+        if let Err(error) = self.put_status(job, &status) {
             tracing::warn!(%error, "cannot write the status of the job");
         }
     }
@@ -211,16 +255,25 @@ impl StateDirectory {
     ) -> std::io::Result<()> {
         let directory = self.job(job);
         let temporary = directory.join(format!("{name}.new"));
-        let mut options = std::fs::OpenOptions::new();
-        let mut file =
-            options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        serde_json::to_writer(&mut file, value)?;
-        file.write_all(b"\n")?;
-        if flushed {
-            // XFS does not by itself when another file is replaced, and would leave an empty one after a power cut.
-            file.sync_data()?;
+        let write = || {
+            let mut options = std::fs::OpenOptions::new();
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+            let mut text = serde_json::to_vec(value)?;
+            text.push(b'\n');
+            file.write_all(&text)?;
+            if flushed {
+                // XFS does not by itself when another file is replaced, and would leave an empty one after a power cut.
+                file.sync_data()?;
+            }
+            Ok(())
+        };
+        let written = write().and_then(|()| std::fs::rename(&temporary, directory.join(name)));
+        if written.is_err() {
+            // It may take the space that others need.
+            let _ = std::fs::remove_file(temporary);
         }
-        std::fs::rename(temporary, directory.join(name))
+        written
     }
 
     fn get<T: serde::de::DeserializeOwned>(&self, job: &str, name: &str) -> Option<T> {

@@ -249,7 +249,12 @@ impl Engine {
         } else if kinds.is_of_content() {
             self.count(Counter::EntriesCorrupt);
         }
-        self.show(Event::Difference(Difference { path, kind, kinds, ranges, detail, repaired }));
+        let difference = Difference { path, kind, kinds, ranges, detail, repaired };
+        if let Some(failures) = &self.failures {
+            // Of a copy that reads back: only some of them are printed.
+            failures.note(&difference.as_error());
+        }
+        self.show(Event::Difference(difference));
     }
 }
 

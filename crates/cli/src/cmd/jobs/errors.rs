@@ -1,5 +1,5 @@
 //! `dmover errors`.
-use dmover_engine::RecordedError;
+use dmover_engine::{Listed, RecordedError, Unlisted};
 use dmover_model::ExitCode as Code;
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,8 +8,16 @@ use super::{Refused, UNREADABLE, refuse};
 use crate::args::ErrorsArgs;
 use crate::cmd::choose::{Choice, named_or_last};
 use crate::cmd::run::exit;
-use crate::print::data;
 use crate::print::errors::{as_json, as_text};
+use crate::print::{counted, data, failure, grouped};
+
+/// The hint for a list of a job without a journal that cannot be read.
+const UNREADABLE_LIST: &str =
+    "check the storage of the state directory; the next run of the job starts a new list";
+
+/// The hint for a list that lacks errors.
+const INCOMPLETE: &str = "check for free space in the state directory, then run the command of the job \
+     again: it reports what fails";
 
 pub(crate) fn errors(args: &ErrorsArgs) -> ExitCode {
     list(args).unwrap_or_else(refuse)
@@ -28,17 +36,43 @@ fn list(args: &ErrorsArgs) -> Result<ExitCode, Refused> {
         }
         written.is_ok()
     });
-    match listed {
-        Err(message) => return Err((message, UNREADABLE, Code::Fatal)),
-        Ok(false) => {
+    let listed = listed.map_err(|why| match why {
+        Unlisted::None => {
             let message = format!("job {job} has no list of errors");
             let hint = "see the messages of the job; --errors-to FILE records a list";
-            return Err((message, hint, Code::Usage));
+            (message, hint, Code::Usage)
         }
-        Ok(true) => {}
-    }
+        Unlisted::Journal(message) => (message, UNREADABLE, Code::Fatal),
+        Unlisted::File(message) => (message, UNREADABLE_LIST, Code::Fatal),
+    })?;
     let written = written.and_then(|()| out.flush());
-    Ok(exit(if written.is_ok() { Code::Done } else { Code::Fatal }))
+    if written.is_err() {
+        return Ok(exit(Code::Fatal));
+    }
+    if listed.is_complete() {
+        return Ok(exit(Code::Done));
+    }
+    failure(&missing(&listed), INCOMPLETE);
+    Ok(exit(Code::Partial))
+}
+
+/// What is missing from a list, in words.
+fn missing(listed: &Listed) -> String {
+    let errors = grouped(listed.errors);
+    let mut words = match listed.of {
+        Some(all) => format!("{errors} of {} listed", counted(all, "error is", "errors are")),
+        None => format!("{errors} errors are listed, and others may be missing"),
+    };
+    if listed.damaged > 0 {
+        let lines = counted(listed.damaged, "line is", "lines are");
+        words.extend(["; ", &lines, " damaged"]);
+    }
+    match &listed.why {
+        Some(why) => words.extend([": ", why]),
+        None if listed.damaged == 0 => words.push_str(": the list was not written completely"),
+        None => {}
+    }
+    words
 }
 
 fn put(out: &mut impl Write, args: &ErrorsArgs, error: &RecordedError) -> std::io::Result<()> {

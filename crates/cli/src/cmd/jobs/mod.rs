@@ -85,30 +85,50 @@ pub(super) fn find(named: &str, place: Option<&std::ffi::OsString>) -> Result<Kn
     }
 }
 
-/// Refuses a label that another job has. Jobs of the same command may share a label: they differ only by the file system that
-/// is mounted at a path, or by their list.
-pub(super) fn label_is_free(
+/// Takes a label for a job, or refuses one that another job has. Jobs of the same command may share a label: they differ
+/// only by the file system that is mounted at a path, or by their list. `is_only_read`: a dry run takes nothing.
+pub(super) fn take_label(
     state: &StateDirectory,
     label: &str,
-    spec: &JobSpec,
-    list: &JobList,
+    (spec, list): (&JobSpec, &JobList),
+    is_only_read: bool,
 ) -> Result<(), ExitCode> {
     // The job itself reports a list that cannot be read.
-    let (Ok(id), Ok(files)) = (job_id(spec, list, Some(state)), all(state)) else { return Ok(()) };
+    let Ok(id) = job_id(spec, list, Some(state)) else { return Ok(()) };
+    // Two jobs that start in the same instant must see each other. The job itself reports a directory that it cannot use.
+    let turn = if is_only_read { None } else { state.label_turn().ok() };
+    let Ok(files) = all(state) else { return Ok(()) };
     let here = PathBytes::from(std::env::current_dir().unwrap_or_default().as_os_str());
     let own = places_of(spec.verb.word(), &here, &spec.sources, &spec.destination);
     let is_another = |file: &&JobFile| {
         let places = places_of(&file.verb, &file.directory, &file.sources, &file.destination);
         file.label.as_deref() == Some(label) && file.job != id.0 && places != own
     };
-    let Some(other) = files.iter().find(is_another) else { return Ok(()) };
-    let job = &other.job;
-    let shown = format!("{} {}", shown::verb(other), shown::places(other));
-    failure(
-        &format!("the label {} belongs to job {job} ({shown})", quoted(label.as_bytes())),
-        &format!("choose another label, or run '{}'", on_job("cleanup", job, state.path())),
-    );
-    Err(exit(Code::Usage))
+    let starting = state.labelled();
+    if let Some(other) = files.iter().chain(&starting).find(is_another) {
+        let job = &other.job;
+        let shown = format!("{} {}", shown::verb(other), shown::places(other));
+        failure(
+            &format!("the label {} belongs to job {job} ({shown})", quoted(label.as_bytes())),
+            &format!("choose another label, or run '{}'", on_job("cleanup", job, state.path())),
+        );
+        return Err(exit(Code::Usage));
+    }
+    let described = JobFile {
+        job: id.0.clone(),
+        verb: spec.verb.word().into(),
+        label: Some(label.to_owned()),
+        directory: here,
+        sources: spec.sources.clone(),
+        destination: spec.destination.clone(),
+        ..JobFile::default()
+    };
+    let held = turn.map(|turn| state.hold_label(&turn, &id, &described));
+    // The label is held until this process ends: its job may fail before it has a description.
+    if let Some(Ok(Some(held))) = held {
+        std::mem::forget(held);
+    }
+    Ok(())
 }
 
 /// The verb of a job and its absolute paths.

@@ -74,6 +74,10 @@ fn percent(file: &JobFile, status: &JobStatus) -> Option<u64> {
     let at_s = (status.updated_ms - status.begun_ms).max(1) as f64 / 1000.0;
     let mut estimator = Estimator::default();
     estimator.sample(Done { at_s, ..done });
+    // A total of an older dmover may be that of another run.
+    if get(Counter::EntriesFound) > entries {
+        return None;
+    }
     let (entries, bytes) = (entries.max(done.entries), bytes.max(done.bytes));
     let fraction = estimator.estimate(entries, bytes, 0.0).fraction;
     Some(((fraction * 100.0) as u64).min(99))

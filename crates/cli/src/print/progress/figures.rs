@@ -35,6 +35,8 @@ pub(super) struct Figures {
     pub is_main: bool,
     pub done: Amount,
     pub total: Total,
+    /// The total of the whole job, whatever it does now.
+    pub whole: Total,
     pub estimate: Option<Estimate>,
     pub rate_now: u64,
     pub rate_mean: u64,
@@ -153,9 +155,11 @@ impl Follower {
             bytes: get(Counter::BytesFound).max(done.bytes),
         };
         let settled = Amount { entries: done.entries, bytes: done.bytes };
+        let whole = outlook.total().corrected(found, settled);
         let (doing, done_now, total) = match (self.part, stage) {
             (Part::ReadingBack, _) | (_, Stage::Transfer) => {
-                (self.doing, settled, known(outlook.total(), found, settled))
+                let total = if whole == Total::Unknown { Total::AtLeast(found) } else { whole };
+                (self.doing, settled, total)
             }
             (_, stage) => {
                 let count = |entries| Amount { entries, bytes: 0 };
@@ -182,6 +186,7 @@ impl Follower {
             is_main: is_main || self.part == Part::ReadingBack,
             done: done_now,
             total,
+            whole,
             estimate,
             rate_now: self.rate as u64,
             rate_mean: rate_mean as u64,
@@ -215,21 +220,6 @@ pub(crate) fn done(part: Part, get: &dyn Fn(Counter) -> u64) -> Done {
         }
     };
     Done { at_s: 0.0, entries, bytes: moved + still, moved }
-}
-
-/// The total, corrected by what was found: if more entries were found than the total says, the total is only a minimum.
-/// Bytes found do not correct it, because they count a file with several names once for each name.
-fn known(total: Total, found: Amount, settled: Amount) -> Total {
-    match total {
-        Total::About(total) if total.entries >= found.entries => {
-            Total::About(Amount { bytes: total.bytes.max(settled.bytes), ..total })
-        }
-        Total::About(at_least) | Total::AtLeast(at_least) => Total::AtLeast(Amount {
-            entries: at_least.entries.max(found.entries),
-            bytes: at_least.bytes.max(found.bytes),
-        }),
-        Total::Unknown => Total::AtLeast(found),
-    }
 }
 
 fn name(stage: Stage) -> &'static str {

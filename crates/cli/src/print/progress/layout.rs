@@ -195,6 +195,7 @@ mod tests {
             done: Amount { entries: 3_107, bytes: 8 << 30 },
             total: Total::About(Amount { entries: 6_900, bytes: 18 << 30 }),
             estimate: Some(Estimate { fraction: 0.4567, left_s: Some((660.0, 840.0)) }),
+            whole: Total::Unknown,
             rate_now: 867 << 20,
             rate_mean: 840 << 20,
             unchanged: 0,

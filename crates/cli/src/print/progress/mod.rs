@@ -177,7 +177,7 @@ impl Progress {
         put("phase", if part == Part::ReadingBack { "read_back" } else { "job" }.into());
         put("stage", counters.outlook().stage().word().into());
         put("elapsed_s", self.started.elapsed().as_secs_f64().into());
-        let (known, total) = match counters.outlook().total() {
+        let (known, total) = match figures.whole {
             Total::Unknown => ("unknown", None),
             Total::AtLeast(total) => ("at_least", Some(total)),
             Total::About(total) => ("about", Some(total)),
