@@ -74,11 +74,7 @@ const SHORT: [(&str, &[&str]); 11] = [
 
 /// Usage lines of verbs whose operands clap cannot tell apart.
 const USAGE: [(&str, &str); 6] = [
-    (
-        "copy",
-        "dmover copy [OPTIONS] SOURCE… DEST\n       dmover copy [OPTIONS] -t DIR SOURCE…\n       \
-         dmover copy [OPTIONS] --files-from FILE SOURCE DEST",
-    ),
+    ("copy", "dmover copy [OPTIONS] SOURCE… DEST\n       dmover copy [OPTIONS] -t DIR SOURCE…"),
     ("sync", "dmover sync [OPTIONS] SOURCE DEST"),
     (
         "verify",

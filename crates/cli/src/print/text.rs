@@ -294,7 +294,8 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
         if report.dry_run { "to copy" } else { "copied" },
         if copied.is_empty() { "nothing" } else { &copied },
         if bytes > 0 { format!("; {}", sizes.show(bytes)) } else { String::new() },
-        pace(bytes, report, sizes),
+        // A dry run moves nothing, so it has no rate.
+        pace(if report.dry_run { 0 } else { bytes }, report, sizes),
     ));
     if report.limit.what != Bottleneck::Unknown {
         let Limit { what, evidence } = &report.limit;
@@ -347,9 +348,7 @@ pub(crate) fn pace(bytes: u64, report: &JobReport, sizes: Sizes) -> String {
     let time = units::format_duration(report.elapsed.as_secs());
     let seconds = report.elapsed.as_secs_f64().max(0.001);
     let rate = || format!(" ({}/s)", sizes.show((bytes as f64 / seconds) as u64));
-    // A dry run moves nothing.
-    let has_rate = bytes > 0 && !report.dry_run;
-    format!(" in {time}{}", if has_rate { rate() } else { String::new() })
+    format!(" in {time}{}", if bytes > 0 { rate() } else { String::new() })
 }
 
 fn counter_words(counter: Counter) -> String {
