@@ -161,9 +161,15 @@ impl Argument {
         };
         let whole = matches!(last, b"" | b"." | b"..");
         let open = if whole { trimmed } else { parent };
-        let directory = path::open_directory(&base.join(OsStr::from_bytes(open))).map_err(|e| {
-            refuse_errno(typed, "open the parent directory of", e, "check the path")
-        })?;
+        let open = base.join(OsStr::from_bytes(open));
+        let directory = path::open_directory(&open)
+            // A parent that may only be searched, such as /home with mode 711.
+            .or_else(|e| {
+                if e == Errno::ACCESS && !whole { path::reach_directory(&open) } else { Err(e) }
+            })
+            .map_err(|e| {
+                refuse_errno(typed, "open the parent directory of", e, "check the path")
+            })?;
         let mut canonical = mount::path_of(&directory)
             .ok_or_else(|| refuse(typed, "cannot be resolved", "check that /proc is mounted"))?;
         let name = (!whole).then(|| Name::new(last)).transpose();

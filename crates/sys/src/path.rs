@@ -104,6 +104,13 @@ pub fn open_directory(path: &std::path::Path) -> Result<OwnedFd> {
     with_noatime(flags, |flags| retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty())))
 }
 
+/// The same for a directory that need not be readable (`O_PATH`): names in it can be used, but it cannot be listed, locked or
+/// flushed.
+pub fn reach_directory(path: &std::path::Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))
+}
+
 /// Opens a directory through a symbolic link, for `--dereference`.
 pub fn open_directory_following(parent: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
     let flags = DIRECTORY.difference(OFlags::NOFOLLOW);

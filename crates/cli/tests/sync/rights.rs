@@ -3,7 +3,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
 use super::Bench;
-use super::bench::is_root;
+use super::bench::{NOBODY, is_root};
 use dmover_testkit::skip;
 
 /// A source of root's, and a destination in which the directory belongs to somebody else, who has put a file there that looks
@@ -146,4 +146,35 @@ fn a_group_that_a_user_may_set_is_carried_over() {
     assert_eq!(bench.sh("find t -gid 0"), "");
     let run = bench.dmover("sync -n -i s t").expect_code(0);
     assert!(run.stdout.is_empty(), "{}", run.tell());
+}
+
+/// /home and /scratch are often such directories: users may search them, but not list them.
+#[test]
+fn trees_in_a_directory_that_may_only_be_searched_are_copied() {
+    if !is_root() {
+        return skip::skipped(
+            "trees_in_a_directory_that_may_only_be_searched_are_copied",
+            "needs root",
+        );
+    }
+    let bench = Bench::new().unprivileged();
+    bench.sh(&format!(
+        "mkdir -p p/u q/from/d; seq 9 > q/from/d/f; ln q/from/d/f q/from/d/g; seq 3 > q/single
+         chown -R {NOBODY} p/u q/from q/single; chmod 711 p q; chmod 755 ."
+    ));
+    bench.dmover("sync q/from p/u").expect_code(0);
+    bench.assert_same("q/from", "p/u");
+    bench.sh("rm q/from/d/g; seq 4 > q/from/new; rm -rf p/u/*");
+    bench.dmover("copy -T q/from p/u").expect_code(0);
+    bench.dmover("sync --delete --yes q/from/ p/u/").expect_code(0);
+    bench.assert_same("q/from", "p/u");
+    bench.dmover("copy q/from q/single p/u").expect_code(0);
+    bench.assert_same("q/from", "p/u/from");
+    bench.dmover("verify q/from p/u/from").expect_code(0);
+    bench.dmover("verify q/single p/u").expect_code(0);
+    bench.dmover("sum q/from q/single").expect_code(0);
+    bench.dmover("sync -n --delete --yes q/from p/u/from").expect_code(0);
+    // What has no place to be made is still an error.
+    bench.dmover("sync q/from p/other").expect_code(2);
+    bench.dmover("sync q/missing p/u").expect_code(2);
 }
