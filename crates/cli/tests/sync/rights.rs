@@ -160,7 +160,7 @@ fn trees_in_a_directory_that_may_only_be_searched_are_copied() {
     let bench = Bench::new().unprivileged();
     bench.sh(&format!(
         "mkdir -p p/u q/from/d; seq 9 > q/from/d/f; ln q/from/d/f q/from/d/g; seq 3 > q/single
-         chown -R {NOBODY} p/u q/from q/single; chmod 711 p q; chmod 755 ."
+         chown -R {NOBODY}:{NOBODY} p/u q/from q/single; chmod 711 p q; chmod 755 ."
     ));
     bench.dmover("sync q/from p/u").expect_code(0);
     bench.assert_same("q/from", "p/u");
