@@ -147,7 +147,7 @@ impl Mover<'_> {
         let root = engine.root(id)?;
         let shown = || root.source.display.clone();
         let fail = |e| entry_error(Side::Source, Operation::Open, shown(), e);
-        let fd = path::open_directory_at(&root.source.parent, b".").map_err(fail)?;
+        let fd = path::open_again(&root.source.parent).map_err(fail)?;
         let source = engine.source_directory(fd, shown)?;
         engine.count(Counter::EntriesFound);
         let target = match &root.destination {

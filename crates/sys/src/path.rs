@@ -34,7 +34,7 @@ pub fn kernel_confines() -> bool {
 /// `root`; symbolic links anywhere on the way are an error (`ELOOP`, or `ENOTDIR` at the end).
 pub fn open_directory_below(root: impl AsFd, path: &[u8]) -> Result<OwnedFd> {
     if path.is_empty() {
-        return open_directory_at(root, b".");
+        return open_again(root);
     }
     if !has_openat2() {
         return open_each(root.as_fd(), path);
@@ -84,11 +84,24 @@ fn open_each(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
 
 /// Opens a directory component by component, following symbolic links, for `--dereference`.
 pub fn open_directory_each(root: impl AsFd, path: &[u8]) -> Result<OwnedFd> {
-    let mut current = open_directory_at(&root, b".")?;
+    let mut current = open_again(&root)?;
     for component in path.split(|b| *b == b'/').filter(|c| !c.is_empty()) {
         current = open_directory_following(&current, component)?;
     }
     Ok(current)
+}
+
+/// Opens a directory once more, for reading; one that was only reached (`reach_directory`) and may not be read is reached again.
+pub fn open_again(directory: impl AsFd) -> Result<OwnedFd> {
+    let opened = open_directory_at(&directory, b".");
+    // Not of another descriptor: a copy shares the position in the list of names.
+    let is_reached = || rustix::fs::fcntl_getfl(&directory).is_ok_and(|f| f.contains(OFlags::PATH));
+    match opened {
+        Err(Errno::ACCESS) if is_reached() => {
+            retry(|| rustix::io::fcntl_dupfd_cloexec(directory.as_fd(), 0))
+        }
+        opened => opened,
+    }
 }
 
 /// Opens a directory for reading by its name in `parent`, never through a symbolic link.

@@ -23,7 +23,7 @@ pub fn list(files: &[SourceFile]) -> String {
         let texts: Vec<Seen> =
             literals(file).into_iter().filter(|seen| is_prose(&seen.text)).collect();
         if !texts.is_empty() {
-            page.push_str(&format!("\n== {}\n", file.path));
+            page.extend(["\n== ", &file.path, "\n"]);
         }
         for Seen { text, .. } in texts {
             page.push_str(&text.trim().escape_debug().to_string().replace("\\'", "'"));

@@ -13,7 +13,11 @@ use crate::bench::Bench;
 fn broker(bench: &Bench, state: &str, words: &str) -> Running {
     let words = format!("broker --state {state} {words}");
     let broker = bench.dmover.start(words.split_whitespace()).unwrap();
-    assert!(broker.wait_for_stderr("the broker listens at tls://", 1), "{}", broker.stderr_so_far());
+    assert!(
+        broker.wait_for_stderr("the broker listens at tls://", 1),
+        "{}",
+        broker.stderr_so_far()
+    );
     broker
 }
 

@@ -164,7 +164,9 @@ fn trees_in_a_directory_that_may_only_be_searched_are_copied() {
     ));
     bench.dmover("sync q/from p/u").expect_code(0);
     bench.assert_same("q/from", "p/u");
-    bench.sh("rm q/from/d/g; seq 4 > q/from/new; rm -rf p/u/*");
+    bench.sh(&format!(
+        "rm q/from/d/g; seq 4 > q/from/new; chown {NOBODY}:{NOBODY} q/from/new; rm -rf p/u/*"
+    ));
     bench.dmover("copy -T q/from p/u").expect_code(0);
     bench.dmover("sync --delete --yes q/from/ p/u/").expect_code(0);
     bench.assert_same("q/from", "p/u");
