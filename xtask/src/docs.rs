@@ -5,6 +5,7 @@ use dmover_model::ErrorClass;
 use dmover_observe::Counter;
 use std::fmt::Write;
 
+use crate::page::heading;
 use crate::{reference, tidy};
 
 /// Writes the pages, or compares them with what is committed.
@@ -33,11 +34,6 @@ fn pages() -> Result<Vec<(&'static str, String)>> {
         ("xtask/snapshots/help.txt", reference::screens(dmover_cli::command())),
         ("xtask/snapshots/texts.txt", tidy::texts()?),
     ])
-}
-
-/// The first lines of a page.
-pub fn heading(title: &str) -> String {
-    format!("<!-- made by 'cargo xtask docs'; do not edit -->\n# {title}\n\n")
 }
 
 fn habits() -> String {

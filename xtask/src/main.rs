@@ -8,6 +8,7 @@ mod dist;
 mod docs;
 mod fuzz;
 mod manuals;
+mod page;
 mod reference;
 mod simulate;
 mod soak;

@@ -2,7 +2,7 @@
 use clap::{Arg, ArgAction, Command};
 use std::fmt::Write;
 
-use crate::docs::heading;
+use crate::page::heading;
 
 /// The page for a whole program: its verbs, their arguments, defaults and environment variables.
 pub fn command_line(mut command: Command) -> String {

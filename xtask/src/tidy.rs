@@ -1,6 +1,7 @@
 //! The house rules that a machine can check. One module a rule; `docs/style.md` gives the reasons.
 mod banned;
 mod changelog;
+mod circles;
 mod layers;
 mod leaks;
 mod lengths;
@@ -71,6 +72,7 @@ fn check(files: &[SourceFile]) -> Vec<Finding> {
         findings.extend(links::check(file, files));
         findings.extend(words::check(file, &retired));
     }
+    findings.extend(circles::check(files));
     findings.extend(lengths::check_missing(files));
     findings.extend(words::check_missing(&retired));
     findings

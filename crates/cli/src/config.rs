@@ -1,6 +1,7 @@
 //! Defaults for options from configuration files and the environment.
 //!
 //! Flags win over `DMOVER_<FLAG>`, which wins over the user's file, which wins over the system's file.
+use clap::error::{ContextKind, ContextValue, ErrorKind as Wrong};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,6 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::habits::{Refused, translate};
-use crate::hints::unusable_value;
 
 /// The file for all users of a host.
 const SYSTEM_FILE: &str = "/etc/dmover/config.toml";
@@ -95,6 +95,26 @@ fn blamed(sections: &Sections, arguments: &[OsString], error: &clap::Error) -> O
     let (section, settings) = section?;
     let setting = settings.get(long).filter(|setting| setting.values.iter().any(|v| v == value))?;
     Some(format!("{}: '{long}' in [{section}] is '{value}'{why}", setting.file.display()))
+}
+
+/// For an error about an invalid value: the option (a key of the configuration file), the value, and the reason.
+fn unusable_value(error: &clap::Error) -> Option<(&str, &str, String)> {
+    if !matches!(error.kind(), Wrong::ValueValidation | Wrong::InvalidValue) {
+        return None;
+    }
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let long = long_name(text(ContextKind::InvalidArg)?)?;
+    let value = text(ContextKind::InvalidValue)?;
+    let why = std::error::Error::source(error).map_or_else(String::new, |e| format!(": {e}"));
+    Some((long, value, why))
+}
+
+/// `bwlimit` of `--bwlimit <SIZE>`.
+pub(crate) fn long_name(shown: &str) -> Option<&str> {
+    shown.strip_prefix("--")?.split([' ', '=', '<', '[']).next()
 }
 
 /// Options from variables that conflict with an option on the command line, which wins.

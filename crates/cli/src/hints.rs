@@ -2,7 +2,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
-use crate::config::{environment, variable_of};
+use crate::config::{environment, long_name, variable_of};
 
 /// Message and hint for an error that dmover explains better than clap.
 pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
@@ -132,26 +132,6 @@ pub(crate) fn without_hidden(mut error: clap::Error) -> clap::Error {
         error.remove(ContextKind::SuggestedArg);
     }
     error
-}
-
-/// For an error about an invalid value: the option (a key of the configuration file), the value, and the reason.
-pub(crate) fn unusable_value(error: &clap::Error) -> Option<(&str, &str, String)> {
-    if !matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
-        return None;
-    }
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.as_str()),
-        _ => None,
-    };
-    let long = long_name(text(ContextKind::InvalidArg)?)?;
-    let value = text(ContextKind::InvalidValue)?;
-    let why = std::error::Error::source(error).map_or_else(String::new, |e| format!(": {e}"));
-    Some((long, value, why))
-}
-
-/// `bwlimit` of `--bwlimit <SIZE>`.
-fn long_name(shown: &str) -> Option<&str> {
-    shown.strip_prefix("--")?.split([' ', '=', '<', '[']).next()
 }
 
 /// The verb that was called. For `submit`, this is the verb after the double dash.

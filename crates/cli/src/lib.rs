@@ -16,6 +16,7 @@ mod print;
 mod quote;
 mod signals;
 mod spec;
+mod state;
 mod sums;
 
 use clap::{CommandFactory, FromArgMatches};

@@ -3,7 +3,7 @@
 //! Digests are the register's value, most significant byte first, as libgcrypt and cksfv print it.
 use dmover_model::{Digest, HashType};
 
-use crate::hasher::digest_of;
+use crate::value::digest_of;
 
 static OPENPGP: crc::Crc<u32, crc::Table<16>> =
     crc::Crc::<u32, crc::Table<16>>::new(&crc::CRC_24_OPENPGP);

@@ -4,6 +4,7 @@ use dmover_model::{Digest, HashType};
 use dmover_sys::md5::Md5;
 
 use crate::crc::Register;
+use crate::value::digest_of;
 
 /// Takes bytes in order and makes a digest of them.
 pub struct Hasher(State);
@@ -85,9 +86,4 @@ impl Hasher {
         hasher.update(bytes);
         hasher.finish()
     }
-}
-
-/// Every function has a digest of 3 to 64 bytes.
-pub(crate) fn digest_of(value: &[u8]) -> Digest {
-    Digest::new(value).expect("a digest has 1 to 64 bytes")
 }

@@ -11,6 +11,7 @@ pub mod lines;
 pub mod manifest;
 mod stream;
 mod tree;
+mod value;
 
 pub use hasher::Hasher;
 pub use stream::Stream;

@@ -177,7 +177,7 @@ impl Writer {
     /// The rest. `complete`: every entry of the tree is in it.
     pub fn finish(mut self, complete: bool) -> Vec<u8> {
         self.end_block();
-        let digest = crate::hasher::digest_of(self.all.finalize().as_bytes());
+        let digest = crate::value::digest_of(self.all.finalize().as_bytes());
         let ending = Ending { records: self.records, complete, digest };
         self.put_block(END, &encode(&ending));
         self.out

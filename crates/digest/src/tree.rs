@@ -7,7 +7,8 @@ use blake3::hazmat::{HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_ro
 use dmover_model::{Digest, HashType, Shape};
 
 use crate::crc;
-use crate::hasher::{Hasher, digest_of};
+use crate::hasher::Hasher;
+use crate::value::digest_of;
 
 /// Makes the pieces of a stretch of content that begins where a piece begins.
 #[derive(Debug)]

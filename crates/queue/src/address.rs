@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::identity::Signer;
 use crate::secret::{self, Guard};
+use crate::signer::Signer;
 
 /// The join file that `dmover broker` writes: the address and the secret, readable by its owner alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

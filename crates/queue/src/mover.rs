@@ -5,9 +5,8 @@ use dmover_engine::{
     Bounds, Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason,
     mounts_here,
 };
-use dmover_observe::{Board, Counters, NicView, SessionView, overhear};
+use dmover_observe::{Board, Counters, SessionView, overhear};
 use dmover_plan::stragglers::Done;
-use dmover_sys::network::{Interface, interfaces};
 use futures_util::StreamExt;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -297,17 +296,6 @@ fn refuse_openness(link: &Link) -> Result<(), Fatal> {
     let hint = "configure credentials in nats-server, or use 'dmover broker', which requires \
         them; --insecure allows this broker";
     Err(Fatal::refused(message, hint))
-}
-
-/// The traffic of the network interfaces of this host.
-pub fn nics() -> Vec<NicView> {
-    let view = |Interface { name, mbit_per_s, received_bytes, sent_bytes }| NicView {
-        name,
-        mbit_per_s,
-        received_bytes,
-        sent_bytes,
-    };
-    interfaces().into_iter().map(view).collect()
 }
 
 /// Reports the end of a session, however it ended.

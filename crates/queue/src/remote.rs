@@ -17,7 +17,7 @@ use crate::channel::Channel;
 use crate::clock;
 use crate::link::{Link, decode_or_log};
 use crate::message::{self, Call, Control, Load, LogMessage, MoverInfo, Reply, TaskMessage};
-use crate::mover::nics;
+use crate::nics::nics;
 use crate::seal::Kind;
 use crate::streams::{self, Names};
 

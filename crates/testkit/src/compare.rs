@@ -14,6 +14,7 @@ use base64::Engine;
 use rustix::fs::FileType;
 use serde::Deserialize;
 
+use crate::python::python;
 use crate::tree::walk;
 
 const SCRIPT: &str = include_str!("../python/compare_trees.py");
@@ -110,12 +111,6 @@ impl Line {
         let path = PathBuf::from(OsString::from_vec(bytes));
         Ok(Some(Difference { path, entry_type, kind, source, destination }))
     }
-}
-
-/// The system's interpreter rather than whatever slow wrapper is first in the path.
-pub(crate) fn python() -> Command {
-    let system = Path::new("/usr/bin/python3");
-    Command::new(if system.exists() { system } else { Path::new("python3") })
 }
 
 fn script_arguments(source: &Path, destination: &Path, options: &CompareOptions) -> Vec<OsString> {

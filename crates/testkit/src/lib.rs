@@ -13,6 +13,7 @@ pub mod faultfs;
 pub mod image;
 pub mod lanes;
 pub mod powercut;
+mod python;
 pub mod recorder;
 pub mod seccomp;
 pub mod shapes;

@@ -65,6 +65,7 @@ const BANS: &[Ban] = &[
             "crates/queue/src/identity.rs",
             "crates/queue/src/placement",
             "crates/queue/src/secret.rs",
+            "crates/queue/src/signer.rs",
             "crates/cli/src/",
             DEVELOPMENT[0],
             DEVELOPMENT[1],

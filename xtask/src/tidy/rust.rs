@@ -1,7 +1,7 @@
 //! Rust as the rules need it: names with their lines, functions with their length, test regions.
 //!
 //! Names come from the tokens, so that comments and strings do not count and the inside of macros
-//! does; imports, functions and test regions come from the parsed file.
+//! does; imports, functions, impl blocks and test regions come from the parsed file.
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 use std::ops::RangeInclusive;
 use syn::spanned::Spanned;
@@ -18,6 +18,8 @@ pub enum Use {
     Macro,
     /// `.a()`, without arguments.
     BareMethod,
+    /// `a.b(…)`, with any arguments; of a longer expression, the last name before the dot.
+    MethodOf,
     /// `#[a]`.
     Attribute,
 }
@@ -29,8 +31,28 @@ pub struct Word {
     pub line: usize,
     /// How it is used.
     pub used_as: Use,
-    /// The segments joined by `::`.
+    /// The segments joined by `::`; for [`Use::MethodOf`] by a dot.
     pub name: String,
+}
+
+/// A method or associated function of an impl block without a trait.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Method {
+    /// The last name of the type.
+    pub of: String,
+    /// Its name.
+    pub name: String,
+    /// Where `fn` stands.
+    pub line: usize,
+}
+
+/// A struct or enum.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Type {
+    /// Its name.
+    pub name: String,
+    /// Where the name stands.
+    pub line: usize,
 }
 
 /// A function with a body.
@@ -51,6 +73,11 @@ pub struct RustSource {
     pub words: Vec<Word>,
     /// All functions.
     pub functions: Vec<Function>,
+    /// All structs and enums.
+    pub types: Vec<Type>,
+    /// The methods of all types, also of other files.
+    pub methods: Vec<Method>,
+    impls: Vec<(RangeInclusive<usize>, String)>,
     tests: Vec<RangeInclusive<usize>>,
 }
 
@@ -67,11 +94,18 @@ impl RustSource {
             syn::parse_file(text).map_err(|e| fail(&e, e.span().start().line))?;
         let mut words = Vec::new();
         collect_words(tokens, &mut words);
-        let mut items = Items { words, functions: Vec::new(), tests: Vec::new() };
+        let mut items = Items { words, ..Items::default() };
         items.visit_file(&parsed);
-        items.words.sort();
-        items.words.dedup();
-        Ok(Self { words: items.words, functions: items.functions, tests: items.tests })
+        let Items { mut words, functions, types, methods, impls, tests } = items;
+        words.sort();
+        words.dedup();
+        Ok(Self { words, functions, types, methods, impls, tests })
+    }
+
+    /// The type whose impl block, with or without a trait, has this line.
+    pub fn receiver(&self, line: usize) -> Option<&str> {
+        let mut around = self.impls.iter().filter(|(lines, _)| lines.contains(&line));
+        around.next_back().map(|(_, of)| of.as_str())
     }
 
     /// Whether a line belongs to `#[test]` or `#[cfg(test)]` code.
@@ -99,8 +133,13 @@ fn collect_words(tokens: TokenStream, words: &mut Vec<Word>) {
                     // A field or a method; `await` is a keyword that looks like a field.
                     if name == "await" {
                         word(Use::Path, name);
-                    } else if trees.get(next).is_some_and(is_empty_parenthesis) {
-                        word(Use::BareMethod, name);
+                    } else if trees.get(next).is_some_and(is_parenthesis) {
+                        if let Some(of) = name_before(&trees[..at - 1]) {
+                            word(Use::MethodOf, format!("{of}.{name}"));
+                        }
+                        if trees.get(next).is_some_and(is_empty_parenthesis) {
+                            word(Use::BareMethod, name);
+                        }
                     }
                 } else {
                     if trees.get(next).is_some_and(is_parenthesis) {
@@ -147,6 +186,13 @@ fn path_at(trees: &[TokenTree], mut at: usize) -> (String, usize) {
     (name, at + 1)
 }
 
+/// The last name of an expression: `b` of `a.b`, `a.b?` and `a.b(…)`.
+fn name_before(trees: &[TokenTree]) -> Option<String> {
+    let skipped = |tree: &TokenTree| is_punct(tree, '?') || is_parenthesis(tree);
+    let last = trees.iter().rev().find(|tree| !skipped(tree))?;
+    if let TokenTree::Ident(name) = last { Some(name.to_string()) } else { None }
+}
+
 /// Whether `::{` follows.
 fn starts_use_list(trees: &[TokenTree]) -> bool {
     matches!(trees, [first, second, TokenTree::Group(_), ..]
@@ -185,9 +231,13 @@ fn is_empty_parenthesis(tree: &TokenTree) -> bool {
 }
 
 /// What the parsed items tell.
+#[derive(Default)]
 struct Items {
     words: Vec<Word>,
     functions: Vec<Function>,
+    types: Vec<Type>,
+    methods: Vec<Method>,
+    impls: Vec<(RangeInclusive<usize>, String)>,
     tests: Vec<RangeInclusive<usize>>,
 }
 
@@ -196,6 +246,10 @@ impl Items {
         let (first, last) = (signature.span().start().line, body.span().end().line);
         let name = signature.ident.to_string();
         self.functions.push(Function { name, line: first, length: last - first + 1 });
+    }
+
+    fn defined(&mut self, name: &syn::Ident) {
+        self.types.push(Type { name: name.to_string(), line: name.span().start().line });
     }
 
     fn note_test(&mut self, attributes: &[syn::Attribute], node: &impl Spanned) {
@@ -250,6 +304,12 @@ impl<'ast> Visit<'ast> for Items {
 
     fn visit_item_impl(&mut self, node: &'ast syn::ItemImpl) {
         self.note_test(&node.attrs, node);
+        if let Some(of) = name_of(&node.self_ty) {
+            self.impls.push((node.span().start().line..=node.span().end().line, of.clone()));
+            if node.trait_.is_none() {
+                self.methods.extend(methods_of(&of, node));
+            }
+        }
         visit::visit_item_impl(self, node);
     }
 
@@ -266,6 +326,16 @@ impl<'ast> Visit<'ast> for Items {
         visit::visit_trait_item_fn(self, node);
     }
 
+    fn visit_item_struct(&mut self, node: &'ast syn::ItemStruct) {
+        self.defined(&node.ident);
+        visit::visit_item_struct(self, node);
+    }
+
+    fn visit_item_enum(&mut self, node: &'ast syn::ItemEnum) {
+        self.defined(&node.ident);
+        visit::visit_item_enum(self, node);
+    }
+
     fn visit_item_use(&mut self, node: &'ast syn::ItemUse) {
         self.note_test(&node.attrs, node);
         self.import("", &node.tree);
@@ -274,6 +344,27 @@ impl<'ast> Visit<'ast> for Items {
     fn visit_macro(&mut self, node: &'ast syn::Macro) {
         functions_in_macro(node.tokens.clone(), &mut self.functions);
     }
+}
+
+/// The last name of a type; `None` for tuples, slices and the like.
+fn name_of(of: &syn::Type) -> Option<String> {
+    match of {
+        syn::Type::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
+        syn::Type::Reference(reference) => name_of(&reference.elem),
+        _ => None,
+    }
+}
+
+/// The functions of an impl block.
+fn methods_of(of: &str, block: &syn::ItemImpl) -> Vec<Method> {
+    let signature = |item: &syn::ImplItem| match item {
+        syn::ImplItem::Fn(function) => {
+            let (name, line) = (function.sig.ident.to_string(), function.sig.span().start().line);
+            Some(Method { of: of.to_owned(), name, line })
+        }
+        _ => None,
+    };
+    block.items.iter().filter_map(signature).collect()
 }
 
 /// Functions in the body of a macro, which is not parsed: `fn NAME … {…}`.
@@ -326,6 +417,18 @@ mod tests {
         assert!(!words(text, Use::Path).iter().any(|w| w == "a::c" || w == "e::f"));
         assert_eq!(words(text, Use::Macro), ["g::h", "vec"]);
         assert_eq!(words(text, Use::BareMethod), ["y"]);
+    }
+
+    #[test]
+    fn methods_have_receivers() {
+        let text = "impl a::S<'_> {\n fn b(&self) {\n self.c(1); f(d.e?.g()); }\n}\nenum T {}
+impl T for &S {\n fn h(&self) { format!(\"{}\", self.i().j(2)) }\n}\nfn k() {}";
+        assert_eq!(words(text, Use::MethodOf), ["e.g", "self.c", "i.j", "self.i"]);
+        let source = RustSource::parse(text).unwrap();
+        assert_eq!(source.types, [Type { name: "T".into(), line: 5 }]);
+        assert_eq!(source.methods, [Method { of: "S".into(), name: "b".into(), line: 2 }]);
+        let receivers: Vec<bool> = (1..=9).map(|line| source.receiver(line) == Some("S")).collect();
+        assert_eq!(receivers, [true, true, true, true, false, true, true, true, false]);
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use super::run::{exit, on_job, usable_state};
+use super::run::{exit, usable_state};
 use crate::args::{JobArgs, StateArgs};
 use crate::config::{SUBMITTED_AS, environment};
 use crate::print::{failure, line, say};
 use crate::quote::quoted;
+use crate::state::on_job;
 
 /// Set in the environment of a background process: the path of the file for its messages.
 const IN_BACKGROUND: &str = "DMOVER_IN_BACKGROUND";

@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::run::{Log, NO_STATE_DIRECTORY, exit, open_log, state_directory};
+use super::run::{Log, exit, open_log};
 use crate::args::{BrokerArgs, ClassArg, FleetArgs, MoverArgs};
 use crate::config::environment;
 use crate::endpoint;
 use crate::print::{failure, line, say};
+use crate::state::{NO_STATE_DIRECTORY, state_directory};
 
 /// Time between two checks of the broker.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -20,5 +20,3 @@ pub(crate) mod top;
 mod transfer;
 pub(crate) mod verify;
 mod watch;
-
-pub(crate) use run::on_job;

@@ -5,7 +5,7 @@ use dmover_observe::{LogFormat, start_log};
 use dmover_sys::process::signal_name;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use crate::print::{failure, line, say};
 use crate::quote::quoted;
 use crate::signals;
 use crate::spec::Unusable;
+use crate::state::state_directory;
 
 pub(super) fn exit(code: Code) -> ExitCode {
     ExitCode::from(code.code())
@@ -106,16 +107,6 @@ pub(super) fn errors_to(output: &OutputArgs) -> Result<ErrorsTo, ExitCode> {
         failure(&message, "choose another file, or check permissions; nothing was changed");
         exit(Code::Usage)
     })
-}
-
-/// The command that does something with a job of a state directory.
-pub(crate) fn on_job(verb: &str, job: &str, state: &Path) -> String {
-    let usual = state_directory(environment("DMOVER_STATE_DIR").as_ref());
-    if usual.as_deref() == Some(state) {
-        return format!("dmover {verb} {job}");
-    }
-    let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
-    format!("dmover {verb} {job} --state-dir {}", quoted(state.as_os_str().as_encoded_bytes()))
 }
 
 /// `--print-job`.
@@ -212,10 +203,6 @@ pub(super) fn listen(
     )
 }
 
-/// The message if there is no state directory.
-pub(super) const NO_STATE_DIRECTORY: &str =
-    "no state directory: neither $XDG_STATE_HOME nor $HOME is set";
-
 /// The state directory of a job. If the job cannot keep state, prints a note about what it then lacks.
 pub(super) fn state_of_job(
     args: &StateArgs,
@@ -258,19 +245,6 @@ pub(super) fn usable_state(
         return Err(format!("cannot use '{}': {error}", state.path().display()));
     }
     Ok(Some(state))
-}
-
-/// `--state-dir` and its variable, `/var/lib/dmover` for root, else the XDG state directory.
-pub(super) fn state_directory(named: Option<&OsString>) -> Option<PathBuf> {
-    if let Some(directory) = named {
-        return Some(PathBuf::from(directory));
-    }
-    if dmover_sys::process::effective_uid() == 0 {
-        return Some(PathBuf::from("/var/lib/dmover"));
-    }
-    let xdg = environment("XDG_STATE_HOME").map(PathBuf::from);
-    let home = |home: OsString| PathBuf::from(home).join(".local/state");
-    Some(xdg.or_else(|| environment("HOME").map(home))?.join("dmover"))
 }
 
 pub(super) fn spill_directory(args: &StateArgs, state: Option<&StateDirectory>) -> PathBuf {

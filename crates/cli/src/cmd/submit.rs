@@ -19,10 +19,11 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::run::{NO_STATE_DIRECTORY, exit, state_directory};
+use super::run::exit;
 use crate::args::{SubmitArgs, SystemArg};
 use crate::config::{as_submitted, environment};
 use crate::print::{failure, line, say};
+use crate::state::{NO_STATE_DIRECTORY, state_directory};
 
 /// The verbs that can run on the movers of a broker.
 const VERBS: [&str; 4] = ["copy", "sync", "verify", "sum"];

@@ -14,9 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::fleet::{self, Around};
-use super::run::{
-    before_the_job, describe, end, errors_to, exit, log_end, refuse, state_directory,
-};
+use super::run::{before_the_job, describe, end, errors_to, exit, log_end, refuse};
 use crate::args::SumArgs;
 use crate::config::environment;
 use crate::print::json::JsonPrinter;
@@ -27,6 +25,7 @@ use crate::print::{Sizes, counted, failure};
 use crate::quote::quoted;
 use crate::signals;
 use crate::spec::{self, Unusable};
+use crate::state::state_directory;
 use crate::sums::{List, Supply, Tally};
 
 pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {

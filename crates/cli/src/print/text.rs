@@ -15,8 +15,8 @@ use super::progress::Progress;
 use super::time::local_exact;
 use super::{Sizes, counted, counted_all, grouped};
 use crate::args::{ItemArgs, OutputArgs};
-use crate::cmd::on_job;
 use crate::quote::quoted;
+use crate::state::on_job;
 
 /// Without `-v`, this many errors of each class and this many losses of each kind are shown.
 const SHOWN: u64 = 20;

@@ -5,7 +5,8 @@
 pub mod disks;
 pub mod guide;
 
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt;
@@ -170,6 +171,24 @@ impl Bench {
     #[track_caller]
     pub fn dmover_with(&self, line: &str, input: impl Into<Vec<u8>>) -> Run {
         self.dmover.start_with(line.split_whitespace(), input.into()).unwrap().finish().unwrap()
+    }
+
+    /// `dmover` as it was typed, and how often it made each system call (strace(1)).
+    #[track_caller]
+    pub fn calls(&self, line: &str) -> (Run, BTreeMap<String, u32>) {
+        let log = self.at("calls");
+        let mut strace: Vec<OsString> = ["strace", "-f", "-c", "-o"].map(OsString::from).into();
+        strace.push(log.clone().into());
+        let running = self.dmover.start_behind(&strace, line.split_whitespace()).unwrap();
+        let run = running.finish().unwrap().expect_code(0);
+        let text = fs::read_to_string(log).unwrap();
+        let of_line = |line: &str| {
+            // The share, seconds, microseconds a call, calls, errors if there are any, the name.
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let count = words.get(3)?.parse().ok()?;
+            words.last().filter(|name| **name != "total").map(|name| ((*name).to_owned(), count))
+        };
+        (run, text.lines().filter_map(of_line).collect())
     }
 
     /// Both trees are the same in everything, and nothing was left behind.

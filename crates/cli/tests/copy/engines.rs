@@ -178,7 +178,7 @@ fn a_small_file_takes_no_more_calls_than_documented() {
         // Its name in releases of strace that do not know it.
         "syscall_0x1c3",
     ];
-    let total = calls(bench, &of_files);
+    let total = calls_of_copy(&bench, &of_files);
     assert!(total > 1000.0, "strace counted {total}");
     let each = total / f64::from(files);
     assert!(each <= CALLS_MAX, "{each:.1} calls a file");
@@ -256,22 +256,13 @@ fn sharing_blocks_is_not_tried_for_every_file() {
     assert_eq!(asked, 1, "{text}");
 }
 
-/// What `strace -c` counts of these calls while `s` is copied to `d`.
-fn calls(bench: Bench, names: &[&str]) -> f64 {
-    let counts = bench.at("counts");
-    let counts = counts.to_str().unwrap().to_owned();
+/// How often these calls are made while `s` is copied to `d`.
+fn calls_of_copy(bench: &Bench, names: &[&str]) -> f64 {
     // A job whose total is known from its last run does not count ahead, which would add calls by the clock.
     bench.copy("-q -j2 -T s d").expect_code(0);
     bench.sh("rm -r d");
-    let bench = bench.with(|dmover| dmover.wrapped(["strace", "-f", "-c", "-o", &counts]));
-    bench.copy("-q -j2 -T s d").expect_code(0);
-    let text = fs::read_to_string(&counts).unwrap();
-    let of_line = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let counted = words.last().is_some_and(|word| names.contains(word));
-        counted.then(|| words[3].parse::<f64>().unwrap())
-    };
-    text.lines().filter_map(of_line).sum()
+    let (_, calls) = bench.calls("copy -q -j2 -T s d");
+    names.iter().filter_map(|name| calls.get(*name)).copied().map(f64::from).sum()
 }
 
 /// Directories that go from mover to mover are not looked at each time.
@@ -283,7 +274,7 @@ fn a_directory_is_looked_at_a_few_times_only() {
         bench.write(&format!("s/d{number}/f"), "content");
     }
     // Two for the file, four for the directory on its way in and out.
-    let each = calls(bench, &["statx"]) / f64::from(directories);
+    let each = calls_of_copy(&bench, &["statx"]) / f64::from(directories);
     assert!((4.0..=7.0).contains(&each), "{each:.1} looks for each directory and its file");
 }
 

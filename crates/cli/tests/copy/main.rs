@@ -10,6 +10,7 @@ mod acls;
 mod arguments;
 #[path = "../bench/mod.rs"]
 mod bench;
+mod calls;
 mod cuts;
 mod engines;
 mod environment;

@@ -15,8 +15,9 @@ use rand_chacha::ChaCha8Rng;
 use super::check::leftovers;
 use super::run::{Dmover, Run};
 use super::{LaneOptions, LaneReport, MEANT, rng};
-use crate::compare::{CompareOptions, compare, python};
+use crate::compare::{CompareOptions, compare};
 use crate::image::{FileSystem, Mounted};
+use crate::python::python;
 use crate::skip::skipped;
 use crate::tree;
 

@@ -19,8 +19,9 @@ use super::check::leftovers;
 use super::live;
 use super::run::{Dmover, Run};
 use super::{LaneOptions, LaneReport, MEANT, rng, stage};
-use crate::compare::{CompareOptions, Difference, compare, python};
+use crate::compare::{CompareOptions, Difference, compare};
 use crate::image::FileSystem;
+use crate::python::python;
 use crate::tree::{self, Features, HardTree, TreeOptions};
 
 const MUTATE: &str = include_str!("../../python/mutate_tree.py");

@@ -15,7 +15,7 @@ const SET_PROJECT: &str = include_str!("../../python/set_project.py");
 
 /// Gives entries a project id; directories hand it on.
 pub(super) fn set_project<P: AsRef<Path>>(project: u32, paths: &[P]) -> Result<()> {
-    let mut child = crate::compare::python()
+    let mut child = crate::python::python()
         .args(["-I", "-", &project.to_string()])
         .args(paths.iter().map(AsRef::as_ref))
         .stdin(Stdio::piped())

@@ -4,9 +4,10 @@ use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::run::{NO_STATE_DIRECTORY, exit, on_job, state_directory};
+use super::run::exit;
 use crate::print::failure;
 use crate::quote::quoted;
+use crate::state::{NO_STATE_DIRECTORY, on_job, state_directory};
 
 pub(crate) mod cleanup;
 pub(crate) mod errors;
