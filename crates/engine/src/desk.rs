@@ -1,5 +1,5 @@
 //! The questions of a remote mover, and the answers and facts of its coordinator.
-use dmover_model::{EntryError, Identity, MountId, TreePath};
+use dmover_model::{EntryError, FileSystemName, Identity, MountId, TreePath};
 use serde::{Deserialize, Serialize};
 
 use crate::below::MountedBelow;
@@ -49,17 +49,6 @@ pub enum Answer {
     KeptTimes(Option<Times>),
     /// The result, if there is one.
     Sealed(Option<Box<Carried>>),
-}
-
-/// Identifies a file system, also across hosts.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum FileSystemName {
-    /// A device number under one kernel, which is identified by the random id of its boot.
-    Device(String, u64),
-    /// A file system with one name on all hosts: its type and export, such as `nfs server:/export`.
-    Shared(String),
-    /// Its UUID.
-    Uuid(String),
 }
 
 /// A fact that movers must learn before they perform the tasks that depend on it.

@@ -1,6 +1,7 @@
 //! Remote movers of a job: the offer to them, and how they join.
 use dmover_model::{
-    EntryError, ErrorClass, Identity, JobId, JobSpec, Limit, Name, Operation, PathBytes, Side, Verb,
+    EntryError, ErrorClass, FileSystemName, Identity, JobId, JobSpec, Limit, Name, Operation,
+    PathBytes, Side, Verb,
 };
 use dmover_observe::{Counters, Monitor, MoverView, Snapshot};
 use dmover_plan::stragglers::Done;
@@ -17,7 +18,7 @@ use crate::bounds::Bounds;
 use crate::context::{Engine, entry_error};
 use crate::control::Control;
 use crate::crew::Crew;
-use crate::desk::{Answer, Desk, Fact, FileSystemName, Question, named};
+use crate::desk::{Answer, Desk, Fact, Question, named};
 use crate::error::Fatal;
 use crate::layout::DefaultLayout;
 use crate::made::Recorder;

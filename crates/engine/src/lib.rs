@@ -68,7 +68,7 @@ mod watch;
 pub use bounds::{Bounds, REPAIR};
 pub use context::Engine;
 pub use control::{Control, StopReason};
-pub use desk::{Answer, Desk, Fact, FileSystemName, Question};
+pub use desk::{Answer, Desk, Fact, Question};
 pub use driver::{Job, JobList, Pair, RecordSupply, SumSupply, Then, run_job};
 pub use error::Fatal;
 pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};

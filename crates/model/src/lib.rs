@@ -15,6 +15,7 @@ mod escape;
 mod event;
 mod exit;
 mod feed;
+mod fleet;
 mod job;
 mod limit;
 mod name;
@@ -36,6 +37,7 @@ pub use escape::{percent_decode, percent_encode};
 pub use event::{Action, Event, Item, Note};
 pub use exit::ExitCode;
 pub use feed::{ChangeFeed, ChangedPlace, FeedBatch, FeedError, Happened};
+pub use fleet::FileSystemName;
 pub use job::{
     FilterRule, FollowLinks, JobId, JobSpec, Limits, ListFile, Selection, TargetMode, Verb,
 };
