@@ -13,7 +13,7 @@ use dmover_sys::{AsFd, Errno, directory, path, stat};
 use std::time::Instant;
 
 use crate::content::data_bytes;
-use crate::context::{entry_error, is_locked_out};
+use crate::error::{entry_error, is_locked_out};
 use crate::file::Opened;
 use crate::later::Temporary;
 use crate::level::{Level, TargetDirectory};

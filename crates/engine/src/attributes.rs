@@ -11,7 +11,8 @@ use dmover_sys::{BorrowedFd, Errno, set, stat};
 use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::extended::is_acl;
 use crate::level::{ACCESS_ACL, DEFAULT_ACL, TargetDirectory};
 

@@ -3,9 +3,10 @@ use dmover_model::{EntryError, FileSystemName, Identity, MountId, TreePath};
 use serde::{Deserialize, Serialize};
 
 use crate::below::MountedBelow;
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::fleet::RootMarks;
 use crate::made::Carried;
+use crate::mutex::lock;
 use crate::sync::{Doubts, OnTheWay};
 use crate::verify::Times;
 

@@ -10,7 +10,8 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, set, stat};
 
 use crate::attributes::{Attributes, Object};
-use crate::context::{EPERM, Engine, entry_error, is_locked_out};
+use crate::context::Engine;
+use crate::error::{EPERM, entry_error, is_locked_out};
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
 use crate::pace::ENTRY_WORK;

@@ -11,7 +11,8 @@ use dmover_sys::{BorrowedFd, OwnedFd, path, stat};
 use serde_bytes::ByteBuf;
 
 use crate::attributes::{Attributes, is_never_copied};
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::level::{ACCESS_ACL, DEFAULT_ACL, Level};
 
 /// An attribute's name and value.

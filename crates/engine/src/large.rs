@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::apply::{Made, Moved, Planned};
 use crate::content::{Holes, Transfer};
-use crate::context::entry_error;
 use crate::driver::BUDGET;
+use crate::error::entry_error;
 use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
 use crate::made::Tap;

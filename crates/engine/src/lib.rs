@@ -42,6 +42,7 @@ mod look;
 mod made;
 mod mounts;
 mod mover;
+mod mutex;
 mod narrow;
 mod other;
 mod overlaps;

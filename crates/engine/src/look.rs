@@ -13,7 +13,8 @@ use std::collections::{HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 
 use crate::apply::Planned;
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::file::Opened;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;

@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::apply::{Made, Moved, Planned};
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::control::StopReason;
 use crate::desk::{Answer, Question};
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::mutex::lock;
 use crate::told::Said;
 
 /// Writes the manifest of a job.

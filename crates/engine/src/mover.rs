@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use crate::backup::BackupNumbers;
 use crate::content::Tools;
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
 use crate::control::StopReason;
+use crate::error::entry_error;
 use crate::later::Later;
 use crate::level::{Level, TargetDirectory};
 use crate::made::Carried;

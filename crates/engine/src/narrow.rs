@@ -9,7 +9,8 @@ use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
 use std::sync::Arc;
 
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::level::{ACCESS_ACL, Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::root::Root;

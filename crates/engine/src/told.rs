@@ -12,10 +12,11 @@ use dmover_observe::{Counter, Counters, Slow, Spread};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::control::StopReason;
 use crate::desk::Fact;
 use crate::made::Carried;
+use crate::mutex::lock;
 use crate::sync::WithheldReason;
 use crate::verify::Times;
 

@@ -7,7 +7,7 @@ use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
 use super::{Job, JobList};
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::control::StopReason;
 use crate::error::Fatal;
 use crate::journal::{
@@ -15,6 +15,7 @@ use crate::journal::{
 };
 use crate::ledger::Ledger;
 use crate::mounts::MountTable;
+use crate::mutex::lock;
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::Root;
 use crate::state::{StateDirectory, source_identity};

@@ -5,7 +5,7 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{Errno, OwnedFd, file, path, set, stat, xattr};
 
 use super::{Supply, Unfinished, past_leases};
-use crate::context::entry_error;
+use crate::error::entry_error;
 use crate::level::{ACCESS_ACL, Level, TargetDirectory};
 use crate::mover::Mover;
 

@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use super::meant::{FEW, Unmeant};
 use super::trash::Trash;
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::desk::{Answer, Question};
 use crate::error::Fatal;
+use crate::mutex::lock;
 use crate::root::Root;
 use crate::told::Said;
 

@@ -15,9 +15,11 @@ use std::time::Duration;
 
 use crate::apply::{Moved, Planned};
 use crate::attributes::{Attributes, Object};
-use crate::context::{Engine, entry_error, lock};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::mutex::lock;
 use crate::told::Said;
 use crate::verify::changed;
 

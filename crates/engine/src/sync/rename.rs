@@ -15,8 +15,9 @@ use dmover_sys::{Errno, OwnedFd, directory, mount, path, set};
 use std::sync::Arc;
 
 use super::revisit::{ONLY_ROOT, object_of};
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
 use crate::directory::Place;
+use crate::error::entry_error;
 use crate::level::TargetDirectory;
 use crate::mover::Mover;
 use crate::root::Root;

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::inspect::{COARSE, SKEW, later};
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::extra::SeenNames;
 use crate::level::{Level, SourceDirectory};
 use crate::mover::Mover;

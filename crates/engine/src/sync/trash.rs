@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::delete::{Going, Gone};
-use crate::context::lock;
 use crate::error::Fatal;
 use crate::level::TargetDirectory;
+use crate::mutex::lock;
 use crate::root::RootSide;
 
 /// The name of the mark in a trash. The mark identifies its directory, so that a copy of it can be distinguished.
