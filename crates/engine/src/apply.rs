@@ -18,7 +18,6 @@ use crate::file::Opened;
 use crate::later::Temporary;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::pace::ENTRY_WORK;
 use crate::snapshot::Based;
 
 /// A record with the decision of `plan` about it.
@@ -446,7 +445,7 @@ impl Mover<'_> {
             }
             engine.progress();
         }
-        station::did(ENTRY_WORK);
+        station::did(station::ENTRY_WORK);
         let moved_bytes = moved.bytes;
         if engine.spec.policy.digest.is_some() {
             let kept = action == Action::Skipped && !self.is_equal_there(level, planned);

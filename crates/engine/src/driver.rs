@@ -66,8 +66,6 @@ use start::{
 };
 use survey::survey;
 
-/// The budget of one task. Half a second keeps outcomes flowing and stops quick.
-pub(crate) const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
 /// Names of linked inodes in one task. There may be four tasks for every possible mover, so this bounds the memory of
 /// the link phase.
 const LINK_NAMES: usize = 128;
@@ -377,7 +375,7 @@ impl Run {
         let outside = Outside::of(job, id, run, &engine);
         // After the status: who reads both sees that this is another run. Nothing has been started before.
         begin_error_list(job, id, &engine);
-        let coordinator = Coordinator::new(allowance.most * 4, BUDGET)
+        let coordinator = Coordinator::new(allowance.most * 4, Budget::USUAL)
             .when(survey.is_some(), Coordinator::surveying)
             .when(record.is_some(), Coordinator::journalled)
             .when(fenced, Coordinator::fenced)
@@ -482,7 +480,7 @@ impl Run {
     fn take_what_is_left(&mut self, list: &JobList) -> Result<(), Fatal> {
         let mut left = Left::default();
         while let Some(record) = &self.record {
-            let next = record.next_input(&mut left, BUDGET)?;
+            let next = record.next_input(&mut left, Budget::USUAL)?;
             let ends = matches!(&next, Input::Left { more: false, .. });
             self.feed(next, list)?;
             if ends {

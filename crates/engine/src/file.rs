@@ -28,7 +28,6 @@ mod existing;
 mod leases;
 mod patched;
 mod ranges;
-pub(crate) use leases::past_leases;
 use patched::PATCHED_MIN;
 pub(crate) use patched::unfinished_time;
 use ranges::{covers_all, ranges};

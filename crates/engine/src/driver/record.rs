@@ -18,8 +18,9 @@ use crate::mounts::MountTable;
 use crate::mutex::lock;
 use crate::report::{Failed, JobReport, JobState};
 use crate::root::Root;
+use crate::skew::COARSE;
 use crate::state::{StateDirectory, source_identity};
-use crate::sync::{COARSE, Doubtful, Doubts, WithheldReason, is_empty};
+use crate::sync::{Doubtful, Doubts, WithheldReason, is_empty};
 
 /// An open journal, and the changes for the next commit.
 #[derive(Debug)]

@@ -20,13 +20,9 @@ use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::mutex::lock;
+use crate::skew::{COARSE, SKEW, later};
 use crate::told::Said;
 use crate::verify::changed;
-
-/// How far clocks of two servers may differ.
-pub(crate) const SKEW: Duration = Duration::from_hours(1);
-/// The coarsest time resolution of file systems, that of FAT, plus one second.
-pub(crate) const COARSE: Duration = Duration::from_secs(3);
 
 /// More than what is subtracted from the end of a pass for the kernel's clock.
 const TICKS: Duration = Duration::from_millis(12);
@@ -345,14 +341,6 @@ impl Engine {
     }
 }
 
-pub(crate) fn later(time: Timestamp, by: Duration) -> Timestamp {
-    const SECOND: u32 = 1_000_000_000;
-    let nanoseconds = time.nanoseconds + by.subsec_nanos();
-    let seconds = by.as_secs() + u64::from(nanoseconds / SECOND);
-    let seconds = time.seconds.saturating_add_unsigned(seconds);
-    Timestamp { seconds, nanoseconds: nanoseconds % SECOND }
-}
-
 impl Mover<'_> {
     /// Compares a file that looks equal, and copies it if it differs. `None`: it is equal, and its attributes must be
     /// checked.
@@ -533,13 +521,5 @@ mod tests {
         let carried = doubtful.carry(&[(&from, &to)]);
         assert_eq!(carried, ["x/y", "x/y/b", "x/y/b/c"].map(path));
         assert!(doubtful.has(&path("x/y/b/c"), b"deeper"), "also below it");
-    }
-
-    #[test]
-    fn nanoseconds_are_carried_into_seconds() {
-        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
-        assert_eq!(later(time(1, 999_000_000), TICKS), time(2, 11_000_000));
-        assert_eq!(later(time(-1, 0), Duration::from_millis(2_500)), time(1, 500_000_000));
-        assert_eq!(later(time(5, 7), COARSE), time(8, 7));
     }
 }
