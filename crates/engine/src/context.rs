@@ -1,7 +1,7 @@
 //! The state that all movers of one job in one process share.
 use dmover_model::{
-    EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Metadata, Note, Operation,
-    PathBytes, Side, Timestamp, TreePath,
+    Carried, EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Metadata, Note, Operation,
+    PathBytes, Side, Times, Timestamp, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Spread};
 use dmover_plan::breaker::Breaker;
@@ -25,7 +25,7 @@ use crate::flush::Flusher;
 use crate::large::WrittenParts;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
-use crate::made::{Carried, Recorder};
+use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::mutex::lock;
 use crate::root::Meetings;
@@ -37,7 +37,7 @@ use crate::sum::Guesses;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::told::Said;
 use crate::unflushed::Unflushed;
-use crate::verify::{Known, Times};
+use crate::verify::Known;
 
 /// The first wait for an entry that another host has created; each further wait is twice as long. The second value
 /// limits it.

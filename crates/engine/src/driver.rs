@@ -1,7 +1,7 @@
 //! Runs one job: starts the movers, feeds the coordinator, and carries out its commands.
 use dmover_model::{
-    Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, JobId, JobSpec, PathBytes, RangeCopy,
-    Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
+    Budget, ChangedPlace, DeleteWhen, Doubts, Event, ExtraNames, Fact, JobId, JobSpec, PathBytes,
+    RangeCopy, Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
@@ -16,7 +16,6 @@ use crate::bounds::Bounds;
 use crate::catalog::Survey;
 use crate::context::Engine;
 use crate::control::{Control, StopReason};
-use crate::desk::Fact;
 use crate::error::Fatal;
 use crate::fleet::{Fleets, JobOffer, RootsKind};
 use crate::journal::{FailedList, LastPass, Left, LookedInto};
@@ -36,7 +35,7 @@ use crate::state::{
     Starts, StateDirectory, Written, job_id,
 };
 use crate::storage::Trust;
-use crate::sync::{Doubts, Guard, refuse_missing_destination};
+use crate::sync::{Guard, refuse_missing_destination};
 use crate::told::Told;
 
 mod abandoned;

@@ -6,6 +6,7 @@
 //! library prints nothing: it reports to a [`Monitor`](dmover_observe::Monitor) and counts.
 #![forbid(unsafe_code)]
 
+mod answers;
 pub mod apply;
 mod assemble;
 mod attributes;
@@ -72,7 +73,8 @@ mod watch;
 pub use bounds::{Bounds, REPAIR};
 pub use context::Engine;
 pub use control::{Control, StopReason};
-pub use desk::{Answer, Desk, Fact, Question};
+pub use desk::Desk;
+pub use dmover_model::{Answer, Fact, Question, WithheldReason};
 pub use driver::{Job, JobList, Pair, RecordSupply, SumSupply, Then, run_job};
 pub use error::Fatal;
 pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};
@@ -89,6 +91,6 @@ pub use state::{
     Ask, DestinationLock, ErrorList, JobFile, JobLock, JobPhase, JobStatus, LabelHeld, LabelTurn,
     Listed, StateDirectory, Unlisted, job_id,
 };
-pub use sync::{Unmeant, Withheld, WithheldReason};
+pub use sync::Withheld;
 pub use told::Told;
 pub use watch::{FanotifyFeed, WatchOptions, Watched, watch};

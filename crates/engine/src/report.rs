@@ -1,12 +1,12 @@
 //! The report of a job.
-use dmover_model::{ErrorClass, ExitCode, JobId, Limit, LossKind, LossSet};
+use dmover_model::{ErrorClass, ExitCode, JobId, Limit, LossKind, LossSet, WithheldReason};
 use dmover_observe::{Counter, Slow, Snapshot};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::control::StopReason;
 use crate::state::{ErrorList, JobPhase};
-use crate::sync::{Withheld, WithheldReason};
+use crate::sync::Withheld;
 
 /// The state of a job at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 //! they belong to ([`Told::take`]). So if an outcome is dropped because its lease expired, its reports are dropped as
 //! well.
 use dmover_model::{
-    ByteRange, Difference, EntryError, Event, ExtraNames, FileDigest, HashType, Identity, Item,
-    LossKind, Note, PathBytes, Record, TreePath, Verdict,
+    ByteRange, Carried, Difference, EntryError, Event, ExtraNames, Fact, FileDigest, HashType,
+    Identity, Item, LossKind, Note, PathBytes, Record, Times, TreePath, Verdict, WithheldReason,
 };
 use dmover_observe::{Counter, Counters, Slow, Spread};
 use serde::{Deserialize, Serialize};
@@ -14,11 +14,7 @@ use std::cell::RefCell;
 
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::desk::Fact;
-use crate::made::Carried;
 use crate::mutex::lock;
-use crate::sync::WithheldReason;
-use crate::verify::Times;
 
 /// Counters that grow only when an entry succeeds.
 const PROGRESS: &[Counter] = &[

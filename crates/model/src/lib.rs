@@ -37,7 +37,10 @@ pub use escape::{percent_decode, percent_encode};
 pub use event::{Action, Event, Item, Note};
 pub use exit::ExitCode;
 pub use feed::{ChangeFeed, ChangedPlace, FeedBatch, FeedError, Happened};
-pub use fleet::FileSystemName;
+pub use fleet::{
+    Answer, Carried, Doubts, Fact, FileSystemName, MountedBelow, OnTheWay, Question, RootMarks,
+    SideMark, Times, Unmeant, WithheldReason,
+};
 pub use job::{
     FilterRule, FollowLinks, JobId, JobSpec, Limits, ListFile, Selection, TargetMode, Verb,
 };

@@ -2,8 +2,8 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use dmover_engine::{Answer, Fact, JobOffer, Question, Told};
-use dmover_model::{Outcome, Task};
+use dmover_engine::{JobOffer, Told};
+use dmover_model::{Answer, Fact, Outcome, Question, Task};
 use dmover_observe::{CLASSES, LogLine, MountView, NicView};
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;

@@ -1,6 +1,7 @@
 //! The journal of a run: its initial state, and changes that are committed before they take effect.
 use dmover_model::{
-    Budget, DirectoryRef, JobId, JobSpec, LinkName, PathBytes, Timestamp, TreePath, Verb,
+    Budget, DirectoryRef, Doubts, JobId, JobSpec, LinkName, PathBytes, Timestamp, TreePath, Verb,
+    WithheldReason,
 };
 use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_sys::{path, stat};
@@ -20,7 +21,7 @@ use crate::report::{Failed, JobReport, JobState};
 use crate::root::Root;
 use crate::skew::COARSE;
 use crate::state::{StateDirectory, source_identity};
-use crate::sync::{Doubtful, Doubts, WithheldReason, is_empty};
+use crate::sync::{Doubtful, is_empty};
 
 /// An open journal, and the changes for the next commit.
 #[derive(Debug)]

@@ -1,13 +1,12 @@
 //! Entries that look equal: checks of their content and attributes.
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata, Name,
-    Note, Operation, Side, Timestamp, TreePath, Verb,
+    ByteRange, Doubts, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata,
+    Name, Note, Operation, Side, Timestamp, TreePath, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, cache, file, flags, path, stat};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -26,16 +25,6 @@ use crate::verify::changed;
 
 /// More than what is subtracted from the end of a pass for the kernel's clock.
 const TICKS: Duration = Duration::from_millis(12);
-
-/// Paths that are checked more closely than by times.
-#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doubts {
-    /// Files that are compared if they look equal, and directories whose files are: files that were open for writing
-    /// when an earlier pass copied them, and paths where renames may have put other entries.
-    pub content: BTreeSet<TreePath>,
-    /// Entries that were renamed at the destination, so that their change time does not show when they were copied.
-    pub renamed: BTreeSet<TreePath>,
-}
 
 /// The doubts of a job, which grow until its tree begins.
 #[derive(Debug, Default)]

@@ -11,11 +11,9 @@ mod revisit;
 mod trash;
 
 pub(crate) use changed::Following;
+pub use guard::Withheld;
 pub(crate) use guard::{Asks, Guard, doubt, is_empty, refuse_missing_destination};
-pub use guard::{OnTheWay, Withheld, WithheldReason};
 pub(crate) use inspect::Doubtful;
-pub use inspect::Doubts;
-pub use meant::Unmeant;
 pub(crate) use meant::refuse_unmeant;
 pub(crate) use revisit::object_of;
 pub(crate) use trash::Trash;

@@ -91,9 +91,6 @@ pub(crate) struct Unrepaired {
     finding: Finding,
 }
 
-/// Access and modification time of a directory.
-pub(crate) type Times = (Timestamp, Timestamp);
-
 /// The result for an entry, and whether it is final.
 enum Compared {
     Done(Finding),
