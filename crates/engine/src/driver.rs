@@ -1,7 +1,8 @@
 //! Runs one job: starts the movers, feeds the coordinator, and carries out its commands.
 use dmover_model::{
-    Budget, ChangedPlace, DeleteWhen, Doubts, Event, ExtraNames, Fact, JobId, JobSpec, PathBytes,
-    RangeCopy, Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
+    Budget, ChangedPlace, DeleteWhen, Doubts, Event, ExtraNames, Fact, Failed, JobId, JobSpec,
+    PathBytes, RangeCopy, Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind,
+    TreePath, Verb,
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
@@ -28,7 +29,7 @@ use crate::mutex::lock;
 use crate::pace::{self, Allowance};
 use crate::precount;
 use crate::queue::{Dispatch, Reported};
-use crate::report::{Failed, JobReport, JobState};
+use crate::report::{JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::state::{
     DestinationLock, ErrorList, Failures, JobFile, JobLock, OpenFiles, Outliving, PartialFiles,

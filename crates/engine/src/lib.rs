@@ -82,7 +82,7 @@ pub use journal::{FailedList, FailedPaths, JournalReader, RecordedError, Recorde
 pub use leftovers::remove_leftovers;
 pub use made::Recorder;
 pub use mounts::mounts_here;
-pub use report::{Failed, JobReport, JobState};
+pub use report::{JobReport, JobState};
 pub use snapshot::{
     Based, FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
     check_snapshot_paths,

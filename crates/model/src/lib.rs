@@ -32,7 +32,7 @@ pub use catalog::{
 };
 pub use digest::{Digest, HashType, Shape};
 pub use entry::{EntryKind, EntryRecord, Identity, Metadata, MountId, Timestamp, Version};
-pub use error::{EntryError, ErrorClass, Operation, Side};
+pub use error::{EntryError, ErrorClass, Failed, Operation, Side};
 pub use escape::{percent_decode, percent_encode};
 pub use event::{Action, Event, Item, Note};
 pub use exit::ExitCode;

@@ -1,7 +1,7 @@
 //! The journal of a run: its initial state, and changes that are committed before they take effect.
 use dmover_model::{
-    Budget, DirectoryRef, Doubts, JobId, JobSpec, LinkName, PathBytes, Timestamp, TreePath, Verb,
-    WithheldReason,
+    Budget, DirectoryRef, Doubts, Failed, JobId, JobSpec, LinkName, PathBytes, Timestamp, TreePath,
+    Verb, WithheldReason,
 };
 use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_sys::{path, stat};
@@ -17,7 +17,7 @@ use crate::journal::{
 use crate::ledger::Ledger;
 use crate::mounts::MountTable;
 use crate::mutex::lock;
-use crate::report::{Failed, JobReport, JobState};
+use crate::report::{JobReport, JobState};
 use crate::root::Root;
 use crate::skew::COARSE;
 use crate::state::{StateDirectory, source_identity};
