@@ -13,12 +13,11 @@ use dmover_sys::{AsFd, Errno, directory, path, stat};
 use std::time::Instant;
 
 use crate::content::data_bytes;
-use crate::context::{entry_error, is_locked_out};
+use crate::error::{entry_error, is_locked_out};
 use crate::file::Opened;
 use crate::later::Temporary;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::pace::ENTRY_WORK;
 use crate::snapshot::Based;
 
 /// A record with the decision of `plan` about it.
@@ -446,7 +445,7 @@ impl Mover<'_> {
             }
             engine.progress();
         }
-        station::did(ENTRY_WORK);
+        station::did(station::ENTRY_WORK);
         let moved_bytes = moved.bytes;
         if engine.spec.policy.digest.is_some() {
             let kept = action == Action::Skipped && !self.is_equal_there(level, planned);

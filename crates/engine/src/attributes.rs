@@ -11,8 +11,8 @@ use dmover_sys::{BorrowedFd, Errno, set, stat};
 use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
-use crate::context::{Engine, entry_error};
-use crate::extended::is_acl;
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::level::{ACCESS_ACL, DEFAULT_ACL, TargetDirectory};
 
 /// The attributes of a source entry beyond `stat`.
@@ -63,6 +63,10 @@ const NAMESPACES_OF_SYSTEMS: &[&[u8]] =
 
 /// The form in which XFS stores ACLs, which it lists in addition to the ACLs themselves.
 const SHOWN_TWICE: &[&[u8]] = &[b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
+
+pub(crate) fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS_ACL || name == DEFAULT_ACL
+}
 
 pub(crate) fn is_never_copied(name: &[u8]) -> bool {
     NEVER_COPIED.contains(&name)

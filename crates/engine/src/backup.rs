@@ -3,7 +3,7 @@ use dmover_model::{EntryError, ErrorClass, Identity, Operation, Side};
 use dmover_sys::{Errno, directory, path, stat};
 use std::collections::HashMap;
 
-use crate::context::entry_error;
+use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 

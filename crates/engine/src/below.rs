@@ -1,17 +1,15 @@
 //! File systems mounted below the roots of a job. Every host must see the same ones: a file system that is missing on
 //! one host looks like an empty directory there.
-use dmover_model::{Identity, RootId, Side, TreePath};
+use dmover_model::{Answer, MountedBelow, Question, RootId, Side, TreePath};
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_sys::stat::Stat;
 use dmover_sys::{OwnedFd, mount, path, stat};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
-use crate::desk::{Answer, Question};
 use crate::error::Fatal;
 use crate::root::{Root, RootSide};
 
@@ -20,16 +18,6 @@ const HINT: &str = "mount the same file system there on all hosts, or exclude it
 
 /// How often a mover checks whether mounts on its host have changed.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// A mount point below a root.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MountedBelow {
-    root: RootId,
-    side: Side,
-    path: TreePath,
-    /// The identity of its directory. `None`: it cannot be opened.
-    found: Option<Identity>,
-}
 
 /// The base directory of a root with its present mounts: the source is read through a clone of its mounts, which does
 /// not change.

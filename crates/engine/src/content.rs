@@ -13,7 +13,8 @@ use dmover_sys::{BorrowedFd, Errno, cache, copy, stat};
 use std::cell::RefCell;
 
 use crate::capability::Facts;
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::queue::Lease;
 pub(crate) use gaps::data_bytes;
 use gaps::{Gaps, run_at};

@@ -1,7 +1,7 @@
 //! The state that all movers of one job in one process share.
 use dmover_model::{
-    EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Metadata, Note, Operation,
-    PathBytes, Side, Timestamp, TreePath,
+    Carried, EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Metadata, Note, Operation,
+    PathBytes, Side, Times, Timestamp, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Spread};
 use dmover_plan::breaker::Breaker;
@@ -10,11 +10,11 @@ use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
 use dmover_plan::settable::Unprivileged;
 use dmover_plan::temporary::TemporaryNames;
-use dmover_sys::{Errno, stat};
+use dmover_sys::stat;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::bounds::Bounds;
@@ -25,8 +25,9 @@ use crate::flush::Flusher;
 use crate::large::WrittenParts;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
-use crate::made::{Carried, Recorder};
+use crate::made::Recorder;
 use crate::mounts::MountTable;
+use crate::mutex::lock;
 use crate::root::Meetings;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
@@ -36,22 +37,14 @@ use crate::sum::Guesses;
 use crate::sync::{Doubtful, Following, Guard};
 use crate::told::Said;
 use crate::unflushed::Unflushed;
-use crate::verify::{Known, Times};
+use crate::verify::Known;
 
-/// The number of EPERM, for errors of entries.
-pub(crate) const EPERM: i32 = 1;
-const EACCES: i32 = 13;
 /// The first wait for an entry that another host has created; each further wait is twice as long. The second value
 /// limits it.
 const SEEN_AGAIN: Duration = Duration::from_millis(20);
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 /// After an entry has not become visible, no further entry is waited for while such cases are more frequent than this.
 const UNSEEN_FOR: Duration = Duration::from_secs(10);
-
-/// Whether an error may come from a directory that cannot be changed now.
-pub(crate) fn is_locked_out(errno: i32) -> bool {
-    matches!(errno, EPERM | EACCES)
-}
 
 /// The privileges of this process.
 #[derive(Debug, Clone, Copy)]
@@ -207,10 +200,6 @@ impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("spec", &self.spec).finish_non_exhaustive()
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Engine {
@@ -480,24 +469,4 @@ impl Engine {
 fn birth_of(directory: &dmover_sys::OwnedFd) -> Option<(u32, (i64, u32))> {
     let (found, birth) = stat::stat_born_at(directory, b"").ok()?;
     Some((found.inode as u32, birth?))
-}
-
-/// The error of a system call on an entry.
-pub(crate) fn entry_error(
-    side: Side,
-    operation: Operation,
-    path: PathBytes,
-    error: Errno,
-) -> EntryError {
-    let errno = error.raw_os_error();
-    let class = ErrorClass::from_errno(errno, side);
-    let mut detail = String::new();
-    // Without write permission it would be EACCES. (New devices are refused for other reasons.)
-    let names = [Operation::MakeDirectory, Operation::Rename, Operation::Unlink];
-    if error == Errno::PERM && side == Side::Destination && names.contains(&operation) {
-        "check for the immutable or append-only flag on it and its directory (lsattr), and for a \
-        sticky directory with an entry of another user"
-            .clone_into(&mut detail);
-    }
-    EntryError { side, operation, path, class, errno, detail, attempt: 1 }
 }

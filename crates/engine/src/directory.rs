@@ -10,10 +10,10 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, set, stat};
 
 use crate::attributes::{Attributes, Object};
-use crate::context::{EPERM, Engine, entry_error, is_locked_out};
+use crate::context::Engine;
+use crate::error::{EPERM, entry_error, is_locked_out};
 use crate::level::{Level, SourceDirectory, TargetDirectory};
 use crate::mover::Mover;
-use crate::pace::ENTRY_WORK;
 
 /// The place of a new directory.
 #[derive(Clone, Copy)]
@@ -419,7 +419,7 @@ impl Mover<'_> {
         let shown = || level.source_path(name);
         let source = engine.insist(|| self.enter_source(level, name))?;
         engine.count(Counter::EntriesFound);
-        station::did(ENTRY_WORK);
+        station::did(station::ENTRY_WORK);
         self.spent.entries += 1;
         let ancestors = cycle_free(engine, level, name, &source)?;
         // What has the name in another case must not make way.

@@ -1,7 +1,8 @@
 //! Runs one job: starts the movers, feeds the coordinator, and carries out its commands.
 use dmover_model::{
-    Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, JobId, JobSpec, PathBytes, RangeCopy,
-    Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind, TreePath, Verb,
+    Budget, ChangedPlace, DeleteWhen, Doubts, Event, ExtraNames, Fact, Failed, JobId, JobSpec,
+    PathBytes, RangeCopy, Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind,
+    TreePath, Verb,
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
@@ -14,9 +15,8 @@ use std::time::Duration;
 use crate::assemble::{Parts, RunFacts, memory_bytes};
 use crate::bounds::Bounds;
 use crate::catalog::Survey;
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::control::{Control, StopReason};
-use crate::desk::Fact;
 use crate::error::Fatal;
 use crate::fleet::{Fleets, JobOffer, RootsKind};
 use crate::journal::{FailedList, LastPass, Left, LookedInto};
@@ -25,17 +25,18 @@ use crate::ledger::{Ledger, SpillLedger};
 use crate::list::root_ref;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
+use crate::mutex::lock;
 use crate::pace::{self, Allowance};
 use crate::precount;
 use crate::queue::{Dispatch, Reported};
-use crate::report::{Failed, JobReport, JobState};
+use crate::report::{JobReport, JobState};
 use crate::root::{Meetings, Placement, Resolved, Resolver};
 use crate::state::{
     DestinationLock, ErrorList, Failures, JobFile, JobLock, OpenFiles, Outliving, PartialFiles,
     Starts, StateDirectory, Written, job_id,
 };
 use crate::storage::Trust;
-use crate::sync::{Doubts, Guard, refuse_missing_destination};
+use crate::sync::{Guard, refuse_missing_destination};
 use crate::told::Told;
 
 mod abandoned;
@@ -65,8 +66,6 @@ use start::{
 };
 use survey::survey;
 
-/// The budget of one task. Half a second keeps outcomes flowing and stops quick.
-pub(crate) const BUDGET: Budget = Budget { entries: 8192, bytes: 512 << 20, time_ms: 500 };
 /// Names of linked inodes in one task. There may be four tasks for every possible mover, so this bounds the memory of
 /// the link phase.
 const LINK_NAMES: usize = 128;
@@ -376,7 +375,7 @@ impl Run {
         let outside = Outside::of(job, id, run, &engine);
         // After the status: who reads both sees that this is another run. Nothing has been started before.
         begin_error_list(job, id, &engine);
-        let coordinator = Coordinator::new(allowance.most * 4, BUDGET)
+        let coordinator = Coordinator::new(allowance.most * 4, Budget::USUAL)
             .when(survey.is_some(), Coordinator::surveying)
             .when(record.is_some(), Coordinator::journalled)
             .when(fenced, Coordinator::fenced)
@@ -481,7 +480,7 @@ impl Run {
     fn take_what_is_left(&mut self, list: &JobList) -> Result<(), Fatal> {
         let mut left = Left::default();
         while let Some(record) = &self.record {
-            let next = record.next_input(&mut left, BUDGET)?;
+            let next = record.next_input(&mut left, Budget::USUAL)?;
             let ends = matches!(&next, Input::Left { more: false, .. });
             self.feed(next, list)?;
             if ends {

@@ -1,6 +1,12 @@
-//! Errors that prevent a whole job. Errors of single entries are data, see `dmover_model`.
-use dmover_model::ExitCode;
+//! Errors that prevent a whole job, and the errors of system calls on entries. Errors of single entries are data, see
+//! `dmover_model`.
+use dmover_model::{EntryError, ErrorClass, ExitCode, Operation, PathBytes, Side};
+use dmover_sys::Errno;
 use std::path::PathBuf;
+
+/// The number of EPERM, for errors of entries.
+pub(crate) const EPERM: i32 = 1;
+const EACCES: i32 = 13;
 
 /// A job could not start or could not continue.
 #[derive(Debug, thiserror::Error)]
@@ -117,4 +123,29 @@ impl Fatal {
             Self::Thread(_) => "use fewer threads (-j)".into(),
         }
     }
+}
+
+/// Whether an error may come from a directory that cannot be changed now.
+pub(crate) fn is_locked_out(errno: i32) -> bool {
+    matches!(errno, EPERM | EACCES)
+}
+
+/// The error of a system call on an entry.
+pub(crate) fn entry_error(
+    side: Side,
+    operation: Operation,
+    path: PathBytes,
+    error: Errno,
+) -> EntryError {
+    let errno = error.raw_os_error();
+    let class = ErrorClass::from_errno(errno, side);
+    let mut detail = String::new();
+    // Without write permission it would be EACCES. (New devices are refused for other reasons.)
+    let names = [Operation::MakeDirectory, Operation::Rename, Operation::Unlink];
+    if error == Errno::PERM && side == Side::Destination && names.contains(&operation) {
+        "check for the immutable or append-only flag on it and its directory (lsattr), and for a \
+        sticky directory with an entry of another user"
+            .clone_into(&mut detail);
+    }
+    EntryError { side, operation, path, class, errno, detail, attempt: 1 }
 }

@@ -10,19 +10,16 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{BorrowedFd, OwnedFd, path, stat};
 use serde_bytes::ByteBuf;
 
-use crate::attributes::{Attributes, is_never_copied};
-use crate::context::{Engine, entry_error};
-use crate::level::{ACCESS_ACL, DEFAULT_ACL, Level};
+use crate::attributes::{Attributes, is_acl, is_never_copied};
+use crate::context::Engine;
+use crate::error::entry_error;
+use crate::level::Level;
 
 /// An attribute's name and value.
 type Named = (Vec<u8>, Vec<u8>);
 
 /// A namespace whose attributes only privileged processes can see (xattr(7)).
 const PRIVILEGED: &[u8] = b"trusted.";
-
-pub(crate) fn is_acl(name: &[u8]) -> bool {
-    name == ACCESS_ACL || name == DEFAULT_ACL
-}
 
 /// Extended attributes sorted by name, without ACLs and system attributes.
 pub(crate) fn plain_xattrs(attributes: &Attributes) -> Vec<&Named> {

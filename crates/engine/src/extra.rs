@@ -8,7 +8,7 @@ use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
-use crate::context::entry_error;
+use crate::error::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::verify::{Finding, look_at};

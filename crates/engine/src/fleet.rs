@@ -1,6 +1,7 @@
 //! Remote movers of a job: the offer to them, and how they join.
 use dmover_model::{
-    EntryError, ErrorClass, Identity, JobId, JobSpec, Limit, Name, Operation, PathBytes, Side, Verb,
+    Answer, EntryError, ErrorClass, Fact, FileSystemName, Identity, JobId, JobSpec, Limit, Name,
+    Operation, PathBytes, Question, RootMarks, Side, SideMark, Verb,
 };
 use dmover_observe::{Counters, Monitor, MoverView, Snapshot};
 use dmover_plan::stragglers::Done;
@@ -11,14 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answers::named;
 use crate::assemble::{Parts, RunFacts};
 use crate::below::{Below, LOOK_EVERY};
 use crate::bounds::Bounds;
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
 use crate::control::Control;
 use crate::crew::Crew;
-use crate::desk::{Answer, Desk, Fact, FileSystemName, Question, named};
-use crate::error::Fatal;
+use crate::desk::Desk;
+use crate::error::{Fatal, entry_error};
 use crate::layout::DefaultLayout;
 use crate::made::Recorder;
 use crate::mounts::{MountTable, UNSEEN, names_of};
@@ -148,15 +150,6 @@ impl Place {
     }
 }
 
-/// Identifies one end of a root on every host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SideMark {
-    /// The directory that contains the root entry.
-    above: Identity,
-    /// The root entry, if it exists.
-    entry: Option<Identity>,
-}
-
 /// The kinds of roots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RootsKind {
@@ -263,9 +256,6 @@ impl Engine {
         self.roots.ids().map(mark).collect()
     }
 }
-
-/// Both ends of each root.
-pub type RootMarks = Vec<(SideMark, Option<SideMark>)>;
 
 impl Joined {
     /// Checks the activity of the movers. `held`: they take no tasks for now.

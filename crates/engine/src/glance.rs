@@ -8,7 +8,6 @@ use dmover_sys::stat::{self, ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, FileType, St
 use crate::context::Engine;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::pace::ENTRY_WORK;
 use crate::queue::Class;
 
 /// After this many files the mover checks its budget and whether other movers wait.
@@ -82,7 +81,7 @@ impl Mover<'_> {
         glance.files += 1;
         glance.bytes += new.size;
         self.spent.entries += 1;
-        station::did(ENTRY_WORK);
+        station::did(station::ENTRY_WORK);
         true
     }
 

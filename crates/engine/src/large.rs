@@ -1,8 +1,8 @@
 //! Large files: one open, chunks on all free movers, one seal.
 use dmover_model::{
-    ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef, HashedPieces,
-    LargeFile, LargeNews, Metadata, NewNode, NewTask, Operation, Outcome, Parent, SealTask, Side,
-    TaskKind, Timestamp, Verb, When,
+    Budget, ByteRange, ChunkTask, DoneParts, EntryError, EntryKind, ErrorClass, FileRef,
+    HashedPieces, LargeFile, LargeNews, Metadata, NewNode, NewTask, Operation, Outcome, Parent,
+    SealTask, Side, TaskKind, Timestamp, Verb, When,
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::apply::{Made, Moved, Planned};
 use crate::content::{Holes, Transfer};
-use crate::context::entry_error;
-use crate::driver::BUDGET;
+use crate::error::entry_error;
 use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
 use crate::made::Tap;
@@ -115,7 +114,7 @@ impl Mover<'_> {
         };
         // Where tasks are to take longer, because there are so many movers, chunks are larger; what is left of them is shared.
         let times = match policy.split_bytes {
-            None => (self.lease.task.budget.time_ms / BUDGET.time_ms).max(1),
+            None => (self.lease.task.budget.time_ms / Budget::USUAL.time_ms).max(1),
             Some(_) => 1,
         };
         let chunk_bytes = chunk_bytes.map(|bytes| bytes.saturating_mul(times));

@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::apply::{Moved, Planned, Renaming};
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 

@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use crate::capability::Facts;
-use crate::context::{Engine, Privilege, entry_error};
+use crate::context::{Engine, Privilege};
+use crate::error::entry_error;
 use crate::mounts::UNSEEN;
 use crate::root::Root;
 

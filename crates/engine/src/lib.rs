@@ -6,6 +6,7 @@
 //! library prints nothing: it reports to a [`Monitor`](dmover_observe::Monitor) and counts.
 #![forbid(unsafe_code)]
 
+mod answers;
 pub mod apply;
 mod assemble;
 mod attributes;
@@ -42,10 +43,12 @@ mod look;
 mod made;
 mod mounts;
 mod mover;
+mod mutex;
 mod narrow;
 mod other;
 mod overlaps;
 mod pace;
+mod patient_open;
 mod precount;
 mod project;
 pub mod queue;
@@ -55,12 +58,14 @@ mod root;
 mod roots;
 pub mod scan;
 mod settable;
+mod skew;
 mod snapshot;
 mod state;
 mod storage;
 mod sum;
 mod sync;
 mod told;
+mod trash_mark;
 mod unflushed;
 mod verify;
 mod watch;
@@ -68,7 +73,8 @@ mod watch;
 pub use bounds::{Bounds, REPAIR};
 pub use context::Engine;
 pub use control::{Control, StopReason};
-pub use desk::{Answer, Desk, Fact, FileSystemName, Question};
+pub use desk::Desk;
+pub use dmover_model::{Answer, Fact, Question, WithheldReason};
 pub use driver::{Job, JobList, Pair, RecordSupply, SumSupply, Then, run_job};
 pub use error::Fatal;
 pub use fleet::{Fleet, Fleets, JobOffer, Joined, Joining, MoverPlace};
@@ -76,7 +82,7 @@ pub use journal::{FailedList, FailedPaths, JournalReader, RecordedError, Recorde
 pub use leftovers::remove_leftovers;
 pub use made::Recorder;
 pub use mounts::mounts_here;
-pub use report::{Failed, JobReport, JobState};
+pub use report::{JobReport, JobState};
 pub use snapshot::{
     Based, FoundCounts, OWN as OWN_SNAPSHOTS, Snapshot, SnapshotCounts, SnapshotDirectory,
     check_snapshot_paths,
@@ -85,6 +91,6 @@ pub use state::{
     Ask, DestinationLock, ErrorList, JobFile, JobLock, JobPhase, JobStatus, LabelHeld, LabelTurn,
     Listed, StateDirectory, Unlisted, job_id,
 };
-pub use sync::{Unmeant, Withheld, WithheldReason};
+pub use sync::Withheld;
 pub use told::Told;
 pub use watch::{FanotifyFeed, WatchOptions, Watched, watch};

@@ -14,7 +14,7 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, stat};
 
 use crate::attributes::{Attributes, Object};
-use crate::context::entry_error;
+use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 

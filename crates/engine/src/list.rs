@@ -5,7 +5,7 @@ use dmover_model::{
 };
 use std::sync::Arc;
 
-use crate::context::entry_error;
+use crate::error::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::root::{Placement, Root};

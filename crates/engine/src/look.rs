@@ -13,11 +13,12 @@ use std::collections::{HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 
 use crate::apply::Planned;
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::file::Opened;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::sync::is_mark_there;
+use crate::trash_mark::is_mark_there;
 
 /// How many linked names are reported at once.
 const LINKS_MAX: usize = 256;

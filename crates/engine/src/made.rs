@@ -2,13 +2,13 @@
 use dmover_digest::manifest::{Header, Writer};
 use dmover_digest::{Fold, Pieces};
 use dmover_model::{
-    Action, Attribute, Body, ByteRange, Content, EntryError, EntryKind, EntryRecord, ErrorClass,
-    Event, Extended, FileDigest, Identity, Operation, Record, Shape, Side,
+    Action, Answer, Attribute, Body, ByteRange, Carried, Content, EntryError, EntryKind,
+    EntryRecord, ErrorClass, Event, Extended, FileDigest, Identity, Operation, Question, Record,
+    Shape, Side,
 };
 use dmover_observe::Counter;
 use dmover_sys::AsFd;
 use dmover_sys::xattr::Held;
-use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::cell::RefCell;
 use std::io::Write;
@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::apply::{Made, Moved, Planned};
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::control::StopReason;
-use crate::desk::{Answer, Question};
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::mutex::lock;
 use crate::told::Said;
 
 /// Writes the manifest of a job.
@@ -124,14 +124,6 @@ impl Tap {
         let pieces = self.pieces.into_inner().finish();
         Made { shape: self.shape, at, pieces }
     }
-}
-
-/// The content and attributes of an inode in the manifest, for its other names.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Carried {
-    pub of: Identity,
-    pub extended: Extended,
-    pub content: Option<Content>,
 }
 
 impl Engine {

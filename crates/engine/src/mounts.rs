@@ -1,12 +1,14 @@
 //! The job's table of mounts: it maps device numbers to small ids that are valid on all hosts.
-use dmover_model::{EntryKind, Identity, Metadata, MountId, Timestamp};
+use dmover_model::{
+    Answer, EntryKind, FileSystemName, Identity, Metadata, MountId, Question, Timestamp,
+};
 use dmover_observe::MountView;
 use dmover_plan::overlap::{MountLine, parse_mountinfo};
 use dmover_sys::stat::{ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, Stat};
 use dmover_sys::{mount, path, stat};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use crate::desk::{Answer, Desk, FileSystemName, Question};
+use crate::desk::Desk;
 
 /// Maps device numbers to [`MountId`]s, in the order in which the coordinator finds them.
 #[derive(Default)]

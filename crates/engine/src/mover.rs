@@ -1,6 +1,6 @@
 //! A mover: it leases tasks, runs them, and reports outcomes.
 use dmover_model::{
-    DirectoryRef, EntryError, ErrorClass, Identity, MountId, NewNode, Operation, Outcome,
+    Carried, DirectoryRef, EntryError, ErrorClass, Identity, MountId, NewNode, Operation, Outcome,
     PathBytes, Side, Task, TaskKind, TreePath, Work,
 };
 use dmover_observe::{Activity, Counter, Slot, Spread, Station, station};
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use crate::backup::BackupNumbers;
 use crate::content::Tools;
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
 use crate::control::StopReason;
+use crate::error::entry_error;
 use crate::later::Later;
 use crate::level::{Level, TargetDirectory};
-use crate::made::Carried;
 use crate::queue::{Class, Lease, Queue};
 use crate::told::{Said, Told};
 use crate::verify::{Pair, Unrepaired};

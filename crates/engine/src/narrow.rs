@@ -2,18 +2,18 @@
 //!
 //! The final mode of a directory is set when everything below it is done. Until then new entries must not be accessible
 //! to users whom the source excludes: this module only removes permission bits and a wrong owner.
-use dmover_model::{Attribute, EntryError, EntryKind, Metadata, Operation, Side, TreePath};
+use dmover_model::{Attribute, EntryError, EntryKind, Metadata, Operation, RootId, Side, TreePath};
 use dmover_observe::Counter;
 use dmover_plan::acl;
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
 use std::sync::Arc;
 
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::level::{ACCESS_ACL, Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::root::Root;
-use crate::sync::ONLY_ROOT;
 
 /// The place of an entry that is about to move, and its metadata.
 type Moving<'a> = ((&'a TargetDirectory, &'a [u8]), &'a Metadata);
@@ -132,7 +132,7 @@ impl Mover<'_> {
         let mut place = TreePath::root();
         for component in std::iter::once(None).chain(at.components().map(Some)) {
             place = component.map_or(place.clone(), |name| place.join(name));
-            match self.engine.level_at(ONLY_ROOT, root, place.clone()) {
+            match self.engine.level_at(RootId::ONLY, root, place.clone()) {
                 Ok(mut level) => self.narrow(&mut level)?,
                 // It is made, closed to all others.
                 Err(error) if stat::is_absent_number(error.errno) => break,

@@ -8,7 +8,8 @@ use dmover_sys::{AsFd, OwnedFd, path, stat};
 
 use crate::apply::{Moved, Renaming};
 use crate::attributes::{Attributes, Object};
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 

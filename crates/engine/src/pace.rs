@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 use crate::context::Engine;
 use crate::queue::{Class, Gate};
 
-/// An entry counts as this many bytes of work, which is about the cost of its metadata.
-pub(crate) const ENTRY_WORK: u64 = 64 << 10;
 /// Time between two samples.
 pub(crate) const SAMPLE: Duration = Duration::from_millis(5);
 /// The length of a window: long enough for some hundred small files, short enough to reach many movers in a second.

@@ -6,7 +6,8 @@ use dmover_sys::flags::{self, Project};
 use dmover_sys::{Errno, OwnedFd, path};
 
 use crate::attributes::{Attributes, Object};
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::level::Level;
 
 const NONE: Project = Project { id: 0, inherit: false };

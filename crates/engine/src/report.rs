@@ -1,12 +1,12 @@
 //! The report of a job.
-use dmover_model::{ErrorClass, ExitCode, JobId, Limit, LossKind, LossSet};
+use dmover_model::{ErrorClass, ExitCode, Failed, JobId, Limit, LossKind, LossSet, WithheldReason};
 use dmover_observe::{Counter, Slow, Snapshot};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::control::StopReason;
-use crate::state::{ErrorList, JobPhase};
-use crate::sync::{Withheld, WithheldReason};
+use crate::state::{ErrorList, JobPhase, StateDirectory};
+use crate::sync::Withheld;
 
 /// The state of a job at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,24 +59,6 @@ pub struct JobReport {
     pub peak_memory_bytes: u64,
     /// Whether the ledger had to use its file.
     pub spilled: bool,
-}
-
-/// Entries that failed in the interrupted run of a pass. The run that resumes the pass does not retry them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Failed {
-    /// They vanished from the source, or changed during each attempt.
-    pub moved_on: u64,
-    /// They could not be read.
-    pub unseen: u64,
-    /// They could not be copied.
-    pub there: u64,
-}
-
-impl Failed {
-    /// The number of all failures.
-    pub fn all(self) -> u64 {
-        self.moved_on + self.unseen + self.there
-    }
 }
 
 impl JobReport {
@@ -134,5 +116,12 @@ impl JobReport {
             JobState::Stopped(_) => code.merge(ExitCode::Partial),
             JobState::Finished => code,
         }
+    }
+}
+
+impl StateDirectory {
+    /// Records how a job has ended.
+    pub fn tell_end(&self, report: &JobReport, code: u8) {
+        self.put_end(&report.job, report.ending(), code);
     }
 }

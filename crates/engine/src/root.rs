@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use crate::bounds::Bounds;
 use crate::error::Fatal;
-use crate::file::past_leases;
 use crate::mounts::MountTable;
 use crate::overlaps::{self, Overlap};
+use crate::patient_open::past_leases;
 
 /// One end of a root: an open directory and a name in it, or the directory itself.
 #[derive(Debug)]

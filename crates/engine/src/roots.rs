@@ -4,7 +4,8 @@ use dmover_model::{
 };
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use crate::context::{Engine, lock};
+use crate::context::Engine;
+use crate::mutex::lock;
 use crate::root::{Placement, Resolver, Root, RootNames};
 
 /// The table of roots. Those of the command line stay open; those of a batch list, which may be millions, are opened

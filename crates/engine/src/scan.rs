@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::context::entry_error;
 use crate::directory::Place;
+use crate::error::entry_error;
 use crate::extra::SeenNames;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use crate::context::Engine;
 use crate::journal::ticked;
 use crate::level::{Level, TargetDirectory};
-use crate::sync::{COARSE, SKEW, later};
+use crate::skew::{COARSE, SKEW, later};
 
 /// What is known about files of the destination by their change times, in milliseconds since 1970.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]

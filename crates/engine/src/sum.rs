@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use crate::apply::Moved;
 use crate::capability::Facts;
 use crate::content::Run;
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::file::Opened;
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::pace::ENTRY_WORK;
 use crate::queue::Class;
 
 mod guess;
@@ -507,7 +507,7 @@ impl Mover<'_> {
         }
         engine.count(Counter::FilesHashed);
         engine.progress();
-        station::did(ENTRY_WORK);
+        station::did(station::ENTRY_WORK);
         let elapsed_us = elapsed.as_micros() as u64;
         engine.tell_done(elapsed_us, shape.length());
         engine.tell_slow(elapsed_us, shape.length(), shown);

@@ -5,19 +5,16 @@
 //! they belong to ([`Told::take`]). So if an outcome is dropped because its lease expired, its reports are dropped as
 //! well.
 use dmover_model::{
-    ByteRange, Difference, EntryError, Event, ExtraNames, FileDigest, HashType, Identity, Item,
-    LossKind, Note, PathBytes, Record, TreePath, Verdict,
+    ByteRange, Carried, Difference, EntryError, Event, ExtraNames, Fact, FileDigest, HashType,
+    Identity, Item, LossKind, Note, PathBytes, Record, Times, TreePath, Verdict, WithheldReason,
 };
 use dmover_observe::{Counter, Counters, Slow, Spread};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::control::StopReason;
-use crate::desk::Fact;
-use crate::made::Carried;
-use crate::sync::WithheldReason;
-use crate::verify::Times;
+use crate::mutex::lock;
 
 /// Counters that grow only when an entry succeeds.
 const PROGRESS: &[Counter] = &[

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::context::lock;
+use crate::mutex::lock;
 
 /// The ranges, by file.
 #[derive(Debug, Default)]

@@ -263,6 +263,24 @@ impl EntryRecord {
     }
 }
 
+/// Entries that failed in the interrupted run of a pass. The run that resumes the pass does not retry them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Failed {
+    /// They vanished from the source, or changed during each attempt.
+    pub moved_on: u64,
+    /// They could not be read.
+    pub unseen: u64,
+    /// They could not be copied.
+    pub there: u64,
+}
+
+impl Failed {
+    /// The number of all failures.
+    pub fn all(self) -> u64 {
+        self.moved_on + self.unseen + self.there
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,7 @@ mod escape;
 mod event;
 mod exit;
 mod feed;
+mod fleet;
 mod job;
 mod limit;
 mod name;
@@ -31,11 +32,15 @@ pub use catalog::{
 };
 pub use digest::{Digest, HashType, Shape};
 pub use entry::{EntryKind, EntryRecord, Identity, Metadata, MountId, Timestamp, Version};
-pub use error::{EntryError, ErrorClass, Operation, Side};
+pub use error::{EntryError, ErrorClass, Failed, Operation, Side};
 pub use escape::{percent_decode, percent_encode};
 pub use event::{Action, Event, Item, Note};
 pub use exit::ExitCode;
 pub use feed::{ChangeFeed, ChangedPlace, FeedBatch, FeedError, Happened};
+pub use fleet::{
+    Answer, Carried, Doubts, Fact, FileSystemName, MountedBelow, OnTheWay, Question, RootMarks,
+    SideMark, Times, Unmeant, WithheldReason,
+};
 pub use job::{
     FilterRule, FollowLinks, JobId, JobSpec, Limits, ListFile, Selection, TargetMode, Verb,
 };

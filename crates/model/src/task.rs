@@ -18,6 +18,11 @@ pub struct TaskId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RootId(pub u32);
 
+impl RootId {
+    /// The only root of a job with a catalog.
+    pub const ONLY: Self = Self(0);
+}
+
 /// What a task may use before it must return the rest of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
@@ -27,6 +32,11 @@ pub struct Budget {
     pub bytes: u64,
     /// Milliseconds.
     pub time_ms: u64,
+}
+
+impl Budget {
+    /// The budget of one task. Half a second keeps outcomes flowing and stops quick.
+    pub const USUAL: Self = Self { entries: 8192, bytes: 512 << 20, time_ms: 500 };
 }
 
 /// A directory on both sides, as it was when the task was created; a mover checks it when it opens the directory again.

@@ -38,6 +38,9 @@ impl Activity {
 /// Number of classes of tasks.
 pub const CLASSES: usize = 2;
 
+/// An entry counts as this many bytes of work, which is about the cost of its metadata.
+pub const ENTRY_WORK: u64 = 64 << 10;
+
 /// The activity of one mover: its thread writes it, and the profiler samples it.
 #[derive(Debug, Default)]
 pub struct Station {

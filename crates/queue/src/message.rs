@@ -2,8 +2,8 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use dmover_engine::{Answer, Fact, JobOffer, Question, Told};
-use dmover_model::{Outcome, Task};
+use dmover_engine::{JobOffer, Told};
+use dmover_model::{Answer, Fact, Outcome, Question, Task};
 use dmover_observe::{CLASSES, LogLine, MountView, NicView};
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
@@ -426,6 +426,33 @@ mod tests {
         }
         assert!(decode::<Outcome>(b"").is_err() && decode::<Outcome>(b"\x01xx").is_err());
         let _ = (LossKind::ALL, Name::new(*b"n"));
+    }
+
+    /// Reads a line of the table again: a type, the bytes of a value, and the value.
+    fn check<T: Serialize + DeserializeOwned + std::fmt::Debug>(hex: &str, shown: &str) {
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+        let value: T = from_plain(&bytes).unwrap_or_else(|error| panic!("{shown}: {error}"));
+        assert_eq!(format!("{value:?}"), shown);
+        assert_eq!(postcard::to_stdvec(&value).unwrap(), bytes, "{shown}");
+    }
+
+    #[test]
+    fn messages_keep_their_bytes() {
+        // Each variant as protocol 7 has it. A line that has to change needs another protocol number.
+        let lines = include_str!("message_bytes.txt").lines();
+        assert_eq!(lines.clone().count(), 80);
+        for line in lines {
+            let mut words = line.splitn(3, ' ');
+            let [name, hex, shown] = [(); 3].map(|()| words.next().unwrap());
+            match name {
+                "Question" => check::<Question>(hex, shown),
+                "Answer" => check::<Answer>(hex, shown),
+                "Fact" => check::<Fact>(hex, shown),
+                "Told" => check::<Told>(hex, shown),
+                _ => panic!("{name} is no message"),
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! It is an SQLite file beside the journal, with a row for each source directory and the entries of a directory in
 //! *segments*. Every use checks both sides again, so an outdated catalog only costs work.
 use dmover_model::{
-    CatalogEntry, DirectoryState, EntryKind, JobId, Name, Object, Segment, TreePath,
+    CatalogEntry, DirectoryState, Doubts, EntryKind, JobId, Name, Object, Segment, TreePath,
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap};
@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Fatal;
 use crate::journal::{now_ms, settle};
-use crate::sync::Doubts;
 
 mod entered;
 mod fold;

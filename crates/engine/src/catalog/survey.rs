@@ -4,8 +4,8 @@
 //! A directory is identified by its inode, and its place by the inode of its parent, so a name in a renamed directory is
 //! found at its present place.
 use dmover_model::{
-    CatalogEntry, EntryKind, ListedName, Move, MoveResult, Name, NameError, Object, Revisit,
-    Segment, Surveyed, TaskKind, TreePath,
+    CatalogEntry, Doubts, EntryKind, ListedName, Move, MoveResult, Name, NameError, Object,
+    Revisit, Segment, Surveyed, TaskKind, TreePath,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap};
@@ -16,7 +16,6 @@ use super::rows::{MoveRow, SCRATCH, in_tasks, insert_gone, joined};
 use super::{Boxed, Catalog};
 use crate::error::Fatal;
 use crate::ledger::scratch;
-use crate::sync::Doubts;
 
 /// Directories in one task.
 const DIRECTORIES: usize = 64;

@@ -9,7 +9,8 @@ use dmover_sys::{BorrowedFd, Errno, cache, file, stat};
 use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 
 /// After this many bytes, copied data is dropped from the page cache.
 pub(super) const FORGET_EVERY: u64 = 8 << 20;

@@ -1,14 +1,13 @@
 //! Names the work that a stopped job has not attempted.
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, FileRef, Name, Operation, PathBytes, RecordsTask, RootId,
-    Side, SumItem, Task, TaskKind,
+    Side, SumItem, Task, TaskKind, WithheldReason,
 };
 
 use super::{EXTRA_NAMES, LINK_NAMES, Run};
 use crate::error::Fatal;
 use crate::ledger::Ledger;
 use crate::sum::subject_path;
-use crate::sync::WithheldReason;
 
 fn of_file(file: &FileRef) -> (&DirectoryRef, Option<&Name>) {
     (&file.directory, Some(&file.destination_name))

@@ -1,5 +1,5 @@
 //! The executor of a job: local threads or remote movers, and the queue to them.
-use dmover_model::Limit;
+use dmover_model::{Fact, Limit};
 use dmover_plan::bottleneck::Profile;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::Job;
 use crate::context::Engine;
 use crate::crew::Crew;
-use crate::desk::Fact;
 use crate::error::Fatal;
 use crate::fleet::{Fleet, JobOffer};
 use crate::pace::Allowance;

@@ -4,9 +4,10 @@ use dmover_observe::{Amount, Counter, Counters, Total};
 use std::time::{Duration, Instant};
 
 use super::{Job, Standing};
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::control::StopReason;
 use crate::journal::now_ms;
+use crate::mutex::lock;
 use crate::precount;
 use crate::report::{JobReport, JobState};
 use crate::state::{Ask, Failures, JobFile, JobLock, JobPhase, JobStatus, StateDirectory};

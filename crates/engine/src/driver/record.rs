@@ -1,13 +1,14 @@
 //! The journal of a run: its initial state, and changes that are committed before they take effect.
 use dmover_model::{
-    Budget, DirectoryRef, JobId, JobSpec, LinkName, PathBytes, Timestamp, TreePath, Verb,
+    Budget, DirectoryRef, Doubts, Failed, JobId, JobSpec, LinkName, PathBytes, Timestamp, TreePath,
+    Verb, WithheldReason,
 };
 use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
 use super::{Job, JobList};
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::control::StopReason;
 use crate::error::Fatal;
 use crate::journal::{
@@ -15,10 +16,12 @@ use crate::journal::{
 };
 use crate::ledger::Ledger;
 use crate::mounts::MountTable;
-use crate::report::{Failed, JobReport, JobState};
+use crate::mutex::lock;
+use crate::report::{JobReport, JobState};
 use crate::root::Root;
+use crate::skew::COARSE;
 use crate::state::{StateDirectory, source_identity};
-use crate::sync::{COARSE, Doubtful, Doubts, WithheldReason, is_empty};
+use crate::sync::{Doubtful, is_empty};
 
 /// An open journal, and the changes for the next commit.
 #[derive(Debug)]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Hands, Job};
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::journal::now_ms;
+use crate::mutex::lock;
 
 /// The greatest age of the published state.
 const SHOW_EVERY: Duration = Duration::from_millis(500);

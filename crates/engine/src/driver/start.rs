@@ -2,7 +2,7 @@
 use dmover_digest::manifest::Header;
 use dmover_model::{
     Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes, ScanNames, TaskKind, Timestamp,
-    TreePath, Verb,
+    TreePath, Verb, WithheldReason,
 };
 use dmover_observe::Counter;
 use dmover_sys::{AsFd, path, stat};
@@ -22,7 +22,7 @@ use crate::report::JobReport;
 use crate::root::{Placement, Resolved, Root};
 use crate::snapshot::Sharing;
 use crate::state::{ErrorList, StateDirectory};
-use crate::sync::{Asks, Guard, Trash, WithheldReason, doubt, refuse_unmeant};
+use crate::sync::{Asks, Guard, Trash, doubt, refuse_unmeant};
 
 pub(super) fn header(job: &Job, id: &JobId, resolved: &Resolved) -> Header {
     let mut base = job.spec.destination.to_path();

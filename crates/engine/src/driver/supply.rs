@@ -4,8 +4,9 @@ use dmover_plan::coordinator::Input;
 
 use super::JobList;
 use super::start::{SHARD, scans_of};
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::error::Fatal;
+use crate::mutex::lock;
 
 /// Files of a list in one task.
 const SUM_ITEMS: usize = 64;

@@ -1,5 +1,5 @@
 //! The catalog of a run: which jobs keep one.
-use dmover_model::{ChangedPlace, FollowLinks, JobId, TreePath, Verb};
+use dmover_model::{ChangedPlace, Doubts, FollowLinks, JobId, TreePath, Verb};
 use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{Job, JobList};
 use crate::catalog::{Catalog, Only, Scope, Survey};
 use crate::error::Fatal;
 use crate::root::{Resolved, Root};
-use crate::sync::{Doubts, object_of};
+use crate::sync::object_of;
 
 /// Starts the survey of a pass over one whole tree. Entries from lists, or behind followed links, have no place of
 /// their own that could be renamed. Also returns the doubts of earlier passes.

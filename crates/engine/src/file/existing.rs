@@ -4,10 +4,11 @@ use dmover_sys::stat::FileType;
 use dmover_sys::xattr::Held;
 use dmover_sys::{Errno, OwnedFd, file, path, set, stat, xattr};
 
-use super::{Supply, Unfinished, past_leases};
-use crate::context::entry_error;
+use super::{Supply, Unfinished};
+use crate::error::entry_error;
 use crate::level::{ACCESS_ACL, Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::patient_open::past_leases;
 
 impl Mover<'_> {
     /// Closes an existing file: users whom the old mode and ACL admit must not read the new content, and attributes

@@ -1,12 +1,8 @@
-//! Leases of file servers (fcntl(2), `F_SETLEASE`): samba and the kernel's NFS server hold leases for their clients.
+//! Opens files that a file server may have leased.
 use dmover_sys::{AsFd, Errno, OwnedFd, path};
-use std::time::{Duration, Instant};
 
 use crate::context::Engine;
-
-/// The longest wait for a lease: it is returned within `/proc/sys/fs/lease-break-time`, which is 45 s by default.
-const PATIENCE: Duration = Duration::from_mins(2);
-const EVERY: Duration = Duration::from_millis(50);
+use crate::patient_open::past_leases;
 
 impl Engine {
     /// Opens a file for reading, and waits for leases on it unless the job is stopped.
@@ -18,21 +14,5 @@ impl Engine {
     ) -> Result<OwnedFd, Errno> {
         let open = || path::open_file_at(&directory, name, follows);
         past_leases(open, &|| self.control.is_stopping())
-    }
-}
-
-/// Opens a file, and retries while the holder of a lease is asked to return it (EAGAIN).
-pub(crate) fn past_leases<T>(
-    open: impl Fn() -> Result<T, Errno>,
-    is_stopping: &dyn Fn() -> bool,
-) -> Result<T, Errno> {
-    let began = Instant::now();
-    loop {
-        match open() {
-            Err(Errno::AGAIN) if began.elapsed() < PATIENCE && !is_stopping() => {
-                std::thread::sleep(EVERY);
-            }
-            opened => return opened,
-        }
     }
 }

@@ -9,7 +9,7 @@ use dmover_sys::{cache, copy, file, path, set};
 use super::{Supply, Unfinished};
 use crate::apply::{Moved, Planned};
 use crate::content::Transfer;
-use crate::context::entry_error;
+use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 

@@ -4,9 +4,9 @@ use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::context::lock;
 use crate::error::Fatal;
 use crate::ledger::scratch;
+use crate::mutex::lock;
 
 const SCHEMA: &str = "CREATE TABLE path (path BLOB PRIMARY KEY) WITHOUT ROWID;";
 

@@ -5,8 +5,8 @@
 //! journal records as done is done, even after a power cut. If the journal loses its last commits, that only costs
 //! repeated work.
 use dmover_model::{
-    ChangedPlace, DirectoryRef, EntryError, FileRef, JobSpec, LinkName, Name, Selection, TaskKind,
-    Timestamp, TreePath,
+    ChangedPlace, DirectoryRef, EntryError, Failed, FileRef, JobSpec, LinkName, Name, Selection,
+    TaskKind, Timestamp, TreePath,
 };
 use dmover_plan::coordinator::{Change, NodeId, Shelved};
 use dmover_sys::{file, path, stat};
@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::error::Fatal;
-use crate::report::Failed;
 
 mod ask;
 mod failed;

@@ -11,10 +11,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::context::{Engine, lock};
+use crate::context::Engine;
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::mutex::lock;
 use crate::state::Unneeded;
 
 /// After this time a chunk ends, and its data is flushed and reported: a killed run loses no more than this.

@@ -17,11 +17,12 @@ use std::sync::Mutex;
 use super::record::{SnapshotRecord, SourceObject};
 use super::{OWN, UNFINISHED, file_of};
 use crate::apply::{Moved, Planned};
-use crate::context::{Engine, entry_error, lock};
-use crate::error::Fatal;
+use crate::context::Engine;
+use crate::error::{Fatal, entry_error};
 use crate::journal::ticked;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::mutex::lock;
 use crate::verify::changed;
 
 /// The entry of the base with the name of a new file.

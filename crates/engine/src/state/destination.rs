@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use super::claims::Claims;
 use super::marks::{By, Kind, Marked, Places, Use};
 use super::{LOOK, LOOKS};
-use crate::context::lock as locked;
 use crate::driver::{Job, JobList};
 use crate::error::Fatal;
+use crate::mutex::lock as locked;
 use crate::root::{Placement, Resolved, Root};
 
 /// A job with more roots than this locks their parent directory instead of each root: a shell expands a '*' to

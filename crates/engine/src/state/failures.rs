@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::{JobPhase, StateDirectory};
-use crate::context::lock;
 use crate::driver::Job;
 use crate::journal::{JournalReader, RecordedError};
+use crate::mutex::lock;
 
 /// Its file name in the directory of the job.
 pub(super) const FILE: &str = "errors.jsonl";

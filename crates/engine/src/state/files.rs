@@ -8,7 +8,6 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use super::{JobLock, StateDirectory, failures, is_held};
 use crate::journal::now_ms;
-use crate::report::JobReport;
 
 /// The description of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -229,13 +228,17 @@ impl StateDirectory {
         }
     }
 
-    /// Records how a job has ended.
-    pub fn tell_end(&self, report: &JobReport, code: u8) {
-        let (phase, reason) = report.ending();
-        let Some(status) = self.get::<JobStatus>(&report.job.0, STATUS) else { return };
+    /// Records how a job has ended: the phase, the reason and the exit code.
+    pub(crate) fn put_end(
+        &self,
+        job: &JobId,
+        (phase, reason): (JobPhase, Option<String>),
+        code: u8,
+    ) {
+        let Some(status) = self.get::<JobStatus>(&job.0, STATUS) else { return };
         let (exit_code, updated_ms) = (Some(code), now_ms());
         let status = JobStatus { phase, reason, exit_code, updated_ms, ..status };
-        if let Err(error) = self.put_status(&report.job, &status) {
+        if let Err(error) = self.put_status(job, &status) {
             tracing::warn!(%error, "cannot write the status of the job");
         }
     }

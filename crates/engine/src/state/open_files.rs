@@ -8,8 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use crate::context::lock;
 use crate::driver::Job;
+use crate::mutex::lock;
 
 /// A file in the directory of the job with one path a line. It is removed when there is nothing to compare.
 #[derive(Debug)]

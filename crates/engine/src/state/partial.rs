@@ -5,8 +5,8 @@
 //! behind the destination, but never ahead. A file without flushed parts is not in it, so short copies cost nothing.
 //! `docs/journal.md` describes it for users.
 use dmover_model::{
-    DoneParts, Identity, JobId, LargeFile, LargeNews, Name, Outcome, PartialFile, PathBytes,
-    RootId, Shape, Task, TaskKind, Timestamp, TreePath, Version,
+    DoneParts, FileSystemName, Identity, JobId, LargeFile, LargeNews, Name, Outcome, PartialFile,
+    PathBytes, RootId, Shape, Task, TaskKind, Timestamp, TreePath, Version,
 };
 use dmover_plan::verify::merged;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use super::StateDirectory;
 use crate::context::Engine;
-use crate::desk::FileSystemName;
 use crate::error::Fatal;
 use crate::mounts::names_of;
 

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use super::StateDirectory;
 use super::written::may_lose;
-use crate::context::lock;
 use crate::error::Fatal;
+use crate::mutex::lock;
 
 /// For each command, by the id of its first job: which job belongs to which file system.
 const DIRECTORY: &str = "file-systems";

@@ -22,12 +22,13 @@ use std::time::{Duration, Instant};
 
 use super::StateDirectory;
 use super::flushes::{Failure, Flushes};
-use crate::context::{Engine, entry_error, lock};
+use crate::context::Engine;
 use crate::control::Control;
 use crate::driver::{Job, JobList};
-use crate::error::Fatal;
+use crate::error::{Fatal, entry_error};
 use crate::flush::Flusher;
 use crate::journal::now_ms;
+use crate::mutex::lock;
 use crate::storage::Trust;
 
 const BEGUN: &str = "written.json";

@@ -4,7 +4,7 @@ use dmover_observe::Counter;
 use dmover_sys::directory::{self, DirectoryReader};
 use dmover_sys::{Errno, path, stat};
 
-use crate::context::entry_error;
+use crate::error::entry_error;
 use crate::extra::fold;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;

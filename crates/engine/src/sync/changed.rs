@@ -9,9 +9,11 @@ use dmover_sys::stat;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use crate::context::{Engine, entry_error, lock};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::mutex::lock;
 use crate::verify::look_at;
 
 /// The shared state of a pass over changed paths.

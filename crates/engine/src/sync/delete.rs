@@ -4,8 +4,8 @@
 //! it is deleted: the source must still lack it, and it must still be the same entry.
 use dmover_model::{
     Action, DeleteWhen, DirectoryRef, EntryError, EntryKind, ErrorClass, Event, ExtraName,
-    ExtraNames, Identity, Item, Metadata, Name, NewTask, Operation, Parent, PathBytes, ScanNames,
-    Side, TaskKind, TreePath,
+    ExtraNames, Identity, Item, Metadata, Name, NewTask, OnTheWay, Operation, Parent, PathBytes,
+    ScanNames, Side, TaskKind, TreePath,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::itemize;
@@ -14,13 +14,14 @@ use dmover_sys::directory::TypeHint;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, mount, path, stat};
 use std::sync::Arc;
 
-use super::guard::OnTheWay;
 use super::trash::{is_trash, is_trash_of_both};
 use crate::apply::Planned;
-use crate::context::{Engine, entry_error, lock};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::extra::{ExtraEntry, SeenNames};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::mutex::lock;
 use crate::queue::Class;
 use crate::root::Root;
 use crate::told::Said;

@@ -1,13 +1,12 @@
 //! The guard of deletes: a source that is missing or unreadable looks like an empty one.
 use dmover_model::{
-    DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event, ExtraNames, Identity, Operation,
-    PathBytes, Side,
+    Answer, DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event, ExtraNames, Identity,
+    OnTheWay, Operation, PathBytes, Question, Side, Unmeant, WithheldReason,
 };
 use dmover_observe::Counter;
 use dmover_plan::overlap::{missing_mount, parse_mountinfo};
 use dmover_sys::directory::DirectoryReader;
 use dmover_sys::{Errno, mount, path};
-use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,55 +14,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::meant::{FEW, Unmeant};
+use super::meant::FEW;
 use super::trash::Trash;
-use crate::context::{Engine, lock};
-use crate::desk::{Answer, Question};
+use crate::context::Engine;
 use crate::error::Fatal;
+use crate::mutex::lock;
 use crate::root::Root;
 use crate::told::Said;
 
 /// The greatest age of the mount check.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-
-/// Why deletes are withheld.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum WithheldReason {
-    /// The source has no entries.
-    Empty,
-    /// It may not be the same source as before.
-    Doubtful(String),
-    /// A file system that belongs to the source is not mounted.
-    NotMounted(PathBytes),
-    /// Parts of the source could not be read.
-    SourceErrors(u64),
-    /// The trash is in a destination directory that this pass creates.
-    NoTrash,
-    /// The job did not complete.
-    Stopped,
-    /// More entries than allowed would be deleted.
-    Limit(DeleteLimit),
-    /// The deletes may be unintended: the reason, and an entry that would be deleted.
-    Unmeant(Unmeant, PathBytes),
-    /// In a dry run: a real run would be refused before it changed anything.
-    Refused {
-        /// The reason.
-        message: String,
-        /// What the user can do.
-        hint: String,
-    },
-}
-
-/// What to do with names found while directories are read (`--delete=during`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OnTheWay {
-    /// Delete them now.
-    Go,
-    /// Keep them until everything was read: so many were deleted that the total must be known first.
-    Wait,
-    /// Keep them, for this reason.
-    Stay(WithheldReason),
-}
 
 /// What was not deleted, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,70 +32,6 @@ pub struct Withheld {
     pub reason: WithheldReason,
     /// Number of entries that stay.
     pub entries: u64,
-}
-
-impl WithheldReason {
-    /// The reason, in words.
-    pub fn words(&self) -> String {
-        match self {
-            Self::Empty => "the source is empty".into(),
-            Self::Doubtful(words) => words.clone(),
-            Self::NotMounted(at) => {
-                format!("{} is in fstab but not mounted", at.to_path().display())
-            }
-            Self::SourceErrors(1) => "one source entry could not be read".into(),
-            Self::SourceErrors(count) => {
-                format!("{count} source entries could not be read")
-            }
-            Self::NoTrash => "--trash is inside the destination, which did not exist yet".into(),
-            Self::Stopped => "the job stopped before it had scanned everything".into(),
-            Self::Refused { message, .. } => message.clone(),
-            Self::Unmeant(why, example) if example.0.is_empty() => why.words(),
-            Self::Unmeant(why, example) => {
-                format!("{}, such as '{}'", why.words(), example.to_path().display())
-            }
-            Self::Limit(DeleteLimit::Entries(most)) => {
-                format!("--delete would remove more entries than --max-delete={most} allows")
-            }
-            Self::Limit(DeleteLimit::Millionths(share)) => {
-                let percent = f64::from(*share) / 10_000.0;
-                format!("--delete would remove more entries than --max-delete={percent}% allows")
-            }
-        }
-    }
-
-    /// Whether too large a share of the destination would be deleted.
-    pub(crate) fn is_a_share(&self) -> bool {
-        matches!(self, Self::Limit(DeleteLimit::Millionths(_)) | Self::Unmeant(Unmeant::Half, _))
-    }
-
-    /// What the user can do.
-    pub fn advice(&self) -> &str {
-        match self {
-            Self::Refused { hint, .. } => hint,
-            Self::Empty => {
-                "check that it is mounted; if it should be empty, use --allow-empty-source"
-            }
-            Self::Doubtful(_) => {
-                "if this is the right source, remove the record of the old one: dmover cleanup JOB \
-                ('dmover jobs' lists the jobs)"
-            }
-            Self::NotMounted(_) => "mount it, or remove it from /etc/fstab",
-            Self::SourceErrors(_) => "fix the reported errors, then run the same command again",
-            Self::NoTrash | Self::Stopped => "run the same command again",
-            Self::Unmeant(Unmeant::Half, _) => {
-                "list the deletes with --dry-run --itemize, then confirm them with --yes"
-            }
-            Self::Unmeant(..) => {
-                "list the deletes with --dry-run --itemize, then confirm them with --yes. For a \
-                copy inside DEST: dmover sync SOURCE DEST/NAME"
-            }
-            Self::Limit(_) => {
-                "list the deletes with --dry-run --itemize, then raise --max-delete if they are \
-                right"
-            }
-        }
-    }
 }
 
 /// The guard of deletes.

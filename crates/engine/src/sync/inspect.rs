@@ -1,13 +1,12 @@
 //! Entries that look equal: checks of their content and attributes.
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata, Name,
-    Note, Operation, Side, Timestamp, TreePath, Verb,
+    ByteRange, Doubts, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata,
+    Name, Note, Operation, Side, Timestamp, TreePath, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, cache, file, flags, path, stat};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -15,29 +14,17 @@ use std::time::Duration;
 
 use crate::apply::{Moved, Planned};
 use crate::attributes::{Attributes, Object};
-use crate::context::{Engine, entry_error, lock};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::mutex::lock;
+use crate::skew::{COARSE, SKEW, later};
 use crate::told::Said;
 use crate::verify::changed;
 
-/// How far clocks of two servers may differ.
-pub(crate) const SKEW: Duration = Duration::from_hours(1);
-/// The coarsest time resolution of file systems, that of FAT, plus one second.
-pub(crate) const COARSE: Duration = Duration::from_secs(3);
-
 /// More than what is subtracted from the end of a pass for the kernel's clock.
 const TICKS: Duration = Duration::from_millis(12);
-
-/// Paths that are checked more closely than by times.
-#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doubts {
-    /// Files that are compared if they look equal, and directories whose files are: files that were open for writing
-    /// when an earlier pass copied them, and paths where renames may have put other entries.
-    pub content: BTreeSet<TreePath>,
-    /// Entries that were renamed at the destination, so that their change time does not show when they were copied.
-    pub renamed: BTreeSet<TreePath>,
-}
 
 /// The doubts of a job, which grow until its tree begins.
 #[derive(Debug, Default)]
@@ -343,14 +330,6 @@ impl Engine {
     }
 }
 
-pub(crate) fn later(time: Timestamp, by: Duration) -> Timestamp {
-    const SECOND: u32 = 1_000_000_000;
-    let nanoseconds = time.nanoseconds + by.subsec_nanos();
-    let seconds = by.as_secs() + u64::from(nanoseconds / SECOND);
-    let seconds = time.seconds.saturating_add_unsigned(seconds);
-    Timestamp { seconds, nanoseconds: nanoseconds % SECOND }
-}
-
 impl Mover<'_> {
     /// Compares a file that looks equal, and copies it if it differs. `None`: it is equal, and its attributes must be
     /// checked.
@@ -531,13 +510,5 @@ mod tests {
         let carried = doubtful.carry(&[(&from, &to)]);
         assert_eq!(carried, ["x/y", "x/y/b", "x/y/b/c"].map(path));
         assert!(doubtful.has(&path("x/y/b/c"), b"deeper"), "also below it");
-    }
-
-    #[test]
-    fn nanoseconds_are_carried_into_seconds() {
-        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
-        assert_eq!(later(time(1, 999_000_000), TICKS), time(2, 11_000_000));
-        assert_eq!(later(time(-1, 0), Duration::from_millis(2_500)), time(1, 500_000_000));
-        assert_eq!(later(time(5, 7), COARSE), time(8, 7));
     }
 }

@@ -4,7 +4,6 @@ use dmover_plan::filter::Filter;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::DirectoryReader;
 use dmover_sys::{Errno, OwnedFd, path, stat};
-use serde::{Deserialize, Serialize};
 use std::os::unix::ffi::OsStrExt;
 
 use super::trash::is_trash;
@@ -16,25 +15,6 @@ use crate::verify::look_at;
 
 /// This many entries may be deleted without a question, whatever their share.
 pub(super) const FEW: u64 = 100;
-
-/// Why deletes need a confirmation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unmeant {
-    /// More than half of the entries of the destination would be deleted.
-    Half,
-    /// The destination had content when the job first used it, and no pass of the job has deleted since.
-    Foreign,
-}
-
-impl Unmeant {
-    /// Why, in words.
-    pub(super) fn words(&self) -> String {
-        match self {
-            Self::Half => "--delete would remove more than half of what DEST had".into(),
-            Self::Foreign => "DEST had content that this job did not copy".into(),
-        }
-    }
-}
 
 /// The top directory of the destination before the job.
 struct Top {

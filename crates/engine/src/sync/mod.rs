@@ -11,11 +11,9 @@ mod revisit;
 mod trash;
 
 pub(crate) use changed::Following;
+pub use guard::Withheld;
 pub(crate) use guard::{Asks, Guard, doubt, is_empty, refuse_missing_destination};
-pub use guard::{OnTheWay, Withheld, WithheldReason};
-pub use inspect::Doubts;
-pub(crate) use inspect::{COARSE, Doubtful, SKEW, later};
-pub use meant::Unmeant;
+pub(crate) use inspect::Doubtful;
 pub(crate) use meant::refuse_unmeant;
-pub(crate) use revisit::{ONLY_ROOT, object_of};
-pub(crate) use trash::{Trash, is_mark_there};
+pub(crate) use revisit::object_of;
+pub(crate) use trash::Trash;

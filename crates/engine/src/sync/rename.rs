@@ -5,7 +5,7 @@
 //! renamed are left to the scan, which copies them as new.
 use dmover_model::{
     Action, CatalogEntry, EntryError, EntryKind, Event, Identity, Item, Metadata, Move, MoveResult,
-    Object, Operation, Overwrite, Side, Surveyed, TreePath,
+    Object, Operation, Overwrite, RootId, Side, Surveyed, TreePath,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::itemize;
@@ -14,9 +14,10 @@ use dmover_sys::stat::{self, Stat};
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, set};
 use std::sync::Arc;
 
-use super::revisit::{ONLY_ROOT, object_of};
-use crate::context::{Engine, entry_error};
+use super::revisit::object_of;
+use crate::context::Engine;
 use crate::directory::Place;
+use crate::error::entry_error;
 use crate::level::TargetDirectory;
 use crate::mover::Mover;
 use crate::root::Root;
@@ -43,7 +44,7 @@ impl Mover<'_> {
         const LEFT: Result<MoveResult, EntryError> = Ok(MoveResult::Left);
         let engine = self.engine;
         let Move { entry, from, to, .. } = wanted;
-        let root = engine.root(ONLY_ROOT)?;
+        let root = engine.root(RootId::ONLY)?;
         let (Some((old_place, old_name)), Some((new_place, new_name))) =
             (from.split_last(), to.split_last())
         else {

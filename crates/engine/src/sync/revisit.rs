@@ -12,20 +12,18 @@ use dmover_sys::{AsFd, Errno, OwnedFd, path};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::inspect::{COARSE, SKEW, later};
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::extra::SeenNames;
 use crate::level::{Level, SourceDirectory};
 use crate::mover::Mover;
 use crate::root::Root;
+use crate::skew::{COARSE, SKEW, later};
 
 /// How many names are reported or recorded at once.
 const NAMES_MAX: usize = 4096;
 /// The most names of one directory that only the destination has; more cannot have been renamed one by one.
 const LEFT_MAX: usize = 65_536;
-
-/// The only root of a job with a catalog.
-pub(crate) const ONLY_ROOT: RootId = RootId(0);
 
 /// The identity of an entry.
 pub(crate) fn object_of((stat, birth): &(Stat, Option<(i64, u32)>)) -> Object {
@@ -79,7 +77,7 @@ impl Mover<'_> {
 
     fn revisit(&mut self, revisit: &Revisit) -> Result<(), Errno> {
         station::at(Activity::SourceNames);
-        let Ok(root) = self.engine.root(ONLY_ROOT) else { return Ok(()) };
+        let Ok(root) = self.engine.root(RootId::ONLY) else { return Ok(()) };
         let Revisit { path, inode, known } = revisit;
         let relative = root.source.relative(path);
         let found = stat::stat_born_at(&root.source.parent, &relative)?;
@@ -229,8 +227,8 @@ impl Mover<'_> {
             if open.as_ref().is_none_or(|level| level.path != directory) {
                 let engine = self.engine;
                 let level = engine
-                    .root(ONLY_ROOT)
-                    .and_then(|root| engine.level_at(ONLY_ROOT, &root, directory));
+                    .root(RootId::ONLY)
+                    .and_then(|root| engine.level_at(RootId::ONLY, &root, directory));
                 open = level.ok();
             }
             // The entries of a deleted directory are gone with it.
@@ -254,8 +252,8 @@ impl Mover<'_> {
 
     fn record_directory(&mut self, path: &TreePath) -> Result<(), EntryError> {
         let engine = self.engine;
-        let root = engine.root(ONLY_ROOT)?;
-        let level = engine.level_at(ONLY_ROOT, &root, path.clone())?;
+        let root = engine.root(RootId::ONLY)?;
+        let level = engine.level_at(RootId::ONLY, &root, path.clone())?;
         let recorded = self.record_level(&level);
         recorded.map_err(|e| {
             let operation = Operation::ReadDirectory;

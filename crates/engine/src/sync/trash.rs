@@ -8,15 +8,11 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::delete::{Going, Gone};
-use crate::context::lock;
 use crate::error::Fatal;
 use crate::level::TargetDirectory;
+use crate::mutex::lock;
 use crate::root::RootSide;
-
-/// The name of the mark in a trash. The mark identifies its directory, so that a copy of it can be distinguished.
-const MARK: &[u8] = b".dmover-trash";
-/// The longest content of a mark.
-const MARK_MAX: usize = 64;
+use crate::trash_mark::{MARK, holds_mark, mark_of, read_mark};
 
 /// Whether a destination directory is a trash, of this job or another one.
 pub(super) fn is_trash(parent: &OwnedFd, name: &Name) -> bool {
@@ -25,11 +21,6 @@ pub(super) fn is_trash(parent: &OwnedFd, name: &Name) -> bool {
         // What cannot be looked into is not emptied either.
         Err(_) => false,
     }
-}
-
-/// Whether an open directory is a trash. If unknown, it is.
-fn holds_mark(directory: &OwnedFd) -> bool {
-    !stat::stat_at(directory, MARK, false).is_err_and(stat::is_absent)
 }
 
 /// Whether a directory of both sides is a trash at the destination. A copy of a trash of the source is none: it
@@ -49,26 +40,6 @@ fn has_own_mark(directory: &OwnedFd) -> bool {
         // Without a time of birth an inode number may be another's by now, and may not stay the same.
         _ => true,
     }
-}
-
-/// Whether a source name is a mark and the destination already has one, which stays: a trash that was moved or restored
-/// is another directory than its mark says.
-pub(crate) fn is_mark_there(name: &[u8], target: Option<&TargetDirectory>) -> bool {
-    name == MARK && target.is_some_and(|target| holds_mark(&target.fd))
-}
-
-fn read_mark(directory: &OwnedFd) -> Result<Vec<u8>> {
-    let file = path::open_file_at(directory, MARK, false)?;
-    let mut bytes = [0; MARK_MAX];
-    let length = file::read(&file, &mut bytes)?;
-    Ok(bytes[..length].to_vec())
-}
-
-/// The content of the mark of a directory, which identifies it. `None`: its file system has no lasting identity.
-fn mark_of(directory: &OwnedFd) -> Result<Option<Vec<u8>>> {
-    let (found, birth) = stat::stat_born_at(directory, b"")?;
-    let words = |(seconds, nanoseconds)| format!("{} {seconds}.{nanoseconds:09}\n", found.inode);
-    Ok(birth.map(|birth| words(birth).into_bytes()))
 }
 
 /// The directory in the trash for the names of one run.

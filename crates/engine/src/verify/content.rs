@@ -12,7 +12,8 @@ use dmover_sys::{path, stat};
 use std::sync::Arc;
 
 use super::at_destination;
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::file::has_settled;
 use crate::level::Level;
 use crate::mover::Mover;

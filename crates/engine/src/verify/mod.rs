@@ -15,7 +15,8 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, BorrowedFd, Errno, directory, path, stat};
 
 use crate::apply::{Moved, Planned};
-use crate::context::{Engine, entry_error};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::extended::{Whose, flags_differ, plain_xattrs};
 use crate::level::Level;
 use crate::look::file_ref;
@@ -89,9 +90,6 @@ pub(crate) struct Unrepaired {
     kind: EntryKind,
     finding: Finding,
 }
-
-/// Access and modification time of a directory.
-pub(crate) type Times = (Timestamp, Timestamp);
 
 /// The result for an entry, and whether it is final.
 enum Compared {

@@ -1,9 +1,9 @@
 //! Compares a tree with its manifest.
 use dmover_model::{
-    Against, ByteRange, CompareTask, DifferenceKind, DifferenceSet, Digest, EntryError, EntryKind,
-    EntryRecord, ErrorClass, Extended, FileRef, Identity, JudgeTask, LinkGroup, LinkName, Metadata,
-    MountId, Name, NewTask, Operation, Parent, Record, RecordsTask, RootId, Shape, Side, TaskKind,
-    TreePath, VerifyLevel, Version,
+    Against, Answer, ByteRange, CompareTask, DifferenceKind, DifferenceSet, Digest, EntryError,
+    EntryKind, EntryRecord, ErrorClass, Extended, FileRef, Identity, JudgeTask, LinkGroup,
+    LinkName, Metadata, MountId, Name, NewTask, Operation, Parent, Question, Record, RecordsTask,
+    RootId, Shape, Side, TaskKind, Times, TreePath, VerifyLevel, Version,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::chunk;
@@ -13,13 +13,14 @@ use dmover_sys::{AsFd, Errno, directory, stat};
 use std::sync::Arc;
 
 use super::content::{changed, pieces_of, whole_pieces};
-use super::{Finding, Times, Unrepaired, at_destination, look_at};
+use super::{Finding, Unrepaired, at_destination, look_at};
 use crate::capability::Facts;
-use crate::context::{Engine, entry_error, lock};
-use crate::desk::{Answer, Question};
+use crate::context::Engine;
+use crate::error::entry_error;
 use crate::extended::Whose;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::mutex::lock;
 use crate::queue::Class;
 use crate::sum;
 use crate::told::Said;

@@ -17,7 +17,7 @@ use super::content::{Pair, changed};
 use super::{Finding, at_destination};
 use crate::apply::Planned;
 use crate::content::{Holes, Transfer};
-use crate::context::{EPERM, entry_error};
+use crate::error::{EPERM, entry_error};
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;

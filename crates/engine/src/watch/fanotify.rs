@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{PLACES_MAX, TOO_MANY};
-use crate::context::lock;
+use crate::mutex::lock;
 
 /// Bytes of events that are read at once.
 const BUFFER: usize = 256 << 10;

@@ -382,7 +382,7 @@ impl Watch {
 
     /// Whether a pass is the last one, because it was stopped or its deletes were withheld.
     fn ended(&self, report: JobReport) -> Option<JobReport> {
-        use crate::sync::WithheldReason::{Limit, Unmeant};
+        use dmover_model::WithheldReason::{Limit, Unmeant};
         let limited =
             report.withheld.as_ref().is_some_and(|w| matches!(w.reason, Limit(_) | Unmeant(..)));
         if limited {
