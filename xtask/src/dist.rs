@@ -11,8 +11,8 @@ mod licences;
 
 const TARGET: &str = "x86_64-unknown-linux-musl";
 const PACKAGE: &str = "dmover-cli";
-/// The program may not be larger.
-const BYTES_MAX: u64 = 15_000_000;
+/// The program may not be larger. The goal is 15 MB (docs/roadmap.md).
+const BYTES_MAX: u64 = 20_000_000;
 
 /// Builds `dist/dmover-VERSION-x86_64-linux.tar.gz`, its checksum, and `dist/dmover_VERSION_amd64.deb`.
 pub fn run() -> Result<()> {
