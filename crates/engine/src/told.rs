@@ -29,6 +29,11 @@ const PROGRESS: &[Counter] = &[
     Counter::EntriesDeleted,
     Counter::FilesHashed,
     Counter::EntriesCompared,
+    // Parts of large files.
+    Counter::BytesShared,
+    Counter::BytesKept,
+    Counter::BytesHashed,
+    Counter::BytesCompared,
 ];
 
 /// The reports of one mover since its last message.

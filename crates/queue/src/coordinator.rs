@@ -1,4 +1,4 @@
-//! The coordinator's side: it issues tasks, tracks who has them, and receives outcomes.
+//! The coordinator's side: it issues tasks, records which mover holds each, and receives outcomes.
 use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
 use dmover_engine::queue::{Class, Dispatch, Lease, Reported};

@@ -4,7 +4,7 @@ use dmover_testkit::lanes::run::{Dmover, Run};
 use dmover_testkit::skip;
 
 use crate::Fleet;
-use crate::bench::{PROGRAM, is_root};
+use crate::bench::{PROGRAM, eventually, is_root};
 
 const EIO: i32 = 5;
 /// Whatever writes content.
@@ -98,6 +98,11 @@ fn a_mover_that_was_left_out_is_asked_when_nobody_else_is_left() {
     ];
     let job = fleet.bench.dmover.start(words).unwrap();
     assert!(job.wait_for_stderr("gets no tasks for 60 s", 1), "{}", job.stderr_so_far());
+    // Bytes that were copied before must not count as progress for ever.
+    eventually("bytes that the coordinator has counted", || {
+        let status = fleet.bench.dmover("status --json").text();
+        status.contains("\"bytes_copied\":") && !status.contains("\"bytes_copied\":0")
+    });
     fleet.movers.remove(0).kill().unwrap();
     let run = job.finish().unwrap().expect_code(3);
     assert!(run.stderr.contains("every entry fails with the same error (io)"), "{}", run.tell());

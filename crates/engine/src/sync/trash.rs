@@ -189,7 +189,7 @@ fn write_mark(directory: &OwnedFd) -> Result<()> {
         let _ = directory::unlink(directory, new.as_bytes());
     }
     match marked {
-        // It belongs to another user, who has marked it.
+        // It belongs to another user, and has that user's mark.
         Err(Errno::ACCESS | Errno::PERM) if known => Ok(()),
         marked => marked,
     }
