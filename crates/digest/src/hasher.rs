@@ -1,7 +1,7 @@
 //! One hash function over bytes as they come.
 use digest::Digest as _;
 use dmover_model::{Digest, HashType};
-use dmover_sys::md5::Md5;
+use md5::Md5;
 
 use crate::crc::Register;
 use crate::value::digest_of;
@@ -66,7 +66,7 @@ impl Hasher {
     pub fn finish(self) -> Digest {
         match self.0 {
             State::Blake3(state) => digest_of(state.finalize().as_bytes()),
-            State::Md5(state) => digest_of(&state.finish()),
+            State::Md5(state) => digest_of(&state.finalize()),
             State::Sha1(state) => digest_of(&state.finalize()),
             State::Sha224(state) => digest_of(&state.finalize()),
             State::Sha256(state) => digest_of(&state.finalize()),

@@ -360,7 +360,8 @@ impl Mover<'_> {
             return Some(DoneParts { ranges: vec![task.range], pieces });
         }
         let (temporary, range, pieces) = (&task.large.temporary, task.range, pieces.cloned());
-        let part = Part { temporary, range, pieces, begun, is_last };
+        let directory = task.large.file.directory.clone();
+        let part = Part { directory, temporary, range, pieces, begun, is_last };
         engine.keeps_parts.then(|| engine.written_parts.add(part)).flatten()
     }
 

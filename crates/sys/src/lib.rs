@@ -14,7 +14,6 @@ pub mod fanotify;
 pub mod file;
 pub mod flags;
 pub mod lock;
-pub mod md5;
 pub mod mount;
 pub mod network;
 pub mod path;

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use dmover_testkit::faultfs::{FaultFsHandle, Op};
+use dmover_testkit::faultfs::{FaultFsHandle, Latency, Op};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::lanes::check::leftovers;
 use dmover_testkit::lanes::run::Running;
@@ -89,6 +89,22 @@ fn a_large_file_whose_copy_was_stopped_is_continued_where_it_was() {
         let written = written(&served);
         assert!((SIZE..SIZE * 11 / 10).contains(&written), "{verb}: {written} bytes of {SIZE}");
     }
+}
+
+/// Between two flushes, and when each chunk ends as it was meant to, what was written is flushed at the end.
+#[test]
+fn parts_that_no_mover_has_flushed_are_not_lost_by_a_stop() {
+    let (served, bench) = bench!();
+    served.set_latency(Latency::of_us(50_000));
+    let line = format!("copy --split-size=1M -j1 --progress=never {}", trees("copy"));
+    let running = bench.dmover.start(line.split_whitespace()).unwrap();
+    eventually("a third of it", || written(&served) > SIZE / 3);
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().unwrap().signal(), Some(15));
+    served.set_latency(Latency::of_us(0));
+    again(&bench, "copy");
+    let written = written(&served);
+    assert!((SIZE..SIZE * 21 / 20).contains(&written), "{written} bytes of {SIZE}");
 }
 
 /// The bar of batch jobs: what needs three times as long as a run may take ends complete.
@@ -230,14 +246,12 @@ fn a_temporary_from_a_backup_of_its_file_system_is_begun_anew() {
     bench.write("s/large", pattern(SIZE));
     bench.put_disk(Some("A"));
     let running = start_on(&bench, "copy -T s disk/d");
-    bench.sh("fsfreeze -f disk; cp A backup; fsfreeze -u disk");
-    let flushed = |bench: &Bench| {
-        let state = bench.dmover.state_directory();
-        let count = format!("grep -c flushed '{}'/jobs/*/large-files", state.display());
-        bench.sh(&count).trim().parse::<u32>().unwrap()
-    };
-    let before = flushed(&bench);
-    eventually("more on record", || flushed(&bench) > before + 1);
+    let state = bench.dmover.state_directory();
+    let count = format!("grep -c flushed '{}'/jobs/*/large-files", state.display());
+    let flushed = |script: &str| bench.sh(script).trim().parse::<u32>().unwrap();
+    // While the file system is frozen: the file is not much larger than what two rounds of flushes write.
+    let before = flushed(&format!("fsfreeze -f disk; {count}; cp A backup; fsfreeze -u disk"));
+    eventually("more on record", || flushed(&count) > before + 1);
     running.kill().unwrap();
     bench.put_disk(None);
     bench.sh("mv backup A");

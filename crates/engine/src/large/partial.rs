@@ -1,17 +1,18 @@
 //! Parts of large files: when they are flushed and reported, and how a run continues the temporary file of an earlier
 //! one.
 use dmover_model::{
-    ByteRange, DoneParts, EntryError, FileRef, HashedPieces, Identity, LargeNews, Metadata, Name,
-    PartialFile, Timestamp, When,
+    ByteRange, DirectoryRef, DoneParts, EntryError, FileRef, HashedPieces, Identity, LargeNews,
+    Metadata, Name, Operation, PartialFile, Side, Timestamp, When,
 };
 use dmover_sys::copy::{self, Offer};
 use dmover_sys::stat::{FileType, Stat};
-use dmover_sys::{OwnedFd, cache, directory, file, path, set, stat};
+use dmover_sys::{Errno, OwnedFd, cache, directory, file, path, set, stat};
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
+use crate::error::entry_error;
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
@@ -29,16 +30,20 @@ pub(crate) struct WrittenParts {
     files: Mutex<HashMap<Name, Written>>,
     /// Files for which a flush has failed. The kernel reports an error only once, so later flushes prove nothing.
     failed: Mutex<HashSet<Name>>,
+    /// What was flushed after the last task of a run that was stopped.
+    flushed_last: Mutex<Vec<LargeNews>>,
 }
 
 #[derive(Debug)]
 struct Written {
+    directory: DirectoryRef,
     since: Instant,
     done: DoneParts,
 }
 
 /// A written chunk.
 pub(super) struct Part<'a> {
+    pub directory: DirectoryRef,
     pub temporary: &'a Name,
     pub range: ByteRange,
     pub pieces: Option<HashedPieces>,
@@ -50,13 +55,14 @@ pub(super) struct Part<'a> {
 impl WrittenParts {
     /// Records a part. Returns all parts of the file that must be flushed now.
     pub(super) fn add(&self, part: Part<'_>) -> Option<DoneParts> {
-        let Part { temporary, range, pieces, begun, is_last } = part;
+        let Part { directory, temporary, range, pieces, begun, is_last } = part;
         let mut files = lock(&self.files);
         if files.len() >= FILES_MAX {
             files.retain(|_, written| written.since.elapsed() < 10 * PART_TIME);
         }
         let (since, done) = (begun, DoneParts::default());
-        let written = files.entry(temporary.clone()).or_insert(Written { since, done });
+        let new = Written { directory, since, done };
+        let written = files.entry(temporary.clone()).or_insert(new);
         written.since = written.since.min(begun);
         written.done.ranges.push(range);
         written.done.pieces.extend(pieces);
@@ -78,6 +84,11 @@ impl WrittenParts {
 
     pub(super) fn has_failed(&self, temporary: &Name) -> bool {
         lock(&self.failed).contains(temporary)
+    }
+
+    /// What `Engine::flush_parts_left` has flushed.
+    pub(crate) fn flushed_last(&self) -> Vec<LargeNews> {
+        std::mem::take(&mut lock(&self.flushed_last))
     }
 }
 
@@ -226,6 +237,51 @@ fn remove_temporary(target: &TargetDirectory, name: &Name) -> bool {
 }
 
 impl Engine {
+    /// Flushes written parts when a run is stopped: no later task of this run does it. A mover calls it, because a
+    /// flush can hang.
+    pub(crate) fn flush_parts_left(&self) {
+        let parts = &self.written_parts;
+        for (temporary, written) in std::mem::take(&mut *lock(&parts.files)) {
+            match self.flush_parts_of(&temporary, &written.directory) {
+                Ok(changed) => {
+                    let (done, changed) = (written.done, Some(changed));
+                    // A mover that writes to the file may have met the error of this flush.
+                    if !parts.has_failed(&temporary) {
+                        lock(&parts.flushed_last).push(LargeNews::Flushed {
+                            temporary,
+                            done,
+                            changed,
+                        });
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, ?temporary, "cannot flush parts of a large file; another run copies them again");
+                    parts.fail(&temporary);
+                }
+            }
+        }
+    }
+
+    /// Returns the time of the file's last change.
+    fn flush_parts_of(
+        &self,
+        temporary: &Name,
+        directory: &DirectoryRef,
+    ) -> Result<Timestamp, EntryError> {
+        let of = |operation, error| {
+            let path = self.destination_path(directory.root, &directory.path, temporary.as_bytes());
+            entry_error(Side::Destination, operation, path, error)
+        };
+        let root = self.root(directory.root)?;
+        let target = self.open_target(&root, &directory.path, directory.destination)?;
+        let target = target.ok_or_else(|| of(Operation::Open, Errno::NOENT))?;
+        let open = path::open_file_at(&target.fd, temporary.as_bytes(), false);
+        let fd = open.map_err(|error| of(Operation::Open, error))?;
+        file::sync_data(&fd).map_err(|error| of(Operation::Sync, error))?;
+        let found = stat::stat_fd(&fd).map_err(|error| of(Operation::Stat, error))?;
+        Ok(self.mounts.metadata(&found).ctime)
+    }
+
     /// Removes a temporary file that no run needs any more, from a directory that already has its times.
     pub(crate) fn remove_unneeded(&self, unneeded: &Unneeded) {
         let Unneeded { root, directory, temporary } = unneeded;
@@ -254,10 +310,19 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dmover_model::{RootId, TreePath};
 
     fn part(temporary: &Name, number: u64, begun: Instant, is_last: bool) -> Part<'_> {
         let range = ByteRange { start: number, end: number + 1 };
-        Part { temporary, range, pieces: None, begun, is_last }
+        let directory = DirectoryRef {
+            root: RootId(0),
+            path: TreePath::root(),
+            source: Identity::default(),
+            destination: Identity::default(),
+            made: false,
+            ancestors: Vec::new(),
+        };
+        Part { directory, temporary, range, pieces: None, begun, is_last }
     }
 
     #[test]
