@@ -12,12 +12,36 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
     };
     if error.kind() == ErrorKind::InvalidSubcommand {
         let typed = text(ContextKind::InvalidSubcommand)?;
+        let verb = called();
+        if verb.get_name() != "dmover" {
+            let verbs: Vec<&str> = verb.get_subcommands().map(clap::Command::get_name).collect();
+            let message = format!("'dmover {}' has no command '{typed}'", verb.get_name());
+            let hint = match verb.get_name() {
+                "manifest" => {
+                    "commands: print, filter, diff; 'dmover manifest print FILE' shows a manifest"
+                        .to_owned()
+                }
+                _ => format!("commands: {}", verbs.join(", ")),
+            };
+            return Some((message, hint));
+        }
         return Some((format!("dmover has no verb '{typed}'"), verb_for(typed)?.to_owned()));
     }
     let argument = text(ContextKind::InvalidArg)?;
     match error.kind() {
         ErrorKind::UnknownArgument => {
             let verb = called();
+            if verb.get_name() == "dmover" {
+                let message = format!("'{argument}' stands before the verb");
+                let hint =
+                    "name the verb first, as in: dmover copy SOURCE DEST, dmover sync SOURCE DEST";
+                return Some((message, hint.into()));
+            }
+            if verb.get_name() == "submit" && !argument.starts_with('-') {
+                let message = format!("'{argument}' stands where an option of submit is expected");
+                let hint = "put '--' before the job: dmover submit OPTIONS -- VERB SOURCE DEST";
+                return Some((message, hint.into()));
+            }
             if argument == "--broker" && verb.get_name() == "create" {
                 let message = "'dmover snapshot create' does not support --broker yet";
                 let hint = "omit --broker; then this process creates the snapshot";
@@ -131,6 +155,8 @@ pub(crate) fn without_hidden(mut error: clap::Error) -> clap::Error {
     if suggests_hidden {
         error.remove(ContextKind::SuggestedArg);
     }
+    // That a mistyped option could be a file name is no help.
+    error.remove(ContextKind::Suggested);
     error
 }
 
@@ -151,6 +177,7 @@ fn called() -> clap::Command {
 
 /// A hint for an option of cp or rsync, for verbs without a table of habits.
 fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
+    let reads_trees = verb.get_arguments().any(|arg| arg.get_long() == Some("preserve"));
     let selects = verb.get_arguments().any(|arg| arg.get_long() == Some("exclude"));
     Some(match option {
         "-f" if selects => "use --filter",
@@ -164,7 +191,9 @@ fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
             "dmover has no list of names to exclude by default; use --exclude or --exclude-from"
         }
         "-p" | "-l" | "-g" | "-o" | "-D" | "-d" | "-U" | "-E" | "--perms" | "--links"
-        | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes" => {
+        | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes"
+            if reads_trees =>
+        {
             "omit it: modes, owners, times, links and devices are kept by default"
         }
         "-P" | "--partial" => {

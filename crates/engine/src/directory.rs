@@ -4,6 +4,7 @@ use dmover_model::{
     Metadata, Note, Operation, Side, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
+use dmover_plan::equality::same_time;
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::xattr::Held;
@@ -289,8 +290,8 @@ impl Mover<'_> {
         let (atime, mtime) = (source.metadata.atime, source.metadata.mtime);
         // A pass over what it made before leaves alone what only reading has changed.
         let passes = engine.spec.verb == Verb::Sync && !target.made;
-        let read = !passes && now.atime != atime.truncated(step);
-        if now.mtime != mtime.truncated(step) || read {
+        let read = !passes && !same_time(atime, now.atime, step);
+        if read || !same_time(mtime, now.mtime, step) {
             engine.set_times(object, &source.metadata)?;
         }
         engine.carry_flags(object, &attributes, flags::LOCKS)?;
@@ -337,7 +338,7 @@ impl Mover<'_> {
     /// Whether a directory has the times of its source, if times are kept.
     fn has_times(&self, level: &Level, target: &TargetDirectory, now: &Metadata) -> bool {
         let step = target.facts.granularity_ns();
-        now.mtime.truncated(step) == level.source.metadata.mtime.truncated(step)
+        same_time(level.source.metadata.mtime, now.mtime, step)
             || !self.engine.spec.policy.preserve.has(Attribute::Times)
     }
 

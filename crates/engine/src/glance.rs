@@ -2,6 +2,7 @@
 //! more, and no memory.
 use dmover_model::{Overwrite, Timestamp};
 use dmover_observe::{Activity, Counter, station};
+use dmover_plan::equality::same_time;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::stat::{self, ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, FileType, Stat};
 
@@ -92,13 +93,12 @@ impl Mover<'_> {
         (new, old): (&Stat, &Stat),
     ) -> bool {
         let step = target.facts.granularity_ns();
-        let time = |of| time_of(of).truncated(step);
         let flags = |of: &Stat| of.attributes & (ATTRIBUTE_IMMUTABLE | ATTRIBUTE_APPEND);
         let alike = new.size == old.size
             && new.mode == old.mode
             && (new.uid, new.gid) == (old.uid, old.gid)
             && flags(new) == flags(old)
-            && time(new.mtime) == time(old.mtime);
+            && same_time(time_of(new.mtime), time_of(old.mtime), step);
         // What has several names in a snapshot that is being made is looked up.
         let alone = self.engine.sharing.is_none() || old.links == 1;
         let ordinary = new.file_type() == FileType::RegularFile && new.links == 1 && alone;

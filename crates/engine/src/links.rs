@@ -9,6 +9,7 @@ use dmover_model::{
 };
 use dmover_observe::Counter;
 use dmover_plan::decide::Decision;
+use dmover_plan::equality::is_same_of_group;
 use dmover_plan::{chunk, itemize};
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, directory, flags, path, stat};
@@ -353,11 +354,8 @@ impl Mover<'_> {
         target: &TargetDirectory,
     ) -> bool {
         let step = target.facts.granularity_ns();
-        let times = new.mtime.truncated(step) == old.mtime.truncated(step)
-            // Not kept, or cut by a file system with a smaller range.
-            || !self.engine.spec.policy.preserve.has(Attribute::Times)
-            || !(0..1 << 31).contains(&new.mtime.seconds);
-        new.kind == old.kind && (new.size == old.size || new.kind != EntryKind::File) && times
+        let keeps_times = self.engine.spec.policy.preserve.has(Attribute::Times);
+        is_same_of_group(new, old, step, keeps_times)
     }
 
     /// Whether a file is cut into chunks; this depends on its allocated blocks, so that holes do not count.

@@ -12,6 +12,8 @@ use crate::root::{Placement, Root};
 
 const ENOTDIR: i32 = 20;
 const ELOOP: i32 = 40;
+/// It was never seen, so it has not vanished: the list is wrong.
+const NOT_THERE: &str = "the list names it, but it does not exist";
 
 impl Mover<'_> {
     /// Copies paths below the root, and creates the directories above them.
@@ -43,6 +45,10 @@ impl Mover<'_> {
                 if let Err(mut error) = self.go_to(&mut stack, &directory) {
                     error.path = self.listed_path(root, &path);
                     "cannot enter its parent directory".clone_into(&mut error.detail);
+                    if error.class == ErrorClass::Vanished {
+                        NOT_THERE.clone_into(&mut error.detail);
+                        (error.class, error.errno) = (ErrorClass::Other, 0);
+                    }
                     if matches!(error.errno, ENOTDIR | ELOOP) {
                         let words =
                             "a parent in its path is a symbolic link or a file, not a directory";
@@ -56,12 +62,10 @@ impl Mover<'_> {
             let level = &stack[stack.len() - 1];
             match dmover_sys::stat::stat_at(&level.source.fd, name, false) {
                 Err(error) if dmover_sys::stat::is_absent(error) => {
-                    // Never seen, so it has not vanished: the list is wrong.
                     let (side, class) = (Side::Source, ErrorClass::Other);
                     let path = level.source_path(name);
-                    let words = "the list names it, but it does not exist";
                     let operation = Operation::Stat;
-                    self.engine.error(EntryError::plain(side, operation, class, path, words));
+                    self.engine.error(EntryError::plain(side, operation, class, path, NOT_THERE));
                 }
                 _ => names.extend(Name::new(name).ok()),
             }

@@ -247,7 +247,7 @@ impl StateDirectory {
         match taken {
             Ok(true) => {
                 // What was asked of an earlier run is no matter of this one.
-                let _ = self.asked(job);
+                self.withdraw(job);
                 Ok(JobLock { file: lock, path })
             }
             Ok(false) => Err(Fatal::Locked { lock: path }),

@@ -19,7 +19,9 @@ mod fleet;
 mod job;
 mod limit;
 mod name;
+mod place;
 mod policy;
+mod range;
 mod record;
 mod sum;
 mod sync;
@@ -46,10 +48,12 @@ pub use job::{
 };
 pub use limit::{Bottleneck, Limit};
 pub use name::{Name, NameError, PathBytes, TreePath};
+pub use place::{DirectoryRef, FileRef, RootId};
 pub use policy::{
-    Attribute, AttributeSet, Backup, ByteRange, CopyEngine, CopyPolicy, IdRule, LossKind, LossSet,
-    Overwrite, RangeCopy, When,
+    Attribute, AttributeSet, Backup, CopyEngine, CopyPolicy, IdRule, LossKind, LossSet, Overwrite,
+    RangeCopy, When,
 };
+pub use range::ByteRange;
 pub use record::{Body, Content, Extended, NamedDigest, Record};
 pub use sum::{
     ConcludeTask, DigestPolicy, Expected, FileDigest, Guess, HashTask, HashedFile, HashedPieces,
@@ -59,9 +63,8 @@ pub use sync::{
     DeleteLimit, DeletePolicy, DeleteWhen, ExtraName, ExtraNames, Share, SnapshotPolicy, SyncPolicy,
 };
 pub use task::{
-    Budget, ChunkTask, DirectoryRef, DoneParts, FileRef, LargeFile, LargeNews, LinkGroup, LinkName,
-    NewNode, NewTask, Outcome, Parent, PartialFile, RootId, ScanNames, SealTask, Task, TaskClass,
-    TaskId, TaskKind, Work,
+    Budget, ChunkTask, DoneParts, LargeFile, LargeNews, LinkGroup, LinkName, NewNode, NewTask,
+    Outcome, Parent, PartialFile, ScanNames, SealTask, Task, TaskClass, TaskId, TaskKind, Work,
 };
 pub use verify::{
     Against, CompareTask, Difference, DifferenceDetail, DifferenceKind, DifferenceSet, JudgeTask,

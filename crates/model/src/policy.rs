@@ -1,6 +1,8 @@
 //! How a job copies: which attributes it keeps, which entries it replaces, and which losses it accepts.
 use serde::{Deserialize, Serialize};
 
+use crate::ByteRange;
+
 word_set! {
     /// An attribute of an entry that `--preserve` can name.
     Attribute, AttributeSet {
@@ -99,27 +101,6 @@ pub struct Backup {
     pub numbered: bool,
     /// Appended to the name, `~` by default.
     pub suffix: Vec<u8>,
-}
-
-/// A range of bytes in one file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ByteRange {
-    /// First byte.
-    pub start: u64,
-    /// One past the last byte.
-    pub end: u64,
-}
-
-impl ByteRange {
-    /// Number of bytes.
-    pub fn len(self) -> u64 {
-        self.end.saturating_sub(self.start)
-    }
-
-    /// Whether it is empty.
-    pub fn is_empty(self) -> bool {
-        self.end <= self.start
-    }
 }
 
 /// `--offset`, `--length` and `--dst-offset`: copy only parts of one file.

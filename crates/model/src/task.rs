@@ -5,23 +5,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteRange, ChangedPlace, CompareTask, ConcludeTask, EntryError, ExtraNames, HashTask,
-    HashedPieces, Identity, JudgeTask, Metadata, Move, Name, RangeCopy, RecordsTask, Revisit,
-    SumItem, Surveyed, TreePath, Version,
+    ByteRange, ChangedPlace, CompareTask, ConcludeTask, DirectoryRef, EntryError, ExtraNames,
+    FileRef, HashTask, HashedPieces, Identity, JudgeTask, Metadata, Move, Name, RangeCopy,
+    RecordsTask, Revisit, SumItem, Surveyed, TreePath, Version,
 };
 
 /// Number of a task within its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId(pub u64);
-
-/// Index of a source/destination pair in the job's table of roots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RootId(pub u32);
-
-impl RootId {
-    /// The only root of a job with a catalog.
-    pub const ONLY: Self = Self(0);
-}
 
 /// What a task may use before it must return the rest of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,34 +28,6 @@ pub struct Budget {
 impl Budget {
     /// The budget of one task. Half a second keeps outcomes flowing and stops quick.
     pub const USUAL: Self = Self { entries: 8192, bytes: 512 << 20, time_ms: 500 };
-}
-
-/// A directory on both sides, as it was when the task was created; a mover checks it when it opens the directory again.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct DirectoryRef {
-    /// The root that it belongs to.
-    pub root: RootId,
-    /// The path below that root.
-    pub path: TreePath,
-    /// The source directory.
-    pub source: Identity,
-    /// The destination directory.
-    pub destination: Identity,
-    /// Whether this job created the destination directory.
-    pub made: bool,
-    /// Source directories above it, recorded only if symbolic links are followed, to detect cycles.
-    pub ancestors: Vec<Identity>,
-}
-
-/// One file on both sides.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct FileRef {
-    /// The directory that holds it.
-    pub directory: DirectoryRef,
-    /// Name at the source.
-    pub name: Name,
-    /// Name at the destination.
-    pub destination_name: Name,
 }
 
 /// Names in one directory for a mover to scan.

@@ -3,6 +3,8 @@ use dmover_model::{
     CopyPolicy, EntryKind, EntryRecord, ErrorClass, Metadata, Overwrite, SyncPolicy,
 };
 
+use crate::equality::{self, is_quickly_equal};
+
 /// What to do with one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
@@ -113,20 +115,11 @@ pub fn decide(
 /// The quick check: type, size and modification time, and other fields that cost nothing to compare.
 pub fn is_equal(source: &EntryRecord, existing: Existing<'_>) -> bool {
     let (new, old) = (&source.metadata, existing.metadata);
-    let content = match new.kind {
-        EntryKind::File => new.size == old.size,
-        EntryKind::Symlink => source.symlink.as_deref() == existing.symlink,
-        EntryKind::CharDevice | EntryKind::BlockDevice => new.device == old.device,
-        EntryKind::Fifo | EntryKind::Socket | EntryKind::Directory => true,
-    };
-    let step = existing.granularity_ns;
     // Flags are the only thing set after the times; a run killed in between must be seen.
     let missing = (new.immutable && !old.immutable) || (new.append_only && !old.append_only);
     let flags = existing.flags_matter && missing;
-    new.kind == old.kind
-        && content
-        && !flags
-        && new.mtime.truncated(step) == old.mtime.truncated(step)
+    let targets = (source.symlink.as_deref(), existing.symlink);
+    !flags && is_quickly_equal((new, targets.0), (old, targets.1), existing.granularity_ns)
 }
 
 /// What an equal-looking entry needs in a sync pass.
@@ -146,8 +139,8 @@ fn deletes(policy: &CopyPolicy) -> bool {
 }
 
 fn is_not_older(source: &EntryRecord, existing: Existing<'_>) -> bool {
-    let step = existing.granularity_ns;
-    existing.metadata.mtime.truncated(step) >= source.metadata.mtime.truncated(step)
+    let (old, new) = (existing.metadata.mtime, source.metadata.mtime);
+    equality::is_not_older(old, new, existing.granularity_ns)
 }
 
 #[cfg(test)]

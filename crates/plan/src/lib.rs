@@ -9,6 +9,7 @@ pub mod concurrency;
 pub mod coordinator;
 pub mod decide;
 pub mod engine;
+pub mod equality;
 pub mod eta;
 pub mod filter;
 pub mod idmap;

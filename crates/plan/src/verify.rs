@@ -5,6 +5,7 @@ use dmover_model::{
 };
 use std::fmt::Write;
 
+use crate::equality::same_time;
 use crate::settable::Unprivileged;
 
 /// One side of a comparison.
@@ -119,11 +120,7 @@ fn all_differences(expected: Sight<'_>, found: Sight<'_>, scope: Scope<'_>) -> D
     let step = scope.granularity_ns;
     let has_mode = expected.kind != EntryKind::Symlink;
     let checks = [
-        (
-            Attribute::Times,
-            Kind::Mtime,
-            expected.mtime.truncated(step) != found.mtime.truncated(step),
-        ),
+        (Attribute::Times, Kind::Mtime, !same_time(expected.mtime, found.mtime, step)),
         (Attribute::Mode, Kind::Mode, has_mode && expected.mode != found.mode),
         (Attribute::Owner, Kind::Owner, expected.owner != found.owner),
     ];

@@ -82,10 +82,13 @@ impl Source {
         let input: Box<dyn Read> = if path == "-" {
             Box::new(std::io::stdin())
         } else {
+            let hint = "name a file written by 'dmover copy --manifest'";
             let file = File::open(path).map_err(|error| {
-                let message = format!("cannot read the manifest {name}: {error}");
-                Trouble::Usage(message, "name a file written by 'dmover copy --manifest'")
+                Trouble::Usage(format!("cannot read the manifest {name}: {error}"), hint)
             })?;
+            if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+                return Err(Trouble::Usage(format!("{name} is a directory"), hint));
+            }
             Box::new(BufReader::with_capacity(256 << 10, file))
         };
         let rules = Filter::new(selection).map_err(|error| {

@@ -88,12 +88,14 @@ fn a_list_from_standard_input_may_end_names_with_nul() {
 #[test]
 fn a_listed_name_that_is_missing_is_told_and_the_rest_is_copied() {
     let bench = Bench::new();
-    bench.sh("mkdir t; touch t/a; printf 'a\\nnowhere\\n' > list");
+    bench.sh("mkdir t; touch t/a; printf 'a\\nnowhere\\nno/where\\n' > list");
     let run = bench.copy("--files-from list t new").expect_code(3);
     let said = run.said().unwrap();
-    assert_eq!(said.errors.len(), 1);
-    assert_eq!(said.errors[0].text("class"), "other", "it has never been there");
-    assert!(said.errors[0].path().ends_with("t/nowhere"));
+    assert_eq!(said.errors.len(), 2);
+    for (error, path) in said.errors.iter().zip(["t/nowhere", "t/no/where"]) {
+        assert_eq!(error.text("class"), "other", "it has never been there");
+        assert!(error.path().ends_with(path));
+    }
     assert!(bench.exists("new/a"));
 }
 

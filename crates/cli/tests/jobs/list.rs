@@ -100,6 +100,39 @@ fn a_label_that_another_job_has_is_refused() {
     bench.dmover("sync --label good a other").expect_code(0);
 }
 
+#[test]
+fn a_label_that_is_the_beginning_of_an_id_means_the_label() {
+    let bench = Bench::new();
+    bench.sh("mkdir a; touch a/{1..9}");
+    bench.dmover("copy -T --label one a b").expect_code(0);
+    let id = bench.jobs("--label one")[0]["job"].as_str().unwrap().to_owned();
+    let label = &id[..3];
+    bench.dmover(&format!("copy -T --label {label} a c")).expect_code(0);
+    let status = bench.dmover(&format!("status --json {label}")).expect_code(0);
+    assert!(status.stdout.contains(&format!("\"label\":\"{label}\"")), "{}", status.tell());
+}
+
+#[test]
+fn a_cancelled_job_is_not_resumed_before_its_end() {
+    let bench = Bench::new();
+    bench.write("a/f", pattern(8 << 20));
+    let line = ["sync", "--bwlimit=1M", "--label", "cut", "a", "b"];
+    let running = bench.dmover.start(line).unwrap();
+    eventually("the job", || !bench.jobs("--label cut").is_empty());
+    // It does not hear of anything for now.
+    running.signal(Signal::STOP);
+    bench.dmover("cancel cut").expect_code(0);
+    for verb in ["resume", "pause"] {
+        let refused = bench.dmover(&format!("{verb} cut")).expect_code(6);
+        assert!(refused.stderr.contains("is being cancelled"), "{}", refused.tell());
+    }
+    running.signal(Signal::CONT);
+    assert_eq!(running.finish().unwrap().code(), Some(3));
+    assert_eq!(bench.jobs("--label cut")[0]["state"], "cancelled");
+    bench.dmover("resume cut").expect_code(0);
+    bench.sh("cmp a/f b/f");
+}
+
 /// Another list makes another job of the same command.
 #[test]
 fn a_label_stays_with_its_command() {

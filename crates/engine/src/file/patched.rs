@@ -3,6 +3,7 @@ use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, Operation, Side, Timestamp, Verb, When,
 };
 use dmover_plan::decide::Decision;
+use dmover_plan::equality::same_time;
 use dmover_sys::copy::Offer;
 use dmover_sys::{cache, copy, file, path, set};
 
@@ -110,7 +111,7 @@ impl Mover<'_> {
         let shown = || level.target_path(record.destination_name().as_bytes());
         let fail = |operation, e| entry_error(Side::Destination, operation, shown(), e);
         let step = file.target.facts.granularity_ns();
-        if file.metadata.mtime.truncated(step) == supply.metadata.mtime.truncated(step) {
+        if same_time(supply.metadata.mtime, file.metadata.mtime, step) {
             // Until the end its time has to say that it is not what it should be, also after a power cut.
             let unfinished = unfinished_time(supply.metadata.mtime);
             set::times(file.fd(), None, Some(unfinished))

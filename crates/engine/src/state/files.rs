@@ -284,13 +284,29 @@ impl StateDirectory {
         serde_json::from_slice(&text).ok()
     }
 
-    /// The request to a running job since the last call.
+    /// The request to a running job since the last call. A request to cancel stays until the job begins again, so that
+    /// nobody undoes it without noticing.
     pub(crate) fn asked(&self, job: &JobId) -> Option<Ask> {
-        let path = self.job(job).join(ASK);
-        let text = std::fs::read_to_string(&path).ok()?;
+        let ask = self.waiting_ask(&job.0)?;
+        if ask != Ask::Cancel {
+            self.withdraw(job);
+        }
+        Some(ask)
+    }
+
+    pub(super) fn withdraw(&self, job: &JobId) {
         // If it is already gone, another process has withdrawn the request.
-        let _ = std::fs::remove_file(path);
+        let _ = std::fs::remove_file(self.job(job).join(ASK));
+    }
+
+    fn waiting_ask(&self, job: &str) -> Option<Ask> {
+        let text = std::fs::read_to_string(self.path.join("jobs").join(job).join(ASK)).ok()?;
         Ask::ALL.into_iter().find(|ask| ask.word() == text.trim())
+    }
+
+    /// Whether a running job was asked to cancel.
+    pub fn is_being_cancelled(&self, job: &str) -> bool {
+        self.waiting_ask(job) == Some(Ask::Cancel)
     }
 
     /// Sends a request to a running job.

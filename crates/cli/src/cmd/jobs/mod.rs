@@ -67,8 +67,11 @@ pub(super) fn find(named: &str, place: Option<&std::ffi::OsString>) -> Result<Kn
     let state = directory(place)?;
     let files = all(&state)?;
     let labelled = files.iter().filter(|file| file.label.as_deref() == Some(named));
-    let matching: Vec<&JobFile> =
-        labelled.chain(files.iter().filter(|file| file.job.starts_with(named))).collect();
+    let mut matching: Vec<&JobFile> = labelled.collect();
+    // A label is whole; an id may be abbreviated.
+    if matching.is_empty() {
+        matching = files.iter().filter(|file| file.job.starts_with(named)).collect();
+    }
     let mut ids: Vec<&str> = matching.iter().map(|file| file.job.as_str()).collect();
     ids.sort_unstable();
     ids.dedup();
