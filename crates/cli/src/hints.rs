@@ -32,13 +32,13 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
         ErrorKind::UnknownArgument => {
             let verb = called();
             if verb.get_name() == "dmover" {
-                let message = format!("'{argument}' stands before the verb");
+                let message = format!("'{argument}' comes before the verb");
                 let hint =
                     "name the verb first, as in: dmover copy SOURCE DEST, dmover sync SOURCE DEST";
                 return Some((message, hint.into()));
             }
             if verb.get_name() == "submit" && !argument.starts_with('-') {
-                let message = format!("'{argument}' stands where an option of submit is expected");
+                let message = format!("'{argument}' is no option of submit");
                 let hint = "put '--' before the job: dmover submit OPTIONS -- VERB SOURCE DEST";
                 return Some((message, hint.into()));
             }
