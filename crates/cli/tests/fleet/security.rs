@@ -548,7 +548,7 @@ fn a_mover_works_only_where_and_for_what_it_is_allowed_to() {
         ("copy -L -T in/source in/new", "follows symbolic links"),
         ("sync --delete --trash out/trash in/source in/far", lies),
         ("sum out", lies),
-        ("verify in/source in/source", "does not run 'verify' jobs"),
+        ("verify in/source in/far", "does not run 'verify' jobs"),
     ] {
         let run = bench.dmover(&format!("{line} --mover-wait 2s --broker one/join.json"));
         assert_eq!(run.code(), Some(6), "{line}: {}", run.tell());
