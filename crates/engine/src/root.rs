@@ -481,15 +481,6 @@ impl Resolver<'_> {
         let writes = self.spec.policy.verify.as_ref().is_none_or(|policy| policy.repair);
         if writes {
             self.check_target(&source, &metadata, &target)?;
-        } else if metadata.kind == EntryKind::Directory
-            && target
-                .stat(false)
-                .ok()
-                .flatten()
-                .is_some_and(|found| self.mounts.metadata(&found).identity == metadata.identity)
-        {
-            let what = format!("and '{}' are the same entry", target.display.to_path().display());
-            return Err(refuse(&source.display, &what, "choose another directory to compare"));
         }
         let held_by = source.canonical.parent().map(Path::to_path_buf);
         let ends = Ends { source: read, target: target.canonical.clone() };

@@ -54,7 +54,6 @@ const LINES: &[(&str, Outcome)] = &[
     ("manifest src", Says("'dmover manifest print FILE' shows a manifest")),
     ("manifest compare src dst", Says("commands: print, filter, diff")),
     ("manifest print src", Says("is a directory")),
-    ("verify src src", Says("are the same entry")),
     ("sync -avh -- src dst", Says("-h is help here")),
     ("copy -h -- src dst", Says("-h is help here")),
     ("sync -aR src dst", Says("copies the contents of SOURCE")),

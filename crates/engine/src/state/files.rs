@@ -284,13 +284,10 @@ impl StateDirectory {
         serde_json::from_slice(&text).ok()
     }
 
-    /// The request to a running job since the last call. A request to cancel stays until the job begins again, so that
-    /// nobody undoes it without noticing.
+    /// The request to a running job since the last call.
     pub(crate) fn asked(&self, job: &JobId) -> Option<Ask> {
         let ask = self.waiting_ask(&job.0)?;
-        if ask != Ask::Cancel {
-            self.withdraw(job);
-        }
+        self.withdraw(job);
         Some(ask)
     }
 
@@ -304,7 +301,7 @@ impl StateDirectory {
         Ask::ALL.into_iter().find(|ask| ask.word() == text.trim())
     }
 
-    /// Whether a running job was asked to cancel.
+    /// Whether a running job was asked to cancel and has not heard of it yet.
     pub fn is_being_cancelled(&self, job: &str) -> bool {
         self.waiting_ask(job) == Some(Ask::Cancel)
     }
