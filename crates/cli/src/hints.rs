@@ -14,16 +14,10 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
         let typed = text(ContextKind::InvalidSubcommand)?;
         let verb = called();
         if verb.get_name() != "dmover" {
-            let verbs: Vec<&str> = verb.get_subcommands().map(clap::Command::get_name).collect();
+            let shown = verb.get_subcommands().filter(|command| !command.is_hide_set());
+            let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
             let message = format!("'dmover {}' has no command '{typed}'", verb.get_name());
-            let hint = match verb.get_name() {
-                "manifest" => {
-                    "commands: print, filter, diff; 'dmover manifest print FILE' shows a manifest"
-                        .to_owned()
-                }
-                _ => format!("commands: {}", verbs.join(", ")),
-            };
-            return Some((message, hint));
+            return Some((message, format!("its commands are {}", names.join(", "))));
         }
         return Some((format!("dmover has no verb '{typed}'"), verb_for(typed)?.to_owned()));
     }
@@ -31,7 +25,9 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
     match error.kind() {
         ErrorKind::UnknownArgument => {
             let verb = called();
-            if verb.get_name() == "dmover" {
+            // A word of `--help` or `--version` that is mistyped gets the parser's suggestion.
+            let is_mistyped = error.get(ContextKind::SuggestedArg).is_some();
+            if verb.get_name() == "dmover" && !is_mistyped {
                 let message = format!("'{argument}' comes before the verb");
                 let hint =
                     "name the verb first, as in: dmover copy SOURCE DEST, dmover sync SOURCE DEST";
@@ -140,8 +136,8 @@ pub(crate) fn for_help(error: &clap::Error, words: &[OsString]) -> Option<(Strin
     Some((message, format!("omit -h: sizes always have units; '{called} --help' shows help")))
 }
 
-/// The same error, without a suggestion that is a hidden option.
-pub(crate) fn without_hidden(mut error: clap::Error) -> clap::Error {
+/// The same error, without suggestions that lead nowhere: a hidden option, or an option as the name of a file.
+pub(crate) fn without_wrong_suggestions(mut error: clap::Error) -> clap::Error {
     let is_hidden = |word: &str| {
         let long = word.trim_start_matches('-');
         let is_it = |arg: &clap::Arg| arg.is_hide_set() && arg.get_long() == Some(long);
@@ -155,7 +151,6 @@ pub(crate) fn without_hidden(mut error: clap::Error) -> clap::Error {
     if suggests_hidden {
         error.remove(ContextKind::SuggestedArg);
     }
-    // That a mistyped option could be a file name is no help.
     error.remove(ContextKind::Suggested);
     error
 }
@@ -177,7 +172,7 @@ fn called() -> clap::Command {
 
 /// A hint for an option of cp or rsync, for verbs without a table of habits.
 fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
-    let reads_trees = verb.get_arguments().any(|arg| arg.get_long() == Some("preserve"));
+    let keeps_attributes = verb.get_arguments().any(|arg| arg.get_long() == Some("preserve"));
     let selects = verb.get_arguments().any(|arg| arg.get_long() == Some("exclude"));
     Some(match option {
         "-f" if selects => "use --filter",
@@ -192,7 +187,7 @@ fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
         }
         "-p" | "-l" | "-g" | "-o" | "-D" | "-d" | "-U" | "-E" | "--perms" | "--links"
         | "--owner" | "--group" | "--times" | "--devices" | "--specials" | "--atimes"
-            if reads_trees =>
+            if keeps_attributes =>
         {
             "omit it: modes, owners, times, links and devices are kept by default"
         }

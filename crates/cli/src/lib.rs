@@ -49,7 +49,7 @@ pub fn main() -> ExitCode {
                 failure(&message, &hint);
                 return ExitCode::from(dmover_model::ExitCode::Usage.code());
             }
-            let error = hints::without_hidden(error);
+            let error = hints::without_wrong_suggestions(error);
             // As clap does: help and version go to standard output with 0, errors to standard error with 2.
             if error.use_stderr() {
                 print::usage(&error);

@@ -16,7 +16,7 @@ pub fn is_not_older(old: Timestamp, new: Timestamp, step_ns: u32) -> bool {
 }
 
 /// Whether two entries have the same type and, where the metadata has them, the same size or device number.
-pub fn same_shape(new: &Metadata, old: &Metadata) -> bool {
+pub fn same_type_and_size(new: &Metadata, old: &Metadata) -> bool {
     let content = match new.kind {
         EntryKind::File => new.size == old.size,
         EntryKind::CharDevice | EntryKind::BlockDevice => new.device == old.device,
@@ -25,21 +25,21 @@ pub fn same_shape(new: &Metadata, old: &Metadata) -> bool {
     new.kind == old.kind && content
 }
 
-/// The quick check: the same shape, target of a symbolic link, and time of the last change of content.
+/// The quick check: the same type, size, target of a symbolic link, and time of the last change of content.
 pub fn is_quickly_equal(
     (new, new_target): (&Metadata, Option<&[u8]>),
     (old, old_target): (&Metadata, Option<&[u8]>),
     step_ns: u32,
 ) -> bool {
     let targets = new.kind != EntryKind::Symlink || new_target == old_target;
-    same_shape(new, old) && targets && same_time(new.mtime, old.mtime, step_ns)
+    same_type_and_size(new, old) && targets && same_time(new.mtime, old.mtime, step_ns)
 }
 
 /// The quick check for names of one inode, whose time only tells something if the job keeps times and every file system
 /// can record it.
 pub fn is_same_of_group(new: &Metadata, old: &Metadata, step_ns: u32, keeps_times: bool) -> bool {
     let tells = keeps_times && (0..SMALL_RANGE_END).contains(&new.mtime.seconds);
-    same_shape(new, old) && (!tells || same_time(new.mtime, old.mtime, step_ns))
+    same_type_and_size(new, old) && (!tells || same_time(new.mtime, old.mtime, step_ns))
 }
 
 #[cfg(test)]

@@ -51,8 +51,8 @@ const LINES: &[(&str, Outcome)] = &[
     ("sync -h src dst", Says("-h is help here")),
     ("-av src/ dst", Says("name the verb first")),
     ("submit --local copy src dst", Says("put '--' before the job")),
-    ("manifest src", Says("'dmover manifest print FILE' shows a manifest")),
-    ("manifest compare src dst", Says("commands: print, filter, diff")),
+    ("manifest src", Says("its commands are print, filter, diff")),
+    ("manifest compare src dst", Says("its commands are print")),
     ("manifest print src", Says("is a directory")),
     ("sync -avh -- src dst", Says("-h is help here")),
     ("copy -h -- src dst", Says("-h is help here")),
@@ -165,4 +165,14 @@ fn command_lines_of_other_tools_work_or_say_what_to_type() {
             }
         }
     }
+}
+
+#[test]
+fn a_mistyped_option_is_not_suggested_as_a_file() {
+    let bench = Bench::new();
+    bench.sh("mkdir src dst");
+    let run = bench.dmover("verify --delete src dst").expect_code(2);
+    assert!(!run.stderr.contains("-- --delete"), "{}", run.tell());
+    let run = bench.dmover("jobs -l").expect_code(2);
+    assert!(!run.stderr.contains("kept by default"), "{}", run.tell());
 }
