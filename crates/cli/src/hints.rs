@@ -210,8 +210,12 @@ fn verb_for(typed: &str) -> Option<&'static str> {
         "check" | "cmp" | "diff" | "compare" => "use 'dmover verify'",
         "hashsum" | "md5sum" | "sha1sum" | "sha256sum" | "b3sum" | "checksum" => "use 'dmover sum'",
         "ls" | "list" => "use 'dmover jobs' to list jobs, and ls or find to list files",
-        "logs" | "log" | "show" | "info" => {
-            "use 'dmover status JOB', 'dmover errors JOB' or 'dmover history JOB'"
+        "log" | "show" | "info" => {
+            "use 'dmover status JOB', 'dmover logs JOB', 'dmover errors JOB' or 'dmover history JOB'"
+        }
+        "version" => "use 'dmover --version'",
+        "cat" | "du" | "size" | "ncdu" | "tree" => {
+            "dmover copies, compares and sums files; use cat, du or find to read and list them"
         }
         "completion" => "use 'dmover completions SHELL'",
         "start" | "run" | "transfer" => "use 'dmover copy' or 'dmover sync'",

@@ -4,6 +4,7 @@ use dmover_engine::SumSupply;
 use dmover_model::{
     ByteRange, Expected, Guess, HashType, PathBytes, Subject, SumItem, percent_decode,
 };
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -176,8 +177,12 @@ pub(crate) struct Tally {
 
 impl Tally {
     fn bad_line(&self, list: &str, number: u64, words: &str) {
-        self.bad.fetch_add(1, Ordering::Relaxed);
-        crate::print::say(&format!("dmover: error: {list}: line {number}: {words}"));
+        let before = self.bad.fetch_add(1, Ordering::Relaxed);
+        match before.cmp(&crate::print::SHOWN) {
+            Less => crate::print::say(&format!("dmover: error: {list}: line {number}: {words}")),
+            Equal => crate::print::say("dmover: further lines of this kind are not shown"),
+            Greater => {}
+        }
     }
 
     fn empty_list(&self, list: &str) {

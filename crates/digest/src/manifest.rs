@@ -57,13 +57,13 @@ pub struct Ending {
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Something else.
-    #[error("it is not a dmover manifest")]
+    #[error("not a dmover manifest")]
     Foreign,
     /// A newer one.
-    #[error("it has version {0}; this dmover reads version {VERSION}")]
+    #[error("a manifest of version {0}; this dmover reads version {VERSION}")]
     Version(u16),
     /// It ends in the middle.
-    #[error("it is truncated after {records} records, at byte {offset}")]
+    #[error("truncated after {records} records, at byte {offset}")]
     Truncated {
         /// Records before the cut.
         records: u64,
@@ -71,7 +71,7 @@ pub enum ManifestError {
         offset: u64,
     },
     /// It was changed.
-    #[error("it is damaged at byte {offset} (after {records} records): {what}")]
+    #[error("damaged at byte {offset} (after {records} records): {what}")]
     Damaged {
         /// Records before the damage.
         records: u64,

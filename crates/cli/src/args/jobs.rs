@@ -107,11 +107,11 @@ pub struct WaitArgs {
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// Job whose messages to print
+    /// Job whose messages to print (default: the last running job, else the last job)
     ///
     /// JOB is a job id, the unique beginning of one, or a label.
     #[arg(value_name = "JOB")]
-    pub job: String,
+    pub job: Option<String>,
     /// Follow the log until the job ends
     #[arg(short, long)]
     pub follow: bool,

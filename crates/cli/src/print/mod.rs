@@ -13,6 +13,9 @@ pub(crate) mod time;
 pub(crate) mod verify;
 pub(crate) mod waiting;
 
+/// Without `-v`, this many errors of each class, losses of each kind and unusable lines of lists are shown.
+pub(crate) const SHOWN: u64 = 20;
+
 /// Units of printed sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sizes {

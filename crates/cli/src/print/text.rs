@@ -13,13 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::progress::Progress;
 use super::time::local_exact;
-use super::{Sizes, counted, counted_all, grouped};
+use super::{SHOWN, Sizes, counted, counted_all, grouped};
 use crate::args::{ItemArgs, OutputArgs};
 use crate::quote::quoted;
 use crate::state::on_job;
-
-/// Without `-v`, this many errors of each class and this many losses of each kind are shown.
-const SHOWN: u64 = 20;
 
 /// Prints events as text.
 pub(crate) struct TextPrinter {
@@ -145,12 +142,14 @@ impl TextPrinter {
         if !self.names || matches!(item.action, Excluded | Skipped) {
             return;
         }
-        let dry = if self.dry_run.load(Ordering::Relaxed) { "dry run: " } else { "" };
-        let action = match item.action {
-            dmover_model::Action::Dressed => "updated attributes of",
-            action => action_word(action),
+        let action = if self.dry_run.load(Ordering::Relaxed) {
+            format!("would {}", planned_word(item.action))
+        } else if item.action == dmover_model::Action::Dressed {
+            "updated attributes of".to_owned()
+        } else {
+            action_word(item.action).to_owned()
         };
-        self.say(&format!("dmover: {dry}{action} {}", shown(&item.target)));
+        self.say(&format!("dmover: {action} {}", shown(&item.target)));
     }
 
     fn item(&self, item: &Item) {
@@ -248,6 +247,24 @@ pub(crate) fn action_word(action: dmover_model::Action) -> &'static str {
     }
 }
 
+/// What a run without `-n` would do with an entry.
+fn planned_word(action: dmover_model::Action) -> &'static str {
+    use dmover_model::Action as A;
+    match action {
+        A::Created => "create",
+        A::Replaced => "replace",
+        A::Updated => "update",
+        A::Renamed => "rename",
+        A::Dressed => "update attributes of",
+        A::Deleted => "delete",
+        A::Trashed => "move to the trash:",
+        A::Linked => "link",
+        A::Shared => "share the blocks of",
+        A::Skipped => "skip",
+        A::Excluded => "exclude",
+    }
+}
+
 pub(crate) fn error_line(error: &EntryError) -> String {
     let path = quoted(&error.path.0);
     let doing = match error.operation {
@@ -287,12 +304,17 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
     let copied = counted_all(&[
         (get(Counter::FilesCopied), "file", "files"),
         (get(Counter::DirectoriesCreated), "directory", "directories"),
-        (others.into_iter().map(get).sum(), "link or special", "links and specials"),
+        (others.into_iter().map(get).sum(), "link or special file", "links and special files"),
     ]);
     lines.push(format!(
         "  {:<12}{}{}{}",
         if report.dry_run { "to copy" } else { "copied" },
-        if copied.is_empty() { "nothing" } else { &copied },
+        match (copied.is_empty(), bytes > 0) {
+            (false, _) => &copied,
+            // What was written belongs to files that are not complete, or whose content is equal now.
+            (true, true) => "no whole entry",
+            (true, false) => "nothing",
+        },
         if bytes > 0 { format!("; {}", sizes.show(bytes)) } else { String::new() },
         // A dry run moves nothing, so it has no rate.
         pace(if report.dry_run { 0 } else { bytes }, report, sizes),
@@ -305,7 +327,7 @@ pub(crate) fn summary_lines(report: &JobReport, sizes: Sizes, verbose: bool) -> 
     if skipped > 0 {
         let size = sizes.show(get(Counter::BytesSkipped));
         lines.push(format!(
-            "  skipped     {} ({size}): up to date, or kept by an option",
+            "  skipped     {} ({size}): up to date, or not replaced because of an option",
             counted(skipped, "entry", "entries")
         ));
     }
@@ -407,7 +429,7 @@ pub(crate) fn trouble_lines(report: &JobReport) -> Vec<String> {
     let mut lines = Vec::new();
     for (class, count) in &report.errors {
         let remark = match class {
-            ErrorClass::Cancelled => "a directory and all its entries count as one; ",
+            ErrorClass::Cancelled => "a directory counts as one, with everything in it; ",
             _ => "",
         };
         let (word, count) = (class.word(), grouped(*count));

@@ -98,9 +98,9 @@ pub(crate) fn summary(report: &JobReport, sizes: Sizes, is_whole: bool) -> Vec<S
     let found = if compared == 0 && is_whole {
         "found no entries to compare".to_owned()
     } else if compared == 0 {
-        "no entries were compared, and NOT everything could be compared".to_owned()
+        "nothing could be compared".to_owned()
     } else if differing == 0 && !is_whole {
-        format!("no difference in {all}, but NOT everything could be compared")
+        format!("no difference in {all}, but some entries could NOT be compared")
     } else if differing == 0 && unsettable.into_iter().any(|counter| get(counter) > 0) {
         format!("no difference in {all}, except attributes that this user cannot set")
     } else if differing == 0 {

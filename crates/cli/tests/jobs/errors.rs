@@ -76,8 +76,8 @@ fn v_shows_all_errors_and_names_what_is_done() {
     assert_eq!(run.text(), "", "names are no data");
     bench.sh("chmod 644 s/f*; rm s/g");
     let run = bench.dmover("sync -v -n --delete --yes s d").expect_code(0);
-    assert_eq!(count(&run, "dmover: dry run: created d/f"), 30, "{}", run.tell());
-    assert_eq!(count(&run, "dmover: dry run: deleted d/g"), 1, "{}", run.tell());
+    assert_eq!(count(&run, "dmover: would create d/f"), 30, "{}", run.tell());
+    assert_eq!(count(&run, "dmover: would delete d/g"), 1, "{}", run.tell());
     bench.dmover("sync --delete --yes s d").expect_code(0);
     let run = bench.dmover("sync -v s d").expect_code(0);
     assert_eq!(count(&run, "dmover: created"), 0, "what is equal is not named: {}", run.tell());

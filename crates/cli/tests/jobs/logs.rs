@@ -23,6 +23,7 @@ fn a_job_in_the_background_says_where_its_messages_go() {
     assert_eq!(followed, std::fs::read_to_string(&output).unwrap());
     assert!(followed.contains("dmover: done"), "{followed}");
     assert_eq!(bench.dmover("logs bg").expect_code(0).text(), followed);
+    assert_eq!(bench.dmover("logs").expect_code(0).text(), followed, "the last job");
     let last = bench.dmover("logs -n 1 bg").expect_code(0).text();
     assert_eq!(Some(last.trim_end()), followed.lines().last());
     let two = bench.dmover("logs bg -n2").expect_code(0).text();

@@ -117,6 +117,8 @@ const LINES: &[(&str, Outcome)] = &[
     ("copy --parents src/f dst", Says("for --parents name the directories")),
     ("copy --attributes-only src dst", Says("dmover only copies")),
     ("mv src dst", Says("removes nothing at the source")),
+    ("du src", Says("use cat, du or find")),
+    ("version", Says("use 'dmover --version'")),
     // scp
     ("copy -rq src dst", Copied),
     ("copy -r -l 1000 src dst", Says("use --bwlimit")),

@@ -346,8 +346,8 @@ impl Stage<'_> {
             }
             if self.posts.iter().all(Post::is_over) {
                 let hint =
-                    "see the notes above; check that the hosts are reachable and have dmover";
-                return Err(Fatal::unavailable("cannot start movers on any host", hint));
+                    "the notes above say why; check that the hosts are reachable and have dmover";
+                return Err(Fatal::unavailable("no mover could be started on any host", hint));
             }
             std::thread::sleep(TURN);
         }

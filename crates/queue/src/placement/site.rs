@@ -193,14 +193,18 @@ fn srun_words([nodes, each]: [u32; 2], cpus: Option<u32>, mover: &[OsString]) ->
 /// The host has no address, or there is no route to it.
 pub fn address_towards(host: &str) -> Result<IpAddr, Fatal> {
     let fail = |error: &dyn std::fmt::Display| {
-        let message = format!("cannot determine the local address towards '{host}': {error}");
+        let message = format!("no address of this host reaches '{host}': {error}");
         Fatal::unavailable(
             message,
             "name one of this host's addresses with --listen, or --interface",
         )
     };
-    let mut addresses = (host, 9).to_socket_addrs().map_err(|error| fail(&error))?;
-    let address = addresses.next().ok_or_else(|| fail(&"it has no address"))?;
+    let unknown = |error: &dyn std::fmt::Display| {
+        let message = format!("cannot find the address of the host '{host}': {error}");
+        Fatal::unavailable(message, "check how it is spelled; 'getent hosts NAME' looks it up")
+    };
+    let mut addresses = (host, 9).to_socket_addrs().map_err(|error| unknown(&error))?;
+    let address = addresses.next().ok_or_else(|| unknown(&"it has none"))?;
     let any = match address.ip() {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::wait::{LOOK_EVERY, has_ended};
-use super::{Known, Refused, find, refuse};
+use super::{Known, Refused, refuse};
 use crate::args::LogsArgs;
+use crate::cmd::choose::{Choice, named_or_last};
 use crate::cmd::run::exit;
 use crate::print::data;
 use crate::quote::quoted;
@@ -16,7 +17,8 @@ use crate::quote::quoted;
 const STEP: u64 = 64 << 10;
 
 pub(crate) fn logs(args: &LogsArgs) -> ExitCode {
-    let printed = find(&args.job, args.place.state_dir.as_ref()).and_then(|known| {
+    let known = named_or_last(args.job.as_deref(), args.place.state_dir.as_ref(), Choice::Any);
+    let printed = known.and_then(|known| {
         let path = output(&known)?;
         print(args, &known, &path).map_err(|error| unreadable(&path, &error))
     });
