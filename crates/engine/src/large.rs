@@ -126,6 +126,9 @@ impl Mover<'_> {
         unfinished
             .keep()
             .map_err(|e| entry_error(Side::Destination, Operation::Close, shown(), e))?;
+        if !done.ranges.is_empty() {
+            engine.written_parts.note_recorded(&large.temporary);
+        }
         self.report_chunks(&large, chunk_bytes.unwrap_or(size.max(1)), done);
         Ok(())
     }
@@ -322,9 +325,9 @@ impl Mover<'_> {
         });
         let digests = tap.map(|tap| tap.into_made(None).pieces);
         let pieces = digests.map(|digests| HashedPieces { start: task.range.start, digests });
-        let is_last = task.range != whole;
-        let due = checked.is_ok().then(|| self.due_parts(task, pieces.as_ref(), (begun, is_last)));
-        let due = due.flatten();
+        let (temporary, is_last) = (&large.temporary, task.range != whole);
+        let part = Part { temporary, range: task.range, pieces: pieces.clone(), begun, is_last };
+        let due = checked.is_ok().then(|| self.due_parts(&part)).flatten();
         let flushed = match due {
             // The part is recorded as done, and another run may seal the file.
             Some(_) if engine.flusher.is_none() || engine.flushes_unheard(target) => {
@@ -332,37 +335,38 @@ impl Mover<'_> {
             }
             _ => Ok(()),
         };
-        if flushed.is_err() {
-            engine.written_parts.fail(&task.large.temporary);
-        }
-        // Another mover may have met the failure of a flush that was about these parts as well.
-        let due = due.filter(|_| !engine.written_parts.has_failed(&task.large.temporary));
         let changed = due.is_some().then(|| stat::stat_fd(unfinished.fd()).ok()).flatten();
         let changed = changed.map(|found| engine.mounts.metadata(&found).ctime);
         let closed = unfinished.keep();
+        let may_be_lost = checked.as_ref().is_err_and(|error| {
+            error.side == Side::Destination && error.class != ErrorClass::Cancelled
+        });
+        if may_be_lost || flushed.is_err() || closed.is_err() {
+            // The error may be about earlier parts as well, and is reported only once.
+            engine.written_parts.fail(temporary);
+        }
         checked?;
         flushed.map_err(|e| entry_error(Side::Destination, Operation::Sync, target_path(), e))?;
         closed.map_err(|e| entry_error(Side::Destination, Operation::Close, target_path(), e))?;
+        // Another mover may have met the failure of a flush that was about these parts as well.
+        let due = due.filter(|_| !engine.written_parts.has_failed(temporary));
+        if due.is_some() {
+            engine.written_parts.note_recorded(temporary);
+        } else if engine.keeps_parts {
+            engine.written_parts.add(part);
+        }
         Ok(Written { pieces, flushed: due.map(|due| (due, changed)) })
     }
 
-    /// Records a written chunk. Returns the parts to flush and report now.
-    fn due_parts(
-        &self,
-        task: &ChunkTask,
-        pieces: Option<&HashedPieces>,
-        (begun, is_last): (Instant, bool),
-    ) -> Option<DoneParts> {
+    /// The parts to flush and report now, with this one.
+    fn due_parts(&self, part: &Part<'_>) -> Option<DoneParts> {
         let engine = self.engine;
         if engine.flusher.is_some() {
             // Whatever a task has written is on storage when it ends.
-            let pieces = pieces.cloned().into_iter().collect();
-            return Some(DoneParts { ranges: vec![task.range], pieces });
+            let pieces = part.pieces.clone().into_iter().collect();
+            return Some(DoneParts { ranges: vec![part.range], pieces });
         }
-        let (temporary, range, pieces) = (&task.large.temporary, task.range, pieces.cloned());
-        let directory = task.large.file.directory.clone();
-        let part = Part { directory, temporary, range, pieces, begun, is_last };
-        engine.keeps_parts.then(|| engine.written_parts.add(part)).flatten()
+        engine.keeps_parts.then(|| engine.written_parts.due(part)).flatten()
     }
 
     /// Copies step by step. Between two steps, idle movers get the second half of the rest, or all of it if the
@@ -473,7 +477,11 @@ impl Mover<'_> {
         self.in_place = false;
         let result = match &task.failure {
             None => self.seal(&task.large, &task.pieces),
-            Some(error) => Err((**error).clone()),
+            Some(failure) => match self.leave_to_next_run(task) {
+                Ok(false) => Err((**failure).clone()),
+                Ok(true) => return self.tell_continued(&task.large),
+                Err(error) => Err(error),
+            },
         };
         let ended = LargeNews::Ended { temporary: task.large.temporary.clone() };
         self.engine.written_parts.forget(&task.large.temporary);
@@ -502,6 +510,15 @@ impl Mover<'_> {
         } else {
             self.engine.error(error);
         }
+    }
+
+    /// Reports a file that the next run continues.
+    fn tell_continued(&self, large: &LargeFile) {
+        let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
+        let path = self.engine.destination_path(at.root, &at.path, last);
+        let (side, class) = (Side::Destination, ErrorClass::Cancelled);
+        let words = "incomplete; the next run continues it";
+        self.engine.error(EntryError::plain(side, Operation::Attempt, class, path, words));
     }
 
     fn seal(&mut self, large: &LargeFile, pieces: &[HashedPieces]) -> Result<(), EntryError> {

@@ -314,7 +314,4 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             station::at(Activity::Idle);
         }
     }
-    if engine.control.is_stopping() {
-        engine.flush_parts_left();
-    }
 }

@@ -6,9 +6,8 @@
 //! *shelf*) and return last in, first out. This order is depth first, so that memory grows with the depth of the tree
 //! and not with its size.
 use dmover_model::{
-    Budget, DirectoryRef, DoneParts, EntryError, ErrorClass, LargeNews, NewNode, NewTask,
-    Operation, Outcome, Parent, PartialFile, PathBytes, SealTask, Side, Task, TaskId, TaskKind,
-    TreePath, Work,
+    Budget, DirectoryRef, DoneParts, EntryError, ErrorClass, NewNode, NewTask, Operation, Outcome,
+    Parent, PartialFile, PathBytes, SealTask, Side, Task, TaskId, TaskKind, TreePath, Work,
 };
 use std::collections::HashMap;
 
@@ -32,20 +31,8 @@ struct Node {
     holds: u64,
     finish: TaskKind,
     note: PartNote,
-    resumption: Resumption,
-}
-
-/// How another run can resume a large file that this run does not finish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Resumption {
-    /// No part of it is on storage.
-    Nothing,
-    /// Parts of it are on storage, and no mover writes to it any more.
-    Continues,
-    /// A mover that lost a part of it may still write to it.
-    Lost,
-    /// A mover of an earlier run may still write to it: this run starts the file again.
-    Anew,
+    /// A mover of an earlier run may still write to its temporary file: this run starts the file again.
+    begins_anew: bool,
 }
 
 #[derive(Debug)]
@@ -327,9 +314,7 @@ impl Coordinator {
             self.next_node += 1;
             self.change(|| Change::Waiting { node: id, parent, finish: finish.clone() });
             let note = PartNote::default();
-            let is_known = !done.ranges.is_empty();
-            let resumption = if is_known { Resumption::Continues } else { Resumption::Nothing };
-            self.nodes.insert(id, Node { parent, holds: 1, finish, note, resumption });
+            self.nodes.insert(id, Node { parent, holds: 1, finish, note, begins_anew: false });
             let DoneParts { ranges: covered, pieces } = done;
             self.note_parts(id, PartNote { covered, pieces, ..PartNote::default() });
             if let Some(flight) = self.flights.get_mut(&task) {
@@ -341,13 +326,6 @@ impl Coordinator {
             let covered = outcome.covered.into_iter().collect();
             let pieces = outcome.pieces.into_iter().collect();
             self.note_parts(id, PartNote { failure, covered, pieces, differing });
-            let is_flushed = |news: &LargeNews| matches!(news, LargeNews::Flushed { .. });
-            if outcome.large.iter().any(is_flushed)
-                && let Some(node) = self.nodes.get_mut(&id)
-                && node.resumption == Resumption::Nothing
-            {
-                node.resumption = Resumption::Continues;
-            }
         }
         if !outcome.links.is_empty() {
             // Also when the link phase has seen all names already: these are new.
@@ -408,8 +386,8 @@ impl Coordinator {
         for LeftNode { id, parent, holds, finish, note } in nodes {
             // One hold more, so that nothing ends before all are known.
             ended.extend((holds == 0).then_some(id));
-            let (holds, resumption) = (holds.max(1), Resumption::Nothing);
-            self.nodes.insert(id, Node { parent, holds, finish, note, resumption });
+            let holds = holds.max(1);
+            self.nodes.insert(id, Node { parent, holds, finish, note, begins_anew: false });
         }
         for id in ended {
             self.release(Some(id), out);
@@ -538,9 +516,6 @@ impl Coordinator {
         if matches!(task.kind, TaskKind::Chunk(_)) {
             let node = flight.node;
             self.fail_node(node, ErrorClass::Fenced, "a mover lost its lease on a chunk");
-            if let Some(node) = node.and_then(|id| self.nodes.get_mut(&id)) {
-                node.resumption = Resumption::Lost;
-            }
             self.change(|| Change::Ended(task.id, Work::default()));
             self.end_flight(task.id, out);
         } else if matches!(task.kind, TaskKind::Sums(_)) {
@@ -578,7 +553,7 @@ impl Coordinator {
     /// new temporary file, with the content of the old one.
     fn give_up_chunk(&mut self, node: Option<NodeId>, task: TaskId, out: &mut Vec<Command>) {
         if let Some(node) = node.and_then(|id| self.nodes.get_mut(&id)) {
-            node.resumption = Resumption::Anew;
+            node.begins_anew = true;
         }
         self.change(|| Change::Ended(task, Work::default()));
         self.release(node, out);
@@ -634,7 +609,7 @@ impl Coordinator {
                 return;
             }
             let Some(mut node) = self.nodes.remove(&id) else { return };
-            if node.resumption == Resumption::Anew
+            if node.begins_anew
                 && let TaskKind::Seal(seal) = node.finish
             {
                 self.change(|| Change::Released(id));
@@ -644,7 +619,6 @@ impl Coordinator {
                 let words = "some of its parts were not reported as done";
                 node.note.failure = Some(Box::new(part_failure(ErrorClass::Fenced, words)));
             }
-            let continues = node.resumption == Resumption::Continues && node.note.failure.is_some();
             let PartNote { failure, pieces, mut differing, .. } = node.note;
             match &mut node.finish {
                 TaskKind::Seal(seal) => (seal.failure, seal.pieces) = (failure, pieces),
@@ -659,8 +633,8 @@ impl Coordinator {
             }
             self.change(|| Change::Released(id));
             let is_seal = matches!(node.finish, TaskKind::Seal(_));
-            let sealed = is_seal && self.changes.is_none() && !continues;
-            if self.stopping && !sealed {
+            // A file that was begun is left to the next run, or removed, by a mover.
+            if self.stopping && !(is_seal && self.changes.is_none()) {
                 // A directory stays closed until the next run finishes it; the driver names the rest.
                 out.push(Command::Abandon(node.finish));
                 next = node.parent;

@@ -1,5 +1,6 @@
 //! Parts of large files: what a run that was stopped or cut off leaves to the next one.
 use super::*;
+use dmover_model::LargeNews;
 
 #[test]
 fn chunks_of_a_run_whose_movers_may_live_are_not_written_again() {
@@ -53,24 +54,24 @@ fn part_done(start: u64, end: u64, flushed: bool) -> Outcome {
     Outcome { covered, large: flushed.then_some(news).into_iter().collect(), ..Outcome::default() }
 }
 
-/// Unless another run can go on with it, nothing is left of a large file that a stop interrupts.
+/// A mover leaves it to the next run only if nothing but the stop interrupts it.
 #[test]
-fn a_stop_leaves_what_another_run_continues_and_nothing_else() {
-    for (flushed, lost) in [(false, false), (true, false), (true, true)] {
+fn a_file_that_a_stop_interrupts_comes_to_a_mover_with_its_worst_failure() {
+    for failed_first in [false, true] {
         let mut coordinator = Coordinator::new(4, BUDGET);
         let [one, other] = begin_in_two_chunks(&mut coordinator);
-        coordinator.handle(Input::Done(one.id, part_done(0, 2, flushed)));
+        let failure = failed_first.then(|| Box::new(part_failure(ErrorClass::Io, "lost")));
         let mut commands = coordinator.handle(Input::Stop);
-        commands.extend(coordinator.handle(if lost {
-            Input::Expired(other)
-        } else {
-            Input::Withdrawn(other)
-        }));
-        let is_seal = |kind: &TaskKind| matches!(kind, TaskKind::Seal(_));
-        let stays = commands.iter().any(|c| matches!(c, Command::Abandon(kind) if is_seal(kind)));
-        let goes = commands.iter().any(|c| matches!(c, Command::Publish(t) if is_seal(&t.kind)));
-        let continues = flushed && !lost;
-        assert_eq!((stays, goes), (continues, !continues), "{flushed} {lost}: {commands:?}");
+        commands.extend(coordinator.handle(Input::Withdrawn(other)));
+        let outcome = Outcome { chunk_failure: failure, ..part_done(0, 2, false) };
+        commands.extend(coordinator.handle(Input::Done(one.id, outcome)));
+        let seals = commands.iter().find_map(|command| match command {
+            Command::Publish(Task { kind: TaskKind::Seal(seal), .. }) => Some(seal),
+            _ => None,
+        });
+        let class = if failed_first { ErrorClass::Io } else { ErrorClass::Cancelled };
+        let failure = seals.and_then(|seal| seal.failure.as_ref());
+        assert_eq!(failure.map(|failure| failure.class), Some(class), "{commands:?}");
     }
 }
 

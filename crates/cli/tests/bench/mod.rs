@@ -68,20 +68,20 @@ impl Bench {
 
     /// A bench whose `backing` is seen as `faulty`.
     pub fn faulty() -> Option<(FaultFsHandle, Self)> {
+        Self::faulty_by(Config { threads: 8, ..Config::default() })
+    }
+
+    /// The same, with another configuration.
+    pub fn faulty_by(config: Config) -> Option<(FaultFsHandle, Self)> {
         let bench = Self::new();
         bench.sh("mkdir backing faulty");
-        let config = Config { threads: 8, ..Config::default() };
         let handle = FaultFs::mount(&bench.at("backing"), &bench.at("faulty"), config).ok()?;
         Some((handle, bench))
     }
 
     /// The same, where names that differ in case alone are one.
     pub fn folding() -> Option<(FaultFsHandle, Self)> {
-        let bench = Self::new();
-        bench.sh("mkdir backing faulty");
-        let config = Config { threads: 8, fold_case: true, ..Config::default() };
-        let handle = FaultFs::mount(&bench.at("backing"), &bench.at("faulty"), config).ok()?;
-        Some((handle, bench))
+        Self::faulty_by(Config { threads: 8, fold_case: true, ..Config::default() })
     }
 
     /// The same scratch directory for a user without privilege, who owns it.

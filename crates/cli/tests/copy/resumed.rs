@@ -1,10 +1,11 @@
 //! A large file that takes longer than a run may last: the next run of the job continues it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use dmover_testkit::faultfs::{FaultFsHandle, Latency, Op};
+use dmover_testkit::faultfs::{Action, Config, FaultFsHandle, Latency, Op, Rule};
 use dmover_testkit::image::{FileSystem, Image};
 use dmover_testkit::lanes::check::leftovers;
 use dmover_testkit::lanes::run::Running;
@@ -44,12 +45,16 @@ fn in_the_middle(bench: &Bench, served: &FaultFsHandle, line: &str) -> Running {
     let before = written(served);
     let words = format!("{line} --bwlimit=3M --split-size=8M -j2 --progress=never {}", trees(line));
     let running = bench.dmover.start(words.split_whitespace()).unwrap();
+    eventually("half of it", || written(served) - before > SIZE / 2);
+    eventually("a record", || is_recorded(bench));
+    running
+}
+
+/// Whether parts of a large file are on record.
+fn is_recorded(bench: &Bench) -> bool {
     let state = bench.dmover.state_directory();
     let found = format!("grep -c flushed '{}'/jobs/*/large-files 2>&1 || true", state.display());
-    let is_recorded = || bench.sh(&found).trim().parse::<u32>().is_ok();
-    eventually("half of it", || written(served) - before > SIZE / 2);
-    eventually("a record", is_recorded);
-    running
+    bench.sh(&found).trim().parse::<u32>().is_ok()
 }
 
 fn again(bench: &Bench, line: &str) {
@@ -91,20 +96,77 @@ fn a_large_file_whose_copy_was_stopped_is_continued_where_it_was() {
     }
 }
 
-/// Between two flushes, and when each chunk ends as it was meant to, what was written is flushed at the end.
-#[test]
-fn parts_that_no_mover_has_flushed_are_not_lost_by_a_stop() {
-    let (served, bench) = bench!();
+/// Starts a copy in chunks of 1 MiB, of which each takes half a second.
+fn slow(bench: &Bench, served: &FaultFsHandle) -> Running {
     served.set_latency(Latency::of_us(50_000));
     let line = format!("copy --split-size=1M -j1 --progress=never {}", trees("copy"));
-    let running = bench.dmover.start(line.split_whitespace()).unwrap();
-    eventually("a third of it", || written(&served) > SIZE / 3);
-    running.signal(Signal::TERM);
-    assert_eq!(running.finish().unwrap().signal(), Some(15));
-    served.set_latency(Latency::of_us(0));
-    again(&bench, "copy");
-    let written = written(&served);
-    assert!((SIZE..SIZE * 21 / 20).contains(&written), "{written} bytes of {SIZE}");
+    bench.dmover.start(line.split_whitespace()).unwrap()
+}
+
+/// When each chunk ends as it was meant to, what was written since the last flush is flushed at the end: also when
+/// there was none yet.
+#[test]
+fn parts_that_no_mover_has_flushed_are_not_lost_by_a_stop() {
+    for before in [SIZE / 12, SIZE / 3] {
+        let (served, bench) = bench!();
+        let running = slow(&bench, &served);
+        eventually("a part of it", || written(&served) > before);
+        running.signal(Signal::TERM);
+        assert_eq!(running.finish().unwrap().signal(), Some(15));
+        served.set_latency(Latency::of_us(0));
+        again(&bench, "copy");
+        let written = written(&served);
+        assert!((SIZE..SIZE * 21 / 20).contains(&written), "{before}: {written} bytes of {SIZE}");
+    }
+}
+
+#[test]
+fn a_cancelled_copy_leaves_nothing_of_a_large_file() {
+    for before in [SIZE / 12, SIZE / 3] {
+        let (served, bench) = bench!();
+        let running = slow(&bench, &served);
+        eventually("a part of it", || written(&served) > before);
+        bench.dmover("cancel").expect_code(0);
+        assert_eq!(running.finish().unwrap().code(), Some(3));
+        assert_eq!(leftovers(&bench.at("backing")).unwrap(), Vec::<PathBuf>::new());
+    }
+}
+
+/// A server says when a file is closed that it has lost what was written. No later flush makes that good.
+#[test]
+fn a_part_whose_close_has_failed_is_written_again() {
+    for recorded in [false, true] {
+        let config = Config { threads: 8, keep_records: true, ..Config::default() };
+        let Some((served, bench)) = Bench::faulty_by(config) else { skip!("no faultfs") };
+        bench.write("s/large", pattern(SIZE));
+        let running = slow(&bench, &served);
+        let is_ready = || if recorded { is_recorded(&bench) } else { written(&served) > 0 };
+        eventually("a part of it", is_ready);
+        served
+            .set_rules(&[Rule::new(
+                Op::Flush,
+                Action::ErrnoAfter(rustix::io::Errno::IO.raw_os_error()),
+            )])
+            .unwrap();
+        eventually("the error", || served.counters().rules_fired == [1]);
+        running.signal(Signal::TERM);
+        assert_ne!(running.finish().unwrap().code(), Some(0));
+        served.set_latency(Latency::of_us(0));
+        lose_what_was_closed(&bench, &served);
+        again(&bench, "copy");
+    }
+}
+
+/// Takes the last write before the close that failed from the backing file, if it is still there.
+fn lose_what_was_closed(bench: &Bench, served: &FaultFsHandle) {
+    let records = served.records();
+    let failed = records.iter().position(|r| r.op == Op::Flush && r.errno != 0).unwrap();
+    let lost = records[..failed].iter().rfind(|record| record.op == Op::Write).unwrap();
+    for left in leftovers(&bench.at("backing")).unwrap() {
+        let file =
+            std::fs::OpenOptions::new().write(true).open(bench.at("backing").join(left)).unwrap();
+        file.write_all_at(&vec![0; lost.bytes as usize], lost.offset).unwrap();
+    }
 }
 
 /// The bar of batch jobs: what needs three times as long as a run may take ends complete.
@@ -113,13 +175,18 @@ fn a_third_of_the_time_that_a_file_needs_is_enough() {
     for verb in ["copy", "sync"] {
         let (served, bench) = bench!();
         let line = format!(
-            "{verb} --bwlimit=4M --split-size=8M -j2 --max-duration=2s --progress=never {}",
+            "{verb} --bwlimit=3M --split-size=8M -j2 --max-duration=2s --progress=never {}",
             trees(verb)
         );
         let mut runs = 1;
-        while bench.dmover(&line).code() != Some(0) {
+        loop {
+            let run = bench.dmover(&line);
+            assert!(!run.stderr.contains("before they completed an entry"), "{}", run.tell());
+            if run.code() == Some(0) {
+                break;
+            }
             runs += 1;
-            assert!(runs < 9, "{verb}: {} bytes were written so far", written(&served));
+            assert!(runs < 12, "{verb}: {} bytes were written so far", written(&served));
         }
         assert!(runs > 2, "it was to take longer");
         again(&bench, verb);

@@ -59,12 +59,6 @@ impl Run {
                 }
                 None => return,
             },
-            TaskKind::Seal(seal) if self.record.is_none() => {
-                let (at, name) = of_file(&seal.large.file);
-                let name = name.map_or(&b""[..], |name| name.as_bytes());
-                let path = self.engine.destination_path(at.root, &at.path, name);
-                (path, "incomplete; the next run continues it".into())
-            }
             // Directories stay closed until the next run; chunks are reported with their file.
             TaskKind::Finish(_)
             | TaskKind::Chunk(_)

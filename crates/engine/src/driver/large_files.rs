@@ -61,7 +61,6 @@ impl Run {
             }
             return;
         }
-        self.large_files.hear_news(&self.engine.written_parts.flushed_last());
         let is_settled = self.hands.is_settled();
         if is_settled {
             outliving.end();

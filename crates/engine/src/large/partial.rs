@@ -1,17 +1,18 @@
 //! Parts of large files: when they are flushed and reported, and how a run continues the temporary file of an earlier
 //! one.
 use dmover_model::{
-    ByteRange, DirectoryRef, DoneParts, EntryError, FileRef, HashedPieces, Identity, LargeNews,
-    Metadata, Name, Operation, PartialFile, Side, Timestamp, When,
+    ByteRange, DoneParts, EntryError, ErrorClass, FileRef, HashedPieces, Identity, LargeFile,
+    LargeNews, Metadata, Name, Operation, PartialFile, SealTask, Side, Timestamp, When,
 };
 use dmover_sys::copy::{self, Offer};
 use dmover_sys::stat::{FileType, Stat};
-use dmover_sys::{Errno, OwnedFd, cache, directory, file, path, set, stat};
+use dmover_sys::{OwnedFd, cache, directory, file, path, set, stat};
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
+use crate::control::StopReason;
 use crate::error::entry_error;
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
@@ -24,26 +25,26 @@ pub(super) const PART_TIME: Duration = Duration::from_secs(3);
 /// The most files with unflushed parts; those without recent writes are flushed first.
 const FILES_MAX: usize = 256;
 
-/// Parts of large files that this process has written but not flushed, by temporary file.
+/// Parts of large files that this process has written, by temporary file.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenParts {
+    /// Those that were not flushed.
     files: Mutex<HashMap<Name, Written>>,
-    /// Files for which a flush has failed. The kernel reports an error only once, so later flushes prove nothing.
+    /// Files that have parts on record: another run can continue them.
+    recorded: Mutex<HashSet<Name>>,
+    /// Files for which a write, a flush or a close has failed. The kernel reports an error only once, so later flushes
+    /// prove nothing.
     failed: Mutex<HashSet<Name>>,
-    /// What was flushed after the last task of a run that was stopped.
-    flushed_last: Mutex<Vec<LargeNews>>,
 }
 
 #[derive(Debug)]
 struct Written {
-    directory: DirectoryRef,
     since: Instant,
     done: DoneParts,
 }
 
 /// A written chunk.
 pub(super) struct Part<'a> {
-    pub directory: DirectoryRef,
     pub temporary: &'a Name,
     pub range: ByteRange,
     pub pieces: Option<HashedPieces>,
@@ -53,42 +54,65 @@ pub(super) struct Part<'a> {
 }
 
 impl WrittenParts {
-    /// Records a part. Returns all parts of the file that must be flushed now.
-    pub(super) fn add(&self, part: Part<'_>) -> Option<DoneParts> {
-        let Part { directory, temporary, range, pieces, begun, is_last } = part;
+    /// The parts of the file that must be flushed now, with this one. `None`: it is for a later flush; `add` it when
+    /// its file was closed without an error.
+    pub(super) fn due(&self, part: &Part<'_>) -> Option<DoneParts> {
+        let mut files = lock(&self.files);
+        let since = files.get(part.temporary).map_or(part.begun, |written| written.since);
+        if !part.is_last && since.min(part.begun).elapsed() < PART_TIME {
+            return None;
+        }
+        let mut done = files.remove(part.temporary).map_or_else(DoneParts::default, |w| w.done);
+        done.ranges.push(part.range);
+        done.pieces.extend(part.pieces.clone());
+        Some(done)
+    }
+
+    /// Keeps a part for a later flush.
+    pub(super) fn add(&self, part: Part<'_>) {
+        let Part { temporary, range, pieces, begun, .. } = part;
+        if self.has_failed(temporary) {
+            return;
+        }
         let mut files = lock(&self.files);
         if files.len() >= FILES_MAX {
             files.retain(|_, written| written.since.elapsed() < 10 * PART_TIME);
         }
-        let (since, done) = (begun, DoneParts::default());
-        let new = Written { directory, since, done };
+        let new = Written { since: begun, done: DoneParts::default() };
         let written = files.entry(temporary.clone()).or_insert(new);
         written.since = written.since.min(begun);
         written.done.ranges.push(range);
         written.done.pieces.extend(pieces);
-        if !is_last && written.since.elapsed() < PART_TIME {
-            return None;
-        }
-        files.remove(temporary).map(|written| written.done)
     }
 
+    /// Takes the parts that were not flushed.
+    pub(super) fn take(&self, temporary: &Name) -> Option<DoneParts> {
+        lock(&self.files).remove(temporary).map(|written| written.done)
+    }
+
+    /// Notes that parts of the file are on record.
+    pub(super) fn note_recorded(&self, temporary: &Name) {
+        lock(&self.recorded).insert(temporary.clone());
+    }
+
+    pub(super) fn is_recorded(&self, temporary: &Name) -> bool {
+        lock(&self.recorded).contains(temporary)
+    }
+
+    /// Forgets a file that has ended.
     pub(super) fn forget(&self, temporary: &Name) {
         lock(&self.files).remove(temporary);
+        lock(&self.recorded).remove(temporary);
     }
 
-    /// Records a failed flush: no further parts of the file are recorded.
+    /// Notes that what was written may be lost: no further parts of the file are recorded.
     pub(super) fn fail(&self, temporary: &Name) {
-        self.forget(temporary);
         lock(&self.failed).insert(temporary.clone());
+        self.forget(temporary);
     }
 
     pub(super) fn has_failed(&self, temporary: &Name) -> bool {
         lock(&self.failed).contains(temporary)
-    }
-
-    /// What `Engine::flush_parts_left` has flushed.
-    pub(crate) fn flushed_last(&self) -> Vec<LargeNews> {
-        std::mem::take(&mut lock(&self.flushed_last))
     }
 }
 
@@ -213,6 +237,48 @@ impl Mover<'_> {
         Ok(is_durable.then_some((name, unfinished)))
     }
 
+    /// Leaves a file that a stop has interrupted to the next run, with what was written of it on storage. `false`:
+    /// nothing of it is on record.
+    pub(super) fn leave_to_next_run(&mut self, task: &SealTask) -> Result<bool, EntryError> {
+        let (engine, temporary) = (self.engine, &task.large.temporary);
+        let parts = &engine.written_parts;
+        let is_interrupted =
+            task.failure.as_ref().is_some_and(|error| error.class == ErrorClass::Cancelled);
+        let control = &engine.control;
+        if !is_interrupted
+            || !engine.keeps_parts
+            || control.reason() == Some(StopReason::Cancelled)
+            || parts.has_failed(temporary)
+        {
+            return Ok(false);
+        }
+        // The user waits no longer for a stop that has become a hard one.
+        if let Some(done) = parts.take(temporary).filter(|_| !control.is_over()) {
+            let changed = self.flush_temporary(&task.large).inspect_err(|_| {
+                parts.fail(temporary);
+            })?;
+            let (temporary, changed) = (temporary.clone(), Some(changed));
+            self.outcome.large.push(LargeNews::Flushed { temporary, done, changed });
+            return Ok(true);
+        }
+        Ok(parts.is_recorded(temporary))
+    }
+
+    /// Returns the time of the file's last change.
+    fn flush_temporary(&self, large: &LargeFile) -> Result<Timestamp, EntryError> {
+        let level = self.engine.open_level(&large.file.directory)?;
+        let target = self.target_of(&level, large)?;
+        let unfinished = self.open_temporary(&level, target, large)?;
+        let fail = |operation, error| {
+            let path = level.target_path(large.file.destination_name.as_bytes());
+            entry_error(Side::Destination, operation, path, error)
+        };
+        file::sync_data(unfinished.fd()).map_err(|error| fail(Operation::Sync, error))?;
+        let found = stat::stat_fd(unfinished.fd()).map_err(|error| fail(Operation::Stat, error))?;
+        unfinished.keep().map_err(|error| fail(Operation::Close, error))?;
+        Ok(self.engine.mounts.metadata(&found).ctime)
+    }
+
     /// Removes what an earlier run left of this file.
     pub(super) fn discard_partial(&mut self, level: &Level) {
         let Some(partial) = self.lease.task.partial.as_deref() else { return };
@@ -237,51 +303,6 @@ fn remove_temporary(target: &TargetDirectory, name: &Name) -> bool {
 }
 
 impl Engine {
-    /// Flushes written parts when a run is stopped: no later task of this run does it. A mover calls it, because a
-    /// flush can hang.
-    pub(crate) fn flush_parts_left(&self) {
-        let parts = &self.written_parts;
-        for (temporary, written) in std::mem::take(&mut *lock(&parts.files)) {
-            match self.flush_parts_of(&temporary, &written.directory) {
-                Ok(changed) => {
-                    let (done, changed) = (written.done, Some(changed));
-                    // A mover that writes to the file may have met the error of this flush.
-                    if !parts.has_failed(&temporary) {
-                        lock(&parts.flushed_last).push(LargeNews::Flushed {
-                            temporary,
-                            done,
-                            changed,
-                        });
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, ?temporary, "cannot flush parts of a large file; another run copies them again");
-                    parts.fail(&temporary);
-                }
-            }
-        }
-    }
-
-    /// Returns the time of the file's last change.
-    fn flush_parts_of(
-        &self,
-        temporary: &Name,
-        directory: &DirectoryRef,
-    ) -> Result<Timestamp, EntryError> {
-        let of = |operation, error| {
-            let path = self.destination_path(directory.root, &directory.path, temporary.as_bytes());
-            entry_error(Side::Destination, operation, path, error)
-        };
-        let root = self.root(directory.root)?;
-        let target = self.open_target(&root, &directory.path, directory.destination)?;
-        let target = target.ok_or_else(|| of(Operation::Open, Errno::NOENT))?;
-        let open = path::open_file_at(&target.fd, temporary.as_bytes(), false);
-        let fd = open.map_err(|error| of(Operation::Open, error))?;
-        file::sync_data(&fd).map_err(|error| of(Operation::Sync, error))?;
-        let found = stat::stat_fd(&fd).map_err(|error| of(Operation::Stat, error))?;
-        Ok(self.mounts.metadata(&found).ctime)
-    }
-
     /// Removes a temporary file that no run needs any more, from a directory that already has its times.
     pub(crate) fn remove_unneeded(&self, unneeded: &Unneeded) {
         let Unneeded { root, directory, temporary } = unneeded;
@@ -310,19 +331,10 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dmover_model::{RootId, TreePath};
 
     fn part(temporary: &Name, number: u64, begun: Instant, is_last: bool) -> Part<'_> {
         let range = ByteRange { start: number, end: number + 1 };
-        let directory = DirectoryRef {
-            root: RootId(0),
-            path: TreePath::root(),
-            source: Identity::default(),
-            destination: Identity::default(),
-            made: false,
-            ancestors: Vec::new(),
-        };
-        Part { directory, temporary, range, pieces: None, begun, is_last }
+        Part { temporary, range, pieces: None, begun, is_last }
     }
 
     #[test]
@@ -330,11 +342,24 @@ mod tests {
         let (unflushed, now) = (WrittenParts::default(), Instant::now());
         let (one, other) = (Name::new(*b"a").unwrap(), Name::new(*b"b").unwrap());
         let old = now.checked_sub(PART_TIME).unwrap();
-        assert!(unflushed.add(part(&one, 1, now, false)).is_none());
-        assert!(unflushed.add(part(&other, 1, now, false)).is_none());
-        assert_eq!(unflushed.add(part(&one, 2, old, false)).unwrap().ranges.len(), 2);
-        assert_eq!(unflushed.add(part(&one, 3, now, true)).unwrap().ranges.len(), 1);
+        for name in [&one, &other] {
+            assert!(unflushed.due(&part(name, 1, now, false)).is_none());
+            unflushed.add(part(name, 1, now, false));
+        }
+        assert_eq!(unflushed.due(&part(&one, 2, old, false)).unwrap().ranges.len(), 2);
+        assert_eq!(unflushed.due(&part(&one, 3, now, true)).unwrap().ranges.len(), 1);
         unflushed.forget(&other);
-        assert_eq!(unflushed.add(part(&other, 2, now, true)).unwrap().ranges.len(), 1);
+        assert_eq!(unflushed.due(&part(&other, 2, now, true)).unwrap().ranges.len(), 1);
+    }
+
+    #[test]
+    fn nothing_of_a_file_that_has_failed_is_kept() {
+        let (parts, now) = (WrittenParts::default(), Instant::now());
+        let name = Name::new(*b"a").unwrap();
+        parts.add(part(&name, 1, now, false));
+        parts.note_recorded(&name);
+        parts.fail(&name);
+        parts.add(part(&name, 2, now, false));
+        assert!(parts.take(&name).is_none() && !parts.is_recorded(&name));
     }
 }

@@ -187,22 +187,17 @@ impl PartialFiles {
         if !self.are_kept() {
             return;
         }
-        self.hear_news(&outcome.large);
-        for node in &outcome.nodes {
-            if let TaskKind::Seal(seal) = &node.finish {
-                self.begin(&seal.large, &node.done, engine);
-            }
-        }
-    }
-
-    /// Takes news of large files.
-    pub fn hear_news(&mut self, news: &[LargeNews]) {
-        for news in news {
+        for news in &outcome.large {
             match news {
                 LargeNews::Flushed { temporary, done, changed } => {
                     self.flushed(temporary, done, *changed);
                 }
                 LargeNews::Ended { temporary } => self.ended(temporary),
+            }
+        }
+        for node in &outcome.nodes {
+            if let TaskKind::Seal(seal) = &node.finish {
+                self.begin(&seal.large, &node.done, engine);
             }
         }
     }

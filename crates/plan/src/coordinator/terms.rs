@@ -1,8 +1,8 @@
 //! The inputs and commands of the coordinator.
 use crate::verify::merged;
 use dmover_model::{
-    ByteRange, DirectoryRef, EntryError, ExtraNames, HashedPieces, LinkGroup, LinkName, Outcome,
-    Surveyed, Task, TaskId, TaskKind, Work,
+    ByteRange, DirectoryRef, EntryError, ErrorClass, ExtraNames, HashedPieces, LinkGroup, LinkName,
+    Outcome, Surveyed, Task, TaskId, TaskKind, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -159,10 +159,14 @@ impl PartNote {
         end == 0 || self.covered == [ByteRange { start: 0, end }]
     }
 
-    /// Adds the results of another part; the first failure is kept.
+    /// Adds the results of another part. The first failure is kept: one that is more than a stop goes before.
     pub fn merge(&mut self, other: Self) {
-        if self.failure.is_none() {
-            self.failure = other.failure;
+        let is_more = |failure: &EntryError| failure.class != ErrorClass::Cancelled;
+        let known = self.failure.as_deref();
+        if known
+            .is_none_or(|known| !is_more(known) && other.failure.as_deref().is_some_and(is_more))
+        {
+            self.failure = other.failure.or(self.failure.take());
         }
         self.covered.extend(other.covered);
         self.covered = merged(std::mem::take(&mut self.covered));

@@ -96,7 +96,9 @@ fn clean_retired(state: &StateDirectory, dry_run: bool) -> Code {
     let mut code = Code::Done;
     for job in retired {
         if dry_run {
-            say(&format!("dmover: would remove the last files of job {job}, which was removed before"));
+            say(&format!(
+                "dmover: would remove the last files of job {job}, which was removed before"
+            ));
             continue;
         }
         // One that is locked is starting now.
@@ -105,7 +107,9 @@ fn clean_retired(state: &StateDirectory, dry_run: bool) -> Code {
             continue;
         }
         match state.forget(&job, &lock) {
-            Ok(()) => say(&format!("dmover: removed the last files of job {job}, which was removed before")),
+            Ok(()) => say(&format!(
+                "dmover: removed the last files of job {job}, which was removed before"
+            )),
             Err(error) => {
                 let message = format!("cannot remove the last files of job {job}: {error}");
                 failure(&message, "check permissions");
