@@ -27,7 +27,7 @@ pub(crate) fn for_error(error: &clap::Error) -> Option<(String, String)> {
             let verb = called();
             // A word of `--help` or `--version` that is mistyped gets the parser's suggestion.
             let is_mistyped = error.get(ContextKind::SuggestedArg).is_some();
-            if verb.get_name() == "dmover" && !is_mistyped {
+            if verb.get_name() == "dmover" && argument.starts_with('-') && !is_mistyped {
                 let message = format!("'{argument}' comes before the verb");
                 let hint =
                     "name the verb first, as in: dmover copy SOURCE DEST, dmover sync SOURCE DEST";
@@ -172,7 +172,8 @@ fn called() -> clap::Command {
 
 /// A hint for an option of cp or rsync, for verbs without a table of habits.
 fn habit(option: &str, verb: &clap::Command) -> Option<&'static str> {
-    let keeps_attributes = verb.get_arguments().any(|arg| arg.get_long() == Some("preserve"));
+    let preserves = verb.get_arguments().any(|arg| arg.get_long() == Some("preserve"));
+    let keeps_attributes = preserves && verb.get_name() != "verify";
     let selects = verb.get_arguments().any(|arg| arg.get_long() == Some("exclude"));
     Some(match option {
         "-f" if selects => "use --filter",

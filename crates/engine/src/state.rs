@@ -76,8 +76,7 @@ pub fn job_id(
             hasher.update(&source.0).update(b"\0").update(&destination.0).update(b"\0");
         }),
     }
-    let digest = hasher.finalize().to_hex();
-    let id = JobId(digest.as_str()[..12].to_owned());
+    let id = JobId::of_hash(&hasher.finalize().to_hex());
     // Another file system in the place of the destination is another job's.
     Ok(match state {
         Some(state) => state.job_here(id, spec),

@@ -9,6 +9,21 @@ use crate::{CopyPolicy, PathBytes, Timestamp};
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobId(pub String);
 
+impl JobId {
+    const DIGITS: usize = 12;
+
+    /// The id from a hash in hexadecimal digits.
+    #[must_use]
+    pub fn of_hash(hash: &str) -> Self {
+        Self(hash.chars().take(Self::DIGITS).collect())
+    }
+
+    /// Whether a text has the form of an id.
+    pub fn is_one(text: &str) -> bool {
+        text.len() == Self::DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+}
+
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -26,15 +26,16 @@ pub(crate) fn ask(args: &PauseArgs, ask: Ask) -> ExitCode {
 }
 
 fn tell(known: &Known, ask: Ask) -> Result<(), Refused> {
-    if ask != Ask::Cancel && known.state.is_being_cancelled(&known.file.job) {
+    let sent = known.state.ask(&known.file.job, ask).map_err(|error| {
+        let message = format!("cannot send the request to job {}: {error}", known.file.job);
+        (message, "run this command as the user who runs the job", Code::Usage)
+    })?;
+    if !sent {
         let message = format!("job {} is being cancelled", known.file.job);
         let hint = "'dmover wait' waits for its end; 'dmover resume' then runs its command again";
         return Err((message, hint, Code::Temporary));
     }
-    known.state.ask(&known.file.job, ask).map_err(|error| {
-        let message = format!("cannot send the request to job {}: {error}", known.file.job);
-        (message, "run this command as the user who runs the job", Code::Usage)
-    })
+    Ok(())
 }
 
 /// Resumes a paused job, or runs the command of a job again.

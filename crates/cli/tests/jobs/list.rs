@@ -1,6 +1,8 @@
 //! `dmover jobs`, `wait` and `cleanup`: many jobs, of which one finds the one that matters.
 use super::Bench;
 use super::bench::{eventually, pattern};
+use dmover_testkit::faultfs::{Action, Op, Rule};
+use dmover_testkit::skip;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -111,27 +113,43 @@ fn a_label_that_is_the_beginning_of_an_id_means_the_label() {
     let status = bench.dmover(&format!("status --json {label}")).expect_code(0);
     let said: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(said["label"], label);
+    // A whole id is always the job itself.
+    let refused = bench.dmover(&format!("copy -T --label {id} a d")).expect_code(2);
+    assert!(refused.stderr.contains("looks like the id of a job"), "{}", refused.tell());
+    assert!(!bench.exists("d"));
 }
 
 #[test]
 fn a_cancelled_job_is_not_resumed_before_its_end() {
-    let bench = Bench::new();
+    let Some((handle, bench)) = Bench::faulty() else { skip!("no faultfs") };
     bench.write("a/f", pattern(8 << 20));
-    let line = ["sync", "--bwlimit=1M", "--label", "cut", "a", "b"];
+    handle.set_rules(&[Rule::new(Op::Write, Action::Hang { duration_ms: 60_000 })]).unwrap();
+    let line = ["sync", "--label", "cut", "a", "faulty/b"];
     let running = bench.dmover.start(line).unwrap();
     eventually("the job", || !bench.jobs("--label cut").is_empty());
+    eventually("a write", || handle.counters().rules_fired == [1]);
     // It does not hear of anything for now.
     running.signal(Signal::STOP);
     bench.dmover("cancel cut").expect_code(0);
-    for verb in ["resume", "pause"] {
-        let refused = bench.dmover(&format!("{verb} cut")).expect_code(6);
-        assert!(refused.stderr.contains("is being cancelled"), "{}", refused.tell());
-    }
+    let refuses = || {
+        for verb in ["resume", "pause"] {
+            let refused = bench.dmover(&format!("{verb} cut")).expect_code(6);
+            assert!(refused.stderr.contains("is being cancelled"), "{}", refused.tell());
+        }
+    };
+    refuses();
+    // Also when it has heard: a write that hangs keeps it.
+    let state = bench.dmover.state_directory();
+    let heard = format!("ls '{}'/jobs/*/ask.heard 2>/dev/null || true", state.display());
     running.signal(Signal::CONT);
+    eventually("hearing", || !bench.sh(&heard).is_empty());
+    refuses();
+    handle.release_hangs();
     assert_eq!(running.finish().unwrap().code(), Some(3));
+    handle.set_rules(&[]).unwrap();
     assert_eq!(bench.jobs("--label cut")[0]["state"], "cancelled");
     bench.dmover("resume cut").expect_code(0);
-    bench.sh("cmp a/f b/f");
+    bench.sh("cmp a/f faulty/b/f");
 }
 
 /// Another list makes another job of the same command.

@@ -164,6 +164,10 @@ impl Ask {
 const JOB: &str = "job.json";
 const STATUS: &str = "status.json";
 const ASK: &str = "ask";
+/// The last request that the job has read.
+const ASK_HEARD: &str = "ask.heard";
+/// There from a request to cancel until the next run begins.
+const CANCEL: &str = "cancel";
 /// The lock of a process that waits to take over the job.
 pub(super) const STANDBY: &str = "standby";
 /// The lock of the job.
@@ -284,37 +288,45 @@ impl StateDirectory {
         serde_json::from_slice(&text).ok()
     }
 
-    /// The request to a running job since the last call.
+    /// The request to a running job since the last call. A request to cancel stays.
     pub(crate) fn asked(&self, job: &JobId) -> Option<Ask> {
-        let ask = self.waiting_ask(&job.0)?;
-        self.withdraw(job);
-        Some(ask)
+        let path = self.job(job).join(ASK);
+        let heard = self.job(job).join(ASK_HEARD);
+        // A request that arrives now has a file of its own.
+        let taken = std::fs::rename(&path, &heard).and_then(|()| std::fs::read_to_string(&heard));
+        if self.is_being_cancelled(&job.0) {
+            return Some(Ask::Cancel);
+        }
+        Ask::ALL.into_iter().find(|ask| taken.as_ref().is_ok_and(|text| ask.word() == text.trim()))
     }
 
     pub(super) fn withdraw(&self, job: &JobId) {
-        // If it is already gone, another process has withdrawn the request.
-        let _ = std::fs::remove_file(self.job(job).join(ASK));
+        for name in [ASK, CANCEL] {
+            // If it is already gone, another process has withdrawn the request.
+            let _ = std::fs::remove_file(self.job(job).join(name));
+        }
     }
 
-    fn waiting_ask(&self, job: &str) -> Option<Ask> {
-        let text = std::fs::read_to_string(self.path.join("jobs").join(job).join(ASK)).ok()?;
-        Ask::ALL.into_iter().find(|ask| ask.word() == text.trim())
+    fn is_being_cancelled(&self, job: &str) -> bool {
+        self.path.join("jobs").join(job).join(CANCEL).exists()
     }
 
-    /// Whether a running job was asked to cancel and has not heard of it yet.
-    pub fn is_being_cancelled(&self, job: &str) -> bool {
-        self.waiting_ask(job) == Some(Ask::Cancel)
-    }
-
-    /// Sends a request to a running job.
+    /// Sends a request to a running job. Returns whether it was sent: a job that is being cancelled takes no other.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn ask(&self, job: &str, ask: Ask) -> std::io::Result<()> {
-        let path = self.path.join("jobs").join(job).join(ASK);
+    pub fn ask(&self, job: &str, ask: Ask) -> std::io::Result<bool> {
+        let directory = self.path.join("jobs").join(job);
+        if ask == Ask::Cancel {
+            std::fs::write(directory.join(CANCEL), "")?;
+        } else if self.is_being_cancelled(job) {
+            return Ok(false);
+        }
+        let path = directory.join(ASK);
         let temporary = path.with_extension("new");
         std::fs::write(&temporary, ask.word())?;
-        std::fs::rename(temporary, path)
+        std::fs::rename(temporary, path)?;
+        Ok(true)
     }
 
     /// The ids of all jobs in this state directory.
@@ -396,7 +408,7 @@ impl StateDirectory {
     pub fn retire(&self, job: &str, held: &JobLock) -> std::io::Result<()> {
         let directory = self.directory(job);
         // The job is listed as long as its description exists.
-        for name in [failures::FILE, STANDBY, ASK, STATUS, JOB] {
+        for name in [failures::FILE, STANDBY, ASK, ASK_HEARD, CANCEL, STATUS, JOB] {
             match std::fs::remove_file(directory.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}

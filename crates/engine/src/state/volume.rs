@@ -77,7 +77,7 @@ impl Volume {
         let name = self.uuid.as_deref().or(self.born.as_deref()).unwrap_or(NONE);
         let mut hasher = blake3::Hasher::new();
         hasher.update(first.0.as_bytes()).update(b"\0").update(name.as_bytes());
-        JobId(hasher.finalize().to_hex().as_str()[..12].to_owned())
+        JobId::of_hash(&hasher.finalize().to_hex())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The verbs that manage jobs, one file each, and how they find a job.
 use dmover_engine::{JobFile, JobList, StateDirectory, job_id};
-use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
+use dmover_model::{ExitCode as Code, JobId, JobSpec, PathBytes};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -55,7 +55,7 @@ pub(super) fn all(state: &StateDirectory) -> Result<Vec<JobFile>, Refused> {
     Ok(files)
 }
 
-/// The job with this id, start of an id, or label.
+/// The job with this id, this label, or an id that begins so.
 pub(super) fn find(named: &str, place: Option<&std::ffi::OsString>) -> Result<Known, Refused> {
     if named.is_empty() {
         return Err((
@@ -66,11 +66,15 @@ pub(super) fn find(named: &str, place: Option<&std::ffi::OsString>) -> Result<Kn
     }
     let state = directory(place)?;
     let files = all(&state)?;
-    let labelled = files.iter().filter(|file| file.label.as_deref() == Some(named));
-    let mut matching: Vec<&JobFile> = labelled.collect();
-    // A label is whole; an id may be abbreviated.
+    let is_id = |file: &&JobFile| file.job == named;
+    let is_label = |file: &&JobFile| file.label.as_deref() == Some(named);
+    let begins_so = |file: &&JobFile| file.job.starts_with(named);
+    let mut matching: Vec<&JobFile> = files.iter().filter(is_id).collect();
     if matching.is_empty() {
-        matching = files.iter().filter(|file| file.job.starts_with(named)).collect();
+        matching = files.iter().filter(is_label).collect();
+    }
+    if matching.is_empty() {
+        matching = files.iter().filter(begins_so).collect();
     }
     let mut ids: Vec<&str> = matching.iter().map(|file| file.job.as_str()).collect();
     ids.sort_unstable();
@@ -97,6 +101,11 @@ pub(super) fn take_label(
     (spec, list): (&JobSpec, &JobList),
     is_only_read: bool,
 ) -> Result<(), ExitCode> {
+    if JobId::is_one(label) {
+        let message = format!("the label {} looks like the id of a job", quoted(label.as_bytes()));
+        failure(&message, "choose a label with other characters or of another length");
+        return Err(exit(Code::Usage));
+    }
     // The job itself reports a list that cannot be read.
     let Ok(id) = job_id(spec, list, Some(state)) else { return Ok(()) };
     // Two jobs that start in the same instant must see each other. The job itself reports a directory that it cannot use.

@@ -105,8 +105,9 @@ fn hold(model: &Model, state: &StateDirectory) -> Option<String> {
         _ => return Some(format!("{} is not running", file.job)),
     };
     match state.ask(&file.job, ask) {
-        Ok(()) if ask == Ask::Pause => Some(format!("pausing {}", file.job)),
-        Ok(()) => Some(format!("resuming {}", file.job)),
+        Ok(false) => Some(format!("{} is being cancelled", file.job)),
+        Ok(true) if ask == Ask::Pause => Some(format!("pausing {}", file.job)),
+        Ok(true) => Some(format!("resuming {}", file.job)),
         Err(error) => Some(format!("cannot send the request to {}: {error}", file.job)),
     }
 }
