@@ -1,7 +1,7 @@
 //! One hash function over bytes as they come.
 use digest::Digest as _;
 use dmover_model::{Digest, HashType};
-use md5::Md5;
+use md5::{Digest as _, Md5};
 
 use crate::crc::Register;
 use crate::value::digest_of;

@@ -31,6 +31,9 @@ pub(crate) use guess::Guesses;
 /// The block size; a block should still be in a processor's second-level cache after it was read.
 const BLOCK: usize = 256 << 10;
 
+/// Other files do not wait for one of this size.
+const ALONE: u64 = 8 << 20;
+
 /// The pause before an empty pipe is read again.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
@@ -214,7 +217,7 @@ impl Mover<'_> {
             if !self.lease.holds() {
                 return; // they were reported as not attempted
             }
-            self.sum_item(&item);
+            self.sum_item(&item, &mut items);
             self.lease.extend();
             self.spent.entries += 1;
             if self.queue.is_hungry(Class::Small) && items.len() > 1 {
@@ -236,7 +239,8 @@ impl Mover<'_> {
         }
     }
 
-    fn sum_item(&mut self, item: &SumItem) {
+    /// Hashes a file. `rest`: those that this task has after it, which do not wait for a large one.
+    fn sum_item(&mut self, item: &SumItem, rest: &mut VecDeque<SumItem>) {
         let likely = self.likely(item);
         let item = likely.as_ref().unwrap_or(item);
         self.engine.limits.operation(&self.engine.control);
@@ -245,6 +249,12 @@ impl Mover<'_> {
         let error = loop {
             let mut again = true;
             let result = self.engine.open_subject(&item.subject).and_then(|content| {
+                if content.metadata.size >= ALONE {
+                    // In halves: if all are large, each is handed back a few times and not once for each before it.
+                    let second = rest.split_off(rest.len() / 2);
+                    self.hand_back_sums(std::mem::take(rest));
+                    self.hand_back_sums(second);
+                }
                 // Data read from a pipe is gone: another attempt would hash only the rest.
                 again = content.metadata.kind == EntryKind::File && item.subject != Subject::Stdin;
                 self.sum_content(&content, item, &shown)

@@ -1,5 +1,5 @@
 //! Files that change or cannot be read while they are hashed.
-use super::bench::wait_for_fault;
+use super::bench::{eventually, wait_for_fault};
 use super::{Bench, append, is_root, pattern, words};
 use dmover_testkit::faultfs::{Action, Op, Rule, When};
 use dmover_testkit::skip;
@@ -75,4 +75,24 @@ fn a_manifest_has_one_version_of_a_file() {
         bench.dmover_with("sum -c", list).expect_code(0);
         bench.sh(&format!("diff -r backing/s {name}"));
     }
+}
+
+/// The other files of a list do not wait for a large one.
+#[test]
+fn movers_share_large_files_before_the_first_is_done() {
+    let Some((handle, bench)) = Bench::faulty().filter(|_| is_root()) else {
+        skip!("no FUSE");
+    };
+    for name in ["f", "g", "h", "i"] {
+        bench.write(&format!("backing/{name}"), pattern(9 << 20));
+    }
+    let rule = Rule::new(Op::Read, Action::Hang { duration_ms: 600_000 }).name("f");
+    handle.set_rules(&[rule]).unwrap();
+    let words = "sum -a md5 -j2 faulty/f faulty/g faulty/h faulty/i";
+    let running = bench.dmover.start(words.split_whitespace()).unwrap();
+    let others = 3 * (9 << 20);
+    eventually("the other three", || handle.counters().of(Op::Read).bytes >= others);
+    handle.release_hangs();
+    let run = running.finish().unwrap().expect_code(0);
+    assert_eq!(run.text(), bench.sh("md5sum faulty/f faulty/g faulty/h faulty/i"));
 }
