@@ -358,8 +358,9 @@ impl Mover<'_> {
         last: &[u8],
     ) -> bool {
         let found = stat::stat_at(&target.fd, last, false);
-        found
-            .is_ok_and(|found| self.engine.is_own_lock(level, &self.engine.mounts.metadata(&found)))
+        found.is_ok_and(|found| {
+            self.engine.history.is_own_lock(level.clocks(), &self.engine.mounts.metadata(&found))
+        })
     }
 
     pub(crate) fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {

@@ -1,7 +1,8 @@
 //! Builds the state that all movers of one job in one process share.
-use dmover_model::{CopyEngine, JobSpec, Timestamp};
+use dmover_model::{CopyEngine, JobSpec};
 use dmover_observe::{Counters, Monitor, Slowest};
 use dmover_plan::filter::Filter;
+use dmover_plan::history::History;
 use dmover_plan::idmap::IdentityMap;
 use dmover_plan::temporary::TemporaryNames;
 use serde::{Deserialize, Serialize};
@@ -52,15 +53,8 @@ pub(crate) struct RunFacts {
     pub follows: bool,
     /// Exactly one task finishes each destination directory.
     pub directories_apart: bool,
-    /// An earlier pass has seen all changes at the source before this time.
-    pub seen_before: Option<Timestamp>,
-    /// When that pass ended: later changes at the destination were made by others, or by passes over a part of the
-    /// tree.
-    pub seen_until: Option<Timestamp>,
-    /// Changes at the source after this time may have happened during the pass.
-    pub pass_began: Timestamp,
-    /// Earlier passes that began at this time, in seconds since 1970, were not completed.
-    pub suspect_since: Option<i64>,
+    /// What earlier passes have seen.
+    pub history: History,
     /// Which files of the destination are on storage.
     pub trust: Trust,
     /// The umask of the user.
@@ -155,10 +149,7 @@ impl Engine {
             doubtful: parts.doubtful,
             open_files: parts.open_files,
             failures: parts.failures,
-            seen_before: facts.seen_before,
-            seen_until: facts.seen_until,
-            pass_began: facts.pass_began,
-            suspect_since: facts.suspect_since,
+            history: facts.history,
             trust: facts.trust,
             files_asked: AtomicU64::new(0),
             keeps_catalog: facts.keeps_catalog,

@@ -1,11 +1,12 @@
 //! The state that all movers of one job in one process share.
 use dmover_model::{
     Carried, EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Metadata, Note, Operation,
-    PathBytes, Side, Times, Timestamp, TreePath,
+    PathBytes, Side, Times, TreePath,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Spread};
 use dmover_plan::breaker::Breaker;
 use dmover_plan::filter::Filter;
+use dmover_plan::history::History;
 use dmover_plan::idmap::IdentityMap;
 use dmover_plan::retry;
 use dmover_plan::settable::Unprivileged;
@@ -145,17 +146,10 @@ pub struct Engine {
     pub(crate) open_files: Option<OpenFiles>,
     /// Where errors are recorded, if not in a journal.
     pub(crate) failures: Option<Failures>,
-    /// An earlier pass has seen all changes at the source before this time.
-    pub(crate) seen_before: Option<Timestamp>,
-    /// When that pass ended: later changes at the destination were made by others, or by passes over a part of the
-    /// tree.
-    pub(crate) seen_until: Option<Timestamp>,
-    /// Changes at the source after this time may have happened during the pass.
-    pub(crate) pass_began: Timestamp,
+    /// What earlier passes have seen.
+    pub(crate) history: History,
     /// The catalog lacks most directories, so movers report each directory that they enter.
     pub(crate) tells_entered: bool,
-    /// Earlier passes that began at this time, in seconds since 1970, were not completed.
-    pub(crate) suspect_since: Option<i64>,
     /// Which files of the destination are on storage.
     pub(crate) trust: Trust,
     /// Files whose extents were checked, because nothing else shows whether they are complete.
@@ -263,7 +257,7 @@ impl Engine {
         // What was not attempted is no error of its entry: the journal has it as a task.
         if self.keeps_journal && error.class != ErrorClass::Cancelled {
             lock(&self.unrecorded).push(error.clone());
-            if self.suspect_since.is_some() {
+            if self.history.suspect_since.is_some() {
                 // It was to be compared, since an earlier pass was cut off, and the end of this one ends that.
                 let path = self.tree_path(&error);
                 self.doubt(path.unwrap_or_else(TreePath::root));

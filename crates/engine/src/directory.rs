@@ -375,7 +375,7 @@ impl Mover<'_> {
             && times
             && engine.has_locks(source, now)
             && !engine.is_touched(level, source, now)
-            && !engine.is_foreign(level, now)
+            && !engine.history.is_foreign(level.clocks(), now)
             && !engine.was_renamed_itself(level)
             && !self.is_unlike(source, now)
     }

@@ -6,6 +6,7 @@ use dmover_model::{
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
+use dmover_plan::history::History;
 use dmover_plan::temporary::TemporaryNames;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -312,6 +313,12 @@ impl Run {
         let mut spared = record.as_ref().map_or(Ok(Vec::new()), Recording::temporaries)?;
         let (large_files, starts) = large_files::open(job, id, fenced)?;
         spared.extend(large_files.temporaries());
+        let history = History {
+            seen_before: last.as_ref().and_then(|last| last.seen_before(spec)),
+            seen_until: last.as_ref().and_then(|last| last.seen_until(spec)),
+            pass_began: pass_began(record.as_ref(), last.as_ref()),
+            suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
+        };
         let facts = RunFacts {
             is_resumed: record.as_ref().is_some_and(|record| record.is_resumed),
             is_durable: spec.verb == Verb::Sync && !spec.policy.dry_run,
@@ -323,11 +330,8 @@ impl Run {
             follows: matches!(job.list, JobList::Changed(_)),
             // A list may name one directory several times.
             directories_apart: resolved.meetings.is_empty() && matches!(job.list, JobList::None),
-            seen_before: last.as_ref().and_then(|last| last.seen_before(spec)),
-            seen_until: last.as_ref().and_then(|last| last.seen_until(spec)),
-            pass_began: pass_began(record.as_ref(), last.as_ref()),
+            history,
             trust,
-            suspect_since: last.and_then(|last| last.unfinished_since_ms).map(|ms| ms / 1000),
             umask: job.umask,
         };
         let run = dmover_sys::process::random_u64();

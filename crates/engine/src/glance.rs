@@ -3,6 +3,7 @@
 use dmover_model::{Overwrite, Timestamp};
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::equality::same_time;
+use dmover_plan::history::is_racy;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::stat::{self, ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, FileType, Stat};
 
@@ -108,8 +109,8 @@ impl Mover<'_> {
         let metadata = |of| self.engine.mounts.metadata(of);
         let (new, old) = (metadata(new), metadata(old));
         !self.engine.is_touched(level, &new, &old)
-            && !self.engine.is_foreign(level, &old)
-            && !self.engine.is_racy(&new, &old)
+            && !self.engine.history.is_foreign(level.clocks(), &old)
+            && !is_racy(&new, &old)
     }
 
     /// Counts the skipped files.

@@ -4,6 +4,7 @@ use dmover_model::{
     RootId, Side, TreePath, Verb,
 };
 use dmover_plan::acl;
+use dmover_plan::history::Clocks;
 use dmover_sys::flags::Project;
 use dmover_sys::stat::{ATTRIBUTE_MOUNT_ROOT, Stat};
 use dmover_sys::xattr::Held;
@@ -100,6 +101,14 @@ pub(crate) struct Level {
 }
 
 impl Level {
+    /// Whose clocks set the times of both directories.
+    pub fn clocks(&self) -> Clocks {
+        Clocks {
+            source_is_local: self.source.facts.local,
+            destination_is_local: self.target.as_ref().is_some_and(|target| target.facts.local),
+        }
+    }
+
     pub fn source_path(&self, name: &[u8]) -> PathBytes {
         self.root.source_path(&self.path, name)
     }
@@ -377,7 +386,7 @@ impl Engine {
         }
         let source = flags::get(&level.source.fd).ok().flatten().unwrap_or(0);
         let is_own = |t: &&TargetDirectory| {
-            source & flags::LOCKS != 0 || self.is_own_lock(level, &t.metadata)
+            source & flags::LOCKS != 0 || self.history.is_own_lock(level.clocks(), &t.metadata)
         };
         target.filter(is_own).is_some_and(|t| self.lift_flags(t.fd.as_fd()))
     }

@@ -58,7 +58,6 @@ mod root;
 mod roots;
 pub mod scan;
 mod settable;
-mod skew;
 mod snapshot;
 mod state;
 mod storage;

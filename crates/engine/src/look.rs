@@ -6,6 +6,7 @@ use dmover_model::{
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::{Decision, Existing, decide};
+use dmover_plan::history::is_racy;
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::{Errno, directory, file, path, stat};
@@ -338,7 +339,7 @@ impl Mover<'_> {
             flags_matter: self.flags_matter(level),
             unlike: syncs
                 && (self.is_unlike(&record.metadata, metadata)
-                    || engine.is_foreign(level, metadata)),
+                    || engine.history.is_foreign(level.clocks(), metadata)),
             touched: syncs
                 && (engine.is_touched(level, &record.metadata, metadata)
                     || engine.was_renamed(level, name)),
@@ -351,8 +352,8 @@ impl Mover<'_> {
                 ),
             doubtful: !syncs && (self.is_doubtful || engine.is_doubtful(level, name)),
             racy: syncs
-                && (engine.is_racy(&record.metadata, metadata)
-                    || (coarse && engine.is_later(level, &record.metadata, metadata))
+                && (is_racy(&record.metadata, metadata)
+                    || (coarse && level.clocks().is_later(&record.metadata, metadata))
                     || self.is_doubtful
                     || engine.is_doubtful(level, name)),
         }

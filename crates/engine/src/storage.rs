@@ -5,6 +5,7 @@
 //! that look equal are compared if they may be incomplete. For most files the change time rules this out, and nothing
 //! more is checked.
 use dmover_model::Timestamp;
+use dmover_plan::history::{COARSE, later};
 use dmover_sys::extents::{self, Gap};
 use dmover_sys::file::{DataRange, next_data};
 use dmover_sys::path;
@@ -14,7 +15,6 @@ use std::sync::atomic::Ordering;
 use crate::context::Engine;
 use crate::journal::ticked;
 use crate::level::{Level, TargetDirectory};
-use crate::skew::{COARSE, SKEW, later};
 
 /// What is known about files of the destination by their change times, in milliseconds since 1970.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,12 +60,9 @@ impl Engine {
     pub(crate) fn is_suspect(&self, level: &Level, name: &[u8], found: (Timestamp, u64)) -> bool {
         let (ctime, size) = found;
         let Some(target) = level.target.as_ref().filter(|_| size > 0) else { return false };
-        if let Some(since) = self.suspect_since {
-            // An interrupted pass: files that were flushed are recorded, and not checked again.
-            let skew = if target.facts.local { COARSE } else { SKEW };
-            if later(ctime, skew).seconds >= since {
-                return true;
-            }
+        // Of an interrupted pass, files that were flushed are recorded, and not checked again.
+        if self.history.is_unfinished(level.clocks(), ctime) {
+            return true;
         }
         match self.trust.of(ctime) {
             Known::Whole => false,

@@ -12,6 +12,7 @@ pub mod engine;
 pub mod equality;
 pub mod eta;
 pub mod filter;
+pub mod history;
 pub mod idmap;
 pub mod itemize;
 pub mod leases;

@@ -86,7 +86,7 @@ fn movers_share_large_files_before_the_first_is_done() {
     for name in ["f", "g", "h", "i"] {
         bench.write(&format!("backing/{name}"), pattern(9 << 20));
     }
-    let rule = Rule::new(Op::Read, Action::Hang { duration_ms: 600_000 }).name("f");
+    let rule = Rule::new(Op::Read, Action::Hang { duration_ms: 200_000 }).name("f");
     handle.set_rules(&[rule]).unwrap();
     let words = "sum -a md5 -j2 faulty/f faulty/g faulty/h faulty/i";
     let running = bench.dmover.start(words.split_whitespace()).unwrap();

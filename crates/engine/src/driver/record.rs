@@ -4,6 +4,7 @@ use dmover_model::{
     Verb, WithheldReason,
 };
 use dmover_plan::coordinator::{Change, Coordinator, Input};
+use dmover_plan::history::COARSE;
 use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
@@ -19,7 +20,6 @@ use crate::mounts::MountTable;
 use crate::mutex::lock;
 use crate::report::{JobReport, JobState};
 use crate::root::Root;
-use crate::skew::COARSE;
 use crate::state::{StateDirectory, source_identity};
 use crate::sync::{Doubtful, is_empty};
 

@@ -1,7 +1,7 @@
 //! Entries that look equal: checks of their content and attributes.
 use dmover_model::{
     ByteRange, Doubts, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata,
-    Name, Note, Operation, Side, Timestamp, TreePath, Verb,
+    Name, Note, Operation, Side, TreePath, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
@@ -10,7 +10,6 @@ use dmover_sys::{AsFd, OwnedFd, cache, file, flags, path, stat};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
-use std::time::Duration;
 
 use crate::apply::{Moved, Planned};
 use crate::attributes::{Attributes, Object};
@@ -19,12 +18,8 @@ use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::mutex::lock;
-use crate::skew::{COARSE, SKEW, later};
 use crate::told::Said;
 use crate::verify::changed;
-
-/// More than what is subtracted from the end of a pass for the kernel's clock.
-const TICKS: Duration = Duration::from_millis(12);
 
 /// The doubts of a job, which grow until its tree begins.
 #[derive(Debug, Default)]
@@ -131,58 +126,9 @@ fn moved_with<'a>(
 }
 
 impl Engine {
-    /// Whether the source may have changed after the destination was last written: only a change moves either time, and
-    /// dmover writes only after the change that it copies. But linking a name to a file, or removing one, moves its
-    /// time as well, so changes that the last pass cannot have seen always count.
+    /// Whether the source may have changed after the destination was last written.
     pub(crate) fn is_touched(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
-        let changed_since = |seen| self.changed_at_the_latest(level, new) >= seen;
-        self.is_later(level, new, old)
-            || match self.seen_before {
-                Some(seen) => changed_since(seen),
-                // There was no full comparison so far.
-                None => self.spec.verb == Verb::Sync,
-            }
-    }
-
-    /// Whether the source may have changed later, by the times of both sides alone.
-    pub(crate) fn is_later(&self, level: &Level, new: &Metadata, old: &Metadata) -> bool {
-        self.changed_at_the_latest(level, new) >= old.ctime
-    }
-
-    /// The latest time of the last change of a source entry, by the clock of the destination. With times in whole
-    /// seconds, the change may have happened at the end of the second.
-    fn changed_at_the_latest(&self, level: &Level, new: &Metadata) -> Timestamp {
-        let cut = if new.ctime.nanoseconds == 0 { COARSE } else { Duration::ZERO };
-        later(new.ctime, self.skew(level) + cut)
-    }
-
-    /// Whether a destination entry was changed after the last full pass ended, so that its attributes may be anything.
-    /// On file systems of other hosts, clocks may differ by more than a pass takes, and nothing is known.
-    pub(crate) fn is_foreign(&self, level: &Level, old: &Metadata) -> bool {
-        let local = level.target.as_ref().is_some_and(|target| target.facts.local);
-        let cut = if old.ctime.nanoseconds == 0 { COARSE } else { Duration::ZERO };
-        local && self.seen_until.is_some_and(|until| later(old.ctime, cut) >= until)
-    }
-
-    /// Whether a locked destination entry (chattr(1)) was locked by an earlier pass, like its source then. Locks of
-    /// other programs are not removed.
-    pub(crate) fn is_own_lock(&self, level: &Level, old: &Metadata) -> bool {
-        let local = level.target.as_ref().is_some_and(|target| target.facts.local);
-        // A pass locks entries last, perhaps in the tick in which it ends.
-        let ended = self.seen_until.map(|until| later(until, TICKS));
-        old.is_locked() && local && ended.is_some_and(|ended| old.ctime <= ended)
-    }
-
-    /// Whether a source entry may have been changed or renamed since the pass began.
-    pub(super) fn is_recent(&self, level: &Level, new: &Metadata) -> bool {
-        later(new.ctime, self.skew(level)) >= self.pass_began
-    }
-
-    /// How far the clocks of both sides may differ.
-    fn skew(&self, level: &Level) -> Duration {
-        let local = level.source.facts.local
-            && level.target.as_ref().is_some_and(|target| target.facts.local);
-        if local { Duration::ZERO } else { SKEW }
+        self.history.is_touched(level.clocks(), (new, old), self.spec.verb == Verb::Sync)
     }
 
     /// Records a file that is open for writing: later writes through a mapping need not change any time. A program that
@@ -225,9 +171,9 @@ impl Engine {
         // Setting another modification time changes this time.
         let changed = metadata.ctime;
         let is_old = if metadata.size <= SHORT {
-            changed < self.pass_began
+            changed < self.history.pass_began
         } else {
-            changed.seconds + AN_HOUR_S < self.pass_began.seconds
+            changed.seconds + AN_HOUR_S < self.history.pass_began.seconds
         };
         is_old && cache::is_clean(file) == Some(true)
     }
@@ -320,13 +266,6 @@ impl Engine {
     /// Whether a file was open for writing when it was copied.
     pub(crate) fn is_doubtful(&self, level: &Level, name: &[u8]) -> bool {
         self.doubtful.has(&level.path, name)
-    }
-
-    /// Whether the last write to the source was so shortly before the copy that another write may have left the same
-    /// times. This needs a file system with coarse times: on others, a recently written file is waited for.
-    pub(crate) fn is_racy(&self, new: &Metadata, old: &Metadata) -> bool {
-        let coarse = new.ctime.nanoseconds == 0 && new.kind == EntryKind::File;
-        coarse && later(new.ctime, COARSE) >= old.ctime
     }
 }
 
@@ -422,7 +361,9 @@ impl Mover<'_> {
         let mut attributes =
             engine.read_attributes(sides.source.as_fd(), sides.held, &source_shown)?;
         engine.settle_project(level, kind, &mut attributes, false)?;
-        if record.metadata.kind == EntryKind::File && engine.is_recent(level, &record.metadata) {
+        if record.metadata.kind == EntryKind::File
+            && engine.history.is_recent(level.clocks(), &record.metadata)
+        {
             // It may have taken the place of another that looks alike since the names were compared, and its copy will look
             // younger than that.
             engine.doubt(level.path.join(record.name.as_bytes()));

@@ -5,6 +5,7 @@ use dmover_model::{
     Object, Operation, Revisit, RootId, Segment, Side, Surveyed, Timestamp, TreePath,
 };
 use dmover_observe::{Activity, station};
+use dmover_plan::history::{COARSE, SKEW, later};
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::{DirectoryReader, TypeHint};
 use dmover_sys::stat::{self, Stat};
@@ -18,7 +19,6 @@ use crate::extra::SeenNames;
 use crate::level::{Level, SourceDirectory};
 use crate::mover::Mover;
 use crate::root::Root;
-use crate::skew::{COARSE, SKEW, later};
 
 /// How many names are reported or recorded at once.
 const NAMES_MAX: usize = 4096;
@@ -147,7 +147,7 @@ impl Mover<'_> {
             return;
         }
         let made = level.target.as_ref().is_some_and(|target| target.made);
-        let recent = engine.is_recent(level, source);
+        let recent = engine.history.is_recent(level.clocks(), source);
         if engine.tells_entered || made || recent {
             let late = recent && !made;
             let mut object = Object { inode: source.identity.inode, birth: None };
@@ -373,7 +373,7 @@ impl Mover<'_> {
         // If an entry was exchanged with another of the same size and time after both were checked, only this shows it.
         // Renamed and compared entries are known whatever their times: not every file system changes times then.
         let looked_at = || {
-            !engine.is_later(level, &new, &old)
+            !level.clocks().is_later(&new, &old)
                 || engine.was_renamed(level, name.as_bytes())
                 || engine.is_doubtful(level, name.as_bytes())
         };
@@ -394,7 +394,7 @@ impl Mover<'_> {
             size: new.size,
             mtime: new.mtime,
         });
-        if new.kind == EntryKind::Directory && engine.is_recent(level, &new) {
+        if new.kind == EntryKind::Directory && engine.history.is_recent(level.clocks(), &new) {
             return Recorded::AlikeNow(entry);
         }
         Recorded::Alike(entry)
