@@ -1,5 +1,5 @@
 //! The questions of a remote mover to its coordinator, and the answers.
-use dmover_model::{Answer, EntryError, Question};
+use dmover_model::{Answer, CoordinatorRequest, EntryError};
 
 use crate::context::Engine;
 use crate::mutex::lock;
@@ -11,27 +11,31 @@ pub(crate) fn named(error: &EntryError) -> String {
 
 impl Engine {
     /// Answers a question of a remote mover.
-    pub fn answer(&self, question: Question) -> Answer {
+    pub fn answer(&self, question: CoordinatorRequest) -> Answer {
         match question {
-            Question::Roots => Answer::Roots(self.marks().map_err(|error| named(&error))),
-            Question::MountedBelow => Answer::MountedBelow(self.mounted_below()),
-            Question::OtherPlaces(theirs) => Answer::OtherPlaces(self.other_places(&theirs)),
-            Question::Mount(name) => Answer::Mount(self.mounts.named(&name)),
-            Question::OnTheWay(names) => Answer::OnTheWay(self.guard.on_the_way(self, names)),
-            Question::Known(paths) => {
+            CoordinatorRequest::Roots => Answer::Roots(self.marks().map_err(|error| named(&error))),
+            CoordinatorRequest::MountedBelow => Answer::MountedBelow(self.mounted_below()),
+            CoordinatorRequest::OtherPlaces(theirs) => {
+                Answer::OtherPlaces(self.other_places(&theirs))
+            }
+            CoordinatorRequest::Mount(name) => Answer::Mount(self.mounts.named(&name)),
+            CoordinatorRequest::OnTheWay(names) => {
+                Answer::OnTheWay(self.guard.on_the_way(self, names))
+            }
+            CoordinatorRequest::Known(paths) => {
                 let known = lock(&self.known);
                 let all: Result<Vec<bool>, _> = paths.iter().map(|path| known.has(path)).collect();
                 Answer::Known(all)
             }
-            Question::KeptTimes(path) => Answer::KeptTimes(self.kept_times(&path)),
-            Question::Sealed(identity) => {
+            CoordinatorRequest::KeptTimes(path) => Answer::KeptTimes(self.kept_times(&path)),
+            CoordinatorRequest::Sealed(identity) => {
                 Answer::Sealed(self.sealed_content(identity).map(Box::new))
             }
         }
     }
 
     /// Asks the coordinator, if it is another process.
-    pub(crate) fn ask(&self, question: impl FnOnce() -> Question) -> Option<Answer> {
+    pub(crate) fn ask(&self, question: impl FnOnce() -> CoordinatorRequest) -> Option<Answer> {
         self.desk.as_ref().and_then(|desk| desk.ask(question()))
     }
 }

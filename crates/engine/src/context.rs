@@ -21,22 +21,22 @@ use std::time::{Duration, Instant};
 use crate::bounds::Bounds;
 use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
-use crate::desk::Desk;
+use crate::coordinator_client::CoordinatorClient;
 use crate::flush::Flusher;
 use crate::large::WrittenParts;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
+use crate::mover_report::ReportItem;
 use crate::mutex::lock;
-use crate::root::Meetings;
+use crate::root::OverlappingRoots;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
 use crate::state::{DestinationLock, Failures, OpenFiles};
 use crate::storage::Trust;
 use crate::sum::Guesses;
 use crate::sync::{Doubtful, Following, Guard};
-use crate::told::Said;
 use crate::unflushed::Unflushed;
 use crate::verify::Known;
 
@@ -83,7 +83,7 @@ pub struct Engine {
     /// Exactly one task finishes each destination directory.
     pub(crate) directories_apart: bool,
     /// Paths where roots overlap.
-    pub(crate) meetings: Meetings,
+    pub(crate) meetings: OverlappingRoots,
     pub(crate) monitor: Arc<dyn Monitor>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) slowest: Slowest,
@@ -183,7 +183,7 @@ pub struct Engine {
     /// Locks of the written directories, in the process of the coordinator.
     pub(crate) destination: DestinationLock,
     /// The connection to the coordinator, if it is another process.
-    pub(crate) desk: Option<Arc<dyn Desk>>,
+    pub(crate) desk: Option<Arc<dyn CoordinatorClient>>,
     /// Identities of the destination roots, which must never be entered as a source.
     pub(crate) forbidden: RwLock<HashSet<Identity>>,
     /// The same directories as an overlay shows them: the end of the inode number and the creation time.
@@ -215,7 +215,7 @@ impl Engine {
     /// Requests another full scan, because nothing else can correct this.
     pub(crate) fn look_again(&self, why: &str) {
         match &self.following {
-            _ if self.tell(|| Said::LookAgain(why.to_owned())) => {}
+            _ if self.tell(|| ReportItem::LookAgain(why.to_owned())) => {}
             Some(following) => following.look_at_all(why),
             None => *lock(&self.looks_again) = Some(why.to_owned()),
         }
@@ -233,7 +233,7 @@ impl Engine {
         if self.desk.is_none() || !error.may_be_the_hosts() {
             self.guard.heard(&error);
         }
-        if self.tell(|| Said::Error(error.clone())) {
+        if self.tell(|| ReportItem::Error(error.clone())) {
             self.troubled.store(true, Ordering::Release);
             tracing::warn!(path = ?error.path, operation = ?error.operation,
                 class = error.class.word(), errno = error.errno, "entry failed");
@@ -383,7 +383,7 @@ impl Engine {
 
     pub(crate) fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
         if self.desk.is_some() {
-            self.tell(|| Said::Note { path: path(), note });
+            self.tell(|| ReportItem::Note { path: path(), note });
             return;
         }
         self.count(match note {
@@ -402,7 +402,8 @@ impl Engine {
     pub(crate) fn loss(&self, kind: LossKind, path: PathBytes, detail: impl Into<String>) {
         let detail = detail.into();
         let (told_path, told_detail) = (&path, &detail);
-        let said = || Said::Loss { path: told_path.clone(), kind, detail: told_detail.clone() };
+        let said =
+            || ReportItem::Loss { path: told_path.clone(), kind, detail: told_detail.clone() };
         if self.tell(said) {
             return;
         }

@@ -1,7 +1,7 @@
 //! Runs one job: starts the movers, feeds the coordinator, and carries out its commands.
 use dmover_model::{
-    Budget, ChangedPlace, DeleteWhen, Doubts, Event, ExtraNames, Fact, Failed, JobId, JobSpec,
-    PathBytes, RangeCopy, Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind,
+    Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, Failed, JobId, JobSpec, Notice, PathBytes,
+    RangeCopy, RecheckSet, Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind,
     TreePath, Verb,
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage};
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::assemble::{Parts, RunFacts, memory_bytes};
 use crate::bounds::Bounds;
 use crate::catalog::Survey;
 use crate::context::Engine;
 use crate::control::{Control, StopReason};
+use crate::engine_builder::{Parts, RunFacts, memory_bytes};
 use crate::error::Fatal;
 use crate::fleet::{Fleets, JobOffer, RootsKind};
 use crate::journal::{FailedList, LastPass, Left, LookedInto};
@@ -26,41 +26,41 @@ use crate::ledger::{Ledger, SpillLedger};
 use crate::list::root_ref;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
+use crate::mover_report::MoverReport;
 use crate::mutex::lock;
 use crate::pace::{self, Allowance};
 use crate::precount;
 use crate::queue::{Dispatch, Reported};
 use crate::report::{JobReport, JobState};
-use crate::root::{Meetings, Placement, Resolved, Resolver};
+use crate::root::{OverlappingRoots, Placement, Resolved, Resolver};
 use crate::state::{
     DestinationLock, ErrorList, Failures, JobFile, JobLock, OpenFiles, Outliving, PartialFiles,
     Starts, StateDirectory, Written, job_id,
 };
 use crate::storage::Trust;
 use crate::sync::{Guard, refuse_missing_destination};
-use crate::told::Told;
 
 mod abandoned;
+mod control_files;
 mod hands;
+mod job_status;
 mod large_files;
 mod mounted;
 mod offer;
-mod outside;
 mod pulse;
 mod record;
-mod standing;
 mod start;
 mod supply;
 mod survey;
 
-use hands::Hands;
+use control_files::Outside;
+pub use control_files::Then;
+use hands::Executor;
+use job_status::{Shown, Standing};
 use mounted::Mounted;
 use offer::offer;
-use outside::Outside;
-pub use outside::Then;
 use pulse::Pulse;
 use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
-use standing::{Shown, Standing};
 use start::{
     begin_error_list, error_list, first_tasks, guard, header, refuse_what_cannot_be_held, remember,
     settle_losses, sharing,
@@ -183,7 +183,8 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         Resolver { spec: &job.spec, mounts: &mounts, remembered, privileged, base, bounds };
     let resolved = match (&job.list, RootsKind::of(job)) {
         (JobList::Pairs(_), _) => {
-            let (roots, placement, meetings) = (Vec::new(), Placement::As, Meetings::default());
+            let (roots, placement, meetings) =
+                (Vec::new(), Placement::As, OverlappingRoots::default());
             Resolved { roots, placement, meetings, sources: Vec::new(), targets: Vec::new() }
         }
         (_, kind) => kind.resolve(&resolver)?,
@@ -269,7 +270,7 @@ struct Begin<'a> {
     guard: Guard,
     record: Option<Recording>,
     survey: Option<Survey>,
-    doubts: Doubts,
+    doubts: RecheckSet,
     last: Option<LastPass>,
     trust: Trust,
 }
@@ -277,7 +278,7 @@ struct Begin<'a> {
 struct Run {
     engine: Arc<Engine>,
     queue: Arc<dyn Dispatch>,
-    hands: Hands,
+    hands: Executor,
     coordinator: Coordinator,
     /// The journal, if there is one.
     record: Option<Recording>,
@@ -338,7 +339,7 @@ impl Run {
         let open_files = OpenFiles::of(job, id);
         let failures = Failures::of(job, id, record.is_some());
         let open = open_files.as_ref().map(|files| files.before().clone());
-        let doubts = Doubts { content: &doubts.content | &open.unwrap_or_default(), ..doubts };
+        let doubts = RecheckSet { content: &doubts.content | &open.unwrap_or_default(), ..doubts };
         let offer = job.fleets.as_ref().filter(|_| !waiting.is_stopped).map(|_| {
             let parts = (&resolved, &guard);
             offer(job, (id, run), parts, facts.clone(), spared.clone())
@@ -373,8 +374,8 @@ impl Run {
             base: PathBuf::new(),
             bounds: Bounds::default(),
         })?);
-        let (hands, queue) = Hands::of(job, offer, &engine, (allowance, record.is_some()))?;
-        let has_fleet = matches!(hands, Hands::Elsewhere(_));
+        let (hands, queue) = Executor::of(job, offer, &engine, (allowance, record.is_some()))?;
+        let has_fleet = matches!(hands, Executor::Elsewhere(_));
         let begins = !waiting.is_stopped && has_fleet == job.fleets.is_some();
         let outside = Outside::of(job, id, run, &engine);
         // After the status: who reads both sees that this is another run. Nothing has been started before.
@@ -434,7 +435,7 @@ impl Run {
             self.queue.close();
             return Ok(());
         }
-        if let Hands::Here(crew) = &mut self.hands {
+        if let Executor::Here(crew) = &mut self.hands {
             crew.begin()?;
         }
         let result = self.begin(list).and_then(|()| {
@@ -450,7 +451,7 @@ impl Run {
             shown.show(&self.engine, &Standing { hands: &self.hands, tasks_left: 0 }, false);
         }
         self.queue.close();
-        if let Hands::Here(crew) = &mut self.hands {
+        if let Executor::Here(crew) = &mut self.hands {
             crew.end();
         }
         result
@@ -519,8 +520,8 @@ impl Run {
             shown.turn(&self.engine, &standing, held);
         }
         match &mut self.hands {
-            Hands::Here(crew) => crew.turn(held),
-            Hands::Elsewhere(fleet) => {
+            Executor::Here(crew) => crew.turn(held),
+            Executor::Elsewhere(fleet) => {
                 fleet.hold(held);
                 self.coordinator.widen(fleet.places());
                 if self.engine.control.is_stopping() {
@@ -532,8 +533,8 @@ impl Run {
     }
 
     /// Handles a message of a remote mover besides outcomes.
-    fn hear(&self, told: Told) {
-        if let Hands::Elsewhere(fleet) = &self.hands {
+    fn hear(&self, told: MoverReport) {
+        if let Executor::Elsewhere(fleet) = &self.hands {
             for fact in self.engine.hear(told) {
                 fleet.know(fact);
             }
@@ -552,7 +553,7 @@ impl Run {
         }
         for report in reports {
             let input = match report {
-                Reported::Told(told) => {
+                Reported::MoverReport(told) => {
                     self.hear(*told);
                     continue;
                 }
@@ -651,8 +652,8 @@ impl Run {
                     Command::Begin => {
                         let doubts = self.survey.as_mut().map(Survey::doubts).transpose()?;
                         self.engine.doubtful.add(doubts.unwrap_or_default());
-                        if let Hands::Elsewhere(fleet) = &self.hands {
-                            fleet.know(Fact::Doubts(self.engine.doubtful.all()));
+                        if let Executor::Elsewhere(fleet) = &self.hands {
+                            fleet.know(Notice::RecheckSet(self.engine.doubtful.all()));
                         }
                         inputs.push_back(self.start(list));
                     }

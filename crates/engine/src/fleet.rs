@@ -1,7 +1,7 @@
 //! Remote movers of a job: the offer to them, and how they join.
 use dmover_model::{
-    Answer, EntryError, ErrorClass, Fact, FileSystemName, Identity, JobId, JobSpec, Limit, Name,
-    Operation, PathBytes, Question, RootMarks, Side, SideMark, Verb,
+    Answer, CoordinatorRequest, EntryError, ErrorClass, FileSystemName, Identity, JobId, JobSpec,
+    Limit, Name, Notice, Operation, PathBytes, RootMarks, Side, SideMark, Verb,
 };
 use dmover_observe::{Counters, Monitor, MoverView, Snapshot};
 use dmover_plan::stragglers::Done;
@@ -13,21 +13,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answers::named;
-use crate::assemble::{Parts, RunFacts};
-use crate::below::{Below, LOOK_EVERY};
 use crate::bounds::Bounds;
 use crate::context::Engine;
 use crate::control::Control;
-use crate::crew::Crew;
-use crate::desk::Desk;
+use crate::coordinator_client::CoordinatorClient;
+use crate::engine_builder::{Parts, RunFacts};
 use crate::error::{Fatal, entry_error};
 use crate::layout::DefaultLayout;
 use crate::made::Recorder;
 use crate::mounts::{MountTable, UNSEEN, names_of};
+use crate::mover_pool::MoverPool;
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
 use crate::root::{Placement, Resolved, Resolver, Root, RootSide};
 use crate::state::{DestinationLock, on_storage};
+use crate::submounts::{Below, LOOK_EVERY};
 use crate::sync::{Doubtful, Guard, Trash};
 
 /// The two sides check a root one after the other, and another program may create it in between: how often to check
@@ -52,7 +52,7 @@ const AGAIN: &str = "the mover tries again";
 /// The coordinator's interface to remote movers.
 pub trait Fleet: Dispatch {
     /// Makes movers learn this fact before they perform tasks that are published later.
-    fn know(&self, fact: Fact);
+    fn know(&self, fact: Notice);
 
     /// Sets whether movers take no new tasks for now.
     fn hold(&self, held: bool);
@@ -174,7 +174,7 @@ pub struct MoverPlace {
     /// The directory for data that does not fit into memory.
     pub spill_directory: PathBuf,
     /// The connection to the coordinator.
-    pub desk: Arc<dyn Desk>,
+    pub desk: Arc<dyn CoordinatorClient>,
     /// The counters of this process for this job.
     pub counters: Arc<Counters>,
     /// The switch to stop.
@@ -186,7 +186,7 @@ pub struct MoverPlace {
 /// The part of a mover process in a job.
 pub struct Joined {
     engine: Arc<Engine>,
-    crew: Crew,
+    crew: MoverPool,
     below: Below,
 }
 
@@ -232,7 +232,7 @@ impl Engine {
     /// Refuses to continue if a root differs from that of the coordinator because of a new mount.
     pub(crate) fn check_roots_again(&self) -> Result<(), Fatal> {
         insist_on(|| {
-            let Some(Answer::Roots(Ok(known))) = self.ask(|| Question::Roots) else {
+            let Some(Answer::Roots(Ok(known))) = self.ask(|| CoordinatorRequest::Roots) else {
                 return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
             };
             for (id, known) in self.roots.ids().zip(&known) {
@@ -337,7 +337,7 @@ impl Joining {
         place.bounds.check_spec(&spec)?;
         let resolved = insist_on(|| {
             let resolved = offer.kind.resolve(&resolver)?;
-            let Some(Answer::Roots(known)) = place.desk.ask(Question::Roots) else {
+            let Some(Answer::Roots(known)) = place.desk.ask(CoordinatorRequest::Roots) else {
                 return Err(Fatal::unavailable("the coordinator does not answer", AGAIN));
             };
             let known = known.map_err(|why| Fatal::unavailable(why, AGAIN))?;
@@ -396,7 +396,7 @@ impl Joining {
     }
 
     /// The receiver of facts from the coordinator.
-    pub fn learner(&self) -> Arc<dyn Fn(Fact) + Send + Sync> {
+    pub fn learner(&self) -> Arc<dyn Fn(Notice) + Send + Sync> {
         let engine = Arc::clone(&self.engine);
         Arc::new(move |fact| engine.learn(fact))
     }
@@ -411,7 +411,7 @@ impl Joining {
     /// # Errors
     /// No thread can be created.
     pub fn begin(self, queue: Arc<dyn Queue>, gate: Arc<dyn Gate>) -> Result<Joined, Fatal> {
-        let mut crew = Crew::new(Arc::clone(&self.engine), queue, gate, self.allowance);
+        let mut crew = MoverPool::new(Arc::clone(&self.engine), queue, gate, self.allowance);
         crew.begin()?;
         Ok(Joined { engine: self.engine, crew, below: self.below })
     }
@@ -508,10 +508,10 @@ impl Engine {
         self.error(EntryError::plain(side, Operation::Check, class, path, words));
     }
 
-    fn learn(&self, fact: Fact) {
+    fn learn(&self, fact: Notice) {
         match fact {
-            Fact::Doubts(doubts) => self.doubtful.add(doubts),
-            Fact::Forbidden(identity) => self.forbid(identity),
+            Notice::RecheckSet(doubts) => self.doubtful.add(doubts),
+            Notice::Forbidden(identity) => self.forbid(identity),
         }
     }
 }

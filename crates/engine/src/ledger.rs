@@ -3,7 +3,7 @@
 //! Small jobs use no disk: everything stays in memory up to a threshold, and moves to an SQLite file beyond it. The
 //! file is temporary: it is unlinked as soon as it is open.
 use dmover_model::{DirectoryRef, ExtraNames, FileRef, LinkGroup, LinkName, TreePath};
-use dmover_plan::coordinator::{LinkSupply, Portion, Shelved};
+use dmover_plan::coordinator::{LinkSupply, Shelved, TaskCounts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub trait Ledger: Send {
     /// Stores tasks for later.
     fn shelve(&mut self, tasks: Vec<Shelved>) -> Result<(), Fatal>;
     /// Returns up to this many tasks, newest of each kind first.
-    fn unshelve(&mut self, most: Portion) -> Result<Vec<Shelved>, Fatal>;
+    fn unshelve(&mut self, most: TaskCounts) -> Result<Vec<Shelved>, Fatal>;
     /// Stores names of linked inodes.
     fn record_links(&mut self, names: Vec<LinkName>) -> Result<(), Fatal>;
     /// Returns link groups, each once: `most` names, or at least one name of a large group.
@@ -159,7 +159,7 @@ impl Ledger for SpillLedger {
         self.charge(bytes)
     }
 
-    fn unshelve(&mut self, most: Portion) -> Result<Vec<Shelved>, Fatal> {
+    fn unshelve(&mut self, most: TaskCounts) -> Result<Vec<Shelved>, Fatal> {
         let mut all = Vec::with_capacity(most.large + most.small);
         for (shelf, large, most) in
             [(&mut self.large, true, most.large), (&mut self.small, false, most.small)]

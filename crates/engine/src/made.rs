@@ -2,8 +2,8 @@
 use dmover_digest::manifest::{Header, Writer};
 use dmover_digest::{Fold, Pieces};
 use dmover_model::{
-    Action, Answer, Attribute, Body, ByteRange, Carried, Content, EntryError, EntryKind,
-    EntryRecord, ErrorClass, Event, Extended, FileDigest, Identity, Operation, Question, Record,
+    Action, Answer, Attribute, Body, ByteRange, Carried, Content, CoordinatorRequest, EntryError,
+    EntryKind, EntryRecord, ErrorClass, Event, Extended, FileDigest, Identity, Operation, Record,
     Shape, Side,
 };
 use dmover_observe::Counter;
@@ -20,8 +20,8 @@ use crate::context::Engine;
 use crate::control::StopReason;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::mover_report::ReportItem;
 use crate::mutex::lock;
-use crate::told::Said;
 
 /// Writes the manifest of a job.
 pub struct Recorder {
@@ -210,7 +210,7 @@ impl Engine {
         if carried.content.is_none() {
             return;
         }
-        self.tell(|| Said::Sealed(Box::new(carried.clone())));
+        self.tell(|| ReportItem::Sealed(Box::new(carried.clone())));
         let sealed = &mut *lock(&self.sealed);
         if sealed.len() == MOST {
             sealed.pop_front();
@@ -221,7 +221,7 @@ impl Engine {
     /// The result of a large file that was just sealed.
     pub(crate) fn sealed_content(&self, identity: Identity) -> Option<Carried> {
         let known = lock(&self.sealed).iter().rev().find(|c| c.of == identity).cloned();
-        known.or_else(|| match self.ask(|| Question::Sealed(identity)) {
+        known.or_else(|| match self.ask(|| CoordinatorRequest::Sealed(identity)) {
             Some(Answer::Sealed(carried)) => carried.map(|carried| *carried),
             _ => None,
         })
@@ -229,7 +229,7 @@ impl Engine {
 
     /// Records that an entry is missing in the manifest, which is then incomplete.
     pub(crate) fn leave_out_of_manifest(&self) {
-        if self.recorder.is_some() && self.tell(|| Said::LeftOut) {
+        if self.recorder.is_some() && self.tell(|| ReportItem::LeftOut) {
             return;
         }
         if let Some(recorder) = &self.recorder {
@@ -239,7 +239,7 @@ impl Engine {
 
     pub(crate) fn keep(&self, recorder: &Recorder, record: Record) {
         if self.desk.is_some() {
-            self.tell(|| Said::Record(Box::new(record)));
+            self.tell(|| ReportItem::Record(Box::new(record)));
         } else if !recorder.keep(&record) {
             self.control.stop(StopReason::Manifest);
         }

@@ -1,6 +1,6 @@
 //! The job's table of mounts: it maps device numbers to small ids that are valid on all hosts.
 use dmover_model::{
-    Answer, EntryKind, FileSystemName, Identity, Metadata, MountId, Question, Timestamp,
+    Answer, CoordinatorRequest, EntryKind, FileSystemName, Identity, Metadata, MountId, Timestamp,
 };
 use dmover_observe::MountView;
 use dmover_plan::overlap::{MountLine, parse_mountinfo};
@@ -8,7 +8,7 @@ use dmover_sys::stat::{ATTRIBUTE_APPEND, ATTRIBUTE_IMMUTABLE, Stat};
 use dmover_sys::{mount, path, stat};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use crate::desk::Desk;
+use crate::coordinator_client::CoordinatorClient;
 
 /// Maps device numbers to [`MountId`]s, in the order in which the coordinator finds them.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(crate) struct MountTable {
 
 /// The table of a remote coordinator.
 struct TheirTable {
-    desk: Arc<dyn Desk>,
+    desk: Arc<dyn CoordinatorClient>,
     /// The coordinator has the same kernel, so device numbers are equal.
     same_kernel: bool,
 }
@@ -50,7 +50,7 @@ impl MountTable {
     }
 
     /// A copy of the table of a remote coordinator. `boot`: the boot id of its kernel.
-    pub fn of_desk(desk: Arc<dyn Desk>, boot: &str) -> Self {
+    pub fn of_desk(desk: Arc<dyn CoordinatorClient>, boot: &str) -> Self {
         let same_kernel = mount::boot_id() == boot;
         Self { desk: Some(TheirTable { desk, same_kernel }), ..Self::default() }
     }
@@ -144,7 +144,7 @@ impl TheirTable {
             let numbers = stat::device_numbers(device);
             lines.iter().find(|line| line.device == numbers).and_then(name_of)
         };
-        match name.and_then(|name| self.desk.ask(Question::Mount(name))) {
+        match name.and_then(|name| self.desk.ask(CoordinatorRequest::Mount(name))) {
             Some(Answer::Mount(Some(id))) => id,
             _ => UNSEEN,
         }

@@ -18,8 +18,8 @@ use crate::control::StopReason;
 use crate::error::entry_error;
 use crate::later::Later;
 use crate::level::{Level, TargetDirectory};
+use crate::mover_report::{MoverReport, ReportItem};
 use crate::queue::{Class, Lease, Queue};
-use crate::told::{Said, Told};
 use crate::verify::{Pair, Unrepaired};
 
 /// The most reports in one message to a remote coordinator.
@@ -29,13 +29,13 @@ pub(crate) const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// The use of a task's budget so far.
 #[derive(Debug)]
-pub(crate) struct Spent {
+pub(crate) struct BudgetUse {
     pub entries: u64,
     pub bytes: u64,
     since: Instant,
 }
 
-impl Spent {
+impl BudgetUse {
     fn work(&self) -> Work {
         let elapsed_ms = self.since.elapsed().as_millis() as u64;
         Work { entries: self.entries, bytes: self.bytes, elapsed_ms }
@@ -56,7 +56,7 @@ pub(crate) struct Mover<'a> {
     pub outcome: Outcome,
     /// New tasks that belong to the present directory.
     pub deferred: Vec<TaskKind>,
-    pub spent: Spent,
+    pub spent: BudgetUse,
     /// The task removes a directory that is in the way.
     pub clearing: bool,
     /// An entry in it that a rule keeps.
@@ -113,7 +113,7 @@ impl Mover<'_> {
     /// Sends collected reports to a remote coordinator if they are many or old.
     pub fn tell_much(&self) {
         let is_old = || self.engine.desk.is_some() && self.told.get().elapsed() >= TELL_EVERY;
-        if Told::waiting() >= TOLD_MAX || is_old() {
+        if MoverReport::waiting() >= TOLD_MAX || is_old() {
             self.told.set(Instant::now());
             self.queue.report(self.lease, Outcome::default());
         }
@@ -167,7 +167,7 @@ impl Mover<'_> {
                 self.outcome.survey.clear();
                 self.outcome.large.clear();
                 let reason = StopReason::Systemic(class);
-                self.engine.tell(|| Said::Stop(reason));
+                self.engine.tell(|| ReportItem::Stop(reason));
                 self.engine.control.stop(reason);
             }
         }
@@ -270,7 +270,7 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
                 readers: &mut readers,
                 outcome: Outcome::default(),
                 deferred: Vec::new(),
-                spent: Spent { entries: 0, bytes: 0, since: Instant::now() },
+                spent: BudgetUse { entries: 0, bytes: 0, since: Instant::now() },
                 clearing: false,
                 spared: None,
                 narrowed: RefCell::default(),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::told::Told;
+use crate::mover_report::MoverReport;
 
 /// A task that a mover has leased.
 #[derive(Debug, Clone)]
@@ -167,7 +167,7 @@ impl Lease {
 #[derive(Debug)]
 pub enum Reported {
     /// Events that belong to the next report, from a remote mover.
-    Told(Box<Told>),
+    MoverReport(Box<MoverReport>),
     /// The task continues.
     Partial(TaskId, Outcome),
     /// The task has ended.

@@ -229,7 +229,7 @@ pub(crate) struct Resolved {
     /// How the destination was interpreted.
     pub placement: Placement,
     /// Paths in one root's target that belong to another root.
-    pub meetings: Meetings,
+    pub meetings: OverlappingRoots,
     /// Canonical paths that are read.
     pub sources: Vec<PathBuf>,
     /// Canonical paths that are written.
@@ -237,12 +237,12 @@ pub(crate) struct Resolved {
 }
 
 /// Roots whose targets lie below that of another root, by that root and the path there.
-pub(crate) type Meetings = HashMap<(RootId, TreePath), RootId>;
+pub(crate) type OverlappingRoots = HashMap<(RootId, TreePath), RootId>;
 
 impl Resolved {
     /// Roots without further information.
     fn plain(roots: Vec<Root>) -> Self {
-        let (placement, meetings) = (Placement::As, Meetings::default());
+        let (placement, meetings) = (Placement::As, OverlappingRoots::default());
         Self { roots, placement, meetings, sources: Vec::new(), targets: Vec::new() }
     }
 

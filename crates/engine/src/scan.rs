@@ -17,9 +17,9 @@ use crate::error::entry_error;
 use crate::extra::SeenNames;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::mover_report::ReportItem;
 use crate::queue::Class;
 use crate::root::{Root, RootSide};
-use crate::told::Said;
 
 /// How many entries are planned before they are applied: enough to amortise the overhead, and few in memory.
 const BATCH: usize = 128;
@@ -158,7 +158,7 @@ impl Mover<'_> {
             let identity = target.metadata.identity;
             engine.forbid(identity);
             engine.forbid_in_layers(&target.fd);
-            engine.tell(|| Said::Forbidden(identity));
+            engine.tell(|| ReportItem::Forbidden(identity));
         }
         let path = dmover_model::TreePath::root();
         let root = Arc::clone(&root);

@@ -8,7 +8,7 @@ use crate::{
 
 /// A question that only the coordinator can answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Question {
+pub enum CoordinatorRequest {
     /// Both ends of all roots at present.
     Roots,
     /// The mounts below the roots that belong to the job.
@@ -50,9 +50,9 @@ pub enum Answer {
 
 /// A fact that movers must learn before they perform the tasks that depend on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Fact {
+pub enum Notice {
     /// The doubtful files.
-    Doubts(Doubts),
+    RecheckSet(RecheckSet),
     /// A directory of the destination, which must not be entered as a source.
     Forbidden(Identity),
 }
@@ -109,7 +109,7 @@ pub type Times = (Timestamp, Timestamp);
 
 /// Paths that are checked more closely than by times.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doubts {
+pub struct RecheckSet {
     /// Files that are compared if they look equal, and directories whose files are: files that were open for writing
     /// when an earlier pass copied them, and paths where renames may have put other entries.
     pub content: BTreeSet<TreePath>,

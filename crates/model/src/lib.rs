@@ -40,8 +40,8 @@ pub use event::{Action, Event, Item, Note};
 pub use exit::ExitCode;
 pub use feed::{ChangeFeed, ChangedPlace, FeedBatch, FeedError, Happened};
 pub use fleet::{
-    Answer, Carried, Doubts, Fact, FileSystemName, MountedBelow, OnTheWay, Question, RootMarks,
-    SideMark, Times, Unmeant, WithheldReason,
+    Answer, Carried, CoordinatorRequest, FileSystemName, MountedBelow, Notice, OnTheWay,
+    RecheckSet, RootMarks, SideMark, Times, Unmeant, WithheldReason,
 };
 pub use job::{
     FilterRule, FollowLinks, JobId, JobSpec, Limits, ListFile, Selection, TargetMode, Verb,

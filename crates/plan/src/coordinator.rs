@@ -13,7 +13,9 @@ use std::collections::HashMap;
 
 mod terms;
 
-pub use terms::{Change, Command, Input, LeftNode, LinkSupply, NodeId, PartNote, Portion, Shelved};
+pub use terms::{
+    Change, Command, Input, LeftNode, LinkSupply, NodeId, PartNote, Shelved, TaskCounts,
+};
 
 /// If a task has returned more names than this, they are scanned again instead of being remembered.
 const GIVEN_MAX: usize = 1 << 16;
@@ -36,7 +38,7 @@ struct Node {
 }
 
 #[derive(Debug)]
-struct Flight {
+struct InFlightTask {
     node: Option<NodeId>,
     large: bool,
     /// It is a chunk of a large file.
@@ -84,10 +86,10 @@ pub struct Coordinator {
     budget: Budget,
     next_task: u64,
     next_node: u64,
-    flights: HashMap<TaskId, Flight>,
-    out: Portion,
+    flights: HashMap<TaskId, InFlightTask>,
+    out: TaskCounts,
     nodes: HashMap<NodeId, Node>,
-    shelf: Portion,
+    shelf: TaskCounts,
     /// The driver has more tasks to supply.
     more: bool,
     /// The number of shelved large files that no mover has started.
@@ -134,9 +136,9 @@ impl Coordinator {
             next_task: 0,
             next_node: 0,
             flights: HashMap::new(),
-            out: Portion::default(),
+            out: TaskCounts::default(),
             nodes: HashMap::new(),
-            shelf: Portion::default(),
+            shelf: TaskCounts::default(),
             more: false,
             unopened: 0,
             phase: Phase::Tree,
@@ -409,10 +411,10 @@ impl Coordinator {
         }
     }
 
-    fn room(&self) -> Portion {
-        let Portion { large, small } = self.out;
+    fn room(&self) -> TaskCounts {
+        let TaskCounts { large, small } = self.out;
         let left = |out: usize| self.window.saturating_sub(out);
-        let mut room = Portion { large: left(large), small: left(small) };
+        let mut room = TaskCounts { large: left(large), small: left(small) };
         if self.unopened >= UNOPENED_MAX {
             // Each holds a directory open in memory: the search waits until some are done.
             room.small = 0;
@@ -487,7 +489,8 @@ impl Coordinator {
         let chunk = matches!(task.kind, TaskKind::Chunk(_));
         let (reported, earlier, given) = (Vec::new(), Vec::new(), task.given.clone());
         let lost = task.lost_leases().collect();
-        let flight = Flight { node, large, chunk, begun_anew, reported, earlier, given, lost };
+        let flight =
+            InFlightTask { node, large, chunk, begun_anew, reported, earlier, given, lost };
         self.flights.insert(task.id, flight);
         out.push(Command::Publish(task));
     }
@@ -684,7 +687,7 @@ impl Coordinator {
         }
         let room = self.room();
         let most = |room: usize| if self.stopping { self.window } else { room };
-        let wanted = Portion {
+        let wanted = TaskCounts {
             large: self.shelf.large.min(most(room.large)),
             small: self.shelf.small.min(most(room.small)),
         };

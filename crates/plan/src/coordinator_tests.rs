@@ -200,7 +200,7 @@ impl World {
         self.feed(Input::Left { tasks: rest, more: false });
     }
 
-    fn unshelve(&mut self, most: Portion) -> Vec<Shelved> {
+    fn unshelve(&mut self, most: TaskCounts) -> Vec<Shelved> {
         let mut left = most;
         let mut taken = Vec::new();
         for index in (0..self.shelf.len()).rev() {
@@ -210,12 +210,12 @@ impl World {
                 taken.push(self.shelf.remove(index));
             }
         }
-        assert_eq!(left, Portion::default(), "more was asked for than there is");
+        assert_eq!(left, TaskCounts::default(), "more was asked for than there is");
         taken
     }
 
-    fn out(&self) -> Portion {
-        let mut out = Portion::default();
+    fn out(&self) -> TaskCounts {
+        let mut out = TaskCounts::default();
         self.out.iter().for_each(|task| *out.of(&task.kind) += 1);
         out
     }
@@ -480,14 +480,14 @@ fn chunks_keep_nothing_else_waiting() {
     };
     let first = world.out[0].id;
     world.feed(Input::Report(first, outcome));
-    assert_eq!(world.out(), Portion { large: 8, small: 1 });
+    assert_eq!(world.out(), TaskCounts { large: 8, small: 1 });
     let scans = (0..100).map(|i| NewTask {
         parent: Parent::Inherited,
         kind: TaskKind::Scan { directory: directory(&format!("d{i}")), names: ScanNames::Root },
     });
     let outcome = Outcome { tasks: scans.collect(), ..Outcome::default() };
     world.feed(Input::Report(first, outcome));
-    assert_eq!(world.out(), Portion { large: 8, small: 8 });
+    assert_eq!(world.out(), TaskCounts { large: 8, small: 8 });
     while let Some(index) = world.out.iter().position(|t| matches!(t.kind, TaskKind::Chunk(_))) {
         let task = world.out.swap_remove(index);
         world.feed(Input::Done(task.id, Outcome::default()));

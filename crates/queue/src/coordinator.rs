@@ -2,11 +2,11 @@
 use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
 use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
-use dmover_engine::{Engine, Fact, Fatal, Fleet, Fleets, JobOffer, Told};
+use dmover_engine::{Engine, Fatal, Fleet, Fleets, JobOffer, MoverReport, Notice};
 use dmover_model::{JobSpec, Limit, Limits, Outcome, Task, Verb};
 use dmover_observe::{CLASSES, MoverView};
+use dmover_plan::failure_attribution::Opinions;
 use dmover_plan::leases::Leases;
-use dmover_plan::opinions::Opinions;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,15 +15,15 @@ use tokio::sync::mpsc;
 
 use crate::address::Address;
 use crate::clock::{self, Distance};
-use crate::heard::Heard;
 use crate::identity::Trust;
+use crate::job_registry::{Offered, Refused, put, refuse_others, take_over, unavailable};
 use crate::link::Link;
 use crate::members::Members;
 use crate::message::{
     self, Call, Control, Describe, MoverInfo, ONE_VERSION, OfferRecord, OutcomeMessage, PROTOCOL,
     Reply,
 };
-use crate::offered::{Offered, Refused, put, refuse_others, take_over, unavailable};
+use crate::reorder_buffer::Heard;
 use crate::seal::{self, Purpose};
 use crate::streams::{self, Names};
 
@@ -135,7 +135,7 @@ struct Issued {
 }
 
 /// A report, whether it ends the task, and whether its errors may be the mover's fault.
-type Piece = (Told, Outcome, bool, bool);
+type Piece = (MoverReport, Outcome, bool, bool);
 
 struct Shared {
     link: Arc<Link>,
@@ -143,7 +143,7 @@ struct Shared {
     trust: Arc<Trust>,
     engine: Arc<Engine>,
     leases: Mutex<Leases<Issued>>,
-    facts: Mutex<Vec<Fact>>,
+    facts: Mutex<Vec<Notice>>,
     members: Mutex<Members>,
     keyring: Mutex<Keyring>,
     /// The number of the last broadcast.
@@ -550,12 +550,12 @@ impl Shared {
 
     /// Reports the repairs of lost tasks: a repeated task does not find them again.
     fn say_repairs(&self, held: impl Iterator<Item = Piece>) {
-        let mut all = Told::default();
+        let mut all = MoverReport::default();
         held.for_each(|(told, ..)| all.append(told));
         let repairs = all.into_repairs();
         if !repairs.is_empty() {
             let entries = repairs.len();
-            self.say(vec![Reported::Told(Box::new(repairs))], entries);
+            self.say(vec![Reported::MoverReport(Box::new(repairs))], entries);
         }
     }
 
@@ -745,7 +745,7 @@ impl Dispatch for NatsFleet {
 }
 
 impl Fleet for NatsFleet {
-    fn know(&self, fact: Fact) {
+    fn know(&self, fact: Notice) {
         lock(&self.shared.facts).push(fact);
     }
 

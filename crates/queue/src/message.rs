@@ -2,8 +2,8 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use dmover_engine::{JobOffer, Told};
-use dmover_model::{Answer, Fact, Outcome, Question, Task};
+use dmover_engine::{JobOffer, MoverReport};
+use dmover_model::{Answer, CoordinatorRequest, Notice, Outcome, Task};
 use dmover_observe::{CLASSES, LogLine, MountView, NicView};
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;
@@ -166,7 +166,7 @@ pub(crate) struct OutcomeMessage {
     pub number: u32,
     /// The number of the report within this lease, from 1.
     pub sequence: u32,
-    pub told: Told,
+    pub told: MoverReport,
     pub outcome: Outcome,
     /// The task has ended.
     pub ended: bool,
@@ -215,7 +215,7 @@ pub(crate) enum Call {
     /// Threads wait for work of these classes. There is no answer.
     Waiting(MoverId, [bool; CLASSES]),
     /// The mover asks a question.
-    Ask { mover: MoverId, question: Question },
+    Ask { mover: MoverId, question: CoordinatorRequest },
     /// The mover leaves; its remaining tasks will not be done by it.
     Bye(MoverId),
 }
@@ -271,7 +271,7 @@ pub(crate) enum Reply {
         /// And except these, which other movers should try first.
         others: Vec<u32>,
         /// Facts that the mover must learn first.
-        facts: Vec<Fact>,
+        facts: Vec<Notice>,
         /// How many further tasks it may prefetch.
         spare: u32,
         /// Tasks that the coordinator did not publish under their numbers.
@@ -394,10 +394,10 @@ pub(crate) fn cut(said: OutcomeMessage, most: usize) -> Vec<(OutcomeMessage, Byt
     let each = things.div_ceil(2 * whole.len().div_ceil(most)).max(1);
     // Reports come before what depends on them, and the end of the task comes last.
     let told = told.split(each).into_iter().map(|told| (told, Outcome::default()));
-    let outcomes = outcome.split(each).into_iter().map(|outcome| (Told::default(), outcome));
+    let outcomes = outcome.split(each).into_iter().map(|outcome| (MoverReport::default(), outcome));
     let pieces: Vec<_> = told.chain(outcomes).collect();
     let last = pieces.len() - 1;
-    let message = |(index, (told, outcome)): (usize, (Told, Outcome))| {
+    let message = |(index, (told, outcome)): (usize, (MoverReport, Outcome))| {
         let (sequence, more) = (sequence + index as u32, index < last);
         OutcomeMessage { mover, number, sequence, told, outcome, ended, more, hosts }
     };
@@ -454,10 +454,10 @@ mod tests {
             let mut words = line.splitn(3, ' ');
             let [name, hex, shown] = [(); 3].map(|()| words.next().unwrap());
             match name {
-                "Question" => check::<Question>(hex, shown),
+                "CoordinatorRequest" => check::<CoordinatorRequest>(hex, shown),
                 "Answer" => check::<Answer>(hex, shown),
-                "Fact" => check::<Fact>(hex, shown),
-                "Told" => check::<Told>(hex, shown),
+                "Notice" => check::<Notice>(hex, shown),
+                "MoverReport" => check::<MoverReport>(hex, shown),
                 _ => panic!("{name} is no message"),
             }
         }
@@ -478,7 +478,7 @@ mod tests {
             mover: 7,
             number: 9,
             sequence: 4,
-            told: Told::default(),
+            told: MoverReport::default(),
             outcome: sent.clone(),
             ended: true,
             more: false,

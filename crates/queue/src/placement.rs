@@ -4,17 +4,17 @@
 //! broker and posts, runs the job in a separate process, and ends all of them. Batch scripts ([`script`]) call dmover
 //! again on their first node. Nothing here decides what is copied. A process that dies costs repeated work and no data,
 //! because the journal of the job is authoritative.
-mod conduct;
+mod launcher;
 mod owner;
-mod post;
 pub mod script;
 mod site;
+mod supervisor;
 
-pub use conduct::{Conduct, Ended, conduct};
 pub use owner::{remove_broker, unused_brokers};
 pub use site::{
     BrokerPlace, Given, Site, address_of_interface, address_towards, host_behind_ssh, slurm_nodes,
 };
+pub use supervisor::{Conduct, Ended, conduct};
 
 use std::os::unix::ffi::OsStrExt;
 

@@ -2,7 +2,7 @@
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
 use dmover_engine::queue::{Class, Gate, Lease, Queue};
-use dmover_engine::{Answer, Desk, Fact, Fatal, Question, Told};
+use dmover_engine::{Answer, CoordinatorClient, CoordinatorRequest, Fatal, MoverReport, Notice};
 use dmover_model::{Limit, Outcome};
 use dmover_observe::{CLASSES, LogLine};
 use dmover_plan::leases::MoverId;
@@ -41,7 +41,7 @@ const LOG_EVERY: Duration = Duration::from_millis(500);
 const LOG_LINES: usize = 256;
 
 /// Receives facts.
-type Learner = Arc<dyn Fn(Fact) + Send + Sync>;
+type Learner = Arc<dyn Fn(Notice) + Send + Sync>;
 
 /// The queue of one run, as a mover process sees it.
 pub(crate) struct RemoteQueue {
@@ -341,7 +341,7 @@ impl RemoteQueue {
         if state.draining {
             lease.want_back();
         }
-        let (progressed_ms, errors) = (now_ms, Told::default());
+        let (progressed_ms, errors) = (now_ms, MoverReport::default());
         let held = Held { lease: lease.clone(), sequence: 0, progressed_ms, taken: None, errors };
         state.held.insert(lease.number, held);
         let class = Class::of(&lease.task) as usize;
@@ -388,7 +388,7 @@ impl RemoteQueue {
     }
 
     /// Learns facts, beginning with number `first`. Another thread may have learnt some of them meanwhile.
-    fn learn(&self, first: u32, news: Vec<Fact>) {
+    fn learn(&self, first: u32, news: Vec<Notice>) {
         let mut known = lock(&self.facts);
         let learn = lock(&self.learn).clone();
         let new = news.into_iter().skip((*known).saturating_sub(first) as usize);
@@ -680,8 +680,8 @@ pub(crate) struct RemoteDesk {
     pub patience: Duration,
 }
 
-impl Desk for RemoteDesk {
-    fn ask(&self, question: Question) -> Option<Answer> {
+impl CoordinatorClient for RemoteDesk {
+    fn ask(&self, question: CoordinatorRequest) -> Option<Answer> {
         let call = Call::Ask { mover: self.channel.id, question };
         let begun = Lease::now_ms();
         while !self.over.load(Ordering::SeqCst) {

@@ -1,7 +1,7 @@
 //! A fleet in simulated time: the real coordinator and the real table of leases, with a broker and movers that are numbers.
 use dmover_model::{ByteRange, Outcome, Task, TaskClass, TaskId, TaskKind};
 use dmover_plan::chunk;
-use dmover_plan::coordinator::{Command, Coordinator, Input, LinkSupply, Portion, Shelved};
+use dmover_plan::coordinator::{Command, Coordinator, Input, LinkSupply, Shelved, TaskCounts};
 use dmover_plan::leases::{Claim, Leases, MoverId};
 use rand::Rng;
 use rand::SeedableRng;
@@ -124,7 +124,7 @@ struct Mover {
 }
 
 /// What movers have said, until it is heard.
-type Said = (u32, MoverId, bool, Outcome, (u64, u64));
+type ReportItem = (u32, MoverId, bool, Outcome, (u64, u64));
 
 struct World {
     scenario: Scenario,
@@ -139,7 +139,7 @@ struct World {
     idle: VecDeque<usize>,
     movers: Vec<Mover>,
     running: HashMap<u32, Running>,
-    said: HashMap<u64, Said>,
+    said: HashMap<u64, ReportItem>,
     says: u64,
     shares: bool,
     finished: bool,
@@ -245,7 +245,7 @@ impl World {
         self.result
     }
 
-    /// Hands something to the coordinator and does what it says.
+    /// Gives something to the coordinator and does what it says.
     fn decide(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
@@ -267,7 +267,7 @@ impl World {
                             self.shelf[usize::from(task.task.kind.is_large())].push(task);
                         }
                     }
-                    Command::Unshelve(Portion { large, small }) => {
+                    Command::Unshelve(TaskCounts { large, small }) => {
                         let mut back = Vec::new();
                         for (shelf, most) in self.shelf.iter_mut().zip([small, large]) {
                             back.extend(shelf.drain(shelf.len().saturating_sub(most)..).rev());

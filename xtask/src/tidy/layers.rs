@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dmover-sys", &["dmover-model"]),
     ("dmover-plan", &["dmover-model"]),
     ("dmover-observe", &["dmover-model"]),
-    ("dmover-digest", &["dmover-sys", "dmover-model"]),
+    ("dmover-digest", &["dmover-model"]),
     (
         "dmover-engine",
         &["dmover-sys", "dmover-plan", "dmover-digest", "dmover-observe", "dmover-model"],

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dmover_testkit::compare::{CompareOptions, compare};
 use dmover_testkit::faultfs::{Action, Config, FaultFs, FaultFsHandle, Op, Rule, When};
 use dmover_testkit::lanes::check::leftovers;
-use dmover_testkit::lanes::lines::Said;
+use dmover_testkit::lanes::lines::ReportItem;
 use dmover_testkit::lanes::run::Run;
 use dmover_testkit::skip::skipped;
 
@@ -102,7 +102,7 @@ fn victim_hangs(op: Op) -> Rule {
 
 /// The class of the only error, which has to be about `victim`.
 #[track_caller]
-fn only_error(run: &Run) -> (String, Said) {
+fn only_error(run: &Run) -> (String, ReportItem) {
     let said = run.said().unwrap();
     assert_eq!(said.errors.len(), 1, "{}", run.tell());
     assert!(said.errors[0].path().ends_with("victim"), "{}", run.tell());

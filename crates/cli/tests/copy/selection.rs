@@ -259,7 +259,7 @@ fn a_dry_run_says_everything_and_writes_nothing() {
     bench.dmover("copy -n -i t new").expect_code(0);
     assert_eq!(before.changes(&snapshot(bench.root())), Vec::<String>::new());
     assert_eq!(absent.items.len(), 7, "{:?}", absent.items);
-    let count = |said: &dmover_testkit::lanes::lines::Said, action: &str| {
+    let count = |said: &dmover_testkit::lanes::lines::ReportItem, action: &str| {
         said.items.iter().filter(|item| item.text("action") == action).count()
     };
     assert_eq!((count(&absent, "created"), count(&absent, "linked")), (6, 1), "{:?}", absent.items);

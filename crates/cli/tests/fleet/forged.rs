@@ -2,7 +2,7 @@
 //! join file.
 use std::collections::HashSet;
 
-use dmover_engine::Told;
+use dmover_engine::MoverReport;
 use dmover_model::Outcome;
 use dmover_testkit::cluster::{NatsClient, Piece, needs};
 use dmover_testkit::lanes::run::Running;
@@ -14,7 +14,7 @@ use crate::security::{Strangers, broker, call_mover, end, make_key};
 /// A message with a code after its first byte: its mover, meeting, number, code and body.
 type Sealed = (u64, u32, u64, [u8; 32], Vec<u8>);
 /// What a mover says of a task: mover, task, sequence, report, whether the task has ended, whether it is a piece, whether it is the host's fault.
-type Said = (u64, u32, u32, Told, Outcome, bool, bool, bool);
+type ReportItem = (u64, u32, u32, MoverReport, Outcome, bool, bool, bool);
 
 /// The first byte of a message with a code.
 const SEALED: u8 = 3;
@@ -30,8 +30,16 @@ fn seal(sealed: &Sealed) -> Vec<u8> {
 /// What would end the first tasks of a run, whatever was said of them already.
 fn ends_of_tasks(mover: u64) -> Vec<u8> {
     let end = |(number, sequence)| {
-        let said: Said =
-            (mover, number, sequence, Told::default(), Outcome::default(), true, false, false);
+        let said: ReportItem = (
+            mover,
+            number,
+            sequence,
+            MoverReport::default(),
+            Outcome::default(),
+            true,
+            false,
+            false,
+        );
         postcard::to_extend(&said, vec![0]).unwrap()
     };
     let all = (0..64u32).flat_map(|number| (1..=4u32).map(move |sequence| (number, sequence)));
@@ -47,7 +55,7 @@ fn assert_form(outcomes: &[Vec<u8>]) {
         for message in postcard::from_bytes::<Vec<Vec<u8>>>(&bundle).unwrap() {
             // Large ones are compressed.
             let Some(message) = message.strip_prefix(&[0]) else { continue };
-            let (said, rest) = postcard::take_from_bytes::<Said>(message).unwrap();
+            let (said, rest) = postcard::take_from_bytes::<ReportItem>(message).unwrap();
             assert_eq!((said.0, rest), (mover, &[][..]));
             plain += 1;
         }

@@ -3,7 +3,7 @@
 //! It is an SQLite file beside the journal, with a row for each source directory and the entries of a directory in
 //! *segments*. Every use checks both sides again, so an outdated catalog only costs work.
 use dmover_model::{
-    CatalogEntry, DirectoryState, Doubts, EntryKind, JobId, Name, Object, Segment, TreePath,
+    CatalogEntry, DirectoryState, EntryKind, JobId, Name, Object, RecheckSet, Segment, TreePath,
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap};
@@ -126,11 +126,11 @@ impl Catalog {
 
     /// Called when a pass without a catalog starts: the catalog becomes outdated, and is deleted if the pass covers the
     /// whole tree. Returns the paths that must be checked more closely.
-    pub fn leave_behind(directory: &Path, job: &JobId, forget: bool) -> Result<Doubts, Fatal> {
+    pub fn leave_behind(directory: &Path, job: &JobId, forget: bool) -> Result<RecheckSet, Fatal> {
         let known = dmover_sys::path::open_directory(directory)
             .and_then(|fd| dmover_sys::stat::stat_at(fd, FILE.as_bytes(), false));
         if known.is_err() {
-            return Ok(Doubts::default());
+            return Ok(RecheckSet::default());
         }
         let mut catalog = Self::open(directory, job)?;
         catalog.set_whole(false)?;
@@ -311,11 +311,11 @@ impl Catalog {
     }
 
     /// Destination paths that an interrupted pass may have changed, and paths that were renamed.
-    pub fn doubts(&mut self) -> Result<Doubts, Fatal> {
+    pub fn doubts(&mut self) -> Result<RecheckSet, Fatal> {
         self.try_to(|this| {
             let mut statement = this.database.prepare("SELECT path, renamed FROM doubt")?;
             let mut rows = statement.query([])?;
-            let mut doubts = Doubts::default();
+            let mut doubts = RecheckSet::default();
             while let Some(row) = rows.next()? {
                 let (path, renamed) = (TreePath::new(row.get::<_, Vec<u8>>(0)?)?, row.get(1)?);
                 if renamed {

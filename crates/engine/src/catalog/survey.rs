@@ -4,7 +4,7 @@
 //! A directory is identified by its inode, and its place by the inode of its parent, so a name in a renamed directory is
 //! found at its present place.
 use dmover_model::{
-    CatalogEntry, Doubts, EntryKind, ListedName, Move, MoveResult, Name, NameError, Object,
+    CatalogEntry, EntryKind, ListedName, Move, MoveResult, Name, NameError, Object, RecheckSet,
     Revisit, Segment, Surveyed, TaskKind, TreePath,
 };
 use rusqlite::{Connection, OptionalExtension, params};
@@ -676,7 +676,7 @@ impl Survey {
     }
 
     /// The paths that must be checked more closely than by times.
-    pub fn doubts(&mut self) -> Result<Doubts, Fatal> {
+    pub fn doubts(&mut self) -> Result<RecheckSet, Fatal> {
         self.catalog.doubts()
     }
 

@@ -1,14 +1,14 @@
 //! The executor of a job: local threads or remote movers, and the queue to them.
-use dmover_model::{Fact, Limit};
+use dmover_model::{Limit, Notice};
 use dmover_plan::bottleneck::Profile;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Job;
 use crate::context::Engine;
-use crate::crew::Crew;
 use crate::error::Fatal;
 use crate::fleet::{Fleet, JobOffer};
+use crate::mover_pool::MoverPool;
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, LocalQueue};
 
@@ -16,14 +16,14 @@ use crate::queue::{Dispatch, LocalQueue};
 const LEASE: Duration = Duration::from_mins(30);
 
 /// The movers of a job.
-pub(super) enum Hands {
+pub(super) enum Executor {
     /// Threads of this process.
-    Here(Box<Crew>),
+    Here(Box<MoverPool>),
     /// Remote movers.
     Elsewhere(Arc<dyn Fleet>),
 }
 
-impl Hands {
+impl Executor {
     /// Movers of this process, or a fleet, and the queue to them. If the job is stopped before there is a fleet, movers
     /// of this process take its place but are not started.
     pub fn of(
@@ -35,7 +35,7 @@ impl Hands {
         if let Some((fleets, offer)) = job.fleets.as_ref().zip(offer) {
             match fleets.open(offer, Arc::clone(engine)) {
                 Ok(fleet) => {
-                    fleet.know(Fact::Doubts(engine.doubtful.all()));
+                    fleet.know(Notice::RecheckSet(engine.doubtful.all()));
                     return Ok((Self::Elsewhere(Arc::clone(&fleet)), fleet));
                 }
                 Err(error) if engine.is_stopping() => {
@@ -47,7 +47,7 @@ impl Hands {
         let queue = LocalQueue::new(LEASE);
         let queue = Arc::new(if on_record { queue.on_record() } else { queue });
         let (movers, gate) = (Arc::clone(&queue), Arc::clone(&queue));
-        let crew = Crew::new(Arc::clone(engine), movers, gate, allowance);
+        let crew = MoverPool::new(Arc::clone(engine), movers, gate, allowance);
         Ok((Self::Here(Box::new(crew)), queue))
     }
 

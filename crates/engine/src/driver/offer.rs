@@ -3,7 +3,7 @@ use dmover_model::{JobId, Name, PathBytes};
 use dmover_sys::mount;
 
 use super::{Job, JobList};
-use crate::assemble::RunFacts;
+use crate::engine_builder::RunFacts;
 use crate::error::Fatal;
 use crate::fleet::{JobOffer, Place, RootsKind};
 use crate::root::Resolved;

@@ -1,7 +1,7 @@
 //! The journal of a run: its initial state, and changes that are committed before they take effect.
 use dmover_model::{
-    Budget, DirectoryRef, Doubts, Failed, JobId, JobSpec, LinkName, PathBytes, Timestamp, TreePath,
-    Verb, WithheldReason,
+    Budget, DirectoryRef, Failed, JobId, JobSpec, LinkName, PathBytes, RecheckSet, Timestamp,
+    TreePath, Verb, WithheldReason,
 };
 use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_plan::history::COARSE;
@@ -223,9 +223,9 @@ pub(super) fn pass_began(record: Option<&Recording>, last: Option<&LastPass>) ->
 }
 
 /// Paths to check more closely, from the journal and other records.
-pub(super) fn doubtful(record: Option<&Recording>, doubts: Doubts) -> Result<Doubtful, Fatal> {
+pub(super) fn doubtful(record: Option<&Recording>, doubts: RecheckSet) -> Result<Doubtful, Fatal> {
     let content = record.map_or(Ok(BTreeSet::new()), Recording::doubtful)?;
-    let doubtful = Doubtful::new(Doubts { content, ..Doubts::default() });
+    let doubtful = Doubtful::new(RecheckSet { content, ..RecheckSet::default() });
     doubtful.add(doubts);
     Ok(doubtful)
 }

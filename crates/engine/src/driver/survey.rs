@@ -1,5 +1,5 @@
 //! The catalog of a run: which jobs keep one.
-use dmover_model::{ChangedPlace, Doubts, FollowLinks, JobId, TreePath, Verb};
+use dmover_model::{ChangedPlace, FollowLinks, JobId, RecheckSet, TreePath, Verb};
 use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub(super) fn survey(
     id: &JobId,
     resolved: &Resolved,
     is_resumed: bool,
-) -> Result<(Option<Survey>, Doubts), Fatal> {
+) -> Result<(Option<Survey>, RecheckSet), Fatal> {
     let sync = job.spec.policy.sync.as_ref().filter(|_| job.spec.verb == Verb::Sync);
     let (Some(sync), Some(state)) = (sync, &job.state) else {
         return Ok(Default::default());

@@ -45,7 +45,7 @@ fn tasks_come_back_last_in_first_out() {
         }
         let mut order = Vec::new();
         loop {
-            let tasks = ledger.unshelve(Portion { large: 1, small: 7 }).unwrap();
+            let tasks = ledger.unshelve(TaskCounts { large: 1, small: 7 }).unwrap();
             if tasks.is_empty() {
                 break;
             }
@@ -81,7 +81,7 @@ fn large_and_small_tasks_come_back_apart() {
             ledger.shelve(vec![shelved(i, kind)]).unwrap();
         }
         let mut taken = |large, small| -> Vec<u64> {
-            let tasks = ledger.unshelve(Portion { large, small }).unwrap();
+            let tasks = ledger.unshelve(TaskCounts { large, small }).unwrap();
             tasks.iter().map(|t| t.node.unwrap().0).collect()
         };
         assert_eq!(taken(0, 3), [36, 32, 28]);

@@ -21,10 +21,10 @@ use crate::error::entry_error;
 use crate::extra::{ExtraEntry, SeenNames};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::mover_report::ReportItem;
 use crate::mutex::lock;
 use crate::queue::Class;
 use crate::root::Root;
-use crate::told::Said;
 use crate::verify::look_at;
 
 const LINKED: &str = "directories replaced some hard links of a file";
@@ -43,7 +43,7 @@ impl Engine {
 
     /// Records a directory that should be deleted but contains entries that stay.
     pub(crate) fn hold(&self, directory: PathBytes) {
-        self.tell(|| Said::Held(directory.clone()));
+        self.tell(|| ReportItem::Held(directory.clone()));
         lock(&self.held).insert(directory);
     }
 

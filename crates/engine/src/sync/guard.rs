@@ -1,7 +1,7 @@
 //! The guard of deletes: a source that is missing or unreadable looks like an empty one.
 use dmover_model::{
-    Answer, DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event, ExtraNames, Identity,
-    OnTheWay, Operation, PathBytes, Question, Side, Unmeant, WithheldReason,
+    Answer, CoordinatorRequest, DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event,
+    ExtraNames, Identity, OnTheWay, Operation, PathBytes, Side, Unmeant, WithheldReason,
 };
 use dmover_observe::Counter;
 use dmover_plan::overlap::{missing_mount, parse_mountinfo};
@@ -18,9 +18,9 @@ use super::meant::FEW;
 use super::trash::Trash;
 use crate::context::Engine;
 use crate::error::Fatal;
+use crate::mover_report::ReportItem;
 use crate::mutex::lock;
 use crate::root::Root;
-use crate::told::Said;
 
 /// The greatest age of the mount check.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -214,7 +214,8 @@ impl Guard {
         }
         if engine.desk.is_some() {
             // How many may go, and what others could not read, the coordinator knows.
-            let Some(Answer::OnTheWay(answer)) = engine.ask(|| Question::OnTheWay(names)) else {
+            let Some(Answer::OnTheWay(answer)) = engine.ask(|| CoordinatorRequest::OnTheWay(names))
+            else {
                 return OnTheWay::Stay(WithheldReason::Stopped);
             };
             return answer;
@@ -364,7 +365,7 @@ impl Engine {
 
     /// Records that these names stay. An entry that needs one of these places is reported as an error.
     pub(crate) fn withhold(&self, names: &[ExtraNames], reason: &WithheldReason) {
-        if self.tell(|| Said::Withheld(names.to_vec(), reason.clone())) {
+        if self.tell(|| ReportItem::Withheld(names.to_vec(), reason.clone())) {
             return;
         }
         let mut withheld = lock(&self.guard.withheld);

@@ -1,7 +1,7 @@
 //! Entries that look equal: checks of their content and attributes.
 use dmover_model::{
-    ByteRange, Doubts, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata,
-    Name, Note, Operation, Side, TreePath, Verb,
+    ByteRange, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata, Name,
+    Note, Operation, RecheckSet, Side, TreePath, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::decide::Decision;
@@ -17,8 +17,8 @@ use crate::context::Engine;
 use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
+use crate::mover_report::ReportItem;
 use crate::mutex::lock;
-use crate::told::Said;
 use crate::verify::changed;
 
 /// The doubts of a job, which grow until its tree begins.
@@ -26,19 +26,19 @@ use crate::verify::changed;
 pub(crate) struct Doubtful {
     /// There are doubts. Most jobs have none, and every file is asked about.
     any: AtomicBool,
-    doubts: RwLock<Doubts>,
+    doubts: RwLock<RecheckSet>,
     /// Doubtful entries that the pass has checked.
     settled: Mutex<Vec<TreePath>>,
 }
 
 impl Doubtful {
-    pub fn new(doubts: Doubts) -> Self {
+    pub fn new(doubts: RecheckSet) -> Self {
         let this = Self::default();
         this.add(doubts);
         this
     }
 
-    pub fn add(&self, more: Doubts) {
+    pub fn add(&self, more: RecheckSet) {
         let mut doubts = self.doubts.write().unwrap_or_else(PoisonError::into_inner);
         doubts.content.extend(more.content);
         doubts.renamed.extend(more.renamed);
@@ -47,11 +47,11 @@ impl Doubtful {
     }
 
     /// All doubts.
-    pub fn all(&self) -> Doubts {
+    pub fn all(&self) -> RecheckSet {
         self.doubts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn ask(&self, question: impl FnOnce(&Doubts) -> bool) -> bool {
+    fn ask(&self, question: impl FnOnce(&RecheckSet) -> bool) -> bool {
         self.any.load(Ordering::Relaxed)
             && question(&self.doubts.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -197,7 +197,8 @@ impl Engine {
 
     /// Copies a doubt about one name of a file to the names at these paths.
     pub(crate) fn share_doubts_of(&self, of: Identity, names: Vec<TreePath>) {
-        if !self.tell(|| Said::SharedDoubts(of, names.clone())) && lock(&self.writers).contains(&of)
+        if !self.tell(|| ReportItem::SharedDoubts(of, names.clone()))
+            && lock(&self.writers).contains(&of)
         {
             for name in names {
                 self.doubt(name);
@@ -212,14 +213,14 @@ impl Engine {
 
     /// Records that a file with several names is open for writing.
     pub(crate) fn note_writer(&self, of: Identity) {
-        if !self.tell(|| Said::Writer(of)) {
+        if !self.tell(|| ReportItem::Writer(of)) {
             lock(&self.writers).insert(of);
         }
     }
 
     /// Records that the next pass must compare this path.
     pub(crate) fn doubt(&self, path: TreePath) {
-        if self.tell(|| Said::Doubt(path.clone())) {
+        if self.tell(|| ReportItem::Doubt(path.clone())) {
             return;
         }
         match &self.open_files {
@@ -239,7 +240,7 @@ impl Engine {
     /// Moves doubts about renamed entries to their new names.
     pub(crate) fn carry_doubts(&self, moves: &[(&TreePath, &TreePath)]) {
         let owned = || moves.iter().map(|(from, to)| ((*from).clone(), (*to).clone())).collect();
-        if !self.tell(|| Said::Moved(owned())) {
+        if !self.tell(|| ReportItem::Moved(owned())) {
             lock(&self.doubts).extend(self.doubtful.carry(moves));
         }
     }
@@ -257,7 +258,7 @@ impl Engine {
     /// Records that an entry is equal to its source, or gone, so that it is not doubtful any more.
     pub(crate) fn settle_doubt(&self, is_directory: bool, path: impl FnOnce() -> TreePath) {
         if let Some(path) = self.doubtful.settles(is_directory, path)
-            && !self.tell(|| Said::Settled(path.clone()))
+            && !self.tell(|| ReportItem::Settled(path.clone()))
         {
             self.doubtful.settled(path);
         }
@@ -445,7 +446,7 @@ mod tests {
     fn doubts_go_with_what_is_renamed_and_with_nothing_that_begins_alike() {
         let path = |text: &str| TreePath::new(text).unwrap();
         let known = ["a", "a-b", "a.b/c", "a/b", "a/b/c", "ab", "b/a/b"].map(path);
-        let doubts = Doubts { content: BTreeSet::from(known), ..Doubts::default() };
+        let doubts = RecheckSet { content: BTreeSet::from(known), ..RecheckSet::default() };
         let doubtful = Doubtful::new(doubts);
         let (from, to) = (path("a"), path("x/y"));
         let carried = doubtful.carry(&[(&from, &to)]);

@@ -17,9 +17,9 @@ use dmover_sys::{AsFd, BorrowedFd, Errno, directory, path, stat};
 use crate::apply::{Moved, Planned};
 use crate::context::Engine;
 use crate::error::entry_error;
-use crate::extended::{Whose, flags_differ, plain_xattrs};
 use crate::level::Level;
 use crate::look::file_ref;
+use crate::manifest_attributes::{Whose, flags_differ, plain_xattrs};
 use crate::mover::Mover;
 use crate::sum::Content;
 

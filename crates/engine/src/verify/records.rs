@@ -1,8 +1,8 @@
 //! Compares a tree with its manifest.
 use dmover_model::{
-    Against, Answer, ByteRange, CompareTask, DifferenceKind, DifferenceSet, Digest, EntryError,
-    EntryKind, EntryRecord, ErrorClass, Extended, FileRef, Identity, JudgeTask, LinkGroup,
-    LinkName, Metadata, MountId, Name, NewTask, Operation, Parent, Question, Record, RecordsTask,
+    Against, Answer, ByteRange, CompareTask, CoordinatorRequest, DifferenceKind, DifferenceSet,
+    Digest, EntryError, EntryKind, EntryRecord, ErrorClass, Extended, FileRef, Identity, JudgeTask,
+    LinkGroup, LinkName, Metadata, MountId, Name, NewTask, Operation, Parent, Record, RecordsTask,
     RootId, Shape, Side, TaskKind, Times, TreePath, VerifyLevel, Version,
 };
 use dmover_observe::{Activity, Counter, station};
@@ -17,13 +17,13 @@ use super::{Finding, Unrepaired, at_destination, look_at};
 use crate::capability::Facts;
 use crate::context::Engine;
 use crate::error::entry_error;
-use crate::extended::Whose;
 use crate::level::Level;
+use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
+use crate::mover_report::ReportItem;
 use crate::mutex::lock;
 use crate::queue::Class;
 use crate::sum;
-use crate::told::Said;
 
 /// The tree that is compared with a manifest; nothing is written to it.
 pub(super) const CHECKED: RootId = RootId(0);
@@ -346,7 +346,7 @@ impl Mover<'_> {
 
     fn knows(&mut self, path: &TreePath) -> bool {
         let engine = self.engine;
-        let known = match engine.ask(|| Question::Known(vec![path.clone()])) {
+        let known = match engine.ask(|| CoordinatorRequest::Known(vec![path.clone()])) {
             Some(Answer::Known(known)) => known.map(|known| known == [true]),
             _ => lock(&engine.known).has(path),
         };
@@ -365,7 +365,7 @@ impl Mover<'_> {
         }
         // What is in it is too much as well.
         if found.kind == EntryKind::Directory
-            && !engine.tell(|| Said::Known(path.clone()))
+            && !engine.tell(|| ReportItem::Known(path.clone()))
             && let Err(error) = lock(&engine.known).insert(path)
         {
             engine.error(
@@ -414,7 +414,7 @@ impl Engine {
     /// The times that a directory must get after repairs below it.
     pub(crate) fn kept_times(&self, path: &TreePath) -> Option<Times> {
         let known = lock(&self.kept_times).get(path).copied();
-        known.or_else(|| match self.ask(|| Question::KeptTimes(path.clone())) {
+        known.or_else(|| match self.ask(|| CoordinatorRequest::KeptTimes(path.clone())) {
             Some(Answer::KeptTimes(times)) => times,
             _ => None,
         })
@@ -422,7 +422,7 @@ impl Engine {
 
     /// Records the times of a directory.
     pub(crate) fn keep_times(&self, path: TreePath, times: Times, unless_known: bool) {
-        self.tell(|| Said::KeptTimes(path.clone(), times, unless_known));
+        self.tell(|| ReportItem::KeptTimes(path.clone(), times, unless_known));
         let mut all = lock(&self.kept_times);
         if !unless_known || !all.contains_key(&path) {
             all.insert(path, times);

@@ -15,8 +15,8 @@ use super::{Finding, look_at};
 use crate::capability::Facts;
 use crate::context::Engine;
 use crate::error::entry_error;
-use crate::extended::Whose;
 use crate::level::Level;
+use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
 use crate::sum;
 

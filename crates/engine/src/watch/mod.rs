@@ -5,7 +5,7 @@
 //! entry failed, or the last full scan was long ago.
 use dmover_model::{ChangeFeed, DeleteWhen, FeedBatch, FeedError, PathBytes, TreePath};
 use dmover_observe::{Counter, Counters};
-use dmover_plan::pending::{Patience, Pending};
+use dmover_plan::debounce::{Patience, Pending};
 use dmover_sys::{mount, path, stat};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

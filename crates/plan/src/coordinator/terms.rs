@@ -139,7 +139,7 @@ pub struct LinkSupply {
 
 /// Counts of tasks, separately for large files and for all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Portion {
+pub struct TaskCounts {
     /// Tasks of large files, see [`TaskKind::is_large`].
     pub large: usize,
     /// All other tasks.
@@ -175,7 +175,7 @@ impl PartNote {
     }
 }
 
-impl Portion {
+impl TaskCounts {
     pub(super) fn part(&mut self, large: bool) -> &mut usize {
         if large { &mut self.large } else { &mut self.small }
     }
@@ -199,7 +199,7 @@ pub enum Command {
     /// Keep these tasks in the ledger.
     Shelve(Vec<Shelved>),
     /// Return shelved tasks, newest first.
-    Unshelve(Portion),
+    Unshelve(TaskCounts),
     /// Store names of inodes with several names.
     RecordLinks(Vec<LinkName>),
     /// Store directories to finish again.

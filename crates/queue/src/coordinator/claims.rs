@@ -1,9 +1,9 @@
 //! Decides which mover gets which task, and handles failed tasks.
-use dmover_engine::Told;
+use dmover_engine::MoverReport;
 use dmover_engine::queue::{Class, Lease, Reported};
 use dmover_model::{Outcome, Task, TaskKind};
+use dmover_plan::failure_attribution::Opinions;
 use dmover_plan::leases::{self, Claim, Leases, MoverId};
-use dmover_plan::opinions::Opinions;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ struct Heard {
     said: Vec<Reported>,
     entries: usize,
     /// The task failed there, perhaps because of the mover.
-    hosts: Option<(Told, Outcome)>,
+    hosts: Option<(MoverReport, Outcome)>,
     /// The task failed there, but it cannot be repeated.
     has_failed: bool,
     has_ended: bool,
@@ -119,9 +119,9 @@ impl Heard {
         heard
     }
 
-    fn tell(&mut self, told: Told) {
+    fn tell(&mut self, told: MoverReport) {
         if !told.is_empty() {
-            self.said.push(Reported::Told(Box::new(told)));
+            self.said.push(Reported::MoverReport(Box::new(told)));
         }
     }
 }
@@ -287,7 +287,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heard;
+    use crate::reorder_buffer;
     use dmover_model::{Budget, DirectoryRef, ErrorClass, NewTask, Parent, TaskId, TreePath};
 
     const ALL: [MoverId; 2] = [1, 2];
@@ -296,7 +296,12 @@ mod tests {
     fn issued(kind: TaskKind, lost: &[u32]) -> Issued {
         let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
         let task = Task { lost: lost.to_vec(), ..Task::new(TaskId(1), kind, budget) };
-        Issued { task, heard: heard::Heard::default(), held: Vec::new(), digest: Some(DIGEST) }
+        Issued {
+            task,
+            heard: reorder_buffer::Heard::default(),
+            held: Vec::new(),
+            digest: Some(DIGEST),
+        }
     }
 
     fn catalog() -> TaskKind {
@@ -337,7 +342,7 @@ mod tests {
 
     #[test]
     fn what_is_told_by_entry_counts_when_its_task_has_ended() {
-        let piece = |ends| (Told::default(), Outcome::default(), ends, false);
+        let piece = |ends| (MoverReport::default(), Outcome::default(), ends, false);
         let mut sums = issued(TaskKind::Sums(Vec::new()), &[]);
         let all = Holding::All;
         assert!(held_back(&mut sums, vec![piece(false), piece(false)], all).is_empty());
@@ -355,7 +360,7 @@ mod tests {
         };
         let dirty = || {
             (
-                Told::default(),
+                MoverReport::default(),
                 Outcome { dirty: vec![at.clone()], ..Outcome::default() },
                 false,
                 false,
@@ -386,9 +391,9 @@ mod tests {
         );
         let end = Outcome { chunk_failure: Some(Box::new(failure)), ..Outcome::default() };
         let pieces = vec![
-            (Told::default(), next("a"), false, false),
-            (Told::default(), next("b"), false, true),
-            (Told::default(), end, true, true),
+            (MoverReport::default(), next("a"), false, false),
+            (MoverReport::default(), next("b"), false, true),
+            (MoverReport::default(), end, true, true),
         ];
         let heard = Heard::of(&task, pieces);
         assert!(heard.has_ended);

@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 
 use super::meeting::refuse;
 use super::{Shared, TROUBLE, lock};
+use crate::job_registry::Refused;
 use crate::link::decode_or_log;
 use crate::message::{self, LogMessage, TaskMessage};
-use crate::offered::Refused;
 use crate::seal;
 use crate::streams;
 

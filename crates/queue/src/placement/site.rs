@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::post::Post;
+use super::launcher::Post;
 use super::shell_line;
 use crate::{Address, Identity, JoinFile};
 

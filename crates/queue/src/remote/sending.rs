@@ -1,6 +1,6 @@
 //! Sends reports about tasks to the coordinator.
 use bytes::Bytes;
-use dmover_engine::Told;
+use dmover_engine::MoverReport;
 use dmover_engine::queue::{Lease, Queue};
 use dmover_model::{Outcome, TaskKind};
 use std::collections::VecDeque;
@@ -122,12 +122,12 @@ impl RemoteQueue {
     /// Reports about a task. Its errors come last: if any may be caused by this host, the coordinator decides whether
     /// they count. Other errors would occur again if the task is repeated.
     pub(super) fn say(&self, lease: &Lease, outcome: Outcome, ended: bool) {
-        let mut told = Told::take();
+        let mut told = MoverReport::take();
         let errors = {
             let mut state = self.state();
             let Some(held) = state.held.get_mut(&lease.number) else { return };
             held.errors.append(told.take_errors());
-            if ended { std::mem::take(&mut held.errors) } else { Told::default() }
+            if ended { std::mem::take(&mut held.errors) } else { MoverReport::default() }
         };
         // The failure of a part shows whether it may be the host's.
         let part = outcome.chunk_failure.as_ref().is_some_and(|error| error.may_be_the_hosts());
@@ -147,7 +147,13 @@ impl RemoteQueue {
     }
 
     /// Passes a report to the sender; waits while too many reports are not sent.
-    fn send(&self, lease: &Lease, (told, hosts): (Told, bool), outcome: Outcome, ended: bool) {
+    fn send(
+        &self,
+        lease: &Lease,
+        (told, hosts): (MoverReport, bool),
+        outcome: Outcome,
+        ended: bool,
+    ) {
         let Some(sequence) = self.state().held.get(&lease.number).map(|held| held.sequence) else {
             return;
         };

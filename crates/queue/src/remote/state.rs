@@ -1,5 +1,5 @@
 //! The tasks of a mover process, and how many more it wants.
-use dmover_engine::Told;
+use dmover_engine::MoverReport;
 use dmover_engine::queue::{Class, Lease};
 use dmover_observe::CLASSES;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -23,7 +23,7 @@ pub(super) struct Held {
     /// When a thread took it.
     pub taken: Option<Instant>,
     /// The failures so far.
-    pub errors: Told,
+    pub errors: MoverReport,
 }
 
 #[derive(Default)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use rustix::fs::{AtFlags, FileType, OFlags};
 
-use super::lines::{Line, Said};
+use super::lines::{Line, ReportItem};
 use crate::compare::Difference;
 use crate::tree::walk;
 
@@ -70,7 +70,7 @@ struct Named {
 }
 
 impl Named {
-    fn new(said: &Said, trees: Trees<'_>) -> Self {
+    fn new(said: &ReportItem, trees: Trees<'_>) -> Self {
         let mut named = Self::default();
         named.errors.extend(said.errors.iter().filter_map(|line| trees.below(line)));
         // A directory whose mode cannot be narrowed is not entered.
@@ -144,7 +144,7 @@ fn losses_that_explain(difference: &str) -> &'static [&'static str] {
 /// A job that paused leaves directories closed on purpose: then their own metadata does not count.
 pub fn unexplained(
     differences: &[Difference],
-    said: &Said,
+    said: &ReportItem,
     trees: Trees<'_>,
     groups: &LinkGroups,
 ) -> Vec<String> {

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use tempfile::TempDir;
 
 use super::check::{Fingerprint, LinkGroups, Trees, leftovers, unexplained};
-use super::lines::Said;
+use super::lines::ReportItem;
 use super::run::{Dmover, Run};
 use super::stage::{OldVersions, plant_old_versions, source, torn_files};
 use super::{LaneOptions, LaneReport, rng};
@@ -382,6 +382,6 @@ impl Ground {
     }
 }
 
-fn quiet(said: &Said) -> bool {
+fn quiet(said: &ReportItem) -> bool {
     said.errors.is_empty() && said.losses.is_empty() && said.paused.is_empty()
 }

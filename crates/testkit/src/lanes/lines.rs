@@ -61,7 +61,7 @@ impl Line {
 
 /// What a run said, sorted by type.
 #[derive(Debug, Clone, Default)]
-pub struct Said {
+pub struct ReportItem {
     /// Entries that were dealt with.
     pub items: Vec<Line>,
     /// Entries that failed.
@@ -76,7 +76,7 @@ pub struct Said {
     pub summary: Option<Line>,
 }
 
-impl Said {
+impl ReportItem {
     /// The first of everything that went wrong, in short, for messages.
     pub fn tell(&self) -> String {
         const MOST: usize = 12;
@@ -92,8 +92,8 @@ impl Said {
 
 impl super::run::Run {
     /// Sorts the lines of JSON.
-    pub fn said(&self) -> Result<Said> {
-        let mut said = Said::default();
+    pub fn said(&self) -> Result<ReportItem> {
+        let mut said = ReportItem::default();
         let lines = self.lines()?;
         said.summary = lines.last().filter(|line| line.is("summary")).cloned();
         for line in lines {

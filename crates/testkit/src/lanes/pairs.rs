@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use rustix::fs::IFlags;
 
 use super::check::{Fingerprint, LinkGroups, Trees, leftovers, unexplained};
-use super::lines::{Line, Said};
+use super::lines::{Line, ReportItem};
 use super::run::{Dmover, Run};
 use super::{LaneOptions, LaneReport};
 use crate::compare::{CompareOptions, Difference, compare, rsync_check, snapshot_atimes};
@@ -139,7 +139,7 @@ impl<'a> Experiment<'a> {
         tree::remove(&self.destination)
     }
 
-    fn copy(&self) -> Result<(Run, Said)> {
+    fn copy(&self) -> Result<(Run, ReportItem)> {
         let words: [OsString; 2] = [self.source.clone().into(), self.destination.clone().into()];
         let run = self.dmover.copy(words)?;
         let said = run.said()?;
@@ -172,7 +172,7 @@ impl<'a> Experiment<'a> {
     }
 
     /// What the comparer finds has to be named, and nothing has to be named that could be held.
-    fn fidelity(&self, run: &Run, said: &Said) -> Result<Vec<String>> {
+    fn fidelity(&self, run: &Run, said: &ReportItem) -> Result<Vec<String>> {
         let options = CompareOptions { atime: true, ..CompareOptions::default() };
         let differences = compare(&self.source, &self.destination, &options)?;
         let moving = self.atimes_move(said);
@@ -203,7 +203,7 @@ impl<'a> Experiment<'a> {
 
     /// zfs-fuse sets access times whatever it is asked; that has to be said. Whoever looks at the source
     /// later then sees other times.
-    fn atimes_move(&self, said: &Said) -> bool {
+    fn atimes_move(&self, said: &ReportItem) -> bool {
         let admitted = said.notes.iter().any(|line| line.text("note") == "source_atime_touched");
         self.from == FileSystem::ZfsFuse && admitted
     }
@@ -273,7 +273,7 @@ impl<'a> Experiment<'a> {
     }
 
     /// rsync's view, where it can tell.
-    fn second_opinion(&self, said: &Said) -> Result<Vec<String>> {
+    fn second_opinion(&self, said: &ReportItem) -> Result<Vec<String>> {
         for root in [&self.source, &self.destination] {
             // It would read all the zeros between the data; the comparer has seen this file.
             let huge = root.join("huge/sparse-over-4g");
@@ -302,7 +302,7 @@ impl<'a> Experiment<'a> {
 
     /// The same command changes nothing, since nothing is different or nothing more can be done. What the
     /// first run lost is still lost, and is said again.
-    fn again(&self, first: &Said) -> Result<Vec<String>> {
+    fn again(&self, first: &ReportItem) -> Result<Vec<String>> {
         let lost = !first.losses.is_empty();
         let before = Fingerprint::of(&self.destination)?.without_blocks();
         let (run, said) = self.copy()?;

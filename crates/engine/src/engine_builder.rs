@@ -15,7 +15,7 @@ use crate::bounds::Bounds;
 use crate::capability::CapabilityCache;
 use crate::context::{Engine, Privilege};
 use crate::control::Control;
-use crate::desk::Desk;
+use crate::coordinator_client::CoordinatorClient;
 use crate::error::Fatal;
 use crate::flush::Flusher;
 use crate::large::WrittenParts;
@@ -24,7 +24,7 @@ use crate::limits::RateLimits;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::pace::Allowance;
-use crate::root::{Meetings, Root};
+use crate::root::{OverlappingRoots, Root};
 use crate::roots::RootTable;
 use crate::settable::unprivileged;
 use crate::snapshot::Sharing;
@@ -66,7 +66,7 @@ pub(crate) struct Parts<'a> {
     pub spec: &'a JobSpec,
     pub facts: RunFacts,
     pub roots: Vec<Root>,
-    pub meetings: Meetings,
+    pub meetings: OverlappingRoots,
     pub mounts: MountTable,
     pub temporaries: TemporaryNames,
     pub guard: Guard,
@@ -84,7 +84,7 @@ pub(crate) struct Parts<'a> {
     pub allowance: Allowance,
     /// The most files that may be open besides the roots.
     pub open_files_max: u64,
-    pub desk: Option<Arc<dyn Desk>>,
+    pub desk: Option<Arc<dyn CoordinatorClient>>,
     /// Locks of the written directories, in the process of the coordinator.
     pub destination: DestinationLock,
     /// The rate limit of this process for any job.

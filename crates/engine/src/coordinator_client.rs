@@ -1,8 +1,8 @@
 //! The connection of a remote mover to its coordinator.
-use dmover_model::{Answer, Question};
+use dmover_model::{Answer, CoordinatorRequest};
 
 /// The connection to a remote coordinator.
-pub trait Desk: Send + Sync {
+pub trait CoordinatorClient: Send + Sync {
     /// Asks a question and waits for the answer. `None`: no answer, and all leases are lost.
-    fn ask(&self, question: Question) -> Option<Answer>;
+    fn ask(&self, question: CoordinatorRequest) -> Option<Answer>;
 }

@@ -16,7 +16,7 @@ use crate::queue::{Class, Gate, Queue};
 const LOOK: Duration = Duration::from_micros(200);
 
 /// The movers of one process for a job.
-pub(crate) struct Crew {
+pub(crate) struct MoverPool {
     engine: Arc<Engine>,
     queue: Arc<dyn Queue>,
     gate: Arc<dyn Gate>,
@@ -28,7 +28,7 @@ pub(crate) struct Crew {
     held: bool,
 }
 
-impl Crew {
+impl MoverPool {
     /// Creates the pool without any threads.
     pub fn new(
         engine: Arc<Engine>,

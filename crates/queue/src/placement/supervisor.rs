@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::Identity;
 
+use super::launcher::{BrokerPost, Post, see_off};
 use super::owner::{Owner, sweep};
-use super::post::{BrokerPost, Post, see_off};
 use super::site::{BrokerPlace, Given, Site};
 
 /// How often all processes are checked.

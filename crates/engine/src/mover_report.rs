@@ -2,11 +2,11 @@
 //! report.
 //!
 //! A mover of a remote coordinator collects its reports in its thread, and its queue sends them with the outcome that
-//! they belong to ([`Told::take`]). So if an outcome is dropped because its lease expired, its reports are dropped as
+//! they belong to ([`MoverReport::take`]). So if an outcome is dropped because its lease expired, its reports are dropped as
 //! well.
 use dmover_model::{
-    ByteRange, Carried, Difference, EntryError, Event, ExtraNames, Fact, FileDigest, HashType,
-    Identity, Item, LossKind, Note, PathBytes, Record, Times, TreePath, Verdict, WithheldReason,
+    ByteRange, Carried, Difference, EntryError, Event, ExtraNames, FileDigest, HashType, Identity,
+    Item, LossKind, Note, Notice, PathBytes, Record, Times, TreePath, Verdict, WithheldReason,
 };
 use dmover_observe::{Counter, Counters, Slow, Spread};
 use serde::{Deserialize, Serialize};
@@ -38,12 +38,12 @@ const PROGRESS: &[Counter] = &[
 
 /// The reports of one mover since its last message.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Told {
+pub struct MoverReport {
     /// Amounts, by the index of the counter in [`Counter::ALL`].
     counts: Vec<(u16, u64)>,
     /// Amounts, by the cell of a [`Spread`].
     cells: Vec<(u16, u64)>,
-    said: Vec<Said>,
+    said: Vec<ReportItem>,
     slow: Vec<Slow>,
     /// Entries that both sides have and that the destination had before the pass.
     had: u64,
@@ -51,7 +51,7 @@ pub struct Told {
 
 /// One report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Said {
+pub(crate) enum ReportItem {
     Item(Item),
     Digest(FileDigest),
     Checked {
@@ -129,7 +129,7 @@ impl From<Found> for Verdict {
 
 #[derive(Default)]
 struct Collected {
-    told: Told,
+    told: MoverReport,
     counters: Option<Counters>,
 }
 
@@ -137,7 +137,7 @@ thread_local! {
     static COLLECTED: RefCell<Collected> = RefCell::default();
 }
 
-impl Told {
+impl MoverReport {
     /// Takes the reports of the present thread.
     pub fn take() -> Self {
         COLLECTED.with_borrow_mut(|collected| {
@@ -159,7 +159,7 @@ impl Told {
     /// Takes all errors out.
     #[must_use]
     pub fn take_errors(&mut self) -> Self {
-        let is_error = |said: &Said| matches!(said, Said::Error(_));
+        let is_error = |said: &ReportItem| matches!(said, ReportItem::Error(_));
         if !self.said.iter().any(is_error) {
             return Self::default();
         }
@@ -171,10 +171,13 @@ impl Told {
     /// Takes out the reports that others need before the task ends. Reports about entries stay.
     #[must_use]
     pub fn take_urgent(&mut self) -> Self {
-        let waits = |said: &Said| {
+        let waits = |said: &ReportItem| {
             matches!(
                 said,
-                Said::Difference(_) | Said::Error(_) | Said::Loss { .. } | Said::Note { .. }
+                ReportItem::Difference(_)
+                    | ReportItem::Error(_)
+                    | ReportItem::Loss { .. }
+                    | ReportItem::Note { .. }
             )
         };
         let (waiting, said) = std::mem::take(&mut self.said).into_iter().partition(waits);
@@ -185,8 +188,7 @@ impl Told {
     /// The repairs: a repeated task finds them equal.
     #[must_use]
     pub fn into_repairs(mut self) -> Self {
-        let repaired =
-            |said: &Said| matches!(said, Said::Difference(found) if found.repaired == Some(true));
+        let repaired = |said: &ReportItem| matches!(said, ReportItem::Difference(found) if found.repaired == Some(true));
         self.said.retain(repaired);
         let number = self.said.len() as u64;
         let counted = [Counter::EntriesDiffering, Counter::EntriesRepaired];
@@ -198,7 +200,7 @@ impl Told {
 
     /// Whether it has errors that may be caused by the host and not by the entries.
     pub fn has_hosts_errors(&self) -> bool {
-        let is_hosts = |said: &Said| matches!(said, Said::Error(error) if error.may_be_the_hosts());
+        let is_hosts = |said: &ReportItem| matches!(said, ReportItem::Error(error) if error.may_be_the_hosts());
         self.said.iter().any(is_hosts)
     }
 
@@ -256,7 +258,7 @@ fn collect(with: impl FnOnce(&mut Collected)) {
 
 impl Engine {
     /// Reports to the coordinator. Returns whether it is remote; otherwise the caller must handle the report.
-    pub(crate) fn tell(&self, said: impl FnOnce() -> Said) -> bool {
+    pub(crate) fn tell(&self, said: impl FnOnce() -> ReportItem) -> bool {
         if self.desk.is_some() {
             collect(|collected| collected.told.said.push(said()));
         }
@@ -312,12 +314,12 @@ impl Engine {
     pub(crate) fn show(&self, event: Event) {
         let said = match event {
             _ if self.desk.is_none() => return self.monitor.event(&event),
-            Event::Item(item) => Said::Item(item),
-            Event::Digest(digest) => Said::Digest(digest),
+            Event::Item(item) => ReportItem::Item(item),
+            Event::Digest(digest) => ReportItem::Digest(digest),
             Event::Checked { path, number, verdict, guessed } => {
-                Said::Checked { path, number, verdict: verdict.into(), guessed }
+                ReportItem::Checked { path, number, verdict: verdict.into(), guessed }
             }
-            Event::Difference(difference) => Said::Difference(difference),
+            Event::Difference(difference) => ReportItem::Difference(difference),
             // These follow from what is told otherwise, or are the coordinator's alone.
             Event::Start { .. }
             | Event::Error(_)
@@ -333,11 +335,11 @@ impl Engine {
     }
 
     /// Takes the reports of a remote mover. Returns facts for all movers.
-    pub(crate) fn hear(&self, told: Told) -> Vec<Fact> {
+    pub(crate) fn hear(&self, told: MoverReport) -> Vec<Notice> {
         if told.shows_progress() {
             self.progress();
         }
-        let Told { counts, cells, said, slow, had } = told;
+        let MoverReport { counts, cells, said, slow, had } = told;
         for (cell, amount) in cells {
             self.counters.add_to_cell(usize::from(cell), amount);
         }
@@ -353,49 +355,49 @@ impl Engine {
         said.into_iter().filter_map(|said| self.hear_one(said)).collect()
     }
 
-    fn hear_one(&self, said: Said) -> Option<Fact> {
+    fn hear_one(&self, said: ReportItem) -> Option<Notice> {
         match said {
-            Said::Item(item) => self.monitor.event(&Event::Item(item)),
-            Said::Digest(digest) => self.monitor.event(&Event::Digest(digest)),
-            Said::Checked { path, number, verdict, guessed } => {
+            ReportItem::Item(item) => self.monitor.event(&Event::Item(item)),
+            ReportItem::Digest(digest) => self.monitor.event(&Event::Digest(digest)),
+            ReportItem::Checked { path, number, verdict, guessed } => {
                 let verdict = verdict.into();
                 self.monitor.event(&Event::Checked { path, number, verdict, guessed });
             }
-            Said::Difference(found) => self.monitor.event(&Event::Difference(found)),
-            Said::Error(error) => self.error(error),
-            Said::Loss { path, kind, detail } => self.loss(kind, path, detail),
-            Said::Note { path, note } => self.note(note, || path),
-            Said::Record(record) => {
+            ReportItem::Difference(found) => self.monitor.event(&Event::Difference(found)),
+            ReportItem::Error(error) => self.error(error),
+            ReportItem::Loss { path, kind, detail } => self.loss(kind, path, detail),
+            ReportItem::Note { path, note } => self.note(note, || path),
+            ReportItem::Record(record) => {
                 if let Some(recorder) = &self.recorder {
                     self.keep(recorder, *record);
                 }
             }
-            Said::LeftOut => self.leave_out_of_manifest(),
-            Said::Doubt(path) => self.doubt(path),
-            Said::Settled(path) => self.doubtful.settled(path),
-            Said::Writer(identity) => self.note_writer(identity),
-            Said::SharedDoubts(of, names) => self.share_doubts_of(of, names),
-            Said::Moved(moves) => {
+            ReportItem::LeftOut => self.leave_out_of_manifest(),
+            ReportItem::Doubt(path) => self.doubt(path),
+            ReportItem::Settled(path) => self.doubtful.settled(path),
+            ReportItem::Writer(identity) => self.note_writer(identity),
+            ReportItem::SharedDoubts(of, names) => self.share_doubts_of(of, names),
+            ReportItem::Moved(moves) => {
                 let moves: Vec<_> = moves.iter().map(|(from, to)| (from, to)).collect();
                 self.carry_doubts(&moves);
             }
-            Said::Held(path) => self.hold(path),
-            Said::LookAgain(why) => self.look_again(&why),
-            Said::Withheld(names, reason) => self.withhold(&names, &reason),
-            Said::KeptTimes(path, times, unless_known) => {
+            ReportItem::Held(path) => self.hold(path),
+            ReportItem::LookAgain(why) => self.look_again(&why),
+            ReportItem::Withheld(names, reason) => self.withhold(&names, &reason),
+            ReportItem::KeptTimes(path, times, unless_known) => {
                 self.keep_times(path, times, unless_known);
             }
-            Said::Sealed(carried) => self.remember_sealed(&carried),
-            Said::Forbidden(identity) => {
+            ReportItem::Sealed(carried) => self.remember_sealed(&carried),
+            ReportItem::Forbidden(identity) => {
                 self.forbid(identity);
-                return Some(Fact::Forbidden(identity));
+                return Some(Notice::Forbidden(identity));
             }
-            Said::Known(path) => {
+            ReportItem::Known(path) => {
                 if let Err(error) = lock(&self.known).insert(&path) {
                     tracing::warn!(%error, ?path, "cannot report the extra entries in a directory");
                 }
             }
-            Said::Stop(reason) => {
+            ReportItem::Stop(reason) => {
                 self.control.stop(reason);
             }
         }
@@ -420,11 +422,12 @@ mod tests {
         let verdicts =
             [Found::Same, Found::Differs(vec![range]), Found::Missing, Found::Unreadable];
         let (number, guessed) = (3, Some(HashType::Sha256));
-        let checked = |verdict| Said::Checked { path: path.clone(), number, verdict, guessed };
+        let checked =
+            |verdict| ReportItem::Checked { path: path.clone(), number, verdict, guessed };
         let checked = verdicts.map(checked);
         let said = [
-            Said::Error(error),
-            Said::Item(Item {
+            ReportItem::Error(error),
+            ReportItem::Item(Item {
                 path: path.clone(),
                 target: path.clone(),
                 action: Action::Created,
@@ -433,7 +436,7 @@ mod tests {
                 elapsed_us: 2,
                 itemized: ">f".into(),
             }),
-            Said::Difference(Difference {
+            ReportItem::Difference(Difference {
                 path: path.clone(),
                 kind: EntryKind::File,
                 kinds: DifferenceSet::from_iter([DifferenceKind::Missing]),
@@ -441,17 +444,17 @@ mod tests {
                 detail: vec![DifferenceDetail::Words("size".into())],
                 repaired: None,
             }),
-            Said::Loss { path: path.clone(), kind: LossKind::ALL[0], detail: "d".into() },
-            Said::Note { path: path.clone(), note: Note::LeftoverRemoved },
-            Said::LookAgain("why".into()),
-            Said::Withheld(Vec::new(), WithheldReason::NotMounted(path.clone())),
-            Said::Stop(StopReason::Cancelled),
+            ReportItem::Loss { path: path.clone(), kind: LossKind::ALL[0], detail: "d".into() },
+            ReportItem::Note { path: path.clone(), note: Note::LeftoverRemoved },
+            ReportItem::LookAgain("why".into()),
+            ReportItem::Withheld(Vec::new(), WithheldReason::NotMounted(path.clone())),
+            ReportItem::Stop(StopReason::Cancelled),
         ];
-        let said: Vec<Said> = said.into_iter().chain(checked).collect();
-        let told = Told { counts: vec![(3, 4)], said, ..Told::default() };
+        let said: Vec<ReportItem> = said.into_iter().chain(checked).collect();
+        let told = MoverReport { counts: vec![(3, 4)], said, ..MoverReport::default() };
         let bytes = postcard::to_stdvec(&told).unwrap();
-        assert_eq!(postcard::from_bytes::<Told>(&bytes).unwrap(), told);
-        let all: usize = told.clone().split(4).iter().map(Told::len).sum();
+        assert_eq!(postcard::from_bytes::<MoverReport>(&bytes).unwrap(), told);
+        let all: usize = told.clone().split(4).iter().map(MoverReport::len).sum();
         assert_eq!(all, told.len());
     }
 
@@ -459,11 +462,11 @@ mod tests {
     fn only_what_succeeded_in_a_message_shows_progress() {
         let told = |counter: Counter, amount| {
             let index = Counter::ALL.iter().position(|other| *other == counter).unwrap() as u16;
-            Told { counts: vec![(index, amount)], ..Told::default() }
+            MoverReport { counts: vec![(index, amount)], ..MoverReport::default() }
         };
         assert!(told(Counter::BytesCopied, 1).shows_progress());
         assert!(!told(Counter::BytesCopied, 0).shows_progress());
         assert!(!told(Counter::EntriesFound, 9).shows_progress());
-        assert!(!Told::default().shows_progress());
+        assert!(!MoverReport::default().shows_progress());
     }
 }

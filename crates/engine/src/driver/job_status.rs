@@ -4,7 +4,7 @@ use dmover_observe::{Board, JobView, MoverView};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Hands, Job};
+use super::{Executor, Job};
 use crate::context::Engine;
 use crate::journal::now_ms;
 use crate::mutex::lock;
@@ -14,7 +14,7 @@ const SHOW_EVERY: Duration = Duration::from_millis(500);
 
 /// State that is computed only when it is needed.
 pub(super) struct Standing<'a> {
-    pub hands: &'a Hands,
+    pub hands: &'a Executor,
     pub tasks_left: u64,
 }
 
@@ -22,16 +22,16 @@ impl Standing<'_> {
     /// The limit of the job's speed.
     pub fn limit(&self) -> Option<Limit> {
         match self.hands {
-            Hands::Here(crew) => crew.limit().cloned(),
-            Hands::Elsewhere(fleet) => fleet.limit(),
+            Executor::Here(crew) => crew.limit().cloned(),
+            Executor::Elsewhere(fleet) => fleet.limit(),
         }
     }
 
     /// The remote movers of the job.
     pub fn movers(&self) -> Option<Vec<MoverView>> {
         match self.hands {
-            Hands::Here(_) => None,
-            Hands::Elsewhere(fleet) => Some(fleet.movers()),
+            Executor::Here(_) => None,
+            Executor::Elsewhere(fleet) => Some(fleet.movers()),
         }
     }
 }

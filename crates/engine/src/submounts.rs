@@ -1,6 +1,6 @@
 //! File systems mounted below the roots of a job. Every host must see the same ones: a file system that is missing on
 //! one host looks like an empty directory there.
-use dmover_model::{Answer, MountedBelow, Question, RootId, Side, TreePath};
+use dmover_model::{Answer, CoordinatorRequest, MountedBelow, RootId, Side, TreePath};
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_sys::stat::Stat;
 use dmover_sys::{OwnedFd, mount, path, stat};
@@ -140,7 +140,8 @@ impl Engine {
     fn check_below(&self) -> Result<(), Fatal> {
         let unknown =
             || Fatal::unavailable("the coordinator does not answer", "the mover tries again");
-        let Some(Answer::MountedBelow(theirs)) = self.ask(|| Question::MountedBelow) else {
+        let Some(Answer::MountedBelow(theirs)) = self.ask(|| CoordinatorRequest::MountedBelow)
+        else {
             return Err(unknown());
         };
         for place in &theirs {
@@ -158,7 +159,8 @@ impl Engine {
         if others.is_empty() {
             return Ok(());
         }
-        let Some(Answer::OtherPlaces(differ)) = self.ask(|| Question::OtherPlaces(others.clone()))
+        let Some(Answer::OtherPlaces(differ)) =
+            self.ask(|| CoordinatorRequest::OtherPlaces(others.clone()))
         else {
             return Err(unknown());
         };
