@@ -308,7 +308,8 @@ impl StateDirectory {
     }
 
     fn is_being_cancelled(&self, job: &str) -> bool {
-        self.path.join("jobs").join(job).join(CANCEL).exists()
+        let path = self.path.join("jobs").join(job).join(CANCEL);
+        std::fs::read(path).is_ok()
     }
 
     /// Sends a request to a running job. Returns whether it was sent: a job that is being cancelled takes no other.
