@@ -1,8 +1,8 @@
 //! Runs one job: starts the movers, feeds the coordinator, and carries out its commands.
 use dmover_model::{
-    Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, Failed, JobId, JobSpec, Notice, PathBytes,
-    RangeCopy, RecheckSet, Record, ScanNames, SumItem, Surveyed, TargetMode, Task, TaskKind,
-    TreePath, Verb,
+    Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, Failed, JobId, JobSpec, Notice, Outcome,
+    PathBytes, RangeCopy, RecheckSet, Record, ScanNames, SumItem, Surveyed, TargetMode, Task,
+    TaskKind, TreePath, Verb,
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
@@ -613,6 +613,9 @@ impl Run {
             }
             for command in commands {
                 match command {
+                    Command::Publish(task) if self.is_left_to_next_run(&task) => {
+                        inputs.push_back(Input::Done(task.id, Outcome::default()));
+                    }
                     Command::Publish(mut task) => {
                         self.large_files.fill(&mut task, &self.engine);
                         self.outgoing.push(task);

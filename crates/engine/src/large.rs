@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::apply::{Made, Moved, Planned};
 use crate::content::{Holes, Transfer};
+use crate::context::Engine;
 use crate::error::entry_error;
 use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
@@ -30,6 +31,17 @@ struct Written {
     pieces: Option<HashedPieces>,
     /// The parts that are on storage now, and when the temporary file was last changed.
     flushed: Option<(DoneParts, Option<Timestamp>)>,
+}
+
+impl Engine {
+    /// Reports a file that the next run continues.
+    pub(crate) fn tell_continued(&self, large: &LargeFile) {
+        let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
+        let path = self.destination_path(at.root, &at.path, last);
+        let (side, class) = (Side::Destination, ErrorClass::Cancelled);
+        let words = "incomplete; the next run continues it";
+        self.error(EntryError::plain(side, Operation::Attempt, class, path, words));
+    }
 }
 
 impl Mover<'_> {
@@ -479,7 +491,7 @@ impl Mover<'_> {
             None => self.seal(&task.large, &task.pieces),
             Some(failure) => match self.leave_to_next_run(task) {
                 Ok(false) => Err((**failure).clone()),
-                Ok(true) => return self.tell_continued(&task.large),
+                Ok(true) => return self.engine.tell_continued(&task.large),
                 Err(error) => Err(error),
             },
         };
@@ -510,15 +522,6 @@ impl Mover<'_> {
         } else {
             self.engine.error(error);
         }
-    }
-
-    /// Reports a file that the next run continues.
-    fn tell_continued(&self, large: &LargeFile) {
-        let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
-        let path = self.engine.destination_path(at.root, &at.path, last);
-        let (side, class) = (Side::Destination, ErrorClass::Cancelled);
-        let words = "incomplete; the next run continues it";
-        self.engine.error(EntryError::plain(side, Operation::Attempt, class, path, words));
     }
 
     fn seal(&mut self, large: &LargeFile, pieces: &[HashedPieces]) -> Result<(), EntryError> {

@@ -195,7 +195,9 @@ fn the_index_names_every_document() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     for entry in fs::read_dir(docs).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        let is_named = name == "README.md" || index.contains(&format!("]({name})"));
+        let is_named = name == "README.md"
+            || index.contains(&format!("]({name})"))
+            || index.contains(&format!("]({name}/README.md)"));
         assert!(is_named, "docs/README.md does not name {name}");
     }
 }

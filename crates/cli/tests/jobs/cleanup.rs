@@ -57,7 +57,7 @@ fn a_copy_keeps_its_place() {
     let kept = bench.sh(&format!("cd {}; ls */", jobs.display()));
     assert!(kept.contains("placement") && !kept.contains(".json\n"), "{kept}");
     let dry = bench.dmover("cleanup --all -n").expect_code(0);
-    assert!(dry.stderr.contains("would remove what is kept"), "{}", dry.tell());
+    assert!(dry.stderr.contains("would remove the last files of job"), "{}", dry.tell());
     bench.dmover("cleanup --all").expect_code(0);
     assert_eq!(bench.sh(&format!("ls {}", jobs.display())), "");
     bench.dmover("copy S T").expect_code(0);

@@ -4,7 +4,8 @@ use dmover_model::{
     Side, SumItem, Task, TaskKind, WithheldReason,
 };
 
-use super::{EXTRA_NAMES, LINK_NAMES, Run};
+use super::{EXTRA_NAMES, Executor, LINK_NAMES, Run};
+use crate::control::StopReason;
 use crate::error::Fatal;
 use crate::ledger::Ledger;
 use crate::sum::subject_path;
@@ -72,6 +73,22 @@ impl Run {
             | TaskKind::CatalogNames(_) => return,
         };
         self.tell_not_attempted(path, &words);
+    }
+
+    /// Whether a large file that a stop has interrupted stays as it is for the next run. It is reported then. A mover of
+    /// this process finds out by itself; one of several processes does not know what the others have flushed.
+    pub(super) fn is_left_to_next_run(&self, task: &Task) -> bool {
+        let TaskKind::Seal(seal) = &task.kind else { return false };
+        let is_interrupted =
+            seal.failure.as_ref().is_some_and(|failure| failure.class == ErrorClass::Cancelled);
+        let stays = is_interrupted
+            && matches!(self.hands, Executor::Elsewhere(_))
+            && self.engine.control.reason() != Some(StopReason::Cancelled)
+            && self.large_files.is_recorded(&seal.large.temporary);
+        if stays {
+            self.engine.tell_continued(&seal.large);
+        }
+        stays
     }
 
     /// Names a task that too many movers have lost, so that it is not tried again.

@@ -143,6 +143,11 @@ impl PartialFiles {
         self.has_news
     }
 
+    /// Whether parts of a file of this run are on record.
+    pub fn is_recorded(&self, temporary: &Name) -> bool {
+        self.begun.get(temporary).is_some_and(|partial| partial.is_written)
+    }
+
     /// Temporary files that this run may resume.
     pub fn temporaries(&self) -> impl Iterator<Item = Name> + '_ {
         self.left.values().map(|partial| partial.begun.temporary.clone())
