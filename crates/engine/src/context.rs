@@ -23,22 +23,24 @@ use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
 use crate::coordinator_client::CoordinatorClient;
 use crate::flush::Flusher;
-use crate::large::WrittenParts;
+use crate::following::Following;
+use crate::hash_guesses::Guesses;
+use crate::known_paths::Known;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::mover_report::ReportItem;
 use crate::mutex::lock;
+use crate::recheck::Doubtful;
 use crate::root::OverlappingRoots;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
 use crate::state::{DestinationLock, Failures, OpenFiles};
 use crate::storage::Trust;
-use crate::sum::Guesses;
-use crate::sync::{Doubtful, Following, Guard};
+use crate::sync::Guard;
 use crate::unflushed::Unflushed;
-use crate::verify::Known;
+use crate::written_parts::WrittenParts;
 
 /// The first wait for an entry that another host has created; each further wait is twice as long. The second value
 /// limits it.

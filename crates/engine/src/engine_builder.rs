@@ -18,22 +18,24 @@ use crate::control::Control;
 use crate::coordinator_client::CoordinatorClient;
 use crate::error::Fatal;
 use crate::flush::Flusher;
-use crate::large::WrittenParts;
+use crate::following::Following;
+use crate::hash_guesses::Guesses;
+use crate::known_paths::Known;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::pace::Allowance;
+use crate::recheck::Doubtful;
 use crate::root::{OverlappingRoots, Root};
 use crate::roots::RootTable;
 use crate::settable::unprivileged;
 use crate::snapshot::Sharing;
 use crate::state::{DestinationLock, Failures, OpenFiles};
 use crate::storage::Trust;
-use crate::sum::Guesses;
-use crate::sync::{Doubtful, Following, Guard};
+use crate::sync::Guard;
 use crate::unflushed::Unflushed;
-use crate::verify::Known;
+use crate::written_parts::WrittenParts;
 
 /// Facts about a run that all its movers must agree on, on any host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

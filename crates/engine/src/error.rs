@@ -149,3 +149,12 @@ pub(crate) fn entry_error(
     }
     EntryError { side, operation, path, class, errno, detail, attempt: 1 }
 }
+
+/// The error with the destination as its side.
+pub(crate) fn at_destination(error: EntryError) -> EntryError {
+    let class = match error.errno {
+        0 => error.class,
+        errno => ErrorClass::from_errno(errno, Side::Destination),
+    };
+    EntryError { side: Side::Destination, class, ..error }
+}

@@ -25,10 +25,11 @@ use crate::mounts::{MountTable, UNSEEN, names_of};
 use crate::mover_pool::MoverPool;
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
+use crate::recheck::Doubtful;
 use crate::root::{Placement, Resolved, Resolver, Root, RootSide};
 use crate::state::{DestinationLock, on_storage};
 use crate::submounts::{Below, LOOK_EVERY};
-use crate::sync::{Doubtful, Guard, Trash};
+use crate::sync::{Guard, Trash};
 
 /// The two sides check a root one after the other, and another program may create it in between: how often to check
 /// again, and at what interval.

@@ -21,10 +21,10 @@ use crate::made::Tap;
 use crate::mover::{Mover, TELL_EVERY};
 use crate::queue::Class;
 use crate::sum::in_order;
+use crate::written_parts::{PART_TIME, Part};
 
 mod partial;
-pub(crate) use partial::WrittenParts;
-use partial::{Continued, PART_TIME, Part};
+use partial::Continued;
 
 /// The result of a chunk.
 struct Written {

@@ -1,7 +1,7 @@
 //! One directory on both sides, open: the scan reads from it, and the apply half writes into it.
 use dmover_model::{
-    DirectoryRef, EntryError, ErrorClass, FollowLinks, Identity, Metadata, Operation, PathBytes,
-    RootId, Side, TreePath, Verb,
+    DirectoryRef, EntryError, EntryRecord, ErrorClass, FileRef, FollowLinks, Identity, Metadata,
+    Operation, PathBytes, RootId, Side, TreePath, Verb,
 };
 use dmover_plan::acl;
 use dmover_plan::history::Clocks;
@@ -439,4 +439,13 @@ pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 pub(crate) fn handed_down(directory: impl AsFd) -> Option<u32> {
     let acl = xattr::get(directory, Held::Open, DEFAULT_ACL).ok().flatten()?;
     Some(acl::creation_bits(&acl).unwrap_or(0o777))
+}
+
+/// The reference to an entry of a level for tasks.
+pub(crate) fn file_ref(level: &Level, record: &EntryRecord) -> FileRef {
+    FileRef {
+        directory: level.reference(),
+        name: record.name.clone(),
+        destination_name: record.destination_name().clone(),
+    }
 }

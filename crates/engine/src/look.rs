@@ -1,7 +1,7 @@
 //! Reads entries on both sides and lets `plan` decide what each needs.
 use dmover_model::{
-    Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FileRef, FollowLinks,
-    Item, LinkName, Metadata, Name, Note, Operation, RootId, ScanNames, Side, TaskKind, Timestamp,
+    Action, Attribute, EntryError, EntryKind, EntryRecord, ErrorClass, Event, FollowLinks, Item,
+    LinkName, Metadata, Name, Note, Operation, RootId, ScanNames, Side, TaskKind, Timestamp,
     TreePath, Verb,
 };
 use dmover_observe::{Activity, Counter, station};
@@ -17,7 +17,7 @@ use crate::apply::Planned;
 use crate::context::Engine;
 use crate::error::entry_error;
 use crate::file::Opened;
-use crate::level::{Level, TargetDirectory};
+use crate::level::{Level, TargetDirectory, file_ref};
 use crate::mover::Mover;
 use crate::trash_mark::is_mark_there;
 
@@ -511,14 +511,5 @@ impl Engine {
             && self.filter.admits_all()
             && !self.follows_links()
             && self.meetings.is_empty()
-    }
-}
-
-/// The reference to an entry of a level for tasks.
-pub(crate) fn file_ref(level: &Level, record: &EntryRecord) -> FileRef {
-    FileRef {
-        directory: level.reference(),
-        name: record.name.clone(),
-        destination_name: record.destination_name().clone(),
     }
 }

@@ -26,8 +26,6 @@ use crate::queue::Class;
 
 mod guess;
 
-pub(crate) use guess::Guesses;
-
 /// The block size; a block should still be in a processor's second-level cache after it was read.
 const BLOCK: usize = 256 << 10;
 

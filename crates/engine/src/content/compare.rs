@@ -6,7 +6,7 @@ use dmover_sys::buffer::PAGE;
 use super::side::Reader;
 use super::{Reading, run_at, shrunk};
 use crate::context::Engine;
-use crate::verify::at_destination;
+use crate::error::at_destination;
 
 /// The unit of the comparison; pieces that differ are compared byte by byte.
 const PIECE: usize = 4096;

@@ -18,10 +18,11 @@ use crate::journal::{
 use crate::ledger::Ledger;
 use crate::mounts::MountTable;
 use crate::mutex::lock;
+use crate::recheck::Doubtful;
 use crate::report::{JobReport, JobState};
 use crate::root::Root;
 use crate::state::{StateDirectory, source_identity};
-use crate::sync::{Doubtful, is_empty};
+use crate::sync::is_empty;
 
 /// An open journal, and the changes for the next commit.
 #[derive(Debug)]

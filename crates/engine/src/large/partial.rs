@@ -1,15 +1,12 @@
 //! Parts of large files: when they are flushed and reported, and how a run continues the temporary file of an earlier
 //! one.
 use dmover_model::{
-    ByteRange, DoneParts, EntryError, ErrorClass, FileRef, HashedPieces, Identity, LargeFile,
-    LargeNews, Metadata, Name, Operation, PartialFile, SealTask, Side, Timestamp, When,
+    DoneParts, EntryError, ErrorClass, FileRef, Identity, LargeFile, LargeNews, Metadata, Name,
+    Operation, PartialFile, SealTask, Side, Timestamp, When,
 };
 use dmover_sys::copy::{self, Offer};
 use dmover_sys::stat::{FileType, Stat};
 use dmover_sys::{OwnedFd, cache, directory, file, path, set, stat};
-use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use crate::context::Engine;
 use crate::control::StopReason;
@@ -17,104 +14,7 @@ use crate::error::entry_error;
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::mutex::lock;
 use crate::state::Unneeded;
-
-/// After this time a chunk ends, and its data is flushed and reported: a killed run loses no more than this.
-pub(super) const PART_TIME: Duration = Duration::from_secs(3);
-/// The most files with unflushed parts; those without recent writes are flushed first.
-const FILES_MAX: usize = 256;
-
-/// Parts of large files that this process has written, by temporary file.
-#[derive(Debug, Default)]
-pub(crate) struct WrittenParts {
-    /// Those that were not flushed.
-    files: Mutex<HashMap<Name, Written>>,
-    /// Files that have parts on record: another run can continue them.
-    recorded: Mutex<HashSet<Name>>,
-    /// Files for which a write, a flush or a close has failed. The kernel reports an error only once, so later flushes
-    /// prove nothing.
-    failed: Mutex<HashSet<Name>>,
-}
-
-#[derive(Debug)]
-struct Written {
-    since: Instant,
-    done: DoneParts,
-}
-
-/// A written chunk.
-pub(super) struct Part<'a> {
-    pub temporary: &'a Name,
-    pub range: ByteRange,
-    pub pieces: Option<HashedPieces>,
-    pub begun: Instant,
-    /// No more parts may follow: flush at once.
-    pub is_last: bool,
-}
-
-impl WrittenParts {
-    /// The parts of the file that must be flushed now, with this one. `None`: it is for a later flush; `add` it when
-    /// its file was closed without an error.
-    pub(super) fn due(&self, part: &Part<'_>) -> Option<DoneParts> {
-        let mut files = lock(&self.files);
-        let since = files.get(part.temporary).map_or(part.begun, |written| written.since);
-        if !part.is_last && since.min(part.begun).elapsed() < PART_TIME {
-            return None;
-        }
-        let mut done = files.remove(part.temporary).map_or_else(DoneParts::default, |w| w.done);
-        done.ranges.push(part.range);
-        done.pieces.extend(part.pieces.clone());
-        Some(done)
-    }
-
-    /// Keeps a part for a later flush.
-    pub(super) fn add(&self, part: Part<'_>) {
-        let Part { temporary, range, pieces, begun, .. } = part;
-        if self.has_failed(temporary) {
-            return;
-        }
-        let mut files = lock(&self.files);
-        if files.len() >= FILES_MAX {
-            files.retain(|_, written| written.since.elapsed() < 10 * PART_TIME);
-        }
-        let new = Written { since: begun, done: DoneParts::default() };
-        let written = files.entry(temporary.clone()).or_insert(new);
-        written.since = written.since.min(begun);
-        written.done.ranges.push(range);
-        written.done.pieces.extend(pieces);
-    }
-
-    /// Takes the parts that were not flushed.
-    pub(super) fn take(&self, temporary: &Name) -> Option<DoneParts> {
-        lock(&self.files).remove(temporary).map(|written| written.done)
-    }
-
-    /// Notes that parts of the file are on record.
-    pub(super) fn note_recorded(&self, temporary: &Name) {
-        lock(&self.recorded).insert(temporary.clone());
-    }
-
-    pub(super) fn is_recorded(&self, temporary: &Name) -> bool {
-        lock(&self.recorded).contains(temporary)
-    }
-
-    /// Forgets a file that has ended.
-    pub(super) fn forget(&self, temporary: &Name) {
-        lock(&self.files).remove(temporary);
-        lock(&self.recorded).remove(temporary);
-    }
-
-    /// Notes that what was written may be lost: no further parts of the file are recorded.
-    pub(super) fn fail(&self, temporary: &Name) {
-        lock(&self.failed).insert(temporary.clone());
-        self.forget(temporary);
-    }
-
-    pub(super) fn has_failed(&self, temporary: &Name) -> bool {
-        lock(&self.failed).contains(temporary)
-    }
-}
 
 /// The temporary file of an earlier run, or a file that shares its blocks.
 pub(super) struct Continued<'t> {
@@ -325,41 +225,5 @@ impl Engine {
             Ok(None) => {}
             Err(error) => tracing::debug!(?error, ?temporary, "cannot look for a temporary"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn part(temporary: &Name, number: u64, begun: Instant, is_last: bool) -> Part<'_> {
-        let range = ByteRange { start: number, end: number + 1 };
-        Part { temporary, range, pieces: None, begun, is_last }
-    }
-
-    #[test]
-    fn parts_are_flushed_together_when_the_first_is_old() {
-        let (unflushed, now) = (WrittenParts::default(), Instant::now());
-        let (one, other) = (Name::new(*b"a").unwrap(), Name::new(*b"b").unwrap());
-        let old = now.checked_sub(PART_TIME).unwrap();
-        for name in [&one, &other] {
-            assert!(unflushed.due(&part(name, 1, now, false)).is_none());
-            unflushed.add(part(name, 1, now, false));
-        }
-        assert_eq!(unflushed.due(&part(&one, 2, old, false)).unwrap().ranges.len(), 2);
-        assert_eq!(unflushed.due(&part(&one, 3, now, true)).unwrap().ranges.len(), 1);
-        unflushed.forget(&other);
-        assert_eq!(unflushed.due(&part(&other, 2, now, true)).unwrap().ranges.len(), 1);
-    }
-
-    #[test]
-    fn nothing_of_a_file_that_has_failed_is_kept() {
-        let (parts, now) = (WrittenParts::default(), Instant::now());
-        let name = Name::new(*b"a").unwrap();
-        parts.add(part(&name, 1, now, false));
-        parts.note_recorded(&name);
-        parts.fail(&name);
-        parts.add(part(&name, 2, now, false));
-        assert!(parts.take(&name).is_none() && !parts.is_recorded(&name));
     }
 }

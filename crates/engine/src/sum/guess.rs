@@ -3,35 +3,11 @@ use dmover_digest::Fold;
 use dmover_model::{
     Digest, EntryError, EntryKind, Expected, Guess, HashType, NewTask, Parent, SumItem, TaskKind,
 };
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::{Content, Part, Shown, Wanted};
+use crate::hash_guesses::FUNCTIONS;
 use crate::mover::Mover;
-
-/// The two functions, the more likely one first.
-const FUNCTIONS: [HashType; 2] = [HashType::Blake3, HashType::Sha256];
-
-/// Which functions have matched so far.
-#[derive(Debug, Default)]
-pub(crate) struct Guesses([AtomicBool; 2]);
-
-impl Guesses {
-    fn matched(&self, hash: HashType) {
-        if let Some(at) = FUNCTIONS.iter().position(|function| *function == hash) {
-            self.0[at].store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// The only function that has matched so far. `None`: none has, or the list is mixed, and both are tried.
-    fn only(&self) -> Option<HashType> {
-        match self.0.each_ref().map(|matched| matched.load(Ordering::Relaxed)) {
-            [true, false] => Some(FUNCTIONS[0]),
-            [false, true] => Some(FUNCTIONS[1]),
-            _ => None,
-        }
-    }
-}
 
 fn with(item: &SumItem, hash: HashType, guess: Guess) -> SumItem {
     let expected = item.expected.clone();

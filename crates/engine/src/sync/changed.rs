@@ -6,41 +6,12 @@ use dmover_model::{
 use dmover_observe::{Activity, station};
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::stat;
-use std::collections::BTreeSet;
-use std::sync::Mutex;
 
 use crate::context::Engine;
 use crate::error::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::mutex::lock;
 use crate::verify::look_at;
-
-/// The shared state of a pass over changed paths.
-#[derive(Debug, Default)]
-pub(crate) struct Following {
-    /// Scanned names: several paths may lead to one name, if a directory was moved.
-    taken: Mutex<BTreeSet<TreePath>>,
-    /// Why a full scan is needed.
-    all: Mutex<Option<String>>,
-}
-
-impl Following {
-    /// Whether no mover has taken a name so far.
-    fn takes(&self, place: &TreePath) -> bool {
-        lock(&self.taken).insert(place.clone())
-    }
-
-    /// Requests a full scan.
-    pub fn look_at_all(&self, why: &str) {
-        lock(&self.all).get_or_insert_with(|| why.to_owned());
-    }
-
-    /// Why a full scan is needed.
-    pub fn needs_all(&self) -> Option<String> {
-        lock(&self.all).clone()
-    }
-}
 
 /// How far a path leads.
 enum Way {

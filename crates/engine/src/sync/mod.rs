@@ -10,10 +10,8 @@ mod rename;
 mod revisit;
 mod trash;
 
-pub(crate) use changed::Following;
 pub use guard::Withheld;
 pub(crate) use guard::{Asks, Guard, doubt, is_empty, refuse_missing_destination};
-pub(crate) use inspect::Doubtful;
 pub(crate) use meant::refuse_unmeant;
 pub(crate) use revisit::object_of;
 pub(crate) use trash::Trash;

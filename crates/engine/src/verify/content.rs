@@ -11,9 +11,8 @@ use dmover_plan::verify::merged;
 use dmover_sys::{path, stat};
 use std::sync::Arc;
 
-use super::at_destination;
 use crate::context::Engine;
-use crate::error::entry_error;
+use crate::error::{at_destination, entry_error};
 use crate::file::has_settled;
 use crate::level::Level;
 use crate::mover::Mover;

@@ -16,15 +16,13 @@ use dmover_sys::{AsFd, BorrowedFd, Errno, directory, path, stat};
 
 use crate::apply::{Moved, Planned};
 use crate::context::Engine;
-use crate::error::entry_error;
-use crate::level::Level;
-use crate::look::file_ref;
+use crate::error::{at_destination, entry_error};
+use crate::level::{Level, file_ref};
 use crate::manifest_attributes::{Whose, flags_differ, plain_xattrs};
 use crate::mover::Mover;
 use crate::sum::Content;
 
 mod content;
-mod known;
 mod records;
 mod repair;
 mod restore;
@@ -32,7 +30,6 @@ mod unproven;
 
 pub(crate) use content::Pair;
 pub(crate) use content::changed;
-pub(crate) use known::Known;
 
 /// The result of comparing an entry.
 #[derive(Debug, Default, Clone)]
@@ -726,15 +723,6 @@ impl Engine {
         let of = (level, record.metadata.kind, Held::Pinned);
         self.attribute_differences(of, sides, (&source_shown, &shown))
     }
-}
-
-/// The error with the destination as its side.
-pub(crate) fn at_destination(error: EntryError) -> EntryError {
-    let class = match error.errno {
-        0 => error.class,
-        errno => ErrorClass::from_errno(errno, Side::Destination),
-    };
-    EntryError { side: Side::Destination, class, ..error }
 }
 
 /// The target of a symbolic link at the destination, where one is expected.

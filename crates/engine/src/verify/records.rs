@@ -13,10 +13,10 @@ use dmover_sys::{AsFd, Errno, directory, stat};
 use std::sync::Arc;
 
 use super::content::{changed, pieces_of, whole_pieces};
-use super::{Finding, Unrepaired, at_destination, look_at};
+use super::{Finding, Unrepaired, look_at};
 use crate::capability::Facts;
 use crate::context::Engine;
-use crate::error::entry_error;
+use crate::error::{at_destination, entry_error};
 use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;

@@ -13,11 +13,11 @@ use dmover_sys::copy::Offer;
 use dmover_sys::{AsFd, Errno, OwnedFd, cache, copy, file, path, set, stat};
 use std::sync::Arc;
 
+use super::Finding;
 use super::content::{Pair, changed};
-use super::{Finding, at_destination};
 use crate::apply::Planned;
 use crate::content::{Holes, Transfer};
-use crate::error::{EPERM, entry_error};
+use crate::error::{EPERM, at_destination, entry_error};
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
