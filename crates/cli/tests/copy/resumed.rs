@@ -310,7 +310,8 @@ fn a_temporary_from_a_backup_of_its_file_system_is_begun_anew() {
     if !bench.make_disks() {
         skip!("no loop devices");
     }
-    bench.write("s/large", pattern(SIZE));
+    // It takes twelve seconds: the next rounds of flushes come before its end, also after a freeze.
+    bench.write("s/large", pattern(SIZE * 3 / 2));
     bench.put_disk(Some("A"));
     let running = start_on(&bench, "copy -T s disk/d");
     let state = bench.dmover.state_directory();
