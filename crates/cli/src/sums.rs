@@ -4,7 +4,6 @@ use dmover_engine::SumSupply;
 use dmover_model::{
     ByteRange, Expected, Guess, HashType, PathBytes, Subject, SumItem, percent_decode,
 };
-use std::cmp::Ordering::{Equal, Greater, Less};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::list;
+use crate::print::{SHOWN, say};
 use crate::quote::quoted;
 
 /// The greatest length of a line in bytes: enough for a million digests of pieces, and a name.
@@ -165,6 +165,8 @@ pub(crate) struct List {
 /// Counts the lines of lists.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    /// All unusable lines are shown, not only the first ones.
+    pub shows_all: bool,
     /// Lines with a digest and a name.
     pub good: AtomicU64,
     /// Lines without a digest and a name, or that cannot be read.
@@ -178,16 +180,16 @@ pub(crate) struct Tally {
 impl Tally {
     fn bad_line(&self, list: &str, number: u64, words: &str) {
         let before = self.bad.fetch_add(1, Ordering::Relaxed);
-        match before.cmp(&crate::print::SHOWN) {
-            Less => crate::print::say(&format!("dmover: error: {list}: line {number}: {words}")),
-            Equal => crate::print::say("dmover: further lines of this kind are not shown"),
-            Greater => {}
+        if self.shows_all || before < SHOWN {
+            say(&format!("dmover: error: {list}: line {number}: {words}"));
+        } else if before == SHOWN {
+            say("dmover: further lines of this kind are not shown (-v shows all)");
         }
     }
 
     fn empty_list(&self, list: &str) {
         self.empty.fetch_add(1, Ordering::Relaxed);
-        crate::print::say(&format!("dmover: error: {list}: no line has a digest and a name"));
+        say(&format!("dmover: error: {list}: no line has a digest and a name"));
     }
 
     fn found(&self, entry: &Entry) {

@@ -613,7 +613,7 @@ impl Run {
             }
             for command in commands {
                 match command {
-                    Command::Publish(task) if self.is_left_to_next_run(&task) => {
+                    Command::Publish(task) if self.ends_interrupted(&task) => {
                         inputs.push_back(Input::Done(task.id, Outcome::default()));
                     }
                     Command::Publish(mut task) => {

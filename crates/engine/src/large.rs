@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::apply::{Made, Moved, Planned};
 use crate::content::{Holes, Transfer};
 use crate::context::Engine;
+use crate::control::StopReason;
 use crate::error::entry_error;
 use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
@@ -34,13 +35,33 @@ struct Written {
 }
 
 impl Engine {
-    /// Reports a file that the next run continues.
-    pub(crate) fn tell_continued(&self, large: &LargeFile) {
+    /// Whether the next run may continue a large file that a stop has interrupted, by what else has failed. Parts on
+    /// record are on storage, and the next run checks that the source has the same version.
+    pub(crate) fn may_be_continued(&self, failure: &EntryError) -> bool {
+        let is_unread = failure.side == Side::Source
+            && !matches!(
+                failure.class,
+                ErrorClass::Changed | ErrorClass::Vanished | ErrorClass::Fenced
+            );
+        self.control.is_stopping()
+            && self.control.reason() != Some(StopReason::Cancelled)
+            && (failure.class == ErrorClass::Cancelled || is_unread)
+    }
+
+    /// Reports a large file that a stop has interrupted.
+    pub(crate) fn tell_interrupted(&self, large: &LargeFile, failure: &EntryError) {
         let (at, last) = (&large.file.directory, large.file.destination_name.as_bytes());
         let path = self.destination_path(at.root, &at.path, last);
-        let (side, class) = (Side::Destination, ErrorClass::Cancelled);
-        let words = "incomplete; the next run continues it";
-        self.error(EntryError::plain(side, Operation::Attempt, class, path, words));
+        self.error(if failure.class != ErrorClass::Cancelled {
+            let path = if failure.path.0.is_empty() { path } else { failure.path.clone() };
+            EntryError { path, attempt: large.round, ..failure.clone() }
+        } else if self.control.reason() == Some(StopReason::Cancelled) {
+            Self::cancelled(path)
+        } else {
+            let (side, class) = (Side::Destination, ErrorClass::Cancelled);
+            let words = "incomplete; the next run continues it";
+            EntryError::plain(side, Operation::Attempt, class, path, words)
+        });
     }
 }
 
@@ -347,14 +368,17 @@ impl Mover<'_> {
             }
             _ => Ok(()),
         };
-        let changed = due.is_some().then(|| stat::stat_fd(unfinished.fd()).ok()).flatten();
-        let changed = changed.map(|found| engine.mounts.metadata(&found).ctime);
-        let closed = unfinished.keep();
         let may_be_lost = checked.as_ref().is_err_and(|error| {
             error.side == Side::Destination && error.class != ErrorClass::Cancelled
         });
-        if may_be_lost || flushed.is_err() || closed.is_err() {
+        if may_be_lost || flushed.is_err() {
             // The error may be about earlier parts as well, and is reported only once.
+            engine.written_parts.fail(temporary);
+        }
+        let changed = due.is_some().then(|| stat::stat_fd(unfinished.fd()).ok()).flatten();
+        let changed = changed.map(|found| engine.mounts.metadata(&found).ctime);
+        let closed = unfinished.keep();
+        if closed.is_err() {
             engine.written_parts.fail(temporary);
         }
         checked?;
@@ -491,7 +515,7 @@ impl Mover<'_> {
             None => self.seal(&task.large, &task.pieces),
             Some(failure) => match self.leave_to_next_run(task) {
                 Ok(false) => Err((**failure).clone()),
-                Ok(true) => return self.engine.tell_continued(&task.large),
+                Ok(true) => return self.engine.tell_interrupted(&task.large, failure),
                 Err(error) => Err(error),
             },
         };

@@ -17,11 +17,6 @@ impl JobId {
     pub fn of_hash(hash: &str) -> Self {
         Self(hash.chars().take(Self::DIGITS).collect())
     }
-
-    /// Whether a text has the form of an id.
-    pub fn is_one(text: &str) -> bool {
-        text.len() == Self::DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-    }
 }
 
 impl fmt::Display for JobId {

@@ -30,7 +30,8 @@ use crate::sums::{List, Supply, Tally};
 
 pub(crate) fn run(args: &SumArgs, matches: Option<&ArgMatches>) -> ExitCode {
     let Some(matches) = matches else { return exit(Code::Usage) };
-    let tally = Arc::new(Tally::default());
+    let shows_all = args.output.verbose > 0;
+    let tally = Arc::new(Tally { shows_all, ..Tally::default() });
     let (spec, supply) = match prepare(args, matches, &tally) {
         Ok(prepared) => prepared,
         Err(unusable) => return refuse(&unusable),

@@ -132,6 +132,26 @@ fn a_cancelled_copy_leaves_nothing_of_a_large_file() {
     }
 }
 
+/// What is on storage is of use whatever else has failed at the source.
+#[test]
+fn a_file_of_which_a_part_was_not_read_is_continued_after_a_stop() {
+    let Some((served, bench)) = Bench::faulty() else { skip!("no faultfs") };
+    bench.write("backing/s/large", pattern(SIZE));
+    let words = "copy -T --bwlimit=3M --split-size=1M -j2 --progress=never faulty/s d";
+    let running = bench.dmover.start(words.split_whitespace()).unwrap();
+    eventually("a record", || is_recorded(&bench));
+    let rule = Rule::new(Op::Read, Action::Errno(rustix::io::Errno::IO.raw_os_error()));
+    served.set_rules(&[rule.count(0)]).unwrap();
+    eventually("an error", || served.counters().rules_fired[0] > 0);
+    running.signal(Signal::TERM);
+    let run = running.finish().unwrap();
+    served.set_rules(&[]).unwrap();
+    assert_eq!(leftovers(&bench.at("d")).unwrap().len(), 1, "{}", run.tell());
+    bench.dmover("copy -T --split-size=1M faulty/s d").expect_code(0);
+    bench.sh("cmp backing/s/large d/large");
+    assert_eq!(leftovers(&bench.at("d")).unwrap(), Vec::<PathBuf>::new());
+}
+
 /// A server says when a file is closed that it has lost what was written. No later flush makes that good.
 #[test]
 fn a_part_whose_close_has_failed_is_written_again() {

@@ -136,6 +136,27 @@ fn a_large_file_is_begun_anew_where_blocks_cannot_be_shared() {
     in_thirds(FileSystem::Ext4, "copy -T", SIZE * 2);
 }
 
+#[test]
+fn a_cancelled_fleet_leaves_nothing_of_a_large_file() {
+    needed!();
+    let mut fleet = Fleet::new(0);
+    fleet.call_mover("-j2");
+    fleet.call_mover("-j2");
+    fleet.bench.write("s/large", pattern(12 << 20));
+    let written = || fleet.movers.iter().map(|mover| written_by(mover.pid())).sum::<u64>();
+    let before = written();
+    let url = fleet.broker.url();
+    let line = format!(
+        "copy -T --bwlimit=500K --split-size=512K --progress=never s d --insecure --broker {url}"
+    );
+    let job = fleet.bench.dmover.start(line.split_whitespace()).unwrap();
+    eventually("a part of it", || written() - before > 2 << 20);
+    fleet.bench.dmover("cancel").expect_code(0);
+    let run = job.finish().unwrap().expect_code(3);
+    assert!(run.stderr.contains("cancelled   1:"), "{}", run.tell());
+    assert_eq!(fleet.bench.sh("ls -A d"), "");
+}
+
 /// Under a low limit, which many movers share, a job that is stopped keeps nearly all that it has written.
 #[test]
 fn a_stopped_job_loses_little_of_a_large_file_however_slow_its_movers_are() {

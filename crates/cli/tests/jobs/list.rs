@@ -115,7 +115,7 @@ fn a_label_that_is_the_beginning_of_an_id_means_the_label() {
     assert_eq!(said["label"], label);
     // A whole id is always the job itself.
     let refused = bench.dmover(&format!("copy -T --label {id} a d")).expect_code(2);
-    assert!(refused.stderr.contains("looks like the id of a job"), "{}", refused.tell());
+    assert!(refused.stderr.contains("is the id of a job"), "{}", refused.tell());
     assert!(!bench.exists("d"));
 }
 

@@ -102,6 +102,8 @@ fn lines_that_say_nothing_never_pass() {
     assert_eq!(words(&run).matches("neither").count(), 20, "{}", run.tell());
     assert!(words(&run).contains("further lines of this kind are not shown"), "{}", run.tell());
     assert!(words(&run).contains("500 lines could not be read"), "{}", run.tell());
+    let run = bench.dmover_with("sum -v -c", "no digest at all\n".repeat(30)).expect_code(1);
+    assert_eq!(words(&run).matches("neither").count(), 30, "{}", run.tell());
     // As for md5sum, nothing says nothing.
     bench.dmover_with("sum -c --strict -a sha256", format!("\n{good}\n\n")).expect_code(0);
     for empty in ["", "\n", "# only a comment\n"] {

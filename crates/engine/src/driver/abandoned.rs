@@ -5,9 +5,9 @@ use dmover_model::{
 };
 
 use super::{EXTRA_NAMES, Executor, LINK_NAMES, Run};
-use crate::control::StopReason;
 use crate::error::Fatal;
 use crate::ledger::Ledger;
+use crate::state::Unneeded;
 use crate::sum::subject_path;
 
 fn of_file(file: &FileRef) -> (&DirectoryRef, Option<&Name>) {
@@ -75,20 +75,25 @@ impl Run {
         self.tell_not_attempted(path, &words);
     }
 
-    /// Whether a large file that a stop has interrupted stays as it is for the next run. It is reported then. A mover of
-    /// this process finds out by itself; one of several processes does not know what the others have flushed.
-    pub(super) fn is_left_to_next_run(&self, task: &Task) -> bool {
+    /// Ends a large file that a stop has interrupted, if movers of other processes have worked on it: they take no more
+    /// tasks, and none knows what the others have flushed. Returns whether it did.
+    pub(super) fn ends_interrupted(&mut self, task: &Task) -> bool {
         let TaskKind::Seal(seal) = &task.kind else { return false };
-        let is_interrupted =
-            seal.failure.as_ref().is_some_and(|failure| failure.class == ErrorClass::Cancelled);
-        let stays = is_interrupted
-            && matches!(self.hands, Executor::Elsewhere(_))
-            && self.engine.control.reason() != Some(StopReason::Cancelled)
-            && self.large_files.is_recorded(&seal.large.temporary);
-        if stays {
-            self.engine.tell_continued(&seal.large);
+        let engine = &self.engine;
+        let is_here = !matches!(self.hands, Executor::Elsewhere(_));
+        let Some(failure) = seal.failure.as_deref() else { return false };
+        if is_here || !engine.control.is_stopping() {
+            return false;
         }
-        stays
+        let large = &seal.large;
+        if !(engine.may_be_continued(failure) && self.large_files.is_recorded(&large.temporary)) {
+            let (directory, temporary) = (&large.file.directory, large.temporary.clone());
+            let (root, directory) = (directory.root, directory.path.clone());
+            engine.remove_unneeded(&Unneeded { root, directory, temporary });
+            self.large_files.ended(&large.temporary);
+        }
+        engine.tell_interrupted(large, failure);
+        true
     }
 
     /// Names a task that too many movers have lost, so that it is not tried again.

@@ -1,15 +1,14 @@
 //! Parts of large files: when they are flushed and reported, and how a run continues the temporary file of an earlier
 //! one.
 use dmover_model::{
-    DoneParts, EntryError, ErrorClass, FileRef, Identity, LargeFile, LargeNews, Metadata, Name,
-    Operation, PartialFile, SealTask, Side, Timestamp, When,
+    DoneParts, EntryError, FileRef, Identity, LargeFile, LargeNews, Metadata, Name, Operation,
+    PartialFile, SealTask, Side, Timestamp, When,
 };
 use dmover_sys::copy::{self, Offer};
 use dmover_sys::stat::{FileType, Stat};
 use dmover_sys::{OwnedFd, cache, directory, file, path, set, stat};
 
 use crate::context::Engine;
-use crate::control::StopReason;
 use crate::error::entry_error;
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
@@ -142,18 +141,12 @@ impl Mover<'_> {
     pub(super) fn leave_to_next_run(&mut self, task: &SealTask) -> Result<bool, EntryError> {
         let (engine, temporary) = (self.engine, &task.large.temporary);
         let parts = &engine.written_parts;
-        let is_interrupted =
-            task.failure.as_ref().is_some_and(|error| error.class == ErrorClass::Cancelled);
-        let control = &engine.control;
-        if !is_interrupted
-            || !engine.keeps_parts
-            || control.reason() == Some(StopReason::Cancelled)
-            || parts.has_failed(temporary)
-        {
+        let continues = task.failure.as_ref().is_some_and(|error| engine.may_be_continued(error));
+        if !continues || !engine.keeps_parts || parts.has_failed(temporary) {
             return Ok(false);
         }
         // The user waits no longer for a stop that has become a hard one.
-        if let Some(done) = parts.take(temporary).filter(|_| !control.is_over()) {
+        if let Some(done) = parts.take(temporary).filter(|_| !engine.control.is_over()) {
             let changed = self.flush_temporary(&task.large).inspect_err(|_| {
                 parts.fail(temporary);
             })?;

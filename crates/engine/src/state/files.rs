@@ -164,6 +164,8 @@ impl Ask {
 const JOB: &str = "job.json";
 const STATUS: &str = "status.json";
 const ASK: &str = "ask";
+/// A request while it is written.
+const ASK_NEW: &str = "ask.new";
 /// The last request that the job has read.
 const ASK_HEARD: &str = "ask.heard";
 /// There from a request to cancel until the next run begins.
@@ -172,6 +174,14 @@ const CANCEL: &str = "cancel";
 pub(super) const STANDBY: &str = "standby";
 /// The lock of the job.
 pub(super) const LOCK: &str = "lock";
+
+/// Writes a file that the user of the job can read, whatever the umask of this process.
+fn write_for_job(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mut file = std::fs::File::create(path)?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    file.write_all(text.as_bytes())
+}
 
 fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
@@ -319,15 +329,15 @@ impl StateDirectory {
     pub fn ask(&self, job: &str, ask: Ask) -> std::io::Result<bool> {
         let directory = self.path.join("jobs").join(job);
         if ask == Ask::Cancel {
-            std::fs::write(directory.join(CANCEL), "")?;
+            write_for_job(&directory.join(CANCEL), "")?;
         } else if self.is_being_cancelled(job) {
             return Ok(false);
         }
-        let path = directory.join(ASK);
-        let temporary = path.with_extension("new");
-        std::fs::write(&temporary, ask.word())?;
-        std::fs::rename(temporary, path)?;
-        Ok(true)
+        let temporary = directory.join(ASK_NEW);
+        let asked = write_for_job(&temporary, ask.word())
+            .and_then(|()| std::fs::rename(temporary, directory.join(ASK)));
+        // The job finds a request to cancel without it.
+        if ask == Ask::Cancel { Ok(true) } else { asked.map(|()| true) }
     }
 
     /// The ids of all jobs in this state directory.
@@ -409,7 +419,7 @@ impl StateDirectory {
     pub fn retire(&self, job: &str, held: &JobLock) -> std::io::Result<()> {
         let directory = self.directory(job);
         // The job is listed as long as its description exists.
-        for name in [failures::FILE, STANDBY, ASK, ASK_HEARD, CANCEL, STATUS, JOB] {
+        for name in [failures::FILE, STANDBY, ASK, ASK_NEW, ASK_HEARD, CANCEL, STATUS, JOB] {
             match std::fs::remove_file(directory.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}

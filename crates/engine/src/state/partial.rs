@@ -244,7 +244,8 @@ impl PartialFiles {
         self.lines.push(Line::Flushed { temporary, done, changed });
     }
 
-    fn ended(&mut self, temporary: &Name) {
+    /// Forgets a file whose temporary is gone.
+    pub fn ended(&mut self, temporary: &Name) {
         let was = self.begun.remove(temporary);
         let is_left = |partial: &Partial| partial.begun.temporary == *temporary;
         let is_written =

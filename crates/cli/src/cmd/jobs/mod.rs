@@ -1,6 +1,6 @@
 //! The verbs that manage jobs, one file each, and how they find a job.
 use dmover_engine::{JobFile, JobList, StateDirectory, job_id};
-use dmover_model::{ExitCode as Code, JobId, JobSpec, PathBytes};
+use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -101,16 +101,16 @@ pub(super) fn take_label(
     (spec, list): (&JobSpec, &JobList),
     is_only_read: bool,
 ) -> Result<(), ExitCode> {
-    if JobId::is_one(label) {
-        let message = format!("the label {} looks like the id of a job", quoted(label.as_bytes()));
-        failure(&message, "choose a label with other characters or of another length");
-        return Err(exit(Code::Usage));
-    }
     // The job itself reports a list that cannot be read.
     let Ok(id) = job_id(spec, list, Some(state)) else { return Ok(()) };
     // Two jobs that start in the same instant must see each other. The job itself reports a directory that it cannot use.
     let turn = if is_only_read { None } else { state.label_turn().ok() };
     let Ok(files) = all(state) else { return Ok(()) };
+    if files.iter().any(|file| file.job == label) {
+        let message = format!("the label {} is the id of a job", quoted(label.as_bytes()));
+        failure(&message, "choose another label");
+        return Err(exit(Code::Usage));
+    }
     let here = PathBytes::from(std::env::current_dir().unwrap_or_default().as_os_str());
     let own = places_of(spec.verb.word(), &here, &spec.sources, &spec.destination);
     let is_another = |file: &&JobFile| {
