@@ -8,7 +8,7 @@ use crate::mutex::lock;
 
 /// After this time a chunk ends, and its data is flushed and reported: a killed run loses no more than this.
 pub(crate) const PART_TIME: Duration = Duration::from_secs(3);
-/// The most files with unflushed parts; those without recent writes are flushed first.
+/// With more files than this, unflushed parts of files without recent writes are forgotten: another run copies them again.
 const FILES_MAX: usize = 256;
 
 /// Parts of large files that this process has written, by temporary file.

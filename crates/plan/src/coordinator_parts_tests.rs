@@ -54,23 +54,36 @@ fn part_done(start: u64, end: u64, flushed: bool) -> Outcome {
     Outcome { covered, large: flushed.then_some(news).into_iter().collect(), ..Outcome::default() }
 }
 
-/// A mover leaves it to the next run only if nothing but the stop interrupts it.
 #[test]
 fn a_file_that_a_stop_interrupts_comes_to_a_mover_with_its_worst_failure() {
-    for failed_first in [false, true] {
+    let at = |side, class| EntryError { side, ..part_failure(class, "lost") };
+    let source = at(Side::Source, ErrorClass::Io);
+    let destination = at(Side::Destination, ErrorClass::NoSpace);
+    for (first, second, class) in [
+        (None, None, ErrorClass::Cancelled),
+        (Some(&source), None, ErrorClass::Io),
+        (Some(&source), Some(&destination), ErrorClass::NoSpace),
+        (Some(&destination), Some(&source), ErrorClass::NoSpace),
+    ] {
         let mut coordinator = Coordinator::new(4, BUDGET);
         let [one, other] = begin_in_two_chunks(&mut coordinator);
-        let failure = failed_first.then(|| Box::new(part_failure(ErrorClass::Io, "lost")));
+        let failed = |failure: Option<&EntryError>| Outcome {
+            chunk_failure: failure.cloned().map(Box::new),
+            ..part_done(0, 2, false)
+        };
         let mut commands = coordinator.handle(Input::Stop);
-        commands.extend(coordinator.handle(Input::Withdrawn(other)));
-        let outcome = Outcome { chunk_failure: failure, ..part_done(0, 2, false) };
-        commands.extend(coordinator.handle(Input::Done(one.id, outcome)));
-        let seals = commands.iter().find_map(|command| match command {
+        let done = Input::Done(one.id, failed(first));
+        commands.extend(coordinator.handle(done));
+        let last = match second {
+            Some(_) => Input::Done(other.id, failed(second)),
+            None => Input::Withdrawn(other),
+        };
+        commands.extend(coordinator.handle(last));
+        let seal = commands.iter().find_map(|command| match command {
             Command::Publish(Task { kind: TaskKind::Seal(seal), .. }) => Some(seal),
             _ => None,
         });
-        let class = if failed_first { ErrorClass::Io } else { ErrorClass::Cancelled };
-        let failure = seals.and_then(|seal| seal.failure.as_ref());
+        let failure = seal.and_then(|seal| seal.failure.as_ref());
         assert_eq!(failure.map(|failure| failure.class), Some(class), "{commands:?}");
     }
 }

@@ -40,7 +40,7 @@ const END_WITHIN: Duration = Duration::from_secs(30);
 enum Failed {
     Fatal(Fatal),
     /// The message is already printed, or there is no error.
-    ReportItem(ExitCode),
+    Told(ExitCode),
 }
 
 impl From<Fatal> for Failed {
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &SubmitArgs) -> ExitCode {
         None => submit(args),
     };
     match code {
-        Ok(code) | Err(Failed::ReportItem(code)) => code,
+        Ok(code) | Err(Failed::Told(code)) => code,
         Err(Failed::Fatal(error)) => {
             failure(&error.to_string(), &error.hint());
             exit(error.exit_code())
@@ -139,7 +139,7 @@ fn check_job(args: &SubmitArgs, is_batch: bool) -> Result<()> {
             }
             let _ = error.print();
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            return Err(Failed::ReportItem(ExitCode::from(code)));
+            return Err(Failed::Told(ExitCode::from(code)));
         }
     };
     let Some((_, job)) = matches.subcommand() else {
@@ -492,7 +492,7 @@ fn listen(in_batch: bool) -> Result<RefCell<Signals>> {
         Ok(signals) => Ok(RefCell::new(signals)),
         Err(error) => {
             failure(&format!("cannot listen to signals: {error}"), "check the process limits");
-            Err(Failed::ReportItem(exit(Code::Fatal)))
+            Err(Failed::Told(exit(Code::Fatal)))
         }
     }
 }

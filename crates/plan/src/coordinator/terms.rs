@@ -2,7 +2,7 @@
 use crate::verify::merged;
 use dmover_model::{
     ByteRange, DirectoryRef, EntryError, ErrorClass, ExtraNames, HashedPieces, LinkGroup, LinkName,
-    Outcome, Surveyed, Task, TaskId, TaskKind, Work,
+    Outcome, Side, Surveyed, Task, TaskId, TaskKind, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -159,14 +159,17 @@ impl PartNote {
         end == 0 || self.covered == [ByteRange { start: 0, end }]
     }
 
-    /// Adds the results of another part. The first failure is kept: one that is more than a stop goes before.
+    /// Adds the results of another part. The first failure of the worst kind is kept: an error at the destination may be
+    /// about other parts as well, one at the source is about its part, and a stop says nothing of what was written.
     pub fn merge(&mut self, other: Self) {
-        let is_more = |failure: &EntryError| failure.class != ErrorClass::Cancelled;
-        let known = self.failure.as_deref();
-        if known
-            .is_none_or(|known| !is_more(known) && other.failure.as_deref().is_some_and(is_more))
-        {
-            self.failure = other.failure.or(self.failure.take());
+        let weight = |failure: &Option<Box<EntryError>>| match failure.as_deref() {
+            None => 0,
+            Some(error) if error.class == ErrorClass::Cancelled => 1,
+            Some(error) if error.side == Side::Source => 2,
+            Some(_) => 3,
+        };
+        if weight(&other.failure) > weight(&self.failure) {
+            self.failure = other.failure;
         }
         self.covered.extend(other.covered);
         self.covered = merged(std::mem::take(&mut self.covered));
