@@ -20,7 +20,7 @@ mod state;
 mod sums;
 
 use clap::{CommandFactory, FromArgMatches};
-use dmover_engine::Ask;
+use dmover_journal::Ask;
 use std::process::ExitCode;
 
 pub use args::{Cli, Verb};

@@ -1,8 +1,8 @@
 //! The questions of a remote mover to its coordinator, and the answers.
 use dmover_model::{Answer, CoordinatorRequest, EntryError};
+use dmover_observe::lock;
 
 use crate::context::Engine;
-use crate::mutex::lock;
 
 /// An error with its path.
 pub(crate) fn named(error: &EntryError) -> String {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::mutex::lock;
+use dmover_observe::lock;
 
 /// Facts about one mounted file system, learnt from failed calls.
 #[derive(Debug, Default)]

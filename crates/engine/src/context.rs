@@ -1,9 +1,10 @@
 //! The state that all movers of one job in one process share.
+use dmover_journal::{Failures, KnownPaths, OpenFiles};
 use dmover_model::{
     Carried, EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Metadata, Note, Operation,
     PathBytes, Side, Times, TreePath,
 };
-use dmover_observe::{Counter, Counters, Monitor, Slowest, Spread};
+use dmover_observe::{Counter, Counters, Monitor, Slowest, Spread, lock};
 use dmover_plan::breaker::Breaker;
 use dmover_plan::filter::Filter;
 use dmover_plan::history::History;
@@ -22,21 +23,19 @@ use crate::bounds::Bounds;
 use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
 use crate::coordinator_client::CoordinatorClient;
+use crate::destination_lock::DestinationLock;
 use crate::flush::Flusher;
 use crate::following::Following;
 use crate::hash_guesses::Guesses;
-use crate::known_paths::Known;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::mover_report::ReportItem;
-use crate::mutex::lock;
 use crate::recheck::Doubtful;
 use crate::root::OverlappingRoots;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
-use crate::state::{DestinationLock, Failures, OpenFiles};
 use crate::storage::Trust;
 use crate::sync::Guard;
 use crate::unflushed::Unflushed;
@@ -101,7 +100,7 @@ pub struct Engine {
     pub(crate) unprivileged: Option<Unprivileged>,
     pub(crate) layout: Arc<dyn LayoutHook>,
     /// Paths in the manifest that a tree is compared with.
-    pub(crate) known: Mutex<Known>,
+    pub(crate) known: Mutex<KnownPaths>,
     /// Times to set on directories after repairs below them.
     pub(crate) kept_times: Mutex<HashMap<TreePath, Times>>,
     /// Which functions digests of 64 digits had so far, in lists that do not name the function.

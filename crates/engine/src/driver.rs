@@ -1,10 +1,13 @@
 //! Runs one job: starts the movers, feeds the coordinator, and carries out its commands.
-use dmover_model::{
-    Budget, ChangedPlace, DeleteWhen, Event, ExtraNames, Failed, JobId, JobSpec, Notice, Outcome,
-    PathBytes, RangeCopy, RecheckSet, Record, ScanNames, SumItem, Surveyed, TargetMode, Task,
-    TaskKind, TreePath, Verb,
+use dmover_journal::{
+    ErrorList, JobFile, JobLock, LastPass, Ledger, Left, LookedInto, PartialFiles, SpillLedger,
+    Starts, StateDirectory, Survey,
 };
-use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage};
+use dmover_model::{
+    Budget, DeleteWhen, Event, ExtraNames, Failed, JobId, JobSpec, Notice, Outcome, Placement,
+    RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
+};
+use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage, lock};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
 use dmover_plan::history::History;
 use dmover_plan::temporary::TemporaryNames;
@@ -14,29 +17,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bounds::Bounds;
-use crate::catalog::Survey;
 use crate::context::Engine;
 use crate::control::{Control, StopReason};
+use crate::destination_lock::DestinationLock;
 use crate::engine_builder::{Parts, RunFacts, memory_bytes};
 use crate::error::Fatal;
 use crate::fleet::{Fleets, JobOffer, RootsKind};
-use crate::journal::{FailedList, LastPass, Left, LookedInto};
+use crate::job_identity::{job_id, on_storage, volume_of};
+use crate::job_list::{JobList, RecordSupply};
 use crate::layout::LayoutHook;
-use crate::ledger::{Ledger, SpillLedger};
 use crate::list::root_ref;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::mover_report::MoverReport;
-use crate::mutex::lock;
 use crate::pace::{self, Allowance};
+use crate::periodic_flush::PeriodicFlush;
 use crate::precount;
 use crate::queue::{Dispatch, Reported};
 use crate::report::{JobReport, JobState};
-use crate::root::{OverlappingRoots, Placement, Resolved, Resolver};
-use crate::state::{
-    DestinationLock, ErrorList, Failures, JobFile, JobLock, OpenFiles, Outliving, PartialFiles,
-    Starts, StateDirectory, Written, job_id,
-};
+use crate::root::{OverlappingRoots, Resolved, Resolver};
 use crate::storage::Trust;
 use crate::sync::{Guard, refuse_missing_destination};
 
@@ -47,6 +46,7 @@ mod job_status;
 mod large_files;
 mod mounted;
 mod offer;
+mod outliving;
 mod pulse;
 mod record;
 mod start;
@@ -59,6 +59,7 @@ use hands::Executor;
 use job_status::{Shown, Standing};
 use mounted::Mounted;
 use offer::offer;
+use outliving::Outliving;
 use pulse::Pulse;
 use record::{Recording, doubtful, last_pass, pass_began, refuse_what_was_emptied};
 use start::{
@@ -121,43 +122,6 @@ pub struct Job {
     pub board: Option<Arc<Board<Option<JobView>>>>,
 }
 
-/// Source, destination and ranges of one line of a batch list.
-pub type Pair = (PathBytes, PathBytes, Option<RangeCopy>);
-
-/// The content of a list file.
-#[derive(Debug, Default)]
-pub enum JobList {
-    /// There is no list.
-    #[default]
-    None,
-    /// Paths below the source.
-    Paths(Vec<TreePath>),
-    /// Paths below the source that failed in the last pass of this job.
-    Failed(Arc<FailedList>),
-    /// Paths of the source that a change feed has reported.
-    Changed(Arc<[ChangedPlace]>),
-    /// Pairs of source and destination.
-    Pairs(Vec<Pair>),
-    /// Files to hash.
-    Sums(Arc<dyn SumSupply>),
-    /// Entries of a manifest to compare the destination with.
-    Records(Arc<dyn RecordSupply>),
-}
-
-/// Supplies the records of a manifest, in order.
-pub trait RecordSupply: std::fmt::Debug + Send + Sync {
-    /// The next records, at most `most`; empty if there are no more.
-    fn next(&self, most: usize) -> Vec<Record>;
-    /// Whether these were all records of the manifest, so that any other entry is extra.
-    fn is_whole(&self) -> bool;
-}
-
-/// Supplies the files of a list of any length, in order.
-pub trait SumSupply: std::fmt::Debug + Send + Sync {
-    /// The next files, at most `most`; empty if there are no more. `None`: none are available yet; ask again.
-    fn next(&self, most: usize) -> Option<Vec<SumItem>>;
-}
-
 /// Runs a job until it ends or is stopped.
 ///
 /// # Errors
@@ -190,10 +154,11 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         (_, kind) => kind.resolve(&resolver)?,
     };
     let placement = resolved.placement;
-    job.destination.take(job, &resolved)?;
+    job.destination.take((&job.spec, &job.list), &resolved, &*job.monitor)?;
     if let (Some(state), Some(lock)) = (locked, &lock) {
-        state.claim(lock, job.spec.verb, &resolved.targets)?;
-        state.note_volume(&id, &job.spec)?;
+        let on_storage: Vec<_> = resolved.targets.iter().filter_map(|at| on_storage(at)).collect();
+        state.claim(lock, job.spec.verb, (&resolved.targets, &on_storage))?;
+        state.note_volume(&id, &job.spec.destination, || volume_of(&job.spec))?;
     }
     refuse_what_cannot_be_held(&job.spec, &resolved.roots)?;
     if matches!(job.spec.verb, Verb::Copy | Verb::Sync) {
@@ -220,7 +185,8 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let is_resumed = record.as_ref().is_some_and(|record| record.is_resumed);
     let (survey, doubts) = survey(job, &id, &resolved, is_resumed)?;
     let outliving = Outliving::begin(job, &id)?;
-    let written = Written::begin(job, &id, &resolved.targets)?;
+    let jobs_state = job.state.as_ref().map(|state| (state, &id));
+    let written = PeriodicFlush::begin(&job.spec, jobs_state, &resolved.targets, &job.control)?;
     let trust = written.trust();
     let waiting = &outliving;
     let begin = Begin { waiting, mounts, resolved, guard, record, survey, doubts, last, trust };
@@ -228,7 +194,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
     let unless_fenced = || (!outliving.before).then(|| outliving.end());
     let mut run = Run::new(job, &id, begin).inspect_err(|_| _ = unless_fenced())?;
     let flushing = written.flush_now_and_then(&run.engine);
-    let counting = precount::begin(job, &run.engine, last_run.as_ref());
+    let counting = precount::begin(&run.engine, &job.list, last_run.as_ref());
     let result = run.run(&job.list);
     drop((flushing, counting));
     if run.hands.has_left_any_here() {
@@ -257,7 +223,7 @@ pub fn run_job(job: &Job) -> Result<JobReport, Fatal> {
         settle_losses(job, state, &mut report, &destination);
     }
     let is_complete = report.state == JobState::Finished && run.has_failed_at_nothing();
-    written.end(job, &run.engine, is_complete);
+    written.end(&run.engine, &job.list, is_complete);
     run.conclude(job, report)
 }
 
@@ -336,8 +302,8 @@ impl Run {
             umask: job.umask,
         };
         let run = dmover_sys::process::random_u64();
-        let open_files = OpenFiles::of(job, id);
-        let failures = Failures::of(job, id, record.is_some());
+        let open_files = start::open_files(job, id);
+        let failures = start::failures(job, id, record.is_some());
         let open = open_files.as_ref().map(|files| files.before().clone());
         let doubts = RecheckSet { content: &doubts.content | &open.unwrap_or_default(), ..doubts };
         let offer = job.fleets.as_ref().filter(|_| !waiting.is_stopped).map(|_| {
@@ -605,7 +571,7 @@ impl Run {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             if let Input::Report(_, outcome) | Input::Done(_, outcome) = &input {
-                self.large_files.hear(outcome, &self.engine);
+                self.large_files.hear(outcome, &*self.engine);
             }
             let commands = self.coordinator.handle(input);
             if let Some(record) = &mut self.record {
@@ -617,7 +583,7 @@ impl Run {
                         inputs.push_back(Input::Done(task.id, Outcome::default()));
                     }
                     Command::Publish(mut task) => {
-                        self.large_files.fill(&mut task, &self.engine);
+                        self.large_files.fill(&mut task, &*self.engine);
                         self.outgoing.push(task);
                     }
                     Command::Supply(most) => match list.supply(most, &self.engine)? {

@@ -1,4 +1,5 @@
 //! Builds the state that all movers of one job in one process share.
+use dmover_journal::{Failures, KnownPaths, OpenFiles};
 use dmover_model::{CopyEngine, JobSpec};
 use dmover_observe::{Counters, Monitor, Slowest};
 use dmover_plan::filter::Filter;
@@ -16,11 +17,11 @@ use crate::capability::CapabilityCache;
 use crate::context::{Engine, Privilege};
 use crate::control::Control;
 use crate::coordinator_client::CoordinatorClient;
+use crate::destination_lock::DestinationLock;
 use crate::error::Fatal;
 use crate::flush::Flusher;
 use crate::following::Following;
 use crate::hash_guesses::Guesses;
-use crate::known_paths::Known;
 use crate::layout::LayoutHook;
 use crate::limits::RateLimits;
 use crate::made::Recorder;
@@ -31,7 +32,6 @@ use crate::root::{OverlappingRoots, Root};
 use crate::roots::RootTable;
 use crate::settable::unprivileged;
 use crate::snapshot::Sharing;
-use crate::state::{DestinationLock, Failures, OpenFiles};
 use crate::storage::Trust;
 use crate::sync::Guard;
 use crate::unflushed::Unflushed;
@@ -129,7 +129,7 @@ impl Engine {
             guesses: Guesses::default(),
             unflushed: Unflushed::default(),
             sealed: Mutex::default(),
-            known: Mutex::new(Known::new(memory / 4, parts.spill_directory)),
+            known: Mutex::new(KnownPaths::new(memory / 4, parts.spill_directory)),
             recorder: parts.recorder,
             movers_max,
             movers: AtomicUsize::new(1),

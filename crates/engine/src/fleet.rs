@@ -1,7 +1,7 @@
 //! Remote movers of a job: the offer to them, and how they join.
 use dmover_model::{
     Answer, CoordinatorRequest, EntryError, ErrorClass, FileSystemName, Identity, JobId, JobSpec,
-    Limit, Name, Notice, Operation, PathBytes, RootMarks, Side, SideMark, Verb,
+    Limit, Name, Notice, Operation, PathBytes, Placement, RootMarks, Side, SideMark, Verb,
 };
 use dmover_observe::{Counters, Monitor, MoverView, Snapshot};
 use dmover_plan::stragglers::Done;
@@ -17,8 +17,10 @@ use crate::bounds::Bounds;
 use crate::context::Engine;
 use crate::control::Control;
 use crate::coordinator_client::CoordinatorClient;
+use crate::destination_lock::DestinationLock;
 use crate::engine_builder::{Parts, RunFacts};
 use crate::error::{Fatal, entry_error};
+use crate::job_identity::on_storage;
 use crate::layout::DefaultLayout;
 use crate::made::Recorder;
 use crate::mounts::{MountTable, UNSEEN, names_of};
@@ -26,8 +28,7 @@ use crate::mover_pool::MoverPool;
 use crate::pace::Allowance;
 use crate::queue::{Dispatch, Gate, Queue};
 use crate::recheck::Doubtful;
-use crate::root::{Placement, Resolved, Resolver, Root, RootSide};
-use crate::state::{DestinationLock, on_storage};
+use crate::root::{Resolved, Resolver, Root, RootSide};
 use crate::submounts::{Below, LOOK_EVERY};
 use crate::sync::{Guard, Trash};
 

@@ -4,7 +4,7 @@ use dmover_sys::{AsFd, Errno, OwnedFd, file, path};
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use crate::mutex::lock;
+use dmover_observe::lock;
 
 /// The file systems that a job writes to.
 ///

@@ -3,7 +3,7 @@ use dmover_model::TreePath;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use crate::mutex::lock;
+use dmover_observe::lock;
 
 /// The shared state of a pass over changed paths.
 #[derive(Debug, Default)]

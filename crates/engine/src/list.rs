@@ -1,14 +1,14 @@
 //! Entries from a list: paths below the source, or pairs of source and destination.
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, Identity, Name, NewTask, Operation, Parent, PathBytes,
-    RangeCopy, RootId, ScanNames, Side, TaskKind, TreePath,
+    Placement, RangeCopy, RootId, ScanNames, Side, TaskKind, TreePath,
 };
 use std::sync::Arc;
 
 use crate::error::entry_error;
 use crate::level::Level;
 use crate::mover::Mover;
-use crate::root::{Placement, Root};
+use crate::root::Root;
 
 const ENOTDIR: i32 = 20;
 const ELOOP: i32 = 40;

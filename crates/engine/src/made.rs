@@ -6,7 +6,7 @@ use dmover_model::{
     EntryKind, EntryRecord, ErrorClass, Event, Extended, FileDigest, Identity, Operation, Record,
     Shape, Side,
 };
-use dmover_observe::Counter;
+use dmover_observe::{Counter, lock};
 use dmover_sys::AsFd;
 use dmover_sys::xattr::Held;
 use serde_bytes::ByteBuf;
@@ -21,7 +21,6 @@ use crate::control::StopReason;
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
-use crate::mutex::lock;
 
 /// Writes the manifest of a job.
 pub struct Recorder {

@@ -8,13 +8,12 @@ use dmover_model::{
     ByteRange, Carried, Difference, EntryError, Event, ExtraNames, FileDigest, HashType, Identity,
     Item, LossKind, Note, Notice, PathBytes, Record, Times, TreePath, Verdict, WithheldReason,
 };
-use dmover_observe::{Counter, Counters, Slow, Spread};
+use dmover_observe::{Counter, Counters, Slow, Spread, lock};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::mutex::lock;
 
 /// Counters that grow only when an entry succeeds.
 const PROGRESS: &[Counter] = &[

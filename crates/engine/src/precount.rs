@@ -4,7 +4,8 @@
 //! down by at most about three percent on any file system; if it cannot get ahead of the job then, the total stays
 //! unknown. It holds one descriptor and one buffer of names for each level, so its memory grows with the depth of the
 //! tree.
-use dmover_model::{EntryKind, FollowLinks};
+use dmover_journal::{JobPhase, JobStatus};
+use dmover_model::{EntryKind, FollowLinks, JobSpec};
 use dmover_observe::{Amount, Counter, Counters, Total};
 use dmover_plan::filter::Filter;
 use dmover_sys::directory::{DirectoryReader, TypeHint};
@@ -15,10 +16,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
-use crate::driver::{Job, JobList};
+use crate::job_list::JobList;
 use crate::mounts::MountTable;
 use crate::root::Root;
-use crate::state::{JobPhase, JobStatus};
 
 /// The count starts after this time; a shorter job needs no total.
 const AFTER: Duration = Duration::from_secs(3);
@@ -55,14 +55,15 @@ impl Drop for Precount {
 }
 
 /// Starts the count of the job's entries, unless the total is known or cannot be counted.
-pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Option<Precount> {
-    let outlook = job.counters.outlook();
-    outlook.limit_bytes(job.spec.limits.bytes_per_s);
-    let whole = matches!(job.list, JobList::None);
-    if !whole || job.spec.selection.follow != FollowLinks::Never || engine.is_resumed {
+pub(crate) fn begin(engine: &Engine, list: &JobList, last: Option<&JobStatus>) -> Option<Precount> {
+    let (spec, counters) = (&engine.spec, &engine.counters);
+    let outlook = counters.outlook();
+    outlook.limit_bytes(spec.limits.bytes_per_s);
+    let whole = matches!(list, JobList::None);
+    if !whole || spec.selection.follow != FollowLinks::Never || engine.is_resumed {
         return None;
     }
-    let selection = selection_of(job);
+    let selection = selection_of(spec, list);
     let last = last.filter(|last| last.selection.is_some() && last.selection == selection);
     let expected = last.and_then(found_by);
     if let Some(amount) = expected {
@@ -72,10 +73,10 @@ pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Opt
         engine.roots.ids().map(|id| engine.root(id).ok()).collect::<Option<_>>()?;
     let stopped = Arc::new(AtomicBool::new(false));
     let mut count = Count {
-        filter: Filter::new(&job.spec.selection).ok()?,
-        one_file_system: job.spec.selection.one_file_system,
+        filter: Filter::new(&spec.selection).ok()?,
+        one_file_system: spec.selection.one_file_system,
         mounts: MountTable::default(),
-        counters: Arc::downgrade(&job.counters),
+        counters: Arc::downgrade(counters),
         expected,
         stopped: Arc::clone(&stopped),
         begun: Instant::now(),
@@ -93,11 +94,11 @@ pub(crate) fn begin(job: &Job, engine: &Engine, last: Option<&JobStatus>) -> Opt
 }
 
 /// A digest of what a job selects of its source. `None`: it does not scan all of it, as a retry does.
-pub(crate) fn selection_of(job: &Job) -> Option<String> {
-    if !matches!(job.list, JobList::None) {
+pub(crate) fn selection_of(spec: &JobSpec, list: &JobList) -> Option<String> {
+    if !matches!(list, JobList::None) {
         return None;
     }
-    let mut selection = job.spec.selection.clone();
+    let mut selection = spec.selection.clone();
     // Times that are counted back from now move with every run.
     let [newer_ms, older_ms] = selection.ages_ms;
     selection.newer_than = selection.newer_than.filter(|_| newer_ms.is_none());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use crate::mutex::lock;
+use dmover_observe::lock;
 
 /// The doubts of a job, which grow until its tree begins.
 #[derive(Debug, Default)]

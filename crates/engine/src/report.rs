@@ -1,11 +1,11 @@
 //! The report of a job.
+use dmover_journal::{ErrorList, JobPhase};
 use dmover_model::{ErrorClass, ExitCode, Failed, JobId, Limit, LossKind, LossSet, WithheldReason};
 use dmover_observe::{Counter, Slow, Snapshot};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::control::StopReason;
-use crate::state::{ErrorList, JobPhase, StateDirectory};
 use crate::sync::Withheld;
 
 /// The state of a job at its end.
@@ -63,7 +63,7 @@ pub struct JobReport {
 
 impl JobReport {
     /// The phase of the job after this run, and the reason.
-    pub(crate) fn ending(&self) -> (JobPhase, Option<String>) {
+    pub fn ending(&self) -> (JobPhase, Option<String>) {
         let (phase, reason) = match self.state {
             JobState::Finished => (JobPhase::Finished, None),
             JobState::Stopped(StopReason::Cancelled) => (JobPhase::Cancelled, None),
@@ -116,12 +116,5 @@ impl JobReport {
             JobState::Stopped(_) => code.merge(ExitCode::Partial),
             JobState::Finished => code,
         }
-    }
-}
-
-impl StateDirectory {
-    /// Records how a job has ended.
-    pub fn tell_end(&self, report: &JobReport, code: u8) {
-        self.put_end(&report.job, report.ending(), code);
     }
 }

@@ -1,11 +1,10 @@
 //! Resolves paths of the user to open directories: the roots of a job, and the checks before it starts.
 use dmover_model::{
-    EntryKind, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, RangeCopy, RootId,
-    TargetMode, TreePath,
+    EntryKind, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, Placement, RangeCopy,
+    RootId, TargetMode, TreePath,
 };
 use dmover_plan::overlap::{self, Between, Ends};
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
-use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -214,13 +213,6 @@ pub(crate) fn canonical_paths(spec: &JobSpec) -> Result<Vec<PathBuf>, Fatal> {
     let all = spec.sources.iter().chain(std::iter::once(&spec.destination));
     let canonical = |path| Argument::new(Path::new(""), path).map(|argument| argument.canonical);
     all.filter(|p| !p.0.is_empty()).map(canonical).collect()
-}
-
-/// Where the entries of a job go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Placement {
-    Inside,
-    As,
 }
 
 /// The roots of a job.

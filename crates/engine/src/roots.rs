@@ -1,12 +1,12 @@
 //! The roots of a job, by number.
 use dmover_model::{
-    EntryError, ErrorClass, Operation, PathBytes, RangeCopy, RootId, Side, TreePath,
+    EntryError, ErrorClass, Operation, PathBytes, Placement, RangeCopy, RootId, Side, TreePath,
 };
+use dmover_observe::lock;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use crate::context::Engine;
-use crate::mutex::lock;
-use crate::root::{Placement, Resolver, Root, RootNames};
+use crate::root::{Resolver, Root, RootNames};
 
 /// The table of roots. Those of the command line stay open; those of a batch list, which may be millions, are opened
 /// when a task needs them.

@@ -4,6 +4,7 @@
 //! allocates blocks and marks them as written later; btrfs and XFS do the same if a file has several extents. So files
 //! that look equal are compared if they may be incomplete. For most files the change time rules this out, and nothing
 //! more is checked.
+use dmover_journal::ticked;
 use dmover_model::Timestamp;
 use dmover_plan::history::{COARSE, later};
 use dmover_sys::extents::{self, Gap};
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 
 use crate::context::Engine;
-use crate::journal::ticked;
 use crate::level::{Level, TargetDirectory};
 
 /// What is known about files of the destination by their change times, in milliseconds since 1970.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::mutex::lock;
+use dmover_observe::lock;
 
 /// The ranges, by file.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::mutex::lock;
+use dmover_observe::lock;
 
 /// After this time a chunk ends, and its data is flushed and reported: a killed run loses no more than this.
 pub(crate) const PART_TIME: Duration = Duration::from_secs(3);

@@ -14,6 +14,7 @@ mod error;
 mod escape;
 mod event;
 mod exit;
+mod fatal;
 mod feed;
 mod fleet;
 mod job;
@@ -38,6 +39,7 @@ pub use error::{EntryError, ErrorClass, Failed, Operation, Side};
 pub use escape::{percent_decode, percent_encode};
 pub use event::{Action, Event, Item, Note};
 pub use exit::ExitCode;
+pub use fatal::Fatal;
 pub use feed::{ChangeFeed, ChangedPlace, FeedBatch, FeedError, Happened};
 pub use fleet::{
     Answer, Carried, CoordinatorRequest, FileSystemName, MountedBelow, Notice, OnTheWay,
@@ -48,7 +50,7 @@ pub use job::{
 };
 pub use limit::{Bottleneck, Limit};
 pub use name::{Name, NameError, PathBytes, TreePath};
-pub use place::{DirectoryRef, FileRef, RootId};
+pub use place::{DirectoryRef, FileRef, Placement, RootId};
 pub use policy::{
     Attribute, AttributeSet, Backup, CopyEngine, CopyPolicy, IdRule, LossKind, LossSet, Overwrite,
     RangeCopy, When,

@@ -39,3 +39,12 @@ pub struct FileRef {
     /// Name at the destination.
     pub destination_name: Name,
 }
+
+/// Where the entries of a job go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Placement {
+    /// Into DEST, under their own names.
+    Inside,
+    /// SOURCE becomes DEST.
+    As,
+}

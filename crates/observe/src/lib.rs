@@ -5,6 +5,7 @@
 mod counters;
 pub mod exposition;
 mod log;
+mod mutex;
 mod outlook;
 mod slowest;
 mod spread;
@@ -13,6 +14,7 @@ pub mod view;
 
 pub use counters::{Counter, Counters, Snapshot};
 pub use log::{LogFormat, LogLevel, LogLine, overhear, start_log};
+pub use mutex::lock;
 pub use outlook::{Amount, Outlook, Slot, Stage, Total};
 pub use slowest::{Slow, Slowest};
 pub use spread::Spread;

@@ -1,7 +1,9 @@
 //! The progress of a job: what it is doing, how much work there is, and which entries are in progress.
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
+
+use crate::lock;
 
 /// The stage of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,10 +199,6 @@ impl Slot {
     pub fn end(&self) {
         self.since_us.store(IDLE, Ordering::Relaxed);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -12,9 +12,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dmover-plan", &["dmover-model"]),
     ("dmover-observe", &["dmover-model"]),
     ("dmover-digest", &["dmover-model"]),
+    ("dmover-journal", &["dmover-sys", "dmover-plan", "dmover-observe", "dmover-model"]),
     (
         "dmover-engine",
-        &["dmover-sys", "dmover-plan", "dmover-digest", "dmover-observe", "dmover-model"],
+        &[
+            "dmover-journal",
+            "dmover-sys",
+            "dmover-plan",
+            "dmover-digest",
+            "dmover-observe",
+            "dmover-model",
+        ],
     ),
     (
         "dmover-queue",
@@ -29,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dmover-engine",
             "dmover-queue",
             "dmover-server",
+            "dmover-journal",
             "dmover-plan",
             "dmover-digest",
             "dmover-sys",

@@ -1,6 +1,6 @@
 //! Arguments of the verbs that manage jobs.
 use clap::Args;
-use dmover_engine::JobPhase;
+use dmover_journal::JobPhase;
 use dmover_model::ErrorClass;
 use std::ffi::OsString;
 

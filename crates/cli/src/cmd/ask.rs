@@ -1,5 +1,5 @@
 //! `dmover pause`, `resume`, `cancel` and `retry`.
-use dmover_engine::{Ask, JobFile};
+use dmover_journal::{Ask, JobFile};
 use dmover_model::ExitCode as Code;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

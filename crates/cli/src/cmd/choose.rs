@@ -1,5 +1,5 @@
 //! The job that a verb works on: the one that was named, or the last one that the verb can work on.
-use dmover_engine::{JobFile, JobPhase, JournalReader, StateDirectory};
+use dmover_journal::{JobFile, JobPhase, JournalReader, StateDirectory};
 use dmover_model::ExitCode as Code;
 use std::ffi::OsString;
 

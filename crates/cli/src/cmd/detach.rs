@@ -1,5 +1,6 @@
 //! Jobs in the background (`--detach`), and the command that runs when a job ends (`--notify`).
-use dmover_engine::{JobList, JobReport, JobState, StateDirectory, StopReason, job_id};
+use dmover_engine::{JobList, JobReport, JobState, StopReason, job_id};
+use dmover_journal::StateDirectory;
 use dmover_model::{ExitCode as Code, JobId, JobSpec};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! `copy --verify`: reads back from storage what the job wrote, and compares it.
-use dmover_engine::{
-    Control, Fatal, Job, JobList, JobReport, RecordSupply, StateDirectory, layout, run_job,
-};
+use dmover_engine::{Control, Fatal, Job, JobList, JobReport, RecordSupply, layout, run_job};
+use dmover_journal::StateDirectory;
 use dmover_model::{
     AttributeSet, CopyPolicy, Event, JobId, JobSpec, Selection, TargetMode, Verb, VerifyLevel,
     VerifyPolicy,
@@ -82,7 +81,7 @@ pub(super) fn run(
         control: Arc::clone(&place.control),
         manifest: None,
         layout: Arc::new(layout::DefaultLayout),
-        description: dmover_engine::JobFile::default(),
+        description: dmover_journal::JobFile::default(),
         umask: place.umask,
         open_files_max: place.open_files_max,
     })?;

@@ -1,5 +1,6 @@
 //! What verbs that run a job have in common.
-use dmover_engine::{Control, JobFile, JobReport, JobState, StateDirectory, StopReason};
+use dmover_engine::{Control, JobReport, JobState, StopReason};
+use dmover_journal::{JobFile, StateDirectory};
 use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use dmover_observe::{LogFormat, start_log};
 use dmover_sys::process::signal_name;

@@ -1,10 +1,10 @@
 //! `dmover standby`: resumes a job whose process is gone.
-use dmover_engine::{JobPhase, JobStatus};
+use dmover_journal::{JobPhase, JobStatus};
 use dmover_model::ExitCode as Code;
 use dmover_sys::process::signal_name;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use std::os::fd::OwnedFd;
+use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(crate) fn standby(args: &StandbyArgs) -> ExitCode {
 struct Watch<'a> {
     args: &'a StandbyArgs,
     signals: Signals,
-    turn: Option<OwnedFd>,
+    turn: Option<File>,
     told: Option<&'static str>,
     heard: Heard,
     /// The signal that was passed on to a run.

@@ -1,5 +1,6 @@
 //! `dmover submit`.
-use dmover_engine::{Fatal, StateDirectory};
+use dmover_engine::Fatal;
+use dmover_journal::StateDirectory;
 use dmover_model::ExitCode as Code;
 use dmover_queue::Identity;
 use dmover_queue::placement::script::{Request, System, template};

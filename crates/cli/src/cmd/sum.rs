@@ -1,9 +1,8 @@
 //! `dmover sum`.
 use clap::ArgMatches;
 use dmover_digest::lines::Style;
-use dmover_engine::{
-    Control, Job, JobList, JobReport, JobState, StateDirectory, StopReason, layout, run_job,
-};
+use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, layout, run_job};
+use dmover_journal::StateDirectory;
 use dmover_model::{ByteRange, ExitCode as Code, JobSpec, PathBytes, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::ffi::OsString;

@@ -1,6 +1,7 @@
 //! `dmover sync`.
 use clap::ArgMatches;
-use dmover_engine::{FailedList, FailedPaths, JobList, JobReport, JobState, JournalReader, job_id};
+use dmover_engine::{JobList, JobReport, JobState, job_id};
+use dmover_journal::{FailedList, FailedPaths, JournalReader};
 use dmover_model::{ExitCode as Code, JobSpec};
 use dmover_observe::Counter;
 use std::process::ExitCode;

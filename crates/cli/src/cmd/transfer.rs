@@ -1,9 +1,10 @@
 //! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
 use dmover_engine::{
-    Control, FailedList, Fatal, Job, JobList, JobReport, JobState, JournalReader, StateDirectory,
-    Then, Withheld, WithheldReason, job_id, layout, run_job,
+    Control, Fatal, Job, JobList, JobReport, JobState, Then, Withheld, WithheldReason, job_id,
+    layout, run_job,
 };
+use dmover_journal::{FailedList, JournalReader, StateDirectory};
 use dmover_model::{ExitCode as Code, JobId, JobSpec, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::os::unix::ffi::OsStrExt;
@@ -323,7 +324,8 @@ impl Ended {
     /// Ends the process, after the command of `--notify`.
     pub fn exit(self, job: &JobArgs) -> ExitCode {
         if let Some(state) = held_state(&self.job) {
-            state.tell_end(&self.report, self.report.process_code(self.code));
+            let code = self.report.process_code(self.code);
+            state.put_end(&self.report.job, self.report.ending(), code);
         }
         // The command of --notify may run the job again: release its lock first.
         drop(self.job);

@@ -1,5 +1,5 @@
 //! Lists of errors: the recorded errors of a job, and `--errors-to`, which writes errors as they happen.
-use dmover_engine::RecordedError;
+use dmover_journal::RecordedError;
 use dmover_model::{ErrorClass, Event};
 use dmover_observe::Monitor;
 use serde_json::{Value, json};

@@ -1,5 +1,6 @@
 //! Words for people: errors and losses as they come, a summary at the end.
-use dmover_engine::{Control, ErrorList, JobReport, JobState, StopReason};
+use dmover_engine::{Control, JobReport, JobState, StopReason};
+use dmover_journal::ErrorList;
 use dmover_model::{
     Bottleneck, EntryError, ErrorClass, Event, ExitCode, Item, Limit, LossKind, Note, Operation,
     PathBytes, units,

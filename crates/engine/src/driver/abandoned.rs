@@ -1,4 +1,5 @@
 //! Names the work that a stopped job has not attempted.
+use dmover_journal::{Ledger, Unneeded};
 use dmover_model::{
     DirectoryRef, EntryError, ErrorClass, FileRef, Name, Operation, PathBytes, RecordsTask, RootId,
     Side, SumItem, Task, TaskKind, WithheldReason,
@@ -6,8 +7,6 @@ use dmover_model::{
 
 use super::{EXTRA_NAMES, Executor, LINK_NAMES, Run};
 use crate::error::Fatal;
-use crate::ledger::Ledger;
-use crate::state::Unneeded;
 use crate::sum::subject_path;
 
 fn of_file(file: &FileRef) -> (&DirectoryRef, Option<&Name>) {

@@ -1,16 +1,16 @@
 //! The control files of a running job: its status for other processes, and their requests.
+use dmover_journal::{
+    Ask, Failures, JobFile, JobLock, JobPhase, JobStatus, StateDirectory, now_ms,
+};
 use dmover_model::{JobId, Limit};
-use dmover_observe::{Amount, Counter, Counters, Total};
+use dmover_observe::{Amount, Counter, Counters, Total, lock};
 use std::time::{Duration, Instant};
 
 use super::{Job, Standing};
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::journal::now_ms;
-use crate::mutex::lock;
 use crate::precount;
 use crate::report::{JobReport, JobState};
-use crate::state::{Ask, Failures, JobFile, JobLock, JobPhase, JobStatus, StateDirectory};
 
 /// The greatest age of the status file.
 const WRITE_EVERY: Duration = Duration::from_secs(2);
@@ -86,7 +86,7 @@ impl Outside {
             return Self::passing(state, job, &JobId(format!("{id}-{run:016x}")), engine);
         }
         let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run)?;
-        let selection = precount::selection_of(job);
+        let selection = precount::selection_of(&job.spec, &job.list);
         let whole = Self::part(state, id, engine);
         let outside = Self { then: job.then, is_part: false, selection, ..whole };
         outside.begin(job, id, engine);

@@ -1,13 +1,12 @@
 //! The present state of a job, for its status file and other displays.
+use dmover_journal::now_ms;
 use dmover_model::{JobId, Limit};
-use dmover_observe::{Board, JobView, MoverView};
+use dmover_observe::{Board, JobView, MoverView, lock};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Executor, Job};
 use crate::context::Engine;
-use crate::journal::now_ms;
-use crate::mutex::lock;
 
 /// The greatest age of the published state.
 const SHOW_EVERY: Duration = Duration::from_millis(500);

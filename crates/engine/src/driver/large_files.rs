@@ -1,11 +1,13 @@
 //! What remains of an interrupted run: parts of large files, and whether it made any progress.
-use dmover_model::{Event, JobId};
+use dmover_journal::{Locator, PartialFiles, Starts};
+use dmover_model::{DirectoryRef, Event, FileSystemName, JobId, MountId, Name, PathBytes};
 use dmover_observe::Counter;
 
-use super::{Job, JobList, Run};
+use super::{Job, JobList, Outliving, Run};
+use crate::context::Engine;
 use crate::control::StopReason;
 use crate::error::Fatal;
-use crate::state::{Outliving, PartialFiles, Starts};
+use crate::mounts::names_of;
 
 /// After this many starts without progress, the job reports it.
 const STARTS_IN_VAIN: u32 = 3;
@@ -25,7 +27,8 @@ const LASTING: [Counter; 8] = [
 pub(super) fn open(job: &Job, id: &JobId, fenced: bool) -> Result<(PartialFiles, Starts), Fatal> {
     let keeps = job.spec.verb.fills() && !job.spec.policy.dry_run;
     let state = job.state.as_ref().filter(|_| keeps);
-    let files = PartialFiles::open(state, id, fenced)?;
+    let boot = dmover_sys::mount::boot_id();
+    let files = PartialFiles::open(state, id, (boot, fenced))?;
     let starts = Starts::begin(state, id);
     if starts.in_vain >= STARTS_IN_VAIN {
         let words = format!(
@@ -79,5 +82,19 @@ impl Run {
         } else {
             self.large_files.stop(is_settled);
         }
+    }
+}
+
+impl Locator for Engine {
+    fn destination(&self, directory: &DirectoryRef, name: &Name) -> PathBytes {
+        self.destination_path(directory.root, &directory.path, name.as_bytes())
+    }
+
+    fn names_of(&self, mount: MountId) -> Option<Vec<FileSystemName>> {
+        self.mounts.device(mount).map(names_of)
+    }
+
+    fn named(&self, name: &FileSystemName) -> Option<MountId> {
+        self.mounts.named(name)
     }
 }

@@ -1,4 +1,5 @@
 //! The offer of a job to remote movers.
+use dmover_journal::StateDirectory;
 use dmover_model::{JobId, Name, PathBytes};
 use dmover_sys::mount;
 
@@ -7,7 +8,6 @@ use crate::engine_builder::RunFacts;
 use crate::error::Fatal;
 use crate::fleet::{JobOffer, Place, RootsKind};
 use crate::root::Resolved;
-use crate::state::StateDirectory;
 use crate::sync::{Guard, Trash};
 
 impl RootsKind {

@@ -1,8 +1,13 @@
 //! The journal of a run: its initial state, and changes that are committed before they take effect.
+use dmover_journal::{
+    Begun, Ending, Journal, JournalEntry, LastPass, Ledger, Left, LookedInto, PassKind, PassPlaces,
+    StateDirectory, now_ms, source_identity,
+};
 use dmover_model::{
     Budget, DirectoryRef, Failed, JobId, JobSpec, LinkName, PathBytes, RecheckSet, Timestamp,
     TreePath, Verb, WithheldReason,
 };
+use dmover_observe::lock;
 use dmover_plan::coordinator::{Change, Coordinator, Input};
 use dmover_plan::history::COARSE;
 use dmover_sys::{path, stat};
@@ -12,16 +17,10 @@ use super::{Job, JobList};
 use crate::context::Engine;
 use crate::control::StopReason;
 use crate::error::Fatal;
-use crate::journal::{
-    Begun, Ending, Entry, Journal, LastPass, Left, LookedInto, PassKind, Places, now_ms,
-};
-use crate::ledger::Ledger;
 use crate::mounts::MountTable;
-use crate::mutex::lock;
 use crate::recheck::Doubtful;
 use crate::report::{JobReport, JobState};
 use crate::root::Root;
-use crate::state::{StateDirectory, source_identity};
 use crate::sync::is_empty;
 
 /// An open journal, and the changes for the next commit.
@@ -29,7 +28,7 @@ use crate::sync::is_empty;
 pub(super) struct Recording {
     journal: Journal,
     pub last: Option<LastPass>,
-    entry: Entry,
+    entry: JournalEntry,
     /// Roots whose destination did not exist when the pass began.
     unplaced: Vec<(PathBytes, PathBytes)>,
     /// The number of devices in the journal.
@@ -57,7 +56,7 @@ impl Recording {
         }
         let journal = Journal::open(&directory)?;
         let last = journal.last_pass()?;
-        let entry = Entry::default();
+        let entry = JournalEntry::default();
         let unplaced = Vec::new();
         let (mounts, is_resumed, failed, had) = (0, false, Failed::default(), 0);
         let deletes = spec.policy.sync.as_ref().is_some_and(|sync| sync.delete.is_some());
@@ -77,7 +76,7 @@ impl Recording {
         // not open the way for one with.
         let known = self.last.as_ref().map(|last| last.source.clone());
         let source = known.filter(|known| !known.is_empty()).unwrap_or_else(|| source(roots));
-        let places = Places { source, roots: objects(&ends).unwrap_or_default() };
+        let places = PassPlaces { source, roots: objects(&ends).unwrap_or_default() };
         let kind = match &job.list {
             JobList::Failed(_) | JobList::Paths(_) => PassKind::Listed,
             JobList::Changed(places) => PassKind::Changed(places),
@@ -136,7 +135,7 @@ impl Recording {
         entry.mounts = (self.mounts, engine.mounts.since(self.mounts));
         self.journal.commit(entry)?;
         self.mounts += entry.mounts.1.len();
-        *entry = Entry::default();
+        *entry = JournalEntry::default();
         Ok(())
     }
 

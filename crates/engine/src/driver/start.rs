@@ -1,8 +1,9 @@
 //! Checks before a job starts, and what is recorded about them.
 use dmover_digest::manifest::Header;
+use dmover_journal::{ErrorList, Failures, LastPass, OpenFiles, StateDirectory};
 use dmover_model::{
-    Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes, ScanNames, TaskKind, Timestamp,
-    TreePath, Verb, WithheldReason,
+    Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes, Placement, ScanNames, TaskKind,
+    Timestamp, TreePath, Verb, WithheldReason,
 };
 use dmover_observe::Counter;
 use dmover_sys::{AsFd, path, stat};
@@ -15,13 +16,11 @@ use super::{Job, JobList};
 use crate::capability::probe;
 use crate::context::Engine;
 use crate::error::Fatal;
-use crate::journal::LastPass;
 use crate::list::root_ref;
 use crate::mounts::MountTable;
 use crate::report::JobReport;
-use crate::root::{Placement, Resolved, Root};
+use crate::root::{Resolved, Root};
 use crate::snapshot::Sharing;
-use crate::state::{ErrorList, StateDirectory};
 use crate::sync::{Asks, Guard, Trash, doubt, refuse_unmeant};
 
 pub(super) fn header(job: &Job, id: &JobId, resolved: &Resolved) -> Header {
@@ -70,6 +69,22 @@ fn losses_still_there(
         return BTreeMap::new();
     }
     state.losses(&report.job, destination)
+}
+
+/// The files that were open for writing when earlier runs of a copy read them. `None`: another verb, which has a journal,
+/// or no state.
+pub(super) fn open_files(job: &Job, id: &JobId) -> Option<OpenFiles> {
+    let state = job.state.as_ref().filter(|_| job.spec.verb == Verb::Copy)?;
+    Some(OpenFiles::open(state, id, !job.spec.policy.dry_run))
+}
+
+/// The list of errors of a run, whose job has to be locked. `None`: its errors go to a journal, or nowhere.
+pub(super) fn failures(job: &Job, id: &JobId, has_journal: bool) -> Option<Failures> {
+    if let Some((state, whole)) = &job.part_of {
+        return Some(Failures::new(state, whole, false));
+    }
+    let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run && !has_journal)?;
+    Some(Failures::new(state, id, true))
 }
 
 /// Begins the list of errors of a run: that of the run before is removed.
@@ -236,10 +251,11 @@ fn asks(
     // A further pass of the same command keeps the permission of the first one.
     let is_new = last.is_none() && job.before.is_zero();
     let only_listed = job.spec.policy.dry_run;
-    let (has_content, refused) = match refuse_unmeant(job, root, (mounts, state), delete, is_new) {
-        Err(Fatal::Unmeant { message, hint }) if only_listed => (true, Some((message, hint))),
-        answer => (answer?, None),
-    };
+    let (has_content, refused) =
+        match refuse_unmeant(&job.spec.selection, root, (mounts, state), delete, is_new) {
+            Err(Fatal::Unmeant { message, hint }) if only_listed => (true, Some((message, hint))),
+            answer => (answer?, None),
+        };
     let foreign = match record {
         Some(record) if is_new && has_content => record.note_foreign().map(|()| true)?,
         _ if is_new => has_content,

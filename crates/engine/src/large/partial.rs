@@ -1,5 +1,6 @@
 //! Parts of large files: when they are flushed and reported, and how a run continues the temporary file of an earlier
 //! one.
+use dmover_journal::Unneeded;
 use dmover_model::{
     DoneParts, EntryError, FileRef, Identity, LargeFile, LargeNews, Metadata, Name, Operation,
     PartialFile, SealTask, Side, Timestamp, When,
@@ -13,7 +14,6 @@ use crate::error::entry_error;
 use crate::file::{Supply, Unfinished};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::state::Unneeded;
 
 /// The temporary file of an earlier run, or a file that shares its blocks.
 pub(super) struct Continued<'t> {

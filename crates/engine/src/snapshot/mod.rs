@@ -3,6 +3,7 @@
 //! A directory of snapshots has one directory for each snapshot, named after its start time; a link `latest`; and
 //! [`OWN`] with a record of each snapshot and the tree in progress. That tree is created by an ordinary `sync` pass and
 //! gets its name when it is complete.
+use dmover_journal::{SnapshotRecord, same_work, source_identity};
 use dmover_model::{JobId, JobSpec};
 use dmover_sys::{Errno, OwnedFd, directory, file, flags, mount, path, set, stat};
 use std::ffi::OsStr;
@@ -10,15 +11,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Fatal;
-use crate::journal::same_work;
-use crate::state::source_identity;
 
 mod paths;
-mod record;
 mod share;
 
 pub use paths::check_snapshot_paths;
-use record::SnapshotRecord;
 pub use share::Based;
 pub(crate) use share::Sharing;
 

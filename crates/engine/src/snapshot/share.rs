@@ -3,26 +3,24 @@
 //! A file of the base is taken if nothing distinguishes it from its source: the checks of a `sync` pass on the
 //! destination are made on the base. Files that changed at the source after the base was begun are checked more
 //! closely.
+use dmover_journal::{SnapshotRecord, SourceObject, ticked};
 use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, Identity, Metadata, Operation, Share, Side,
     SnapshotPolicy, Timestamp, TreePath,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, lock, station};
 use dmover_plan::decide::{Decision, decide};
 use dmover_sys::copy::Offer;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, Errno, OwnedFd, copy, directory, path, stat};
 use std::sync::Mutex;
 
-use super::record::{SnapshotRecord, SourceObject};
 use super::{OWN, UNFINISHED, file_of};
 use crate::apply::{Moved, Planned};
 use crate::context::Engine;
 use crate::error::{Fatal, entry_error};
-use crate::journal::ticked;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
-use crate::mutex::lock;
 use crate::verify::changed;
 
 /// The entry of the base with the name of a new file.

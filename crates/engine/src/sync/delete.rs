@@ -7,7 +7,7 @@ use dmover_model::{
     ExtraNames, Identity, Item, Metadata, Name, NewTask, OnTheWay, Operation, Parent, PathBytes,
     ScanNames, Side, TaskKind, TreePath,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, lock, station};
 use dmover_plan::itemize;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::TypeHint;
@@ -22,7 +22,6 @@ use crate::extra::{ExtraEntry, SeenNames};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
-use crate::mutex::lock;
 use crate::queue::Class;
 use crate::root::Root;
 use crate::verify::look_at;

@@ -3,7 +3,7 @@ use dmover_model::{
     Answer, CoordinatorRequest, DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event,
     ExtraNames, Identity, OnTheWay, Operation, PathBytes, Side, Unmeant, WithheldReason,
 };
-use dmover_observe::Counter;
+use dmover_observe::{Counter, lock};
 use dmover_plan::overlap::{missing_mount, parse_mountinfo};
 use dmover_sys::directory::DirectoryReader;
 use dmover_sys::{Errno, mount, path};
@@ -19,7 +19,6 @@ use super::trash::Trash;
 use crate::context::Engine;
 use crate::error::Fatal;
 use crate::mover_report::ReportItem;
-use crate::mutex::lock;
 use crate::root::Root;
 
 /// The greatest age of the mount check.

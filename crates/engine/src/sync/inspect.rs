@@ -3,7 +3,7 @@ use dmover_model::{
     ByteRange, EntryError, EntryKind, EntryRecord, FileRef, Identity, LinkGroup, Metadata, Name,
     Note, Operation, Side, TreePath, Verb,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, lock, station};
 use dmover_plan::decide::Decision;
 use dmover_sys::xattr::Held;
 use dmover_sys::{AsFd, OwnedFd, cache, file, flags, path, stat};
@@ -15,7 +15,6 @@ use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
-use crate::mutex::lock;
 use crate::verify::changed;
 
 impl Engine {

@@ -1,5 +1,5 @@
 //! Deletes that may be unintended: habits of other tools, and destinations with other content.
-use dmover_model::{DeletePolicy, Identity, Name, PathBytes, TreePath};
+use dmover_model::{DeletePolicy, Identity, Name, PathBytes, Selection, TreePath};
 use dmover_plan::filter::Filter;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::DirectoryReader;
@@ -7,7 +7,6 @@ use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::os::unix::ffi::OsStrExt;
 
 use super::trash::is_trash;
-use crate::driver::Job;
 use crate::error::Fatal;
 use crate::mounts::MountTable;
 use crate::root::Root;
@@ -27,7 +26,7 @@ struct Top {
 /// Refuses deletes that look like a habit of other tools, or like a wrong destination. Returns whether the destination
 /// has content.
 pub(crate) fn refuse_unmeant(
-    job: &Job,
+    selection: &Selection,
     root: &Root,
     (mounts, state): (&MountTable, Option<Identity>),
     delete: Option<&DeletePolicy>,
@@ -47,8 +46,8 @@ pub(crate) fn refuse_unmeant(
     };
     let asks = delete.is_some_and(|delete| !delete.meant);
     let copy = asks.then(|| source_name(root)).flatten();
-    let filter = Filter::new(&job.spec.selection)
-        .map_err(|e| Fatal::refused(e.to_string(), "correct the rule"))?;
+    let filter =
+        Filter::new(selection).map_err(|e| Fatal::refused(e.to_string(), "correct the rule"))?;
     let is_extra = |name: &Name| -> Result<bool, Errno> {
         let Some(found) = look_at(&destination, name.as_bytes())? else { return Ok(false) };
         let found = mounts.metadata(&found);

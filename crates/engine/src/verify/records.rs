@@ -5,7 +5,7 @@ use dmover_model::{
     LinkGroup, LinkName, Metadata, MountId, Name, NewTask, Operation, Parent, Record, RecordsTask,
     RootId, Shape, Side, TaskKind, Times, TreePath, VerifyLevel, Version,
 };
-use dmover_observe::{Activity, Counter, station};
+use dmover_observe::{Activity, Counter, lock, station};
 use dmover_plan::chunk;
 use dmover_plan::verify::{Differing, Scope, Sight, differences};
 use dmover_sys::xattr::Held;
@@ -21,7 +21,6 @@ use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
-use crate::mutex::lock;
 use crate::queue::Class;
 use crate::sum;
 

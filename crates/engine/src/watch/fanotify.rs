@@ -3,6 +3,7 @@
 //! A thread empties the kernel's queue, which holds 16,384 events by default (`fs.fanotify.max_queued_events`), and
 //! finds the present paths of directories, which events identify by handles.
 use dmover_model::{ChangeFeed, ChangedPlace, FeedBatch, FeedError, Happened, TreePath};
+use dmover_observe::lock;
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::fanotify::{self, FsId, mask};
@@ -16,7 +17,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{PLACES_MAX, TOO_MANY};
-use crate::mutex::lock;
 
 /// Bytes of events that are read at once.
 const BUFFER: usize = 256 << 10;

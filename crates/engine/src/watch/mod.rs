@@ -3,6 +3,7 @@
 //! The first pass scans everything while the feed is already listening; later passes scan only reported paths. A full
 //! scan is repeated if that is not enough: the feed has lost events, a name belongs to an inode with several names, an
 //! entry failed, or the last full scan was long ago.
+use dmover_journal::{Ask, JobPhase, StateDirectory};
 use dmover_model::{ChangeFeed, DeleteWhen, FeedBatch, FeedError, PathBytes, TreePath};
 use dmover_observe::{Counter, Counters};
 use dmover_plan::debounce::{Patience, Pending};
@@ -13,10 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::control::StopReason;
-use crate::driver::{Job, JobList, Then, run_job};
+use crate::driver::{Job, Then, run_job};
 use crate::error::Fatal;
+use crate::job_identity::job_id;
+use crate::job_list::JobList;
 use crate::report::{JobReport, JobState};
-use crate::state::{Ask, JobPhase, StateDirectory, job_id};
 
 mod fanotify;
 

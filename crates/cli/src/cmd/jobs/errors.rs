@@ -1,5 +1,5 @@
 //! `dmover errors`.
-use dmover_engine::{Listed, RecordedError, Unlisted};
+use dmover_journal::{Listed, RecordedError, Unlisted};
 use dmover_model::ExitCode as Code;
 use std::io::Write;
 use std::process::ExitCode;

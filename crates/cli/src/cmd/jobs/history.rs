@@ -1,5 +1,5 @@
 //! `dmover history`.
-use dmover_engine::JournalReader;
+use dmover_journal::JournalReader;
 use dmover_model::{ExitCode as Code, units};
 use serde_json::{Value, json};
 use std::process::ExitCode;

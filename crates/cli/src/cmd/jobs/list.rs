@@ -1,5 +1,5 @@
 //! `dmover jobs`.
-use dmover_engine::{JobFile, JobStatus};
+use dmover_journal::{JobFile, JobStatus};
 use dmover_model::ExitCode as Code;
 use std::process::ExitCode;
 use std::time::SystemTime;

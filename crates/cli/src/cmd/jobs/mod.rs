@@ -1,5 +1,6 @@
 //! The verbs that manage jobs, one file each, and how they find a job.
-use dmover_engine::{JobFile, JobList, StateDirectory, job_id};
+use dmover_engine::{JobList, job_id};
+use dmover_journal::{JobFile, StateDirectory};
 use dmover_model::{ExitCode as Code, JobSpec, PathBytes};
 use std::path::PathBuf;
 use std::process::ExitCode;

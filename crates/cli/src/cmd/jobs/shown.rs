@@ -1,5 +1,5 @@
 //! How several verbs show a job.
-use dmover_engine::{JobFile, JobPhase, JobStatus};
+use dmover_journal::{JobFile, JobPhase, JobStatus};
 use dmover_model::{PathBytes, Verb};
 use dmover_observe::{Counter, Stage};
 use dmover_plan::eta::{Done, Estimator};

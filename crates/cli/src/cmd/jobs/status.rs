@@ -1,5 +1,5 @@
 //! `dmover status`.
-use dmover_engine::{JobFile, JobPhase, JobStatus};
+use dmover_journal::{JobFile, JobPhase, JobStatus};
 use dmover_model::{ErrorClass, ExitCode as Code, Verb, units};
 use dmover_observe::MoverView;
 use std::process::ExitCode;

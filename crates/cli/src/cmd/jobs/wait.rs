@@ -1,5 +1,5 @@
 //! `dmover wait`.
-use dmover_engine::{JobPhase, JobStatus};
+use dmover_journal::{JobPhase, JobStatus};
 use dmover_model::{ExitCode as Code, Verb, units};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

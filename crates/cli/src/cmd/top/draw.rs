@@ -1,5 +1,5 @@
 //! Draws the screen of `dmover top`. Everything that a colour shows is also shown in words.
-use dmover_engine::{JobFile, JobPhase, JobStatus};
+use dmover_journal::{JobFile, JobPhase, JobStatus};
 use dmover_model::{ErrorClass, units};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

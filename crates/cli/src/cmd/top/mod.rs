@@ -1,6 +1,6 @@
 //! `dmover top`: shows the jobs of a state directory and their movers on a terminal.
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use dmover_engine::{Ask, JobPhase, StateDirectory};
+use dmover_journal::{Ask, JobPhase, StateDirectory};
 use dmover_model::ExitCode as Code;
 use ratatui::crossterm;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use model::{Model, Snapshot};
 /// Reads the status of all jobs of a state directory.
 fn look(state: &StateDirectory) -> Result<Snapshot, jobs::Refused> {
     let all = jobs::all(state)?;
-    let of = |file: dmover_engine::JobFile| {
+    let of = |file: dmover_journal::JobFile| {
         let status = state.status(&file.job).unwrap_or_default();
         (file, status)
     };

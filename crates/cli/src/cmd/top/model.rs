@@ -1,5 +1,5 @@
 //! The model of `dmover top`: the latest status of the jobs, their rates, and the selection.
-use dmover_engine::{JobFile, JobStatus};
+use dmover_journal::{JobFile, JobStatus};
 use dmover_observe::{Counter, MoverView};
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;

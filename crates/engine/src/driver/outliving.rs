@@ -1,0 +1,85 @@
+//! A note that the movers of a job are remote, so that a run that resumes the job knows that they may still be running.
+use dmover_journal::{Ask, MoversElsewhere, StateDirectory};
+use dmover_model::{Event, JobId};
+use std::time::{Duration, Instant};
+
+use super::Job;
+use crate::control::StopReason;
+use crate::error::Fatal;
+
+/// How often a waiting run checks whether it must stop.
+const LOOK: Duration = Duration::from_millis(10);
+/// How often it checks for requests.
+const LISTEN_EVERY: Duration = Duration::from_millis(200);
+
+/// Records in the state of a job that its movers are remote: they may outlive it.
+#[derive(Default)]
+pub(super) struct Outliving {
+    note: Option<MoversElsewhere>,
+    /// The previous run had such movers and was interrupted.
+    pub before: bool,
+    /// How long this run waited for them.
+    pub waited: Duration,
+    /// The job was stopped meanwhile: this run starts nothing, and the note stays for the next run.
+    pub is_stopped: bool,
+}
+
+impl Outliving {
+    /// Reads and writes the note, and waits until the movers of an interrupted run have stopped.
+    pub fn begin(job: &Job, id: &JobId) -> Result<Self, Fatal> {
+        let state = job.state.as_ref().filter(|_| !job.spec.policy.dry_run);
+        let Some(state) = state else { return Ok(Self::default()) };
+        let note = MoversElsewhere::of(state, id);
+        let known = note.lease_ms()?;
+        let mut outliving = Self { before: known.is_some(), ..Self::default() };
+        if let Some(lease_ms) = known {
+            let asks = job.part_of.as_ref().map_or((state, id), |(state, whole)| (state, whole));
+            let wait = Duration::from_millis(lease_ms + lease_ms / 5);
+            (outliving.waited, outliving.is_stopped) = await_end(job, asks, wait);
+        }
+        if let Some(fleets) = job.fleets.as_ref().filter(|_| !outliving.is_stopped) {
+            note.put(fleets.lease().as_millis() as u64)?;
+        }
+        Ok(Self { note: Some(note), ..outliving })
+    }
+
+    /// Removes the note: the run has ended, and its movers know it.
+    pub fn end(&self) {
+        if let Some(note) = &self.note {
+            note.remove();
+        }
+    }
+}
+
+/// Waits, unless the job is stopped. Returns how long it waited, and whether the job was stopped.
+fn await_end(
+    job: &Job,
+    (state, asked): (&StateDirectory, &JobId),
+    wait: Duration,
+) -> (Duration, bool) {
+    let seconds = wait.as_secs();
+    let words = format!("waiting {seconds} s for the movers of the interrupted run to stop");
+    job.monitor.event(&Event::Movers { words });
+    let begun = Instant::now();
+    let (mut listened, mut later) = (None::<Instant>, None);
+    while begun.elapsed() < wait && !job.control.is_stopping() {
+        if listened.is_none_or(|then| then.elapsed() >= LISTEN_EVERY) {
+            listened = Some(Instant::now());
+            match state.asked(asked) {
+                Some(Ask::Cancel) => _ = job.control.stop(StopReason::Cancelled),
+                Some(other) => later = Some(other),
+                None => {}
+            }
+        }
+        let most = job.spec.limits.duration_max_ms;
+        if most.is_some_and(|most| (job.before + begun.elapsed()).as_millis() as u64 >= most) {
+            job.control.stop(StopReason::Duration);
+        }
+        std::thread::sleep(LOOK.min(wait.saturating_sub(begun.elapsed())));
+    }
+    // Other requests, such as a pause, are kept until the run has begun.
+    if let Some(Err(error)) = later.map(|ask| state.ask(&asked.0, ask)) {
+        tracing::warn!(%error, "a request to the job is lost");
+    }
+    (begun.elapsed(), job.control.is_stopping())
+}

@@ -1,0 +1,332 @@
+//! Records what a job has written and what of it is on storage: after a power cut the next run compares the rest.
+//!
+//! A run that does not flush its writes stores a record before it begins: the boot of the kernel, the mounts that it
+//! writes to, and since when nothing was flushed. While it runs, everything is flushed at intervals, and the record is
+//! updated. How the run ended is in a file of its own, which is not flushed: without it less is known, and more files
+//! are checked.
+use dmover_journal::{
+    FailedFlushes, FlushRecord, SeenWhole, StateDirectory, WrittenPlace, now_ms,
+    other_flush_records,
+};
+use dmover_model::{JobId, JobSpec, Operation, Overwrite, PathBytes, Side, Verb};
+use dmover_observe::{Counter, lock};
+use dmover_plan::overlap::parse_mountinfo;
+use dmover_sys::{Errno, mount, path, process, stat};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::context::Engine;
+use crate::control::Control;
+use crate::error::{Fatal, entry_error};
+use crate::flush::Flusher;
+use crate::job_list::JobList;
+use crate::storage::Trust;
+
+mod flushes;
+
+use flushes::Flushes;
+
+/// The interval of flushes, and its least ratio to the duration of the last flush.
+const FLUSH_EVERY: Duration = Duration::from_secs(30);
+const FLUSH_SHARE: u32 = 20;
+/// A smaller clock correction may go unnoticed.
+const CLOCK_STEP_MS: i64 = 3000;
+
+/// A run that wrote nothing but checked this many files flushes at the end, so that the next run need not check them
+/// again.
+const ASKED_MIN: u64 = 500;
+
+/// The record of a run.
+#[derive(Debug)]
+pub(crate) struct PeriodicFlush {
+    /// Where it is stored; `None`: nowhere.
+    directory: Option<PathBuf>,
+    begun: Arc<Mutex<FlushRecord>>,
+    volumes: Arc<Flushes>,
+    failed: FailedFlushes,
+    /// The run flushes everything that it writes.
+    flushes: bool,
+    /// The previous run was on the same mounts.
+    goes_on: bool,
+    trust: Trust,
+}
+
+/// Flushes everything at intervals until it is dropped. A flush in progress is not waited for then: a disk that hangs
+/// must not block a stopped job.
+#[derive(Debug)]
+pub(crate) struct Flushing {
+    _until: Sender<()>,
+}
+
+impl PeriodicFlush {
+    /// Determines what is known about the destination, and records that it is written to.
+    pub fn begin(
+        spec: &JobSpec,
+        state: Option<(&StateDirectory, &JobId)>,
+        targets: &[PathBuf],
+        control: &Control,
+    ) -> Result<Self, Fatal> {
+        let now = now_ms();
+        let flushes = spec.verb == Verb::Sync || spec.policy.fsync;
+        let boot = mount::boot_id();
+        let failed = FailedFlushes::of(state.map(|(state, _)| state), &boot);
+        let mut volumes = Flushes::new(failed.clone());
+        let places = if spec.verb.fills() { places_of(targets, &mut volumes) } else { Vec::new() };
+        let failures = failed.all();
+        let volumes = Arc::new(volumes);
+        let selection = serde_json::to_string(&spec.selection).unwrap_or_default();
+        let directory = state.map(|(state, id)| state.of_job(id));
+        let before = directory.as_deref().and_then(FlushRecord::read);
+        let is_alive = before.as_ref().is_some_and(|before| before.is_alive(&boot, &places));
+        let others = state.map(|(state, id)| other_flush_records(state, id, places.len() == 1));
+        let others = others.unwrap_or_default();
+        let others = others
+            .iter()
+            .filter(|one| one.places.iter().any(|p| places.iter().any(|o| o.meets(p))));
+        let selects = |whole: &&SeenWhole| {
+            [FlushRecord::everything(), selection.clone()].contains(&whole.selection)
+        };
+        let whole = before.as_ref().and_then(|before| before.whole.as_ref()).filter(selects);
+        // Times of a clock that was set back since say nothing of what came first.
+        let set_back = before.as_ref().is_some_and(|one| one.updated_ms > now + CLOCK_STEP_MS);
+        let whole = whole.filter(|_| !set_back);
+        let whole_before_ms = whole.map(|whole| whole.before_ms);
+        // What ended before that was looked at.
+        let is_over = |one: &FlushRecord| {
+            one.has_ended && whole_before_ms.is_some_and(|before| one.updated_ms < before)
+        };
+        let (mut cut_ms, mut mounted_ms) = (set_back.then_some(0), now);
+        for (one, is_alive) in others
+            .map(|other| (other, other.is_alive(&boot, &places)))
+            .filter(|(other, is_alive)| *is_alive || !is_over(other))
+            .chain(before.iter().map(|before| (before, is_alive)))
+        {
+            cut_ms = [cut_ms, one.cut_since(is_alive, &failures)].into_iter().flatten().min();
+            if is_alive && one.knows_mounts_of(&places) {
+                mounted_ms = mounted_ms.min(one.mounted_ms);
+            }
+        }
+        let mut begun = FlushRecord {
+            run: process::random_u64(),
+            boot,
+            places,
+            mounted_ms,
+            unflushed_ms: (!flushes).then_some(now),
+            flushed_ms: None,
+            cut_ms,
+            cut_selection: before.as_ref().map(FlushRecord::cut_selection).unwrap_or_default(),
+            whole: before.as_ref().and_then(|before| before.whole.clone()).filter(|_| !set_back),
+            selection,
+            updated_ms: now,
+            is_flushing: false,
+            has_ended: false,
+        };
+        let may_lose = !begun.places.is_empty() || (spec.verb.fills() && targets.is_empty());
+        let kept = directory.filter(|_| !begun.places.is_empty() && !spec.policy.dry_run);
+        let fail = |error: std::io::Error| Fatal::Ledger {
+            path: kept.clone().unwrap_or_default().join(FlushRecord::FILE),
+            reason: error.to_string(),
+        };
+        if let Some(directory) = kept.as_ref().filter(|_| spec.verb != Verb::Sync) {
+            let flush = |before: &FlushRecord| {
+                if is_alive && before.unflushed_ms.is_some() {
+                    let before = FlushRecord { is_flushing: true, ..before.clone() };
+                    before.save(directory, false).map_err(fail)?;
+                }
+                Ok(volumes.flush_unless_stopped(control).map_err(std::io::Error::from))
+            };
+            begun.settle(before.as_ref(), (is_alive, flushes), flush)?;
+        }
+        let trust = Trust {
+            may_lose,
+            whole_before_ms,
+            cut_since_ms: begun.cut_ms,
+            mounted_since_ms: Some(begun.mounted_ms).filter(|_| !begun.places.is_empty()),
+        };
+        if let Some(since) = begun.cut_ms {
+            tracing::info!(
+                since,
+                "comparing files written since then, because the last run may not have flushed \
+                them"
+            );
+        }
+        if let Some(directory) = kept.as_ref().filter(|_| spec.verb != Verb::Sync) {
+            begun.save(directory, true).map_err(fail)?;
+        }
+        let begun = Arc::new(Mutex::new(begun));
+        Ok(Self { directory: kept, begun, volumes, failed, flushes, goes_on: is_alive, trust })
+    }
+
+    /// What is known about files of the destination.
+    pub fn trust(&self) -> Trust {
+        self.trust.clone()
+    }
+
+    /// Flushes the writes of the run at intervals. Not needed if they are flushed in any case.
+    pub fn flush_now_and_then(&self, engine: &Arc<Engine>) -> Option<Flushing> {
+        let directory = self.directory.clone().filter(|_| !self.flushes && !engine.is_elsewhere)?;
+        let (engine, begun) = (Arc::clone(engine), Arc::clone(&self.begun));
+        let volumes = Arc::clone(&self.volumes);
+        let (stop, stopped) = channel::<()>();
+        let work = move || {
+            let mut pause = FLUSH_EVERY;
+            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                let (begin, at) = (Instant::now(), now_ms());
+                let mut known = lock(&begun).clone();
+                known.is_flushing = true;
+                if let Err(error) = known.save(&directory, false) {
+                    tracing::warn!(%error, "cannot record the start of a flush");
+                    continue;
+                }
+                if let Err(error) = volumes.flush() {
+                    // The next run compares what was written since the last flush.
+                    if let Err(error) = known.save(&directory, true) {
+                        tracing::warn!(%error, "cannot record a failed flush");
+                    }
+                    let path = engine.spec.destination.clone();
+                    let (side, operation) = (Side::Destination, Operation::Sync);
+                    engine.error(entry_error(side, operation, path, error));
+                    return;
+                }
+                (known.unflushed_ms, known.flushed_ms, known.updated_ms) = (Some(at), Some(at), at);
+                known.is_flushing = false;
+                if let Err(error) = known.save(&directory, true) {
+                    tracing::warn!(%error, "cannot record a flush");
+                } else {
+                    *lock(&begun) = known;
+                }
+                pause = FLUSH_EVERY.max(begin.elapsed() * FLUSH_SHARE);
+            }
+        };
+        let thread = std::thread::Builder::new().name("flush".into()).spawn(work);
+        match thread {
+            Ok(_) => Some(Flushing { _until: stop }),
+            Err(error) => {
+                tracing::warn!(%error, "cannot start the flush thread; nothing is flushed while the job runs");
+                None
+            }
+        }
+    }
+
+    /// Flushes the writes of earlier runs and other jobs before a pass is recorded as complete. Records failed flushes
+    /// during the job. `is_whole`: nothing has failed so far.
+    pub fn flush_last(&self, engine: &Engine, is_whole: bool) {
+        let failed = engine.flusher.as_ref().map(Flusher::failed).unwrap_or_default();
+        let devices = failed.into_iter().filter_map(|mount| engine.mounts.device(mount));
+        self.failed.note(&devices.collect::<Vec<_>>());
+        let is_pass = engine.spec.verb == Verb::Sync && self.directory.is_some();
+        if !is_pass || !is_whole || engine.control.is_stopping() {
+            return;
+        }
+        let mut begun = lock(&self.begun);
+        let has_written = engine.counters.get(Counter::FilesCopied) > 0;
+        if !has_written && self.goes_on && begun.whole.is_some() {
+            return;
+        }
+        let at_ms = now_ms();
+        match self.volumes.flush_unless_stopped(&engine.control) {
+            Ok(()) => begun.flushed_ms = Some(at_ms),
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                let path = engine.spec.destination.clone();
+                engine.error(entry_error(Side::Destination, Operation::Sync, path, error));
+            }
+        }
+    }
+
+    /// Records the end of the run.
+    pub fn end(&self, engine: &Engine, list: &JobList, is_complete: bool) {
+        let Some(directory) = &self.directory else { return };
+        let mut begun = lock(&self.begun).clone();
+        let (spec, at_ms) = (&engine.spec, now_ms());
+        let looks = matches!(spec.policy.overwrite, Overwrite::Changed | Overwrite::Always);
+        let ages = spec.selection.ages_ms != [None; 2];
+        let is_complete = is_complete && looks && !ages && matches!(list, JobList::None);
+        let put = if spec.verb == Verb::Sync {
+            if !is_complete {
+                return;
+            }
+            begun.complete();
+            begun.updated_ms = at_ms;
+            begun.save(directory, false)
+        } else {
+            let has_asked = engine.files_asked.load(Ordering::Relaxed) >= ASKED_MIN;
+            let has_written = engine.counters.get(Counter::FilesCopied) > 0;
+            if is_complete && has_asked && !has_written && begun.flushed_ms.is_none() {
+                let settled = self.settle_asked(&mut begun, &engine.control, (directory, at_ms));
+                if let Err(error) = settled {
+                    tracing::warn!(%error, "cannot record a flush");
+                }
+            }
+            begun.save_end(directory, is_complete, at_ms)
+        };
+        if let Err(error) = put {
+            tracing::warn!(%error, "cannot record how the run ended");
+        }
+    }
+
+    /// Flushes the writes of others once, after everything was scanned and nothing was written.
+    fn settle_asked(
+        &self,
+        record: &mut FlushRecord,
+        control: &Control,
+        (directory, at_ms): (&Path, i64),
+    ) -> std::io::Result<()> {
+        record.is_flushing = true;
+        record.save(directory, false)?;
+        match self.volumes.flush_unless_stopped(control) {
+            Ok(()) => {
+                record.is_flushing = false;
+                (record.flushed_ms, record.updated_ms) = (Some(at_ms), at_ms);
+                record.unflushed_ms = record.unflushed_ms.map(|_| at_ms);
+            }
+            Err(error) => tracing::warn!(?error, "cannot flush earlier writes"),
+        }
+        record.save(directory, true)
+    }
+}
+
+/// Directories that are written to, with the mounts below them, as far as a power cut may lose data there.
+fn places_of(targets: &[PathBuf], volumes: &mut Flushes) -> Vec<WrittenPlace> {
+    // Several sources go into one directory.
+    let above: BTreeSet<&Path> = match targets {
+        [one] => BTreeSet::from([one.as_path()]),
+        many => many.iter().filter_map(|target| target.parent()).collect(),
+    };
+    let mounts = parse_mountinfo(&mount::mountinfo());
+    let mut places: Vec<WrittenPlace> =
+        above.iter().filter_map(|path| place_of(path, volumes)).collect();
+    for line in mounts {
+        let point = &line.mount_point;
+        let is_below = above.iter().any(|path| point.starts_with(path) && point != path);
+        if is_below && may_lose(&line.file_system) {
+            places.extend(place_of(point, volumes));
+        }
+    }
+    places
+}
+
+fn place_of(target: &Path, volumes: &mut Flushes) -> Option<WrittenPlace> {
+    let directory = target.ancestors().find_map(|above| path::open_directory(above).ok())?;
+    let magic = stat::file_system(&directory).ok()?.magic;
+    let known = stat::file_system_name(magic);
+    if stat::is_pseudo(known) || !known.is_none_or(may_lose) {
+        return None;
+    }
+    let device = stat::stat_fd(&directory).ok()?.device;
+    let mount = stat::mount_number(&directory);
+    volumes.hold(device, directory);
+    Some(WrittenPlace { path: PathBytes::from(target.as_os_str()), device, mount })
+}
+
+/// Whether data of a file system may stay in the memory of this host for a while. After close(2), a file server is
+/// responsible for its data.
+pub(super) fn may_lose(file_system: &str) -> bool {
+    let remote = ["nfs", "fuse", "cifs", "smb", "lustre", "gpfs", "ceph", "9p", "virtiofs", "afs"];
+    let fleeting = ["tmpfs", "ramfs", "proc", "sysfs", "devtmpfs", "cgroup", "autofs", "bpf"];
+    !remote.iter().chain(&fleeting).any(|name| file_system.starts_with(name))
+}

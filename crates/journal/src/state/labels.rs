@@ -1,0 +1,68 @@
+//! Labels of jobs that are starting: a job has its label on record before it has a description.
+use dmover_model::JobId;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::{JobFile, StateDirectory, is_held, try_lock, wait_for_lock};
+
+/// Its name in the directory of the job. It counts as long as its process holds its lock.
+const FILE: &str = "label";
+
+/// The turn to choose a label: others wait until this is dropped.
+#[derive(Debug)]
+pub struct LabelTurn(#[allow(dead_code, reason = "it holds the lock")] File);
+
+/// The label of a job that is starting or running; it is free when this is dropped.
+#[derive(Debug)]
+pub struct LabelHeld(#[allow(dead_code, reason = "it holds the lock")] File);
+
+fn open(path: &Path) -> std::io::Result<File> {
+    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+impl StateDirectory {
+    /// Waits for the turn to choose a label.
+    ///
+    /// # Errors
+    /// The state directory cannot be written to.
+    pub fn label_turn(&self) -> std::io::Result<LabelTurn> {
+        self.is_usable()?;
+        let turn = open(&self.path.join("labels"))?;
+        wait_for_lock(&turn)?;
+        Ok(LabelTurn(turn))
+    }
+
+    /// The jobs that hold a label now.
+    pub fn labelled(&self) -> Vec<JobFile> {
+        let Ok(jobs) = std::fs::read_dir(self.path.join("jobs")) else { return Vec::new() };
+        let held = jobs.filter_map(|job| {
+            let path = job.ok()?.path().join(FILE);
+            let text = std::fs::read(&path).ok().filter(|_| is_held(&path))?;
+            serde_json::from_slice(&text).ok()
+        });
+        held.collect()
+    }
+
+    /// Records the label of a job until what is answered is dropped. `None`: another process of the same job does.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn hold_label(
+        &self,
+        _turn: &LabelTurn,
+        job: &JobId,
+        described: &JobFile,
+    ) -> std::io::Result<Option<LabelHeld>> {
+        let directory = self.job(job);
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let held = open(&directory.join(FILE))?;
+        if !try_lock(&held)? {
+            return Ok(None);
+        }
+        held.set_len(0)?;
+        held.write_all_at(&serde_json::to_vec(described)?, 0)?;
+        Ok(Some(LabelHeld(held)))
+    }
+}
