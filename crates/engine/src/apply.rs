@@ -89,7 +89,7 @@ impl Mover<'_> {
         for planned in batch {
             if self.engine.control.is_stopping() {
                 let path = level.target_path(planned.record.destination_name().as_bytes());
-                self.engine.error(crate::context::Engine::cancelled(path));
+                self.engine.error(crate::error::cancelled(path));
                 continue;
             }
             // Nobody looks at what is in place before the task has ended.
@@ -365,7 +365,7 @@ impl Mover<'_> {
 
     pub(crate) fn lift_file(&self, target: &TargetDirectory, last: &[u8]) -> bool {
         path::open_file_at(&target.fd, last, false)
-            .is_ok_and(|fd| self.engine.lift_flags(fd.as_fd()))
+            .is_ok_and(|fd| self.engine.attributes().lift_flags(fd.as_fd()))
     }
 
     /// The error for a name that was absent and is taken now: by another source entry on a destination that ignores

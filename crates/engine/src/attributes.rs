@@ -1,19 +1,21 @@
 //! Attributes of an entry apart from its content: read at the source, and set at the destination in the order that
 //! preserves them (owner, attributes, ACL, capability, mode, times, flags).
 use dmover_model::{
-    Attribute, EntryError, EntryKind, ErrorClass, LossKind, Metadata, Note, Operation, PathBytes,
-    Side, Timestamp, Verb,
+    Attribute, CopyPolicy, EntryError, EntryKind, LossKind, Metadata, Note, Operation, PathBytes,
+    Side, Timestamp,
 };
 use dmover_plan::acl;
+use dmover_plan::idmap::IdentityMap;
 use dmover_sys::flags::{self, Flags, Project};
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{BorrowedFd, Errno, set, stat};
-use std::sync::atomic::Ordering;
 
 use crate::capability::Facts;
-use crate::context::Engine;
 use crate::error::entry_error;
-use crate::level::{ACCESS_ACL, DEFAULT_ACL, TargetDirectory};
+use crate::privilege::Privilege;
+use crate::reports::Reports;
+
+mod inode_flags;
 
 /// The attributes of a source entry beyond `stat`.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +33,11 @@ pub(crate) struct Attributes {
     /// The permissions of the owning group, if an ACL exists and the group bits of the mode are its mask.
     pub owning_group: Option<u32>,
 }
+
+/// The attribute of an access ACL.
+pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// The attribute of a directory's default ACL.
+pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
 /// Attributes of a file system or a security module, by full name. Copying them would be wrong: the destination creates
 /// its own labels and signatures, and layouts have an option of their own. A name that only begins like one of these is
@@ -99,9 +106,20 @@ impl Object<'_> {
     }
 }
 
-impl Engine {
+/// What decides how attributes are read and set.
+#[derive(Clone, Copy)]
+pub(crate) struct AttributeRules<'a> {
+    pub policy: &'a CopyPolicy,
+    pub ids: &'a IdentityMap,
+    pub privilege: Privilege,
+    /// A comparison reports what it finds after a repair.
+    pub compares: bool,
+    pub reports: &'a dyn Reports,
+}
+
+impl AttributeRules<'_> {
     fn keeps(&self, attribute: Attribute) -> bool {
-        self.spec.policy.preserve.has(attribute)
+        self.policy.preserve.has(attribute)
     }
 
     /// The names of all attributes. The kernel lists at most 64 KiB of names: beyond that only known names that grant
@@ -115,7 +133,7 @@ impl Engine {
         match xattr::list(fd, held) {
             Err(Errno::TOOBIG) => {
                 let words = "their names exceed 64 KiB, so the kernel cannot list them";
-                self.loss(LossKind::Xattr, shown(), words);
+                self.reports.loss(LossKind::Xattr, shown(), words.into());
                 Ok([ACCESS_ACL, DEFAULT_ACL, b"security.capability"].map(<[u8]>::to_vec).into())
             }
             listed => listed
@@ -125,7 +143,7 @@ impl Engine {
     }
 
     /// Reads the attributes that the policy keeps.
-    pub(crate) fn read_attributes(
+    pub(crate) fn read(
         &self,
         fd: BorrowedFd<'_>,
         held: Held,
@@ -231,92 +249,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the flags in `mask` to those in `wanted`.
-    fn set_flags(&self, object: Object<'_>, wanted: Flags, mask: Flags) -> Result<(), EntryError> {
-        let fail = |e| object.fail(Operation::SetFlags, e);
-        let Some(now) = flags::get(object.fd).map_err(fail)? else {
-            object.facts.no_flags.store(true, Ordering::Relaxed);
-            if wanted != 0 {
-                self.loss(LossKind::Flags, (object.path)(), flag_words(wanted));
-            }
-            return Ok(());
-        };
-        let new = (now & !mask) | wanted;
-        if new == now {
-            return Ok(());
-        }
-        match flags::set(object.fd, new) {
-            Ok(true) => {
-                let got = flags::get(object.fd).map_err(fail)?.unwrap_or(0);
-                let lost = wanted & !got;
-                if lost != 0 {
-                    self.loss(LossKind::Flags, (object.path)(), flag_words(lost));
-                }
-                Ok(())
-            }
-            Ok(false) => self.set_flags_singly(object, now, wanted, mask),
-            Err(Errno::PERM) => self.set_flags_singly(object, now, wanted, mask),
-            Err(error) => Err(fail(error)),
-        }
-    }
-
-    /// Sets flags one by one, because a file system refuses a set of flags if it does not know one of them.
-    fn set_flags_singly(
-        &self,
-        object: Object<'_>,
-        mut now: Flags,
-        wanted: Flags,
-        mask: Flags,
-    ) -> Result<(), EntryError> {
-        for bit in (0..32).map(|shift| 1 << shift).filter(|bit| mask & bit != 0) {
-            let new = (now & !bit) | (wanted & bit);
-            if new == now {
-                continue;
-            }
-            match flags::set(object.fd, new) {
-                Ok(true) => now = new,
-                Ok(false) if wanted & bit != 0 => {
-                    self.loss(LossKind::Flags, (object.path)(), flag_words(bit));
-                }
-                Ok(false) => {}
-                Err(Errno::PERM) if !self.privilege.privileged => {
-                    self.note(Note::PrivilegedAttribute, object.path);
-                }
-                // Root without CAP_LINUX_IMMUTABLE, as in most containers.
-                Err(Errno::PERM) => self.loss(LossKind::Flags, (object.path)(), flag_words(bit)),
-                Err(error) => return Err(object.fail(Operation::SetFlags, error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Sets the flags in `mask` that the source has. `flags::PLAIN` come before the times, because an entry with its
-    /// times looks complete. `flags::LOCKS` come last, because they forbid all other steps; a rerun detects if they are
-    /// missing.
-    pub(crate) fn carry_flags(
-        &self,
-        object: Object<'_>,
-        attributes: &Attributes,
-        mask: Flags,
-    ) -> Result<(), EntryError> {
-        if !self.keeps(Attribute::Flags) {
-            return Ok(());
-        }
-        self.set_flags(object, attributes.flags & mask, mask)
-    }
-
-    /// Clears the immutable and append-only flags, so that this run can continue what an earlier run had finished.
-    /// Finishing the entry sets them again. Returns whether a flag was cleared.
-    pub(crate) fn lift_flags(&self, fd: BorrowedFd<'_>) -> bool {
-        let now = flags::get(fd).ok().flatten().unwrap_or(0);
-        self.keeps(Attribute::Flags)
-            && now & flags::LOCKS != 0
-            && flags::set(fd, now & !flags::LOCKS).unwrap_or(false)
-    }
-
     /// Sets owner, extended attributes, ACL, capability and mode, in this order. `now`: the present metadata; equal
     /// attributes cost no call.
-    pub(crate) fn set_attributes(
+    pub(crate) fn set(
         &self,
         object: Object<'_>,
         source: &Metadata,
@@ -363,12 +298,12 @@ impl Engine {
         match set::owner(object.fd, Some(uid), Some(gid)) {
             Ok(()) if !object.facts.remote || has_owner(object, uid, gid)? => return Ok(true),
             Ok(()) => {
-                self.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
+                self.reports.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
                 return Ok(false);
             }
             Err(Errno::PERM | Errno::INVAL) if !self.privilege.privileged => {}
             Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
-                self.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
+                self.reports.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
                 return Ok(false);
             }
             Err(error) => return Err(object.fail(Operation::SetOwner, error)),
@@ -380,12 +315,10 @@ impl Engine {
         if gid != now.gid && uid != now.uid {
             let _ = set::owner(object.fd, None, Some(gid));
         }
-        // A comparison reports what it finds after a repair.
-        let compares = self.spec.verb == Verb::Verify;
-        if !compares && self.spec.policy.demanded.has(Attribute::Owner) {
-            self.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
+        if !self.compares && self.policy.demanded.has(Attribute::Owner) {
+            self.reports.loss(LossKind::Owner, (object.path)(), format!("{uid}:{gid}"));
         } else {
-            self.note(Note::OwnerNotKept, object.path);
+            self.reports.note(Note::OwnerNotKept, object.path);
         }
         Ok(false)
     }
@@ -393,7 +326,7 @@ impl Engine {
     /// Sets extended attributes. Returns whether the entry now has the access ACL of its source.
     fn set_xattrs(&self, object: Object<'_>, attributes: &Attributes) -> Result<bool, EntryError> {
         for _ in 0..attributes.left_out {
-            self.note(Note::SystemAttribute, object.path);
+            self.reports.note(Note::SystemAttribute, object.path);
         }
         let bytes: usize = attributes.xattrs.iter().map(|(n, v)| n.len() + v.len()).sum();
         let mut has_acl = false;
@@ -442,7 +375,7 @@ impl Engine {
                 Err(Errno::PERM | Errno::ACCESS)
                     if !self.privilege.privileged && !is_of_users(&name) =>
                 {
-                    self.note(Note::PrivilegedAttribute, object.path);
+                    self.reports.note(Note::PrivilegedAttribute, object.path);
                 }
                 Err(error) => return Err(fail(error)),
             }
@@ -517,7 +450,7 @@ impl Engine {
                             "the destination stored another value for {}",
                             String::from_utf8_lossy(name)
                         );
-                        self.loss(kind, (object.path)(), detail);
+                        self.reports.loss(kind, (object.path)(), detail);
                     }
                 }
                 Ok(true)
@@ -526,15 +459,15 @@ impl Engine {
             Err(error @ (Errno::PERM | Errno::ACCESS)) if !self.privilege.privileged => {
                 if is_of_users(name) {
                     let detail = format!("{} ({error})", String::from_utf8_lossy(name));
-                    self.loss(kind, (object.path)(), detail);
+                    self.reports.loss(kind, (object.path)(), detail);
                 } else {
-                    self.note(Note::PrivilegedAttribute, object.path);
+                    self.reports.note(Note::PrivilegedAttribute, object.path);
                 }
                 Ok(false)
             }
             Err(error) if is_loss(object, error, may_not_fit) => {
                 let detail = format!("{} ({error})", String::from_utf8_lossy(name));
-                self.loss(kind, (object.path)(), detail);
+                self.reports.loss(kind, (object.path)(), detail);
                 Ok(false)
             }
             Err(error) => Err(object.fail(Operation::SetXattr, error)),
@@ -542,7 +475,7 @@ impl Engine {
     }
 
     /// The mode that the entry must get.
-    fn final_mode(&self, source: &Metadata) -> u32 {
+    pub(crate) fn final_mode(&self, source: &Metadata) -> u32 {
         if self.keeps(Attribute::Mode) {
             source.mode
         } else {
@@ -550,14 +483,11 @@ impl Engine {
         }
     }
 
-    /// The mode with which to create a file. In a directory that is closed to other users it is the final mode at once,
-    /// unless a later step needs another: set-id bits wait for the owner, and without privilege extended attributes
-    /// need a file that its owner may write.
-    pub(crate) fn birth_mode(&self, target: &TargetDirectory, source: &Metadata) -> u32 {
-        let mode = self.final_mode(source);
-        let may_open = self.privilege.privileged || mode & 0o600 == 0o600;
-        let plain = mode & 0o7000 == 0 && may_open && !self.spec.policy.skip_chmod;
-        if plain && target.is_closed(self.privilege) { mode } else { self.closed_mode(source) }
+    /// The permission bits of a file that is being written: closed to group and others.
+    ///
+    /// Without privilege the owner must be able to write, or attributes could not be set.
+    pub(crate) fn closed_mode(&self, source: &Metadata) -> u32 {
+        if self.privilege.privileged { source.mode & 0o700 } else { 0o600 }
     }
 
     fn set_mode(
@@ -569,7 +499,7 @@ impl Engine {
     ) -> Result<(), EntryError> {
         const SET_ID: u32 = 0o6000;
         let kept_as_it_is = !self.keeps(Attribute::Mode) && !object.made;
-        if object.kind == EntryKind::Symlink || self.spec.policy.skip_chmod || kept_as_it_is {
+        if object.kind == EntryKind::Symlink || self.policy.skip_chmod || kept_as_it_is {
             return Ok(());
         }
         let old = object.replaces.filter(|_| !self.keeps(Attribute::Mode));
@@ -577,7 +507,7 @@ impl Engine {
         let mut mode = old.map_or_else(|| self.final_mode(source), |old| old.mode & !SET_ID);
         if !owner_kept && mode & SET_ID != 0 {
             mode &= !SET_ID;
-            self.note(Note::SetIdDropped, object.path);
+            self.reports.note(Note::SetIdDropped, object.path);
         }
         self.change_mode(object, mode, now, source)
     }
@@ -589,7 +519,7 @@ impl Engine {
         now: Option<&Metadata>,
         source: &Metadata,
     ) -> Result<(), EntryError> {
-        if object.kind == EntryKind::Symlink || self.spec.policy.skip_chmod {
+        if object.kind == EntryKind::Symlink || self.policy.skip_chmod {
             return Ok(());
         }
         let now = self.present_mode(object, now, source)?;
@@ -604,7 +534,7 @@ impl Engine {
             Ok(()) => self.check_mode(object, mode),
             // The file is our own, so a refusal is the file system's.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
-                self.loss(LossKind::Mode, (object.path)(), format!("{mode:04o}"));
+                self.reports.loss(LossKind::Mode, (object.path)(), format!("{mode:04o}"));
                 Ok(())
             }
             Err(error) => Err(object.fail(Operation::SetMode, error)),
@@ -622,9 +552,13 @@ impl Engine {
         let found = stat::stat_fd(object.fd).map_err(|e| object.fail(Operation::Stat, e))?;
         let got = found.mode & 0o7777;
         if doubtful && got == mode & !SET_GID {
-            self.note(Note::SetIdDropped, object.path);
+            self.reports.note(Note::SetIdDropped, object.path);
         } else if got != mode {
-            self.loss(LossKind::Mode, (object.path)(), format!("{mode:04o} became {got:04o}"));
+            self.reports.loss(
+                LossKind::Mode,
+                (object.path)(),
+                format!("{mode:04o} became {got:04o}"),
+            );
         }
         Ok(())
     }
@@ -687,25 +621,19 @@ impl Engine {
             return Ok(());
         }
         let found = stat::stat_fd(object.fd).map_err(|e| object.fail(Operation::Stat, e))?;
-        let got = self.mounts.metadata(&found);
+        let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds };
+        let (got_atime, got_mtime) = (time(found.atime), time(found.mtime));
         if in_range {
-            facts.learn_granularity(source.mtime, got.mtime);
+            facts.learn_granularity(source.mtime, got_mtime);
         }
-        if got.mtime != source.mtime || got.atime != source.atime {
+        if got_mtime != source.mtime || got_atime != source.atime {
             let words = format!(
                 "atime became {}.{:09} and mtime {}.{:09}",
-                got.atime.seconds, got.atime.nanoseconds, got.mtime.seconds, got.mtime.nanoseconds
+                got_atime.seconds, got_atime.nanoseconds, got_mtime.seconds, got_mtime.nanoseconds
             );
-            self.loss(LossKind::Times, (object.path)(), words);
+            self.reports.loss(LossKind::Times, (object.path)(), words);
         }
         Ok(())
-    }
-
-    /// The error of an entry that is not attempted because the job is stopping.
-    pub(crate) fn cancelled(path: PathBytes) -> EntryError {
-        let class = ErrorClass::Cancelled;
-        let words = "the job stopped before this entry was done";
-        EntryError::plain(Side::Destination, Operation::Attempt, class, path, words)
     }
 }
 
@@ -725,26 +653,6 @@ fn rank(name: &[u8]) -> u8 {
         _ if name.starts_with(b"system.") => 1,
         _ => 0,
     }
-}
-
-fn flag_words(bits: Flags) -> String {
-    const WORDS: &[(Flags, &str)] = &[
-        (0x1, "secure deletion"),
-        (0x2, "undeletable"),
-        (0x4, "compress"),
-        (0x8, "sync"),
-        (0x10, "immutable"),
-        (0x20, "append-only"),
-        (0x40, "nodump"),
-        (0x80, "noatime"),
-        (flags::NO_COMPRESS, "nocompress"),
-        (0x8000, "notail"),
-        (0x10000, "dirsync"),
-        (0x20000, "topdir"),
-        (flags::NOCOW, "nocow"),
-    ];
-    let words: Vec<&str> = WORDS.iter().filter(|(b, _)| bits & b != 0).map(|(_, w)| *w).collect();
-    words.join(", ")
 }
 
 /// Attributes of an entry with a smaller total size fit into the block that ext4 has for them (1 KiB, ext4(5)), the

@@ -14,7 +14,7 @@ use std::cell::RefCell;
 
 use crate::capability::Facts;
 use crate::context::Engine;
-use crate::error::entry_error;
+use crate::error::{cancelled, entry_error};
 use crate::queue::Lease;
 pub(crate) use gaps::data_bytes;
 use gaps::{Gaps, run_at};
@@ -329,7 +329,7 @@ impl Engine {
         path: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
         if self.control.is_over() {
-            return Err(Self::cancelled(path()));
+            return Err(cancelled(path()));
         }
         if lease.holds() {
             return Ok(());
@@ -494,7 +494,7 @@ impl Engine {
             Err(RingError::Shrunk) => return Err(transfer.shrunk()),
             Err(RingError::Stopped) => {
                 self.check_running(transfer)?;
-                return Err(Self::cancelled((transfer.target_path)()));
+                return Err(cancelled((transfer.target_path)()));
             }
         }
         self.copy_by_blocks(transfer, cursor, Sides::default(), false, tools)

@@ -2,7 +2,7 @@
 use dmover_journal::{Failures, KnownPaths, OpenFiles};
 use dmover_model::{
     Carried, EntryError, ErrorClass, Event, Identity, JobSpec, LossKind, Metadata, Note, Operation,
-    PathBytes, Side, Times, TreePath,
+    PathBytes, Side, Times, TreePath, Verb,
 };
 use dmover_observe::{Counter, Counters, Monitor, Slowest, Spread, lock};
 use dmover_plan::breaker::Breaker;
@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use crate::attributes::AttributeRules;
 use crate::bounds::Bounds;
 use crate::capability::CapabilityCache;
 use crate::control::{Control, StopReason};
@@ -32,7 +33,9 @@ use crate::limits::RateLimits;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::mover_report::ReportItem;
+use crate::privilege::Privilege;
 use crate::recheck::Doubtful;
+use crate::reports::Reports;
 use crate::root::OverlappingRoots;
 use crate::roots::RootTable;
 use crate::snapshot::Sharing;
@@ -47,28 +50,6 @@ const SEEN_AGAIN: Duration = Duration::from_millis(20);
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 /// After an entry has not become visible, no further entry is waited for while such cases are more frequent than this.
 const UNSEEN_FOR: Duration = Duration::from_secs(10);
-
-/// The privileges of this process.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Privilege {
-    /// It may set any owner and ignores permission bits.
-    pub privileged: bool,
-    /// It can see attributes of the namespace `trusted.`.
-    pub sees_trusted: bool,
-    pub uid: u32,
-    pub gid: u32,
-    /// The umask of the user, for entries whose mode is not kept.
-    pub umask: u32,
-}
-
-impl Privilege {
-    pub fn of_process(privileged: bool, umask: u32) -> Self {
-        let (uid, gid) =
-            (dmover_sys::process::effective_uid(), dmover_sys::process::effective_gid());
-        let sees_trusted = dmover_sys::process::sees_trusted();
-        Self { privileged, sees_trusted, uid, gid, umask }
-    }
-}
 
 /// Counts of errors and losses by kind, for the report.
 #[derive(Debug, Default, Clone)]
@@ -382,6 +363,17 @@ impl Engine {
         Metadata { uid, gid, ..source.clone() }
     }
 
+    /// How attributes are read and set.
+    pub(crate) fn attributes(&self) -> AttributeRules<'_> {
+        AttributeRules {
+            policy: &self.spec.policy,
+            ids: &self.ids,
+            privilege: self.privilege,
+            compares: self.spec.verb == Verb::Verify,
+            reports: self,
+        }
+    }
+
     pub(crate) fn note(&self, note: Note, path: impl FnOnce() -> PathBytes) {
         if self.desk.is_some() {
             self.tell(|| ReportItem::Note { path: path(), note });
@@ -458,6 +450,16 @@ impl Engine {
 
     pub(crate) fn is_forbidden(&self, identity: Identity) -> bool {
         self.forbidden.read().unwrap_or_else(PoisonError::into_inner).contains(&identity)
+    }
+}
+
+impl Reports for Engine {
+    fn note(&self, note: Note, path: &dyn Fn() -> PathBytes) {
+        self.note(note, path);
+    }
+
+    fn loss(&self, kind: LossKind, path: PathBytes, detail: String) {
+        self.loss(kind, path, detail);
     }
 }
 

@@ -113,8 +113,8 @@ impl Mover<'_> {
             return Ok(Some(target));
         }
         let object = directory_object(&target, shown);
-        engine.prepare(object, &Attributes::default())?;
-        if engine.takes_acl_away(object, &Attributes::default()) {
+        engine.attributes().prepare(object, &Attributes::default())?;
+        if engine.attributes().takes_acl_away(object, &Attributes::default()) {
             target.default_acl = None;
         }
         Ok(Some(target))
@@ -132,7 +132,7 @@ impl Mover<'_> {
         let mut gone = directory::unlink(parent, name);
         if gone == Err(Errno::PERM)
             && let Ok(fd) = path::open_file_at(parent, name, false)
-            && self.engine.lift_flags(fd.as_fd())
+            && self.engine.attributes().lift_flags(fd.as_fd())
         {
             gone = directory::unlink(parent, name);
         }
@@ -198,7 +198,7 @@ impl Mover<'_> {
             let mut gone = directory::unlink(&target.fd, &name);
             if gone == Err(Errno::PERM)
                 && source.is_some_and(Metadata::is_locked)
-                && engine.lift_flags(target.fd.as_fd())
+                && engine.attributes().lift_flags(target.fd.as_fd())
             {
                 gone = directory::unlink(&target.fd, &name);
             }
@@ -248,7 +248,10 @@ impl Mover<'_> {
     }
 
     fn unlock_directory(&self, level: &Level) -> bool {
-        level.target.as_ref().is_some_and(|target| self.engine.lift_flags(target.fd.as_fd()))
+        level
+            .target
+            .as_ref()
+            .is_some_and(|target| self.engine.attributes().lift_flags(target.fd.as_fd()))
     }
 
     fn try_to_finish(&self, level: &Level) -> Result<(), EntryError> {
@@ -273,28 +276,28 @@ impl Mover<'_> {
         }
         self.check_lease(level, b"")?;
         let mut attributes =
-            engine.read_attributes(source.fd.as_fd(), Held::Open, &source_shown)?;
+            engine.attributes().read(source.fd.as_fd(), Held::Open, &source_shown)?;
         let plain = target.made && !target.hands_down_project;
         engine.settle_project(level, EntryKind::Directory, &mut attributes, plain)?;
         let object = directory_object(target, &shown);
-        engine.set_project(object, &attributes)?;
+        engine.attributes().set_project(object, &attributes)?;
         // What was inherited was taken away when the directory was made.
-        engine.prepare(Object { inherits: None, ..object }, &attributes)?;
+        engine.attributes().prepare(Object { inherits: None, ..object }, &attributes)?;
         // A copy only adds, as cp does.
         if !target.made && engine.spec.verb != Verb::Copy {
-            engine.remove_foreign(object, &attributes)?;
+            engine.attributes().remove_foreign(object, &attributes)?;
         }
-        engine.set_attributes(object, &source.metadata, &attributes, &now)?;
-        engine.carry_flags(object, &attributes, flags::PLAIN)?;
+        engine.attributes().set(object, &source.metadata, &attributes, &now)?;
+        engine.attributes().carry_flags(object, &attributes, flags::PLAIN)?;
         let step = target.facts.granularity_ns();
         let (atime, mtime) = (source.metadata.atime, source.metadata.mtime);
         // A pass over what it made before leaves alone what only reading has changed.
         let passes = engine.spec.verb == Verb::Sync && !target.made;
         let read = !passes && !same_time(atime, now.atime, step);
         if read || !same_time(mtime, now.mtime, step) {
-            engine.set_times(object, &source.metadata)?;
+            engine.attributes().set_times(object, &source.metadata)?;
         }
-        engine.carry_flags(object, &attributes, flags::LOCKS)?;
+        engine.attributes().carry_flags(object, &attributes, flags::LOCKS)?;
         if target.made || target.narrowed.is_some() {
             return Ok(());
         }
@@ -491,8 +494,8 @@ impl Mover<'_> {
         let object = directory_object(&target, &shown);
         // Attributes of a directory that may not be opened are mostly out of reach as well.
         let attributes = Attributes::default();
-        engine.set_attributes(object, &metadata, &attributes, &target.metadata)?;
-        engine.set_times(object, &metadata)
+        engine.attributes().set(object, &metadata, &attributes, &target.metadata)?;
+        engine.attributes().set_times(object, &metadata)
     }
 
     fn enter_source(&self, level: &Level, name: &[u8]) -> Result<SourceDirectory, EntryError> {

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use crate::bounds::Bounds;
 use crate::capability::CapabilityCache;
-use crate::context::{Engine, Privilege};
+use crate::context::Engine;
 use crate::control::Control;
 use crate::coordinator_client::CoordinatorClient;
 use crate::destination_lock::DestinationLock;
@@ -27,6 +27,7 @@ use crate::limits::RateLimits;
 use crate::made::Recorder;
 use crate::mounts::MountTable;
 use crate::pace::Allowance;
+use crate::privilege::Privilege;
 use crate::recheck::Doubtful;
 use crate::root::{OverlappingRoots, Root};
 use crate::roots::RootTable;

@@ -12,6 +12,13 @@ pub(crate) fn is_locked_out(errno: i32) -> bool {
     matches!(errno, EPERM | EACCES)
 }
 
+/// The error of an entry that is not attempted because the job is stopping.
+pub(crate) fn cancelled(path: PathBytes) -> EntryError {
+    let class = ErrorClass::Cancelled;
+    let words = "the job stopped before this entry was done";
+    EntryError::plain(Side::Destination, Operation::Attempt, class, path, words)
+}
+
 /// The error of a system call on an entry.
 pub(crate) fn entry_error(
     side: Side,

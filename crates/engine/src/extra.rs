@@ -159,7 +159,7 @@ impl Mover<'_> {
         while let Some(at) = directories.pop() {
             let shown = || level.own_target_path().join(&at);
             if self.engine.control.is_stopping() {
-                return self.engine.error(crate::context::Engine::cancelled(shown()));
+                return self.engine.error(crate::error::cancelled(shown()));
             }
             let fail = |e| entry_error(Side::Destination, Operation::Open, shown(), e);
             let walked = path::open_directory_below(top, at.as_bytes())

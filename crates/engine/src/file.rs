@@ -14,15 +14,17 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use crate::apply::{Moved, Planned, Renaming};
+use crate::attributes::ACCESS_ACL;
 use crate::attributes::{Attributes, Object};
 use crate::capability::Facts;
 use crate::content::{Holes, RING_PIECE_MIN, Transfer};
-use crate::context::{Engine, Privilege};
+use crate::context::Engine;
 use crate::error::entry_error;
 use crate::later::Temporary;
-use crate::level::{ACCESS_ACL, Level, TargetDirectory};
+use crate::level::{Level, TargetDirectory};
 use crate::made::Tap;
 use crate::mover::Mover;
+use crate::privilege::Privilege;
 
 mod existing;
 mod leases;
@@ -191,7 +193,7 @@ impl Engine {
     ) -> Result<Supply, EntryError> {
         let metadata = self.settled(level, record, &fd, found)?;
         let shown = || level.source_path(record.name.as_bytes());
-        let mut attributes = self.read_attributes(fd.as_fd(), Held::Open, &shown)?;
+        let mut attributes = self.attributes().read(fd.as_fd(), Held::Open, &shown)?;
         self.settle_project(level, EntryKind::File, &mut attributes, true)?;
         self.note_writers(level, &record.name, (&metadata, &fd));
         Ok(Supply { fd, metadata, attributes })
@@ -279,11 +281,18 @@ impl Engine {
         Err(EntryError::plain(Side::Source, Operation::Check, class, shown(), words))
     }
 
-    /// The permission bits of a file that is being written: closed to group and others.
-    ///
-    /// Without privilege the owner must be able to write, or attributes could not be set.
-    pub(crate) fn closed_mode(&self, source: &Metadata) -> u32 {
-        if self.privilege.privileged { source.mode & 0o700 } else { 0o600 }
+    /// The mode with which to create a file. In a directory that is closed to other users it is the final mode at once,
+    /// unless a later step needs another: set-id bits wait for the owner, and without privilege extended attributes
+    /// need a file that its owner may write.
+    pub(crate) fn birth_mode(&self, target: &TargetDirectory, source: &Metadata) -> u32 {
+        let mode = self.attributes().final_mode(source);
+        let may_open = self.privilege.privileged || mode & 0o600 == 0o600;
+        let plain = mode & 0o7000 == 0 && may_open && !self.spec.policy.skip_chmod;
+        if plain && target.is_closed(self.privilege) {
+            mode
+        } else {
+            self.attributes().closed_mode(source)
+        }
     }
 
     /// Sets metadata in order. Flushes before the times where a crash could otherwise leave an incomplete file that
@@ -298,29 +307,29 @@ impl Engine {
     ) -> Result<(), EntryError> {
         station::at(Activity::TargetNames);
         let object = self.file_object(file, shown);
-        if object.replaces.is_some() && self.takes_acl_away(object, attributes) {
+        if object.replaces.is_some() && self.attributes().takes_acl_away(object, attributes) {
             xattr::remove(file.fd(), Held::Open, ACCESS_ACL)
                 .map_err(|e| entry_error(Side::Destination, Operation::SetXattr, shown(), e))?;
         }
-        self.set_attributes(object, source, attributes, &file.metadata)?;
+        self.attributes().set(object, source, attributes, &file.metadata)?;
         if let Some(acl) = file.replaces.as_ref().and_then(|replaced| replaced.acl.as_deref()) {
             xattr::set(file.fd(), Held::Open, ACCESS_ACL, acl)
                 .map_err(|e| entry_error(Side::Destination, Operation::SetXattr, shown(), e))?;
         }
         if !project_waits(file, attributes) {
-            self.set_project(object, attributes)?;
+            self.attributes().set_project(object, attributes)?;
         }
         // In a directory of this job that has no flags to hand down, a new file has none.
         let hands_down = !file.target.made || file.target.hands_down_flags;
         if hands_down || attributes.flags & !flags::LOCKS != 0 {
-            self.carry_flags(object, attributes, flags::PLAIN)?;
+            self.attributes().carry_flags(object, attributes, flags::PLAIN)?;
         }
         if flush || self.spec.policy.fsync || self.flushes_unheard(file.target) {
             station::at(Activity::TargetData);
             file::sync_data(file.fd())
                 .map_err(|e| entry_error(Side::Destination, Operation::Sync, shown(), e))?;
         }
-        self.set_times(object, source)
+        self.attributes().set_times(object, source)
     }
 
     /// Whether syncfs(2) does not reach the storage: a FUSE server is not informed.
@@ -338,12 +347,12 @@ impl Engine {
     ) -> Result<(), EntryError> {
         let object = self.file_object(file, shown);
         if project_waits(file, attributes) {
-            self.set_project(object, attributes)?;
+            self.attributes().set_project(object, attributes)?;
         }
         if attributes.flags & flags::LOCKS == 0 {
             return Ok(()); // they are never inherited, and what had them could not be written
         }
-        self.carry_flags(object, attributes, flags::LOCKS)
+        self.attributes().carry_flags(object, attributes, flags::LOCKS)
     }
 
     /// The file whose mode and owner the new one gets where those of the source are not kept. If the old version stays
@@ -420,7 +429,7 @@ impl Mover<'_> {
             })
             .map_err(|e| self.not_made(level, target, name, last, e))?;
         let object = engine.file_object(&file, &shown);
-        engine.prepare(object, &supply.attributes)?;
+        engine.attributes().prepare(object, &supply.attributes)?;
         engine
             .layout
             .place(file.fd(), &supply.metadata)
@@ -599,12 +608,14 @@ impl Mover<'_> {
                 .and_then(|()| stat::stat_fd(file.fd()))
                 .map_err(|e| entry_error(Side::Destination, Operation::SetMode, shown(), e))?;
             file.metadata = engine.mounts.metadata(&closed);
-            engine.remove_foreign(engine.file_object(&file, &shown), &supply.attributes)?;
+            engine
+                .attributes()
+                .remove_foreign(engine.file_object(&file, &shown), &supply.attributes)?;
             engine.settle_project(level, EntryKind::File, &mut supply.attributes, false)?;
         }
         if level.root.range.is_none() {
             let object = engine.file_object(&file, &shown);
-            engine.prepare(object, &supply.attributes)?;
+            engine.attributes().prepare(object, &supply.attributes)?;
         }
         // An existing file is never removed; its times show that it is incomplete.
         file.armed = !existing;
@@ -685,7 +696,7 @@ impl Mover<'_> {
             self.open_existing(level, target, last, &supply.metadata)?.0
         } else {
             engine.limits.create(&engine.control);
-            file::create_new(&target.fd, last, engine.closed_mode(&supply.metadata))
+            file::create_new(&target.fd, last, engine.attributes().closed_mode(&supply.metadata))
                 .map_err(|e| fail(Operation::Create, e))?
         };
         self.check_lease(level, last)?;

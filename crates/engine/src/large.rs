@@ -15,7 +15,7 @@ use crate::apply::{Made, Moved, Planned};
 use crate::content::{Holes, Transfer};
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::error::entry_error;
+use crate::error::{cancelled, entry_error};
 use crate::file::{Supply, Unfinished, cannot_share};
 use crate::level::{Level, TargetDirectory};
 use crate::made::Tap;
@@ -56,7 +56,7 @@ impl Engine {
             let path = if failure.path.0.is_empty() { path } else { failure.path.clone() };
             EntryError { path, attempt: large.round, ..failure.clone() }
         } else if self.control.reason() == Some(StopReason::Cancelled) {
-            Self::cancelled(path)
+            cancelled(path)
         } else {
             let (side, class) = (Side::Destination, ErrorClass::Cancelled);
             let words = "incomplete; the next run continues it";
@@ -553,7 +553,7 @@ impl Mover<'_> {
         let target = self.target_of(&level, large)?;
         let (fd, metadata) = self.source_version(&level, large)?;
         let source_path = || level.source_path(large.file.name.as_bytes());
-        let mut attributes = self.engine.read_attributes(fd.as_fd(), Held::Open, &source_path)?;
+        let mut attributes = self.engine.attributes().read(fd.as_fd(), Held::Open, &source_path)?;
         self.engine.settle_project(&level, EntryKind::File, &mut attributes, true)?;
         let supply = Supply { fd, metadata, attributes };
         let mut made = Vec::new();

@@ -11,8 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::apply::{Moved, Planned, Renaming};
-use crate::context::Engine;
-use crate::error::entry_error;
+use crate::error::{cancelled, entry_error};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 
@@ -148,7 +147,7 @@ impl Mover<'_> {
                 let path = level.target_path(last);
                 Err(entry_error(Side::Destination, Operation::Sync, path, error))
             }
-            None if engine.control.is_over() => Err(Engine::cancelled(level.target_path(last))),
+            None if engine.control.is_over() => Err(cancelled(level.target_path(last))),
             None => {
                 let Temporary { name, identity } = &temporary;
                 let (decision, identity) = (planned.decision, *identity);

@@ -12,10 +12,12 @@ use dmover_sys::{AsFd, Errno, OwnedFd, flags, path, set, stat, xattr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use crate::attributes::DEFAULT_ACL;
 use crate::capability::Facts;
-use crate::context::{Engine, Privilege};
+use crate::context::Engine;
 use crate::error::entry_error;
 use crate::mounts::UNSEEN;
+use crate::privilege::Privilege;
 use crate::root::Root;
 
 /// A source directory, open for reading.
@@ -388,7 +390,7 @@ impl Engine {
         let is_own = |t: &&TargetDirectory| {
             source & flags::LOCKS != 0 || self.history.is_own_lock(level.clocks(), &t.metadata)
         };
-        target.filter(is_own).is_some_and(|t| self.lift_flags(t.fd.as_fd()))
+        target.filter(is_own).is_some_and(|t| self.attributes().lift_flags(t.fd.as_fd()))
     }
 
     /// Without privilege, gives the owner access to a directory of this user so that it can be filled; finishing it
@@ -408,7 +410,7 @@ impl Engine {
 
     /// Makes a directory writable from which an entry is removed.
     pub(crate) fn unlock_target(&self, target: &TargetDirectory) -> bool {
-        self.open_up_now(target) || self.lift_flags(target.fd.as_fd())
+        self.open_up_now(target) || self.attributes().lift_flags(target.fd.as_fd())
     }
 
     /// Makes a directory writable that was left closed so far. Returns whether it was closed.
@@ -429,11 +431,6 @@ impl Engine {
         set::mode(&target.fd, target.metadata.mode | 0o700).map(|()| true)
     }
 }
-
-/// The attribute of a directory's default ACL.
-pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
-/// The attribute of an access ACL.
-pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 /// The most permissions that the default ACL of a directory gives to new entries; `None` if it has none.
 pub(crate) fn handed_down(directory: impl AsFd) -> Option<u32> {

@@ -96,7 +96,7 @@ impl Mover<'_> {
         for file in std::iter::once(&group.first).chain(&group.rest) {
             let (at, last) = (&file.directory, file.destination_name.as_bytes());
             let path = self.engine.destination_path(at.root, &at.path, last);
-            self.engine.error(crate::context::Engine::cancelled(path));
+            self.engine.error(crate::error::cancelled(path));
         }
     }
 
@@ -231,7 +231,7 @@ impl Mover<'_> {
         let found = stat::stat_fd(&fd).ok()?;
         let same = engine.mounts.identity(&found) == anchor.identity;
         let flags = flags::get(&fd).ok().flatten()? & flags::CARRIED;
-        (same && engine.lift_flags(fd.as_fd()))
+        (same && engine.attributes().lift_flags(fd.as_fd()))
             .then(|| (fd, Attributes { flags, ..Attributes::default() }))
     }
 
@@ -249,7 +249,7 @@ impl Mover<'_> {
             place: None,
             path: &shown,
         };
-        if let Err(error) = self.engine.carry_flags(object, attributes, flags::LOCKS) {
+        if let Err(error) = self.engine.attributes().carry_flags(object, attributes, flags::LOCKS) {
             self.engine.error(error);
         }
     }

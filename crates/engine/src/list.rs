@@ -125,7 +125,7 @@ impl Mover<'_> {
     pub(crate) fn run_pairs(&mut self, pairs: &[(PathBytes, PathBytes, Option<RangeCopy>)]) {
         for (source, destination, range) in pairs {
             if self.engine.control.is_stopping() {
-                self.engine.error(crate::context::Engine::cancelled(destination.clone()));
+                self.engine.error(crate::error::cancelled(destination.clone()));
                 continue;
             }
             match self.engine.resolve_pair(source, destination, range.clone()) {

@@ -177,7 +177,7 @@ impl Engine {
         let shown = || level.own_source_path();
         // An unreadable one is reported when the directory is finished.
         let extended = if self.keeps_what_is_there() {
-            let attributes = self.read_attributes(level.source.fd.as_fd(), Held::Open, &shown);
+            let attributes = self.attributes().read(level.source.fd.as_fd(), Held::Open, &shown);
             attributes.map(|all| self.extended_to_keep(&all, Held::Open)).unwrap_or_default()
         } else {
             Extended::default()
@@ -271,7 +271,7 @@ impl Mover<'_> {
             return Err(EntryError::plain(side, Operation::Check, class, path, words));
         }
         let shown = || level.source_path(record.name.as_bytes());
-        let attributes = engine.read_attributes(fd.as_fd(), Held::Open, &shown)?;
+        let attributes = engine.attributes().read(fd.as_fd(), Held::Open, &shown)?;
         let extended = engine.extended_to_keep(&attributes, Held::Open);
         let facts = Arc::clone(&level.source.facts);
         let pieces = self.hash_file((fd, metadata, facts), shape, &shown)?;

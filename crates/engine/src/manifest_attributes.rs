@@ -96,7 +96,7 @@ impl Engine {
         if *recorded == Extended::default() {
             return Ok(Differing::default());
         }
-        let found = self.extended(&self.read_attributes(fd, held, shown)?, held, whose);
+        let found = self.extended(&self.attributes().read(fd, held, shown)?, held, whose);
         // Who wrote the manifest may have seen less than who reads it, or more.
         let is_trusted = |named: &&NamedDigest| named.name.starts_with(PRIVILEGED);
         let listed = recorded.xattrs.iter().flatten().any(|named| is_trusted(&named));

@@ -9,9 +9,10 @@ use dmover_sys::xattr::{self, Held};
 use dmover_sys::{AsFd, Errno, OwnedFd, path, set, stat};
 use std::sync::Arc;
 
+use crate::attributes::ACCESS_ACL;
 use crate::context::Engine;
 use crate::error::entry_error;
-use crate::level::{ACCESS_ACL, Level, TargetDirectory};
+use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::root::Root;
 
@@ -114,7 +115,7 @@ impl Mover<'_> {
         let mode = old.mode & 0o7000 | new.mode & STICKY | old.mode & allowed;
         if mode != old.mode & 0o7777 {
             let mut set = set::mode(&target.fd, mode);
-            if set == Err(Errno::PERM) && engine.lift_flags(target.fd.as_fd()) {
+            if set == Err(Errno::PERM) && engine.attributes().lift_flags(target.fd.as_fd()) {
                 set = set::mode(&target.fd, mode);
             }
             changed |= unless_impossible(set)?;

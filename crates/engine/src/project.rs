@@ -1,11 +1,9 @@
 //! Project ids: those of the source, and those that a destination directory hands down.
-use dmover_model::{
-    Attribute, EntryError, EntryKind, Identity, LossKind, Operation, Side, TreePath,
-};
+use dmover_model::{Attribute, EntryError, EntryKind, Identity, Operation, Side, TreePath};
 use dmover_sys::flags::{self, Project};
 use dmover_sys::{Errno, OwnedFd, path};
 
-use crate::attributes::{Attributes, Object};
+use crate::attributes::Attributes;
 use crate::context::Engine;
 use crate::error::entry_error;
 use crate::level::Level;
@@ -88,29 +86,6 @@ impl Engine {
         if self.spec.policy.preserve.has(Attribute::Project) && !is_plain {
             attributes.project_there = self.expected_project(level, kind, source)?;
         }
-        Ok(())
-    }
-
-    /// Sets the project id after the entry has its final name: no entry of another project can be renamed or linked
-    /// into a directory that hands its own project down (EXDEV).
-    pub(crate) fn set_project(
-        &self,
-        object: Object<'_>,
-        attributes: &Attributes,
-    ) -> Result<(), EntryError> {
-        let Some(wanted) = attributes.project_there else { return Ok(()) };
-        let fail = |e| entry_error(Side::Destination, Operation::SetFlags, (object.path)(), e);
-        match flags::project(object.fd).map_err(fail)? {
-            Some(now) if now == wanted => return Ok(()),
-            Some(_) => match flags::set_project(object.fd, wanted) {
-                Ok(true) => return Ok(()),
-                Ok(false) | Err(Errno::PERM) => {}
-                Err(error) => return Err(fail(error)),
-            },
-            None if wanted == NONE => return Ok(()),
-            None => {}
-        }
-        self.loss(LossKind::Project, (object.path)(), format!("id {}", wanted.id));
         Ok(())
     }
 }

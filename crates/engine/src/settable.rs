@@ -6,7 +6,8 @@ use dmover_plan::settable::Unprivileged;
 use dmover_sys::flags::{self, Flags};
 
 use crate::attributes::is_of_users;
-use crate::context::{Engine, Privilege};
+use crate::context::Engine;
+use crate::privilege::Privilege;
 
 /// This process, if it has no privilege.
 pub(crate) fn unprivileged(privilege: Privilege) -> Option<Unprivileged> {

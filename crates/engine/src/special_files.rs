@@ -22,7 +22,7 @@ impl Engine {
     ) -> Result<(OwnedFd, Attributes), EntryError> {
         let shown = || level.source_path(record.name.as_bytes());
         let (pinned, held) = self.open_for_attributes(level, record)?;
-        let attributes = self.read_attributes(pinned.as_fd(), held, &shown)?;
+        let attributes = self.attributes().read(pinned.as_fd(), held, &shown)?;
         Ok((pinned, attributes))
     }
 }
@@ -83,7 +83,7 @@ impl Mover<'_> {
         self.engine.limits.create(&self.engine.control);
         let result = match node {
             Some(node) => {
-                let mode = self.engine.closed_mode(&record.metadata);
+                let mode = self.engine.attributes().closed_mode(&record.metadata);
                 directory::make_node(&target.fd, name, node, mode, record.metadata.device)
             }
             None => {
@@ -138,11 +138,11 @@ impl Mover<'_> {
             place: Some((target.fd.as_fd(), made.name)),
             path: &shown,
         };
-        if engine.takes_acl_away(object, attributes) {
+        if engine.attributes().takes_acl_away(object, attributes) {
             engine.prepare_pinned(object)?;
         }
-        engine.set_attributes(object, &record.metadata, attributes, &made.metadata)?;
-        engine.set_times(object, &record.metadata)
+        engine.attributes().set(object, &record.metadata, attributes, &made.metadata)?;
+        engine.attributes().set_times(object, &record.metadata)
     }
 }
 
@@ -160,7 +160,7 @@ fn is_alike(now: &Metadata, wanted: &Metadata) -> bool {
 
 impl Engine {
     fn prepare_pinned(&self, object: Object<'_>) -> Result<(), EntryError> {
-        use crate::level::ACCESS_ACL;
+        use crate::attributes::ACCESS_ACL;
         dmover_sys::xattr::remove(object.fd, object.held, ACCESS_ACL)
             .map_err(|e| entry_error(Side::Destination, Operation::SetXattr, (object.path)(), e))
     }

@@ -5,8 +5,9 @@ use dmover_sys::xattr::Held;
 use dmover_sys::{Errno, OwnedFd, file, path, set, stat, xattr};
 
 use super::{Supply, Unfinished};
+use crate::attributes::ACCESS_ACL;
 use crate::error::entry_error;
-use crate::level::{ACCESS_ACL, Level, TargetDirectory};
+use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::patient_open::past_leases;
 
@@ -18,7 +19,7 @@ impl Mover<'_> {
         file: &Unfinished<'_>,
         supply: &Supply,
     ) -> Result<(), Errno> {
-        set::mode(file.fd(), self.engine.closed_mode(&supply.metadata) | 0o200)?;
+        set::mode(file.fd(), self.engine.attributes().closed_mode(&supply.metadata) | 0o200)?;
         let names = xattr::list(file.fd(), Held::Open)?.unwrap_or_default();
         for name in names {
             let wanted = supply.attributes.xattrs.iter().any(|(other, _)| *other == name);

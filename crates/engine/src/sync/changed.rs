@@ -7,8 +7,7 @@ use dmover_observe::{Activity, station};
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::stat;
 
-use crate::context::Engine;
-use crate::error::entry_error;
+use crate::error::{cancelled, entry_error};
 use crate::level::Level;
 use crate::mover::Mover;
 use crate::verify::look_at;
@@ -42,7 +41,7 @@ impl Mover<'_> {
         for place in places {
             if self.engine.control.is_stopping() {
                 let path = self.engine.destination_path(root, &place.path, b"");
-                self.engine.error(Engine::cancelled(path));
+                self.engine.error(cancelled(path));
                 continue;
             }
             if let Err(error) = self.changed_place(&mut stack, &mut names, place) {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::trash::{is_trash, is_trash_of_both};
 use crate::apply::Planned;
 use crate::context::Engine;
-use crate::error::entry_error;
+use crate::error::{cancelled, entry_error};
 use crate::extra::{ExtraEntry, SeenNames};
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
@@ -319,7 +319,7 @@ impl Mover<'_> {
         let mut gone = false;
         for name in &extra.names {
             if engine.control.is_stopping() {
-                engine.error(Engine::cancelled(shown(&name.name)));
+                engine.error(cancelled(shown(&name.name)));
                 continue;
             }
             engine.limits.operation(&engine.control);
@@ -483,7 +483,7 @@ impl Mover<'_> {
         let bytes = name.name.as_bytes();
         let file = path::open_file_at(&target.fd, bytes, false).map_err(|_| Errno::PERM)?;
         let before = flags::get(&file)?.unwrap_or_default();
-        if !self.engine.lift_flags(file.as_fd()) {
+        if !self.engine.attributes().lift_flags(file.as_fd()) {
             return Err(Errno::PERM);
         }
         let done = action();
@@ -555,7 +555,7 @@ impl Mover<'_> {
         let mut left = vec![at.path.clone()];
         while let Some(path) = left.pop() {
             if self.engine.control.is_stopping() {
-                return Err(Engine::cancelled(root.destination_path(&path, b"")));
+                return Err(cancelled(root.destination_path(&path, b"")));
             }
             if self.queue.is_hungry(Class::Small) && left.len() > 1 {
                 let given = left.drain(..left.len() / 2).map(|path| {

@@ -252,7 +252,7 @@ impl Mover<'_> {
         }
         let kind = record.metadata.kind;
         let mut attributes =
-            engine.read_attributes(sides.source.as_fd(), sides.held, &source_shown)?;
+            engine.attributes().read(sides.source.as_fd(), sides.held, &source_shown)?;
         engine.settle_project(level, kind, &mut attributes, false)?;
         if record.metadata.kind == EntryKind::File
             && engine.history.is_recent(level.clocks(), &record.metadata)
@@ -317,14 +317,14 @@ impl Engine {
         now: &Metadata,
     ) -> Result<(), EntryError> {
         if now.is_locked() {
-            self.lift_flags(object.fd);
+            self.attributes().lift_flags(object.fd);
         }
-        self.remove_foreign(object, attributes)?;
-        self.set_attributes(object, &record.metadata, attributes, now)?;
+        self.attributes().remove_foreign(object, attributes)?;
+        self.attributes().set(object, &record.metadata, attributes, now)?;
         if object.held == Held::Open {
-            self.set_project(object, attributes)?;
-            self.carry_flags(object, attributes, flags::PLAIN)?;
-            self.carry_flags(object, attributes, flags::LOCKS)?;
+            self.attributes().set_project(object, attributes)?;
+            self.attributes().carry_flags(object, attributes, flags::PLAIN)?;
+            self.attributes().carry_flags(object, attributes, flags::LOCKS)?;
         }
         Ok(())
     }

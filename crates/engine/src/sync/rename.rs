@@ -185,7 +185,7 @@ impl Mover<'_> {
             && let Ok(found) = stat::stat_fd(&fd)
         {
             // Its entry '..' is written when it gets another parent.
-            opened |= self.engine.lift_flags(dmover_sys::AsFd::as_fd(&fd));
+            opened |= self.engine.attributes().lift_flags(dmover_sys::AsFd::as_fd(&fd));
             opened |=
                 found.mode & 0o200 == 0 && set::mode(&fd, found.mode & 0o7777 | 0o700).is_ok();
         }

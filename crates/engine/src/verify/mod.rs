@@ -659,8 +659,8 @@ impl Engine {
         (source, destination): (BorrowedFd<'_>, BorrowedFd<'_>),
         (source_shown, shown): Shown<'_>,
     ) -> Result<Differing, EntryError> {
-        let expected = self.read_attributes(source, held, source_shown)?;
-        let found = self.read_attributes(destination, held, shown).map_err(at_destination)?;
+        let expected = self.attributes().read(source, held, source_shown)?;
+        let found = self.attributes().read(destination, held, shown).map_err(at_destination)?;
         let keeps = |attribute| self.spec.policy.preserve.has(attribute);
         let (mut kinds, mut unsettable) = (DifferenceSet::NONE, DifferenceSet::NONE);
         let mut note =

@@ -189,8 +189,8 @@ impl Mover<'_> {
             file.metadata = engine.mounts.metadata(&closed);
         }
         let object = engine.file_object(&file, &shown);
-        engine.prepare(object, &supply.attributes)?;
-        engine.remove_foreign(object, &supply.attributes)?;
+        engine.attributes().prepare(object, &supply.attributes)?;
+        engine.attributes().remove_foreign(object, &supply.attributes)?;
         let identity = file.metadata.identity;
         let written = if mending.writes() {
             self.write_ranges(level, planned, &file, mending)

@@ -142,7 +142,8 @@ impl Mover<'_> {
         let other = engine.open_checked_file(&linked.level, &linked.name, &linked.metadata)?;
         let of = |content: &sum::Content| {
             engine
-                .read_attributes(content.fd.as_fd(), Held::Open, &shown)
+                .attributes()
+                .read(content.fd.as_fd(), Held::Open, &shown)
                 .map(|found| engine.extended(&found, Held::Open, Whose::Destination))
         };
         if of(&one)? != of(&other)? {

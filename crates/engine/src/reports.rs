@@ -1,0 +1,11 @@
+//! Where functions that touch entries report what they could not carry over.
+use dmover_model::{LossKind, Note, PathBytes};
+
+/// Receives reports about entries that are not errors.
+pub(crate) trait Reports {
+    /// Something about an entry that its user should know.
+    fn note(&self, note: Note, path: &dyn Fn() -> PathBytes);
+
+    /// An entry does not have this attribute of its source.
+    fn loss(&self, kind: LossKind, path: PathBytes, detail: String);
+}
