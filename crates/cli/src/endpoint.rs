@@ -1,5 +1,5 @@
 //! The metrics endpoint of this process, for Prometheus.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use dmover_observe::{Board, JobView, ProcessView, exposition};
 use dmover_sys::process;
 use std::sync::Arc;

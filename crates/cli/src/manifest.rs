@@ -1,7 +1,7 @@
 //! The manifest file that a job writes, and the manifest that a tree is compared with.
 use dmover_digest::manifest::{Header, MAGIC, Reader};
-use dmover_engine::{Fatal, JobReport, JobState, RecordSupply, Recorder};
-use dmover_model::{ExitCode, PathBytes, Record, Timestamp};
+use dmover_engine::{JobReport, JobState, RecordSupply, Recorder};
+use dmover_model::{ExitCode, Fatal, PathBytes, Record, Timestamp};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek};

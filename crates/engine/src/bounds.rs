@@ -1,12 +1,10 @@
 //! The trees and verbs that a mover accepts, whatever a job demands.
-use dmover_model::{FollowLinks, JobSpec, Verb};
+use dmover_model::{Fatal, FollowLinks, JobSpec, Verb};
 use dmover_sys::{Errno, mount, path};
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-use crate::error::Fatal;
 
 /// The word for `verify --repair`, which writes.
 pub const REPAIR: &str = "repair";

@@ -1,7 +1,8 @@
 //! Copying of file content: shared blocks, copies inside the kernel, or read and write; holes stay holes.
 use dmover_digest::Pieces;
 use dmover_model::{
-    ByteRange, EntryError, ErrorClass, Metadata, MountId, Operation, PathBytes, Side, Verb, When,
+    ByteRange, CopyPolicy, EntryError, ErrorClass, Metadata, MountId, Operation, PathBytes, Side,
+    VerifyLevel, When,
 };
 use dmover_observe::{Activity, Counter, station};
 use dmover_plan::engine::{self, Method, Sides, Situation};
@@ -13,9 +14,11 @@ use dmover_sys::{BorrowedFd, Errno, cache, copy, stat};
 use std::cell::RefCell;
 
 use crate::capability::Facts;
-use crate::context::Engine;
+use crate::control::Control;
 use crate::error::{cancelled, entry_error};
-use crate::queue::Lease;
+use crate::limits::RateLimits;
+use crate::permit::Permit;
+use crate::reports::Reports;
 pub(crate) use gaps::data_bytes;
 use gaps::{Gaps, run_at};
 use pipe::Pipe;
@@ -44,7 +47,7 @@ pub(crate) struct Transfer<'a> {
     pub facts: &'a Facts,
     pub source_path: &'a dyn Fn() -> PathBytes,
     pub target_path: &'a dyn Fn() -> PathBytes,
-    pub lease: &'a Lease,
+    pub permit: &'a dyn Permit,
     /// Receives every byte of the range, to compute a digest.
     pub tap: Option<&'a RefCell<Pieces>>,
 }
@@ -58,7 +61,7 @@ pub(crate) struct Reading<'a> {
     /// Skip holes that the file system reports.
     pub skips_holes: bool,
     pub path: &'a dyn Fn() -> PathBytes,
-    pub lease: &'a Lease,
+    pub permit: &'a dyn Permit,
 }
 
 impl<'a> Reading<'a> {
@@ -150,10 +153,29 @@ impl Transfer<'_> {
     }
 }
 
-impl Engine {
+/// What the copy of content obeys, and where it counts.
+#[derive(Clone, Copy)]
+pub(crate) struct ContentRules<'a> {
+    pub policy: &'a CopyPolicy,
+    pub limits: &'a RateLimits,
+    pub control: &'a Control,
+    /// The job is a comparison.
+    pub compares: bool,
+    pub reports: &'a dyn Reports,
+}
+
+impl ContentRules<'_> {
+    fn count(&self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    fn add(&self, counter: Counter, amount: u64) {
+        self.reports.add(counter, amount);
+    }
+
     /// How to treat the holes of a file.
     pub(crate) fn holes(&self, metadata: &Metadata) -> Holes {
-        match self.spec.policy.sparse {
+        match self.policy.sparse {
             When::Never => Holes::Fill,
             When::Always => Holes::Detect,
             When::Auto if metadata.may_have_holes() => Holes::Seek,
@@ -161,10 +183,20 @@ impl Engine {
         }
     }
 
+    /// Whether to trust the holes that a file system reports. Only file systems of this kernel (`is_local`) are trusted: a
+    /// server with wrong answers would hide from a comparison what it hid from the copy.
+    pub(crate) fn skips_holes(&self, metadata: &Metadata, is_local: impl FnOnce() -> bool) -> bool {
+        let reads_all = |level| level == VerifyLevel::Bytes;
+        metadata.size > gaps::SHORT
+            && metadata.may_have_holes()
+            && is_local()
+            && !self.policy.verify.as_ref().is_some_and(|policy| reads_all(policy.level))
+    }
+
     /// Tries to share the source's blocks.
     pub(crate) fn share(&self, transfer: Transfer<'_>, size: u64) -> Result<bool, EntryError> {
         let facts = transfer.facts;
-        let wanted = match self.spec.policy.reflink {
+        let wanted = match self.policy.reflink {
             When::Never => false,
             When::Auto => !facts.no_clone_from.is(transfer.source_mount),
             When::Always => true,
@@ -235,7 +267,7 @@ impl Engine {
             self.check_running(transfer)?;
             let now = length.min(ZEROES_AT_ONCE);
             tap.borrow_mut().zeroes(now);
-            transfer.lease.extend();
+            transfer.permit.extend();
             length -= now;
         }
         Ok(())
@@ -256,7 +288,7 @@ impl Engine {
             direct: false,
             skips_holes: false,
             path: transfer.source_path,
-            lease: transfer.lease,
+            permit: transfer.permit,
         };
         let range = ByteRange { start: 0, end: size };
         let mut feed = |run: Run<'_>| {
@@ -275,23 +307,23 @@ impl Engine {
         buffer: &mut [u8],
         take: &mut dyn FnMut(Run<'_>),
     ) -> Result<(), EntryError> {
-        let Reading { source, direct, path, lease, .. } = reading;
+        let Reading { source, direct, path, permit, .. } = reading;
         let mut gaps = reading.gaps(range);
-        let mut reader = Reader::new(self, source, direct, range.start, path);
+        let mut reader = Reader::new(*self, source, direct, range.start, path);
         let mut at = range.start;
         while at < range.end {
-            self.check_held(lease, (Side::Source, Operation::Read), path)?;
+            self.check_held(permit, (Side::Source, Operation::Read), path)?;
             let (end, is_hole) = run_at(&mut gaps, at);
             if is_hole {
                 let length = (end - at).min(ZEROES_AT_ONCE);
                 take(Run::Zeroes(length));
-                self.account_hashed(lease, length);
+                self.account_hashed(permit, length);
                 at += length;
                 continue;
             }
             let most = self.limits.block_bytes(buffer.len()) as u64;
             let left = (end - at).min(most) as usize;
-            self.limits.bytes(left as u64, &self.control);
+            self.limits.bytes(left as u64, self.control, permit);
             // A direct read takes whole blocks; what it reads beyond the range is not used.
             let whole = left.next_multiple_of(PAGE as usize).min(buffer.len());
             let room = if direct { whole } else { left };
@@ -300,38 +332,38 @@ impl Engine {
                 return Err(shrunk(path));
             }
             take(Run::Bytes(&buffer[..read]));
-            self.account_hashed(lease, read as u64);
+            self.account_hashed(permit, read as u64);
             at += read as u64;
         }
         reader.finish(at)
     }
 
     /// Counts bytes read for a digest; a comparison compares it with another digest.
-    fn account_hashed(&self, lease: &Lease, bytes: u64) {
-        if self.spec.verb == Verb::Verify {
+    fn account_hashed(&self, permit: &dyn Permit, bytes: u64) {
+        if self.compares {
             self.add(Counter::BytesCompared, bytes);
         }
-        self.account_read(lease, bytes);
+        self.account_read(permit, bytes);
     }
 
     /// Counts bytes read for a digest or a comparison.
-    pub(crate) fn account_read(&self, lease: &Lease, bytes: u64) {
+    pub(crate) fn account_read(&self, permit: &dyn Permit, bytes: u64) {
         self.add(Counter::BytesHashed, bytes);
         station::did(bytes);
-        lease.extend();
+        permit.extend();
     }
 
     /// Checks that the job continues and that this mover still has the lease.
     pub(crate) fn check_held(
         &self,
-        lease: &Lease,
+        permit: &dyn Permit,
         (side, operation): (Side, Operation),
         path: &dyn Fn() -> PathBytes,
     ) -> Result<(), EntryError> {
         if self.control.is_over() {
             return Err(cancelled(path()));
         }
-        if lease.holds() {
+        if permit.holds() {
             return Ok(());
         }
         let words = "this mover lost its lease";
@@ -357,7 +389,7 @@ impl Engine {
 
     /// The method for a range.
     fn method(&self, transfer: Transfer<'_>, range: ByteRange, detect: bool) -> Method {
-        let policy = &self.spec.policy;
+        let policy = &self.policy;
         let size = transfer.size;
         let large = size >= engine::LARGE_BYTES;
         let takes_direct = |facts: &Facts, fd| {
@@ -390,7 +422,7 @@ impl Engine {
             self.check_running(transfer)?;
             let block = self.limits.block_bytes(KERNEL_BLOCK as usize) as u64;
             let block = cursor.left().min(block);
-            self.limits.bytes(block, &self.control);
+            self.limits.bytes(block, self.control, transfer.permit);
             let Some(copied) = self.copy_in_kernel(transfer, cursor, block)? else {
                 return self.copy_by_blocks(transfer, cursor, Sides::default(), false, tools);
             };
@@ -409,12 +441,12 @@ impl Engine {
         detect: bool,
         tools: &mut Tools,
     ) -> Result<Cursor, EntryError> {
-        let mut pipe = Pipe::new(self, transfer, sides, (cursor.at, cursor.to));
+        let mut pipe = Pipe::new(*self, transfer, sides, (cursor.at, cursor.to));
         while cursor.at < cursor.end {
             self.check_running(transfer)?;
             let most = self.limits.block_bytes(tools.buffer.len()) as u64;
             let wanted = cursor.left().min(most);
-            self.limits.bytes(wanted, &self.control);
+            self.limits.bytes(wanted, self.control, transfer.permit);
             // A direct read takes whole blocks; what it reads beyond the range is not used.
             let room = (wanted as usize).next_multiple_of(PAGE as usize).min(tools.buffer.len());
             let room = if sides.read { room } else { wanted as usize };
@@ -444,7 +476,7 @@ impl Engine {
         let whole = cursor.left() - cursor.left() % align;
         let aligned = cursor.at.is_multiple_of(align) && cursor.to.is_multiple_of(align);
         let limited = self.limits.has_rate();
-        let ring = if whole > 0 && aligned && !limited { tools.ring(self) } else { None };
+        let ring = if whole > 0 && aligned && !limited { tools.ring() } else { None };
         let Some(ring) = ring else {
             return self.copy_by_blocks(transfer, cursor, sides, false, tools);
         };
@@ -464,7 +496,7 @@ impl Engine {
                 self.account(transfer, bytes);
                 self.add(Counter::BytesByRing, bytes);
             }
-            !self.control.is_over() && transfer.lease.holds()
+            !self.control.is_over() && transfer.permit.holds()
         });
         let source_set = set(transfer.source, sides.read, false);
         if !(set(transfer.destination, sides.write, false) && source_set) {
@@ -503,17 +535,17 @@ impl Engine {
     fn account(&self, transfer: Transfer<'_>, bytes: u64) {
         self.add(Counter::BytesCopied, bytes);
         station::did(bytes);
-        transfer.lease.extend();
+        transfer.permit.extend();
     }
 
     fn check_running(&self, transfer: Transfer<'_>) -> Result<(), EntryError> {
         let at = (Side::Destination, Operation::Write);
-        self.check_held(transfer.lease, at, transfer.target_path)
+        self.check_held(transfer.permit, at, transfer.target_path)
     }
 
     fn may_copy_in_kernel(&self, transfer: Transfer<'_>) -> bool {
         // copy_file_range(2) shares blocks where it can, so "never share" rules it out.
-        self.spec.policy.reflink != When::Never
+        self.policy.reflink != When::Never
             && !transfer.source_facts.fills_with_zeroes
             && !transfer.facts.no_kernel_copy_from.is(transfer.source_mount)
     }

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use crate::attributes::AttributeRules;
 use crate::bounds::Bounds;
 use crate::capability::CapabilityCache;
+use crate::content::ContentRules;
 use crate::control::{Control, StopReason};
 use crate::coordinator_client::CoordinatorClient;
 use crate::destination_lock::DestinationLock;
@@ -363,6 +364,17 @@ impl Engine {
         Metadata { uid, gid, ..source.clone() }
     }
 
+    /// How content is copied, read and compared.
+    pub(crate) fn content(&self) -> ContentRules<'_> {
+        ContentRules {
+            policy: &self.spec.policy,
+            limits: &self.limits,
+            control: &self.control,
+            compares: self.spec.verb == Verb::Verify,
+            reports: self,
+        }
+    }
+
     /// How attributes are read and set.
     pub(crate) fn attributes(&self) -> AttributeRules<'_> {
         AttributeRules {
@@ -454,6 +466,10 @@ impl Engine {
 }
 
 impl Reports for Engine {
+    fn add(&self, counter: Counter, amount: u64) {
+        self.add(counter, amount);
+    }
+
     fn note(&self, note: Note, path: &dyn Fn() -> PathBytes) {
         self.note(note, path);
     }

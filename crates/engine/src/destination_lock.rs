@@ -1,5 +1,5 @@
 //! Locks on the directories that a job writes to: jobs detect each other even with different state directories.
-use dmover_model::{Event, JobSpec, PathBytes, Placement, RangeCopy, Verb};
+use dmover_model::{Event, Fatal, JobSpec, PathBytes, Placement, RangeCopy, Verb};
 use dmover_observe::Monitor;
 use dmover_sys::{OwnedFd, file, lock, mount, path, process};
 use std::ffi::OsStr;
@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::error::Fatal;
 use crate::job_list::JobList;
 use crate::root::{Resolved, Root};
 use dmover_observe::lock as locked;

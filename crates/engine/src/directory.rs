@@ -81,7 +81,7 @@ impl Mover<'_> {
             return Ok(None);
         }
         let mode = if engine.privilege.privileged { source.mode & 0o700 } else { 0o700 };
-        engine.limits.create(&engine.control);
+        engine.limits.create(&engine.control, self.lease);
         match directory::make_directory(parent, name, mode) {
             // Another mover of this job, working on the same list, was faster.
             Err(Errno::EXIST) => {

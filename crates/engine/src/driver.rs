@@ -4,8 +4,8 @@ use dmover_journal::{
     Starts, StateDirectory, Survey,
 };
 use dmover_model::{
-    Budget, DeleteWhen, Event, ExtraNames, Failed, JobId, JobSpec, Notice, Outcome, Placement,
-    RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
+    Budget, DeleteWhen, Event, ExtraNames, Failed, Fatal, JobId, JobSpec, Notice, Outcome,
+    Placement, RecheckSet, ScanNames, Surveyed, TargetMode, Task, TaskKind, Verb,
 };
 use dmover_observe::{Board, Counter, Counters, JobView, Monitor, Stage, lock};
 use dmover_plan::coordinator::{Command, Coordinator, Input, Phase};
@@ -21,7 +21,6 @@ use crate::context::Engine;
 use crate::control::{Control, StopReason};
 use crate::destination_lock::DestinationLock;
 use crate::engine_builder::{Parts, RunFacts, memory_bytes};
-use crate::error::Fatal;
 use crate::fleet::{Fleets, JobOffer, RootsKind};
 use crate::job_identity::{job_id, on_storage, volume_of};
 use crate::job_list::{JobList, RecordSupply};

@@ -1,6 +1,6 @@
 //! Builds the state that all movers of one job in one process share.
 use dmover_journal::{Failures, KnownPaths, OpenFiles};
-use dmover_model::{CopyEngine, JobSpec};
+use dmover_model::{CopyEngine, Fatal, JobSpec};
 use dmover_observe::{Counters, Monitor, Slowest};
 use dmover_plan::filter::Filter;
 use dmover_plan::history::History;
@@ -18,7 +18,6 @@ use crate::context::Engine;
 use crate::control::Control;
 use crate::coordinator_client::CoordinatorClient;
 use crate::destination_lock::DestinationLock;
-use crate::error::Fatal;
 use crate::flush::Flusher;
 use crate::following::Following;
 use crate::hash_guesses::Guesses;

@@ -1,5 +1,4 @@
-//! The errors of system calls on entries. Errors themselves are data, see `dmover_model`.
-pub(crate) use dmover_model::Fatal;
+//! The errors of system calls on entries. Errors of entries are data, see `dmover_model`.
 use dmover_model::{EntryError, ErrorClass, Operation, PathBytes, Side};
 use dmover_sys::Errno;
 

@@ -192,7 +192,7 @@ impl Mover<'_> {
     ) -> bool {
         let engine = self.engine;
         let shown = || level.own_target_path().join(&at.join(name.as_bytes()));
-        engine.limits.operation(&engine.control);
+        engine.limits.operation(&engine.control, self.lease);
         self.lease.extend();
         let found = match stat::stat_at(fd, name.as_bytes(), false) {
             Ok(found) => engine.mounts.metadata(&found),

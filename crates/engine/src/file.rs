@@ -24,6 +24,7 @@ use crate::later::Temporary;
 use crate::level::{Level, TargetDirectory};
 use crate::made::Tap;
 use crate::mover::Mover;
+use crate::permit::Permit;
 use crate::privilege::Privilege;
 
 mod existing;
@@ -152,8 +153,13 @@ impl<'a> Unfinished<'a> {
 
 impl Engine {
     /// Opens a source file and reads its attributes.
-    pub(crate) fn supply(&self, level: &Level, record: &EntryRecord) -> Result<Supply, EntryError> {
-        self.supply_opened(level, record, self.open_content(level, record)?)
+    pub(crate) fn supply(
+        &self,
+        level: &Level,
+        record: &EntryRecord,
+        permit: &dyn Permit,
+    ) -> Result<Supply, EntryError> {
+        self.supply_opened(level, record, self.open_content(level, record, permit)?)
     }
 
     /// Opens a source file without its attributes.
@@ -161,8 +167,9 @@ impl Engine {
         &self,
         level: &Level,
         record: &EntryRecord,
+        permit: &dyn Permit,
     ) -> Result<(OwnedFd, Metadata), EntryError> {
-        let Opened { fd, found } = self.open_content(level, record)?;
+        let Opened { fd, found } = self.open_content(level, record, permit)?;
         let metadata = self.settled(level, record, &fd, found)?;
         Ok((fd, metadata))
     }
@@ -171,8 +178,9 @@ impl Engine {
         &self,
         level: &Level,
         record: &EntryRecord,
+        permit: &dyn Permit,
     ) -> Result<Opened, EntryError> {
-        self.limits.open(&self.control);
+        self.limits.open(&self.control, permit);
         station::at(Activity::SourceNames);
         let fail = |operation, e| {
             entry_error(Side::Source, operation, level.source_path(record.name.as_bytes()), e)
@@ -419,7 +427,7 @@ impl Mover<'_> {
         self.writes_to(target);
         let shown = || level.target_path(last);
         let mode = engine.birth_mode(target, &supply.metadata);
-        engine.limits.create(&engine.control);
+        engine.limits.create(&engine.control, self.lease);
         let file = file::create_new(&target.fd, name, mode)
             .and_then(|fd| {
                 if name == last && target.hands_down_nothing(engine.privilege) {
@@ -451,7 +459,7 @@ impl Mover<'_> {
         }
         let supply = match opened {
             Some(opened) => engine.supply_opened(level, record, opened)?,
-            None => engine.supply(level, record)?,
+            None => engine.supply(level, record, self.lease)?,
         };
         let last = record.destination_name().as_bytes();
         let temporary = self.needs_temporary(decision).then(|| self.temporary_in(level));
@@ -511,11 +519,11 @@ impl Mover<'_> {
             facts: &file.target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            lease: self.lease,
+            permit: self.lease,
             tap: tap.map(|tap| &tap.pieces),
         };
-        if engine.share(transfer, size)? {
-            engine.read_for_digest(transfer, size, self.tools)?;
+        if engine.content().share(transfer, size)? {
+            engine.content().read_for_digest(transfer, size, self.tools)?;
             return Ok((size, false));
         }
         if engine.spec.policy.reflink == When::Always {
@@ -524,16 +532,17 @@ impl Mover<'_> {
         let range = ByteRange { start: 0, end: size };
         if size >= PATCHED_MIN && self.begins_with_old(level, file.target, planned, file, size)? {
             return engine
+                .content()
                 .patch_range(transfer, range, true, self.tools)
                 .map(|bytes| (bytes, true));
         }
-        let holes = engine.holes(&supply.metadata);
+        let holes = engine.content().holes(&supply.metadata);
         if holes != Holes::Fill {
             file::set_size(file.fd(), size).map_err(|e| {
                 entry_error(Side::Destination, Operation::Allocate, target_path(), e)
             })?;
         }
-        let bytes = engine.copy_range(transfer, range, 0, holes, self.tools)?;
+        let bytes = engine.content().copy_range(transfer, range, 0, holes, self.tools)?;
         // A ring writes in any order, so the end may reach storage before the middle.
         let unordered =
             engine.spec.policy.engine == CopyEngine::Uring && size > RING_PIECE_MIN as u64;
@@ -590,7 +599,7 @@ impl Mover<'_> {
         decision: Decision,
     ) -> Result<Moved, EntryError> {
         let engine = self.engine;
-        let mut supply = engine.supply(level, record)?;
+        let mut supply = engine.supply(level, record, self.lease)?;
         let last = record.destination_name().as_bytes();
         let shown = || level.target_path(last);
         let source_path = || level.source_path(record.name.as_bytes());
@@ -629,7 +638,7 @@ impl Mover<'_> {
             facts: &target.facts,
             source_path: &source_path,
             target_path: &shown,
-            lease: self.lease,
+            permit: self.lease,
             tap: None,
         };
         let size = supply.metadata.size;
@@ -644,7 +653,8 @@ impl Mover<'_> {
             moved.version = Some(supply.metadata);
             return Ok(moved);
         }
-        let mut holes = if partial { Holes::Fill } else { engine.holes(&supply.metadata) };
+        let mut holes =
+            if partial { Holes::Fill } else { engine.content().holes(&supply.metadata) };
         if holes != Holes::Fill {
             // Old bytes must not shine through the holes; where none can be punched, zeroes are written.
             let punched = file::punch_hole(file.fd(), 0, size)
@@ -655,7 +665,7 @@ impl Mover<'_> {
         for (range, to) in ranges(level.root.range.as_ref(), size) {
             let tap = engine.tap(range.len());
             let transfer = Transfer { tap: tap.as_ref().map(|tap| &tap.pieces), ..transfer };
-            moved.bytes += engine.copy_range(transfer, range, to, holes, self.tools)?;
+            moved.bytes += engine.content().copy_range(transfer, range, to, holes, self.tools)?;
             moved.made.extend(tap.map(|tap| tap.into_made(partial.then_some((range.start, to)))));
         }
         if !partial {
@@ -695,7 +705,7 @@ impl Mover<'_> {
         let fd = if existing {
             self.open_existing(level, target, last, &supply.metadata)?.0
         } else {
-            engine.limits.create(&engine.control);
+            engine.limits.create(&engine.control, self.lease);
             file::create_new(&target.fd, last, engine.attributes().closed_mode(&supply.metadata))
                 .map_err(|e| fail(Operation::Create, e))?
         };

@@ -1,7 +1,7 @@
 //! Remote movers of a job: the offer to them, and how they join.
 use dmover_model::{
-    Answer, CoordinatorRequest, EntryError, ErrorClass, FileSystemName, Identity, JobId, JobSpec,
-    Limit, Name, Notice, Operation, PathBytes, Placement, RootMarks, Side, SideMark, Verb,
+    Answer, CoordinatorRequest, EntryError, ErrorClass, Fatal, FileSystemName, Identity, JobId,
+    JobSpec, Limit, Name, Notice, Operation, PathBytes, Placement, RootMarks, Side, SideMark, Verb,
 };
 use dmover_observe::{Counters, Monitor, MoverView, Snapshot};
 use dmover_plan::stragglers::Done;
@@ -19,7 +19,7 @@ use crate::control::Control;
 use crate::coordinator_client::CoordinatorClient;
 use crate::destination_lock::DestinationLock;
 use crate::engine_builder::{Parts, RunFacts};
-use crate::error::{Fatal, entry_error};
+use crate::error::entry_error;
 use crate::job_identity::on_storage;
 use crate::layout::DefaultLayout;
 use crate::made::Recorder;

@@ -103,7 +103,7 @@ impl Mover<'_> {
             self.hand_on_as_inherited();
             return Ok(());
         };
-        let supply = engine.supply(level, &planned.record)?;
+        let supply = engine.supply(level, &planned.record, self.lease)?;
         let last = file.destination_name.as_bytes();
         let begun = match self.continue_partial(level, target, file, &supply)? {
             Some(continued) => continued,
@@ -194,7 +194,7 @@ impl Mover<'_> {
     /// it is contiguous, a lack of space is noticed before the first byte, and direct writes need not grow the file.
     fn reserve(&self, file: &Unfinished<'_>, source: &Metadata) -> Result<(), Errno> {
         let reserves = file.target.facts.writes_in_place
-            && self.engine.holes(source) == Holes::Fill
+            && self.engine.content().holes(source) == Holes::Fill
             && file::allocate(file.fd(), source.size)?;
         if reserves { Ok(()) } else { file::set_size(file.fd(), source.size) }
     }
@@ -240,13 +240,13 @@ impl Mover<'_> {
             facts: &unfinished.target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            lease: self.lease,
+            permit: self.lease,
             tap: tap.map(|tap| &tap.pieces),
         };
         let size = supply.metadata.size;
-        let shared = self.engine.share(transfer, size)?;
+        let shared = self.engine.content().share(transfer, size)?;
         if shared {
-            self.engine.read_for_digest(transfer, size, self.tools)?;
+            self.engine.content().read_for_digest(transfer, size, self.tools)?;
         }
         Ok(shared)
     }
@@ -347,10 +347,10 @@ impl Mover<'_> {
             facts: &target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            lease: self.lease,
+            permit: self.lease,
             tap: tap.as_ref().map(|tap| &tap.pieces),
         };
-        let holes = engine.holes(&metadata);
+        let holes = engine.content().holes(&metadata);
         let copied = self.copy_in_steps(task, transfer, holes);
         let checked = copied.and_then(|()| {
             let name = large.file.name.as_bytes();
@@ -423,9 +423,9 @@ impl Mover<'_> {
             let end = task.range.end.min(start.saturating_add(step));
             let part = ByteRange { start, end };
             if task.large.patched {
-                engine.patch_range(transfer, part, true, self.tools)?;
+                engine.content().patch_range(transfer, part, true, self.tools)?;
             } else {
-                engine.copy_range(transfer, part, start, holes, self.tools)?;
+                engine.content().copy_range(transfer, part, start, holes, self.tools)?;
             }
             self.tools.step = self.tools.step.after(begun.elapsed().as_millis() as u64);
             start = end;
@@ -476,7 +476,7 @@ impl Mover<'_> {
         large: &LargeFile,
     ) -> Result<(OwnedFd, Metadata), EntryError> {
         let record = self.look(level, &large.file.name)?;
-        let (fd, metadata) = self.engine.open_source_file(level, &record)?;
+        let (fd, metadata) = self.engine.open_source_file(level, &record, self.lease)?;
         if metadata.version() == large.version {
             return Ok((fd, metadata));
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::control::Control;
-use crate::queue::Lease;
+use crate::permit::Permit;
 
 /// Rate limits of one job.
 #[derive(Debug)]
@@ -47,30 +47,30 @@ impl RateLimits {
     }
 
     /// Waits until `amount` bytes may be copied.
-    pub fn bytes(&self, amount: u64, control: &Control) {
+    pub fn bytes(&self, amount: u64, control: &Control, permit: &dyn Permit) {
         let shares = u64::from(self.shares.load(Ordering::Relaxed));
-        self.wait(self.bytes.as_ref(), amount * shares, control);
-        self.wait(self.own.as_ref(), amount, control);
+        self.wait(self.bytes.as_ref(), amount * shares, (control, permit));
+        self.wait(self.own.as_ref(), amount, (control, permit));
     }
 
     /// Waits until one more entry may be processed.
-    pub fn operation(&self, control: &Control) {
-        self.one(self.operations.as_ref(), control);
+    pub fn operation(&self, control: &Control, permit: &dyn Permit) {
+        self.one(self.operations.as_ref(), control, permit);
     }
 
     /// Waits until one more source file may be opened.
-    pub fn open(&self, control: &Control) {
-        self.one(self.opens.as_ref(), control);
+    pub fn open(&self, control: &Control, permit: &dyn Permit) {
+        self.one(self.opens.as_ref(), control, permit);
     }
 
     /// Waits until one more entry may be created at the destination.
-    pub fn create(&self, control: &Control) {
-        self.one(self.creates.as_ref(), control);
+    pub fn create(&self, control: &Control, permit: &dyn Permit) {
+        self.one(self.creates.as_ref(), control, permit);
     }
 
-    fn one(&self, bucket: Option<&Mutex<TokenBucket>>, control: &Control) {
+    fn one(&self, bucket: Option<&Mutex<TokenBucket>>, control: &Control, permit: &dyn Permit) {
         let shares = u64::from(self.shares.load(Ordering::Relaxed));
-        self.wait(bucket, shares, control);
+        self.wait(bucket, shares, (control, permit));
     }
 
     /// Whether bytes are limited.
@@ -86,7 +86,12 @@ impl RateLimits {
         least.min().map_or(block, |bytes| block.min(bytes.max(4096) as usize))
     }
 
-    fn wait(&self, bucket: Option<&Mutex<TokenBucket>>, amount: u64, control: &Control) {
+    fn wait(
+        &self,
+        bucket: Option<&Mutex<TokenBucket>>,
+        amount: u64,
+        (control, permit): (&Control, &dyn Permit),
+    ) {
         let Some(bucket) = bucket else { return };
         let wait_ns = {
             let now = self.started.elapsed().as_nanos() as u64;
@@ -98,13 +103,13 @@ impl RateLimits {
         }
         let before = station::at(Activity::Capped);
         let until = Instant::now() + Duration::from_nanos(wait_ns);
-        // In slices, so that a stop is heard.
+        // In slices, so that a stop is heard and the task does not count as stalled.
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             if control.is_over() || left.is_zero() {
                 break;
             }
             std::thread::sleep(left.min(Duration::from_millis(50)));
-            Lease::extend_in_hand();
+            permit.extend();
         }
         station::at(before);
     }
@@ -113,6 +118,7 @@ impl RateLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::Lease;
     use dmover_model::{Budget, Task, TaskId, TaskKind};
 
     #[test]
@@ -122,13 +128,9 @@ mod tests {
         let budget = Budget { entries: 1, bytes: 1, time_ms: 1 };
         let task = Task::new(TaskId(1), TaskKind::Catalog(Vec::new()), budget);
         let lease = Lease::granted(task, 1, Lease::now_ms() + 60_000);
-        Lease::take_in_hand(Some(&lease));
-        limits.create(&control);
+        limits.create(&control, &lease);
         assert!(!lease.take_progress(), "there was nothing to wait for");
-        limits.create(&control);
+        limits.create(&control, &lease);
         assert!(lease.take_progress());
-        Lease::take_in_hand(None);
-        limits.create(&control);
-        assert!(!lease.take_progress(), "it is not in hand any more");
     }
 }

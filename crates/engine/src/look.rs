@@ -43,7 +43,7 @@ impl Mover<'_> {
         if engine.spec.verb.fills() && is_mark_there(name.as_bytes(), level.target.as_ref()) {
             return None;
         }
-        engine.limits.operation(&engine.control);
+        engine.limits.operation(&engine.control, self.lease);
         self.lease.extend();
         let record = match self.look(level, &name) {
             Ok(record) => record,
@@ -119,7 +119,7 @@ impl Mover<'_> {
         if is_temporary(name.as_bytes()) || engine.control.is_stopping() {
             return Some(name);
         }
-        self.engine.limits.open(&self.engine.control);
+        self.engine.limits.open(&self.engine.control, self.lease);
         station::at(Activity::SourceNames);
         let opened = path::open_file_at(&level.source.fd, name.as_bytes(), false);
         let found = opened.and_then(|fd| stat::stat_fd(&fd).map(|found| (fd, found)));
@@ -132,7 +132,7 @@ impl Mover<'_> {
         if !ordinary {
             return Some(record.name);
         }
-        engine.limits.operation(&engine.control);
+        engine.limits.operation(&engine.control, self.lease);
         self.count_found(&record.metadata);
         let planned = self.decide(level, record, None);
         self.apply_opened(level, planned, Some(Opened { fd, found }));

@@ -254,7 +254,7 @@ impl Mover<'_> {
 /// Runs tasks until the queue is closed.
 pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>) {
     place.take();
-    let mut tools = Tools::new(engine.buffer_bytes, engine.limits.has_rate());
+    let mut tools = Tools::new((engine.buffer_bytes, engine.ring_bytes), engine.limits.has_rate());
     let mut readers = Vec::new();
     // Beyond one task: thousands of sources may go into one directory. The job's lock rules out new leftovers.
     let mut cleaned = None;
@@ -295,7 +295,6 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             };
             let class = Class::of(&lease.task) as usize;
             station::begin(class);
-            Lease::take_in_hand(Some(&lease));
             // After a panic, the task must not stay leased to a dead thread.
             let run = std::panic::AssertUnwindSafe(|| mover.run(&lease.task));
             if std::panic::catch_unwind(run).is_err() {
@@ -309,7 +308,6 @@ pub(crate) fn run_mover(engine: &Engine, queue: &dyn Queue, place: &Arc<Station>
             let outcome = Outcome { work, ..std::mem::take(&mut mover.outcome) };
             engine.count(Counter::TasksDone);
             engine.spread(Spread::of_tasks(class), elapsed.as_micros() as u64);
-            Lease::take_in_hand(None);
             queue.complete(&lease, outcome);
             station::at(Activity::Idle);
         }

@@ -1,5 +1,5 @@
 //! The movers of one process: threads that are started as needed.
-use dmover_model::Limit;
+use dmover_model::{Fatal, Limit};
 use dmover_observe::Station;
 use dmover_plan::stragglers::Done;
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::context::Engine;
-use crate::error::Fatal;
 use crate::mover::run_mover;
 use crate::pace::{Allowance, Pace};
 use crate::queue::{Class, Gate, Queue};

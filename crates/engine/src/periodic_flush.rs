@@ -1,14 +1,12 @@
-//! Records what a job has written and what of it is on storage: after a power cut the next run compares the rest.
+//! Flushes what a job writes at intervals, and keeps the record of it (`dmover_journal::FlushRecord`).
 //!
-//! A run that does not flush its writes stores a record before it begins: the boot of the kernel, the mounts that it
-//! writes to, and since when nothing was flushed. While it runs, everything is flushed at intervals, and the record is
-//! updated. How the run ended is in a file of its own, which is not flushed: without it less is known, and more files
-//! are checked.
+//! A run that does not flush its writes stores a record before it begins. While it runs, everything is flushed at
+//! intervals, and the record is updated. A run that flushes each file itself only keeps the record.
 use dmover_journal::{
     FailedFlushes, FlushRecord, SeenWhole, StateDirectory, WrittenPlace, now_ms,
     other_flush_records,
 };
-use dmover_model::{JobId, JobSpec, Operation, Overwrite, PathBytes, Side, Verb};
+use dmover_model::{Fatal, JobId, JobSpec, Operation, Overwrite, PathBytes, Side, Verb};
 use dmover_observe::{Counter, lock};
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_sys::{Errno, mount, path, process, stat};
@@ -21,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::context::Engine;
 use crate::control::Control;
-use crate::error::{Fatal, entry_error};
+use crate::error::entry_error;
 use crate::flush::Flusher;
 use crate::job_list::JobList;
 use crate::storage::Trust;
@@ -40,7 +38,7 @@ const CLOCK_STEP_MS: i64 = 3000;
 /// again.
 const ASKED_MIN: u64 = 500;
 
-/// The record of a run.
+/// The flushes of a run and their record.
 #[derive(Debug)]
 pub(crate) struct PeriodicFlush {
     /// Where it is stored; `None`: nowhere.

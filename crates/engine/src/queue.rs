@@ -7,13 +7,13 @@ pub use dmover_model::TaskClass as Class;
 use dmover_model::{Outcome, Task, TaskId};
 use dmover_observe::CLASSES;
 use dmover_sys::process;
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::mover_report::MoverReport;
+use crate::permit::Permit;
 
 /// A task that a mover has leased.
 #[derive(Debug, Clone)]
@@ -23,11 +23,6 @@ pub struct Lease {
     /// The number of this lease in its run: leases and their temporary files have unique numbers.
     pub number: u32,
     hold: Arc<Hold>,
-}
-
-thread_local! {
-    /// The lease of the present thread.
-    static IN_HAND: RefCell<Option<Arc<Hold>>> = const { RefCell::new(None) };
 }
 
 /// The validity of a lease on a monotonic clock, shared between its holder and the queue.
@@ -127,16 +122,6 @@ impl Lease {
         self.hold.until(until_ms);
     }
 
-    /// Makes this the lease of the present thread, until it gets another one or none.
-    pub fn take_in_hand(lease: Option<&Self>) {
-        IN_HAND.set(lease.map(|lease| Arc::clone(&lease.hold)));
-    }
-
-    /// Extends the lease of the present thread while a limit makes it wait, which does not count as a stall.
-    pub fn extend_in_hand() {
-        IN_HAND.with_borrow(|hold| hold.iter().for_each(|hold| hold.extend()));
-    }
-
     /// Whether there was progress since the last call.
     pub fn take_progress(&self) -> bool {
         self.hold.progressed.swap(false, Ordering::Relaxed)
@@ -160,6 +145,16 @@ impl Lease {
     /// Whether more movers run than should, so that this one must end its task early.
     pub fn is_wanted_back(&self) -> bool {
         self.hold.wanted_back.load(Ordering::Relaxed)
+    }
+}
+
+impl Permit for Lease {
+    fn holds(&self) -> bool {
+        self.holds()
+    }
+
+    fn extend(&self) {
+        self.extend();
     }
 }
 

@@ -1,8 +1,12 @@
 //! Where functions that touch entries report what they could not carry over.
 use dmover_model::{LossKind, Note, PathBytes};
+use dmover_observe::Counter;
 
 /// Receives reports about entries that are not errors.
 pub(crate) trait Reports {
+    /// Adds to a counter.
+    fn add(&self, counter: Counter, amount: u64);
+
     /// Something about an entry that its user should know.
     fn note(&self, note: Note, path: &dyn Fn() -> PathBytes);
 

@@ -1,7 +1,7 @@
 //! Resolves paths of the user to open directories: the roots of a job, and the checks before it starts.
 use dmover_model::{
-    EntryKind, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, Placement, RangeCopy,
-    RootId, TargetMode, TreePath,
+    EntryKind, Fatal, FollowLinks, JobSpec, Metadata, MountId, Name, PathBytes, Placement,
+    RangeCopy, RootId, TargetMode, TreePath,
 };
 use dmover_plan::overlap::{self, Between, Ends};
 use dmover_sys::{Errno, OwnedFd, directory, mount, path, stat};
@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::bounds::Bounds;
-use crate::error::Fatal;
 use crate::mounts::MountTable;
 use crate::overlaps::{self, Overlap};
 use crate::patient_open::past_leases;

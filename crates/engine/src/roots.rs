@@ -133,7 +133,7 @@ impl Engine {
     }
 }
 
-fn unusable(source: &PathBytes, error: &crate::error::Fatal) -> EntryError {
+fn unusable(source: &PathBytes, error: &dmover_model::Fatal) -> EntryError {
     let (side, class) = (Side::Source, ErrorClass::Other);
     EntryError::plain(side, Operation::Attempt, class, source.clone(), error.to_string())
 }

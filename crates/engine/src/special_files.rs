@@ -80,7 +80,7 @@ impl Mover<'_> {
             EntryKind::BlockDevice => Some(NodeType::BlockDevice),
             _ => None,
         };
-        self.engine.limits.create(&self.engine.control);
+        self.engine.limits.create(&self.engine.control, self.lease);
         let result = match node {
             Some(node) => {
                 let mode = self.engine.attributes().closed_mode(&record.metadata);

@@ -1,6 +1,6 @@
 //! File systems mounted below the roots of a job. Every host must see the same ones: a file system that is missing on
 //! one host looks like an empty directory there.
-use dmover_model::{Answer, CoordinatorRequest, MountedBelow, RootId, Side, TreePath};
+use dmover_model::{Answer, CoordinatorRequest, Fatal, MountedBelow, RootId, Side, TreePath};
 use dmover_plan::overlap::parse_mountinfo;
 use dmover_sys::stat::Stat;
 use dmover_sys::{OwnedFd, mount, path, stat};
@@ -10,7 +10,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::context::Engine;
-use crate::error::Fatal;
 use crate::root::{Root, RootSide};
 
 /// What the user can do if hosts differ.

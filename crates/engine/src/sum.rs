@@ -16,12 +16,14 @@ use std::time::{Duration, Instant};
 
 use crate::apply::Moved;
 use crate::capability::Facts;
+use crate::content::Reading;
 use crate::content::Run;
 use crate::context::Engine;
 use crate::error::entry_error;
 use crate::file::Opened;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::permit::Permit;
 use crate::queue::Class;
 
 mod guess;
@@ -82,6 +84,21 @@ pub(crate) struct Part {
 type Shown<'a> = &'a dyn Fn() -> PathBytes;
 
 impl Engine {
+    /// How to read content that is hashed or compared. `direct`: past the page cache.
+    pub(crate) fn reading<'a>(
+        &self,
+        content: &'a Content,
+        direct: bool,
+        path: &'a dyn Fn() -> PathBytes,
+        permit: &'a dyn Permit,
+    ) -> Reading<'a> {
+        let mount = content.metadata.identity.mount;
+        // A file that is mounted by itself may lie on another file system than its directory.
+        let is_local = || self.capabilities.facts(mount, &content.fd).local;
+        let skips_holes = self.content().skips_holes(&content.metadata, is_local);
+        Reading { source: content.held(), direct, skips_holes, path, permit }
+    }
+
     /// The digest policy for a file of a list or tree.
     fn digest_policy(&self, wanted: Wanted<'_>) -> DigestPolicy {
         let expected = wanted.expected.map(Expected::policy);
@@ -178,7 +195,7 @@ impl Mover<'_> {
         }
         let opened = match opened {
             Some(opened) => opened,
-            None => self.engine.open_content(level, record)?,
+            None => self.engine.open_content(level, record, self.lease)?,
         };
         let metadata = self.engine.settled(level, record, &opened.fd, opened.found)?;
         let facts = Arc::clone(&level.source.facts);
@@ -196,7 +213,7 @@ impl Mover<'_> {
         round: u32,
     ) -> Result<(), EntryError> {
         let record = self.look(level, &file.name)?;
-        let (fd, metadata) = self.engine.open_source_file(level, &record)?;
+        let (fd, metadata) = self.engine.open_source_file(level, &record, self.lease)?;
         let (facts, is_stream) = (Arc::clone(&level.source.facts), metadata.size == 0);
         let content = Content { fd, metadata, facts, is_stream, stored: false };
         let item = SumItem { round, ..plain_item(Subject::Entry(file.clone())) };
@@ -241,7 +258,7 @@ impl Mover<'_> {
     fn sum_item(&mut self, item: &SumItem, rest: &mut VecDeque<SumItem>) {
         let likely = self.likely(item);
         let item = likely.as_ref().unwrap_or(item);
-        self.engine.limits.operation(&self.engine.control);
+        self.engine.limits.operation(&self.engine.control, self.lease);
         let shown = || subject_path(self.engine, &item.subject);
         let mut attempt = item.round;
         let error = loop {
@@ -385,7 +402,7 @@ impl Mover<'_> {
             if direct { self.tools.buffer.len() } else { self.tools.buffer.len().min(BLOCK) };
         let buffer = &mut self.tools.buffer[..block];
         let mut feed = |run: Run<'_>| all.iter_mut().for_each(|pieces| run.feed(pieces));
-        engine.read_range(reading, wanted, buffer, &mut feed)?;
+        engine.content().read_range(reading, wanted, buffer, &mut feed)?;
         Ok(all.map(Pieces::finish))
     }
 
@@ -423,7 +440,7 @@ impl Mover<'_> {
             for (stream, _) in &mut streams {
                 stream.update(bytes);
             }
-            engine.account_read(self.lease, read as u64);
+            engine.content().account_read(self.lease, read as u64);
             at += read as u64;
         }
         // No other process may have read from it meanwhile.
@@ -435,7 +452,7 @@ impl Mover<'_> {
     }
 
     fn check_hashing(&self, shown: Shown<'_>) -> Result<(), EntryError> {
-        self.engine.check_held(self.lease, (Side::Source, Operation::Read), shown)
+        self.engine.content().check_held(self.lease, (Side::Source, Operation::Read), shown)
     }
 
     /// Hashes a part of a file. The last task of the file handles a failure.

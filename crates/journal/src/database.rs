@@ -1,7 +1,8 @@
 //! How the databases of a job are opened.
 use dmover_model::Fatal;
-use dmover_sys::{path, stat};
+use dmover_sys::{directory, path, process, stat};
 use rusqlite::Connection;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Sets the journal mode: a write-ahead log on local file systems, and a plain rollback journal on file systems that
@@ -25,19 +26,22 @@ pub(crate) fn settle(database: &Connection, directory: &Path) -> rusqlite::Resul
 }
 
 /// A database for this process alone, which no crash can leave behind.
-pub(crate) fn scratch(directory: &Path, schema: &str) -> Result<Connection, Fatal> {
+pub(crate) fn scratch(below: &Path, schema: &str) -> Result<Connection, Fatal> {
     const SETTINGS: &str = "
         PRAGMA journal_mode = OFF;
         PRAGMA synchronous = OFF;
         PRAGMA locking_mode = EXCLUSIVE;
         PRAGMA cache_size = -4096;
     ";
-    let path = directory.join(format!("dmover-spill-{:016x}", dmover_sys::process::random_u64()));
-    let fail = |e: &dyn std::fmt::Display| ledger_error(&path, &e);
-    let database = Connection::open(&path).map_err(|e| fail(&e))?;
+    let file = below.join(format!("dmover-spill-{:016x}", process::random_u64()));
+    let fail = |e: &dyn std::fmt::Display| ledger_error(&file, &e);
+    let database = Connection::open(&file).map_err(|e| fail(&e))?;
     database.execute_batch(SETTINGS).map_err(|e| fail(&e))?;
     database.execute_batch(schema).map_err(|e| fail(&e))?;
-    std::fs::remove_file(&path).map_err(|e| fail(&e))?;
+    if let Some(name) = file.file_name() {
+        let parent = path::open_directory(below).map_err(|e| fail(&e))?;
+        directory::unlink(&parent, name.as_bytes()).map_err(|e| fail(&e))?;
+    }
     Ok(database)
 }
 

@@ -2,13 +2,14 @@
 //!
 //! The kernel reports each failure to write back once to every descriptor that is open at that time, and once to a descriptor
 //! that is opened later (syncfs(2)). A failure that is reported to one job may concern the data of any of them.
+use dmover_sys::file::wait_for_lock;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use crate::journal::now_ms;
-use crate::state::{StateDirectory, wait_for_lock};
+use crate::state::StateDirectory;
 
 /// Its file name in the state directory.
 const FILE: &str = "failed-flushes";

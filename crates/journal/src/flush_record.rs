@@ -72,7 +72,7 @@ pub struct FlushRecord {
     pub whole: Option<SeenWhole>,
     /// The selection of this run.
     pub selection: String,
-    /// When this was written.
+    /// When the last flush began, or the run ended.
     pub updated_ms: i64,
     /// A flush is in progress or has failed. The kernel reports a failure once, and the waiting process may be killed.
     #[serde(default)]

@@ -4,8 +4,9 @@
 //! "as", and that entries which are equal now lack an attribute.
 use dmover_model::{Fatal, JobId, LossKind, Placement, Verb, percent_decode, percent_encode};
 use dmover_plan::overlap::FileSystemPath;
+use dmover_sys::file as lock;
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
@@ -68,27 +69,8 @@ fn meet_on_storage(own: &FileSystemPath, line: &[u8]) -> bool {
 /// for reading (NFS refuses an exclusive one), and two processes that test do not disturb each other.
 fn is_held(path: &Path) -> bool {
     match File::open(path) {
-        Ok(file) => file.try_lock_shared().is_err(),
+        Ok(file) => !lock::try_lock_shared(&file).unwrap_or(false),
         Err(error) => error.kind() != ErrorKind::NotFound,
-    }
-}
-
-/// Takes an exclusive lock without waiting; `false`: somebody else has it.
-fn try_lock(file: &File) -> std::io::Result<bool> {
-    match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
-/// Waits for an exclusive lock, also when a signal arrives.
-pub(crate) fn wait_for_lock(file: &File) -> std::io::Result<()> {
-    loop {
-        match file.lock() {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            taken => return taken,
-        }
     }
 }
 
@@ -180,13 +162,13 @@ impl StateDirectory {
         let lock = options.create(true).append(true).mode(0o600).open(&path);
         let lock = lock.map_err(|e| fail(&e))?;
         // A process that tests the lock holds it for a moment.
-        let mut taken = try_lock(&lock);
+        let mut taken = lock::try_lock(&lock);
         for _ in 0..LOOKS {
-            if !matches!(taken, Ok(false)) {
+            if taken != Ok(false) {
                 break;
             }
             std::thread::sleep(LOOK);
-            taken = try_lock(&lock);
+            taken = lock::try_lock(&lock);
         }
         match taken {
             Ok(true) => {
@@ -195,7 +177,7 @@ impl StateDirectory {
                 Ok(JobLock { file: lock, path })
             }
             Ok(false) => Err(Fatal::Locked { lock: path }),
-            Err(error) => Err(fail(&error)),
+            Err(error) => Err(fail(&error.into())),
         }
     }
 
@@ -208,7 +190,7 @@ impl StateDirectory {
         let mut options = std::fs::OpenOptions::new();
         let path = self.directory(job).join(files::STANDBY);
         let turn = options.create(true).append(true).mode(0o600).open(path)?;
-        Ok(try_lock(&turn)?.then_some(turn))
+        Ok(lock::try_lock(&turn)?.then_some(turn))
     }
 
     /// Records the destination of a job, unless a running job makes the same tree, or one inside or above it, match
@@ -231,7 +213,7 @@ impl StateDirectory {
         let turn = options.create(true).append(true).mode(0o600).open(self.path.join("claims"));
         // One after the other: two that begin together must see each other.
         let turn = turn.map_err(fail)?;
-        wait_for_lock(&turn).map_err(fail)?;
+        lock::wait_for_lock(&turn).map_err(|e| fail(e.into()))?;
         for entry in std::fs::read_dir(&jobs).map_err(fail)? {
             let other = entry.map_err(fail)?.path().join("lock");
             if other == lock.path || !is_held(&other) {

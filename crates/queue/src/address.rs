@@ -1,5 +1,5 @@
 //! The address of a broker, and the credentials for it.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! Starts a `nats-server` with a configuration for dmover.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use std::ffi::OsString;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

@@ -1,6 +1,6 @@
 //! The authenticated channel between a mover and the coordinator of one run.
 use bytes::Bytes;
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use dmover_plan::leases::MoverId;
 use serde::de::DeserializeOwned;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,8 +2,8 @@
 use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
 use dmover_engine::queue::{Class, Dispatch, Lease, Reported};
-use dmover_engine::{Engine, Fatal, Fleet, Fleets, JobOffer, MoverReport, Notice};
-use dmover_model::{JobSpec, Limit, Limits, Outcome, Task, Verb};
+use dmover_engine::{Engine, Fleet, Fleets, JobOffer, MoverReport, Notice};
+use dmover_model::{Fatal, JobSpec, Limit, Limits, Outcome, Task, Verb};
 use dmover_observe::{CLASSES, MoverView};
 use dmover_plan::failure_attribution::Opinions;
 use dmover_plan::leases::Leases;

@@ -2,7 +2,7 @@
 //!
 //! Each user has one key pair (Ed25519) in the state directory. The coordinator signs its offers with it. A mover
 //! accepts offers that are signed by its own user's key, by a key in its join file, or by a key of `--trust`.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,7 @@
 //! A job in the bucket of jobs: its owner, the takeover from a dead coordinator, and conflicting jobs.
 use async_nats::jetstream::kv;
-use dmover_engine::{Engine, Fatal, JobOffer};
+use dmover_engine::{Engine, JobOffer};
+use dmover_model::Fatal;
 use futures_util::TryStreamExt;
 use std::sync::Arc;
 use std::time::Duration;

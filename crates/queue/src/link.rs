@@ -2,7 +2,7 @@
 use async_nats::jetstream::{self, Context, context::ContextBuilder};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use bytes::Bytes;
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;

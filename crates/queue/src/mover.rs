@@ -2,9 +2,9 @@
 use async_nats::jetstream::kv;
 use dmover_engine::queue::Class;
 use dmover_engine::{
-    Bounds, Control as Switch, Fatal, JobOffer, Joined, Joining, MoverPlace, StopReason,
-    mounts_here,
+    Bounds, Control as Switch, JobOffer, Joined, Joining, MoverPlace, StopReason, mounts_here,
 };
+use dmover_model::Fatal;
 use dmover_observe::{Board, Counters, SessionView, overhear};
 use dmover_plan::stragglers::Done;
 use futures_util::StreamExt;

@@ -2,8 +2,8 @@
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
 use dmover_engine::queue::{Class, Gate, Lease, Queue};
-use dmover_engine::{Answer, CoordinatorClient, CoordinatorRequest, Fatal, MoverReport, Notice};
-use dmover_model::{Limit, Outcome};
+use dmover_engine::{Answer, CoordinatorClient, CoordinatorRequest, MoverReport, Notice};
+use dmover_model::{Fatal, Limit, Outcome};
 use dmover_observe::{CLASSES, LogLine};
 use dmover_plan::leases::MoverId;
 use dmover_plan::stragglers::Done;

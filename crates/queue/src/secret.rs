@@ -1,5 +1,5 @@
 //! Checks of files with secrets: who may own them, and who may read them.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;

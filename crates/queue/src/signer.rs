@@ -1,5 +1,5 @@
 //! Public keys that sign offers of jobs, and the files that list them.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,8 @@ use async_nats::jetstream::context::{
 };
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{Context, ErrorCode, kv};
-use dmover_engine::{Fatal, queue::Class};
+use dmover_engine::queue::Class;
+use dmover_model::Fatal;
 use futures_util::future::{join, try_join, try_join_all};
 use std::time::Duration;
 

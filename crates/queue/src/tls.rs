@@ -1,5 +1,5 @@
 //! Certificates of brokers: created where there are none, and trusted because the join file contains them.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;

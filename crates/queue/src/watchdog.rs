@@ -1,6 +1,6 @@
 //! Detects a nats-server that does not work any more: after its disk was full for a moment, JetStream may switch itself
 //! off or hang until the server is restarted.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use futures_util::TryStreamExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -4,7 +4,7 @@
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use dmover_observe::exposition;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;

@@ -28,7 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "dmover-queue",
         &["dmover-engine", "dmover-plan", "dmover-sys", "dmover-observe", "dmover-model"],
     ),
-    ("dmover-server", &["dmover-engine", "dmover-observe", "dmover-model"]),
+    ("dmover-server", &["dmover-observe", "dmover-model"]),
     // Drives what decides, without anything that works.
     ("dmover-simulator", &["dmover-plan", "dmover-model"]),
     (

@@ -1,6 +1,6 @@
 //! `dmover broker`, `dmover mover`, and jobs that run on the movers of a broker.
-use dmover_engine::{Bounds, Fatal, Fleets};
-use dmover_model::{ExitCode as Code, TaskClass};
+use dmover_engine::{Bounds, Fleets};
+use dmover_model::{ExitCode as Code, Fatal, TaskClass};
 use dmover_observe::{Board, JobView, SessionView, exposition};
 use dmover_queue::{
     Address, Broker, BrokerOptions, Identity, Mover, MoverOptions, NatsFleets, Terms, Tls, Trust,

@@ -1,9 +1,9 @@
 //! `copy --verify`: reads back from storage what the job wrote, and compares it.
-use dmover_engine::{Control, Fatal, Job, JobList, JobReport, RecordSupply, layout, run_job};
+use dmover_engine::{Control, Job, JobList, JobReport, RecordSupply, layout, run_job};
 use dmover_journal::StateDirectory;
 use dmover_model::{
-    AttributeSet, CopyPolicy, Event, JobId, JobSpec, Selection, TargetMode, Verb, VerifyLevel,
-    VerifyPolicy,
+    AttributeSet, CopyPolicy, Event, Fatal, JobId, JobSpec, Selection, TargetMode, Verb,
+    VerifyLevel, VerifyPolicy,
 };
 use dmover_observe::{Counters, Monitor};
 use std::path::Path;

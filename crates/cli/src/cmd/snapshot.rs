@@ -1,10 +1,10 @@
 //! `dmover snapshot`.
 use clap::ArgMatches;
 use dmover_engine::{
-    Control, Fatal, FoundCounts, Job, JobList, JobReport, JobState, OWN_SNAPSHOTS as OWN, Snapshot,
+    Control, FoundCounts, Job, JobList, JobReport, JobState, OWN_SNAPSHOTS as OWN, Snapshot,
     SnapshotCounts, SnapshotDirectory, StopReason, check_snapshot_paths, job_id, layout, run_job,
 };
-use dmover_model::{ExitCode as Code, PathBytes, Share, SnapshotPolicy, Verb};
+use dmover_model::{ExitCode as Code, Fatal, PathBytes, Share, SnapshotPolicy, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use dmover_plan::retention::{Dated, Retention};
 use jiff::Timestamp;

@@ -1,7 +1,7 @@
 //! `dmover submit`.
-use dmover_engine::Fatal;
 use dmover_journal::StateDirectory;
 use dmover_model::ExitCode as Code;
+use dmover_model::Fatal;
 use dmover_queue::Identity;
 use dmover_queue::placement::script::{Request, System, template};
 use dmover_queue::placement::{

@@ -310,7 +310,7 @@ impl Printer {
         }
     }
 
-    fn fatal(&self, error: &dmover_engine::Fatal) {
+    fn fatal(&self, error: &dmover_model::Fatal) {
         tracing::error!(%error, "the job cannot continue");
         if let Self::Json(printer) = self {
             printer.fatal(error);

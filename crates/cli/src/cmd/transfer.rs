@@ -1,11 +1,11 @@
 //! Runs a job of `copy`, `sync` or `snapshot create`, and prints its result.
 use dmover_digest::lines::Style;
 use dmover_engine::{
-    Control, Fatal, Job, JobList, JobReport, JobState, Then, Withheld, WithheldReason, job_id,
-    layout, run_job,
+    Control, Job, JobList, JobReport, JobState, Then, Withheld, WithheldReason, job_id, layout,
+    run_job,
 };
 use dmover_journal::{FailedList, JournalReader, StateDirectory};
-use dmover_model::{ExitCode as Code, JobId, JobSpec, Verb};
+use dmover_model::{ExitCode as Code, Fatal, JobId, JobSpec, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,7 @@
 //! `dmover verify`.
 use clap::ArgMatches;
-use dmover_engine::{
-    Control, Fatal, Job, JobList, JobReport, JobState, StopReason, layout, run_job,
-};
-use dmover_model::{ExitCode as Code, JobSpec, Verb};
+use dmover_engine::{Control, Job, JobList, JobReport, JobState, StopReason, layout, run_job};
+use dmover_model::{ExitCode as Code, Fatal, JobSpec, Verb};
 use dmover_observe::{Counter, Counters, Monitor};
 use std::process::ExitCode;
 use std::sync::Arc;

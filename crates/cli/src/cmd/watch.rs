@@ -1,9 +1,8 @@
 //! `dmover sync --watch`.
 use dmover_engine::{
-    FanotifyFeed, Fatal, JobList, JobReport, JobState, StopReason, WatchOptions, Watched, job_id,
-    watch,
+    FanotifyFeed, JobList, JobReport, JobState, StopReason, WatchOptions, Watched, job_id, watch,
 };
-use dmover_model::{DeleteLimit, ExitCode as Code, JobSpec};
+use dmover_model::{DeleteLimit, ExitCode as Code, Fatal, JobSpec};
 use std::process::ExitCode;
 
 use super::detach;

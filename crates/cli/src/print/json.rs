@@ -1,7 +1,7 @@
 //! JSON lines for scripts; `docs/scripting.md` describes every field.
 use base64::Engine as _;
-use dmover_engine::{Control, Fatal, JobReport, JobState, StopReason};
-use dmover_model::{Action, DifferenceKind, Event, ExitCode, FileDigest, Limit, PathBytes};
+use dmover_engine::{Control, JobReport, JobState, StopReason};
+use dmover_model::{Action, DifferenceKind, Event, ExitCode, Fatal, FileDigest, Limit, PathBytes};
 use dmover_observe::{Counter, Monitor};
 use serde_json::{Map, Value, json};
 use std::io::Write;

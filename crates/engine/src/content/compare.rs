@@ -4,8 +4,7 @@ use dmover_observe::Counter;
 use dmover_sys::buffer::PAGE;
 
 use super::side::Reader;
-use super::{Reading, run_at, shrunk};
-use crate::context::Engine;
+use super::{ContentRules, Reading, run_at, shrunk};
 use crate::error::at_destination;
 
 /// The unit of the comparison; pieces that differ are compared byte by byte.
@@ -17,7 +16,7 @@ const RANGES_MAX: usize = 1024;
 /// The block size; blocks of both sides should fit into a processor's second-level cache.
 const BLOCK: usize = 128 << 10;
 
-impl Engine {
+impl ContentRules<'_> {
     /// The ranges in which two files differ. `buffer` is shared between the two.
     pub(crate) fn compare_bytes(
         &self,
@@ -29,26 +28,26 @@ impl Engine {
         let half = if one.direct || other.direct { half } else { half.min(BLOCK) };
         let (left, right) = buffer.split_at_mut(half);
         let mut readers = [one, other].map(|reading| {
-            Reader::new(self, reading.source, reading.direct, range.start, reading.path)
+            Reader::new(*self, reading.source, reading.direct, range.start, reading.path)
         });
         let mut gaps = [one, other].map(|reading| reading.gaps(range));
         let mut ranges = Ranges::default();
         let mut at = range.start;
         while at < range.end {
-            self.check_held(one.lease, (Side::Source, Operation::Read), one.path)?;
+            self.check_held(one.permit, (Side::Source, Operation::Read), one.path)?;
             let [(first_end, first_is_hole), (second_end, second_is_hole)] =
                 gaps.each_mut().map(|gaps| run_at(gaps, at));
             let end = first_end.min(second_end);
             if first_is_hole && second_is_hole {
                 self.add(Counter::BytesCompared, end - at);
-                one.lease.extend();
+                one.permit.extend();
                 at = end;
                 continue;
             }
             let wanted = (end - at).min(half as u64) as usize;
             let wanted = self.limits.block_bytes(wanted);
             let sides_read = 2 - u64::from(first_is_hole) - u64::from(second_is_hole);
-            self.limits.bytes(sides_read * wanted as u64, &self.control);
+            self.limits.bytes(sides_read * wanted as u64, self.control, one.permit);
             let [first, second] = &mut readers;
             if first_is_hole {
                 left[..wanted].fill(0);
@@ -64,7 +63,7 @@ impl Engine {
                 read.map_err(at_destination)?;
             }
             compare_blocks(&left[..wanted], &right[..wanted], at, &mut ranges);
-            self.account_read(one.lease, sides_read * wanted as u64);
+            self.account_read(one.permit, sides_read * wanted as u64);
             self.add(Counter::BytesCompared, wanted as u64);
             at += wanted as u64;
         }

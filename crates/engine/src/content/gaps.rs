@@ -1,41 +1,10 @@
 //! Finds holes of a file that is read, so that they need not be read.
-use dmover_model::{ByteRange, PathBytes, VerifyLevel};
+use dmover_model::ByteRange;
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::{AsFd, BorrowedFd};
 
-use super::Reading;
-use crate::context::Engine;
-use crate::queue::Lease;
-use crate::sum::Content;
-
 /// Shorter holes are read, because finding them costs as much. Files up to this size are not checked.
-const SHORT: u64 = 64 << 10;
-
-impl Engine {
-    /// How to read content that is hashed or compared. `direct`: past the page cache.
-    pub(crate) fn reading<'a>(
-        &self,
-        content: &'a Content,
-        direct: bool,
-        path: &'a dyn Fn() -> PathBytes,
-        lease: &'a Lease,
-    ) -> Reading<'a> {
-        let skips_holes = self.skips_holes(content);
-        Reading { source: content.held(), direct, skips_holes, path, lease }
-    }
-
-    /// Whether to trust the holes that a file system reports. Only file systems of this kernel are trusted: a server
-    /// with wrong answers would hide from a comparison what it hid from the copy.
-    fn skips_holes(&self, content: &Content) -> bool {
-        let reads_all = |level| level == VerifyLevel::Bytes;
-        let metadata = &content.metadata;
-        metadata.size > SHORT
-            && metadata.may_have_holes()
-            // A file that is mounted by itself may lie on another file system than its directory.
-            && self.capabilities.facts(metadata.identity.mount, &content.fd).local
-            && !self.spec.policy.verify.as_ref().is_some_and(|policy| reads_all(policy.level))
-    }
-}
+pub(super) const SHORT: u64 = 64 << 10;
 
 /// The holes of a file, in order.
 pub(super) struct Gaps<'a> {

@@ -4,15 +4,14 @@ use dmover_observe::{Activity, Counter, station};
 use dmover_sys::file::{self, DataRange};
 use dmover_sys::{BorrowedFd, Errno};
 
-use super::{Tools, Transfer};
-use crate::context::Engine;
+use super::{ContentRules, Tools, Transfer};
 
 /// The unit in which content is compared and written: the block size of usual file systems.
 const PIECE: usize = 4096;
 /// The block size; blocks of both sides should fit into a processor's second-level cache.
 const BLOCK: usize = 256 << 10;
 
-impl Engine {
+impl ContentRules<'_> {
     /// Makes a range of the destination equal to the source. The destination already has its final size. `compares`:
     /// equal content is not written.
     pub(crate) fn patch_range(
@@ -82,7 +81,7 @@ impl Engine {
         let half = (tools.buffer.len() / 2).min(BLOCK) / PIECE * PIECE;
         let (new, old) = tools.buffer.split_at_mut(half);
         // Until the file system turns out not to punch holes.
-        let mut detects = self.spec.policy.sparse == When::Always;
+        let mut detects = self.policy.sparse == When::Always;
         let mut written = 0;
         let mut at = range.start;
         while at < range.end {
@@ -91,7 +90,7 @@ impl Engine {
             let room = half as u64 - at % PIECE as u64;
             let wanted = (range.end - at).min(room) as usize;
             let wanted = self.limits.block_bytes(wanted);
-            self.limits.bytes(wanted as u64, &self.control);
+            self.limits.bytes(wanted as u64, self.control, transfer.permit);
             station::at(Activity::SourceData);
             let got = read_all(transfer.source, &mut new[..wanted], at)
                 .map_err(|e| transfer.read_error(e))?;

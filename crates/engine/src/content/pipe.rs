@@ -5,13 +5,12 @@ use dmover_plan::engine::Sides;
 use dmover_sys::buffer::PAGE;
 use dmover_sys::{Errno, cache, file};
 
-use super::Transfer;
 use super::side::{FORGET_EVERY, Reader, Side};
-use crate::context::Engine;
+use super::{ContentRules, Transfer};
 
 /// Both sides.
 pub(super) struct Pipe<'a> {
-    engine: &'a Engine,
+    rules: ContentRules<'a>,
     transfer: Transfer<'a>,
     source: Reader<'a>,
     destination: Side<'a>,
@@ -21,21 +20,21 @@ pub(super) struct Pipe<'a> {
 
 impl<'a> Pipe<'a> {
     pub fn new(
-        engine: &'a Engine,
+        rules: ContentRules<'a>,
         transfer: Transfer<'a>,
         sides: Sides,
         start: (u64, u64),
     ) -> Self {
-        let policy = &engine.spec.policy;
+        let policy = &rules.policy;
         let source = (transfer.source, transfer.source_facts);
-        let source = Reader::new(engine, source, sides.read, start.0, transfer.source_path);
+        let source = Reader::new(rules, source, sides.read, start.0, transfer.source_path);
         let destination = Side::new(
             transfer.destination,
             transfer.facts,
             sides.write,
             policy.forget_written.then_some(start.1),
         );
-        Self { engine, transfer, source, destination, sent: None }
+        Self { rules, transfer, source, destination, sent: None }
     }
 
     /// Reads up to `buffer` bytes, 0 at the end of the file.
@@ -46,26 +45,26 @@ impl<'a> Pipe<'a> {
     /// Writes all of `bytes`.
     pub fn write(&mut self, mut bytes: &[u8], mut to: u64) -> Result<(), EntryError> {
         station::at(Activity::TargetData);
-        let (engine, transfer) = (self.engine, self.transfer);
+        let (rules, transfer) = (self.rules, self.transfer);
         let fail = |e| transfer.write_error(e);
         let end = to + bytes.len() as u64;
         while !bytes.is_empty() {
             let side = &mut self.destination;
             let direct = side.direct_length(bytes, to, bytes.len());
-            let written = if direct > 0 && side.set(engine, true).map_err(fail)? {
+            let written = if direct > 0 && side.set(rules, true).map_err(fail)? {
                 match file::write_at(side.fd, &bytes[..direct], to) {
                     Err(Errno::INVAL | Errno::OPNOTSUPP) => {
-                        side.refuse(engine);
+                        side.refuse(rules);
                         continue;
                     }
                     result => {
                         let written = result.map_err(fail)?;
-                        engine.add(Counter::BytesWrittenDirect, written as u64);
+                        rules.add(Counter::BytesWrittenDirect, written as u64);
                         written
                     }
                 }
             } else {
-                side.set(engine, false).map_err(fail)?;
+                side.set(rules, false).map_err(fail)?;
                 // Up to the next border, from which on it may go directly again.
                 let apart = (bytes.as_ptr() as u64).wrapping_sub(to) % PAGE;
                 let border = side.border.filter(|_| direct == 0 && apart == 0);
@@ -103,9 +102,9 @@ impl<'a> Pipe<'a> {
 
     /// Restores the flags of the descriptors, and drops the last range.
     pub fn finish(mut self, at: (u64, u64)) -> Result<(), EntryError> {
-        let (engine, transfer) = (self.engine, self.transfer);
+        let (rules, transfer) = (self.rules, self.transfer);
         self.source.finish(at.0)?;
-        self.destination.set(engine, false).map_err(|e| transfer.write_error(e))?;
+        self.destination.set(rules, false).map_err(|e| transfer.write_error(e))?;
         let sent = self.sent.take();
         self.forget_sent(sent)?;
         let rest = self.destination.forget_from.filter(|from| *from < at.1);

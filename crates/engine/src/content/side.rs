@@ -8,8 +8,8 @@ use dmover_sys::buffer::PAGE;
 use dmover_sys::{BorrowedFd, Errno, cache, file, stat};
 use std::sync::atomic::Ordering;
 
+use super::ContentRules;
 use crate::capability::Facts;
-use crate::context::Engine;
 use crate::error::entry_error;
 
 /// After this many bytes, copied data is dropped from the page cache.
@@ -50,20 +50,20 @@ impl<'a> Side<'a> {
     }
 
     /// Sets the mode of the descriptor for the next call. Returns whether it is direct I/O.
-    pub fn set(&mut self, engine: &Engine, direct: bool) -> Result<bool, Errno> {
+    pub fn set(&mut self, rules: ContentRules<'_>, direct: bool) -> Result<bool, Errno> {
         if self.is_direct != direct {
             if cache::set_direct(self.fd, direct)? {
                 self.is_direct = direct;
             } else {
-                self.refuse(engine);
+                self.refuse(rules);
             }
         }
         Ok(self.is_direct)
     }
 
     /// Records that direct I/O does not work here, whatever the file system reported.
-    pub fn refuse(&mut self, engine: &Engine) {
-        engine.count(Counter::DirectRefusals);
+    pub fn refuse(&mut self, rules: ContentRules<'_>) {
+        rules.count(Counter::DirectRefusals);
         self.facts.no_direct.store(true, Ordering::Relaxed);
         self.border = None;
     }
@@ -78,7 +78,7 @@ impl<'a> Side<'a> {
 
 /// Reads a file from any offset.
 pub(crate) struct Reader<'a> {
-    engine: &'a Engine,
+    rules: ContentRules<'a>,
     side: Side<'a>,
     path: &'a dyn Fn() -> PathBytes,
 }
@@ -86,14 +86,14 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// `direct`: past the page cache, as far as possible.
     pub fn new(
-        engine: &'a Engine,
+        rules: ContentRules<'a>,
         (fd, facts): (BorrowedFd<'a>, &'a Facts),
         direct: bool,
         start: u64,
         path: &'a dyn Fn() -> PathBytes,
     ) -> Self {
-        let forget_from = engine.spec.policy.forget_read.then_some(start);
-        Self { engine, side: Side::new(fd, facts, direct, forget_from), path }
+        let forget_from = rules.policy.forget_read.then_some(start);
+        Self { rules, side: Side::new(fd, facts, direct, forget_from), path }
     }
 
     fn fail(&self, error: Errno) -> EntryError {
@@ -107,19 +107,19 @@ impl<'a> Reader<'a> {
     }
 
     fn try_to_read(&mut self, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
-        let (engine, side) = (self.engine, &mut self.side);
+        let (rules, side) = (self.rules, &mut self.side);
         let direct = side.direct_length(buffer, at, buffer.len());
-        if direct > 0 && side.set(engine, true)? {
+        if direct > 0 && side.set(rules, true)? {
             match file::read_at(side.fd, &mut buffer[..direct], at) {
-                Err(Errno::INVAL | Errno::OPNOTSUPP) => side.refuse(engine),
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => side.refuse(rules),
                 result => {
                     let read = result?;
-                    engine.add(Counter::BytesReadDirect, read as u64);
+                    rules.add(Counter::BytesReadDirect, read as u64);
                     return Ok(read);
                 }
             }
         }
-        side.set(engine, false)?;
+        side.set(rules, false)?;
         let read = file::read_at(side.fd, buffer, at)?;
         if let Some(from) = side.forget_from
             && at + read as u64 >= from + FORGET_EVERY
@@ -132,8 +132,8 @@ impl<'a> Reader<'a> {
 
     /// Restores the flags of the descriptor, and drops data up to `end` from the page cache.
     pub fn finish(&mut self, end: u64) -> Result<(), EntryError> {
-        let engine = self.engine;
-        self.side.set(engine, false).map_err(|error| self.fail(error))?;
+        let rules = self.rules;
+        self.side.set(rules, false).map_err(|error| self.fail(error))?;
         if let Some(from) = self.side.forget_from {
             cache::forget(self.side.fd, from, end.saturating_sub(from));
         }

@@ -4,8 +4,6 @@ use dmover_sys::buffer::PageBuffer;
 use dmover_sys::ring::Ring;
 use std::cell::OnceCell;
 
-use crate::context::Engine;
-
 /// Requests of one ring in progress at a time, if memory allows.
 const DEPTH: usize = 8;
 /// The least bytes of one request of a ring.
@@ -20,13 +18,15 @@ pub(crate) struct Tools {
     /// How many names are copied at a time.
     pub stride: Stride,
     ring: OnceCell<Option<Ring>>,
+    /// The size of all buffers of the ring.
+    ring_bytes: usize,
 }
 
 impl Tools {
-    pub fn new(buffer_bytes: usize, is_limited: bool) -> Self {
+    pub fn new((buffer_bytes, ring_bytes): (usize, usize), is_limited: bool) -> Self {
         let buffer = PageBuffer::new(buffer_bytes);
         let step = if is_limited { Step::limited() } else { Step::default() };
-        Self { buffer, step, stride: Stride::default(), ring: OnceCell::new() }
+        Self { buffer, step, stride: Stride::default(), ring: OnceCell::new(), ring_bytes }
     }
 
     /// Stops using the queue after a failure.
@@ -35,17 +35,18 @@ impl Tools {
     }
 
     /// The mover's queue; `None` where there is no io_uring.
-    pub fn ring(&mut self, engine: &Engine) -> Option<&mut Ring> {
+    pub fn ring(&mut self) -> Option<&mut Ring> {
+        let bytes = self.ring_bytes;
         self.ring.get_or_init(|| {
-            if engine.ring_bytes < 2 * RING_PIECE_MIN {
+            if bytes < 2 * RING_PIECE_MIN {
                 tracing::warn!(
                     "--memory is too small for io_uring with this many movers; dmover does not \
                     use it"
                 );
                 return None;
             }
-            let piece = (engine.ring_bytes / 4).clamp(RING_PIECE_MIN, PIECE_AT_MOST);
-            let made = Ring::new((engine.ring_bytes / piece).clamp(2, DEPTH), piece);
+            let piece = (bytes / 4).clamp(RING_PIECE_MIN, PIECE_AT_MOST);
+            let made = Ring::new((bytes / piece).clamp(2, DEPTH), piece);
             made.unwrap_or_else(|error| {
                 tracing::warn!(%error, "cannot use io_uring");
                 None

@@ -1,12 +1,11 @@
 //! Names the work that a stopped job has not attempted.
 use dmover_journal::{Ledger, Unneeded};
 use dmover_model::{
-    DirectoryRef, EntryError, ErrorClass, FileRef, Name, Operation, PathBytes, RecordsTask, RootId,
-    Side, SumItem, Task, TaskKind, WithheldReason,
+    DirectoryRef, EntryError, ErrorClass, Fatal, FileRef, Name, Operation, PathBytes, RecordsTask,
+    RootId, Side, SumItem, Task, TaskKind, WithheldReason,
 };
 
 use super::{EXTRA_NAMES, Executor, LINK_NAMES, Run};
-use crate::error::Fatal;
 use crate::sum::subject_path;
 
 fn of_file(file: &FileRef) -> (&DirectoryRef, Option<&Name>) {

@@ -1,12 +1,11 @@
 //! The executor of a job: local threads or remote movers, and the queue to them.
-use dmover_model::{Limit, Notice};
+use dmover_model::{Fatal, Limit, Notice};
 use dmover_plan::bottleneck::Profile;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Job;
 use crate::context::Engine;
-use crate::error::Fatal;
 use crate::fleet::{Fleet, JobOffer};
 use crate::mover_pool::MoverPool;
 use crate::pace::Allowance;

@@ -1,11 +1,10 @@
 //! The offer of a job to remote movers.
 use dmover_journal::StateDirectory;
-use dmover_model::{JobId, Name, PathBytes};
+use dmover_model::{Fatal, JobId, Name, PathBytes};
 use dmover_sys::mount;
 
 use super::{Job, JobList};
 use crate::engine_builder::RunFacts;
-use crate::error::Fatal;
 use crate::fleet::{JobOffer, Place, RootsKind};
 use crate::root::Resolved;
 use crate::sync::{Guard, Trash};

@@ -1,11 +1,10 @@
 //! A note that the movers of a job are remote, so that a run that resumes the job knows that they may still be running.
 use dmover_journal::{Ask, MoversElsewhere, StateDirectory};
-use dmover_model::{Event, JobId};
+use dmover_model::{Event, Fatal, JobId};
 use std::time::{Duration, Instant};
 
 use super::Job;
 use crate::control::StopReason;
-use crate::error::Fatal;
 
 /// How often a waiting run checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(10);

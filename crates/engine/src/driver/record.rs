@@ -4,8 +4,8 @@ use dmover_journal::{
     StateDirectory, now_ms, source_identity,
 };
 use dmover_model::{
-    Budget, DirectoryRef, Failed, JobId, JobSpec, LinkName, PathBytes, RecheckSet, Timestamp,
-    TreePath, Verb, WithheldReason,
+    Budget, DirectoryRef, Failed, Fatal, JobId, JobSpec, LinkName, PathBytes, RecheckSet,
+    Timestamp, TreePath, Verb, WithheldReason,
 };
 use dmover_observe::lock;
 use dmover_plan::coordinator::{Change, Coordinator, Input};
@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 use super::{Job, JobList};
 use crate::context::Engine;
 use crate::control::StopReason;
-use crate::error::Fatal;
 use crate::mounts::MountTable;
 use crate::recheck::Doubtful;
 use crate::report::{JobReport, JobState};

@@ -2,8 +2,8 @@
 use dmover_digest::manifest::Header;
 use dmover_journal::{ErrorList, Failures, LastPass, OpenFiles, StateDirectory};
 use dmover_model::{
-    Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes, Placement, ScanNames, TaskKind,
-    Timestamp, TreePath, Verb, WithheldReason,
+    Fatal, Identity, JobId, JobSpec, LossKind, Overwrite, PathBytes, Placement, ScanNames,
+    TaskKind, Timestamp, TreePath, Verb, WithheldReason,
 };
 use dmover_observe::Counter;
 use dmover_sys::{AsFd, path, stat};
@@ -15,7 +15,6 @@ use super::record::{Recording, other_source};
 use super::{Job, JobList};
 use crate::capability::probe;
 use crate::context::Engine;
-use crate::error::Fatal;
 use crate::list::root_ref;
 use crate::mounts::MountTable;
 use crate::report::JobReport;

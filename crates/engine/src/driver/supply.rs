@@ -1,12 +1,11 @@
 //! Lists that are read while they are processed.
-use dmover_model::{RecordsTask, Subject, TaskKind};
+use dmover_model::{Fatal, RecordsTask, Subject, TaskKind};
 use dmover_observe::lock;
 use dmover_plan::coordinator::Input;
 
 use super::JobList;
 use super::start::{SHARD, scans_of};
 use crate::context::Engine;
-use crate::error::Fatal;
 
 /// Files of a list in one task.
 const SUM_ITEMS: usize = 64;

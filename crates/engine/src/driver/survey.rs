@@ -1,11 +1,10 @@
 //! The catalog of a run: which jobs keep one.
 use dmover_journal::{Catalog, Only, Scope, Survey};
-use dmover_model::{ChangedPlace, FollowLinks, JobId, RecheckSet, TreePath, Verb};
+use dmover_model::{ChangedPlace, Fatal, FollowLinks, JobId, RecheckSet, TreePath, Verb};
 use dmover_sys::{path, stat};
 use std::collections::BTreeSet;
 
 use super::{Job, JobList};
-use crate::error::Fatal;
 use crate::root::{Resolved, Root};
 use crate::sync::object_of;
 

@@ -126,7 +126,7 @@ impl Mover<'_> {
         // not flush is dropped from the cache.
         let compares = engine.unflushed.of(file.metadata.identity).is_empty();
         cache::forget(file.fd(), 0, size);
-        let bytes = engine.patch_range(transfer, range, compares, self.tools)?;
+        let bytes = engine.content().patch_range(transfer, range, compares, self.tools)?;
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
         let made = tap.map(|tap| tap.into_made(None)).into_iter().collect();
         Ok(Moved { bytes, made, ..Moved::default() })

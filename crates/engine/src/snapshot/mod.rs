@@ -4,13 +4,11 @@
 //! [`OWN`] with a record of each snapshot and the tree in progress. That tree is created by an ordinary `sync` pass and
 //! gets its name when it is complete.
 use dmover_journal::{SnapshotRecord, same_work, source_identity};
-use dmover_model::{JobId, JobSpec};
+use dmover_model::{Fatal, JobId, JobSpec};
 use dmover_sys::{Errno, OwnedFd, directory, file, flags, mount, path, set, stat};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-use crate::error::Fatal;
 
 mod paths;
 mod share;

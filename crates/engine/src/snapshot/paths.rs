@@ -1,9 +1,9 @@
 //! Checks of SOURCE and DIR before anything is created.
+use dmover_model::Fatal;
 use dmover_sys::{Errno, OwnedFd, mount, path, stat};
 use std::path::Path;
 
 use super::OWN;
-use crate::error::Fatal;
 
 /// Refuses an invalid source, such as exchanged arguments, which would store all snapshots in another tree.
 ///

@@ -5,8 +5,8 @@
 //! closely.
 use dmover_journal::{SnapshotRecord, SourceObject, ticked};
 use dmover_model::{
-    ByteRange, EntryError, EntryKind, EntryRecord, Identity, Metadata, Operation, Share, Side,
-    SnapshotPolicy, Timestamp, TreePath,
+    ByteRange, EntryError, EntryKind, EntryRecord, Fatal, Identity, Metadata, Operation, Share,
+    Side, SnapshotPolicy, Timestamp, TreePath,
 };
 use dmover_observe::{Activity, Counter, lock, station};
 use dmover_plan::decide::{Decision, decide};
@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use super::{OWN, UNFINISHED, file_of};
 use crate::apply::{Moved, Planned};
 use crate::context::Engine;
-use crate::error::{Fatal, entry_error};
+use crate::error::entry_error;
 use crate::level::{Level, TargetDirectory};
 use crate::mover::Mover;
 use crate::verify::changed;
@@ -262,7 +262,7 @@ impl Mover<'_> {
         let fail = |e| entry_error(Side::Destination, Operation::Open, level.own_target_path(), e);
         let over = level.over(base).map_err(fail)?;
         if based.decision == Decision::Compare {
-            let pair = engine.open_pair(&over, record, &based.metadata)?;
+            let pair = engine.open_pair(&over, record, &based.metadata, self.lease)?;
             let source = &pair.source;
             engine.note_writers(level, &record.name, (&source.metadata, &source.fd));
             let all = ByteRange { start: 0, end: pair.source.metadata.size };
@@ -275,7 +275,7 @@ impl Mover<'_> {
         if share == Share::Reflink {
             return Ok(true); // it gets attributes of its own
         }
-        let (source, _) = engine.open_source_file(level, record)?;
+        let (source, _) = engine.open_source_file(level, record, self.lease)?;
         let name = record.destination_name().as_bytes();
         let Ok(other) = path::open_file_at(&base.fd, name, false) else { return Ok(false) };
         let shown = || level.source_path(record.name.as_bytes());
@@ -337,7 +337,7 @@ impl Mover<'_> {
         if !found.is_ok_and(|found| found.same_version(&based.metadata)) {
             return Ok(false);
         }
-        let supply = engine.supply(level, record)?;
+        let supply = engine.supply(level, record, self.lease)?;
         if !supply.metadata.same_version(&record.metadata) {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
         }

@@ -322,7 +322,7 @@ impl Mover<'_> {
                 engine.error(cancelled(shown(&name.name)));
                 continue;
             }
-            engine.limits.operation(&engine.control);
+            engine.limits.operation(&engine.control, self.lease);
             self.lease.extend();
             let top = extra.below.components().next().unwrap_or(name.name.as_bytes());
             let going = Going { name, path: shown(&name.name), place: &place };

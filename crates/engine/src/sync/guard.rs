@@ -1,7 +1,7 @@
 //! The guard of deletes: a source that is missing or unreadable looks like an empty one.
 use dmover_model::{
     Answer, CoordinatorRequest, DeleteLimit, DeletePolicy, EntryError, ErrorClass, Event,
-    ExtraNames, Identity, OnTheWay, Operation, PathBytes, Side, Unmeant, WithheldReason,
+    ExtraNames, Fatal, Identity, OnTheWay, Operation, PathBytes, Side, Unmeant, WithheldReason,
 };
 use dmover_observe::{Counter, lock};
 use dmover_plan::overlap::{missing_mount, parse_mountinfo};
@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use super::meant::FEW;
 use super::trash::Trash;
 use crate::context::Engine;
-use crate::error::Fatal;
 use crate::mover_report::ReportItem;
 use crate::root::Root;
 

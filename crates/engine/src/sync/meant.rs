@@ -1,5 +1,5 @@
 //! Deletes that may be unintended: habits of other tools, and destinations with other content.
-use dmover_model::{DeletePolicy, Identity, Name, PathBytes, Selection, TreePath};
+use dmover_model::{DeletePolicy, Fatal, Identity, Name, PathBytes, Selection, TreePath};
 use dmover_plan::filter::Filter;
 use dmover_plan::temporary::is_temporary;
 use dmover_sys::directory::DirectoryReader;
@@ -7,7 +7,6 @@ use dmover_sys::{Errno, OwnedFd, path, stat};
 use std::os::unix::ffi::OsStrExt;
 
 use super::trash::is_trash;
-use crate::error::Fatal;
 use crate::mounts::MountTable;
 use crate::root::Root;
 use crate::verify::look_at;

@@ -29,7 +29,7 @@ impl Mover<'_> {
             if self.engine.control.is_stopping() {
                 return;
             }
-            self.engine.limits.operation(&self.engine.control);
+            self.engine.limits.operation(&self.engine.control, self.lease);
             self.lease.extend();
             let result = self.follow(wanted).unwrap_or_else(|error| {
                 let error = error.to_string();

@@ -66,7 +66,7 @@ impl Mover<'_> {
             if self.engine.control.is_stopping() {
                 return;
             }
-            self.engine.limits.operation(&self.engine.control);
+            self.engine.limits.operation(&self.engine.control, self.lease);
             self.lease.extend();
             // The scan fails at the same place and reports it.
             if let Err(error) = self.revisit(revisit) {

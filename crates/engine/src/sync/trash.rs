@@ -1,5 +1,5 @@
 //! The trash directory, which receives entries instead of deleting them.
-use dmover_model::{EntryKind, JobId, Name, PathBytes, TreePath};
+use dmover_model::{EntryKind, Fatal, JobId, Name, PathBytes, TreePath};
 use dmover_observe::lock;
 use dmover_sys::xattr::{self, Held};
 use dmover_sys::{Errno, OwnedFd, Result, directory, file, mount, path, set, stat};
@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::delete::{Going, Gone};
-use crate::error::Fatal;
 use crate::level::TargetDirectory;
 use crate::root::RootSide;
 use crate::trash_mark::{MARK, holds_mark, mark_of, read_mark};

@@ -16,6 +16,7 @@ use crate::error::{at_destination, entry_error};
 use crate::file::has_settled;
 use crate::level::Level;
 use crate::mover::Mover;
+use crate::permit::Permit;
 use crate::sum::{Content, Part, differing};
 
 /// Both sides of a file, open.
@@ -45,13 +46,14 @@ impl Engine {
         level: &Level,
         record: &EntryRecord,
         found: &Metadata,
+        permit: &dyn Permit,
     ) -> Result<Pair, EntryError> {
         let stored = self.reads_stored();
         // What was found needs no second look if a change since then is sure to show in the look after the reading.
         if has_settled(&record.metadata) && has_settled(found) {
             return self.open_settled(level, record, found);
         }
-        let (fd, metadata) = self.open_source_file(level, record)?;
+        let (fd, metadata) = self.open_source_file(level, record, permit)?;
         if metadata.version() != record.metadata.version() {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
         }
@@ -158,7 +160,7 @@ impl Mover<'_> {
         if !ordinary {
             return Some(name);
         }
-        engine.limits.operation(&engine.control);
+        engine.limits.operation(&engine.control, self.lease);
         self.count_found(&metadata);
         let content = |fd, metadata: &Metadata, facts| {
             let (metadata, facts) = (metadata.clone(), Arc::clone(facts));
@@ -195,7 +197,7 @@ impl Mover<'_> {
             engine.reading(source, one, &source_shown, lease),
             engine.reading(destination, other, &shown, lease),
         ];
-        let ranges = engine.compare_bytes(readings, range, &mut self.tools.buffer)?;
+        let ranges = engine.content().compare_bytes(readings, range, &mut self.tools.buffer)?;
         engine.check_unchanged(&source.facts, &source.fd, &source.metadata, &source_shown)?;
         engine.check_checked(destination, &shown)?;
         Ok(ranges)
@@ -302,7 +304,7 @@ impl Mover<'_> {
         if record.metadata.version() != version {
             return Err(changed(Side::Source, level.source_path(record.name.as_bytes())));
         }
-        let pair = engine.open_pair(&level, &record, &found)?;
+        let pair = engine.open_pair(&level, &record, &found, self.lease)?;
         self.compare_range(&level, &record, &pair, task.range)
     }
 }

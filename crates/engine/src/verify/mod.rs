@@ -309,7 +309,7 @@ impl Mover<'_> {
             if record.metadata.kind == EntryKind::File {
                 let pair = match self.pair.take() {
                     Some(pair) => pair,
-                    None => engine.open_pair(level, record, found)?,
+                    None => engine.open_pair(level, record, found, self.lease)?,
                 };
                 if engine.reads_content(level.path.join(record.name.as_bytes()).as_bytes()) {
                     let common = pair.common();
@@ -380,7 +380,7 @@ impl Mover<'_> {
         let more = match now.record.metadata.kind {
             _ if !engine.compares_closely() || !kinds.is_empty() => Differing::default(),
             EntryKind::File => {
-                let pair = engine.open_pair(level, &now.record, found)?;
+                let pair = engine.open_pair(level, &now.record, found, self.lease)?;
                 engine.pair_attributes(level, &now.record, &pair)?
             }
             _ => engine.pinned_differences(level, &now.record)?,
@@ -618,7 +618,7 @@ impl Mover<'_> {
         let expected = engine.wanted_sight(&record.metadata, None);
         let sight = Sight::of(found, None);
         let kinds = differences(expected, sight, engine.scope(&level, found));
-        let pair = engine.open_pair(&level, record, found)?;
+        let pair = engine.open_pair(&level, record, found, self.lease)?;
         let kinds = kinds.and(engine.pair_attributes(&level, record, &pair)?);
         let ranges = engine.with_unflushed(found.identity, Some(ranges));
         let finding = Finding::new(kinds, ranges, (expected, sight));

@@ -21,6 +21,7 @@ use crate::level::Level;
 use crate::manifest_attributes::Whose;
 use crate::mover::Mover;
 use crate::mover_report::ReportItem;
+use crate::permit::Permit;
 use crate::queue::Class;
 use crate::sum;
 
@@ -83,7 +84,7 @@ impl Mover<'_> {
         if !engine.filter.admits_record(record) {
             return engine.count(Counter::EntriesExcluded);
         }
-        engine.limits.operation(&engine.control);
+        engine.limits.operation(&engine.control, self.lease);
         let mut attempt = round;
         self.unrepaired = None;
         loop {
@@ -175,7 +176,7 @@ impl Mover<'_> {
             engine.count(Counter::FilesWithoutDigest);
             return Ok(Content::Unread);
         };
-        let content = engine.open_checked_file(level, name, found)?;
+        let content = engine.open_checked_file(level, name, found, self.lease)?;
         let shape = &recorded.shape;
         let shown = || level.source_path(name.as_bytes());
         engine.forget_unproven(&content, record.body.mtime, &shown)?;
@@ -230,7 +231,7 @@ impl Mover<'_> {
         if found.version() != task.destination {
             return Err(changed(Side::Destination, shown()));
         }
-        let content = engine.open_checked_file(&level, name, &found)?;
+        let content = engine.open_checked_file(&level, name, &found, self.lease)?;
         let ranges = self.compare_pieces(&content, shape, task.range, expected, &shown);
         let ranges = ranges.map_err(at_destination)?;
         engine.check_checked(&content, &shown)?;
@@ -465,10 +466,12 @@ impl Engine {
         level: &Level,
         name: &Name,
         found: &Metadata,
+        permit: &dyn Permit,
     ) -> Result<sum::Content, EntryError> {
         let (name, metadata) = (name.clone(), found.clone());
         let entry = EntryRecord { name, renamed: None, metadata, symlink: None };
-        let (fd, metadata) = self.open_source_file(level, &entry).map_err(at_destination)?;
+        let (fd, metadata) =
+            self.open_source_file(level, &entry, permit).map_err(at_destination)?;
         if metadata.version() != found.version() {
             return Err(changed(Side::Destination, level.source_path(entry.name.as_bytes())));
         }

@@ -56,7 +56,7 @@ impl Mover<'_> {
         let content = now.as_ref().and_then(|now| Some((now, now.existing.as_ref()?)));
         let shown = || level.target_path(last);
         let Some((now, found)) = content else { return Err(reads_otherwise(shown())) };
-        let pair = self.engine.open_pair(level, &now.record, found)?;
+        let pair = self.engine.open_pair(level, &now.record, found, self.lease)?;
         let all = [ByteRange { start: 0, end: recorded.shape.length() }];
         let destination = sum::Content { stored: true, ..pair.destination };
         let differs = self.differ_from_record(&destination, recorded, &all, &shown);
@@ -82,7 +82,7 @@ impl Mover<'_> {
     ) -> Result<(), EntryError> {
         let engine = self.engine;
         let record = &planned.record;
-        let mut supply = engine.supply(level, record)?;
+        let mut supply = engine.supply(level, record, self.lease)?;
         engine.settle_project(level, EntryKind::File, &mut supply.attributes, false)?;
         let Some(found) = &planned.existing else { return Ok(()) };
         // The known differences are between these versions only.
@@ -235,20 +235,20 @@ impl Mover<'_> {
             facts: &file.target.facts,
             source_path: &source_path,
             target_path: &target_path,
-            lease: self.lease,
+            permit: self.lease,
             tap: None,
         };
         file::set_size(file.fd(), supply.metadata.size)
             .map_err(|e| fail(Operation::Allocate, e))?;
         for range in mending.ranges {
             // Old bytes must not shine through holes; where none can be punched, zeroes are written.
-            let mut holes = engine.holes(&supply.metadata);
+            let mut holes = engine.content().holes(&supply.metadata);
             if holes != Holes::Fill {
                 let punched = file::punch_hole(file.fd(), range.start, range.len());
                 let punched = punched.map_err(|e| fail(Operation::Allocate, e))?;
                 holes = if punched { holes } else { Holes::Fill };
             }
-            engine.copy_range(transfer, *range, range.start, holes, self.tools)?;
+            engine.content().copy_range(transfer, *range, range.start, holes, self.tools)?;
         }
         engine.check_version(level, record.name.as_bytes(), &supply.fd, &supply.metadata)?;
         file::sync_data(file.fd()).map_err(|e| fail(Operation::Sync, e))?;

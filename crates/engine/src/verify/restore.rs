@@ -84,7 +84,7 @@ impl Mover<'_> {
         if entry.metadata.kind != EntryKind::File || (!whole && finding.ranges.is_empty()) {
             return Ok(());
         }
-        let (fd, metadata) = engine.open_source_file(level, entry)?;
+        let (fd, metadata) = engine.open_source_file(level, entry, self.lease)?;
         let shown = || level.source_path(entry.name.as_bytes());
         if metadata.version() != entry.metadata.version() {
             return Err(changed(Side::Source, shown()));
@@ -138,8 +138,10 @@ impl Mover<'_> {
             return Ok(true);
         }
         let shown = || linked.level.source_path(linked.name.as_bytes());
-        let one = engine.open_checked_file(&anchor.level, &anchor.name, &anchor.metadata)?;
-        let other = engine.open_checked_file(&linked.level, &linked.name, &linked.metadata)?;
+        let one =
+            engine.open_checked_file(&anchor.level, &anchor.name, &anchor.metadata, self.lease)?;
+        let other =
+            engine.open_checked_file(&linked.level, &linked.name, &linked.metadata, self.lease)?;
         let of = |content: &sum::Content| {
             engine
                 .attributes()
@@ -157,7 +159,7 @@ impl Mover<'_> {
             engine.reading(&one, first, &shown, lease),
             engine.reading(&other, second, &shown, lease),
         ];
-        Ok(engine.compare_bytes(readings, range, &mut self.tools.buffer)?.is_empty())
+        Ok(engine.content().compare_bytes(readings, range, &mut self.tools.buffer)?.is_empty())
     }
 
     /// A directory of the second tree and the one to repair; missing directories are created.

@@ -4,7 +4,7 @@
 //! scan is repeated if that is not enough: the feed has lost events, a name belongs to an inode with several names, an
 //! entry failed, or the last full scan was long ago.
 use dmover_journal::{Ask, JobPhase, StateDirectory};
-use dmover_model::{ChangeFeed, DeleteWhen, FeedBatch, FeedError, PathBytes, TreePath};
+use dmover_model::{ChangeFeed, DeleteWhen, Fatal, FeedBatch, FeedError, PathBytes, TreePath};
 use dmover_observe::{Counter, Counters};
 use dmover_plan::debounce::{Patience, Pending};
 use dmover_sys::{mount, path, stat};
@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use crate::control::StopReason;
 use crate::driver::{Job, Then, run_job};
-use crate::error::Fatal;
 use crate::job_identity::job_id;
 use crate::job_list::JobList;
 use crate::report::{JobReport, JobState};

@@ -85,7 +85,7 @@ impl Catalog {
     }
 
     /// Merges records of single names if there are many: a watch may run for weeks without a full scan.
-    pub fn keep_small(&mut self) -> Result<(), Fatal> {
+    pub(crate) fn keep_small(&mut self) -> Result<(), Fatal> {
         self.try_to(|this| {
             let sql = "SELECT count(*) FROM (SELECT 1 FROM moved LIMIT ?1)";
             let many = i64::try_from(APART_MAX)?;

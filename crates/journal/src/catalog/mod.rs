@@ -58,7 +58,7 @@ type Boxed<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// A directory in the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownDirectory {
+pub(crate) struct KnownDirectory {
     /// Its inode number.
     pub inode: u64,
     /// `None`: the top, or a directory with an unknown place.
@@ -131,7 +131,9 @@ impl Catalog {
     /// Called when a pass without a catalog starts: the catalog becomes outdated, and is deleted if the pass covers the
     /// whole tree. Returns the paths that must be checked more closely.
     pub fn leave_behind(directory: &Path, job: &JobId, forget: bool) -> Result<RecheckSet, Fatal> {
-        if std::fs::symlink_metadata(directory.join(FILE)).is_err() {
+        let known = dmover_sys::path::open_directory(directory)
+            .and_then(|fd| dmover_sys::stat::stat_at(fd, FILE.as_bytes(), false));
+        if known.is_err() {
             return Ok(RecheckSet::default());
         }
         let mut catalog = Self::open(directory, job)?;
@@ -156,7 +158,7 @@ impl Catalog {
     }
 
     /// Records whether the catalog has all entries of the source.
-    pub fn set_whole(&mut self, whole: bool) -> Result<(), Fatal> {
+    pub(crate) fn set_whole(&mut self, whole: bool) -> Result<(), Fatal> {
         self.try_to(|this| {
             let sql = "UPDATE meta SET value = ?1 WHERE key = 'whole'";
             this.database.execute(sql, [i64::from(whole)])?;
@@ -165,7 +167,7 @@ impl Catalog {
     }
 
     /// Deletes everything if the catalog describes a tree with another top directory.
-    pub fn belong_to(&mut self, top: Object) -> Result<(), Fatal> {
+    pub(crate) fn belong_to(&mut self, top: Object) -> Result<(), Fatal> {
         if self.known(top.inode)?.is_some_and(|row| row.parent.is_none() && row.object == top) {
             return Ok(());
         }
@@ -177,7 +179,7 @@ impl Catalog {
     }
 
     /// The record of a directory.
-    pub fn known(&mut self, inode: u64) -> Result<Option<KnownDirectory>, Fatal> {
+    pub(crate) fn known(&mut self, inode: u64) -> Result<Option<KnownDirectory>, Fatal> {
         self.try_to(|this| {
             let sql = "SELECT inode, parent, name, object, state FROM directory WHERE inode = ?1";
             let mut rows = this.directories(sql, inode)?;
@@ -186,7 +188,7 @@ impl Catalog {
     }
 
     /// The directories directly inside a directory.
-    pub fn children(&mut self, inode: u64) -> Result<Vec<KnownDirectory>, Fatal> {
+    pub(crate) fn children(&mut self, inode: u64) -> Result<Vec<KnownDirectory>, Fatal> {
         self.try_to(|this| {
             let sql = "SELECT inode, parent, name, object, state FROM directory WHERE parent = ?1";
             this.directories(sql, inode)
@@ -211,7 +213,7 @@ impl Catalog {
     }
 
     /// Calls a function for all entries of a directory, one segment at a time.
-    pub fn each_segment(
+    pub(crate) fn each_segment(
         &mut self,
         inode: u64,
         each: impl FnMut(Vec<CatalogEntry>) -> Boxed<()>,
@@ -244,7 +246,7 @@ impl Catalog {
     }
 
     /// Records the new place of an entry that was renamed at the destination, whatever happens to this pass.
-    pub fn relocate(
+    pub(crate) fn relocate(
         &mut self,
         mut entry: CatalogEntry,
         (from, to): ((u64, Name), (u64, Name)),
@@ -336,7 +338,7 @@ impl Catalog {
     }
 
     /// Records that the entry at a path is right, although its change time is not that of its last change.
-    pub fn note_renamed(&mut self, path: &TreePath) -> Result<(), Fatal> {
+    pub(crate) fn note_renamed(&mut self, path: &TreePath) -> Result<(), Fatal> {
         self.put_doubt("INSERT OR REPLACE INTO doubt VALUES (?1, 1)", path)
     }
 
@@ -353,22 +355,22 @@ impl Catalog {
     }
 
     /// Begins a transaction of several changes.
-    pub fn begin_changes(&mut self) -> Result<(), Fatal> {
+    pub(crate) fn begin_changes(&mut self) -> Result<(), Fatal> {
         self.try_to(|this| Ok(this.database.execute_batch("BEGIN")?))
     }
 
     /// Commits the transaction.
-    pub fn make_changes(&mut self) -> Result<(), Fatal> {
+    pub(crate) fn make_changes(&mut self) -> Result<(), Fatal> {
         self.try_to(|this| Ok(this.database.execute_batch("COMMIT")?))
     }
 
     /// From now on, commits need not be on storage before the next step.
-    pub fn relax(&mut self) -> Result<(), Fatal> {
+    pub(crate) fn relax(&mut self) -> Result<(), Fatal> {
         self.try_to(|this| Ok(this.database.execute_batch("PRAGMA synchronous = NORMAL")?))
     }
 
     /// Makes the next pass read the names of a directory, whatever its times.
-    pub fn unsettle(&mut self, inode: u64) -> Result<(), Fatal> {
+    pub(crate) fn unsettle(&mut self, inode: u64) -> Result<(), Fatal> {
         self.try_to(|this| {
             let sql = "UPDATE directory SET state = NULL WHERE inode = ?1";
             this.database.prepare_cached(sql)?.execute([inode as i64])?;

@@ -132,7 +132,7 @@ pub struct JobStatus {
 
 impl JobStatus {
     /// The number of failed entries. Entries that were not attempted are not listed.
-    pub fn errors_counted(&self) -> u64 {
+    pub(crate) fn errors_counted(&self) -> u64 {
         let not_attempted = ErrorClass::Cancelled.word();
         self.errors.iter().filter(|(class, _)| *class != not_attempted).map(|(_, n)| n).sum()
     }

@@ -1,11 +1,12 @@
 //! Labels of jobs that are starting: a job has its label on record before it has a description.
 use dmover_model::JobId;
+use dmover_sys::file::{try_lock, wait_for_lock};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::{JobFile, StateDirectory, is_held, try_lock, wait_for_lock};
+use super::{JobFile, StateDirectory, is_held};
 
 /// Its name in the directory of the job. It counts as long as its process holds its lock.
 const FILE: &str = "label";

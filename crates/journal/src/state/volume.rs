@@ -3,13 +3,14 @@
 //! The first file system of DEST belongs to the job itself. On another one the same command is a job of its own.
 use dmover_model::{Fatal, JobId, PathBytes};
 use dmover_observe::lock;
+use dmover_sys::file::wait_for_lock;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{StateDirectory, wait_for_lock};
+use super::StateDirectory;
 
 /// For each command, by the id of its first job: which job belongs to which file system.
 const DIRECTORY: &str = "file-systems";
@@ -25,7 +26,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// The file system of a directory, if its canonical path is known. `uuid`: as the kernel reports it.
+    /// The file system of a directory. `uuid`: as the kernel reports it. `directory`: its canonical path, if that is known.
     pub fn of(uuid: Option<String>, directory: Option<&Path>) -> Self {
         Self { uuid, born: directory.and_then(born) }
     }
@@ -39,7 +40,7 @@ impl Volume {
     }
 
     /// Whether it is certainly another one.
-    pub fn differs(&self, other: &Self) -> bool {
+    pub(crate) fn differs(&self, other: &Self) -> bool {
         self.is(other) == Some(false)
     }
 
@@ -199,7 +200,7 @@ impl StateDirectory {
     }
 
     /// The file systems of all jobs.
-    pub fn volumes(&self) -> HashMap<JobId, Volume> {
+    pub(crate) fn volumes(&self) -> HashMap<JobId, Volume> {
         let files = std::fs::read_dir(self.path.join(DIRECTORY)).into_iter().flatten().flatten();
         let known = files.filter_map(|file| read(&file.path())).flatten();
         known.map(|own| (own.job, own.volume)).collect()

@@ -1,6 +1,6 @@
 //! The background loops beside the driver: they publish tasks, receive outcomes, answer movers, and check the broker.
-use dmover_engine::Fatal;
 use dmover_engine::queue::{Class, Lease};
+use dmover_model::Fatal;
 use dmover_observe::{LogLevel, LogLine};
 use futures_util::StreamExt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! A local process that keeps movers running at a place; it may stand for many movers on other hosts.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use dmover_sys::process::signal_name;
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! Places where movers can be started, and the address of the broker for each.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::os::unix::ffi::OsStringExt;

@@ -1,5 +1,5 @@
 //! Runs a job with movers that are started for it.
-use dmover_engine::Fatal;
+use dmover_model::Fatal;
 use dmover_sys::process::signal_name;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;

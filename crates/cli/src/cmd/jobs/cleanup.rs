@@ -1,7 +1,6 @@
 //! `dmover cleanup`.
-use dmover_engine::Fatal;
 use dmover_journal::{JobPhase, StateDirectory};
-use dmover_model::{ExitCode as Code, JobId, Verb};
+use dmover_model::{ExitCode as Code, Fatal, JobId, Verb};
 use dmover_observe::Counter;
 use dmover_queue::placement::{remove_broker, unused_brokers};
 use std::ffi::OsString;
